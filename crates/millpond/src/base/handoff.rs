@@ -1,0 +1,40 @@
+//! One wait, ended by one supplier: the waiter parks, the supplier hands it a value.
+//!
+//! HANDOFF-1  `give` is called at most once, and `take_wait` at most once.
+
+use std::sync::Arc;
+
+use super::sync::{Condvar, Mutex, WaitClass};
+
+/// A place where one thread waits for one value.
+pub(crate) struct Handoff<T> {
+    value: Mutex<Option<T>>,
+    given: Condvar,
+}
+
+impl<T> Handoff<T> {
+    /// A new hand-off, shared by the waiter and whoever will end its wait.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Handoff { value: Mutex::new(None), given: Condvar::new() })
+    }
+
+    /// Ends the wait.
+    pub(crate) fn give(&self, value: T) {
+        let mut slot = self.value.lock();
+        debug_assert!(slot.is_none(), "HANDOFF-1: a wait is ended once");
+        *slot = Some(value);
+        drop(slot);
+        self.given.notify_one();
+    }
+
+    /// Parks until somebody gives. Callers hold no latch (law 1).
+    pub(crate) fn take_wait(&self, class: WaitClass) -> T {
+        let mut slot = self.value.lock();
+        loop {
+            if let Some(value) = slot.take() {
+                return value;
+            }
+            slot = self.given.wait(slot, class);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Newtypes for every id and position: an integer never crosses a module border bare.
+
+use std::fmt;
+
+/// A position in the redo log: the number of payload bytes ever written before it. Never reset, never reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Lsn(pub(crate) u64);
+
+impl Lsn {
+    /// The LSN of a page that no mini-transaction has changed yet.
+    pub(crate) const ZERO: Lsn = Lsn(0);
+
+    /// Bytes from `earlier` to here; 0 if `earlier` is later.
+    pub(crate) fn since(self, earlier: Lsn) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The position `bytes` further on.
+    pub(crate) fn plus(self, bytes: u64) -> Lsn {
+        Lsn(self.0 + bytes)
+    }
+}
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A space: one tree. Space 0 is the catalog. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SpaceId(pub(crate) u32);
+
+impl SpaceId {
+    /// The space of the catalog tree.
+    pub(crate) const CATALOG: SpaceId = SpaceId(0);
+}
+
+impl fmt::Display for SpaceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A page: its space in the upper 32 bits, its number in the space in the lower 32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PageId(pub(crate) u64);
+
+impl PageId {
+    /// The page `number` of `space`.
+    pub(crate) fn new(space: SpaceId, number: u32) -> PageId {
+        PageId(u64::from(space.0) << 32 | u64::from(number))
+    }
+
+    /// The root of the tree in `space`: number 0, for the tree's whole life.
+    pub(crate) fn root(space: SpaceId) -> PageId {
+        PageId::new(space, 0)
+    }
+
+    /// The space that the page belongs to.
+    pub(crate) fn space(self) -> SpaceId {
+        SpaceId(u32::try_from(self.0 >> 32).expect("IDS-1: 32 bits remain after the shift"))
+    }
+
+    /// The page's number in its space.
+    pub(crate) fn number(self) -> u32 {
+        u32::try_from(self.0 & 0xffff_ffff).expect("IDS-1: 32 bits remain after the mask")
+    }
+}
+
+impl fmt::Display for PageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.space().0, self.number())
+    }
+}
+
+/// A place for one page image in the data file, counted in pages from the first slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SlotId(pub(crate) u64);
+
+/// A place for one page in the buffer pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FrameId(pub(crate) u32);
+
+impl FrameId {
+    /// The frame's index into the pool's arrays.
+    pub(crate) fn index(self) -> usize {
+        usize::try_from(self.0).expect("IDS-2: a usize has at least 32 bits")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_id_keeps_space_and_number_apart() {
+        let id = PageId::new(SpaceId(7), u32::MAX);
+        assert_eq!(id.space(), SpaceId(7));
+        assert_eq!(id.number(), u32::MAX);
+        assert_eq!(id.to_string(), "7:4294967295");
+        assert!(PageId::new(SpaceId(7), u32::MAX) < PageId::root(SpaceId(8)));
+    }
+}

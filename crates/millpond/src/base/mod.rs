@@ -1,0 +1,14 @@
+//! What all layers share: ids, errors, page layout and page operations, checksums, and the one seam for time and waiting.
+
+pub(crate) mod aligned;
+pub(crate) mod bell;
+pub(crate) mod clock;
+pub(crate) mod crc;
+pub(crate) mod error;
+pub(crate) mod handoff;
+pub(crate) mod ids;
+pub(crate) mod page;
+pub(crate) mod random;
+#[cfg(feature = "simulation")]
+pub(crate) mod scheduler;
+pub(crate) mod sync;

@@ -1,0 +1,281 @@
+//! `apply(page, operation)`: the only code that changes what is in a page.
+
+use zerocopy::FromZeros;
+use zerocopy::little_endian::{U16, U32, U64};
+
+use super::layout::{
+    DIRECTORY_ENTRY, ENTRY_HEADER, HEADER_LEN, NO_FENCE, PAGE_FORMAT, PageHeader, TREE_PAGE, header_mut,
+};
+use super::op::PageOp;
+use super::view::{PageView, entry_len};
+use crate::base::ids::PageId;
+
+/// Why an operation does not fit a page. In normal running never: callers check before they build. In recovery: damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    NoRoom,
+    KeyThere,
+    KeyMissing,
+    NotATreePage,
+    BadCount,
+}
+
+/// Applies `op` to the bytes of page `id`. On `Err` the page is as it was.
+pub(crate) fn apply(page: &mut [u8], id: PageId, op: &PageOp<'_>) -> Result<(), Misfit> {
+    if let PageOp::Init { level, low, high, entries } = op {
+        return init(page, id, *level, low, *high, entries);
+    }
+    if PageView::new(page).header().page_type != TREE_PAGE {
+        return Err(Misfit::NotATreePage);
+    }
+    match op {
+        PageOp::Init { .. } => Ok(()),
+        PageOp::Insert { key, value } => match PageView::new(page).search(key) {
+            Ok(_) => Err(Misfit::KeyThere),
+            Err(index) => insert(page, index, key, value),
+        },
+        PageOp::Replace { key, value } => match PageView::new(page).search(key) {
+            Ok(index) => replace(page, index, key, value),
+            Err(_) => Err(Misfit::KeyMissing),
+        },
+        PageOp::Remove { key } => match PageView::new(page).search(key) {
+            Ok(index) => {
+                remove(page, index);
+                Ok(())
+            }
+            Err(_) => Err(Misfit::KeyMissing),
+        },
+        PageOp::Truncate { keep, high } => truncate(page, id, usize::from(*keep), high),
+    }
+}
+
+fn narrow(value: usize) -> u16 {
+    u16::try_from(value).expect("PAGE-3: offsets and lengths inside of a page are below 64 KiB")
+}
+
+fn init(
+    page: &mut [u8],
+    id: PageId,
+    level: u8,
+    low: &[u8],
+    high: Option<&[u8]>,
+    entries: &[(&[u8], &[u8])],
+) -> Result<(), Misfit> {
+    let fences = low.len() + high.map_or(0, <[u8]>::len);
+    let needed = HEADER_LEN + fences + entries.iter().map(|(k, v)| entry_len(k.len(), v.len())).sum::<usize>();
+    if needed > page.len() {
+        return Err(Misfit::NoRoom);
+    }
+    // The LSN stays: whoever changes a page stamps it when its group has a place in the log.
+    let page_lsn = header_mut(page).page_lsn;
+    page.fill(0);
+    let mut heap = page.len();
+    let directory = HEADER_LEN + fences;
+    page[HEADER_LEN..HEADER_LEN + low.len()].copy_from_slice(low);
+    if let Some(high) = high {
+        page[HEADER_LEN + low.len()..directory].copy_from_slice(high);
+    }
+    for (index, (key, value)) in entries.iter().enumerate() {
+        heap -= ENTRY_HEADER + key.len() + value.len();
+        write_entry(page, heap, key, value);
+        let at = directory + index * DIRECTORY_ENTRY;
+        page[at..at + DIRECTORY_ENTRY].copy_from_slice(&narrow(heap).to_le_bytes());
+    }
+    let heap_start = u32::try_from(heap).expect("PAGE-3: a page is at most 64 KiB");
+    let mut header = PageHeader::new_zeroed();
+    header.page_type = TREE_PAGE;
+    header.level = level;
+    header.page_id = U64::new(id.0);
+    header.page_lsn = page_lsn;
+    header.format = U16::new(PAGE_FORMAT);
+    header.entry_count = U16::new(narrow(entries.len()));
+    header.low_len = U16::new(narrow(low.len()));
+    header.high_len = U16::new(high.map_or(NO_FENCE, |h| narrow(h.len())));
+    header.heap_start = U32::new(heap_start);
+    *header_mut(page) = header;
+    Ok(())
+}
+
+fn write_entry(page: &mut [u8], at: usize, key: &[u8], value: &[u8]) {
+    page[at..at + 2].copy_from_slice(&narrow(key.len()).to_le_bytes());
+    page[at + 2..at + 4].copy_from_slice(&narrow(value.len()).to_le_bytes());
+    let start = at + ENTRY_HEADER;
+    page[start..start + key.len()].copy_from_slice(key);
+    page[start + key.len()..start + key.len() + value.len()].copy_from_slice(value);
+}
+
+fn insert(page: &mut [u8], index: usize, key: &[u8], value: &[u8]) -> Result<(), Misfit> {
+    let view = PageView::new(page);
+    if view.free_bytes() < entry_len(key.len(), value.len()) {
+        return Err(Misfit::NoRoom);
+    }
+    let directory_end = view.directory() + view.len() * DIRECTORY_ENTRY;
+    let bytes = ENTRY_HEADER + key.len() + value.len();
+    if heap_start(page) < directory_end + DIRECTORY_ENTRY + bytes {
+        compact(page);
+    }
+    let count = PageView::new(page).len();
+    let heap = heap_start(page) - bytes;
+    write_entry(page, heap, key, value);
+    let at = PageView::new(page).directory() + index * DIRECTORY_ENTRY;
+    page.copy_within(at..directory_end, at + DIRECTORY_ENTRY);
+    page[at..at + DIRECTORY_ENTRY].copy_from_slice(&narrow(heap).to_le_bytes());
+    set_heap_start(page, heap);
+    header_mut(page).entry_count = U16::new(narrow(count + 1));
+    Ok(())
+}
+
+fn replace(page: &mut [u8], index: usize, key: &[u8], value: &[u8]) -> Result<(), Misfit> {
+    let view = PageView::new(page);
+    let old = view.value(index);
+    if old.len() == value.len() {
+        let start = old.as_ptr().addr() - page.as_ptr().addr();
+        page[start..start + value.len()].copy_from_slice(value);
+        return Ok(());
+    }
+    if view.free_bytes() + old.len() < value.len() {
+        return Err(Misfit::NoRoom);
+    }
+    remove(page, index);
+    insert(page, index, key, value)
+}
+
+fn remove(page: &mut [u8], index: usize) {
+    let view = PageView::new(page);
+    let count = view.len();
+    let directory = view.directory();
+    let freed = view.entry_len(index) - DIRECTORY_ENTRY;
+    let at = directory + index * DIRECTORY_ENTRY;
+    page.copy_within(at + DIRECTORY_ENTRY..directory + count * DIRECTORY_ENTRY, at);
+    let header = header_mut(page);
+    header.entry_count = U16::new(narrow(count - 1));
+    header.dead_bytes = U32::new(header.dead_bytes.get() + u32::from(narrow(freed)));
+}
+
+fn truncate(page: &mut [u8], id: PageId, keep: usize, high: &[u8]) -> Result<(), Misfit> {
+    let old = page.to_vec();
+    let view = PageView::new(&old);
+    if keep > view.len() {
+        return Err(Misfit::BadCount);
+    }
+    let entries: Vec<_> = (0..keep).map(|i| (view.key(i), view.value(i))).collect();
+    init(page, id, view.level(), view.low_fence(), Some(high), &entries)
+}
+
+fn heap_start(page: &[u8]) -> usize {
+    usize::try_from(super::layout::header(page).heap_start.get()).expect("BASE-1: a usize has 64 bits")
+}
+
+fn set_heap_start(page: &mut [u8], at: usize) {
+    header_mut(page).heap_start = U32::new(u32::try_from(at).expect("PAGE-3: a page is at most 64 KiB"));
+}
+
+/// Moves the entries together at the page's end, so that all free bytes are in one piece.
+fn compact(page: &mut [u8]) {
+    let old = page.to_vec();
+    let view = PageView::new(&old);
+    let mut heap = page.len();
+    for index in 0..view.len() {
+        let (key, value) = (view.key(index), view.value(index));
+        heap -= ENTRY_HEADER + key.len() + value.len();
+        write_entry(page, heap, key, value);
+        let at = view.directory() + index * DIRECTORY_ENTRY;
+        page[at..at + DIRECTORY_ENTRY].copy_from_slice(&narrow(heap).to_le_bytes());
+    }
+    set_heap_start(page, heap);
+    header_mut(page).dead_bytes = U32::new(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::SpaceId;
+    use std::collections::BTreeMap;
+
+    const ID: PageId = PageId(5);
+
+    fn empty_page() -> Vec<u8> {
+        let mut page = vec![0u8; 4096];
+        apply(&mut page, ID, &PageOp::Init { level: 0, low: b"", high: None, entries: vec![] }).expect("fits");
+        page
+    }
+
+    fn contents(page: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let view = PageView::new(page);
+        (0..view.len()).map(|i| (view.key(i).to_vec(), view.value(i).to_vec())).collect()
+    }
+
+    #[test]
+    fn a_page_agrees_with_a_map_through_a_thousand_operations() {
+        use rand_core::{Rng, SeedableRng};
+        let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(11);
+        let mut page = empty_page();
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let (mut full, mut done) = (0, 0);
+        for _ in 0..5000 {
+            let r = rng.next_u64();
+            let key = format!("k{}", r % 40).into_bytes();
+            let value = vec![b'v'; usize::try_from((r >> 8) % 300).expect("small")];
+            let op = match (r >> 32) % 3 {
+                0 => PageOp::Remove { key: &key },
+                _ if model.contains_key(&key) => PageOp::Replace { key: &key, value: &value },
+                _ => PageOp::Insert { key: &key, value: &value },
+            };
+            match apply(&mut page, ID, &op) {
+                Ok(()) => {
+                    done += 1;
+                    match op {
+                        PageOp::Remove { .. } => model.remove(&key),
+                        _ => model.insert(key, value),
+                    };
+                }
+                Err(Misfit::NoRoom) => full += 1,
+                Err(Misfit::KeyMissing) => assert!(!model.contains_key(&key)),
+                Err(other) => assert_eq!(other, Misfit::NoRoom),
+            }
+            let view = PageView::new(&page);
+            let used: usize = (0..view.len()).map(|i| view.entry_len(i)).sum();
+            assert_eq!(view.free_bytes() + used + view.directory(), page.len());
+        }
+        assert_eq!(contents(&page), model);
+        assert!(full > 50 && done > 1000, "the page was {full} times full, {done} operations applied");
+    }
+
+    #[test]
+    fn a_split_leaves_every_entry_on_one_side() {
+        let mut left = empty_page();
+        for i in 0..20u8 {
+            apply(&mut left, ID, &PageOp::Insert { key: &[i], value: &[i; 100] }).expect("fits");
+        }
+        let before = left.clone();
+        let view = PageView::new(&before);
+        let entries: Vec<_> = (10..20).map(|i| (view.key(i), view.value(i))).collect();
+        let mut right = vec![0u8; 4096];
+        let right_id = PageId::new(SpaceId(0), 6);
+        apply(&mut right, right_id, &PageOp::Init { level: 0, low: &[10], high: None, entries }).expect("fits");
+        apply(&mut left, ID, &PageOp::Truncate { keep: 10, high: &[10] }).expect("fits");
+        let mut both = contents(&left);
+        both.extend(contents(&right));
+        assert_eq!(both, contents(&before));
+        assert!(PageView::new(&left).covers(&[9]) && !PageView::new(&left).covers(&[10]));
+        assert!(PageView::new(&right).covers(&[10]) && PageView::new(&right).covers(&[255]));
+    }
+
+    #[test]
+    fn operations_that_do_not_fit_leave_the_page_as_it_was() {
+        let mut page = empty_page();
+        apply(&mut page, ID, &PageOp::Insert { key: b"a", value: &[1; 2000] }).expect("fits");
+        let before = page.clone();
+        for (op, why) in [
+            (PageOp::Insert { key: b"a", value: b"" }, Misfit::KeyThere),
+            (PageOp::Insert { key: b"b", value: &[1; 2100] }, Misfit::NoRoom),
+            (PageOp::Replace { key: b"a", value: &[1; 4100] }, Misfit::NoRoom),
+            (PageOp::Remove { key: b"b" }, Misfit::KeyMissing),
+            (PageOp::Truncate { keep: 2, high: b"" }, Misfit::BadCount),
+        ] {
+            assert_eq!(apply(&mut page, ID, &op), Err(why));
+            assert_eq!(page, before);
+        }
+        assert_eq!(apply(&mut vec![0; 4096], ID, &PageOp::Remove { key: b"a" }), Err(Misfit::NotATreePage));
+    }
+}

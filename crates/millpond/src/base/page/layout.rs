@@ -1,0 +1,109 @@
+//! The page header and the places of things behind it.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::base::crc::crc32c;
+use crate::base::ids::{Lsn, PageId};
+
+/// The first bytes of every page image.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct PageHeader {
+    /// CRC-32C of the rest of the page, seeded with the database's uuid and the page id. Stamped when an image leaves.
+    pub(crate) crc: U32,
+    /// [`TREE_PAGE`], or 0 for a page never formatted.
+    pub(crate) page_type: u8,
+    /// Height above the leaves.
+    pub(crate) level: u8,
+    /// Reserved: compressed, encrypted.
+    pub(crate) flags: U16,
+    /// Whose image this is.
+    pub(crate) page_id: U64,
+    /// End of the last redo group that changed the page.
+    pub(crate) page_lsn: U64,
+    /// Number of the image among all written. Stamped when an image leaves.
+    pub(crate) image_sequence: U64,
+    /// Reserved for encryption.
+    pub(crate) key_version: U32,
+    /// [`PAGE_FORMAT`].
+    pub(crate) format: U16,
+    pub(crate) spare: U16,
+    /// Entries in the slot directory.
+    pub(crate) entry_count: U16,
+    /// Bytes of the low fence.
+    pub(crate) low_len: U16,
+    /// Bytes of the high fence; [`NO_FENCE`]: the page reaches to the end of the tree.
+    pub(crate) high_len: U16,
+    pub(crate) spare2: U16,
+    /// Where the lowest entry begins.
+    pub(crate) heap_start: U32,
+    /// Bytes of removed entries between `heap_start` and the page's end.
+    pub(crate) dead_bytes: U32,
+    pub(crate) spare3: U64,
+}
+
+const _: () = assert!(size_of::<PageHeader>() == HEADER_LEN);
+
+/// Bytes of a [`PageHeader`].
+pub(crate) const HEADER_LEN: usize = 64;
+
+/// A page of a tree.
+pub(crate) const TREE_PAGE: u8 = 1;
+
+/// The version of the page format.
+pub(crate) const PAGE_FORMAT: u16 = 0;
+
+/// The high fence of the last page of a level.
+pub(crate) const NO_FENCE: u16 = u16::MAX;
+
+/// Bytes of an entry in the slot directory: its offset.
+pub(crate) const DIRECTORY_ENTRY: usize = 2;
+
+/// Bytes before an entry's key: the lengths of key and value.
+pub(crate) const ENTRY_HEADER: usize = 4;
+
+/// The header of a page.
+pub(crate) fn header(page: &[u8]) -> &PageHeader {
+    PageHeader::ref_from_prefix(page).expect("PAGE: a page is longer than its header").0
+}
+
+/// The header of a page, to change.
+pub(crate) fn header_mut(page: &mut [u8]) -> &mut PageHeader {
+    PageHeader::mut_from_prefix(page).expect("PAGE: a page is longer than its header").0
+}
+
+/// The page LSN.
+pub(crate) fn page_lsn(page: &[u8]) -> Lsn {
+    Lsn(header(page).page_lsn.get())
+}
+
+fn checksum(page: &[u8], uuid: [u64; 2], id: PageId) -> u32 {
+    crc32c(&[uuid[0], uuid[1], id.0], &[&page[4..]])
+}
+
+/// Stamps an image that is about to leave for the device.
+pub(crate) fn seal(page: &mut [u8], uuid: [u64; 2], id: PageId, image_sequence: u64) {
+    header_mut(page).image_sequence = U64::new(image_sequence);
+    let crc = checksum(page, uuid, id);
+    header_mut(page).crc = U32::new(crc);
+}
+
+/// What is wrong with an image that came from the device, or `None`.
+pub(crate) fn find_damage(page: &[u8], uuid: [u64; 2], id: PageId) -> Option<String> {
+    let header = header(page);
+    if header.crc.get() != checksum(page, uuid, id) {
+        return Some(if page.iter().all(|&b| b == 0) {
+            "the slot is all zero (a lost write)".to_owned()
+        } else {
+            "checksum mismatch (torn, flipped or misdirected)".to_owned()
+        });
+    }
+    if header.page_id.get() != id.0 {
+        return Some(format!("it holds page {}", PageId(header.page_id.get())));
+    }
+    if header.format.get() != PAGE_FORMAT || header.page_type != TREE_PAGE {
+        return Some(format!("unknown page type {} of format {}", header.page_type, header.format.get()));
+    }
+    None
+}

@@ -1,0 +1,159 @@
+//! Page operations and their bytes in the redo log.
+
+/// A change of one page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PageOp<'a> {
+    /// Formats the page anew; its old contents do not matter.
+    Init { level: u8, low: &'a [u8], high: Option<&'a [u8]>, entries: Vec<(&'a [u8], &'a [u8])> },
+    /// Adds an entry whose key is not there.
+    Insert { key: &'a [u8], value: &'a [u8] },
+    /// Gives an entry that is there another value.
+    Replace { key: &'a [u8], value: &'a [u8] },
+    /// Removes an entry that is there.
+    Remove { key: &'a [u8] },
+    /// Keeps the first `keep` entries and lowers the high fence: the left half of a split.
+    Truncate { keep: u16, high: &'a [u8] },
+}
+
+const INIT: u8 = 1;
+const INSERT: u8 = 2;
+const REPLACE: u8 = 3;
+const REMOVE: u8 = 4;
+const TRUNCATE: u8 = 5;
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let len = u16::try_from(bytes.len()).expect("PAGE-3: keys and values are shorter than a page");
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// Reads the fields of an encoded record, front to back; `None` when it ends too soon.
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Reader { rest: bytes }
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(head)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|b| b[0])
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.take(2)?.try_into().ok().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = self.u16()?;
+        self.take(usize::from(len))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+impl<'a> PageOp<'a> {
+    /// Appends the operation's bytes.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            PageOp::Init { level, low, high, entries } => {
+                out.extend_from_slice(&[INIT, *level, u8::from(high.is_some())]);
+                put_bytes(out, low);
+                put_bytes(out, high.unwrap_or_default());
+                let count = u16::try_from(entries.len()).expect("PAGE-3: a page has fewer than 65,536 entries");
+                out.extend_from_slice(&count.to_le_bytes());
+                for (key, value) in entries {
+                    put_bytes(out, key);
+                    put_bytes(out, value);
+                }
+            }
+            PageOp::Insert { key, value } => {
+                out.push(INSERT);
+                put_bytes(out, key);
+                put_bytes(out, value);
+            }
+            PageOp::Replace { key, value } => {
+                out.push(REPLACE);
+                put_bytes(out, key);
+                put_bytes(out, value);
+            }
+            PageOp::Remove { key } => {
+                out.push(REMOVE);
+                put_bytes(out, key);
+            }
+            PageOp::Truncate { keep, high } => {
+                out.push(TRUNCATE);
+                out.extend_from_slice(&keep.to_le_bytes());
+                put_bytes(out, high);
+            }
+        }
+    }
+
+    /// Reads one operation; `None` if the bytes are none.
+    pub(crate) fn decode(reader: &mut Reader<'a>) -> Option<PageOp<'a>> {
+        Some(match reader.u8()? {
+            INIT => {
+                let level = reader.u8()?;
+                let has_high = reader.u8()? != 0;
+                let low = reader.bytes()?;
+                let high = reader.bytes()?;
+                let count = reader.u16()?;
+                let mut entries = Vec::new();
+                for _ in 0..count {
+                    entries.push((reader.bytes()?, reader.bytes()?));
+                }
+                PageOp::Init { level, low, high: has_high.then_some(high), entries }
+            }
+            INSERT => PageOp::Insert { key: reader.bytes()?, value: reader.bytes()? },
+            REPLACE => PageOp::Replace { key: reader.bytes()?, value: reader.bytes()? },
+            REMOVE => PageOp::Remove { key: reader.bytes()? },
+            TRUNCATE => PageOp::Truncate { keep: reader.u16()?, high: reader.bytes()? },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_survive_encoding_and_no_prefix_decodes() {
+        let ops = [
+            PageOp::Init { level: 3, low: b"a", high: Some(b"z"), entries: vec![(b"b", b"1"), (b"c", b"")] },
+            PageOp::Init { level: 0, low: b"", high: None, entries: vec![] },
+            PageOp::Insert { key: b"k", value: b"v" },
+            PageOp::Replace { key: b"", value: b"w" },
+            PageOp::Remove { key: b"k" },
+            PageOp::Truncate { keep: 7, high: b"m" },
+        ];
+        for op in &ops {
+            let mut bytes = Vec::new();
+            op.encode(&mut bytes);
+            let mut reader = Reader::new(&bytes);
+            assert_eq!(PageOp::decode(&mut reader).as_ref(), Some(op));
+            assert!(reader.is_empty());
+            for end in 0..bytes.len() {
+                assert_eq!(PageOp::decode(&mut Reader::new(&bytes[..end])), None, "{op:?} cut at {end}");
+            }
+        }
+        assert_eq!(PageOp::decode(&mut Reader::new(&[99, 0, 0])), None);
+    }
+}

@@ -1,0 +1,398 @@
+//! The deterministic scheduler: real threads, of which one at a time holds the baton.
+//!
+//! Every lock, wait and I/O of `base::sync` and the simulated disk is a place where the baton may pass; a seed chooses
+//! to whom. Virtual time moves only when all tasks are parked: then to the earliest deadline. When all are parked and
+//! none has a deadline, that is a deadlock: every task panics, and the panic lists who waits for what.
+//!
+//! SCHED-1  Exactly one task runs at any time, until the simulation is aborted by a panic.
+//! SCHED-2  The choice depends on the seed and the tasks' own doings alone: not on addresses, clocks or hash seeds.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// A task's number in its simulation; the caller of [`run`] is 0.
+pub(crate) type TaskId = usize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Runnable,
+    Blocked { address: usize, deadline_ns: Option<u64>, why: &'static str },
+    Ended,
+}
+
+struct TaskState {
+    name: String,
+    status: Status,
+}
+
+struct State {
+    rng: Xoshiro256PlusPlus,
+    now_ns: u64,
+    tasks: Vec<TaskState>,
+    running: TaskId,
+    switches: u64,
+    /// A digest of all choices made: equal for equal seeds.
+    trace: u64,
+    aborted: Option<String>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    baton: Condvar,
+}
+
+/// One thread's place in a simulation.
+#[derive(Clone)]
+pub(crate) struct Task {
+    id: TaskId,
+    shared: Arc<Shared>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Task>> = const { RefCell::new(None) };
+}
+
+/// The calling thread's task, if it runs in a simulation.
+pub(crate) fn current() -> Option<Task> {
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+}
+
+/// What a simulation did, for comparing two runs of one seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// How often the baton could have passed.
+    pub switches: u64,
+    /// A digest of all choices.
+    pub digest: u64,
+    /// Virtual time at the end, in nanoseconds.
+    pub now_ns: u64,
+}
+
+/// Runs `work` and all threads that it starts through [`sync::spawn`](super::sync::spawn) under the schedule that `seed` chooses.
+///
+/// `work` must join what it starts. A panic of any task, or a deadlock, ends the simulation and is passed on.
+pub fn run<T>(seed: u64, work: impl FnOnce() -> T) -> (T, Trace) {
+    assert!(current().is_none(), "a simulation inside of a simulation");
+    let shared = Arc::new(Shared {
+        state: Mutex::new(State {
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            now_ns: 0,
+            tasks: vec![TaskState { name: "main".to_owned(), status: Status::Runnable }],
+            running: 0,
+            switches: 0,
+            trace: 0xcbf2_9ce4_8422_2325,
+            aborted: None,
+        }),
+        baton: Condvar::new(),
+    });
+    let task = Task { id: 0, shared: Arc::clone(&shared) };
+    CURRENT.with(|current| *current.borrow_mut() = Some(task.clone()));
+    let result = catch_unwind(AssertUnwindSafe(work));
+    CURRENT.with(|current| *current.borrow_mut() = None);
+    match result {
+        Ok(value) => {
+            let mut state = task.state();
+            let left: Vec<&str> =
+                state.tasks.iter().skip(1).filter(|t| t.status != Status::Ended).map(|t| t.name.as_str()).collect();
+            assert!(left.is_empty(), "tasks were not joined: {left:?}");
+            state.tasks[0].status = Status::Ended;
+            let trace = Trace { switches: state.switches, digest: state.trace, now_ns: state.now_ns };
+            drop(state);
+            (value, trace)
+        }
+        Err(panic) => {
+            task.abort("the main task panicked");
+            resume_unwind(panic)
+        }
+    }
+}
+
+impl Task {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The task's number.
+    pub(crate) fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// Virtual time.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.state().now_ns
+    }
+
+    /// 64 bits from the seed.
+    pub(crate) fn random_u64(&self) -> u64 {
+        self.state().rng.next_u64()
+    }
+
+    /// Registers a task; its thread calls [`run`](Self::run).
+    pub(crate) fn new_task(&self, name: &str) -> Task {
+        let mut state = self.state();
+        state.tasks.push(TaskState { name: name.to_owned(), status: Status::Runnable });
+        Task { id: state.tasks.len() - 1, shared: Arc::clone(&self.shared) }
+    }
+
+    /// The body of a task's thread.
+    pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        CURRENT.with(|current| *current.borrow_mut() = Some(self.clone()));
+        let started = catch_unwind(AssertUnwindSafe(|| {
+            let state = self.state();
+            self.wait_for_baton(state);
+        }));
+        let result = started.and_then(|()| catch_unwind(AssertUnwindSafe(work)));
+        CURRENT.with(|current| *current.borrow_mut() = None);
+        match result {
+            Ok(value) => {
+                self.end();
+                value
+            }
+            Err(panic) => {
+                self.abort("a task panicked");
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    fn end(&self) {
+        let mut state = self.state();
+        state.tasks[self.id].status = Status::Ended;
+        let address = self.end_address();
+        Self::wake(&mut state, address, usize::MAX);
+        if state.aborted.is_none() {
+            self.pass_baton(&mut state);
+        }
+    }
+
+    /// Stands for "task `id` has ended" among the addresses that tasks wait on. Odd, so that no object lives there.
+    fn end_address_of(id: TaskId) -> usize {
+        id * 2 + 1
+    }
+
+    fn end_address(&self) -> usize {
+        Self::end_address_of(self.id)
+    }
+
+    /// Waits until task `other` has ended.
+    pub(crate) fn wait_for_end(&self, other: TaskId) {
+        while self.state().tasks[other].status != Status::Ended {
+            if !self.block(Self::end_address_of(other), None, "another task's end") {
+                return;
+            }
+        }
+    }
+
+    /// A place where the baton may pass.
+    pub(crate) fn yield_now(&self) {
+        let mut state = self.state();
+        if state.aborted.is_some() {
+            drop(state);
+            self.leave();
+            return;
+        }
+        self.pass_baton(&mut state);
+        self.wait_for_baton(state);
+    }
+
+    /// Parks until `address` is woken or `deadline_ns` has come. False: the simulation is over and the caller, which
+    /// is unwinding, must get on without it.
+    pub(crate) fn block(&self, address: usize, deadline_ns: Option<u64>, why: &'static str) -> bool {
+        let mut state = self.state();
+        if state.aborted.is_some() {
+            drop(state);
+            return self.leave();
+        }
+        state.tasks[self.id].status = Status::Blocked { address, deadline_ns, why };
+        self.pass_baton(&mut state);
+        self.wait_for_baton(state)
+    }
+
+    /// Lets virtual time pass.
+    pub(crate) fn sleep_ns(&self, ns: u64) {
+        let until = self.now_ns() + ns;
+        while self.now_ns() < until {
+            // Nobody wakes address 0: only the deadline ends this.
+            if !self.block(0, Some(until), "virtual time") {
+                return;
+            }
+        }
+    }
+
+    /// Makes all tasks parked on `address` runnable.
+    pub(crate) fn wake_all(&self, address: usize) {
+        Self::wake(&mut self.state(), address, usize::MAX);
+    }
+
+    /// Makes one task parked on `address` runnable: the longest-waiting is not known, so the seed chooses.
+    pub(crate) fn wake_one(&self, address: usize) {
+        Self::wake(&mut self.state(), address, 1);
+    }
+
+    fn wake(state: &mut State, address: usize, at_most: usize) {
+        let waiting: Vec<TaskId> = (0..state.tasks.len())
+            .filter(|&id| matches!(state.tasks[id].status, Status::Blocked { address: a, .. } if a == address))
+            .collect();
+        if waiting.len() <= at_most {
+            for id in waiting {
+                state.tasks[id].status = Status::Runnable;
+            }
+        } else {
+            let chosen = waiting[Self::choose(state, waiting.len())];
+            state.tasks[chosen].status = Status::Runnable;
+        }
+    }
+
+    fn choose(state: &mut State, among: usize) -> usize {
+        let among = u64::try_from(among).expect("SCHED: a count of tasks fits 64 bits");
+        usize::try_from(state.rng.next_u64() % among).expect("SCHED: less than a usize")
+    }
+
+    fn pass_baton(&self, state: &mut State) {
+        let mut runnable: Vec<TaskId> =
+            (0..state.tasks.len()).filter(|&id| state.tasks[id].status == Status::Runnable).collect();
+        if runnable.is_empty() {
+            let earliest = state
+                .tasks
+                .iter()
+                .filter_map(|t| match t.status {
+                    Status::Blocked { deadline_ns, .. } => deadline_ns,
+                    _ => None,
+                })
+                .min();
+            let Some(earliest) = earliest else {
+                if state.tasks.iter().any(|t| t.status != Status::Ended) {
+                    state.aborted = Some(Self::describe_deadlock(state));
+                    self.shared.baton.notify_all();
+                }
+                return;
+            };
+            state.now_ns = state.now_ns.max(earliest);
+            let now_ns = state.now_ns;
+            for (id, task) in state.tasks.iter_mut().enumerate() {
+                if matches!(task.status, Status::Blocked { deadline_ns: Some(d), .. } if d <= now_ns) {
+                    task.status = Status::Runnable;
+                    runnable.push(id);
+                }
+            }
+        }
+        let next = runnable[Self::choose(state, runnable.len())];
+        state.running = next;
+        state.switches += 1;
+        let word = u64::try_from(next).expect("SCHED: a task id fits 64 bits");
+        state.trace = (state.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+        if next != self.id {
+            self.shared.baton.notify_all();
+        }
+    }
+
+    fn wait_for_baton(&self, mut state: MutexGuard<'_, State>) -> bool {
+        loop {
+            if state.aborted.is_some() {
+                drop(state);
+                return self.leave();
+            }
+            if state.running == self.id && state.tasks[self.id].status == Status::Runnable {
+                return true;
+            }
+            state = self.shared.baton.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The simulation is over: unwind, unless unwinding already (destructors then run freely on the real primitives).
+    #[expect(clippy::panic, reason = "an aborted simulation fails its test: unwinding is how its threads end")]
+    fn leave(&self) -> bool {
+        if std::thread::panicking() {
+            return false;
+        }
+        let why = self.state().aborted.clone().unwrap_or_default();
+        panic!("simulation ended: {why}");
+    }
+
+    fn abort(&self, why: &str) {
+        let mut state = self.state();
+        state.tasks[self.id].status = Status::Ended;
+        if state.aborted.is_none() {
+            let name = state.tasks[self.id].name.clone();
+            state.aborted = Some(format!("{why} ({name})"));
+        }
+        self.shared.baton.notify_all();
+    }
+
+    fn describe_deadlock(state: &State) -> String {
+        let mut text = "deadlock: nobody can run".to_owned();
+        for task in &state.tasks {
+            if let Status::Blocked { why, .. } = task.status {
+                let _ = write!(text, "; {} waits for {why}", task.name);
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sync::{self, WaitClass};
+    use super::*;
+
+    /// Four tasks add to a counter in turns and note the order.
+    fn order_of(seed: u64) -> (Vec<usize>, Trace) {
+        run(seed, || {
+            let notes = Arc::new(sync::Mutex::new(Vec::new()));
+            let threads: Vec<_> = (0..4)
+                .map(|id| {
+                    let notes = Arc::clone(&notes);
+                    sync::spawn("adder", move || {
+                        for _ in 0..5 {
+                            notes.lock().push(id);
+                        }
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            let notes = notes.lock().clone();
+            notes
+        })
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_runs_and_other_seeds_other_runs() {
+        assert_eq!(order_of(7), order_of(7));
+        let distinct: std::collections::BTreeSet<_> = (0..10).map(|seed| order_of(seed).0).collect();
+        assert!(distinct.len() > 5, "ten seeds gave only {} orders", distinct.len());
+    }
+
+    #[test]
+    fn virtual_time_moves_only_when_all_are_parked() {
+        let (elapsed, trace) = run(1, || {
+            let sleeper = sync::spawn("sleeper", || current().expect("in a simulation").sleep_ns(3_600_000_000_000))
+                .expect("a thread");
+            sleeper.join().expect("no panic");
+            super::super::clock::now_ns()
+        });
+        assert_eq!(elapsed, 3_600_000_000_000);
+        assert_eq!(trace.now_ns, elapsed);
+    }
+
+    #[test]
+    fn a_deadlock_is_reported_with_what_each_task_waits_for() {
+        let outcome = catch_unwind(|| {
+            run(3, || {
+                let mutex = sync::Mutex::new(());
+                let never = sync::Condvar::new();
+                let _guard = never.wait(mutex.lock(), WaitClass::FreeFrame);
+            })
+        });
+        let panic = outcome.expect_err("must not return");
+        let text = panic.downcast_ref::<String>().expect("a message");
+        assert!(text.contains("deadlock") && text.contains("main waits for free_frame"), "{text}");
+    }
+}

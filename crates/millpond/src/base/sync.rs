@@ -1,0 +1,337 @@
+//! Mutexes, latches, condition variables and threads: the one seam through which the engine waits.
+//!
+//! Without the feature `simulation` these are thin names for `parking_lot` and `std::thread`. With it, a thread that
+//! runs under a [`Scheduler`](super::scheduler::Scheduler) gives its turn back at every lock, wait and I/O, so that a seed decides the interleaving.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+
+use super::clock;
+#[cfg(feature = "simulation")]
+use super::scheduler;
+
+/// What a thread waits for. Every park names its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitClass {
+    /// A free frame of the buffer pool; ended by whoever frees one (the keeper, mostly).
+    FreeFrame,
+    /// Room in the log's buffer or files; ended by the flush leader or the checkpoint.
+    LogSpace,
+    /// The log being durable up to a commit; ended by the flush leader.
+    LogFlush,
+    /// Another thread's read of the same page; ended by that thread.
+    PageRead,
+    /// A checkpoint that was asked for; ended by the keeper.
+    Checkpoint,
+    /// The keeper's own wait for work; ended by the bell or its deadline.
+    Keeper,
+}
+
+#[cfg(feature = "simulation")]
+fn address<T: ?Sized>(of: &T) -> usize {
+    std::ptr::from_ref(of).addr()
+}
+
+/// Tells the scheduler that what lives at this address was released. Declared after the real guard in the wrappers
+/// below: fields drop in order of declaration, so the release comes first.
+struct Released {
+    #[cfg(feature = "simulation")]
+    address: usize,
+}
+
+#[cfg(feature = "simulation")]
+impl Drop for Released {
+    fn drop(&mut self) {
+        if let Some(task) = scheduler::current() {
+            task.wake_all(self.address);
+        }
+    }
+}
+
+/// Mutual exclusion for a structure. Held for short, never over I/O.
+#[derive(Default)]
+pub(crate) struct Mutex<T> {
+    inner: parking_lot::Mutex<T>,
+}
+
+/// Access to a [`Mutex`]'s value until dropped.
+#[must_use]
+pub(crate) struct MutexGuard<'a, T> {
+    inner: parking_lot::MutexGuard<'a, T>,
+    _released: Released,
+    #[cfg(feature = "simulation")]
+    mutex: &'a Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    /// A mutex around `value`.
+    pub(crate) fn new(value: T) -> Self {
+        Mutex { inner: parking_lot::Mutex::new(value) }
+    }
+
+    /// Waits for the mutex and takes it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        #[cfg(feature = "simulation")]
+        if let Some(task) = scheduler::current() {
+            task.yield_now();
+            return self.lock_in_turn(&task);
+        }
+        self.guard(self.inner.lock())
+    }
+
+    #[cfg(feature = "simulation")]
+    fn lock_in_turn(&self, task: &scheduler::Task) -> MutexGuard<'_, T> {
+        loop {
+            if let Some(inner) = self.inner.try_lock() {
+                return self.guard(inner);
+            }
+            if !task.block(address(self), None, "mutex") {
+                return self.guard(self.inner.lock());
+            }
+        }
+    }
+
+    fn guard<'a>(&'a self, inner: parking_lot::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        MutexGuard {
+            inner,
+            _released: Released {
+                #[cfg(feature = "simulation")]
+                address: address(self),
+            },
+            #[cfg(feature = "simulation")]
+            mutex: self,
+        }
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A condition variable for a [`Mutex`].
+#[derive(Default)]
+pub(crate) struct Condvar {
+    inner: parking_lot::Condvar,
+}
+
+impl Condvar {
+    /// A condition variable with nobody waiting.
+    pub(crate) fn new() -> Self {
+        Condvar::default()
+    }
+
+    /// Releases the mutex, waits for a notification, takes the mutex again. May wake for nothing.
+    pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>, class: WaitClass) -> MutexGuard<'a, T> {
+        let _ = class;
+        #[cfg(feature = "simulation")]
+        if let Some(task) = scheduler::current() {
+            let mutex = guard.mutex;
+            drop(guard);
+            task.block(address(self), None, class.name());
+            return mutex.lock_in_turn(&task);
+        }
+        self.inner.wait(&mut guard.inner);
+        guard
+    }
+
+    /// As [`wait`](Self::wait), but at most until `deadline_ns` of [`clock::now_ns`]; true if the time ran out.
+    pub(crate) fn wait_until<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        deadline_ns: u64,
+        class: WaitClass,
+    ) -> (MutexGuard<'a, T>, bool) {
+        let _ = class;
+        #[cfg(feature = "simulation")]
+        if let Some(task) = scheduler::current() {
+            let mutex = guard.mutex;
+            drop(guard);
+            task.block(address(self), Some(deadline_ns), class.name());
+            let guard = mutex.lock_in_turn(&task);
+            return (guard, task.now_ns() >= deadline_ns);
+        }
+        let timed_out = self.inner.wait_until(&mut guard.inner, clock::instant_at(deadline_ns)).timed_out();
+        (guard, timed_out)
+    }
+
+    /// Wakes one waiter, if there is one.
+    pub(crate) fn notify_one(&self) {
+        #[cfg(feature = "simulation")]
+        if let Some(task) = scheduler::current() {
+            task.wake_one(address(self));
+            return;
+        }
+        self.inner.notify_one();
+    }
+}
+
+#[cfg(feature = "simulation")]
+impl WaitClass {
+    fn name(self) -> &'static str {
+        match self {
+            WaitClass::FreeFrame => "free_frame",
+            WaitClass::LogSpace => "log_space",
+            WaitClass::LogFlush => "log_flush",
+            WaitClass::PageRead => "page_read",
+            WaitClass::Checkpoint => "checkpoint",
+            WaitClass::Keeper => "keeper",
+        }
+    }
+}
+
+/// A latch: many readers or one writer.
+#[derive(Default)]
+pub(crate) struct RwLock<T> {
+    inner: parking_lot::RwLock<T>,
+}
+
+/// Shared access to an [`RwLock`]'s value until dropped.
+#[must_use]
+pub(crate) struct ReadGuard<'a, T> {
+    inner: parking_lot::RwLockReadGuard<'a, T>,
+    _released: Released,
+}
+
+/// Exclusive access to an [`RwLock`]'s value until dropped.
+#[must_use]
+pub(crate) struct WriteGuard<'a, T> {
+    inner: parking_lot::RwLockWriteGuard<'a, T>,
+    _released: Released,
+}
+
+impl<T> RwLock<T> {
+    /// A latch around `value`.
+    pub(crate) fn new(value: T) -> Self {
+        RwLock { inner: parking_lot::RwLock::new(value) }
+    }
+
+    /// Waits for shared access.
+    pub(crate) fn read(&self) -> ReadGuard<'_, T> {
+        #[cfg(feature = "simulation")]
+        if let Some(task) = scheduler::current() {
+            task.yield_now();
+            loop {
+                if let Some(inner) = self.inner.try_read() {
+                    return self.read_guard(inner);
+                }
+                if !task.block(address(self), None, "latch, shared") {
+                    break;
+                }
+            }
+        }
+        self.read_guard(self.inner.read())
+    }
+
+    /// Waits for exclusive access.
+    pub(crate) fn write(&self) -> WriteGuard<'_, T> {
+        #[cfg(feature = "simulation")]
+        if let Some(task) = scheduler::current() {
+            task.yield_now();
+            loop {
+                if let Some(inner) = self.inner.try_write() {
+                    return self.write_guard(inner);
+                }
+                if !task.block(address(self), None, "latch, exclusive") {
+                    break;
+                }
+            }
+        }
+        self.write_guard(self.inner.write())
+    }
+
+    /// Shared access, if it is to be had without waiting.
+    pub(crate) fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        self.inner.try_read().map(|inner| self.read_guard(inner))
+    }
+
+    /// Exclusive access, if it is to be had without waiting.
+    pub(crate) fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        self.inner.try_write().map(|inner| self.write_guard(inner))
+    }
+
+    fn released(&self) -> Released {
+        Released {
+            #[cfg(feature = "simulation")]
+            address: address(self),
+        }
+    }
+
+    fn read_guard<'a>(&'a self, inner: parking_lot::RwLockReadGuard<'a, T>) -> ReadGuard<'a, T> {
+        ReadGuard { inner, _released: self.released() }
+    }
+
+    fn write_guard<'a>(&'a self, inner: parking_lot::RwLockWriteGuard<'a, T>) -> WriteGuard<'a, T> {
+        WriteGuard { inner, _released: self.released() }
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A started thread.
+#[must_use]
+pub(crate) struct JoinHandle<T> {
+    thread: std::thread::JoinHandle<T>,
+    #[cfg(feature = "simulation")]
+    task: Option<scheduler::TaskId>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for the thread's end; `Err` holds its panic.
+    pub(crate) fn join(self) -> std::thread::Result<T> {
+        #[cfg(feature = "simulation")]
+        if let (Some(me), Some(other)) = (scheduler::current(), self.task) {
+            me.wait_for_end(other);
+        }
+        self.thread.join()
+    }
+}
+
+/// Starts a named thread. Under the scheduler it becomes one more task of the same simulation.
+///
+/// # Errors
+/// The operating system has no thread to give.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    #[cfg(feature = "simulation")]
+    if let Some(me) = scheduler::current() {
+        let task = me.new_task(name);
+        let id = task.id();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || task.run(work))?;
+        return Ok(JoinHandle { thread, task: Some(id) });
+    }
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+    Ok(JoinHandle {
+        thread,
+        #[cfg(feature = "simulation")]
+        task: None,
+    })
+}

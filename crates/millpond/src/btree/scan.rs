@@ -1,0 +1,98 @@
+//! Range scans, a leaf at a time: each leaf is seen as it is at one moment; between leaves nothing is held.
+
+use std::ops::Bound;
+
+use super::descent::{Restarts, Target, leaf_read};
+use crate::base::error::Error;
+use crate::base::ids::SpaceId;
+use crate::base::page::view::PageView;
+use crate::mtr::Core;
+
+/// A key and its value.
+pub(crate) type Row = (Vec<u8>, Vec<u8>);
+
+/// What one leaf gave, and where the scan goes on.
+pub(crate) struct LeafRows<N> {
+    /// In key order.
+    pub(crate) rows: Vec<Row>,
+    /// `None`: the range is exhausted.
+    pub(crate) next: Option<N>,
+}
+
+fn below_upper(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
+    match upper {
+        Bound::Unbounded => true,
+        Bound::Included(bound) => key <= bound.as_slice(),
+        Bound::Excluded(bound) => key < bound.as_slice(),
+    }
+}
+
+fn above_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
+    match lower {
+        Bound::Unbounded => true,
+        Bound::Included(bound) => key >= bound.as_slice(),
+        Bound::Excluded(bound) => key > bound.as_slice(),
+    }
+}
+
+fn rows_between(page: PageView<'_>, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Vec<Row> {
+    let first = match lower {
+        Bound::Unbounded => 0,
+        Bound::Included(key) => page.search(key).unwrap_or_else(|index| index),
+        Bound::Excluded(key) => page.search(key).map_or_else(|index| index, |index| index + 1),
+    };
+    let inside = (first..page.len()).take_while(|&i| below_upper(page.key(i), upper));
+    inside.map(|i| (page.key(i).to_vec(), page.value(i).to_vec())).collect()
+}
+
+/// The rows of the first leaf at or above `lower`; the scan goes on from the leaf's high fence.
+pub(crate) fn leaf_forward(
+    core: &Core,
+    space: SpaceId,
+    lower: &Bound<Vec<u8>>,
+    upper: &Bound<Vec<u8>>,
+) -> Result<LeafRows<Vec<u8>>, Error> {
+    let from: &[u8] = match lower {
+        Bound::Unbounded => b"",
+        Bound::Included(key) | Bound::Excluded(key) => key,
+    };
+    let mut restarts = Restarts::new(&core.pool);
+    loop {
+        match leaf_read(core, space, Target::Key(from)) {
+            Ok(page) => {
+                let view = page.view();
+                let next = view.high_fence().filter(|high| below_upper(high, upper)).map(<[u8]>::to_vec);
+                return Ok(LeafRows { rows: rows_between(view, lower, upper), next });
+            }
+            Err(stop) => restarts.resolve(stop)?,
+        }
+    }
+}
+
+/// The rows of the last leaf at or below `upper`; the scan goes on below the leaf's low fence.
+pub(crate) fn leaf_backward(
+    core: &Core,
+    space: SpaceId,
+    lower: &Bound<Vec<u8>>,
+    upper: &Bound<Vec<u8>>,
+) -> Result<LeafRows<Vec<u8>>, Error> {
+    let target = match upper {
+        Bound::Unbounded => Target::Below(None),
+        Bound::Included(key) => Target::Key(key),
+        Bound::Excluded(key) => Target::Below(Some(key)),
+    };
+    let mut restarts = Restarts::new(&core.pool);
+    loop {
+        match leaf_read(core, space, target) {
+            Ok(page) => {
+                let view = page.view();
+                // Keys below the low fence are in the range only if the fence itself is above the lower bound.
+                let low = view.low_fence();
+                let more =
+                    !low.is_empty() && above_lower(low, lower) && !matches!(lower, Bound::Included(b) if b == low);
+                return Ok(LeafRows { rows: rows_between(view, lower, upper), next: more.then(|| low.to_vec()) });
+            }
+            Err(stop) => restarts.resolve(stop)?,
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Splits: a page gives its upper part to a new one, and its parent learns of it, in a mini-transaction of its own.
+//!
+//! Who finds no room releases everything, has the page split, and starts again. When the parent has no room for the
+//! separator, the parent is split first.
+
+use super::descent::{Restarts, Stop, child_id};
+use crate::base::error::Error;
+use crate::base::ids::{PageId, SpaceId};
+use crate::base::page::op::PageOp;
+use crate::base::page::view::{PageView, entry_len};
+use crate::mtr::{Core, Mtr};
+use crate::pool::buffer_pool::FrameTicket;
+use crate::pool::frame::PageWrite;
+
+/// An entry that is to come into the page being split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pending {
+    pub(crate) key: Vec<u8>,
+    /// Bytes that it will take, directory included.
+    pub(crate) len: usize,
+}
+
+/// Where a page is cut: the separator, and how many of its entries stay.
+#[derive(Debug, PartialEq, Eq)]
+struct Cut {
+    separator: Vec<u8>,
+    keep: usize,
+}
+
+/// The shortest byte string above `low` and not above `high`, which is above `low`.
+fn shortest_separator(low: &[u8], high: &[u8]) -> Vec<u8> {
+    let common = low.iter().zip(high).take_while(|(a, b)| a == b).count();
+    high[..(common + 1).min(high.len())].to_vec()
+}
+
+/// Chooses the cut of a leaf so that the pending entries find room in few splits. `None`: they fit as it is.
+fn cut_leaf(page: PageView<'_>, pending: &[Pending], page_size: usize) -> Option<Cut> {
+    // The entries as they will be: those there, and the pending ones (which replace equal keys).
+    let mut entries: Vec<(&[u8], usize, bool)> =
+        (0..page.len()).map(|i| (page.key(i), page.entry_len(i), false)).collect();
+    for new in pending {
+        match entries.binary_search_by(|(key, _, _)| (*key).cmp(&new.key)) {
+            Ok(index) => entries[index].1 = entries[index].1.max(new.len),
+            Err(index) => entries.insert(index, (&new.key, new.len, true)),
+        }
+    }
+    let total: usize = entries.iter().map(|(_, len, _)| len).sum();
+    let room = page_size - page.directory();
+    if total <= room || entries.len() < 2 {
+        return None;
+    }
+    // Ascending inserts leave the left page as full as it gets; others leave halves, in bytes.
+    let appends = entries.iter().position(|(_, _, is_new)| *is_new) == Some(page.len());
+    let goal = if appends { room } else { total / 2 };
+    let mut used = 0;
+    let fitting = entries.iter().take_while(|(_, len, _)| {
+        used += len;
+        used <= goal
+    });
+    let cut = fitting.count();
+    let cut = cut.clamp(1, entries.len() - 1);
+    let separator = shortest_separator(entries[cut - 1].0, entries[cut].0);
+    let keep = (0..page.len()).take_while(|&i| page.key(i) < separator.as_slice()).count();
+    Some(Cut { separator, keep })
+}
+
+/// Chooses the cut of an inner page, which has at least two entries: halves, or the last entry alone when `key` lies
+/// beyond it (ascending inserts).
+fn cut_inner(page: PageView<'_>, key: &[u8]) -> Cut {
+    let last = page.len() - 1;
+    let keep = if page.child_index(key) == last {
+        last
+    } else {
+        let total: usize = (0..page.len()).map(|i| page.entry_len(i)).sum();
+        let mut used = 0;
+        (0..page.len())
+            .take_while(|&i| {
+                used += page.entry_len(i);
+                used * 2 <= total
+            })
+            .count()
+            .clamp(1, last)
+    };
+    Cut { separator: page.key(keep).to_vec(), keep }
+}
+
+/// What a split needs before its first latch: two frames, two page ids. What is not used goes back.
+struct Supplies<'p> {
+    core: &'p Core,
+    pages: Vec<(PageId, FrameTicket<'p>)>,
+}
+
+impl<'p> Supplies<'p> {
+    fn have(core: &'p Core, space: SpaceId) -> Result<Self, Error> {
+        let mut supplies = Supplies { core, pages: Vec::with_capacity(2) };
+        for _ in 0..2 {
+            let ticket = core.pool.take_frame()?;
+            supplies.pages.push((core.store.allocate(space)?, ticket));
+        }
+        Ok(supplies)
+    }
+
+    fn install(&mut self) -> Result<(PageId, PageWrite<'p>), Error> {
+        let (id, ticket) =
+            self.pages.pop().ok_or_else(|| Error::Bug("BTREE: a split needs two pages at most".into()))?;
+        Ok((id, self.core.pool.install(id, ticket)))
+    }
+}
+
+impl Drop for Supplies<'_> {
+    fn drop(&mut self) {
+        for (id, _ticket) in self.pages.drain(..) {
+            self.core.store.give_back(id);
+        }
+    }
+}
+
+/// Splits the leaf that covers the first of `pending`, unless they fit into it by now.
+pub(crate) fn split_leaf(core: &Core, space: SpaceId, pending: &[Pending]) -> Result<(), Error> {
+    let Some(first) = pending.first() else { return Ok(()) };
+    split_level(core, space, &first.key, 0, pending)
+}
+
+enum Outcome {
+    Done,
+    /// The parent has no room for this separator.
+    ParentFull(Vec<u8>),
+}
+
+fn split_level(core: &Core, space: SpaceId, key: &[u8], level: u8, pending: &[Pending]) -> Result<(), Error> {
+    let mut restarts = Restarts::new(&core.pool);
+    loop {
+        let outcome = attempt(core, space, key, level, pending);
+        match outcome {
+            Ok(Outcome::Done) => return Ok(()),
+            Ok(Outcome::ParentFull(separator)) => split_level(core, space, &separator, level + 1, &[])?,
+            Err(stop) => restarts.resolve(stop)?,
+        }
+    }
+}
+
+/// Bytes of redo that a split takes at most: three pages' contents.
+fn redo_len(page_size: usize) -> usize {
+    3 * page_size + 1024
+}
+
+fn attempt<'p>(
+    core: &'p Core,
+    space: SpaceId,
+    key: &[u8],
+    level: u8,
+    pending: &[Pending],
+) -> Result<Outcome, Stop<'p>> {
+    let mut supplies = Supplies::have(core, space)?;
+    let credit = core.log.reserve(redo_len(core.store.page_size()))?;
+    let mut parent: Option<PageWrite<'p>> = None;
+    let mut page = fetch(core, PageId::root(space))?.write();
+    while page.view().level() > level {
+        let child = child_id(space, page.view(), page.view().child_index(key))?;
+        let next = fetch(core, child)?.write();
+        parent = Some(std::mem::replace(&mut page, next));
+    }
+    let cut = if level == 0 {
+        match cut_leaf(page.view(), pending, core.store.page_size()) {
+            Some(cut) => cut,
+            None => return Ok(Outcome::Done),
+        }
+    } else {
+        if page.view().len() < 2 {
+            return Ok(Outcome::Done);
+        }
+        cut_inner(page.view(), key)
+    };
+    match parent {
+        None => {
+            let (left_id, left) = supplies.install()?;
+            let (right_id, right) = supplies.install()?;
+            drop(supplies);
+            let mtr = Mtr::new(vec![page, left, right]);
+            split_root(core, mtr, [left_id, right_id], &cut, credit)
+        }
+        Some(parent) => {
+            if parent.view().free_bytes() < entry_len(cut.separator.len(), 4) {
+                return Ok(Outcome::ParentFull(cut.separator));
+            }
+            let (right_id, right) = supplies.install()?;
+            drop(supplies);
+            let mtr = Mtr::new(vec![parent, page, right]);
+            split_child(core, mtr, right_id, &cut, credit)
+        }
+    }
+}
+
+fn fetch(core: &Core, id: PageId) -> Result<crate::pool::frame::Pin<'_>, Stop<'_>> {
+    core.pool.fetch(id).ok_or(Stop::Load(id))
+}
+
+fn entries<'a>(page: PageView<'a>, range: std::ops::Range<usize>) -> Vec<(&'a [u8], &'a [u8])> {
+    range.map(|i| (page.key(i), page.value(i))).collect()
+}
+
+/// The root keeps its id: both halves move into new pages.
+fn split_root<'p>(
+    core: &Core,
+    mut mtr: Mtr<'p>,
+    children: [PageId; 2],
+    cut: &Cut,
+    credit: crate::redo::log::LogCredit<'_>,
+) -> Result<Outcome, Stop<'p>> {
+    let root_id = mtr.page(0).id();
+    let old = mtr.page(0).bytes().to_vec();
+    let view = PageView::new(&old);
+    let level = view.level();
+    let separator = Some(cut.separator.as_slice());
+    let left = PageOp::Init { level, low: b"", high: separator, entries: entries(view, 0..cut.keep) };
+    let right = PageOp::Init { level, low: &cut.separator, high: None, entries: entries(view, cut.keep..view.len()) };
+    let numbers = children.map(|id| id.number().to_le_bytes());
+    let named: Vec<(&[u8], &[u8])> = vec![(b"", &numbers[0]), (&cut.separator, &numbers[1])];
+    mtr.apply(1, children[0], &left)?;
+    mtr.apply(2, children[1], &right)?;
+    mtr.apply(0, root_id, &PageOp::Init { level: level + 1, low: b"", high: None, entries: named })?;
+    mtr.commit(&core.log, credit)?;
+    Ok(Outcome::Done)
+}
+
+fn split_child<'p>(
+    core: &Core,
+    mut mtr: Mtr<'p>,
+    right_id: PageId,
+    cut: &Cut,
+    credit: crate::redo::log::LogCredit<'_>,
+) -> Result<Outcome, Stop<'p>> {
+    let (parent_id, left_id) = (mtr.page(0).id(), mtr.page(1).id());
+    let old = mtr.page(1).bytes().to_vec();
+    let view = PageView::new(&old);
+    let upper = entries(view, cut.keep..view.len());
+    let right = PageOp::Init { level: view.level(), low: &cut.separator, high: view.high_fence(), entries: upper };
+    let keep = u16::try_from(cut.keep).map_err(|_| Error::Bug("PAGE-3: too many entries in a page".into()))?;
+    mtr.apply(2, right_id, &right)?;
+    mtr.apply(1, left_id, &PageOp::Truncate { keep, high: &cut.separator })?;
+    mtr.apply(0, parent_id, &PageOp::Insert { key: &cut.separator, value: &right_id.number().to_le_bytes() })?;
+    mtr.commit(&core.log, credit)?;
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::page::apply::apply;
+
+    fn leaf(keys: &[&[u8]]) -> Vec<u8> {
+        let mut page = vec![0u8; 4096];
+        let entries = keys.iter().map(|k| (*k, &[7u8; 500][..])).collect();
+        apply(&mut page, PageId(1), &PageOp::Init { level: 0, low: b"", high: None, entries }).expect("fits");
+        page
+    }
+
+    fn pending(key: &[u8], len: usize) -> Pending {
+        Pending { key: key.to_vec(), len }
+    }
+
+    #[test]
+    fn separators_are_short_and_between() {
+        assert_eq!(shortest_separator(b"abc", b"abd"), b"abd");
+        assert_eq!(shortest_separator(b"abc", b"b"), b"b");
+        assert_eq!(shortest_separator(b"ab", b"abc"), b"abc");
+        assert_eq!(shortest_separator(b"", b"xyz"), b"x");
+    }
+
+    #[test]
+    fn ascending_inserts_leave_the_left_page_full_and_others_cut_it_in_half() {
+        let page = leaf(&[b"a", b"b", b"c", b"d", b"e", b"f", b"g"]);
+        let view = PageView::new(&page);
+        let after = cut_leaf(view, &[pending(b"h", 600)], 4096).expect("does not fit");
+        assert_eq!((after.keep, after.separator.as_slice()), (7, &b"h"[..]));
+        let between = cut_leaf(view, &[pending(b"bb", 600)], 4096).expect("does not fit");
+        assert!((2..=4).contains(&between.keep), "{between:?}");
+        assert_eq!(cut_leaf(view, &[pending(b"bb", 300)], 4096), None);
+    }
+
+    #[test]
+    fn a_page_of_one_large_entry_is_cut_beside_it() {
+        let mut page = vec![0u8; 4096];
+        let entries = vec![(&b"m"[..], &[1u8; 2500][..])];
+        apply(&mut page, PageId(1), &PageOp::Init { level: 0, low: b"", high: None, entries }).expect("fits");
+        let view = PageView::new(&page);
+        let below = cut_leaf(view, &[pending(b"a", 2500)], 4096).expect("does not fit");
+        assert_eq!((below.keep, below.separator.as_slice()), (0, &b"m"[..]));
+        let above = cut_leaf(view, &[pending(b"z", 2500)], 4096).expect("does not fit");
+        assert_eq!((above.keep, above.separator.as_slice()), (1, &b"z"[..]));
+    }
+}

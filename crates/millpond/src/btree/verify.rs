@@ -1,0 +1,85 @@
+//! Walks a whole tree and reports everything that is not as it must be. The tree is at rest.
+
+use std::collections::BTreeSet;
+
+use super::descent::child_id;
+use crate::base::ids::{PageId, SpaceId};
+use crate::base::page::view::PageView;
+use crate::mtr::Core;
+
+/// What a walk found.
+#[derive(Debug, Default)]
+pub(crate) struct TreeReport {
+    pub(crate) pages: BTreeSet<PageId>,
+    pub(crate) entries: u64,
+    pub(crate) height: u8,
+    pub(crate) problems: Vec<String>,
+}
+
+struct Expected {
+    id: PageId,
+    level: Option<u8>,
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+}
+
+/// Walks the tree of `space`.
+pub(crate) fn verify_tree(core: &Core, space: SpaceId) -> TreeReport {
+    let mut report = TreeReport::default();
+    let mut open = vec![Expected { id: PageId::root(space), level: None, low: Vec::new(), high: None }];
+    while let Some(expected) = open.pop() {
+        if !report.pages.insert(expected.id) {
+            report.problems.push(format!("page {} is named twice", expected.id));
+            continue;
+        }
+        let pin = match core.pool.load(expected.id) {
+            Ok(pin) => pin,
+            Err(error) => {
+                report.problems.push(error.to_string());
+                continue;
+            }
+        };
+        let page = pin.read();
+        let view = page.view();
+        if expected.level.is_none() {
+            report.height = view.level() + 1;
+        }
+        check_page(view, &expected, &mut report);
+        if view.is_leaf() {
+            report.entries += crate::base::aligned::to_u64(view.len());
+            continue;
+        }
+        for index in 0..view.len() {
+            match child_id(space, view, index) {
+                Ok(id) => {
+                    let high = if index + 1 < view.len() { Some(view.key(index + 1)) } else { view.high_fence() };
+                    let (low, high) = (view.key(index).to_vec(), high.map(<[u8]>::to_vec));
+                    open.push(Expected { id, level: view.level().checked_sub(1), low, high });
+                }
+                Err(error) => report.problems.push(error.to_string()),
+            }
+        }
+    }
+    report
+}
+
+fn check_page(view: PageView<'_>, expected: &Expected, report: &mut TreeReport) {
+    let id = expected.id;
+    if expected.level.is_some_and(|level| level != view.level()) {
+        report.problems.push(format!("page {id} has level {}, its parent says {:?}", view.level(), expected.level));
+    }
+    if view.low_fence() != expected.low || view.high_fence() != expected.high.as_deref() {
+        report.problems.push(format!("page {id} has other fences than its parent says"));
+    }
+    for index in 0..view.len() {
+        if index > 0 && view.key(index - 1) >= view.key(index) {
+            report.problems.push(format!("page {id}: keys {} and {index} are out of order", index - 1));
+        }
+        if !view.covers(view.key(index)) {
+            report.problems.push(format!("page {id}: key {index} is outside of the page's fences"));
+        }
+    }
+    if !view.is_leaf() && (view.len() == 0 || view.key(0) != view.low_fence()) {
+        report.problems.push(format!("inner page {id} does not begin at its low fence"));
+    }
+}

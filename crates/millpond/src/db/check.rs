@@ -1,0 +1,130 @@
+//! `check`: everything that can be verified about a database at rest.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+
+use super::database::Db;
+use super::options::Options;
+use crate::base::aligned::{aligned, to_u64};
+use crate::base::error::Error;
+use crate::base::ids::{PageId, SpaceId};
+use crate::btree::verify::verify_tree;
+use crate::io::device::Files;
+use crate::io::directory::Directory;
+use crate::io::overlay::Overlay;
+use crate::store::superblock::Found;
+
+/// How a database is checked.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CheckOptions {
+    /// Whether files are read through the page cache. Default: no.
+    pub cached: bool,
+    /// Bytes of the buffer pool that the check uses. Default: 64 MiB.
+    pub buffer_pool_size: ByteSize,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        CheckOptions { cached: false, buffer_pool_size: ByteSize::mib(64) }
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Whole superblocks, of two.
+    pub superblocks: u32,
+    /// Pages read and verified.
+    pub pages: u64,
+    /// Trees walked, the catalog among them.
+    pub trees: u64,
+    /// Entries in their leaves.
+    pub entries: u64,
+    /// Redo groups after the last checkpoint, replayed in memory.
+    pub log_groups: u64,
+    /// Their bytes.
+    pub log_bytes: u64,
+    /// Spaces of trees whose creation a crash cut short; the next open drops them.
+    pub orphan_spaces: u64,
+    /// Everything that is not as it must be; empty: the database is sound.
+    pub problems: Vec<String>,
+}
+
+/// Checks the database in directory `path`: superblocks, map, every page, every tree. What the log holds beyond the last
+/// checkpoint is replayed in memory. The files are only read.
+///
+/// # Errors
+/// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the report.
+pub fn check(path: impl AsRef<Path>, options: CheckOptions) -> Result<CheckReport, Error> {
+    let directory = Directory::open(path.as_ref(), options.cached, false)?;
+    check_on(Arc::new(directory), &options)
+}
+
+/// Checks the database on any implementation of [`Files`].
+///
+/// # Errors
+/// As [`check`].
+pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckReport, Error> {
+    let opening = Options::new().create(false).cached(options.cached).buffer_pool_size(options.buffer_pool_size);
+    let db = Db::open_on(Arc::new(Overlay::new(files)), opening)?;
+    let opened = db.opened().clone();
+    let mut report = CheckReport {
+        log_groups: opened.redo_groups,
+        log_bytes: opened.redo_bytes,
+        orphan_spaces: to_u64(opened.orphan_spaces.len()),
+        ..CheckReport::default()
+    };
+    for (place, found) in opened.superblocks.iter().enumerate() {
+        match found {
+            Found::Valid(_) => report.superblocks += 1,
+            // A new database has written only one of them.
+            Found::Foreign => {}
+            Found::Damaged | Found::OtherFormat(_) => {
+                report.problems.push(format!(
+                    "superblock {place} is damaged; the other one serves, and the next checkpoint mends it"
+                ));
+            }
+        }
+    }
+    db.checkpoint()?;
+    check_trees(&db, &mut report)?;
+    db.close()?;
+    Ok(report)
+}
+
+fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
+    let core = &db.engine().core;
+    let mut reached: BTreeSet<PageId> = BTreeSet::new();
+    let mut spaces = vec![("catalog".to_owned(), SpaceId::CATALOG)];
+    for name in db.trees()? {
+        match db.find(&name)? {
+            Some(space) => spaces.push((name, space)),
+            None => report.problems.push(format!("tree '{name}' is in the catalog and cannot be found there")),
+        }
+    }
+    for (name, space) in spaces {
+        let mut walk = verify_tree(core, space);
+        report.trees += 1;
+        report.entries += walk.entries;
+        report.problems.extend(walk.problems.drain(..).map(|problem| format!("tree '{name}': {problem}")));
+        reached.append(&mut walk.pages);
+    }
+    let mut buf = aligned(core.store.page_size());
+    for id in core.store.pages() {
+        report.pages += 1;
+        if let Err(error) = core.store.read(id, &mut buf)
+            && !reached.contains(&id)
+        {
+            report.problems.push(error.to_string());
+        }
+        if !reached.contains(&id) {
+            report.problems.push(format!("page {id} has an image, and no tree leads to it"));
+        }
+    }
+    Ok(())
+}

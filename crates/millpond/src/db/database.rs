@@ -1,0 +1,467 @@
+//! Opening, the catalog, closing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use bytesize::ByteSize;
+
+use super::batch::WriteBatch;
+use super::engine::{Engine, Requests};
+use super::keeper::Keeper;
+use super::options::{Limits, Options};
+use super::stats::Stats;
+use super::tree::{Tree, TreeState};
+use super::write::{wait_durable, write};
+use crate::base::aligned::{BLOCK_U64, round_up, to_u64};
+use crate::base::bell::Bell;
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::page::op::PageOp;
+use crate::base::random::random_u64;
+use crate::base::sync::{self, JoinHandle, Mutex, RwLock};
+use crate::btree::descent::{Manner, Restarts, Stop, leaf_write};
+use crate::io::device::Files;
+use crate::io::directory::{Directory, LOCK_FILE};
+use crate::mtr::{Core, Mtr};
+use crate::pool::buffer_pool::Pool;
+use crate::recovery;
+use crate::redo::files::{LogFiles, is_log_file};
+use crate::redo::log::Log;
+use crate::store::page_store::{DATA_FILE, DATA_FILE_NEW, MAP_FILES, PageStore};
+use crate::store::superblock::{Found, Superblock};
+
+const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
+const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;
+
+/// How long a tree's name may be, in bytes.
+const NAME_MAX: usize = 255;
+
+/// An open database. Clones are handles of the same one; the last to go closes it.
+#[derive(Clone)]
+pub struct Db {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    engine: Arc<Engine>,
+    catalog: Tree,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+    opened: Opened,
+}
+
+/// What opening found.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    pub(crate) superblocks: [Found; 2],
+    pub(crate) redo_groups: u64,
+    pub(crate) redo_bytes: u64,
+    pub(crate) orphan_spaces: Vec<SpaceId>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Who wants to know how closing went calls `close`.
+        let _ = self.shut_down();
+    }
+}
+
+impl Inner {
+    /// A last checkpoint, then the keeper's end. Once.
+    fn shut_down(&self) -> Result<(), Error> {
+        let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
+        self.engine.closed.store(true, Ordering::Relaxed);
+        let result = self.engine.checkpoint_wait();
+        self.engine.requests.lock().stop = true;
+        self.engine.bell.ring();
+        keeper.join().map_err(|_| Error::Bug("the keeper panicked: reopen the database".into()))?;
+        result
+    }
+}
+
+impl Db {
+    /// Opens the database in directory `path`; creates it if there is none and the options allow it.
+    ///
+    /// After a crash this recovers everything acknowledged before it returns. Takes time for the log written since the last
+    /// checkpoint; a database that was closed opens at once.
+    ///
+    /// # Errors
+    /// * [`Error::InvalidOptions`]: every option out of range, in one message.
+    /// * [`Error::Format`]: not a database, or one of another format version.
+    /// * [`Error::InUse`]: another process, or another `Db` of this one, has it open.
+    /// * [`Error::Corruption`]: what was written is not there any more.
+    /// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::DeviceFailed`]: what the operating system said.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db, Error> {
+        // Before anything is created: a mistake in the options leaves no trace.
+        options.validate(options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64()))?;
+        let directory = Directory::open(path.as_ref(), options.cached, options.create)?;
+        Self::open_on(Arc::new(directory), options)
+    }
+
+    /// Opens the database on any implementation of [`Files`]: a simulated disk, above all. The caller sees to it that nobody
+    /// else has it open.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Db, Error> {
+        let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+        if !names.iter().any(|name| name == DATA_FILE) {
+            if !options.create {
+                let message = format!("'{}' is not a Millpond database: it has no file '{DATA_FILE}'", files.place());
+                return Err(Error::Format(message.into()));
+            }
+            create(&*files, &names, &options)?;
+        }
+        open_existing(files, &options)
+    }
+
+    /// Creates an empty tree.
+    ///
+    /// # Errors
+    /// [`Error::TreeExists`]; [`Error::InvalidOptions`] for a name that is empty or longer than 255 bytes; those of
+    /// [`write`](Self::write).
+    pub fn create_tree(&self, name: &str) -> Result<Tree, Error> {
+        let engine = &self.inner.engine;
+        engine.check_open()?;
+        if name.is_empty() || name.len() > NAME_MAX {
+            let message = format!("the tree name has {} bytes: use 1 to {NAME_MAX}", name.len());
+            return Err(Error::InvalidOptions(message.into()));
+        }
+        let _ddl = engine.ddl.lock();
+        if self.find(name)?.is_some() {
+            return Err(Error::TreeExists(format!("tree '{name}' exists already: open it").into()));
+        }
+        let space = SpaceId(engine.next_space.fetch_add(1, Ordering::Relaxed));
+        create_root(&engine.core, space)?;
+        // A crash before this leaves a space that no name leads to; the next open drops it.
+        self.inner.catalog.insert(name.as_bytes(), &space.0.to_le_bytes())?;
+        Ok(self.handle(name, space))
+    }
+
+    /// Opens a tree.
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`], and those of [`Tree::get`].
+    pub fn open_tree(&self, name: &str) -> Result<Tree, Error> {
+        self.inner.engine.check_open()?;
+        let _ddl = self.inner.engine.ddl.lock();
+        match self.find(name)? {
+            Some(space) => Ok(self.handle(name, space)),
+            None => Err(Error::TreeNotFound(format!("no tree '{name}': create it, or see `trees`").into())),
+        }
+    }
+
+    /// The names of all trees, in byte order.
+    ///
+    /// # Errors
+    /// Those of [`Tree::get`].
+    pub fn trees(&self) -> Result<Vec<String>, Error> {
+        let names =
+            self.inner.catalog.scan(..).map(|row| row.map(|(name, _)| String::from_utf8_lossy(&name).into_owned()));
+        names.collect()
+    }
+
+    /// Drops a tree. Waits for operations on it that have begun; later ones get [`Error::TreeNotFound`].
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`], and those of [`write`](Self::write).
+    pub fn drop_tree(&self, name: &str) -> Result<(), Error> {
+        let engine = &self.inner.engine;
+        engine.check_open()?;
+        let _ddl = engine.ddl.lock();
+        let Some(space) = self.find(name)? else {
+            return Err(Error::TreeNotFound(format!("no tree '{name}' to drop: see `trees`").into()));
+        };
+        let tree = self.handle(name, space);
+        let mut dropped = tree.state.dropped.write();
+        let end = drop_space(engine, name, space)?;
+        *dropped = true;
+        drop(dropped);
+        engine.open_trees.lock().remove(name);
+        wait_durable(engine, Some(end), engine.durability)
+    }
+
+    /// Writes a batch: all of it or nothing, durable as its or the database's [`Durability`](crate::Durability) says.
+    ///
+    /// May wait on `log_space`, `free_frame`, `page_read` and, with nothing held, on `log_flush`.
+    ///
+    /// # Errors
+    /// * [`Error::Conflict`], [`Error::KeyExists`], [`Error::KeyNotFound`]: a precondition does not hold.
+    /// * [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::BatchTooLarge`].
+    /// * [`Error::TreeNotFound`]: a tree was dropped.
+    /// * [`Error::OutOfSpace`]: new pages are needed, and the file system is full.
+    /// * [`Error::DeviceFailed`]: the log could not be written. The batch may or may not survive: reopen, then look.
+    /// * [`Error::ReadOnly`]: that happened earlier.
+    ///
+    /// In all cases but `DeviceFailed` and `ReadOnly` nothing was changed.
+    pub fn write(&self, batch: WriteBatch) -> Result<(), Error> {
+        let engine = &self.inner.engine;
+        if let Some(op) = batch.ops.iter().find(|op| !self.owns(&op.tree)) {
+            let message = format!("tree '{}' in the batch is of another database", op.tree.name);
+            return Err(Error::TreeNotFound(message.into()));
+        }
+        let durability = batch.durability.unwrap_or(engine.durability);
+        write(engine, batch.ops, durability)
+    }
+
+    fn owns(&self, tree: &Arc<TreeState>) -> bool {
+        tree.database == Arc::as_ptr(&self.inner.engine).addr()
+    }
+
+    /// Writes all dirty pages and a checkpoint: a crash right after it recovers at once. Waits on `checkpoint`.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the engine has stopped.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.inner.engine.check_open()?;
+        self.inner.engine.checkpoint_wait()
+    }
+
+    /// The engine's gauges and counters.
+    pub fn stats(&self) -> Stats {
+        self.inner.engine.stats()
+    }
+
+    /// Closes the database: a last checkpoint, then its files. Other handles get [`Error::Closed`] from now on.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the engine has stopped earlier. Everything acknowledged is safe even so.
+    pub fn close(self) -> Result<(), Error> {
+        self.inner.shut_down()
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.inner.engine
+    }
+
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.inner.opened
+    }
+
+    /// The space of the tree called `name`.
+    pub(crate) fn find(&self, name: &str) -> Result<Option<SpaceId>, Error> {
+        match self.inner.catalog.get(name.as_bytes())? {
+            None => Ok(None),
+            Some(value) => space_of(name, &value).map(Some),
+        }
+    }
+
+    fn handle(&self, name: &str, space: SpaceId) -> Tree {
+        let engine = &self.inner.engine;
+        let mut open_trees = engine.open_trees.lock();
+        let state = open_trees.entry(name.to_owned()).or_insert_with(|| tree_state(engine, name, space));
+        Tree { engine: Arc::clone(engine), state: Arc::clone(state) }
+    }
+}
+
+impl std::fmt::Debug for Db {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Db").finish_non_exhaustive()
+    }
+}
+
+fn tree_state(engine: &Arc<Engine>, name: &str, space: SpaceId) -> Arc<TreeState> {
+    let database = Arc::as_ptr(engine).addr();
+    Arc::new(TreeState { name: name.to_owned(), space, database, dropped: RwLock::new(false) })
+}
+
+fn space_of(name: &str, value: &[u8]) -> Result<SpaceId, Error> {
+    match value.try_into() {
+        Ok(bytes) => Ok(SpaceId(u32::from_le_bytes(bytes))),
+        Err(_) => {
+            Err(Error::Corruption(format!("the catalog's entry for tree '{name}' has {} bytes", value.len()).into()))
+        }
+    }
+}
+
+/// Formats the root of a new tree, in a mini-transaction of its own.
+fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
+    let credit = core.log.reserve(256)?;
+    let ticket = core.pool.take_frame()?;
+    let id = core.store.allocate(space)?;
+    debug_assert_eq!(id, PageId::root(space), "BTREE-1: the root is the first page of its space");
+    let mut mtr = Mtr::new(vec![core.pool.install(id, ticket)]);
+    mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
+    mtr.commit(&core.log, credit)?;
+    Ok(())
+}
+
+/// Takes a tree out of the catalog and its space out of the map, in one group.
+fn drop_space(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> {
+    let core = &engine.core;
+    let mut restarts = Restarts::new(&core.pool);
+    loop {
+        let credit = core.log.reserve(NAME_MAX + 128)?;
+        let stop: Stop<'_> = match leaf_write(core, SpaceId::CATALOG, name.as_bytes(), Manner::Wait) {
+            Ok(page) => {
+                let id = page.id();
+                let mut mtr = Mtr::new(vec![page]);
+                mtr.apply(0, id, &PageOp::Remove { key: name.as_bytes() })?;
+                mtr.drop_space(space);
+                let _both_or_neither = engine.drop_or_snapshot.lock();
+                let end = mtr.commit(&core.log, credit)?;
+                core.pool.discard_space(space);
+                core.store.drop_space(space);
+                return Ok(end);
+            }
+            Err(stop) => stop,
+        };
+        drop(credit);
+        restarts.resolve(stop)?;
+    }
+}
+
+/// Makes the files of a new database. It exists from the moment its data file gets its name.
+fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
+    let ours =
+        |name: &str| name == LOCK_FILE || name == DATA_FILE_NEW || MAP_FILES.contains(&name) || is_log_file(name);
+    if let Some(stranger) = names.iter().find(|name| !ours(name)) {
+        let message = format!(
+            "'{}' is not a Millpond database, and not empty (it has '{stranger}'): name an empty or a new directory",
+            files.place()
+        );
+        return Err(Error::Format(message.into()));
+    }
+    let page_size = options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64());
+    options.validate(page_size)?;
+    let capacity = options.redo_capacity.map_or(DEFAULT_REDO_CAPACITY, |size| size.as_u64());
+    let uuid = [random_u64(), random_u64()];
+    let log = LogFiles::create(files, uuid, 0, capacity)?;
+    let superblock = Superblock {
+        uuid,
+        sequence: 0,
+        page_size: u32::try_from(page_size).map_err(|_| Error::Bug("a page size was not checked".into()))?,
+        next_space: 1,
+        checkpoint_lsn: Lsn(BLOCK_U64),
+        durable_lsn: Lsn(BLOCK_U64),
+        nonce: random_u64(),
+        next_image: 1,
+        map_bytes: 0,
+        map_crc: 0,
+        redo_generation: 0,
+        redo_payload_bytes: log.payload_bytes(),
+    };
+    PageStore::create(files, superblock)
+}
+
+/// Opens what is there: recovery, a checkpoint under a new epoch, the catalog.
+fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> {
+    let (store, superblocks) = PageStore::open(Arc::clone(&files))?;
+    let superblock = store.superblock();
+    let page_size = u64::from(superblock.page_size);
+    if let Some(wanted) = options.page_size
+        && wanted.as_u64() != page_size
+    {
+        let message = format!(
+            "page_size is {wanted}, and '{}' has pages of {}: leave the option out",
+            files.place(),
+            ByteSize::b(page_size)
+        );
+        return Err(Error::InvalidOptions(message.into()));
+    }
+    options.validate(page_size)?;
+    let old_log = LogFiles::open(&*files, superblock.uuid, superblock.redo_generation, superblock.redo_payload_bytes)?;
+    let analysis = recovery::analyse(&old_log, &superblock)?;
+    let engine = assemble(&files, options, store, &superblock, &analysis)?;
+    let keeper = {
+        let keeper = Keeper::new(Arc::clone(&engine));
+        sync::spawn("mp-keeper", move || keeper.run()).map_err(|e| Error::io("start the keeper's thread", e))?
+    };
+    let catalog = Tree { engine: Arc::clone(&engine), state: tree_state(&engine, "catalog", SpaceId::CATALOG) };
+    let opened = Opened {
+        superblocks,
+        redo_groups: analysis.groups,
+        redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
+        orphan_spaces: Vec::new(),
+    };
+    let mut inner = Inner { engine, catalog, keeper: Mutex::new(Some(keeper)), opened };
+    finish_open(&mut inner, &files, &old_log, &superblock, &analysis)?;
+    Ok(Db { inner: Arc::new(inner) })
+}
+
+/// The log goes on at the next block after the old one's end, under a new nonce: nothing left of the old can pass for new.
+fn assemble(
+    files: &Arc<dyn Files>,
+    options: &Options,
+    store: PageStore,
+    superblock: &Superblock,
+    analysis: &recovery::Analysis,
+) -> Result<Arc<Engine>, Error> {
+    let same = |size: &ByteSize| LogFiles::payload_for(size.as_u64()) == superblock.redo_payload_bytes;
+    let (log_files, redo_generation) = match options.redo_capacity.filter(|size| !same(size)) {
+        None => {
+            let log_files =
+                LogFiles::open(&**files, superblock.uuid, superblock.redo_generation, superblock.redo_payload_bytes)?;
+            (log_files, superblock.redo_generation)
+        }
+        Some(size) => {
+            let generation = superblock.redo_generation.wrapping_add(1);
+            let log_files = LogFiles::create(&**files, superblock.uuid, generation, size.as_u64())?;
+            files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
+            (log_files, generation)
+        }
+    };
+    let bell = Arc::new(Bell::default());
+    let store = Arc::new(store);
+    let frames = options.buffer_pool_size.as_u64() / to_u64(store.page_size());
+    let frames = u32::try_from(frames).map_err(|_| Error::Bug("a pool size was not checked".into()))?;
+    let capacity = log_files.capacity();
+    let nonce = random_u64();
+    let start = Lsn(round_up(analysis.end.0));
+    let log = Log::new(log_files, nonce, start, Arc::clone(&bell));
+    let pool = Pool::new(frames, Arc::clone(&store), Arc::clone(&bell));
+    Ok(Arc::new(Engine {
+        limits: Limits::new(store.page_size(), pool.len(), capacity),
+        core: Core { store, pool, log },
+        bell,
+        durability: options.durability,
+        nonce,
+        redo_generation,
+        next_space: AtomicU32::new(superblock.next_space.max(analysis.last_space.0 + 1)),
+        drop_or_snapshot: Mutex::new(()),
+        ddl: Mutex::new(()),
+        open_trees: Mutex::new(BTreeMap::new()),
+        requests: Mutex::new(Requests { recovering: true, ..Requests::default() }),
+        closed: AtomicBool::new(false),
+    }))
+}
+
+fn finish_open(
+    inner: &mut Inner,
+    files: &Arc<dyn Files>,
+    old_log: &LogFiles,
+    superblock: &Superblock,
+    analysis: &recovery::Analysis,
+) -> Result<(), Error> {
+    let engine = Arc::clone(&inner.engine);
+    recovery::redo(&engine.core, old_log, superblock, analysis)?;
+    engine.requests.lock().recovering = false;
+    // From here on the log of before is not needed: everything is in images, under a superblock with the new nonce.
+    engine.checkpoint_wait()?;
+    if engine.redo_generation != superblock.redo_generation {
+        let removed = LogFiles::remove_others(&**files, engine.redo_generation);
+        removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
+    }
+    if !engine.core.store.has_image(PageId::root(SpaceId::CATALOG)) {
+        create_root(&engine.core, SpaceId::CATALOG)?;
+    }
+    inner.opened.orphan_spaces = drop_orphans(inner)?;
+    Ok(())
+}
+
+/// Drops the spaces that no name leads to: trees whose creation a crash cut short.
+fn drop_orphans(inner: &Inner) -> Result<Vec<SpaceId>, Error> {
+    let store = &inner.engine.core.store;
+    let mut orphans = store.spaces();
+    orphans.remove(&SpaceId::CATALOG);
+    for row in inner.catalog.scan(..) {
+        let (name, value) = row?;
+        orphans.remove(&space_of(&String::from_utf8_lossy(&name), &value)?);
+    }
+    for &space in &orphans {
+        inner.engine.core.pool.discard_space(space);
+        store.drop_space(space);
+    }
+    Ok(orphans.into_iter().collect())
+}

@@ -1,0 +1,11 @@
+//! The public face: databases, trees, batches, and the keeper that works behind them.
+
+pub(crate) mod batch;
+pub(crate) mod check;
+pub(crate) mod database;
+pub(crate) mod engine;
+pub(crate) mod keeper;
+pub(crate) mod options;
+pub(crate) mod stats;
+pub(crate) mod tree;
+pub(crate) mod write;

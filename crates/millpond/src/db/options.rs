@@ -1,0 +1,163 @@
+//! What a database is opened with.
+
+use bytesize::ByteSize;
+
+use crate::base::error::Error;
+use crate::redo::log::Log;
+
+/// When a write is safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// When it returns: it survives a crash of the process and a loss of power.
+    #[default]
+    Commit,
+    /// So many milliseconds after it returns, at the latest.
+    Background(u32),
+    /// With the next write that waits, or the next checkpoint. Still all or nothing, and in order: what survives is a
+    /// prefix of what was written.
+    None,
+}
+
+/// How a database is opened; [`Db::open`](crate::Db::open) checks all of it and reports every mistake at once.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Options {
+    pub(crate) page_size: Option<ByteSize>,
+    pub(crate) buffer_pool_size: ByteSize,
+    pub(crate) redo_capacity: Option<ByteSize>,
+    pub(crate) cached: bool,
+    pub(crate) create: bool,
+    pub(crate) durability: Durability,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Frames that a pool must have.
+pub(crate) const FRAMES_MIN: u64 = 32;
+
+/// Bytes that a log must hold, per page byte: so that a split is a small part of it.
+const REDO_PAGES_MIN: u64 = 128;
+
+impl Options {
+    /// The defaults: 128 MiB of pool; for a new database pages of 16 KiB and 256 MiB of log; `O_DIRECT`; durable commits.
+    pub fn new() -> Self {
+        Options {
+            page_size: None,
+            buffer_pool_size: ByteSize::mib(128),
+            redo_capacity: None,
+            cached: false,
+            create: true,
+            durability: Durability::Commit,
+        }
+    }
+
+    /// Bytes of a page: 4, 8, 16, 32 or 64 KiB, fixed at creation. Default: 16 KiB, or what the database has.
+    pub fn page_size(mut self, size: ByteSize) -> Self {
+        self.page_size = Some(size);
+        self
+    }
+
+    /// Bytes of the buffer pool: 32 pages at least. Default: 128 MiB.
+    pub fn buffer_pool_size(mut self, size: ByteSize) -> Self {
+        self.buffer_pool_size = size;
+        self
+    }
+
+    /// Bytes that the redo log holds: 128 pages to 1 TiB. Default: 256 MiB, or what the database has; another value than
+    /// the database has gives it a new log at open.
+    pub fn redo_capacity(mut self, size: ByteSize) -> Self {
+        self.redo_capacity = Some(size);
+        self
+    }
+
+    /// Whether files go through the page cache. Default: no (`O_DIRECT`). File systems without `O_DIRECT` need it.
+    pub fn cached(mut self, cached: bool) -> Self {
+        self.cached = cached;
+        self
+    }
+
+    /// Whether a database is created where there is none. Default: yes.
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// When a write is safe, unless its batch says otherwise. Default: [`Durability::Commit`].
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Checks everything, for a database with pages of `page_size`; all mistakes in one error.
+    pub(crate) fn validate(&self, page_size: u64) -> Result<(), Error> {
+        let mut mistakes = Vec::new();
+        if !(4096..=65536).contains(&page_size) || !page_size.is_power_of_two() {
+            mistakes.push(format!("page_size is {}: use 4KiB, 8KiB, 16KiB, 32KiB or 64KiB", ByteSize::b(page_size)));
+        } else {
+            let pool = self.buffer_pool_size.as_u64();
+            let pool_min = FRAMES_MIN * page_size;
+            if pool < pool_min || pool / page_size > u64::from(u32::MAX) {
+                mistakes.push(format!(
+                    "buffer_pool_size is {}: use {} ({FRAMES_MIN} pages) or more, and fewer than 2^32 pages",
+                    self.buffer_pool_size,
+                    ByteSize::b(pool_min)
+                ));
+            }
+            let redo_min = REDO_PAGES_MIN * page_size;
+            if let Some(redo) = self.redo_capacity
+                && !(redo_min..=1 << 40).contains(&redo.as_u64())
+            {
+                mistakes.push(format!("redo_capacity is {redo}: use {} to 1TiB", ByteSize::b(redo_min)));
+            }
+        }
+        if let Durability::Background(ms) = self.durability
+            && !(1..=60_000).contains(&ms)
+        {
+            mistakes.push(format!("durability is background({ms} ms): use 1 to 60000 ms"));
+        }
+        if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes.join("; ").into())) }
+    }
+}
+
+/// How long keys, values and batches may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) key: usize,
+    pub(crate) value: usize,
+    pub(crate) batch_bytes: usize,
+    pub(crate) batch_leaves: usize,
+}
+
+impl Limits {
+    pub(crate) fn new(page_size: usize, frames: usize, log_capacity: u64) -> Limits {
+        Limits {
+            key: (page_size / 16 * 3).min(3072),
+            value: page_size / 4,
+            batch_bytes: Log::group_payload_max(log_capacity),
+            batch_leaves: (frames / 8).max(4),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mistake_is_named_with_its_value_and_the_way_out() {
+        let options = Options::new()
+            .buffer_pool_size(ByteSize::kib(8))
+            .redo_capacity(ByteSize::kib(1))
+            .durability(Durability::Background(0));
+        let error = options.validate(16384).expect_err("three mistakes").to_string();
+        for part in ["buffer_pool_size is 8.0 KiB", "512.0 KiB", "redo_capacity is 1.0 KiB", "background(0 ms)"] {
+            assert!(error.contains(part), "{part} in: {error}");
+        }
+        assert!(Options::new().validate(5000).expect_err("odd").to_string().contains("page_size"));
+        assert!(Options::new().validate(16384).is_ok());
+    }
+}

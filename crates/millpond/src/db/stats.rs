@@ -1,0 +1,49 @@
+//! What the engine counts.
+
+/// A snapshot of the engine's gauges and counters. Counters grow from open on.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Frames of the buffer pool.
+    pub buffer_pool_pages_total: u64,
+    /// Free ones, now.
+    pub buffer_pool_pages_free: u64,
+    /// Dirty ones, now.
+    pub buffer_pool_pages_dirty: u64,
+    /// Waits for a free frame.
+    pub buffer_pool_wait_free: u64,
+    /// Their time, in microseconds.
+    pub buffer_pool_wait_free_us: u64,
+    /// Bytes of log since the last checkpoint, now.
+    pub log_checkpoint_age: u64,
+    /// Bytes that the log may hold.
+    pub log_capacity: u64,
+    /// Where the log stands.
+    pub log_lsn_current: u64,
+    /// Up to where it is durable.
+    pub log_lsn_last_flush: u64,
+    /// Where recovery would begin.
+    pub log_lsn_last_checkpoint: u64,
+    /// Waits for room in the log.
+    pub log_space_waits: u64,
+    /// Their time, in microseconds.
+    pub log_space_wait_us: u64,
+    /// Syncs of log files.
+    pub log_syncs: u64,
+    /// Bytes written to log files, blocks written twice counted twice.
+    pub log_bytes_written: u64,
+    /// Page images read.
+    pub data_page_reads: u64,
+    /// Page images written.
+    pub data_page_writes: u64,
+    /// Write calls that they took.
+    pub data_write_calls: u64,
+    /// Syncs of the data file.
+    pub data_syncs: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Slots of the data file.
+    pub data_slots_total: u64,
+    /// Free ones, now.
+    pub data_slots_free: u64,
+}

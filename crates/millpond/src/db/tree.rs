@@ -1,0 +1,212 @@
+//! Handles of trees, and scans.
+
+use std::collections::VecDeque;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use super::batch::WriteBatch;
+use super::engine::Engine;
+use super::write::write;
+use crate::base::error::Error;
+use crate::base::ids::SpaceId;
+use crate::base::sync::{ReadGuard, RwLock};
+use crate::btree::descent::{Restarts, Target, leaf_read};
+use crate::btree::scan::{Row, leaf_backward, leaf_forward};
+
+/// What all handles of one tree share.
+pub(crate) struct TreeState {
+    pub(crate) name: String,
+    pub(crate) space: SpaceId,
+    /// Tells the trees of one open database from those of another.
+    pub(crate) database: usize,
+    /// Shared by operations under way, exclusive for who drops the tree; true: dropped.
+    pub(crate) dropped: RwLock<bool>,
+}
+
+impl TreeState {
+    /// Lets an operation in, unless the tree is dropped.
+    pub(crate) fn enter(&self) -> Result<ReadGuard<'_, bool>, Error> {
+        let gate = self.dropped.read();
+        if *gate {
+            return Err(Error::TreeNotFound(format!("tree '{}' was dropped", self.name).into()));
+        }
+        Ok(gate)
+    }
+}
+
+/// A named ordered map of byte strings. Handles are cheap to clone and may be used by many threads.
+#[derive(Clone)]
+pub struct Tree {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) state: Arc<TreeState>,
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("name", &self.state.name).finish_non_exhaustive()
+    }
+}
+
+impl Tree {
+    /// The tree's name.
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// The value of `key`: the newest committed one, which may be not yet durable. May wait on `free_frame` and `page_read`.
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`] when the tree was dropped, [`Error::Corruption`] and [`Error::DeviceFailed`] when a page
+    /// cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.engine.check_open()?;
+        let _gate = self.state.enter()?;
+        let mut restarts = Restarts::new(&self.engine.core.pool);
+        loop {
+            match leaf_read(&self.engine.core, self.state.space, Target::Key(key)) {
+                Ok(page) => {
+                    let view = page.view();
+                    return Ok(view.search(key).ok().map(|index| view.value(index).to_vec()));
+                }
+                Err(stop) => restarts.resolve(stop)?,
+            }
+        }
+    }
+
+    fn write_one(&self, fill: impl FnOnce(&mut WriteBatch)) -> Result<(), Error> {
+        let mut batch = WriteBatch::new();
+        fill(&mut batch);
+        write(&self.engine, batch.ops, self.engine.durability)
+    }
+
+    /// Adds `key`, which must not be there.
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`], and those of [`Db::write`](crate::Db::write).
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.write_one(|batch| {
+            batch.insert(self, key, value);
+        })
+    }
+
+    /// Sets `key`, whether it is there or not.
+    ///
+    /// # Errors
+    /// Those of [`Db::write`](crate::Db::write).
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.write_one(|batch| {
+            batch.put(self, key, value);
+        })
+    }
+
+    /// Sets `key`, which must be there.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`], and those of [`Db::write`](crate::Db::write).
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.write_one(|batch| {
+            batch.update(self, key, value);
+        })
+    }
+
+    /// Removes `key`; true if it was there.
+    ///
+    /// # Errors
+    /// Those of [`Db::write`](crate::Db::write).
+    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
+        // An update-or-nothing in one step: `expect` cannot say "there, whatever it is".
+        let there = self.get(key)?.is_some();
+        if there {
+            self.write_one(|batch| {
+                batch.delete(self, key);
+            })?;
+        }
+        Ok(there)
+    }
+
+    /// The rows with keys in `range`, ascending. Not a snapshot: each leaf is seen as it is when the scan comes to it.
+    pub fn scan<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Scan {
+        self.scan_towards(range, Direction::Forward)
+    }
+
+    /// The rows with keys in `range`, descending. Not a snapshot: each leaf is seen as it is when the scan comes to it.
+    pub fn scan_back<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Scan {
+        self.scan_towards(range, Direction::Backward)
+    }
+
+    fn scan_towards<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> Scan {
+        let own = |bound: Bound<&&'k [u8]>| bound.map(|key| key.to_vec());
+        Scan {
+            tree: self.clone(),
+            lower: own(range.start_bound()),
+            upper: own(range.end_bound()),
+            direction,
+            rows: VecDeque::new(),
+            done: false,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+/// The rows of a range; ends after the first error.
+#[must_use]
+pub struct Scan {
+    tree: Tree,
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+    direction: Direction,
+    rows: VecDeque<Row>,
+    done: bool,
+}
+
+impl Scan {
+    /// Fetches the next leaf's rows.
+    fn advance(&mut self) -> Result<(), Error> {
+        self.tree.engine.check_open()?;
+        let _gate = self.tree.state.enter()?;
+        let (core, space) = (&self.tree.engine.core, self.tree.state.space);
+        match self.direction {
+            Direction::Forward => {
+                let leaf = leaf_forward(core, space, &self.lower, &self.upper)?;
+                self.rows = leaf.rows.into();
+                match leaf.next {
+                    Some(high) => self.lower = Bound::Included(high),
+                    None => self.done = true,
+                }
+            }
+            Direction::Backward => {
+                let leaf = leaf_backward(core, space, &self.lower, &self.upper)?;
+                self.rows = leaf.rows.into_iter().rev().collect();
+                match leaf.next {
+                    Some(low) => self.upper = Bound::Excluded(low),
+                    None => self.done = true,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(row) = self.rows.pop_front() {
+                return Some(Ok(row));
+            }
+            if self.done {
+                return None;
+            }
+            if let Err(error) = self.advance() {
+                self.done = true;
+                return Some(Err(error));
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! How a batch is written: plan under latches, then change, log, release, wait.
+//!
+//! WRITE-1  Keys are taken in (tree, key) order, so two batches never wait for each other's leaves in a circle.
+//! WRITE-2  Nothing is changed before every precondition was checked and every leaf has room: a batch that fails has
+//!          changed nothing.
+//! WRITE-3  All leaves of a batch are latched until its group has its place in the log: readers see all of it or nothing.
+
+use super::batch::{BatchOp, Change};
+use super::engine::Engine;
+use super::options::Durability;
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, SpaceId};
+use crate::base::page::op::PageOp;
+use crate::base::page::view::entry_len;
+use crate::btree::descent::{Manner, Restarts, Stop, leaf_write};
+use crate::btree::split::{Pending, split_leaf};
+use crate::mtr::{Mtr, RECORD_HEADER};
+use crate::pool::frame::PageWrite;
+
+/// Bytes that a page operation adds to its key and value: kind, two lengths.
+const OP_HEADER: usize = 5;
+
+/// The net effect of a batch on one key.
+enum Effect<'a> {
+    Insert(&'a [u8]),
+    Replace(&'a [u8]),
+    Remove,
+}
+
+struct Planned<'a> {
+    leaf: usize,
+    key: &'a [u8],
+    effect: Effect<'a>,
+    /// Bytes of the value that is there.
+    old_len: usize,
+}
+
+/// Why a plan was not carried out.
+enum Halt<'p> {
+    Stop(Stop<'p>),
+    /// A leaf of this space has no room for these entries.
+    Full(SpaceId, Vec<Pending>),
+}
+
+impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p> {
+    fn from(stop: T) -> Self {
+        Halt::Stop(stop.into())
+    }
+}
+
+/// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, and at the end, with
+/// nothing held, on `log_flush`.
+pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durability) -> Result<(), Error> {
+    engine.check_open()?;
+    if ops.is_empty() {
+        return Ok(());
+    }
+    ops.sort_by(|a, b| (a.tree.space, &a.key).cmp(&(b.tree.space, &b.key)));
+    let redo_len = check_sizes(engine, &ops)?;
+    let mut gates = Vec::new();
+    for (index, op) in ops.iter().enumerate() {
+        if index == 0 || ops[index - 1].tree.space != op.tree.space {
+            gates.push(op.tree.enter()?);
+        }
+    }
+    let mut restarts = Restarts::new(&engine.core.pool);
+    let end = loop {
+        match attempt(engine, &ops, redo_len) {
+            Ok(end) => break end,
+            Err(Halt::Stop(stop)) => restarts.resolve(stop)?,
+            Err(Halt::Full(space, pending)) => split_leaf(&engine.core, space, &pending)?,
+        }
+    };
+    drop((restarts, gates));
+    wait_durable(engine, end, durability)
+}
+
+/// Waits until a group that ends at `end` is as safe as `durability` says.
+pub(crate) fn wait_durable(engine: &Engine, end: Option<Lsn>, durability: Durability) -> Result<(), Error> {
+    let Some(end) = end else { return Ok(()) };
+    match durability {
+        Durability::Commit => engine.core.log.flush_wait(end),
+        Durability::Background(ms) => {
+            engine.core.log.flush_by(clock::now_ns() + u64::from(ms) * 1_000_000);
+            Ok(())
+        }
+        Durability::None => Ok(()),
+    }
+}
+
+fn shown(key: &[u8]) -> String {
+    let short = &key[..key.len().min(32)];
+    let dots = if short.len() < key.len() { "..." } else { "" };
+    format!("'{}{dots}'", short.escape_ascii())
+}
+
+/// Refuses what is too long; returns the redo that the batch takes at most.
+fn check_sizes(engine: &Engine, ops: &[BatchOp]) -> Result<usize, Error> {
+    let limits = engine.limits;
+    let page_size = engine.core.store.page_size();
+    let mut redo_len = 0;
+    for op in ops {
+        let value = match &op.change {
+            Change::Insert(value) | Change::Put(value) | Change::Update(value) => value.len(),
+            Change::Delete | Change::Expect(_) => 0,
+        };
+        if op.key.len() > limits.key {
+            let message = format!(
+                "key {} of tree '{}' has {} bytes: at most {} fit with pages of {page_size} bytes",
+                shown(&op.key),
+                op.tree.name,
+                op.key.len(),
+                limits.key
+            );
+            return Err(Error::KeyTooLong(message.into()));
+        }
+        if value > limits.value {
+            let message = format!(
+                "the value for key {} of tree '{}' has {value} bytes: at most {} (a quarter of a page) fit; store it in parts or use larger pages",
+                shown(&op.key),
+                op.tree.name,
+                limits.value
+            );
+            return Err(Error::ValueTooLong(message.into()));
+        }
+        if !matches!(op.change, Change::Expect(_)) {
+            redo_len += RECORD_HEADER + OP_HEADER + op.key.len() + value;
+        }
+    }
+    if redo_len > limits.batch_bytes {
+        let message = format!(
+            "the batch takes {redo_len} bytes of log: at most {} are allowed with this redo_capacity; write it in parts",
+            limits.batch_bytes
+        );
+        return Err(Error::BatchTooLarge(message.into()));
+    }
+    Ok(redo_len)
+}
+
+fn attempt<'p>(engine: &'p Engine, ops: &[BatchOp], redo_len: usize) -> Result<Option<Lsn>, Halt<'p>> {
+    let credit = engine.core.log.reserve(redo_len)?;
+    let leaves = latch_leaves(engine, ops)?;
+    let planned = plan(ops, &leaves)?;
+    check_room(&leaves, &planned)?;
+    if planned.is_empty() {
+        return Ok(None);
+    }
+    let ids: Vec<_> = leaves.iter().map(|(_, page)| page.id()).collect();
+    let mut mtr = Mtr::new(leaves.into_iter().map(|(_, page)| page).collect());
+    // What frees room comes before what takes it.
+    for change in &planned {
+        if let Effect::Remove = change.effect {
+            mtr.apply(change.leaf, ids[change.leaf], &PageOp::Remove { key: change.key })?;
+        }
+    }
+    for change in &planned {
+        if let Effect::Replace(value) = change.effect
+            && value.len() <= change.old_len
+        {
+            mtr.apply(change.leaf, ids[change.leaf], &PageOp::Replace { key: change.key, value })?;
+        }
+    }
+    for change in &planned {
+        if let Effect::Replace(value) = change.effect
+            && value.len() > change.old_len
+        {
+            mtr.apply(change.leaf, ids[change.leaf], &PageOp::Replace { key: change.key, value })?;
+        }
+    }
+    for change in &planned {
+        if let Effect::Insert(value) = change.effect {
+            mtr.apply(change.leaf, ids[change.leaf], &PageOp::Insert { key: change.key, value })?;
+        }
+    }
+    Ok(Some(mtr.commit(&engine.core.log, credit)?))
+}
+
+/// The leaves of all keys, latched exclusively; the first by waiting, the others by trying (BTREE-3).
+fn latch_leaves<'p>(engine: &'p Engine, ops: &[BatchOp]) -> Result<Vec<(SpaceId, PageWrite<'p>)>, Halt<'p>> {
+    let mut leaves: Vec<(SpaceId, PageWrite<'p>)> = Vec::with_capacity(4);
+    for op in ops {
+        let space = op.tree.space;
+        let covered = leaves.last().is_some_and(|(s, page)| *s == space && page.view().covers(&op.key));
+        if covered {
+            continue;
+        }
+        if leaves.len() >= engine.limits.batch_leaves {
+            let message = format!(
+                "the batch changes more than {} pages at once: write it in parts, or use a larger buffer_pool_size",
+                engine.limits.batch_leaves
+            );
+            return Err(Error::BatchTooLarge(message.into()).into());
+        }
+        let manner = if leaves.is_empty() { Manner::Wait } else { Manner::Try };
+        leaves.push((space, leaf_write(&engine.core, space, &op.key, manner)?));
+    }
+    Ok(leaves)
+}
+
+/// Checks all preconditions and reduces the changes of each key to their net effect.
+fn plan<'a>(ops: &'a [BatchOp], leaves: &[(SpaceId, PageWrite<'_>)]) -> Result<Vec<Planned<'a>>, Error> {
+    let mut planned = Vec::with_capacity(ops.len());
+    let mut leaf = 0;
+    let mut from = 0;
+    while from < ops.len() {
+        let first = &ops[from];
+        let upto =
+            from + ops[from..].iter().take_while(|op| op.tree.space == first.tree.space && op.key == first.key).count();
+        while leaves[leaf].0 != first.tree.space || !leaves[leaf].1.view().covers(&first.key) {
+            leaf += 1;
+        }
+        let view = leaves[leaf].1.view();
+        let before = view.search(&first.key).ok().map(|index| view.value(index));
+        let effect = match (before, net_change(&ops[from..upto], before)?) {
+            (None, Some(Some(value))) => Some(Effect::Insert(value)),
+            (Some(old), Some(Some(value))) if old != value => Some(Effect::Replace(value)),
+            (Some(_), Some(None)) => Some(Effect::Remove),
+            _ => None,
+        };
+        if let Some(effect) = effect {
+            let old_len = before.map_or(0, <[u8]>::len);
+            planned.push(Planned { leaf, key: &first.key, effect, old_len });
+        }
+        from = upto;
+    }
+    Ok(planned)
+}
+
+/// What `ops`, which are all of one key whose value is `before`, leave of it: nothing changed (`None`), a value, or no key.
+/// An error names the precondition that does not hold.
+fn net_change<'a>(ops: &'a [BatchOp], before: Option<&[u8]>) -> Result<Option<Option<&'a [u8]>>, Error> {
+    let mut changed: Option<Option<&'a [u8]>> = None;
+    for op in ops {
+        let value = if let Some(value) = changed { value } else { before };
+        match &op.change {
+            Change::Insert(_) if value.is_some() => {
+                let message = format!("tree '{}' has key {} already: update or put it", op.tree.name, shown(&op.key));
+                return Err(Error::KeyExists(message.into()));
+            }
+            Change::Update(_) if value.is_none() => {
+                let message = format!("tree '{}' has no key {}: insert or put it", op.tree.name, shown(&op.key));
+                return Err(Error::KeyNotFound(message.into()));
+            }
+            Change::Expect(expected) if value != expected.as_deref() => {
+                let message = format!(
+                    "key {} of tree '{}' is not as the batch expects: read it again and retry",
+                    shown(&op.key),
+                    op.tree.name
+                );
+                return Err(Error::Conflict(message.into()));
+            }
+            Change::Insert(new) | Change::Put(new) | Change::Update(new) => changed = Some(Some(new)),
+            Change::Delete => changed = Some(None),
+            Change::Expect(_) => {}
+        }
+    }
+    Ok(changed)
+}
+
+/// Bytes that a change adds to its leaf, and bytes that it frees.
+fn growth(change: &Planned<'_>) -> (usize, usize) {
+    let (key, old) = (change.key.len(), change.old_len);
+    match change.effect {
+        Effect::Insert(value) => (entry_len(key, value.len()), 0),
+        Effect::Replace(value) => (entry_len(key, value.len()), entry_len(key, old)),
+        Effect::Remove => (0, entry_len(key, old)),
+    }
+}
+
+/// Checks that every leaf has room for what is planned.
+fn check_room<'p>(leaves: &[(SpaceId, PageWrite<'_>)], planned: &[Planned<'_>]) -> Result<(), Halt<'p>> {
+    for (index, (space, page)) in leaves.iter().enumerate() {
+        let view = page.view();
+        let here = || planned.iter().filter(|change| change.leaf == index);
+        let (added, freed) = here().map(|change| growth(change)).fold((0, 0), |(a, f), (x, y)| (a + x, f + y));
+        if added > view.free_bytes() + freed {
+            let growing = here().filter(|change| !matches!(change.effect, Effect::Remove));
+            let pending = growing.map(|change| Pending { key: change.key.to_vec(), len: growth(change).0 });
+            return Err(Halt::Full(*space, pending.collect()));
+        }
+    }
+    Ok(())
+}

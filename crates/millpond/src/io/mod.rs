@@ -1,0 +1,7 @@
+//! Devices: where bytes go, and when they are safe there.
+
+pub(crate) mod device;
+pub(crate) mod directory;
+pub(crate) mod overlay;
+#[cfg(feature = "simulation")]
+pub(crate) mod simulated;

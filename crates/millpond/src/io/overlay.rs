@@ -1,0 +1,137 @@
+//! Files whose writes stay in memory: what `check` opens a database over, so that recovery runs and the disk stays as it is.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use super::device::{Device, Files};
+use crate::base::aligned::{BLOCK, BLOCK_U64, to_u64, to_usize};
+use crate::base::sync::Mutex;
+
+/// Reads come from `below` until a block is written here.
+pub(crate) struct Overlay {
+    below: Arc<dyn Files>,
+    files: Mutex<BTreeMap<String, Option<Arc<OverlayFile>>>>,
+}
+
+struct OverlayFile {
+    name: String,
+    below: Option<Arc<dyn Device>>,
+    state: Mutex<OverlayState>,
+}
+
+struct OverlayState {
+    len: u64,
+    blocks: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Overlay {
+    pub(crate) fn new(below: Arc<dyn Files>) -> Self {
+        Overlay { below, files: Mutex::new(BTreeMap::new()) }
+    }
+
+    fn not_found(name: &str) -> io::Error {
+        io::Error::new(io::ErrorKind::NotFound, format!("no file '{name}'"))
+    }
+
+    fn find(&self, name: &str) -> io::Result<Arc<OverlayFile>> {
+        if let Some(file) = self.files.lock().get(name) {
+            return file.clone().ok_or_else(|| Self::not_found(name));
+        }
+        let below = self.below.open(name)?;
+        let len = below.len()?;
+        let state = Mutex::new(OverlayState { len, blocks: BTreeMap::new() });
+        let file = Arc::new(OverlayFile { name: below.name().to_owned(), below: Some(below), state });
+        self.files.lock().insert(name.to_owned(), Some(Arc::clone(&file)));
+        Ok(file)
+    }
+}
+
+impl Files for Overlay {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn Device>> {
+        Ok(self.find(name)?)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn Device>> {
+        let state = Mutex::new(OverlayState { len: 0, blocks: BTreeMap::new() });
+        let file = Arc::new(OverlayFile { name: name.to_owned(), below: None, state });
+        self.files.lock().insert(name.to_owned(), Some(Arc::clone(&file)));
+        Ok(file)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let file = self.find(from)?;
+        let mut files = self.files.lock();
+        files.insert(from.to_owned(), None);
+        files.insert(to.to_owned(), Some(file));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files.lock().insert(name.to_owned(), None);
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let files = self.files.lock();
+        let mut names = self.below.list()?;
+        names.retain(|name| !matches!(files.get(name), Some(None)));
+        names.extend(files.iter().filter(|(_, f)| f.is_some()).map(|(name, _)| name.clone()));
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn place(&self) -> String {
+        self.below.place()
+    }
+}
+
+impl Device for OverlayFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let state = self.state.lock();
+        if offset + to_u64(buf.len()) > state.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(below) = &self.below {
+            let there = below.len()?.saturating_sub(offset).min(to_u64(buf.len()));
+            below.read_at(&mut buf[..to_usize(there)], offset)?;
+        }
+        for (&at, block) in state.blocks.range(offset..offset + to_u64(buf.len())) {
+            let start = to_usize(at - offset);
+            buf[start..start + BLOCK].copy_from_slice(block);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = self.state.lock();
+        for (index, block) in buf.chunks(BLOCK).enumerate() {
+            state.blocks.insert(offset + to_u64(index) * BLOCK_U64, block.into());
+        }
+        state.len = state.len.max(offset + to_u64(buf.len()));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.state.lock().len)
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.len = state.len.max(len);
+        Ok(())
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}

@@ -1,0 +1,506 @@
+//! A disk in memory with a memory for crashes.
+//!
+//! It keeps every write, sync and naming in order, so that after the run the state of the disk at **any** I/O boundary
+//! can be made: with none, all or any subset of the writes that no sync had covered then, torn at 512 bytes.
+//! Under the deterministic scheduler each call takes virtual time and gives the baton back.
+//!
+//! SIM-1  A write belongs to every image from its beginning on; it is certain in an image once a sync that began after the
+//!        write's return has returned. The same holds for names and lengths.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::device::{Device, Files};
+use crate::base::aligned::{to_u64, to_usize};
+use crate::base::scheduler;
+use crate::base::sync::Mutex;
+
+/// The unit that a device writes whole or not at all, in bytes.
+pub const SECTOR: usize = 512;
+
+/// How long a call takes in virtual time.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceTime {
+    /// A read, in nanoseconds.
+    pub read_ns: u64,
+    /// A write, in nanoseconds.
+    pub write_ns: u64,
+    /// A sync, in nanoseconds.
+    pub sync_ns: u64,
+}
+
+impl Default for ServiceTime {
+    fn default() -> Self {
+        ServiceTime { read_ns: 60_000, write_ns: 40_000, sync_ns: 100_000 }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write { file: u64, offset: u64, bytes: Arc<[u8]> },
+    Length { file: u64, len: u64 },
+    Name { name: String, file: Option<u64> },
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// A change began; `done_at` is the position in the history at which its call returned.
+    Change { change: Change, done_at: Option<usize> },
+    /// A sync of a file (or of the names: `None`) that began at position `began_at` returned here.
+    Sync { file: Option<u64>, began_at: usize },
+}
+
+/// The contents of all files, by name.
+pub type Image = BTreeMap<String, Vec<u8>>;
+
+#[derive(Default)]
+struct State {
+    names: BTreeMap<String, u64>,
+    files: BTreeMap<u64, Vec<u8>>,
+    next_file: u64,
+    initial: Image,
+    history: Vec<Event>,
+    calls: u64,
+    fail_at: Option<(u64, io::ErrorKind)>,
+    halted: bool,
+    space_limit: Option<u64>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    time: ServiceTime,
+}
+
+/// A simulated disk: one directory of files in memory. Clones are the same disk.
+#[derive(Clone)]
+pub struct SimulatedDisk {
+    shared: Arc<Shared>,
+}
+
+/// What of the writes that no sync covered is on the disk after the crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsynced {
+    /// None of them.
+    None,
+    /// All of them.
+    All,
+    /// Each with probability one half, chosen by the seed, in the order in which they were written.
+    Subset(u64),
+    /// As `Subset`, and of those chosen, each 512-byte sector with probability one half.
+    Torn(u64),
+}
+
+impl SimulatedDisk {
+    /// An empty disk.
+    pub fn new() -> Self {
+        Self::with_image(Image::new(), ServiceTime::default())
+    }
+
+    /// A disk that holds `image`, all of it durable.
+    pub fn with_image(image: Image, time: ServiceTime) -> Self {
+        let mut state = State { initial: image.clone(), ..State::default() };
+        for (name, bytes) in image {
+            let file = state.next_file;
+            state.next_file += 1;
+            state.names.insert(name, file);
+            state.files.insert(file, bytes);
+        }
+        SimulatedDisk { shared: Arc::new(Shared { state: Mutex::new(state), time }) }
+    }
+
+    /// The number of I/O boundaries so far: positions of its [`history`](Self::history).
+    pub fn boundaries(&self) -> usize {
+        self.shared.state.lock().history.len()
+    }
+
+    /// How many calls were made.
+    pub fn calls(&self) -> u64 {
+        self.shared.state.lock().calls
+    }
+
+    /// Makes call number `call` (as [`calls`](Self::calls) counts) fail with `kind`, doing nothing.
+    pub fn fail_at(&self, call: u64, kind: io::ErrorKind) {
+        self.shared.state.lock().fail_at = Some((call, kind));
+    }
+
+    /// From now on every call fails: the power is gone.
+    pub fn halt(&self) {
+        self.shared.state.lock().halted = true;
+    }
+
+    /// Makes growth beyond `bytes` of all files together fail with `StorageFull`; `None` lifts the limit.
+    pub fn limit_space(&self, bytes: Option<u64>) {
+        self.shared.state.lock().space_limit = bytes;
+    }
+
+    /// Flips bit `bit` of the byte at `offset` of file `name`, behind the engine's back. False: no such byte.
+    pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) -> bool {
+        let mut state = self.shared.state.lock();
+        let Some(&file) = state.names.get(name) else { return false };
+        match state.files.get_mut(&file).and_then(|bytes| bytes.get_mut(to_usize(offset))) {
+            Some(byte) => {
+                *byte ^= 1 << (bit % 8);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What is in the files now, as a clean power-off would leave it.
+    pub fn image(&self) -> Image {
+        let state = self.shared.state.lock();
+        state.names.iter().map(|(name, file)| (name.clone(), state.files[file].clone())).collect()
+    }
+
+    /// The disk's past, to make crash images from.
+    pub fn history(&self) -> History {
+        let state = self.shared.state.lock();
+        let synced_at = synced_at(&state.history);
+        History { initial: state.initial.clone(), events: state.history.clone(), synced_at }
+    }
+
+    /// A place where the baton passes, then the checks that every call begins with.
+    fn enter(&self, service_ns: u64) -> io::Result<()> {
+        if let Some(task) = scheduler::current() {
+            task.sleep_ns(service_ns);
+        }
+        let mut state = self.shared.state.lock();
+        let call = state.calls;
+        state.calls += 1;
+        if state.halted {
+            return Err(io::Error::other("the simulated disk has no power"));
+        }
+        match state.fail_at {
+            Some((at, kind)) if at == call => Err(kind.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins a change, lets time pass, and ends it: between, a crash may have any part of it.
+    fn change(&self, change: Change, service_ns: u64) -> io::Result<()> {
+        self.enter(0)?;
+        let position = {
+            let mut state = self.shared.state.lock();
+            apply(&mut state, &change);
+            state.history.push(Event::Change { change, done_at: None });
+            state.history.len() - 1
+        };
+        if let Some(task) = scheduler::current() {
+            task.sleep_ns(service_ns);
+        }
+        let mut state = self.shared.state.lock();
+        let now = state.history.len();
+        if let Event::Change { done_at, .. } = &mut state.history[position] {
+            *done_at = Some(now);
+        }
+        Ok(())
+    }
+
+    fn sync(&self, file: Option<u64>) -> io::Result<()> {
+        let began_at = self.boundaries();
+        self.enter(self.shared.time.sync_ns)?;
+        self.shared.state.lock().history.push(Event::Sync { file, began_at });
+        Ok(())
+    }
+
+    fn file(&self, name: &str, file: u64) -> Arc<dyn Device> {
+        Arc::new(SimulatedFile { disk: self.clone(), file, name: name.to_owned() })
+    }
+}
+
+impl Default for SimulatedDisk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a [`SimulatedDisk`] did, from which the disk after a crash at any boundary can be made.
+pub struct History {
+    initial: Image,
+    events: Vec<Event>,
+    synced_at: Vec<usize>,
+}
+
+impl History {
+    /// The number of boundaries.
+    pub fn boundaries(&self) -> usize {
+        self.events.len()
+    }
+
+    /// The disk after a crash at `boundary`: after the first `boundary` events.
+    pub fn crash_image(&self, boundary: usize, unsynced: Unsynced) -> Image {
+        let mut names: BTreeMap<String, u64> = BTreeMap::new();
+        let mut files: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for (file, (name, bytes)) in (0u64..).zip(&self.initial) {
+            names.insert(name.clone(), file);
+            files.insert(file, bytes.clone());
+        }
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(match unsynced {
+            Unsynced::Subset(seed) | Unsynced::Torn(seed) => seed,
+            _ => 0,
+        });
+        // The journal of a file system commits names in order: of those not synced a prefix survives.
+        let mut names_survive = true;
+        for (position, event) in self.events[..boundary].iter().enumerate() {
+            let Event::Change { change, .. } = event else { continue };
+            let certain = self.synced_at[position] < boundary;
+            let chosen = certain
+                || match unsynced {
+                    Unsynced::None => false,
+                    Unsynced::All => true,
+                    Unsynced::Subset(_) | Unsynced::Torn(_) => rng.next_u64() % 2 == 0,
+                };
+            match change {
+                Change::Name { name, file } => {
+                    names_survive = certain || (names_survive && chosen);
+                    if names_survive {
+                        match file {
+                            Some(file) => names.insert(name.clone(), *file),
+                            None => names.remove(name),
+                        };
+                    }
+                }
+                Change::Length { file, len } if chosen => {
+                    let bytes = files.entry(*file).or_default();
+                    if bytes.len() < to_usize(*len) {
+                        bytes.resize(to_usize(*len), 0);
+                    }
+                }
+                Change::Write { file, offset, bytes } if chosen => {
+                    let torn = !certain && matches!(unsynced, Unsynced::Torn(_));
+                    let target = files.entry(*file).or_default();
+                    for (index, sector) in bytes.chunks(SECTOR).enumerate() {
+                        if torn && rng.next_u64() % 2 == 0 {
+                            continue;
+                        }
+                        write_into(target, to_usize(*offset) + index * SECTOR, sector);
+                    }
+                }
+                _ => {}
+            }
+        }
+        names.into_iter().map(|(name, file)| (name, files.get(&file).cloned().unwrap_or_default())).collect()
+    }
+}
+
+/// For each event that is a change, the position of the first sync that makes it certain; `usize::MAX` without one.
+fn synced_at(history: &[Event]) -> Vec<usize> {
+    let mut first = vec![usize::MAX; history.len()];
+    for (sync_position, event) in history.iter().enumerate() {
+        let Event::Sync { file: synced_file, began_at } = event else { continue };
+        for position in 0..sync_position {
+            let Event::Change { change, done_at } = &history[position] else { continue };
+            let same = match change {
+                Change::Write { file, .. } | Change::Length { file, .. } => *synced_file == Some(*file),
+                Change::Name { .. } => synced_file.is_none(),
+            };
+            if same && done_at.is_some_and(|done| done <= *began_at) {
+                first[position] = first[position].min(sync_position);
+            }
+        }
+    }
+    first
+}
+
+fn write_into(target: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    if target.len() < at + bytes.len() {
+        target.resize(at + bytes.len(), 0);
+    }
+    target[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn apply(state: &mut State, change: &Change) {
+    match change {
+        Change::Write { file, offset, bytes } => {
+            write_into(state.files.entry(*file).or_default(), to_usize(*offset), bytes);
+        }
+        Change::Length { file, len } => {
+            let bytes = state.files.entry(*file).or_default();
+            if bytes.len() < to_usize(*len) {
+                bytes.resize(to_usize(*len), 0);
+            }
+        }
+        Change::Name { name, file } => {
+            match file {
+                Some(file) => state.names.insert(name.clone(), *file),
+                None => state.names.remove(name),
+            };
+        }
+    }
+}
+
+impl Files for SimulatedDisk {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn Device>> {
+        self.enter(0)?;
+        let file = self.shared.state.lock().names.get(name).copied();
+        match file {
+            Some(file) => Ok(self.file(name, file)),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn Device>> {
+        let file = {
+            let mut state = self.shared.state.lock();
+            let file = state.next_file;
+            state.next_file += 1;
+            state.files.insert(file, Vec::new());
+            file
+        };
+        self.change(Change::Name { name: name.to_owned(), file: Some(file) }, 0)?;
+        Ok(self.file(name, file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let Some(file) = self.shared.state.lock().names.get(from).copied() else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        // The new name first: an image between the two has both, and none has neither.
+        self.change(Change::Name { name: to.to_owned(), file: Some(file) }, 0)?;
+        self.change(Change::Name { name: from.to_owned(), file: None }, 0)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.change(Change::Name { name: name.to_owned(), file: None }, 0)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.enter(0)?;
+        Ok(self.shared.state.lock().names.keys().cloned().collect())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.sync(None)
+    }
+
+    fn place(&self) -> String {
+        "simulated disk".to_owned()
+    }
+}
+
+struct SimulatedFile {
+    disk: SimulatedDisk,
+    file: u64,
+    name: String,
+}
+
+impl Device for SimulatedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.disk.enter(self.disk.shared.time.read_ns)?;
+        let state = self.disk.shared.state.lock();
+        let start = to_usize(offset);
+        let bytes = state.files.get(&self.file).and_then(|bytes| bytes.get(start..start + buf.len()));
+        match bytes {
+            Some(bytes) => {
+                buf.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let change = Change::Write { file: self.file, offset, bytes: buf.into() };
+        self.disk.change(change, self.disk.shared.time.write_ns)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync(Some(self.file))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let state = self.disk.shared.state.lock();
+        Ok(state.files.get(&self.file).map_or(0, |bytes| to_u64(bytes.len())))
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        {
+            let state = self.disk.shared.state.lock();
+            let used: u64 = state.files.values().map(|bytes| to_u64(bytes.len())).sum();
+            let have = state.files.get(&self.file).map_or(0, |bytes| to_u64(bytes.len()));
+            if state.space_limit.is_some_and(|limit| used + len.saturating_sub(have) > limit) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
+        self.disk.change(Change::Length { file: self.file, len }, 0)
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(byte: u8) -> Vec<u8> {
+        vec![byte; 4096]
+    }
+
+    #[test]
+    fn synced_writes_are_in_every_image_and_unsynced_ones_only_by_choice() {
+        let disk = SimulatedDisk::new();
+        let file = disk.create("f").expect("created");
+        disk.sync_names().expect("synced");
+        file.write_at(&block(1), 0).expect("written");
+        file.sync().expect("synced");
+        file.write_at(&block(2), 0).expect("written");
+        let end = disk.boundaries();
+        assert_eq!(disk.history().crash_image(end, Unsynced::None)["f"], block(1));
+        assert_eq!(disk.history().crash_image(end, Unsynced::All)["f"], block(2));
+        let torn = disk.history().crash_image(end, Unsynced::Torn(3))["f"].clone();
+        let mut kinds = std::collections::BTreeSet::new();
+        for sector in torn.chunks(SECTOR) {
+            assert!(sector.iter().all(|&b| b == sector[0]), "a sector is whole");
+            kinds.insert(sector[0]);
+        }
+        assert!(kinds.is_subset(&[1, 2].into()));
+        let torn_somewhere = (0..20).any(|seed| {
+            let image = disk.history().crash_image(end, Unsynced::Torn(seed))["f"].clone();
+            image.contains(&1) && image.contains(&2)
+        });
+        assert!(torn_somewhere, "some seed tears the write");
+    }
+
+    #[test]
+    fn a_write_that_returned_after_the_sync_began_is_not_covered_by_it() {
+        let history = vec![
+            Event::Change { change: Change::Write { file: 0, offset: 0, bytes: block(1).into() }, done_at: Some(2) },
+            Event::Change { change: Change::Length { file: 1, len: 9 }, done_at: Some(2) },
+            Event::Sync { file: Some(0), began_at: 1 },
+            Event::Sync { file: Some(1), began_at: 2 },
+        ];
+        assert_eq!(synced_at(&history), vec![usize::MAX, 3, usize::MAX, usize::MAX]);
+    }
+
+    #[test]
+    fn names_are_certain_only_after_they_are_synced() {
+        let disk = SimulatedDisk::new();
+        disk.create("a").expect("created");
+        disk.sync_names().expect("synced");
+        disk.rename("a", "b").expect("renamed");
+        let end = disk.boundaries();
+        let names = |unsynced| disk.history().crash_image(end, unsynced).into_keys().collect::<Vec<_>>();
+        assert_eq!(names(Unsynced::None), ["a"]);
+        assert_eq!(names(Unsynced::All), ["b"]);
+    }
+
+    #[test]
+    fn faults_come_when_they_are_asked_for() {
+        let disk = SimulatedDisk::new();
+        let file = disk.create("f").expect("created");
+        disk.fail_at(disk.calls() + 1, io::ErrorKind::StorageFull);
+        file.write_at(&block(1), 0).expect("the first is not the one");
+        assert_eq!(file.write_at(&block(1), 0).expect_err("the second is").kind(), io::ErrorKind::StorageFull);
+        disk.limit_space(Some(8192));
+        assert!(file.grow(8192).is_ok());
+        assert_eq!(file.grow(12288).expect_err("over the limit").kind(), io::ErrorKind::StorageFull);
+        disk.halt();
+        assert!(file.sync().is_err());
+    }
+}

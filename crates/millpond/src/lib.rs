@@ -1,0 +1,56 @@
+//! Millpond: durable ordered tables of byte strings, without stalls.
+//!
+//! A [`Db`] is a directory of files that one process has open and many threads use. It holds named [`Tree`]s: ordered
+//! maps from byte strings to byte strings. Writes go through a redo log and are durable when they return (see
+//! [`Durability`]); the pages of the trees live in a buffer pool of fixed size and are written behind.
+//!
+//! ```
+//! use millpond::{Db, Options, WriteBatch};
+//!
+//! # let dir = tempfile::tempdir().expect("a directory");
+//! # let path = dir.path();
+//! let db = Db::open(path, Options::new())?;
+//! let accounts = db.create_tree("accounts")?;
+//! let log = db.create_tree("log")?;
+//!
+//! accounts.insert(b"ada", b"100")?;
+//! accounts.insert(b"bob", b"20")?;
+//!
+//! // Several changes, over several trees, all or none; durable when `write` returns.
+//! let mut batch = WriteBatch::new();
+//! batch.update(&accounts, b"ada", b"70").update(&accounts, b"bob", b"50").insert(&log, b"0001", b"ada -> bob 30");
+//! db.write(batch)?;
+//!
+//! assert_eq!(accounts.get(b"ada")?, Some(b"70".to_vec()));
+//! for row in accounts.scan(&b"a"[..]..&b"b"[..]) {
+//!     let (name, balance) = row?;
+//!     assert_eq!((name.as_slice(), balance.as_slice()), (&b"ada"[..], &b"70"[..]));
+//! }
+//! db.close()?;
+//! # Ok::<(), millpond::Error>(())
+//! ```
+
+#![deny(unsafe_code)]
+
+mod base;
+mod btree;
+mod db;
+mod io;
+mod mtr;
+mod pace;
+mod pool;
+mod recovery;
+mod redo;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+mod store;
+
+pub use base::error::{Action, Error, Failure};
+pub use bytesize::ByteSize;
+pub use db::batch::WriteBatch;
+pub use db::check::{CheckOptions, CheckReport, check, check_on};
+pub use db::database::Db;
+pub use db::options::{Durability, Options};
+pub use db::stats::Stats;
+pub use db::tree::{Scan, Tree};
+pub use io::device::{Device, Files};

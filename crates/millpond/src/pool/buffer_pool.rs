@@ -1,0 +1,430 @@
+//! The page table, free frames, and who leaves when none is free.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use foldhash::fast::FixedState;
+
+use super::frame::{Frame, PageWrite, Pin};
+use crate::base::aligned::{aligned, to_u64};
+use crate::base::bell::Bell;
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::handoff::Handoff;
+use crate::base::ids::{FrameId, Lsn, PageId, SpaceId};
+use crate::base::sync::{Mutex, RwLock, WaitClass};
+use crate::store::page_store::PageStore;
+
+/// Frames that a foreground thread looks at for a clean victim before it asks the keeper.
+const FOREGROUND_STEPS: usize = 64;
+
+/// Frames that the keeper looks at under one hold of the table's mutex.
+const SWEEP_STEPS: usize = 256;
+
+type Waiter<T> = Arc<Handoff<T>>;
+
+enum Entry {
+    Resident(FrameId),
+    /// Being read by the thread that missed first; the others wait for `true`: look again.
+    Reading(Vec<Waiter<()>>),
+}
+
+struct Table {
+    // FixedState: the order of a map never decides anything, but equal runs must stay equal.
+    entries: HashMap<PageId, Entry, FixedState>,
+    /// For each frame the page in it.
+    pages: Vec<Option<PageId>>,
+    free: Vec<FrameId>,
+    waiters: VecDeque<Waiter<Option<FrameId>>>,
+    hand: usize,
+    stopped: bool,
+}
+
+/// Counters of the pool.
+#[derive(Default)]
+pub(crate) struct PoolCounters {
+    pub(crate) wait_free: AtomicU64,
+    pub(crate) wait_free_us: AtomicU64,
+}
+
+/// The buffer pool.
+pub(crate) struct Pool {
+    frames: Vec<Frame>,
+    table: Mutex<Table>,
+    store: Arc<PageStore>,
+    bell: Arc<Bell>,
+    waiting: AtomicU32,
+    bell_wanted: AtomicBool,
+    low: usize,
+    /// The lane of one: an operation that was restarted too often goes on alone, and keeps its pages pinned.
+    pub(crate) lane: Mutex<()>,
+    pub(crate) counters: PoolCounters,
+}
+
+/// A frame in one thread's hand; it goes back when dropped.
+#[must_use]
+pub(crate) struct FrameTicket<'p> {
+    pool: &'p Pool,
+    frame: FrameId,
+    kept: bool,
+}
+
+impl Drop for FrameTicket<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.pool.release(self.frame);
+        }
+    }
+}
+
+impl Pool {
+    /// A pool of `count` frames.
+    pub(crate) fn new(count: u32, store: Arc<PageStore>, bell: Arc<Bell>) -> Pool {
+        let frames = (0..count)
+            .map(|_| Frame {
+                page: RwLock::new(aligned(store.page_size())),
+                pins: AtomicU32::new(0),
+                used: AtomicBool::new(false),
+                rec_lsn: AtomicU64::new(0),
+            })
+            .collect();
+        let table = Table {
+            entries: HashMap::with_hasher(FixedState::default()),
+            pages: vec![None; FrameId(count).index()],
+            free: (0..count).rev().map(FrameId).collect(),
+            waiters: VecDeque::new(),
+            hand: 0,
+            stopped: false,
+        };
+        Pool {
+            frames,
+            table: Mutex::new(table),
+            store,
+            bell,
+            waiting: AtomicU32::new(0),
+            bell_wanted: AtomicBool::new(false),
+            low: (FrameId(count).index() / 32).clamp(2, 1024),
+            lane: Mutex::new(()),
+            counters: PoolCounters::default(),
+        }
+    }
+
+    pub(crate) fn frame(&self, id: FrameId) -> &Frame {
+        &self.frames[id.index()]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// A pin was given back: if somebody waits for a frame, the keeper should look again.
+    pub(super) fn unpinned(&self) {
+        // Relaxed: a miss is repaired by the next unpin or the keeper's own deadline while somebody waits.
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.bell.ring();
+        }
+    }
+
+    fn pin<'p>(&'p self, frame: FrameId) -> Pin<'p> {
+        let meta = self.frame(frame);
+        // Relaxed: pins rise under the table's mutex, where eviction looks at them.
+        meta.pins.fetch_add(1, Ordering::Relaxed);
+        if !meta.used.load(Ordering::Relaxed) {
+            meta.used.store(true, Ordering::Relaxed);
+        }
+        Pin { pool: self, frame }
+    }
+
+    /// The page, if it is in memory.
+    pub(crate) fn fetch(&self, id: PageId) -> Option<Pin<'_>> {
+        match self.table.lock().entries.get(&id) {
+            Some(Entry::Resident(frame)) => Some(self.pin(*frame)),
+            _ => None,
+        }
+    }
+
+    /// The page, read from the device if need be. May wait on `free_frame` and `page_read`; callers hold no latch.
+    pub(crate) fn load(&self, id: PageId) -> Result<Pin<'_>, Error> {
+        loop {
+            let reading = {
+                let mut table = self.table.lock();
+                match table.entries.get_mut(&id) {
+                    Some(Entry::Resident(frame)) => return Ok(self.pin(*frame)),
+                    Some(Entry::Reading(waiters)) => {
+                        let handoff = Handoff::new();
+                        waiters.push(Arc::clone(&handoff));
+                        Some(handoff)
+                    }
+                    None => None,
+                }
+            };
+            if let Some(handoff) = reading {
+                handoff.take_wait(WaitClass::PageRead);
+                continue;
+            }
+            let ticket = self.take_frame()?;
+            {
+                let mut table = self.table.lock();
+                if table.entries.contains_key(&id) {
+                    continue;
+                }
+                table.entries.insert(id, Entry::Reading(Vec::new()));
+            }
+            return self.read_into(id, ticket);
+        }
+    }
+
+    /// Reads the page whose READING entry is ours, and ends the wait of those who came later.
+    fn read_into<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> Result<Pin<'p>, Error> {
+        let frame = ticket.frame;
+        let result = self.store.read(id, &mut self.frame(frame).page.write());
+        let mut table = self.table.lock();
+        let waiters = match table.entries.remove(&id) {
+            Some(Entry::Reading(waiters)) => waiters,
+            _ => return Err(Error::Bug(format!("POOL-1: page {id} lost its READING entry").into())),
+        };
+        let outcome = match result {
+            Ok(()) => {
+                ticket.kept = true;
+                table.entries.insert(id, Entry::Resident(frame));
+                table.pages[frame.index()] = Some(id);
+                Ok(self.pin(frame))
+            }
+            Err(error) => Err(error),
+        };
+        drop(table);
+        for waiter in waiters {
+            waiter.give(());
+        }
+        outcome
+    }
+
+    /// Puts a page that has no image yet into `ticket`'s frame, latched exclusively. The page is of zeroes.
+    pub(crate) fn install<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> PageWrite<'p> {
+        ticket.kept = true;
+        let frame = ticket.frame;
+        let pin = {
+            let mut table = self.table.lock();
+            debug_assert!(!table.entries.contains_key(&id), "POOL-1: a new page {id} is not in the table");
+            table.entries.insert(id, Entry::Resident(frame));
+            table.pages[frame.index()] = Some(id);
+            self.pin(frame)
+        };
+        let mut page = pin.write();
+        page.bytes_mut().fill(0);
+        page
+    }
+
+    /// A free frame. May wait on `free_frame`; callers hold no latch.
+    pub(crate) fn take_frame(&self) -> Result<FrameTicket<'_>, Error> {
+        let handoff = {
+            let mut table = self.table.lock();
+            if table.waiters.is_empty() {
+                let frame = table.free.pop().or_else(|| self.evict_clean(&mut table, FOREGROUND_STEPS));
+                let below = table.free.len() < self.low;
+                if let Some(frame) = frame {
+                    drop(table);
+                    if below {
+                        self.ask_keeper();
+                    }
+                    return Ok(FrameTicket { pool: self, frame, kept: false });
+                }
+            }
+            if table.stopped {
+                return Err(self.no_frame());
+            }
+            let handoff = Handoff::new();
+            table.waiters.push_back(Arc::clone(&handoff));
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            handoff
+        };
+        self.bell.ring();
+        let began = clock::now_ns();
+        let frame = handoff.take_wait(WaitClass::FreeFrame);
+        self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
+        self.counters.wait_free_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
+        match frame {
+            Some(frame) => Ok(FrameTicket { pool: self, frame, kept: false }),
+            None => Err(self.no_frame()),
+        }
+    }
+
+    fn no_frame(&self) -> Error {
+        let message = "no frame of the buffer pool can be freed, because an earlier failure stopped all page writes; reopen the database";
+        Error::ReadOnly(message.into())
+    }
+
+    fn ask_keeper(&self) {
+        // Relaxed: only spares rings; the keeper clears it before it looks.
+        if !self.bell_wanted.swap(true, Ordering::Relaxed) {
+            self.bell.ring();
+        }
+    }
+
+    /// Gives a frame to the oldest waiter, or to the free list.
+    fn release(&self, frame: FrameId) {
+        let mut table = self.table.lock();
+        self.release_locked(&mut table, frame);
+    }
+
+    fn release_locked(&self, table: &mut Table, frame: FrameId) {
+        match table.waiters.pop_front() {
+            Some(waiter) => {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                waiter.give(Some(frame));
+            }
+            None => table.free.push(frame),
+        }
+    }
+
+    fn may_leave(&self, frame: FrameId) -> bool {
+        let meta = self.frame(frame);
+        // Acquire: pairs with the Release of the last unpin.
+        meta.pins.load(Ordering::Acquire) == 0
+    }
+
+    /// Turns the hand by one; the frame under it if it holds a page that nobody uses (second chance).
+    fn turn(&self, table: &mut Table) -> Option<FrameId> {
+        let hand = table.hand;
+        table.hand = (hand + 1) % self.frames.len();
+        let frame = FrameId(u32::try_from(hand).expect("IDS-2: a frame id has 32 bits"));
+        table.pages[hand]?;
+        if !self.may_leave(frame) || self.frame(frame).used.swap(false, Ordering::Relaxed) {
+            return None;
+        }
+        Some(frame)
+    }
+
+    fn empty(&self, table: &mut Table, frame: FrameId) {
+        debug_assert!(self.frame(frame).rec_lsn().is_none(), "POOL-3: only clean pages leave");
+        if let Some(page) = table.pages[frame.index()].take() {
+            table.entries.remove(&page);
+        }
+    }
+
+    fn evict_clean(&self, table: &mut Table, steps: usize) -> Option<FrameId> {
+        for _ in 0..steps.min(2 * self.frames.len()) {
+            if let Some(frame) = self.turn(table)
+                && self.frame(frame).rec_lsn().is_none()
+            {
+                self.empty(table, frame);
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// For the keeper: whether free frames are short of what it should keep ready, and by how many.
+    pub(crate) fn frames_short(&self) -> usize {
+        self.bell_wanted.store(false, Ordering::Relaxed);
+        let table = self.table.lock();
+        let high = 2 * self.low;
+        if table.waiters.is_empty() && table.free.len() >= self.low {
+            return 0;
+        }
+        (high + table.waiters.len()).saturating_sub(table.free.len())
+    }
+
+    /// For the keeper: frees clean victims until `wanted` are free, and collects dirty ones, pinned, that would have been
+    /// next: at most `lot`. Returns how many it freed, and the dirty ones.
+    pub(crate) fn sweep(&self, wanted: usize, lot: usize) -> (usize, Vec<Pin<'_>>) {
+        let (mut freed, mut dirty) = (0, Vec::new());
+        let mut left = 2 * self.frames.len();
+        while freed + dirty.len() < wanted && dirty.len() < lot && left > 0 {
+            let mut table = self.table.lock();
+            for _ in 0..SWEEP_STEPS.min(left) {
+                left -= 1;
+                let Some(frame) = self.turn(&mut table) else { continue };
+                if self.frame(frame).rec_lsn().is_some() {
+                    dirty.push(Pin { pool: self, frame });
+                    self.frame(frame).pins.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    self.empty(&mut table, frame);
+                    self.release_locked(&mut table, frame);
+                    freed += 1;
+                }
+                if freed + dirty.len() >= wanted || dirty.len() >= lot {
+                    break;
+                }
+            }
+        }
+        (freed, dirty)
+    }
+
+    /// For the keeper: frees the frames that it has just cleaned, but for those used or dirtied since.
+    pub(crate) fn free_cleaned(&self, frames: &[FrameId]) {
+        let mut table = self.table.lock();
+        for &frame in frames {
+            let meta = self.frame(frame);
+            let stays = !self.may_leave(frame) || meta.rec_lsn().is_some() || meta.used.load(Ordering::Relaxed);
+            if table.pages[frame.index()].is_some() && !stays {
+                self.empty(&mut table, frame);
+                self.release_locked(&mut table, frame);
+            }
+        }
+    }
+
+    /// For the keeper: pins the dirty frames among `frames` that hold a page.
+    pub(crate) fn pin_dirty(&self, frames: &[FrameId]) -> Vec<Pin<'_>> {
+        let table = self.table.lock();
+        let mut pins = Vec::with_capacity(frames.len());
+        for &frame in frames {
+            if table.pages[frame.index()].is_some() && self.frame(frame).rec_lsn().is_some() {
+                self.frame(frame).pins.fetch_add(1, Ordering::Relaxed);
+                pins.push(Pin { pool: self, frame });
+            }
+        }
+        pins
+    }
+
+    /// All dirty frames, with the begin of their oldest change.
+    pub(crate) fn dirty_frames(&self) -> Vec<(Lsn, FrameId)> {
+        let numbered = (0u32..).map(FrameId).zip(&self.frames);
+        numbered.filter_map(|(id, frame)| frame.rec_lsn().map(|lsn| (lsn, id))).collect()
+    }
+
+    /// The begin of the oldest change that is in no image.
+    pub(crate) fn oldest_rec_lsn(&self) -> Option<Lsn> {
+        self.frames.iter().filter_map(Frame::rec_lsn).min()
+    }
+
+    /// Throws the pages of a dropped space out. Nobody uses them any more but the keeper, whose pages stay until they
+    /// leave by themselves: clean, since their images go nowhere.
+    pub(crate) fn discard_space(&self, space: SpaceId) {
+        let mut table = self.table.lock();
+        for index in 0..self.frames.len() {
+            let frame = FrameId(u32::try_from(index).expect("IDS-2: a frame id has 32 bits"));
+            if table.pages[index].is_some_and(|page| page.space() == space) {
+                self.frame(frame).rec_lsn.store(0, Ordering::Relaxed);
+                if self.may_leave(frame) {
+                    self.empty(&mut table, frame);
+                    self.release_locked(&mut table, frame);
+                }
+            }
+        }
+    }
+
+    /// Ends all waits with an error: no page can be written any more.
+    pub(crate) fn stop(&self) {
+        let mut table = self.table.lock();
+        table.stopped = true;
+        for waiter in std::mem::take(&mut table.waiters) {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            waiter.give(None);
+        }
+    }
+
+    /// Frames free now, and dirty ones.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let free = to_u64(self.table.lock().free.len());
+        let dirty = to_u64(self.frames.iter().filter(|frame| frame.rec_lsn().is_some()).count());
+        (free, dirty)
+    }
+}
+
+impl Pin<'_> {
+    pub(crate) fn frame_id(&self) -> FrameId {
+        self.frame
+    }
+}

@@ -1,0 +1,169 @@
+//! Frames, and the guards through which pages are seen and changed.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use zerocopy::little_endian::U64;
+
+use super::buffer_pool::Pool;
+use crate::base::aligned::AlignedBuf;
+use crate::base::ids::{FrameId, Lsn, PageId};
+use crate::base::page::layout::{header, header_mut, page_lsn};
+use crate::base::page::view::PageView;
+use crate::base::sync::{ReadGuard, RwLock, WriteGuard};
+
+/// A place for one page.
+pub(crate) struct Frame {
+    /// The page, behind its latch.
+    pub(crate) page: RwLock<AlignedBuf>,
+    /// Operations that need the page to stay. Raised under the table's mutex only.
+    pub(crate) pins: AtomicU32,
+    /// Used since the clock's hand passed last.
+    pub(crate) used: AtomicBool,
+    /// Begin of the oldest group whose change is in no image; 0: clean. Set under the log's mutex with the page latched
+    /// exclusively, taken by the keeper with the page latched.
+    pub(crate) rec_lsn: AtomicU64,
+}
+
+impl Frame {
+    /// Marks the page dirty from the group at `start` on, unless it is dirty already.
+    pub(crate) fn mark_dirty(&self, start: Lsn) {
+        // Relaxed: the log's mutex orders this with the checkpoint's look, the page latch with the cleaner's.
+        let _ = self.rec_lsn.compare_exchange(0, start.0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Gives back the dirtiness that a write took and could not end: the older of the two begins counts.
+    pub(crate) fn dirty_again(&self, rec_lsn: Lsn) {
+        let _ = self.rec_lsn.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+            Some(if now == 0 { rec_lsn.0 } else { now.min(rec_lsn.0) })
+        });
+    }
+
+    /// The begin of the oldest change that is in no image; `None`: clean.
+    pub(crate) fn rec_lsn(&self) -> Option<Lsn> {
+        match self.rec_lsn.load(Ordering::Relaxed) {
+            0 => None,
+            lsn => Some(Lsn(lsn)),
+        }
+    }
+}
+
+/// Keeps a page in its frame.
+#[must_use]
+pub(crate) struct Pin<'p> {
+    pub(super) pool: &'p Pool,
+    pub(super) frame: FrameId,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of whoever evicts the frame, so that our use of the page came before.
+        self.pool.frame(self.frame).pins.fetch_sub(1, Ordering::Release);
+        self.pool.unpinned();
+    }
+}
+
+impl<'p> Pin<'p> {
+    pub(crate) fn frame(&self) -> &'p Frame {
+        self.pool.frame(self.frame)
+    }
+
+    /// Waits for the page's latch, shared.
+    pub(crate) fn read(self) -> PageRead<'p> {
+        PageRead { guard: self.frame().page.read(), pin: self }
+    }
+
+    /// Waits for the page's latch, exclusive.
+    pub(crate) fn write(self) -> PageWrite<'p> {
+        PageWrite { guard: self.frame().page.write(), pin: self }
+    }
+
+    /// The page latched shared, or the pin back.
+    pub(crate) fn try_read(self) -> Result<PageRead<'p>, Pin<'p>> {
+        match self.frame().page.try_read() {
+            Some(guard) => Ok(PageRead { guard, pin: self }),
+            None => Err(self),
+        }
+    }
+
+    /// The page latched exclusively, or the pin back.
+    pub(crate) fn try_write(self) -> Result<PageWrite<'p>, Pin<'p>> {
+        match self.frame().page.try_write() {
+            Some(guard) => Ok(PageWrite { guard, pin: self }),
+            None => Err(self),
+        }
+    }
+}
+
+/// A page, latched shared. The latch is released before the pin: fields drop in order.
+#[must_use]
+pub(crate) struct PageRead<'p> {
+    guard: ReadGuard<'p, AlignedBuf>,
+    pin: Pin<'p>,
+}
+
+impl<'p> PageRead<'p> {
+    pub(crate) fn view(&self) -> PageView<'_> {
+        PageView::new(&self.guard)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.guard
+    }
+
+    /// Releases the latch, keeps the pin.
+    pub(crate) fn unlatch(self) -> Pin<'p> {
+        self.pin
+    }
+
+    /// Takes the frame's dirtiness while the latch is still held, then releases the latch.
+    pub(crate) fn take_dirtiness(self) -> (Pin<'p>, Option<Lsn>) {
+        let taken = match self.pin.frame().rec_lsn.swap(0, Ordering::Relaxed) {
+            0 => None,
+            lsn => Some(Lsn(lsn)),
+        };
+        (self.unlatch(), taken)
+    }
+}
+
+/// A page, latched exclusively.
+#[must_use]
+pub(crate) struct PageWrite<'p> {
+    guard: WriteGuard<'p, AlignedBuf>,
+    pin: Pin<'p>,
+}
+
+impl<'p> PageWrite<'p> {
+    pub(crate) fn view(&self) -> PageView<'_> {
+        PageView::new(&self.guard)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.guard
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.guard
+    }
+
+    pub(crate) fn id(&self) -> PageId {
+        PageId(header(&self.guard).page_id.get())
+    }
+
+    pub(crate) fn lsn(&self) -> Lsn {
+        page_lsn(&self.guard)
+    }
+
+    /// Stamps the page LSN: the end of the group that changed the page.
+    pub(crate) fn set_lsn(&mut self, lsn: Lsn) {
+        header_mut(&mut self.guard).page_lsn = U64::new(lsn.0);
+    }
+
+    pub(crate) fn frame(&self) -> &'p Frame {
+        self.pin.frame()
+    }
+
+    /// Releases the latch, keeps the pin.
+    pub(crate) fn unlatch(self) -> Pin<'p> {
+        self.pin
+    }
+}

@@ -1,0 +1,420 @@
+//! The running log: credits, append, and commit by leader and followers.
+//!
+//! One mutex stands where a lock-free ring may come. Under it: the copy of a group into the buffer, and the callback that
+//! marks the group's pages dirty, so that whoever reads `next` under the mutex finds all pages of earlier groups marked.
+//!
+//! Who ends which wait: `log_flush`: the flush leader, who hands leadership to the oldest waiter he did not cover.
+//! `log_space`: the leader (buffer), the checkpoint (files), or who gives a credit back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::files::LogFiles;
+use super::group::{GROUP_FRAME_LEN, payload_crc, write_group};
+use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
+use crate::base::bell::Bell;
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::handoff::Handoff;
+use crate::base::ids::Lsn;
+use crate::base::sync::{Mutex, MutexGuard, WaitClass};
+
+/// Bytes of each of the two log buffers, at most; a small log has smaller ones.
+const BUFFER_MAX: u64 = 4 << 20;
+
+enum FlushSignal {
+    Durable,
+    Lead,
+    Failed,
+}
+
+struct FlushWaiter {
+    lsn: Lsn,
+    handoff: Arc<Handoff<FlushSignal>>,
+}
+
+struct SpaceWaiter {
+    bytes: u64,
+    handoff: Arc<Handoff<bool>>,
+}
+
+struct LogState {
+    /// Log bytes from `pending_start`, which is block-aligned, to `next`.
+    pending: AlignedBuf,
+    pending_start: Lsn,
+    /// The other buffer, unless a leader is writing from it.
+    spare: Option<AlignedBuf>,
+    next: Lsn,
+    durable: Lsn,
+    checkpoint: Lsn,
+    /// Bytes promised and not yet appended.
+    credits: u64,
+    leader_at_work: bool,
+    flush_waiters: Vec<FlushWaiter>,
+    space_waiters: VecDeque<SpaceWaiter>,
+    flush_by_ns: Option<u64>,
+    nonce: u64,
+    failed: Option<Arc<str>>,
+}
+
+/// Counters of the log.
+#[derive(Default)]
+pub(crate) struct LogCounters {
+    pub(crate) syncs: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+    pub(crate) space_waits: AtomicU64,
+    pub(crate) space_wait_us: AtomicU64,
+}
+
+/// A snapshot of the log's positions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogPositions {
+    pub(crate) next: Lsn,
+    pub(crate) durable: Lsn,
+    pub(crate) checkpoint: Lsn,
+}
+
+/// What the keeper should do for the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogDemand {
+    /// Somebody waits for room in the buffer.
+    pub(crate) buffer_short: bool,
+    /// Somebody waits for room in the files.
+    pub(crate) files_short: bool,
+    /// When a background commit wants to be durable.
+    pub(crate) flush_by_ns: Option<u64>,
+}
+
+/// The log.
+pub(crate) struct Log {
+    files: LogFiles,
+    limit: u64,
+    buffer_bytes: u64,
+    state: Mutex<LogState>,
+    bell: Arc<Bell>,
+    pub(crate) counters: LogCounters,
+}
+
+/// Room in the log for one mini-transaction, had before the first latch (law 1). What is not used goes back on drop.
+#[must_use]
+pub(crate) struct LogCredit<'a> {
+    log: &'a Log,
+    bytes: u64,
+}
+
+impl Drop for LogCredit<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            let mut state = self.log.state.lock();
+            state.credits -= self.bytes;
+            self.log.grant_space(&mut state);
+        }
+    }
+}
+
+impl Log {
+    /// A log that goes on at `start`, which is block-aligned; everything before it is durable and checkpointed.
+    pub(crate) fn new(files: LogFiles, nonce: u64, start: Lsn, bell: Arc<Bell>) -> Log {
+        let buffer_bytes = round_down((files.capacity() / 8).min(BUFFER_MAX)).max(4 * BLOCK_U64);
+        let state = LogState {
+            pending: aligned(to_usize(buffer_bytes)),
+            pending_start: start,
+            spare: Some(aligned(to_usize(buffer_bytes))),
+            next: start,
+            durable: start,
+            checkpoint: start,
+            credits: 0,
+            leader_at_work: false,
+            flush_waiters: Vec::new(),
+            space_waiters: VecDeque::new(),
+            flush_by_ns: None,
+            nonce,
+            failed: None,
+        };
+        // The block that holds `checkpoint` and the one that holds `next` must never be the same place of the ring.
+        let limit = files.capacity() - 2 * BLOCK_U64;
+        Log { files, limit, buffer_bytes, state: Mutex::new(state), bell, counters: LogCounters::default() }
+    }
+
+    /// The longest payload that a group may have, for a log of `capacity` bytes.
+    pub(crate) fn group_payload_max(capacity: u64) -> usize {
+        to_usize(round_down((capacity / 8).min(BUFFER_MAX)).max(4 * BLOCK_U64) / 4)
+    }
+
+    /// Bytes that the log may hold.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    /// Payload bytes of each file.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        self.files.payload_bytes()
+    }
+
+    fn buffer_fits(&self, state: &LogState, bytes: u64) -> bool {
+        state.next.since(state.pending_start) + state.credits + bytes <= self.buffer_bytes
+    }
+
+    fn files_fit(&self, state: &LogState, bytes: u64) -> bool {
+        state.next.since(state.checkpoint) + state.credits + bytes <= self.limit
+    }
+
+    /// Room for a group of `payload` bytes. May wait on `log_space`; callers hold no latch.
+    pub(crate) fn reserve(&self, payload: usize) -> Result<LogCredit<'_>, Error> {
+        let bytes = to_u64(payload + GROUP_FRAME_LEN);
+        let mut state = self.state.lock();
+        loop {
+            Self::check(&state)?;
+            if state.space_waiters.is_empty() && self.buffer_fits(&state, bytes) && self.files_fit(&state, bytes) {
+                state.credits += bytes;
+                return Ok(LogCredit { log: self, bytes });
+            }
+            if !self.buffer_fits(&state, bytes) && !state.leader_at_work && state.next > state.durable {
+                // The buffer is short and nobody is writing it: do it, rather than wait for somebody.
+                state.leader_at_work = true;
+                state = self.lead(state)?;
+                continue;
+            }
+            let handoff = Handoff::new();
+            state.space_waiters.push_back(SpaceWaiter { bytes, handoff: Arc::clone(&handoff) });
+            drop(state);
+            self.bell.ring();
+            let began = clock::now_ns();
+            let granted = handoff.take_wait(WaitClass::LogSpace);
+            self.counters.space_waits.fetch_add(1, Ordering::Relaxed);
+            self.counters.space_wait_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
+            if granted {
+                return Ok(LogCredit { log: self, bytes });
+            }
+            state = self.state.lock();
+        }
+    }
+
+    /// Grants room to those who wait for it, oldest first.
+    fn grant_space(&self, state: &mut LogState) {
+        while let Some(front) = state.space_waiters.front() {
+            let bytes = front.bytes;
+            let fits = self.buffer_fits(state, bytes) && self.files_fit(state, bytes);
+            if !fits {
+                self.bell.ring();
+                return;
+            }
+            state.credits += bytes;
+            if let Some(waiter) = state.space_waiters.pop_front() {
+                waiter.handoff.give(true);
+            }
+        }
+    }
+
+    /// Appends a group, using up `credit`. `mark` runs with the group's begin and end before any later group gets a place.
+    pub(crate) fn append(
+        &self,
+        mut credit: LogCredit<'_>,
+        payload: &[u8],
+        mark: impl FnOnce(Lsn, Lsn),
+    ) -> Result<Lsn, Error> {
+        let len = to_u64(payload.len() + GROUP_FRAME_LEN);
+        assert!(len <= credit.bytes, "REDO-2: a group of {len} bytes had a credit of {} only", credit.bytes);
+        let crc = payload_crc(payload);
+        let mut state = self.state.lock();
+        Self::check(&state)?;
+        let start = state.next;
+        let end = start.plus(len);
+        let from = to_usize(start.since(state.pending_start));
+        let nonce = state.nonce;
+        write_group(&mut state.pending[from..from + to_usize(len)], nonce, start, payload, crc);
+        state.next = end;
+        mark(start, end);
+        state.credits -= credit.bytes;
+        credit.bytes = 0;
+        if !state.space_waiters.is_empty() {
+            self.grant_space(&mut state);
+        }
+        Ok(end)
+    }
+
+    /// Waits until the log is durable up to `lsn`, as leader or follower. Callers hold no latch.
+    pub(crate) fn flush_wait(&self, lsn: Lsn) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        loop {
+            if state.durable >= lsn {
+                return Ok(());
+            }
+            Self::check(&state)?;
+            if !state.leader_at_work {
+                state.leader_at_work = true;
+                state = self.lead(state)?;
+                continue;
+            }
+            let handoff = Handoff::new();
+            state.flush_waiters.push(FlushWaiter { lsn, handoff: Arc::clone(&handoff) });
+            drop(state);
+            match handoff.take_wait(WaitClass::LogFlush) {
+                FlushSignal::Durable => return Ok(()),
+                FlushSignal::Lead => {
+                    state = self.state.lock();
+                    state = self.lead(state)?;
+                }
+                FlushSignal::Failed => state = self.state.lock(),
+            }
+        }
+    }
+
+    /// Writes and syncs what is pending. The caller is the leader, and hands over before this returns.
+    fn lead<'a>(&'a self, mut state: MutexGuard<'a, LogState>) -> Result<MutexGuard<'a, LogState>, Error> {
+        loop {
+            let (from, upto) = (state.pending_start, state.next);
+            let Some(mut buf) = state.spare.take() else {
+                return Err(Error::Bug("REDO-3: two leaders write the log".into()));
+            };
+            // The next write begins with the block that this one ends in.
+            let tail = Lsn(round_down(upto.0));
+            let tail_at = to_usize(tail.since(from));
+            let tail_len = to_usize(upto.since(tail));
+            buf[..tail_len].copy_from_slice(&state.pending[tail_at..tail_at + tail_len]);
+            std::mem::swap(&mut state.pending, &mut buf);
+            state.pending_start = tail;
+            state.flush_by_ns = None;
+            self.grant_space(&mut state);
+            drop(state);
+            let used = to_usize(upto.since(from));
+            let len = to_usize(round_up(to_u64(used)));
+            buf[used..len].fill(0);
+            let written = self.write_and_sync(&buf[..len], from, upto);
+            state = self.state.lock();
+            state.spare = Some(buf);
+            if let Err(error) = written {
+                self.fail(&mut state, &error);
+                return Err(error);
+            }
+            let another_round = self.finish_lead(&mut state, upto);
+            if !another_round {
+                return Ok(state);
+            }
+        }
+    }
+
+    fn write_and_sync(&self, buf: &[u8], from: Lsn, upto: Lsn) -> Result<(), Error> {
+        self.files.write(buf, from)?;
+        self.counters.bytes_written.fetch_add(to_u64(buf.len()), Ordering::Relaxed);
+        if cfg!(planted = "ack_before_sync") {
+            let mut state = self.state.lock();
+            self.wake_covered(&mut state, upto);
+        }
+        self.files.sync(from, buf.len())?;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn wake_covered(&self, state: &mut LogState, upto: Lsn) {
+        state.durable = state.durable.max(upto);
+        let durable = state.durable;
+        state.flush_waiters.retain(|waiter| {
+            let covered = waiter.lsn <= durable;
+            if covered {
+                waiter.handoff.give(FlushSignal::Durable);
+            }
+            !covered
+        });
+    }
+
+    /// Ends a leader's round: the next leader first, then those who are covered. True: nobody else can lead, and
+    /// somebody waits for the buffer.
+    fn finish_lead(&self, state: &mut LogState, upto: Lsn) -> bool {
+        let next_leader = state.flush_waiters.iter().position(|waiter| waiter.lsn > upto);
+        if let Some(index) = next_leader {
+            state.flush_waiters.remove(index).handoff.give(FlushSignal::Lead);
+        }
+        self.wake_covered(state, upto);
+        self.grant_space(state);
+        if next_leader.is_some() {
+            return false;
+        }
+        let buffer_short = state.space_waiters.front().is_some_and(|front| !self.buffer_fits(state, front.bytes));
+        if buffer_short && state.next > state.durable {
+            return true;
+        }
+        state.leader_at_work = false;
+        false
+    }
+
+    fn check(state: &LogState) -> Result<(), Error> {
+        match &state.failed {
+            None => Ok(()),
+            Some(why) => Err(Error::ReadOnly(
+                format!("the database takes no more writes after an earlier failure ({why}); reopen it: everything acknowledged is safe").into(),
+            )),
+        }
+    }
+
+    fn fail(&self, state: &mut LogState, error: &Error) {
+        state.failed = Some(error.to_string().into());
+        state.leader_at_work = false;
+        for waiter in state.flush_waiters.drain(..) {
+            waiter.handoff.give(FlushSignal::Failed);
+        }
+        for waiter in state.space_waiters.drain(..) {
+            waiter.handoff.give(false);
+        }
+    }
+
+    /// Refuses all further writes: after a failure below that leaves the engine unable to go on.
+    pub(crate) fn stop(&self, error: &Error) {
+        let mut state = self.state.lock();
+        if state.failed.is_none() {
+            self.fail(&mut state, error);
+        }
+    }
+
+    /// An error once the log has failed or was stopped.
+    pub(crate) fn health(&self) -> Result<(), Error> {
+        Self::check(&self.state.lock())
+    }
+
+    /// Asks the keeper to make everything appended so far durable by `at_ns`.
+    pub(crate) fn flush_by(&self, at_ns: u64) {
+        let mut state = self.state.lock();
+        let sooner = state.flush_by_ns.is_none_or(|by| at_ns < by);
+        if sooner && state.next > state.durable {
+            state.flush_by_ns = Some(at_ns);
+            drop(state);
+            self.bell.ring();
+        }
+    }
+
+    /// Flushes everything appended so far.
+    pub(crate) fn flush_all(&self) -> Result<Lsn, Error> {
+        let next = self.positions().next;
+        self.flush_wait(next)?;
+        Ok(next)
+    }
+
+    /// Where the log stands.
+    pub(crate) fn positions(&self) -> LogPositions {
+        let state = self.state.lock();
+        LogPositions { next: state.next, durable: state.durable, checkpoint: state.checkpoint }
+    }
+
+    /// What the log wants from the keeper.
+    pub(crate) fn demand(&self) -> LogDemand {
+        let state = self.state.lock();
+        let front = state.space_waiters.front().map(|waiter| waiter.bytes);
+        LogDemand {
+            buffer_short: front.is_some_and(|bytes| !self.buffer_fits(&state, bytes)),
+            files_short: front.is_some_and(|bytes| !self.files_fit(&state, bytes)),
+            flush_by_ns: state.flush_by_ns,
+        }
+    }
+
+    /// Everything before `lsn` is no longer needed: a superblock that says so is durable.
+    pub(crate) fn set_checkpoint(&self, lsn: Lsn) {
+        let mut state = self.state.lock();
+        debug_assert!(state.checkpoint <= lsn, "REDO-2: a checkpoint never goes back");
+        debug_assert!(lsn <= state.next, "REDO-2: a checkpoint is not ahead of the log");
+        state.checkpoint = lsn;
+        self.grant_space(&mut state);
+    }
+}
+
+const _: () = assert!(BLOCK_U64 == 4096 && BLOCK == 4096);

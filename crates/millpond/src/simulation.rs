@@ -1,0 +1,32 @@
+//! For tests: the deterministic scheduler and the simulated disk (feature `simulation`).
+//!
+//! [`run`] gives a closure, and all threads that it and the engine start, one baton and virtual time; a seed decides who
+//! has the baton when. A [`SimulatedDisk`] keeps every write and sync, so that the disk after a crash at any I/O boundary
+//! can be made from its [`History`].
+
+pub use crate::base::scheduler::{Trace, run};
+pub use crate::io::simulated::{History, Image, SECTOR, ServiceTime, SimulatedDisk, Unsynced};
+
+use crate::base::sync::{self, JoinHandle};
+
+/// A thread of a simulation.
+#[must_use]
+pub struct Thread<T>(JoinHandle<T>);
+
+impl<T> Thread<T> {
+    /// Waits for the thread's end; `Err` holds its panic.
+    ///
+    /// # Errors
+    /// The thread panicked.
+    pub fn join(self) -> std::thread::Result<T> {
+        self.0.join()
+    }
+}
+
+/// Starts a thread in the caller's simulation, or a real one outside of any.
+///
+/// # Errors
+/// The operating system has no thread to give.
+pub fn spawn<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<Thread<T>> {
+    sync::spawn(name, work).map(Thread)
+}

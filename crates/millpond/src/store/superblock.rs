@@ -1,0 +1,251 @@
+//! The two superblocks: where a database begins when it is opened.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::base::aligned::{BLOCK, aligned};
+use crate::base::crc::crc32c;
+use crate::base::error::Error;
+use crate::base::ids::Lsn;
+use crate::io::device::Device;
+
+const MAGIC: [u8; 8] = *b"MILLPOND";
+
+/// The version of all formats. 0: not frozen yet.
+pub(crate) const FORMAT: u32 = 0;
+
+/// Where the two are in the data file; far apart, so that one misplaced write does not hit both.
+pub(crate) const OFFSETS: [u64; 2] = [0, 64 << 10];
+
+/// Where the slots begin in the data file.
+pub(crate) const SLOTS_START: u64 = 128 << 10;
+
+/// A superblock's bytes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    format: U32,
+    crc: U32,
+    uuid: [U64; 2],
+    sequence: U64,
+    page_size: U32,
+    next_space: U32,
+    checkpoint_lsn: U64,
+    durable_lsn: U64,
+    nonce: U64,
+    next_image: U64,
+    map_bytes: U64,
+    map_crc: U32,
+    redo_generation: U32,
+    redo_payload_bytes: U64,
+}
+
+/// What a superblock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    /// The database's identity: seeds every page's checksum.
+    pub(crate) uuid: [u64; 2],
+    /// Grows by one with each checkpoint. The map of an even one is in map file 0, of an odd one in map file 1.
+    pub(crate) sequence: u64,
+    /// Bytes of a page.
+    pub(crate) page_size: u32,
+    /// The next space id to give out.
+    pub(crate) next_space: u32,
+    /// C: redo begins here.
+    pub(crate) checkpoint_lsn: Lsn,
+    /// F: the log was durable up to here when this was written. A log that ends before is damaged, not short.
+    pub(crate) durable_lsn: Lsn,
+    /// Seeds the checksums of the log's groups from `checkpoint_lsn` on.
+    pub(crate) nonce: u64,
+    /// The next image sequence number.
+    pub(crate) next_image: u64,
+    /// Length of the map.
+    pub(crate) map_bytes: u64,
+    /// Checksum of the map.
+    pub(crate) map_crc: u32,
+    /// Which set of log files is in use.
+    pub(crate) redo_generation: u32,
+    /// Payload bytes of each log file.
+    pub(crate) redo_payload_bytes: u64,
+}
+
+fn checksum(raw: &Raw) -> u32 {
+    let mut copy = *raw;
+    copy.crc = U32::new(0);
+    crc32c(&[], &[copy.as_bytes()])
+}
+
+/// What was found in the place of a superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A whole one of this format.
+    Valid(Superblock),
+    /// A whole one of another format.
+    OtherFormat(u32),
+    /// Ours, but torn or flipped.
+    Damaged,
+    /// Nothing of ours.
+    Foreign,
+}
+
+impl Superblock {
+    /// Which of the two places this one belongs into.
+    pub(crate) fn place(&self) -> usize {
+        usize::from(self.sequence % 2 == 1)
+    }
+
+    fn encode(&self) -> Raw {
+        let mut raw = Raw {
+            magic: MAGIC,
+            format: U32::new(FORMAT),
+            crc: U32::new(0),
+            uuid: self.uuid.map(U64::new),
+            sequence: U64::new(self.sequence),
+            page_size: U32::new(self.page_size),
+            next_space: U32::new(self.next_space),
+            checkpoint_lsn: U64::new(self.checkpoint_lsn.0),
+            durable_lsn: U64::new(self.durable_lsn.0),
+            nonce: U64::new(self.nonce),
+            next_image: U64::new(self.next_image),
+            map_bytes: U64::new(self.map_bytes),
+            map_crc: U32::new(self.map_crc),
+            redo_generation: U32::new(self.redo_generation),
+            redo_payload_bytes: U64::new(self.redo_payload_bytes),
+        };
+        raw.crc = U32::new(checksum(&raw));
+        raw
+    }
+
+    fn decode(bytes: &[u8]) -> Found {
+        let Ok((raw, _)) = Raw::read_from_prefix(bytes) else { return Found::Foreign };
+        if raw.magic != MAGIC {
+            // A flipped bit in the magic of an otherwise whole superblock is damage, not a stranger's file.
+            let mut ours = raw;
+            ours.magic = MAGIC;
+            return if checksum(&ours) == raw.crc.get() { Found::Damaged } else { Found::Foreign };
+        }
+        if raw.crc.get() != checksum(&raw) {
+            // Another format may put its checksum elsewhere; a torn one of ours keeps its version in the first sector.
+            return if raw.format.get() == FORMAT { Found::Damaged } else { Found::OtherFormat(raw.format.get()) };
+        }
+        if raw.format.get() != FORMAT {
+            return Found::OtherFormat(raw.format.get());
+        }
+        Found::Valid(Superblock {
+            uuid: raw.uuid.map(U64::get),
+            sequence: raw.sequence.get(),
+            page_size: raw.page_size.get(),
+            next_space: raw.next_space.get(),
+            checkpoint_lsn: Lsn(raw.checkpoint_lsn.get()),
+            durable_lsn: Lsn(raw.durable_lsn.get()),
+            nonce: raw.nonce.get(),
+            next_image: raw.next_image.get(),
+            map_bytes: raw.map_bytes.get(),
+            map_crc: raw.map_crc.get(),
+            redo_generation: raw.redo_generation.get(),
+            redo_payload_bytes: raw.redo_payload_bytes.get(),
+        })
+    }
+
+    /// Writes this superblock into its place. Not durable before the next sync.
+    pub(crate) fn write(&self, data: &dyn Device) -> Result<(), Error> {
+        let mut block = aligned(BLOCK);
+        let raw = self.encode();
+        block[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
+        data.write_at(&block, OFFSETS[self.place()])
+            .map_err(|e| Error::io(&format!("write superblock {} of '{}'", self.place(), data.name()), e))
+    }
+
+    /// Reads both.
+    pub(crate) fn read_both(data: &dyn Device) -> Result<[Found; 2], Error> {
+        let mut found = [Found::Foreign; 2];
+        let mut block = aligned(BLOCK);
+        for (place, offset) in OFFSETS.into_iter().enumerate() {
+            found[place] = match data.read_at(&mut block, offset) {
+                Ok(()) => Self::decode(&block),
+                Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Found::Foreign,
+                Err(e) => return Err(Error::io(&format!("read superblock {place} of '{}'", data.name()), e)),
+            };
+        }
+        Ok(found)
+    }
+
+    /// The superblock to open with.
+    pub(crate) fn choose(found: [Found; 2], name: &str) -> Result<Superblock, Error> {
+        let valid = found.iter().filter_map(|f| match f {
+            Found::Valid(superblock) => Some(*superblock),
+            _ => None,
+        });
+        if let Some(newest) = valid.max_by_key(|s| s.sequence) {
+            return Ok(newest);
+        }
+        let message = match found {
+            [Found::OtherFormat(version), _] | [_, Found::OtherFormat(version)] => format!(
+                "'{name}' has format version {version}, this build reads version {FORMAT}: open it with the build that wrote it"
+            ),
+            [Found::Foreign, Found::Foreign] => {
+                format!(
+                    "'{name}' is not a Millpond data file: both superblocks are foreign; name the directory of a database"
+                )
+            }
+            _ => {
+                return Err(Error::Corruption(
+                    format!("both superblocks of '{name}' are damaged: restore the database from a backup").into(),
+                ));
+            }
+        };
+        Err(Error::Format(message.into()))
+    }
+}
+
+const _: () = assert!(size_of::<Raw>() <= 512, "a superblock fits one sector, so that it is torn never");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    fn sample(sequence: u64) -> Superblock {
+        let mut raw = Raw::new_zeroed();
+        raw.magic = MAGIC;
+        raw.crc = U32::new(checksum(&raw));
+        let Found::Valid(mut superblock) = Superblock::decode(raw.as_bytes()) else {
+            unreachable!("a whole superblock")
+        };
+        superblock.sequence = sequence;
+        superblock.uuid = [1, 2];
+        superblock.map_bytes = 99;
+        superblock
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found_and_the_other_superblock_is_taken() {
+        let newer = sample(8);
+        let older = sample(7);
+        let bytes = newer.encode();
+        assert_eq!(Superblock::decode(bytes.as_bytes()), Found::Valid(newer));
+        for position in 0..bytes.as_bytes().len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.as_bytes().to_vec();
+                flipped[position] ^= 1 << bit;
+                let found = Superblock::decode(&flipped);
+                assert!(!matches!(found, Found::Valid(_)), "bit {bit} of byte {position}");
+                assert_eq!(Superblock::choose([found, Found::Valid(older)], "x").expect("the other"), older);
+            }
+        }
+    }
+
+    #[test]
+    fn the_higher_sequence_wins_and_strangers_are_told_apart() {
+        let choose = |a, b| Superblock::choose([a, b], "x");
+        assert_eq!(choose(Found::Valid(sample(4)), Found::Valid(sample(5))).expect("valid").sequence, 5);
+        assert!(
+            matches!(choose(Found::Foreign, Found::Foreign), Err(Error::Format(m)) if m.contains("not a Millpond"))
+        );
+        assert!(
+            matches!(choose(Found::OtherFormat(3), Found::Foreign), Err(Error::Format(m)) if m.contains("version 3"))
+        );
+        assert!(matches!(choose(Found::Damaged, Found::Foreign), Err(Error::Corruption(_))));
+    }
+}

@@ -1,0 +1,179 @@
+//! What the interface promises, on real files.
+
+use std::sync::Arc;
+
+use millpond::simulation::SimulatedDisk;
+use millpond::{ByteSize, Db, Durability, Error, Options, WriteBatch, check};
+
+use crate::support::small_options;
+
+fn options() -> Options {
+    // Temporary directories may be on file systems without O_DIRECT.
+    small_options().cached(true)
+}
+
+#[test]
+fn trees_are_created_listed_opened_and_dropped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path(), options()).expect("opened");
+    let b = db.create_tree("b").expect("created");
+    db.create_tree("a").expect("created");
+    assert!(matches!(db.create_tree("a"), Err(Error::TreeExists(_))));
+    assert!(matches!(db.create_tree(""), Err(Error::InvalidOptions(_))));
+    assert_eq!(db.trees().expect("listed"), ["a", "b"]);
+    b.put(b"k", b"v").expect("written");
+    db.drop_tree("b").expect("dropped");
+    assert!(matches!(b.get(b"k"), Err(Error::TreeNotFound(_))));
+    assert!(matches!(db.open_tree("b"), Err(Error::TreeNotFound(_))));
+    assert!(matches!(db.drop_tree("b"), Err(Error::TreeNotFound(_))));
+    let again = db.create_tree("b").expect("created again");
+    assert_eq!(again.get(b"k").expect("read"), None);
+    drop(db);
+    drop((b, again));
+    let report = check(dir.path(), cached_check()).expect("checked");
+    assert_eq!(report.problems, Vec::<String>::new());
+    assert_eq!((report.trees, report.superblocks), (3, 2));
+}
+
+fn cached_check() -> millpond::CheckOptions {
+    let mut options = millpond::CheckOptions::default();
+    options.cached = true;
+    options
+}
+
+#[test]
+fn a_batch_over_two_trees_is_all_or_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path(), options()).expect("opened");
+    let (a, b) = (db.create_tree("a").expect("created"), db.create_tree("b").expect("created"));
+    let mut batch = WriteBatch::new();
+    batch.insert(&a, b"1", b"x").put(&b, b"1", b"y").update(&a, b"1", b"z");
+    db.write(batch).expect("written");
+    assert_eq!(a.get(b"1").expect("read"), Some(b"z".to_vec()));
+    let failing: [(&str, WriteBatch); 4] = [
+        ("exists", {
+            let mut w = WriteBatch::new();
+            w.put(&b, b"2", b"n").insert(&a, b"1", b"n");
+            w
+        }),
+        ("not found", {
+            let mut w = WriteBatch::new();
+            w.put(&a, b"2", b"n").update(&b, b"9", b"n");
+            w
+        }),
+        ("conflict", {
+            let mut w = WriteBatch::new();
+            w.put(&a, b"2", b"n").expect(&b, b"1", Some(b"other"));
+            w
+        }),
+        ("conflict", {
+            let mut w = WriteBatch::new();
+            w.delete(&a, b"1").expect(&a, b"1", Some(b"z"));
+            w
+        }),
+    ];
+    for (what, batch) in failing {
+        let error = db.write(batch).expect_err(what);
+        match what {
+            "exists" => assert!(matches!(error, Error::KeyExists(_))),
+            "not found" => assert!(matches!(error, Error::KeyNotFound(_))),
+            _ => assert!(matches!(error, Error::Conflict(_)), "{error:?}"),
+        }
+    }
+    assert_eq!(a.scan(..).count() + b.scan(..).count(), 2, "a batch that fails changes nothing");
+    let other_dir = tempfile::tempdir().expect("a directory");
+    let other = Db::open(other_dir.path(), options()).expect("opened");
+    let mut foreign = WriteBatch::new();
+    foreign.put(&a, b"3", b"n");
+    assert!(matches!(other.write(foreign), Err(Error::TreeNotFound(_))));
+}
+
+#[test]
+fn threads_that_read_modify_write_lose_no_update() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path(), options().durability(Durability::None)).expect("opened");
+    let tree = db.create_tree("counters").expect("created");
+    for key in 0..4u8 {
+        tree.insert(&[key], &0u64.to_le_bytes()).expect("inserted");
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let (db, tree) = (db.clone(), tree.clone());
+            scope.spawn(move || {
+                for round in 0..500u16 {
+                    let key = [thread.wrapping_add(u8::try_from(round % 4).expect("small")) % 4];
+                    loop {
+                        let old = tree.get(&key).expect("read").expect("there");
+                        let new = u64::from_le_bytes(old.as_slice().try_into().expect("8 bytes")) + 1;
+                        let mut batch = WriteBatch::new();
+                        batch.expect(&tree, &key, Some(&old)).put(&tree, &key, &new.to_le_bytes());
+                        match db.write(batch) {
+                            Ok(()) => break,
+                            Err(Error::Conflict(_)) => {}
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let sum: u64 =
+        tree.scan(..).map(|row| u64::from_le_bytes(row.expect("read").1.as_slice().try_into().expect("8 bytes"))).sum();
+    assert_eq!(sum, 2000);
+}
+
+#[test]
+fn many_threads_share_syncs_and_a_full_log_drains() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path(), options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    std::thread::scope(|scope| {
+        for thread in 0..8u32 {
+            let tree = tree.clone();
+            scope.spawn(move || {
+                for i in 0..400u32 {
+                    let key = (i * 8 + thread).wrapping_mul(2_654_435_761).to_be_bytes();
+                    tree.put(&key, &[7; 900]).expect("written");
+                }
+            });
+        }
+    });
+    let stats = db.stats();
+    assert!(stats.log_lsn_current > 5 * stats.log_capacity, "several laps: {stats:?}");
+    assert!(stats.checkpoints > 5, "{stats:?}");
+    assert_eq!(tree.scan(..).count(), 3200);
+    db.close().expect("closed");
+    let report = check(dir.path(), cached_check()).expect("checked");
+    assert_eq!((report.problems, report.log_groups), (Vec::new(), 0));
+}
+
+#[test]
+fn weaker_durability_is_kept_by_a_close_and_by_the_clock() {
+    let disk = SimulatedDisk::new();
+    let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    let syncs = db.stats().log_syncs;
+    let mut batch = WriteBatch::new();
+    batch.put(&tree, b"none", b"1").durability(Durability::None);
+    db.write(batch).expect("written");
+    assert_eq!(db.stats().log_syncs, syncs, "nothing was synced for it");
+    db.close().expect("closed");
+    let found = crate::support::recover(&disk).expect("sound");
+    assert_eq!(found["t"].len(), 1);
+}
+
+#[test]
+fn a_log_of_another_size_is_made_at_open_and_nothing_is_lost() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path(), options()).expect("opened");
+    db.create_tree("t").expect("created").put(b"k", b"v").expect("written");
+    drop(db);
+    let db = Db::open(dir.path(), options().redo_capacity(ByteSize::mib(2))).expect("opened");
+    assert!(db.stats().log_capacity > 1 << 20);
+    assert_eq!(db.open_tree("t").expect("there").get(b"k").expect("read"), Some(b"v".to_vec()));
+    drop(db);
+    let files = std::fs::read_dir(dir.path()).expect("listed").count();
+    assert_eq!(files, 1 + 1 + 2 + 4, "lock, data, two maps, one ring of logs");
+    let db = Db::open(dir.path(), Options::new().cached(true)).expect("opened");
+    assert!(db.stats().log_capacity > 1 << 20, "the size stays");
+}

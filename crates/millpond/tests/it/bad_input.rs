@@ -1,0 +1,1 @@
+//! Each mistake gets one clear error.

@@ -1,0 +1,7 @@
+//! The engine's integration tests: one binary, linked once.
+
+mod api;
+mod bad_input;
+mod crash_matrix;
+mod model_btreemap;
+mod support;
