@@ -28,6 +28,14 @@ enum Status {
 struct TaskState {
     name: String,
     status: Status,
+    /// Where the task's thread waits for the baton.
+    baton: Arc<Condvar>,
+}
+
+impl TaskState {
+    fn new(name: &str) -> Self {
+        TaskState { name: name.to_owned(), status: Status::Runnable, baton: Arc::new(Condvar::new()) }
+    }
 }
 
 struct State {
@@ -43,7 +51,6 @@ struct State {
 
 struct Shared {
     state: Mutex<State>,
-    baton: Condvar,
 }
 
 /// One thread's place in a simulation.
@@ -82,13 +89,12 @@ pub fn run<T>(seed: u64, work: impl FnOnce() -> T) -> (T, Trace) {
         state: Mutex::new(State {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             now_ns: 0,
-            tasks: vec![TaskState { name: "main".to_owned(), status: Status::Runnable }],
+            tasks: vec![TaskState::new("main")],
             running: 0,
             switches: 0,
             trace: 0xcbf2_9ce4_8422_2325,
             aborted: None,
         }),
-        baton: Condvar::new(),
     });
     let task = Task { id: 0, shared: Arc::clone(&shared) };
     CURRENT.with(|current| *current.borrow_mut() = Some(task.clone()));
@@ -135,7 +141,7 @@ impl Task {
     /// Registers a task; its thread calls [`run`](Self::run).
     pub(crate) fn new_task(&self, name: &str) -> Task {
         let mut state = self.state();
-        state.tasks.push(TaskState { name: name.to_owned(), status: Status::Runnable });
+        state.tasks.push(TaskState::new(name));
         Task { id: state.tasks.len() - 1, shared: Arc::clone(&self.shared) }
     }
 
@@ -268,7 +274,7 @@ impl Task {
             let Some(earliest) = earliest else {
                 if state.tasks.iter().any(|t| t.status != Status::Ended) {
                     state.aborted = Some(Self::describe_deadlock(state));
-                    self.shared.baton.notify_all();
+                    Self::wake_threads(state);
                 }
                 return;
             };
@@ -287,7 +293,13 @@ impl Task {
         let word = u64::try_from(next).expect("SCHED: a task id fits 64 bits");
         state.trace = (state.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         if next != self.id {
-            self.shared.baton.notify_all();
+            state.tasks[next].baton.notify_one();
+        }
+    }
+
+    fn wake_threads(state: &State) {
+        for task in &state.tasks {
+            task.baton.notify_one();
         }
     }
 
@@ -300,7 +312,8 @@ impl Task {
             if state.running == self.id && state.tasks[self.id].status == Status::Runnable {
                 return true;
             }
-            state = self.shared.baton.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let baton = Arc::clone(&state.tasks[self.id].baton);
+            state = baton.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -321,7 +334,7 @@ impl Task {
             let name = state.tasks[self.id].name.clone();
             state.aborted = Some(format!("{why} ({name})"));
         }
-        self.shared.baton.notify_all();
+        Self::wake_threads(&state);
     }
 
     fn describe_deadlock(state: &State) -> String {

@@ -73,10 +73,21 @@ impl Inner {
         let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
         self.engine.closed.store(true, Ordering::Relaxed);
         let result = self.engine.checkpoint_wait();
+        self.stop_keeper(keeper)?;
+        result
+    }
+
+    /// The keeper's end without a checkpoint: what is on the device stays as it is.
+    fn abandon(&self) {
+        if let Some(keeper) = self.keeper.lock().take() {
+            let _ = self.stop_keeper(keeper);
+        }
+    }
+
+    fn stop_keeper(&self, keeper: JoinHandle<()>) -> Result<(), Error> {
         self.engine.requests.lock().stop = true;
         self.engine.bell.ring();
-        keeper.join().map_err(|_| Error::Bug("the keeper panicked: reopen the database".into()))?;
-        result
+        keeper.join().map_err(|_| Error::Bug("the keeper panicked: reopen the database".into()))
     }
 }
 
@@ -376,7 +387,11 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         orphan_spaces: Vec::new(),
     };
     let mut inner = Inner { engine, catalog, keeper: Mutex::new(Some(keeper)), opened };
-    finish_open(&mut inner, &files, &old_log, &superblock, &analysis)?;
+    if let Err(error) = finish_open(&mut inner, &files, &old_log, &superblock, &analysis) {
+        // Half-recovered pages must not become a checkpoint.
+        inner.abandon();
+        return Err(error);
+    }
     Ok(Db { inner: Arc::new(inner) })
 }
 

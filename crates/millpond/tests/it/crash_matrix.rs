@@ -1,1 +1,374 @@
+//! Crash images at every I/O boundary of small workloads, each reopened and compared with what was acknowledged.
+//!
+//! A workload runs once under the deterministic scheduler, on a disk that remembers. Each client notes, outside of the
+//! database, when an operation began and when it was acknowledged, as positions in the disk's history. For a crash at
+//! boundary `b`, what was acknowledged at or before `b` must be there; an operation that was under way is there whole or
+//! not at all; nothing else is.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, spawn};
+use millpond::{ByteSize, Db, Durability, Error, Options, Tree, WriteBatch};
+use rand::{RngExt, SeedableRng};
+
+use crate::support::{Contents, disk_of, recover, reopen_options, small_options};
+
+/// What an operation leaves: for (tree, key) a value or nothing.
+type Effects = Vec<((&'static str, Vec<u8>), Option<Vec<u8>>)>;
+
+#[derive(Clone)]
+struct Note {
+    client: usize,
+    began: usize,
+    acknowledged: Option<usize>,
+    effects: Effects,
+}
+
+/// The oracle: what clients did, outside of the database.
+#[derive(Clone, Default)]
+struct Oracle {
+    notes: Arc<Mutex<Vec<Note>>>,
+}
+
+impl Oracle {
+    /// Runs an operation and notes when it began and when it was acknowledged.
+    fn note(&self, disk: &SimulatedDisk, client: usize, effects: Effects, op: impl FnOnce() -> Result<(), Error>) {
+        let began = disk.boundaries();
+        let index = {
+            let mut notes = self.notes.lock().expect("not poisoned");
+            notes.push(Note { client, began, acknowledged: None, effects });
+            notes.len() - 1
+        };
+        op().expect("the disk does not fail here");
+        self.notes.lock().expect("not poisoned")[index].acknowledged = Some(disk.boundaries());
+    }
+
+    /// Compares what was found after a crash at `boundary`; `Err` says what differs.
+    fn compare(&self, found: &Contents, boundary: usize) -> Result<(), String> {
+        let notes = self.notes.lock().expect("not poisoned");
+        let mut certain: BTreeMap<(&str, &[u8]), Option<&[u8]>> = BTreeMap::new();
+        let mut under_way: BTreeMap<usize, &Note> = BTreeMap::new();
+        let mut owners: BTreeMap<(&str, &[u8]), usize> = BTreeMap::new();
+        for note in notes.iter().filter(|note| note.began < boundary || note.acknowledged == Some(0)) {
+            for ((tree, key), value) in &note.effects {
+                owners.insert((tree, key), note.client);
+                if note.acknowledged.is_some_and(|at| at <= boundary) {
+                    certain.insert((tree, key), value.as_deref());
+                }
+            }
+            if note.acknowledged.is_none_or(|at| at > boundary) {
+                under_way.insert(note.client, note);
+            }
+        }
+        let mut rows: BTreeMap<(&str, &[u8]), &[u8]> = BTreeMap::new();
+        for (tree, entries) in found.iter().filter(|(tree, _)| *tree != LOOSE) {
+            for (key, value) in entries {
+                if !owners.contains_key(&(tree.as_str(), key.as_slice())) {
+                    return Err(format!("tree {tree} has key {}, which nobody wrote", key.escape_ascii()));
+                }
+                rows.insert((tree, key), value);
+            }
+        }
+        let clients: std::collections::BTreeSet<usize> = owners.values().copied().collect();
+        for client in clients {
+            let keys = || owners.iter().filter(|(_, owner)| **owner == client).map(|(key, _)| *key);
+            let before = keys().find(|key| rows.get(key).copied() != certain.get(key).copied().flatten());
+            let Some(differs) = before else { continue };
+            let mut after = certain.clone();
+            if let Some(note) = under_way.get(&client) {
+                after.extend(note.effects.iter().map(|((t, k), v)| ((*t, k.as_slice()), v.as_deref())));
+                if keys().all(|key| rows.get(&key).copied() == after.get(&key).copied().flatten()) {
+                    continue;
+                }
+            }
+            return Err(format!(
+                "client {client}: tree {} key {} is {:?} bytes, acknowledged were {:?}; under way: {}",
+                differs.0,
+                differs.1.escape_ascii(),
+                rows.get(&differs).map(|v| v.len()),
+                certain.get(&differs).copied().flatten().map(<[u8]>::len),
+                under_way.contains_key(&client)
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A finished run: the disk's past and the oracle.
+struct Recorded {
+    history: History,
+    oracle: Oracle,
+    trace: Trace,
+}
+
+/// A disk so slow that the keeper's ticks and checkpoints fall between the clients' operations.
+const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
+
+fn record(seed: u64, start: Image, oracle: Oracle, workload: impl FnOnce(&SimulatedDisk, &Oracle)) -> Recorded {
+    let disk = SimulatedDisk::with_image(start, SLOW);
+    let ((), trace) = run(seed, || workload(&disk, &oracle));
+    Recorded { history: disk.history(), oracle, trace }
+}
+
+/// What is on the disk after recovery under the scheduler.
+fn recover_image(image: Image, seed: u64) -> Result<Contents, String> {
+    run(seed, || recover(&disk_of(image))).0
+}
+
+const MODES: [fn(u64) -> Unsynced; 5] =
+    [|_| Unsynced::None, |_| Unsynced::All, Unsynced::Subset, |seed| Unsynced::Subset(seed ^ 0x5555), Unsynced::Torn];
+
+/// Recovers from a crash at every `stride`th boundary, in every mode. Both processors share the work.
+fn check_matrix(recorded: &Recorded, from: usize, stride: usize) -> usize {
+    let boundaries: Vec<usize> = (from..=recorded.history.boundaries()).step_by(stride).collect();
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            let boundaries = &boundaries;
+            scope.spawn(move || {
+                for &boundary in boundaries.iter().skip(half).step_by(2) {
+                    for (index, mode) in MODES.iter().enumerate() {
+                        let mode = mode(u64::try_from(boundary * 31 + index).expect("small"));
+                        let image = recorded.history.crash_image(boundary, mode);
+                        let outcome =
+                            recover_image(image, 1).and_then(|found| recorded.oracle.compare(&found, boundary));
+                        if let Err(problem) = outcome {
+                            panic!("crash at boundary {boundary} with {mode:?}: {problem}");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    boundaries.len() * MODES.len()
+}
+
+fn open(disk: &SimulatedDisk, options: Options) -> Db {
+    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
+}
+
+fn key_of(client: usize, number: usize) -> Vec<u8> {
+    format!("{number:03}-{client}").into_bytes()
+}
+
+/// Rows that every client finds in both trees.
+const ROWS: usize = 240;
+
+/// A tree that is written without waiting for durability: nothing is promised of it but that it is sound.
+const LOOSE: &str = "loose";
+
+/// A database with two trees that do not fit the pool, closed; the oracle knows its rows.
+fn two_trees(clients: usize) -> (Image, Oracle) {
+    run(0, || make_two_trees(clients)).0
+}
+
+fn make_two_trees(clients: usize) -> (Image, Oracle) {
+    let disk = SimulatedDisk::new();
+    let oracle = Oracle::default();
+    let db = open(&disk, small_options());
+    db.create_tree(LOOSE).expect("created");
+    for name in ["a", "b"] {
+        let tree = db.create_tree(name).expect("created");
+        for client in 0..clients {
+            for number in 0..ROWS / clients {
+                let (key, value) = (key_of(client, number), vec![b'0'; 100 + number * 13 % 800]);
+                tree.put(&key, &value).expect("written");
+                let effects = vec![((name, key), Some(value))];
+                let note = Note { client, began: 0, acknowledged: Some(0), effects };
+                oracle.notes.lock().expect("not poisoned").push(note);
+            }
+        }
+    }
+    db.close().expect("closed");
+    (disk.image(), oracle)
+}
+
+/// One client's random operations on keys of its own; values name key and turn.
+fn client(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, id: usize, seed: u64, ops: usize, value_len: usize) {
+    let trees: BTreeMap<&'static str, Tree> =
+        ["a", "b"].into_iter().map(|name| (name, db.open_tree(name).expect("there"))).collect();
+    let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
+    for turn in 0..ops {
+        let name = if rng.random_bool(0.7) { "a" } else { "b" };
+        let key = key_of(id, rng.random_range(0..ROWS));
+        let mut value = format!("{id}/{turn}/").into_bytes();
+        value.resize(value.len() + rng.random_range(0..value_len), b'.');
+        let at = (name, key.clone());
+        match rng.random_range(0..10) {
+            0..=1 => {
+                oracle.note(disk, id, vec![(at, None)], || trees[name].delete(&key).map(|_| ()));
+            }
+            2..=4 => {
+                // A row and its entry in the other tree, together.
+                let other = if name == "a" { "b" } else { "a" };
+                let effects = vec![(at, Some(value.clone())), ((other, key.clone()), Some(value.clone()))];
+                oracle.note(disk, id, effects, || {
+                    let mut batch = WriteBatch::new();
+                    batch.put(&trees[name], &key, &value).put(&trees[other], &key, &value);
+                    db.write(batch)
+                });
+            }
+            _ => {
+                oracle.note(disk, id, vec![(at, Some(value.clone()))], || trees[name].put(&key, &value));
+            }
+        }
+    }
+}
+
+/// Keeps something in the log that is not durable, whenever the keeper looks.
+fn loose_client(db: &Db, ops: usize) {
+    let tree = db.open_tree(LOOSE).expect("there");
+    for turn in 0..ops {
+        let mut batch = WriteBatch::new();
+        batch.put(&tree, &[u8::try_from(turn % 50).expect("small")], &[1; 300]).durability(Durability::None);
+        db.write(batch).expect("written");
+        // A read of a page that is not in memory, mostly: virtual time passes.
+        let _ = db.open_tree("a").and_then(|a| a.get(&key_of(0, turn * 37 % ROWS))).expect("read");
+    }
+}
+
+/// Several clients, the keeper, and at the end a close.
+fn many_clients(seed: u64, clients: usize, ops: usize, value_len: usize) -> Recorded {
+    let (start, oracle) = two_trees(clients);
+    record(seed, start, oracle, |disk, oracle| {
+        let db = open(disk, reopen_options());
+        let threads: Vec<_> = (0..clients)
+            .map(|id| {
+                let (disk, oracle, db) = (disk.clone(), oracle.clone(), db.clone());
+                let seed = seed * 100 + u64::try_from(id).expect("small");
+                spawn("client", move || client(&disk, &oracle, &db, id, seed, ops, value_len)).expect("a thread")
+            })
+            .collect();
+        loose_client(&db, ops);
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        db.close().expect("closed");
+    })
+}
+
+/// How thinly `make test` samples the larger matrices; `make crash` sets MILLPOND_FULL and takes every boundary.
+fn stride(sampled: usize) -> usize {
+    if std::env::var_os("MILLPOND_FULL").is_some() { 1 } else { sampled }
+}
+
+#[test]
+fn a_crash_at_any_io_of_one_client_loses_nothing() {
+    let recorded = many_clients(1, 1, 60, 900);
+    let images = check_matrix(&recorded, 0, 1);
+    assert!(images > 700, "only {images} images");
+}
+
+#[test]
+fn a_crash_at_any_io_of_three_clients_and_the_keeper_loses_nothing() {
+    for seed in [2, 3] {
+        let recorded = many_clients(seed, 3, 40, 1000);
+        check_matrix(&recorded, 0, stride(2));
+    }
+}
+
+#[test]
+fn a_crash_after_the_log_has_gone_round_loses_nothing() {
+    let recorded = many_clients(4, 4, 300, 1000);
+    let written = recorded.history.boundaries();
+    check_matrix(&recorded, written / 3, stride(17));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    let digest = |seed| {
+        let recorded = many_clients(seed, 3, 20, 300);
+        (recorded.trace, recorded.history.boundaries())
+    };
+    assert_eq!(digest(5), digest(5));
+    assert_ne!(digest(5).0, digest(6).0);
+}
+
+#[test]
+fn a_crash_while_a_database_is_created_leaves_one_that_opens() {
+    let recorded = record(7, Image::new(), Oracle::default(), |disk, _| {
+        let db = open(disk, small_options());
+        db.close().expect("closed");
+    });
+    for boundary in 0..=recorded.history.boundaries() {
+        for mode in MODES {
+            let image = recorded.history.crash_image(boundary, mode(9));
+            let disk = disk_of(image);
+            let db = Db::open_on(Arc::new(disk.clone()), small_options());
+            let db = db.unwrap_or_else(|error| panic!("crash at {boundary}: {error}"));
+            db.create_tree("t").expect("created").put(b"k", b"v").expect("written");
+            db.close().expect("closed");
+            assert_eq!(recover(&disk).expect("sound")["t"].len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_crash_during_creation_or_drop_of_trees_leaves_each_whole_or_gone() {
+    let (start, oracle) = two_trees(1);
+    let recorded = record(8, start, oracle, |disk, oracle| {
+        let db = open(disk, reopen_options());
+        let big = vec![7u8; 1000];
+        for round in 0..3 {
+            let fresh = db.create_tree("fresh").expect("created");
+            for i in 0..12u8 {
+                let effects = vec![(("fresh", vec![i]), Some(big.clone()))];
+                oracle.note(disk, 0, effects, || fresh.put(&[i], &big));
+            }
+            if round == 1 {
+                db.checkpoint().expect("done");
+            }
+            let effects = (0..12u8).map(|i| (("fresh", vec![i]), None)).collect();
+            oracle.note(disk, 0, effects, || db.drop_tree("fresh"));
+            let a = db.open_tree("a").expect("there");
+            oracle.note(disk, 0, vec![(("a", vec![round]), Some(big.clone()))], || a.put(&[round], &big));
+        }
+        db.close().expect("closed");
+    });
+    check_matrix(&recorded, 0, 1);
+}
+
+#[test]
+fn a_crash_during_recovery_loses_nothing() {
+    let recorded = many_clients(9, 2, 60, 1000);
+    let all = recorded.history.boundaries();
+    let mut images = 0;
+    for boundary in (all / 4..=all).step_by(stride(all / 16)) {
+        let mode = Unsynced::Torn(u64::try_from(boundary).expect("small"));
+        let image = recorded.history.crash_image(boundary, mode);
+        let second = record(3, image, Oracle::default(), |disk, _| {
+            open(disk, reopen_options()).close().expect("closed");
+        });
+        for again in 0..=second.history.boundaries() {
+            for mode in [Unsynced::None, Unsynced::All, Unsynced::Torn(5)] {
+                let image = second.history.crash_image(again, mode);
+                let outcome = recover_image(image, 1).and_then(|found| recorded.oracle.compare(&found, boundary));
+                outcome.unwrap_or_else(|problem| {
+                    panic!("crash at {boundary}, and at {again} of its recovery with {mode:?}: {problem}")
+                });
+                images += 1;
+            }
+        }
+    }
+    assert!(images > 300, "only {images} images");
+}
+
+#[test]
+fn recovery_in_a_pool_smaller_than_what_it_redoes_loses_nothing() {
+    let disk = SimulatedDisk::new();
+    let options = || Options::new().page_size(ByteSize::kib(4)).redo_capacity(ByteSize::mib(4));
+    let db = open(&disk, options().buffer_pool_size(ByteSize::mib(4)));
+    let tree = db.create_tree("t").expect("created");
+    for i in 0..1500u32 {
+        let mut batch = WriteBatch::new();
+        batch.put(&tree, &i.wrapping_mul(2_654_435_761).to_be_bytes(), &[3; 700]).durability(Durability::None);
+        db.write(batch).expect("written");
+    }
+    tree.put(b"last", b"1").expect("written");
+    let boundary = disk.boundaries();
+    let image = disk.history().crash_image(boundary, Unsynced::None);
+    assert!(db.stats().buffer_pool_pages_dirty > 300, "most pages are still dirty: {:?}", db.stats());
+    db.close().expect("closed");
+    let found = recover_image(image, 4).expect("sound");
+    assert_eq!(found["t"].len(), 1501);
+}
