@@ -30,3 +30,10 @@ impl<T> Thread<T> {
 pub fn spawn<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<Thread<T>> {
     sync::spawn(name, work).map(Thread)
 }
+
+/// Lets virtual time pass; outside of a simulation, nothing.
+pub fn sleep_ns(ns: u64) {
+    if let Some(task) = crate::base::scheduler::current() {
+        task.sleep_ns(ns);
+    }
+}

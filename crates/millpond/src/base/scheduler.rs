@@ -371,8 +371,7 @@ mod tests {
             for thread in threads {
                 thread.join().expect("no panic");
             }
-            let notes = notes.lock().clone();
-            notes
+            notes.lock().clone()
         })
     }
 

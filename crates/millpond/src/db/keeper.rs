@@ -7,6 +7,7 @@
 //!
 //! It sleeps until its bell is rung or its next deadline has come.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -62,9 +63,19 @@ impl Keeper {
     /// The thread's body: works until it is asked to stop.
     pub(crate) fn run(mut self) {
         let engine = Arc::clone(&self.engine);
+        let mut panicked = None;
         while !engine.requests.lock().stop {
-            let deadline = self.step(clock::now_ns());
+            let step = catch_unwind(AssertUnwindSafe(|| self.step(clock::now_ns())));
+            let deadline = step.unwrap_or_else(|panic| {
+                // Nobody may wait for ever on a thread that is gone: it stays, refuses, and reports when it is joined.
+                panicked = Some(panic);
+                self.give_up(&Error::Bug("the keeper panicked: reopen the database".into()));
+                0
+            });
             engine.bell.wait_until(deadline);
+        }
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
         }
     }
 
@@ -226,7 +237,7 @@ impl Keeper {
         }
         let ids: Vec<PageId> = copied.iter().map(|(id, _, _)| *id).collect();
         let bytes = ids.len() * size;
-        if core.store.write(&ids, &mut self.buf[..bytes])? {
+        if core.store.write(&ids, &mut self.buf[..bytes], core.log.positions().durable)? {
             return Ok(());
         }
         // No free slots before the next checkpoint: the pages are dirty again, from where they were.
@@ -263,7 +274,10 @@ impl Keeper {
         }
         let next = self.engine.core.log.positions().next;
         let done = self.flush_older_than(next).and_then(|()| self.checkpoint());
-        let answer = done.as_ref().map(|()| ()).map_err(|error| Arc::from(error.to_string()));
+        let answer = match &done {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Arc::from(error.to_string())),
+        };
         if let Err(why) = &answer {
             let mut requests: crate::base::sync::MutexGuard<'_, Requests> = self.engine.requests.lock();
             requests.failed = Some(Arc::clone(why));

@@ -13,7 +13,7 @@ use crate::base::page::op::PageOp;
 use crate::mtr::{Core, Record};
 use crate::pool::frame::{PageWrite, Pin};
 use crate::redo::files::LogFiles;
-use crate::redo::scan::LogScan;
+use crate::redo::scan::{Group, LogScan};
 use crate::store::superblock::Superblock;
 
 /// What the first pass found.
@@ -42,14 +42,14 @@ pub(crate) fn analyse(files: &LogFiles, superblock: &Superblock) -> Result<Analy
         dropped: BTreeSet::new(),
         last_space: SpaceId(superblock.next_space.saturating_sub(1)),
     };
-    while let Some((start, _, payload)) = scan.next()? {
-        for record in Record::all(payload) {
+    while let Some(group) = scan.next()? {
+        for record in Record::all(group.payload) {
             match record {
                 Some(Record::DropSpace(space)) => {
                     found.dropped.insert(space);
                 }
                 Some(Record::Page { id, .. }) => found.last_space = found.last_space.max(id.space()),
-                None => return Err(rotten(start, "a group that is whole holds a record that is none")),
+                None => return Err(rotten(group.start, "a group that is whole holds a record that is none")),
             }
         }
         found.groups += 1;
@@ -68,8 +68,8 @@ pub(crate) fn analyse(files: &LogFiles, superblock: &Superblock) -> Result<Analy
 /// The second pass. The keeper must be running: it frees frames when the pages do not fit the pool.
 pub(crate) fn redo(core: &Core, files: &LogFiles, superblock: &Superblock, analysis: &Analysis) -> Result<(), Error> {
     let mut scan = LogScan::new(files, superblock.nonce, superblock.checkpoint_lsn);
-    while let Some((start, end, payload)) = scan.next()? {
-        redo_group(core, &analysis.dropped, start, end, payload)?;
+    while let Some(group) = scan.next()? {
+        redo_group(core, analysis, &group)?;
     }
     for &space in &analysis.dropped {
         core.pool.discard_space(space);
@@ -78,11 +78,12 @@ pub(crate) fn redo(core: &Core, files: &LogFiles, superblock: &Superblock, analy
     Ok(())
 }
 
-fn redo_group(core: &Core, dropped: &BTreeSet<SpaceId>, start: Lsn, end: Lsn, payload: &[u8]) -> Result<(), Error> {
+fn redo_group(core: &Core, analysis: &Analysis, group: &Group<'_>) -> Result<(), Error> {
+    let (start, end) = (group.start, group.end);
     let mut changes = Vec::new();
-    for record in Record::all(payload).flatten() {
+    for record in Record::all(group.payload).flatten() {
         if let Record::Page { id, previous, op } = record
-            && !dropped.contains(&id.space())
+            && !analysis.dropped.contains(&id.space())
         {
             changes.push((id, previous, op));
         }
@@ -105,6 +106,10 @@ fn redo_group(core: &Core, dropped: &BTreeSet<SpaceId>, start: Lsn, end: Lsn, pa
     let mut pages: Vec<(PageId, PageWrite<'_>)> = Vec::with_capacity(pins.len());
     for (id, pin) in pins {
         let page = pin.write();
+        if page.lsn() > analysis.end {
+            let what = format!("it ends at {}, but page {id} has an image of LSN {}", analysis.end, page.lsn());
+            return Err(rotten(start, &what));
+        }
         if page.lsn() < end {
             pages.push((id, page));
         }

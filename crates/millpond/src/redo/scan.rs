@@ -9,6 +9,13 @@ use crate::base::ids::Lsn;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
+/// A whole group, of its place and epoch.
+pub(crate) struct Group<'a> {
+    pub(crate) start: Lsn,
+    pub(crate) end: Lsn,
+    pub(crate) payload: &'a [u8],
+}
+
 /// Walks the groups of the log. The log ends at the first group that is not whole, or not of this place and epoch.
 pub(crate) struct LogScan<'a> {
     files: &'a LogFiles,
@@ -34,8 +41,8 @@ impl<'a> LogScan<'a> {
         self.next
     }
 
-    /// The next group: its begin, its end, its payload. `None` at the log's end.
-    pub(crate) fn next(&mut self) -> Result<Option<(Lsn, Lsn, &[u8])>, Error> {
+    /// The next group. `None` at the log's end.
+    pub(crate) fn next(&mut self) -> Result<Option<Group<'_>>, Error> {
         let at = self.next;
         if !self.fill(GROUP_HEADER_LEN)? {
             return Ok(None);
@@ -48,7 +55,7 @@ impl<'a> LogScan<'a> {
         let start = to_usize(at.since(self.window_start));
         let Some(payload) = read_group(&self.window[start..start + len], self.nonce, at) else { return Ok(None) };
         self.next = at.plus(to_u64(len));
-        Ok(Some((at, self.next, payload)))
+        Ok(Some(Group { start: at, end: self.next, payload }))
     }
 
     /// Has at least `len` bytes from `next` on in the window; false: the ring does not hold so many.

@@ -11,7 +11,7 @@ use crate::base::aligned::{BLOCK_U64, aligned, round_up, to_u64, to_usize};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
-use crate::base::page::layout::{find_damage, header, seal};
+use crate::base::page::layout::{find_damage, header, page_lsn, seal};
 use crate::base::sync::Mutex;
 use crate::io::device::{Device, Files};
 
@@ -342,9 +342,13 @@ impl PageStore {
     /// Writes the images in `buf`, one a page of `ids`, to free slots, and makes the map name them.
     ///
     /// On `Ok(false)` nothing was written: there are no free slots before the next checkpoint.
-    /// WAL: the caller has the log durable past every image's page LSN.
-    pub(crate) fn write(&self, ids: &[PageId], buf: &mut [u8]) -> Result<bool, Error> {
+    /// STORE-5: `durable` is where the log is durable; no image may be ahead of it.
+    pub(crate) fn write(&self, ids: &[PageId], buf: &mut [u8], durable: Lsn) -> Result<bool, Error> {
         let size = self.page_size();
+        for (id, image) in ids.iter().zip(buf.chunks(size)) {
+            let lsn = page_lsn(image);
+            assert!(lsn <= durable, "STORE-5: page {id} at LSN {lsn} leaves before the log, durable to {durable}");
+        }
         let (mut slots, first_image, epoch) = {
             let mut state = self.state.lock();
             let Some(slots) = state.slots.take_many(ids.len()) else { return Ok(false) };
@@ -480,4 +484,4 @@ impl PageStore {
     }
 }
 
-const _: () = assert!(SLOTS_START % BLOCK_U64 == 0);
+const _: () = assert!(SLOTS_START.is_multiple_of(BLOCK_U64));

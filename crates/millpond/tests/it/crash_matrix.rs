@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, spawn};
+use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
 use millpond::{ByteSize, Db, Durability, Error, Options, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
@@ -119,8 +119,20 @@ fn recover_image(image: Image, seed: u64) -> Result<Contents, String> {
 const MODES: [fn(u64) -> Unsynced; 5] =
     [|_| Unsynced::None, |_| Unsynced::All, Unsynced::Subset, |seed| Unsynced::Subset(seed ^ 0x5555), Unsynced::Torn];
 
-/// Recovers from a crash at every `stride`th boundary, in every mode. Both processors share the work.
+/// Recovers from a crash at every `stride`th boundary, in every mode, and compares with the oracle.
 fn check_matrix(recorded: &Recorded, from: usize, stride: usize) -> usize {
+    check_images(recorded, from, stride, |found, boundary| recorded.oracle.compare(found, boundary))
+}
+
+/// Recovers from a crash at every `stride`th boundary, in every mode. Both processors share the work.
+#[expect(clippy::panic, reason = "a test's helper: the panic is the test's failure")]
+fn check_images(
+    recorded: &Recorded,
+    from: usize,
+    stride: usize,
+    compare: impl Fn(&Contents, usize) -> Result<(), String> + Sync,
+) -> usize {
+    let compare = &compare;
     let boundaries: Vec<usize> = (from..=recorded.history.boundaries()).step_by(stride).collect();
     std::thread::scope(|scope| {
         for half in 0..2 {
@@ -130,8 +142,7 @@ fn check_matrix(recorded: &Recorded, from: usize, stride: usize) -> usize {
                     for (index, mode) in MODES.iter().enumerate() {
                         let mode = mode(u64::try_from(boundary * 31 + index).expect("small"));
                         let image = recorded.history.crash_image(boundary, mode);
-                        let outcome =
-                            recover_image(image, 1).and_then(|found| recorded.oracle.compare(&found, boundary));
+                        let outcome = recover_image(image, 1).and_then(|found| compare(&found, boundary));
                         if let Err(problem) = outcome {
                             panic!("crash at boundary {boundary} with {mode:?}: {problem}");
                         }
@@ -371,4 +382,29 @@ fn recovery_in_a_pool_smaller_than_what_it_redoes_loses_nothing() {
     db.close().expect("closed");
     let found = recover_image(image, 4).expect("sound");
     assert_eq!(found["t"].len(), 1501);
+}
+
+#[test]
+fn a_crash_while_nobody_waits_for_durability_leaves_a_prefix_of_what_was_written() {
+    let (start, oracle) = two_trees(1);
+    let recorded = record(10, start, oracle, |disk, _| {
+        let db = open(disk, reopen_options());
+        let tree = db.open_tree(LOOSE).expect("there");
+        for turn in 0..400u16 {
+            let mut batch = WriteBatch::new();
+            batch.put(&tree, &turn.to_be_bytes(), &[1; 200]).durability(Durability::None);
+            db.write(batch).expect("written");
+            sleep_ns(3_000_000);
+        }
+        db.close().expect("closed");
+    });
+    let most = Mutex::new(0);
+    check_images(&recorded, 0, 1, |found, _| {
+        let rows = &found[LOOSE];
+        let mut most = most.lock().expect("not poisoned");
+        *most = rows.len().max(*most);
+        let whole = rows.keys().zip(0u16..).all(|(key, turn)| *key == turn.to_be_bytes());
+        if whole { Ok(()) } else { Err(format!("{} rows, with a hole among them", rows.len())) }
+    });
+    assert_eq!(*most.lock().expect("not poisoned"), 400);
 }

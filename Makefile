@@ -1,0 +1,38 @@
+# Every task is a target; `make` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check crash planted clean
+
+CARGO ?= cargo
+MILLPOND = target/release/millpond
+DEMO_DIR = millpond-demo-data
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup:
+	@sh scripts/setup.sh
+
+demo: setup ## Run the main job: 60 s of durable updates on a database larger than its pool, then remove its files
+	$(CARGO) build --release --quiet --package cli
+	$(MILLPOND) bench --dir=$(DEMO_DIR) --remove --threads=16 --tables=4 --table-size=250000 \
+		--buffer-pool-size=64MiB --rate=80% --time=60 oltp_update_index
+
+test: setup ## Run the tests: units, properties, crash matrix (sampled), command, kill -9 rounds
+	$(CARGO) test --workspace --quiet
+
+check: setup ## Formatting, lints, docs: no warning is let through
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+crash: setup ## The whole crash matrix (every I/O boundary), and 100 rounds of kill -9
+	MILLPOND_FULL=1 $(CARGO) test --package millpond --test it crash_matrix
+	$(CARGO) build --release --quiet --package cli
+	$(MILLPOND) crashtest --rounds 100 --seed 1
+
+planted: setup ## Plant one bug at a time; each must be found by a crash test
+	sh scripts/planted.sh
+
+clean: ## Remove build outputs and what the demo left
+	$(CARGO) clean
+	rm -rf $(DEMO_DIR) millpond-bench-data millpond-crashtest-data

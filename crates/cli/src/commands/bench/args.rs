@@ -1,0 +1,179 @@
+//! The options of `bench`: sysbench's where it has them, with its defaults, and the engine's.
+
+use std::path::PathBuf;
+
+use bytesize::ByteSize;
+use clap::{Args, ValueEnum};
+use millpond::{Durability, Options};
+use workload::Error;
+use workload::generators::oltp::{TableSet, Workload};
+use workload::keys::RandType;
+use workload::probe::Access;
+
+use crate::values::{self, Rate};
+
+/// Longest run: a year.
+const TIME_MAX: u64 = 31_536_000;
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(after_long_help = "\
+Without an action the tables are loaded if they are not there, then the workload runs.
+Exit code: 0 it ran, 2 it could not, 130 interrupted (after the summary so far).
+
+Examples:
+  millpond bench --tables=4 --table-size=250000 --threads=16 --time=60 oltp_update_index
+  millpond bench --threads=16 --rate=80% --buffer-pool-size=64MiB oltp_update_index
+  millpond bench oltp_update_index cleanup")]
+pub(crate) struct BenchArgs {
+    /// What each transaction does
+    #[arg(value_name = "WORKLOAD", value_parser = values::workload())]
+    pub(crate) workload: Workload,
+
+    /// prepare, run or cleanup [default: prepare if needed, then run]
+    #[arg(value_name = "ACTION", hide_possible_values = true)]
+    pub(crate) action: Option<Action>,
+
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// The load: sysbench's options.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
+pub(crate) struct LoadArgs {
+    /// Directory of the database
+    #[arg(long, value_name = "DIR", default_value = "millpond-bench-data")]
+    pub(crate) dir: PathBuf,
+
+    /// Worker threads; with --rate the cap on concurrency
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: u32,
+
+    /// Seconds to run
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=TIME_MAX))]
+    pub(crate) time: u64,
+
+    /// Transactions per second, or a share of the maximum such as 80%; 0 for no limit
+    ///
+    /// Under a rate, latency counts from the scheduled arrival, so a stall is seen by
+    /// everything that arrives in it. A share is taken of the rate that a closed loop
+    /// makes first, once it is steady (15 to 45 s).
+    #[arg(long, value_name = "RATE", default_value = "0", value_parser = values::rate, verbatim_doc_comment)]
+    pub(crate) rate: Rate,
+
+    /// Tables
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) tables: u32,
+
+    /// Rows in each table; k and M stand for thousand and million
+    #[arg(long, value_name = "ROWS", default_value = "10000", value_parser = values::rows)]
+    pub(crate) table_size: u64,
+
+    /// Which rows are touched: uniform, special, pareto, zipfian or gaussian
+    #[arg(long, value_name = "TYPE", default_value_t = RandType::default(), value_parser = values::rand_type())]
+    #[arg(hide_possible_values = true)]
+    pub(crate) rand_type: RandType,
+
+    /// Seed of all random numbers
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub(crate) rand_seed: u64,
+}
+
+/// The engine: its own options, with its own defaults.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Engine")]
+pub(crate) struct EngineArgs {
+    /// Memory for pages, such as 64MiB [default: 128MiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    buffer_pool_size: Option<ByteSize>,
+
+    /// Bytes that the log holds, such as 128MiB [default: 256MiB, or what the database has]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    redo_capacity: Option<ByteSize>,
+
+    /// Bytes of a page, such as 16KiB, fixed when the database is made [default: 16KiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    page_size: Option<ByteSize>,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    cached: bool,
+
+    /// When a commit is durable: commit, background(100ms) or none
+    #[arg(long, value_name = "WHEN", default_value = "commit", value_parser = values::durability)]
+    pub(crate) durability: Durability,
+}
+
+/// What is shown, and what is left.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// Seconds between reports, 0 for none
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) report_interval: u64,
+
+    /// Percentile of the latencies that is shown
+    #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) percentile: u32,
+
+    /// Remove the database when done; refused if it was not made by bench
+    #[arg(long)]
+    pub(crate) remove: bool,
+}
+
+/// What to do with the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Action {
+    /// Load the tables
+    Prepare,
+    /// Run the workload over loaded tables
+    Run,
+    /// Drop the tables
+    Cleanup,
+}
+
+impl BenchArgs {
+    /// The tables asked for.
+    pub(crate) fn table_set(&self) -> Result<TableSet, Error> {
+        TableSet::new(self.load.tables, self.load.table_size)
+    }
+
+    /// Whether the tables are to be loaded if they are not there.
+    pub(crate) fn prepares(&self) -> bool {
+        matches!(self.action, None | Some(Action::Prepare))
+    }
+
+    /// Whether the workload is to run.
+    pub(crate) fn runs(&self) -> bool {
+        matches!(self.action, None | Some(Action::Run))
+    }
+
+    /// How the probe writes: as the engine does.
+    pub(crate) fn access(&self) -> Access {
+        if self.engine.cached { Access::Cached } else { Access::Direct }
+    }
+
+    /// The engine's options; what was not asked for has the engine's own default.
+    pub(crate) fn engine_options(&self) -> Options {
+        let engine = &self.engine;
+        let mut options = Options::new().cached(engine.cached).durability(engine.durability).create(self.prepares());
+        if let Some(size) = engine.buffer_pool_size {
+            options = options.buffer_pool_size(size);
+        }
+        if let Some(size) = engine.redo_capacity {
+            options = options.redo_capacity(size);
+        }
+        if let Some(size) = engine.page_size {
+            options = options.page_size(size);
+        }
+        options
+    }
+}

@@ -1,0 +1,58 @@
+//! `millpond check DIR`: is the database sound?
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use millpond::{CheckOptions, CheckReport};
+
+use crate::exit::{Answer, Failure, describe};
+use crate::output::{print, talk};
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Exit code: 0 the database is sound, 1 it is damaged, 2 it could not be looked at.
+
+Example:
+  millpond check millpond-bench-data")]
+pub(crate) struct CheckArgs {
+    /// The database's directory
+    dir: PathBuf,
+}
+
+/// Checks a database.
+pub(crate) fn run(args: &CheckArgs) -> Result<Answer, Failure> {
+    match millpond::check(&args.dir, CheckOptions::default()) {
+        Ok(report) => {
+            print(&text(&args.dir.display().to_string(), &report))?;
+            Ok(if report.problems.is_empty() { Answer::Yes } else { Answer::No })
+        }
+        // Damage so deep that there is nothing to report on: the answer is still no, not "could not be done".
+        Err(error @ millpond::Error::Corruption(..)) => {
+            talk(&describe(&error));
+            Ok(Answer::No)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The report as aligned text.
+fn text(dir: &str, report: &CheckReport) -> String {
+    let mut text = format!("database:     {dir}\n");
+    for (name, value) in [
+        ("superblocks:", u64::from(report.superblocks)),
+        ("pages:", report.pages),
+        ("trees:", report.trees),
+        ("entries:", report.entries),
+        ("log groups:", report.log_groups),
+        ("log bytes:", report.log_bytes),
+        ("orphans:", report.orphan_spaces),
+        ("problems:", report.problems.len() as u64),
+    ] {
+        let _ = writeln!(text, "{name:<14}{value}");
+    }
+    for problem in &report.problems {
+        let _ = writeln!(text, "problem: {problem}");
+    }
+    text
+}

@@ -1,0 +1,127 @@
+//! `millpond crashtest`: is everything that was acknowledged still there after a kill?
+//!
+//! Each round starts a [victim] that works on the database with many threads and tells, outside the database,
+//! what it begins and what was acknowledged ([protocol]). It is killed with SIGKILL at a random moment; then the
+//! database is reopened (sometimes the recovery is killed first, too) and everything in it is compared with the
+//! [oracle]. The database goes from round to round, with the oracle; pool and log are small, so that pages are evicted
+//! and the log comes around all the time.
+//!
+//! A kill of the process proves what the engine hands to the operating system before it acknowledges. What the device
+//! then loses with the power is the business of the tests with simulated devices.
+
+mod operations;
+mod oracle;
+mod protocol;
+mod round;
+mod values;
+pub(crate) mod victim;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use clap::Args;
+use millpond::{ByteSize, Options};
+
+use crate::database_files;
+use crate::exit::{Answer, Failure};
+use crate::output::{print, talk};
+use crate::signals;
+use oracle::Oracle;
+use round::Verdict;
+
+/// Memory for pages: less than the data.
+const BUFFER_POOL_SIZE: ByteSize = ByteSize::mib(1);
+
+/// Log: comes around several times in a round. Every few rounds the other size, so that it is made anew at the opening.
+const REDO_CAPACITIES: [ByteSize; 2] = [ByteSize::mib(2), ByteSize::mib(3)];
+
+/// Rounds with one size of the log.
+const REDO_ROUNDS: u64 = 3;
+
+/// Most differences that are printed.
+const DIFFERENCES_MAX: usize = 20;
+
+/// Arguments of `crashtest`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit code: 0 nothing was lost, 1 something was (the directory is kept), 2 the test could not be run, 130 interrupted.
+
+Examples:
+  millpond crashtest --rounds 10
+  millpond crashtest --rounds 100 --seed 42 --dir /mnt/disk/crashtest")]
+pub(crate) struct CrashtestArgs {
+    /// How often to kill
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+
+    /// Seed of the operations and of the moments of the kills
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+
+    /// Directory for the database, new or empty; removed if all passes
+    #[arg(long, value_name = "DIR", default_value = "millpond-crashtest-data")]
+    dir: PathBuf,
+
+    /// Threads of the process that is killed
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: u8,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    cached: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
+    if !database_files::is_vacant(&args.dir)? {
+        return Err(Failure::message(format!(
+            "'{}' is not empty; name a new directory with --dir, or remove what an earlier test left there",
+            args.dir.display()
+        )));
+    }
+    let stop = signals::stop_flag()?;
+    let mut oracle = Oracle::default();
+    let mut passed = 0;
+    let mut failed = 0;
+    print(&format!("crashtest in '{}': {} rounds, seed {}\n", args.dir.display(), args.rounds, args.seed))?;
+    for number in 1..=args.rounds {
+        match round::run(args, u64::from(number), &mut oracle, &stop)? {
+            Verdict::Passed(line) => {
+                passed += 1;
+                print(&format!("round {number}: {line}\n"))?;
+            }
+            Verdict::Failed(wrong) => {
+                failed += 1;
+                print(&failure_text(number, &wrong))?;
+                break;
+            }
+            Verdict::Interrupted => break,
+        }
+    }
+    print(&format!("{passed} passed, {failed} failed\n"))?;
+    if failed > 0 {
+        talk(&format!("the database is kept in '{}'; seed {} repeats the kills' plan", args.dir.display(), args.seed));
+        return Ok(Answer::No);
+    }
+    database_files::remove(&args.dir)?;
+    // Relaxed: the flag stands for itself.
+    Ok(if stop.load(Ordering::Relaxed) { Answer::Interrupted } else { Answer::Yes })
+}
+
+/// What is wrong, one line each, and how much more there is.
+fn failure_text(number: u32, wrong: &[String]) -> String {
+    let mut text = format!("round {number}: FAILED\n");
+    for line in wrong.iter().take(DIFFERENCES_MAX) {
+        text.push_str(&format!("  {line}\n"));
+    }
+    if let Some(more) = wrong.len().checked_sub(DIFFERENCES_MAX).filter(|&more| more > 0) {
+        text.push_str(&format!("  and {more} more\n"));
+    }
+    text
+}
+
+/// How both sides open the database in a round.
+fn options(cached: bool, round: u64) -> Options {
+    let redo_capacity = REDO_CAPACITIES[usize::from(round / REDO_ROUNDS % 2 == 1)];
+    Options::new().buffer_pool_size(BUFFER_POOL_SIZE).redo_capacity(redo_capacity).cached(cached)
+}

@@ -1,0 +1,302 @@
+//! What one thread of the victim does: random operations on keys of its own, each announced before and confirmed after.
+//!
+//! The thread knows what its keys hold, so it also sees at once when the database answers wrongly: it asks for keys,
+//! scans its range, and tries operations that must be refused.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+
+use millpond::{Db, Error, Tree, WriteBatch};
+use rand::RngExt;
+
+use super::protocol::{Change, Frame, TreeId, Value};
+use super::values::{EMPTY, ROW_LEN_MIN, Random, index_key, key};
+
+/// Keys of each thread in the tree of single keys.
+const SINGLE_KEYS: u32 = 150;
+
+/// Keys of each thread in the tree of rows.
+const ROW_KEYS: u32 = 60;
+
+/// Most rows in one batch.
+const BATCH_ROWS_MAX: u32 = 3;
+
+/// The open database.
+#[derive(Clone)]
+pub(super) struct Trees {
+    pub(super) db: Db,
+    pub(super) single: Tree,
+    pub(super) rows: Tree,
+    pub(super) index: Tree,
+}
+
+/// One thread.
+pub(super) struct Worker<'a> {
+    thread: u8,
+    number: u64,
+    random: Random,
+    trees: Trees,
+    pipe: &'a File,
+    /// What its keys hold.
+    single: BTreeMap<u32, Vec<u8>>,
+    rows: BTreeMap<u32, Vec<u8>>,
+}
+
+/// Why a thread stops before it is killed.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// The parent has gone.
+    Pipe(io::Error),
+    /// The database answered what it must not; the parent has been told.
+    Fault,
+}
+
+impl From<io::Error> for Stopped {
+    fn from(cause: io::Error) -> Stopped {
+        Stopped::Pipe(cause)
+    }
+}
+
+/// One operation.
+#[derive(Debug)]
+enum Operation {
+    Put(u32, Value),
+    Insert(u32, Value),
+    Update(u32, Value),
+    Delete(u32),
+    /// Rows with their new values, or none to delete them; the index follows.
+    Batch(Vec<(u32, Option<Value>)>),
+    /// An insert of a key that is there.
+    BadInsert(u32, Value),
+    /// An update of a key that is not there.
+    BadUpdate(u32, Value),
+    /// A batch with a precondition that does not hold.
+    BadBatch(u32, Value),
+    Get(u32),
+    Scan,
+}
+
+impl<'a> Worker<'a> {
+    /// Makes a thread that finds its keys as they are in the database.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub(super) fn new(thread: u8, random: Random, trees: Trees, pipe: &'a File) -> Result<Worker<'a>, Error> {
+        let single = numbered(own_range(&trees.single, thread))?;
+        let rows = numbered(own_range(&trees.rows, thread))?;
+        Ok(Worker { thread, number: 0, random, trees, pipe, single, rows })
+    }
+
+    /// Does one operation.
+    ///
+    /// # Errors
+    /// The thread must stop.
+    pub(super) fn step(&mut self) -> Result<(), Stopped> {
+        let operation = self.draw();
+        let (thread, number) = (self.thread, self.number);
+        self.number += 1;
+        Frame::Begin { thread, number, changes: self.changes(&operation) }.send(self.pipe)?;
+        match self.carry_out(&operation) {
+            Ok(()) => Ok(Frame::Ack { thread, number }.send(self.pipe)?),
+            Err(text) => {
+                Frame::Fault { thread, number, text: format!("{text} ({operation:?})") }.send(self.pipe)?;
+                Err(Stopped::Fault)
+            }
+        }
+    }
+
+    fn draw(&mut self) -> Operation {
+        let number = self.random.random_range(0..SINGLE_KEYS);
+        let is_there = self.single.contains_key(&number);
+        let value = Value::draw(0, &mut self.random);
+        match self.random.random_range(0..100) {
+            0..25 => Operation::Put(number, value),
+            25..40 if is_there => Operation::BadInsert(number, value),
+            25..40 => Operation::Insert(number, value),
+            40..55 if is_there => Operation::Update(number, value),
+            40..55 => Operation::BadUpdate(number, value),
+            55..67 => Operation::Delete(number),
+            67..92 => Operation::Batch(self.draw_rows()),
+            92..95 => Operation::BadBatch(number % ROW_KEYS, value),
+            95..99 => Operation::Get(number),
+            _ => Operation::Scan,
+        }
+    }
+
+    /// Draws distinct rows: one in four of those that are there is deleted, all others get a value.
+    fn draw_rows(&mut self) -> Vec<(u32, Option<Value>)> {
+        let first = self.random.random_range(0..ROW_KEYS);
+        let count = self.random.random_range(1..=BATCH_ROWS_MAX);
+        (0..count)
+            .map(|offset| {
+                let number = (first + offset * 7) % ROW_KEYS;
+                let is_deleted = self.rows.contains_key(&number) && self.random.random_ratio(1, 4);
+                (number, (!is_deleted).then(|| Value::draw(ROW_LEN_MIN, &mut self.random)))
+            })
+            .collect()
+    }
+
+    /// What changes if the operation happens.
+    fn changes(&self, operation: &Operation) -> Vec<Change> {
+        let single = |number: u32, value| vec![Change { tree: TreeId::Single, key: key(self.thread, number), value }];
+        match operation {
+            Operation::Put(number, value) | Operation::Insert(number, value) | Operation::Update(number, value) => {
+                single(*number, Some(*value))
+            }
+            Operation::Delete(number) => single(*number, None),
+            Operation::Batch(rows) => {
+                rows.iter().flat_map(|(number, value)| self.row_changes(*number, *value)).collect()
+            }
+            Operation::BadInsert(..)
+            | Operation::BadUpdate(..)
+            | Operation::BadBatch(..)
+            | Operation::Get(_)
+            | Operation::Scan => Vec::new(),
+        }
+    }
+
+    /// A row's own change, and those of its index entries.
+    fn row_changes(&self, number: u32, value: Option<Value>) -> Vec<Change> {
+        let row_key = key(self.thread, number);
+        let old_entry = self.rows.get(&number).map(|row| index_key(&row_key, row));
+        let new_entry = value.map(|value| index_key(&row_key, &value.bytes()));
+        let mut changes = Vec::new();
+        if old_entry != new_entry {
+            changes.extend(old_entry.map(|key| Change { tree: TreeId::Index, key, value: None }));
+        }
+        changes.extend(new_entry.map(|key| Change { tree: TreeId::Index, key, value: Some(EMPTY) }));
+        changes.push(Change { tree: TreeId::Rows, key: row_key, value });
+        changes
+    }
+
+    /// Does it, and compares the answer with what must be answered.
+    fn carry_out(&mut self, operation: &Operation) -> Result<(), String> {
+        let tree = &self.trees.single;
+        match operation {
+            Operation::Put(number, value) => {
+                tree.put(&key(self.thread, *number), &value.bytes()).map_err(unexpected)?;
+                self.single.insert(*number, value.bytes());
+            }
+            Operation::Insert(number, value) => {
+                tree.insert(&key(self.thread, *number), &value.bytes()).map_err(unexpected)?;
+                self.single.insert(*number, value.bytes());
+            }
+            Operation::Update(number, value) => {
+                tree.update(&key(self.thread, *number), &value.bytes()).map_err(unexpected)?;
+                self.single.insert(*number, value.bytes());
+            }
+            Operation::Delete(number) => {
+                let was_there = tree.delete(&key(self.thread, *number)).map_err(unexpected)?;
+                if was_there != self.single.remove(number).is_some() {
+                    return Err(format!("delete answered {was_there}"));
+                }
+            }
+            Operation::Batch(rows) => self.write_batch(rows)?,
+            Operation::BadInsert(number, value) => match tree.insert(&key(self.thread, *number), &value.bytes()) {
+                Err(Error::KeyExists(..)) => {}
+                other => return Err(format!("insert of a key that is there answered {other:?}")),
+            },
+            Operation::BadUpdate(number, value) => match tree.update(&key(self.thread, *number), &value.bytes()) {
+                Err(Error::KeyNotFound(..)) => {}
+                other => return Err(format!("update of a key that is not there answered {other:?}")),
+            },
+            Operation::BadBatch(number, value) => self.write_bad_batch(*number, *value)?,
+            Operation::Get(number) => {
+                let found = tree.get(&key(self.thread, *number)).map_err(unexpected)?;
+                if found.as_ref() != self.single.get(number) {
+                    return Err("get answered another value than the last one written".to_owned());
+                }
+            }
+            Operation::Scan => self.scan()?,
+        }
+        Ok(())
+    }
+
+    fn write_batch(&mut self, rows: &[(u32, Option<Value>)]) -> Result<(), String> {
+        let mut batch = WriteBatch::new();
+        for (number, value) in rows {
+            let row_key = key(self.thread, *number);
+            let old = self.rows.get(number);
+            batch.expect(&self.trees.rows, &row_key, old.map(Vec::as_slice));
+            for change in self.row_changes(*number, *value) {
+                let tree = if change.tree == TreeId::Rows { &self.trees.rows } else { &self.trees.index };
+                match (change.value, old, change.tree) {
+                    (None, ..) => batch.delete(tree, &change.key),
+                    (Some(value), Some(_), TreeId::Rows) => batch.update(tree, &change.key, &value.bytes()),
+                    (Some(value), None, TreeId::Rows) => batch.insert(tree, &change.key, &value.bytes()),
+                    (Some(value), ..) => batch.put(tree, &change.key, &value.bytes()),
+                };
+            }
+        }
+        self.trees.db.write(batch).map_err(unexpected)?;
+        for (number, value) in rows {
+            match value {
+                Some(value) => self.rows.insert(*number, value.bytes()),
+                None => self.rows.remove(number),
+            };
+        }
+        Ok(())
+    }
+
+    /// Tries to write a row on a precondition that does not hold.
+    fn write_bad_batch(&mut self, number: u32, value: Value) -> Result<(), String> {
+        let row_key = key(self.thread, number);
+        let wrong = match self.rows.get(&number) {
+            Some(_) => None,
+            None => Some(b"never written".as_slice()),
+        };
+        let mut batch = WriteBatch::new();
+        batch.put(&self.trees.rows, &row_key, &value.bytes()).put(&self.trees.index, &row_key, &[]).expect(
+            &self.trees.rows,
+            &row_key,
+            wrong,
+        );
+        match self.trees.db.write(batch) {
+            Err(Error::Conflict(..)) => Ok(()),
+            other => Err(format!("a batch whose precondition does not hold answered {other:?}")),
+        }
+    }
+
+    /// Scans the thread's range of single keys, in one direction or the other.
+    fn scan(&mut self) -> Result<(), String> {
+        let (from, to) = range_of(self.thread);
+        let range = from.as_slice()..to.as_slice();
+        let is_forward = self.random.random::<bool>();
+        let scan = if is_forward { self.trees.single.scan(range) } else { self.trees.single.scan_back(range) };
+        let mut found = scan.collect::<Result<Vec<_>, Error>>().map_err(unexpected)?;
+        if !is_forward {
+            found.reverse();
+        }
+        let expected = self.single.iter().map(|(number, value)| (key(self.thread, *number), value.clone()));
+        if !found.into_iter().eq(expected) {
+            return Err("a scan found other entries than were written".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// All keys of a thread lie from the first of these to before the second.
+fn range_of(thread: u8) -> (Vec<u8>, Vec<u8>) {
+    (vec![thread], vec![thread + 1])
+}
+
+fn own_range(tree: &Tree, thread: u8) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), Error>> {
+    let (from, to) = range_of(thread);
+    tree.scan(from.as_slice()..to.as_slice())
+}
+
+/// The entries by the number in their key.
+fn numbered(entries: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), Error>>) -> Result<BTreeMap<u32, Vec<u8>>, Error> {
+    entries
+        .map(|entry| {
+            let (key, value) = entry?;
+            let number = key.get(1..5).and_then(|bytes| bytes.try_into().ok()).map_or(u32::MAX, u32::from_be_bytes);
+            Ok((number, value))
+        })
+        .collect()
+}
+
+fn unexpected(error: Error) -> String {
+    format!("the operation must succeed, and answered: {error}")
+}

@@ -1,0 +1,295 @@
+//! One round: load, kill, perhaps kill the recovery too, reopen, compare.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millpond::{CheckOptions, Db, Error, Options, Tree};
+use rand::RngExt;
+
+use super::oracle::{Contents, InFlight, Oracle};
+use super::protocol::{Frame, TreeId};
+use super::values::random;
+use super::victim::{Deed, Victim};
+use super::{CrashtestArgs, options};
+use crate::exit::Failure;
+
+/// Longest that a victim may take to its first acknowledgement, and a reopening to its end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Longest wait without a look at the stop flag.
+const NAP: Duration = Duration::from_millis(100);
+
+/// The signal of a kill.
+const SIGKILL: i32 = 9;
+
+/// Stream of a round's own random numbers; threads have those from 0.
+const STREAM: u64 = 0xFFFF;
+
+/// How a round ended.
+pub(super) enum Verdict {
+    /// All was found as it must be; the line to print.
+    Passed(String),
+    /// It was not; what is wrong.
+    Failed(Vec<String>),
+    /// The user stopped it.
+    Interrupted,
+}
+
+/// When a round kills.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Plan {
+    kill: Kill,
+    /// For each recovery to be killed, how long after its start.
+    recovery_kills: Vec<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kill {
+    /// So long after the first acknowledgement.
+    UnderLoad(Duration),
+    /// So long after the start of the process: most often it is still opening.
+    WhileOpening(Duration),
+}
+
+impl Plan {
+    fn draw(seed: u64, round: u64) -> Plan {
+        let mut random = random(seed, round, STREAM);
+        let mut ms = |from: u64, to: u64| Duration::from_micros(random.random_range(from * 1_000..=to * 1_000));
+        let (under_load, while_opening, recoveries) = (ms(20, 400), ms(0, 30), [ms(1, 25), ms(1, 25)]);
+        let kill = match random.random_range(0..6) {
+            0 => Kill::WhileOpening(while_opening),
+            _ => Kill::UnderLoad(under_load),
+        };
+        let recovery_kills = match random.random_range(0..6) {
+            0 | 1 => recoveries[..1].to_vec(),
+            2 => recoveries.to_vec(),
+            _ => Vec::new(),
+        };
+        Plan { kill, recovery_kills }
+    }
+}
+
+/// Carries out one round.
+///
+/// # Errors
+/// A process could not be started or killed; that says nothing about the database.
+pub(super) fn run(
+    args: &CrashtestArgs,
+    round: u64,
+    oracle: &mut Oracle,
+    stop: &AtomicBool,
+) -> Result<Verdict, Failure> {
+    let plan = Plan::draw(args.seed, round);
+    let loaded = load_and_kill(args, round, &plan, oracle, stop)?;
+    let acknowledged = match loaded {
+        Loaded::Killed { acknowledged } => acknowledged,
+        Loaded::Wrong(text) => return Ok(Verdict::Failed(vec![text])),
+        Loaded::Interrupted => return Ok(Verdict::Interrupted),
+    };
+    for delay in &plan.recovery_kills {
+        if let Some(text) = recover_and_kill(args, round, *delay)? {
+            return Ok(Verdict::Failed(vec![text]));
+        }
+    }
+    // A look at what the kill left, before the recovery: it must be sound as it is. Before the first acknowledgement
+    // there may be no database yet.
+    if oracle.entries() > 0
+        && let Err(text) = check(&args.dir)
+    {
+        return Ok(Verdict::Failed(vec![format!("before the database was reopened: {text}")]));
+    }
+    let found = match look_with_patience(args, round) {
+        Ok(found) => found,
+        Err(text) => return Ok(Verdict::Failed(vec![text])),
+    };
+    let (fate, differences) = oracle.settle(&found.contents);
+    let mut wrong: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    wrong.extend(found.problems);
+    if !wrong.is_empty() {
+        return Ok(Verdict::Failed(wrong));
+    }
+    Ok(Verdict::Passed(line(&plan, acknowledged, fate, found.opened_in, oracle.entries())))
+}
+
+fn line(plan: &Plan, acknowledged: u64, fate: InFlight, opened_in: Duration, entries: usize) -> String {
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let killed = match plan.kill {
+        Kill::UnderLoad(delay) => format!("killed {:.0} ms after the first ack", ms(delay)),
+        Kill::WhileOpening(delay) => format!("killed {:.0} ms after its start", ms(delay)),
+    };
+    let recoveries = match plan.recovery_kills.len() {
+        0 => String::new(),
+        count => format!(", recovery killed {count} x"),
+    };
+    format!(
+        "{killed}, {acknowledged} acknowledged, {} of {} in flight survived{recoveries}, reopened in {:.0} ms, \
+         {entries} entries: ok",
+        fate.survived,
+        fate.begun,
+        ms(opened_in),
+    )
+}
+
+/// What came of the load.
+enum Loaded {
+    Killed { acknowledged: u64 },
+    Wrong(String),
+    Interrupted,
+}
+
+fn load_and_kill(
+    args: &CrashtestArgs,
+    round: u64,
+    plan: &Plan,
+    oracle: &mut Oracle,
+    stop: &AtomicBool,
+) -> Result<Loaded, Failure> {
+    let victim = Victim::start(args, round, Deed::Load)?;
+    let started = Instant::now();
+    let mut acknowledged = 0;
+    let mut wrong = None;
+    let mut kill_at = match plan.kill {
+        Kill::WhileOpening(delay) => Some(started + delay),
+        Kill::UnderLoad(_) => None,
+    };
+    let mut take = |frame: Frame| {
+        acknowledged += u64::from(matches!(frame, Frame::Ack { .. }));
+        if let Err(text) = oracle.take(frame) {
+            wrong.get_or_insert(text);
+        }
+    };
+    while !stop.load(Ordering::Relaxed) {
+        // Relaxed: the flag stands for itself.
+        let now = Instant::now();
+        let until = kill_at.unwrap_or(started + PATIENCE);
+        if now >= until {
+            break;
+        }
+        match victim.frames().recv_timeout(NAP.min(until - now)) {
+            Ok(frame) => {
+                if let (Frame::Ack { .. }, Kill::UnderLoad(delay), None) = (&frame, plan.kill, kill_at) {
+                    kill_at = Some(Instant::now() + delay);
+                }
+                take(frame);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let (status, rest) = victim.kill().map_err(cannot_kill)?;
+    rest.into_iter().for_each(&mut take);
+    if stop.load(Ordering::Relaxed) {
+        return Ok(Loaded::Interrupted);
+    }
+    let wrong = wrong
+        .or_else(|| ended_by_itself(status))
+        .or_else(|| kill_at.is_none().then(|| format!("nothing was acknowledged within {} s", PATIENCE.as_secs())));
+    Ok(wrong.map_or(Loaded::Killed { acknowledged }, Loaded::Wrong))
+}
+
+/// Opens the database in a child and kills that; says what was wrong if it ended badly before.
+fn recover_and_kill(args: &CrashtestArgs, round: u64, delay: Duration) -> Result<Option<String>, Failure> {
+    let victim = Victim::start(args, round, Deed::Recover)?;
+    thread::sleep(delay);
+    let (status, _) = victim.kill().map_err(cannot_kill)?;
+    Ok(if status.success() { None } else { ended_by_itself(status) })
+}
+
+fn ended_by_itself(status: ExitStatus) -> Option<String> {
+    let was_killed = status.signal() == Some(SIGKILL);
+    (!was_killed).then(|| format!("the child ended by itself, before the kill: {status}; its message is above"))
+}
+
+fn cannot_kill(cause: std::io::Error) -> Failure {
+    Failure::message(format!("cannot kill the child and read what it said: {cause}"))
+}
+
+/// What a look at the reopened database found.
+struct Found {
+    contents: Contents,
+    opened_in: Duration,
+    problems: Vec<String>,
+}
+
+/// Looks at the database in a thread of its own, so that a reopening that hangs is a failed round and not a hung test.
+fn look_with_patience(args: &CrashtestArgs, round: u64) -> Result<Found, String> {
+    let (sender, found) = mpsc::channel();
+    let (dir, options) = (args.dir.clone(), options(args.cached, round));
+    thread::spawn(move || {
+        // Nobody listens any more if it took too long.
+        let _ = sender.send(look(&dir, options));
+    });
+    match found.recv_timeout(PATIENCE) {
+        Ok(found) => found,
+        Err(RecvTimeoutError::Timeout) => Err(format!("reopening took longer than {} s", PATIENCE.as_secs())),
+        Err(RecvTimeoutError::Disconnected) => Err("reopening panicked; its message is above".to_owned()),
+    }
+}
+
+fn look(dir: &Path, options: Options) -> Result<Found, String> {
+    let began = Instant::now();
+    let db = Db::open(dir, options).map_err(|error| format!("the database does not open: {error}"))?;
+    let opened_in = began.elapsed();
+    let mut found = Found { contents: Contents::new(), opened_in, problems: Vec::new() };
+    for id in TreeId::ALL {
+        match db.open_tree(id.name()) {
+            Ok(tree) => look_at_tree(id, &tree, &mut found)
+                .map_err(|error| format!("tree '{}' cannot be read: {error}", id.name()))?,
+            Err(Error::TreeNotFound(..)) => {}
+            Err(error) => return Err(format!("tree '{}' does not open: {error}", id.name())),
+        }
+    }
+    db.close().map_err(|error| format!("the database does not close: {error}"))?;
+    check(dir)?;
+    Ok(found)
+}
+
+/// Checks the closed database; the problems are the error.
+fn check(dir: &Path) -> Result<(), String> {
+    let report = millpond::check(dir, CheckOptions::default())
+        .map_err(|error| format!("the database cannot be checked: {error}"))?;
+    if report.problems.is_empty() { Ok(()) } else { Err(format!("check found: {}", report.problems.join("; "))) }
+}
+
+/// Reads a tree in three ways, which must agree.
+fn look_at_tree(id: TreeId, tree: &Tree, found: &mut Found) -> Result<(), Error> {
+    let forward = tree.scan(..).collect::<Result<Vec<_>, Error>>()?;
+    let mut backward = tree.scan_back(..).collect::<Result<Vec<_>, Error>>()?;
+    backward.reverse();
+    if forward != backward {
+        found.problems.push(format!("tree '{}': scans forward and backward find different entries", id.name()));
+    }
+    for (key, value) in forward {
+        if tree.get(&key)?.as_ref() != Some(&value) {
+            found.problems.push(format!("tree '{}': get and scan find different values", id.name()));
+        }
+        found.contents.insert((id, key), value);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_repeat_with_the_seed_and_cover_every_kind() {
+        let plans: Vec<Plan> = (1..=200).map(|round| Plan::draw(7, round)).collect();
+        assert_eq!(plans[4], Plan::draw(7, 5));
+        assert_ne!(plans[4], Plan::draw(8, 5));
+        assert!(plans.iter().any(|plan| matches!(plan.kill, Kill::WhileOpening(_))));
+        assert!(plans.iter().any(|plan| plan.recovery_kills.len() == 2));
+        for plan in &plans {
+            if let Kill::UnderLoad(delay) = plan.kill {
+                assert!((20..=400).contains(&delay.as_millis()), "{plan:?}");
+            }
+        }
+        let distinct: std::collections::BTreeSet<String> = plans.iter().map(|plan| format!("{plan:?}")).collect();
+        assert_eq!(distinct.len(), plans.len());
+    }
+}

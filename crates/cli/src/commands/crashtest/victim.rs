@@ -1,0 +1,158 @@
+//! The child that is killed: it loads the database with all its threads, or only opens it, until it is no more.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use millpond::{Db, Error, Tree};
+
+use super::operations::{Stopped, Trees, Worker};
+use super::protocol::{Frame, TreeId};
+use super::values::random;
+use super::{CrashtestArgs, options};
+use crate::exit::{Answer, Failure};
+
+/// A victim that nobody kills ends by itself after this time.
+const LIFE_MAX: Duration = Duration::from_secs(120);
+
+/// Arguments of the child.
+#[derive(Debug, Args)]
+pub(crate) struct VictimArgs {
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long)]
+    threads: u8,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long)]
+    round: u64,
+    #[arg(long)]
+    cached: bool,
+    #[arg(long)]
+    deed: Deed,
+}
+
+/// What the child does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Deed {
+    /// Opens the database and loads it.
+    Load,
+    /// Opens and closes it.
+    Recover,
+}
+
+/// Runs the child.
+pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
+    let db = Db::open(&args.dir, options(args.cached, args.round))?;
+    if args.deed == Deed::Recover {
+        db.close()?;
+        return Ok(Answer::Yes);
+    }
+    let trees = Trees {
+        single: tree(&db, TreeId::Single)?,
+        rows: tree(&db, TreeId::Rows)?,
+        index: tree(&db, TreeId::Index)?,
+        db,
+    };
+    // Not `stdout()`: that one is buffered by the line.
+    let pipe = io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(Failure::of_output)?;
+    let ends_at = Instant::now() + LIFE_MAX;
+    let stopped = thread::scope(|scope| {
+        let workers: Vec<_> = (0..args.threads)
+            .map(|thread| {
+                let (trees, pipe) = (trees.clone(), &pipe);
+                scope.spawn(move || {
+                    let random = random(args.seed, args.round, u64::from(thread));
+                    let mut worker = Worker::new(thread, random, trees, pipe)?;
+                    while Instant::now() < ends_at {
+                        match worker.step() {
+                            Ok(()) => {}
+                            // The whole process, at once: the others must not go on over a fault.
+                            Err(Stopped::Fault) => std::process::exit(1),
+                            Err(Stopped::Pipe(cause)) => return Err(Failure::of_output(cause)),
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker.join().map_err(|_| Failure::message("a thread of the victim panicked; its message is above"))?
+        })
+    });
+    stopped.map(|()| Answer::Yes)
+}
+
+fn tree(db: &Db, id: TreeId) -> Result<Tree, Error> {
+    match db.open_tree(id.name()) {
+        Err(Error::TreeNotFound(..)) => db.create_tree(id.name()),
+        opened => opened,
+    }
+}
+
+/// A running child, seen from the parent.
+pub(super) struct Victim {
+    child: Child,
+    frames: Receiver<Frame>,
+    reader: JoinHandle<io::Result<()>>,
+}
+
+impl Victim {
+    /// Starts a child of this same program.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub(super) fn start(args: &CrashtestArgs, round: u64, deed: Deed) -> Result<Victim, Failure> {
+        let cannot = |cause: io::Error| Failure::message(format!("cannot start a process to be killed: {cause}"));
+        let program = std::env::current_exe().map_err(cannot)?;
+        let deed = if deed == Deed::Load { "load" } else { "recover" };
+        let mut command = Command::new(program);
+        command
+            .args(["crashtest-victim", "--deed", deed, "--threads", &args.threads.to_string()])
+            .args(["--seed", &args.seed.to_string(), "--round", &round.to_string(), "--dir"])
+            .arg(&args.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        if args.cached {
+            command.arg("--cached");
+        }
+        let mut child = command.spawn().map_err(cannot)?;
+        let mut pipe = child.stdout.take().ok_or_else(|| Failure::message("the child has no standard output"))?;
+        let (sender, frames) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            while let Some(frame) = Frame::receive(&mut pipe)? {
+                if sender.send(frame).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        Ok(Victim { child, frames, reader })
+    }
+
+    /// What it has to say, as it comes.
+    pub(super) fn frames(&self) -> &Receiver<Frame> {
+        &self.frames
+    }
+
+    /// Kills it, and returns how it ended with all that it had still said.
+    ///
+    /// # Errors
+    /// It could not be killed, or its messages could not be read.
+    pub(super) fn kill(mut self) -> io::Result<(ExitStatus, Vec<Frame>)> {
+        self.child.kill()?;
+        let status = self.child.wait()?;
+        let rest = self.frames.iter().collect();
+        match self.reader.join() {
+            Ok(read) => read?,
+            Err(_) => return Err(io::Error::other("the thread that reads the victim's messages panicked")),
+        }
+        Ok((status, rest))
+    }
+}

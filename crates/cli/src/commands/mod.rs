@@ -1,0 +1,5 @@
+//! One file or folder a command.
+
+pub(crate) mod bench;
+pub(crate) mod check;
+pub(crate) mod crashtest;

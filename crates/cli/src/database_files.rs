@@ -1,0 +1,104 @@
+//! The files of a millpond database, for commands that made one and take it away again.
+//!
+//! Nothing else in the directory is ever touched: what is not a regular file with one of the engine's names stays, and
+//! then so does the directory.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use workload::probe;
+
+use crate::exit::Failure;
+
+/// How the names of the engine's files begin; all end in `.mpd`.
+const PREFIXES: [&str; 4] = ["data", "map-", "redo-", "lock"];
+
+/// What is left after a removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing.
+    Nothing,
+    /// The directory, with files that are not the database's.
+    OtherFiles,
+}
+
+/// Whether there is nothing at `dir`, or an empty directory.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn is_vacant(dir: &Path) -> Result<bool, Failure> {
+    match fs::read_dir(dir) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(cause) => Err(cannot("read directory", dir, &cause)),
+    }
+}
+
+/// Removes the database in `dir`, and `dir` itself if nothing else is in it.
+///
+/// # Errors
+/// A file could not be removed.
+pub(crate) fn remove(dir: &Path) -> Result<Left, Failure> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Left::Nothing),
+        Err(cause) => return Err(cannot("read directory", dir, &cause)),
+    };
+    let mut left = Left::Nothing;
+    for entry in entries {
+        let entry = entry.map_err(|cause| cannot("read directory", dir, &cause))?;
+        let is_file = entry.file_type().map_err(|cause| cannot("look at", &entry.path(), &cause))?.is_file();
+        if is_file && entry.file_name().to_str().is_some_and(is_database_file) {
+            fs::remove_file(entry.path()).map_err(|cause| cannot("remove", &entry.path(), &cause))?;
+        } else {
+            left = Left::OtherFiles;
+        }
+    }
+    if left == Left::Nothing {
+        fs::remove_dir(dir).map_err(|cause| cannot("remove", dir, &cause))?;
+    }
+    Ok(left)
+}
+
+fn is_database_file(name: &str) -> bool {
+    name == probe::FILE_NAME || (name.ends_with(".mpd") && PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+}
+
+fn cannot(deed: &str, path: &Path, cause: &io::Error) -> Failure {
+    Failure::message(format!("cannot {deed} '{}': {cause}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn database_goes_and_other_files_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = dir.path().join("db");
+        fs::create_dir(&db).unwrap();
+        for name in ["data.mpd", "data-new.mpd", "map-0.mpd", "redo-1-2.mpd", "lock.mpd", "notes.txt", "mine.mpd"] {
+            fs::write(db.join(name), b"x").unwrap();
+        }
+        fs::create_dir(db.join("data-folder.mpd")).unwrap();
+        assert!(!is_vacant(&db).unwrap());
+        assert_eq!(remove(&db).unwrap(), Left::OtherFiles);
+        let mut names: Vec<_> = fs::read_dir(&db).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["data-folder.mpd", "mine.mpd", "notes.txt"]);
+    }
+
+    #[test]
+    fn directory_goes_with_the_last_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = dir.path().join("db");
+        assert!(is_vacant(&db).unwrap());
+        fs::create_dir(&db).unwrap();
+        assert!(is_vacant(&db).unwrap());
+        fs::write(db.join("lock.mpd"), b"").unwrap();
+        assert_eq!(remove(&db).unwrap(), Left::Nothing);
+        assert!(!db.exists());
+        assert_eq!(remove(&db).unwrap(), Left::Nothing);
+    }
+}

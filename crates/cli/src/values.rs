@@ -1,0 +1,133 @@
+//! Values of options: sizes and times carry their unit, except where sysbench has bare numbers.
+
+use std::str::FromStr;
+
+use bytesize::ByteSize;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use millpond::Durability;
+use workload::generators::oltp::Workload;
+use workload::keys::RandType;
+
+/// Reads a size such as `64MiB`.
+pub(crate) fn size(text: &str) -> Result<ByteSize, String> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("a size needs a unit: write, for example, 64MiB".to_owned());
+    }
+    ByteSize::from_str(text).map_err(|_| "not a size: write, for example, 64MiB".to_owned())
+}
+
+/// Reads a number of rows: bare, or with k or M for a thousand or a million.
+pub(crate) fn rows(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k') => (&text[..text.len() - 1], 1_000),
+        Some(b'M') => (&text[..text.len() - 1], 1_000_000),
+        _ => (text, 1),
+    };
+    let number: u64 = digits.parse().map_err(|_| "not a number of rows: write, for example, 10000 or 2M".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "more rows than a table can have".to_owned())
+}
+
+/// Reads a durability: `commit`, `background(100ms)` or `none`.
+pub(crate) fn durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "commit" => return Ok(Durability::Commit),
+        "none" => return Ok(Durability::None),
+        _ => {}
+    }
+    let time = text.strip_prefix("background(").and_then(|rest| rest.strip_suffix(')'));
+    let ms = match time {
+        None => return Err("not one of commit, background(100ms), none".to_owned()),
+        Some(time) => match (time.strip_suffix("ms"), time.strip_suffix('s')) {
+            (Some(ms), _) => ms.parse::<u32>().ok(),
+            (None, Some(s)) => s.parse::<u32>().ok().and_then(|s| s.checked_mul(1_000)),
+            (None, None) => None,
+        },
+    };
+    ms.filter(|&ms| ms > 0)
+        .map(Durability::Background)
+        .ok_or_else(|| "background needs a time with its unit: write, for example, background(100ms)".to_owned())
+}
+
+/// What `--rate` asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rate {
+    /// As many transactions as the threads can make.
+    Unlimited,
+    /// So many a second.
+    PerSecond(f64),
+    /// This share of the rate that a first phase measures.
+    Share(f64),
+}
+
+/// Reads a rate: a number of transactions per second, 0 for no limit, or a share such as `80%`.
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
+    let wrong = || "not a rate: write transactions per second, as 5000, or a share of the maximum, as 80%".to_owned();
+    if let Some(percent) = text.strip_suffix('%') {
+        let percent: f64 = percent.parse().map_err(|_| wrong())?;
+        if !(percent > 0.0 && percent <= 1_000.0) {
+            return Err("a share must be above 0% and at most 1000%".to_owned());
+        }
+        return Ok(Rate::Share(percent / 100.0));
+    }
+    match text.parse::<u32>() {
+        Ok(0) => Ok(Rate::Unlimited),
+        Ok(per_s) => Ok(Rate::PerSecond(f64::from(per_s))),
+        Err(_) => Err(wrong()),
+    }
+}
+
+/// Reads a workload's name.
+pub(crate) fn workload() -> impl TypedValueParser<Value = Workload> {
+    PossibleValuesParser::new(Workload::ALL.map(Workload::name)).try_map(|name| name.parse::<Workload>())
+}
+
+/// Reads a distribution's name.
+pub(crate) fn rand_type() -> impl TypedValueParser<Value = RandType> {
+    PossibleValuesParser::new(RandType::ALL.map(RandType::name)).try_map(|name| name.parse::<RandType>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_need_their_unit() {
+        assert_eq!(size("64MiB"), Ok(ByteSize::mib(64)));
+        assert_eq!(size("16KiB"), Ok(ByteSize::kib(16)));
+        assert!(size("64").unwrap_err().contains("needs a unit"));
+        for wrong in ["", "MiB", "64Mib/s", "-1MiB", "much"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rows_take_decimal_multiples() {
+        assert_eq!(rows("10000"), Ok(10_000));
+        assert_eq!(rows("2M"), Ok(2_000_000));
+        assert_eq!(rows("5k"), Ok(5_000));
+        for wrong in ["", "M", "1.5M", "-3", "2G", "99999999999999999999", "18446744073709551615M"] {
+            assert!(rows(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rates_are_numbers_or_shares() {
+        assert_eq!(rate("0"), Ok(Rate::Unlimited));
+        assert_eq!(rate("5000"), Ok(Rate::PerSecond(5_000.0)));
+        assert_eq!(rate("80%"), Ok(Rate::Share(0.8)));
+        for wrong in ["", "%", "-1", "0%", "1001%", "NaN%", "5k", "1e9"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn durabilities_are_three() {
+        assert_eq!(durability("commit"), Ok(Durability::Commit));
+        assert_eq!(durability("none"), Ok(Durability::None));
+        assert_eq!(durability("background(100ms)"), Ok(Durability::Background(100)));
+        assert_eq!(durability("background(2s)"), Ok(Durability::Background(2_000)));
+        for wrong in ["", "Commit", "background", "background(100)", "background(0ms)", "background(ms)"] {
+            assert!(durability(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The command as people and scripts meet it: small runs, wrong usage, interrupts.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use millpond::{Db, Options};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A directory on the file system of the build, which is a real one.
+fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build's own directory can be written to")
+}
+
+fn millpond(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("millpond"));
+    command.current_dir(dir).args(args);
+    command
+}
+
+fn run(dir: &Path, args: &[&str]) -> Output {
+    millpond(dir, args).output().expect("the command starts")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn assert_code(output: &Output, code: i32) {
+    assert_eq!(output.status.code(), Some(code), "stdout:\n{}\nstderr:\n{}", out(output), err(output));
+}
+
+/// The number after `name` in a line.
+#[track_caller]
+fn field(line: &str, name: &str) -> f64 {
+    let number = line.split_once(name).map(|(_, rest)| {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        rest[..end].parse()
+    });
+    assert!(matches!(number, Some(Ok(_))), "no number after '{name}' in: {line}");
+    number.and_then(Result::ok).unwrap_or(f64::NAN)
+}
+
+const TINY: [&str; 4] = ["bench", "--table-size=500", "--tables=2", "--time=2"];
+
+fn bench<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&TINY[..], more].concat()
+}
+
+#[test]
+fn bench_loads_runs_and_prints_lines_that_scripts_can_parse() {
+    let dir = directory();
+    let output = run(dir.path(), &bench(&["--threads=4", "oltp_update_index"]));
+    assert_code(&output, 0);
+    let text = out(&output);
+    let intervals: Vec<&str> = text.lines().filter(|line| line.starts_with("[ ")).collect();
+    assert_eq!(intervals.len(), 4, "{text}");
+    assert!(intervals[0].starts_with("[ 1s ] thds: 4 tps: "), "{text}");
+    assert!(intervals[1].starts_with("[ 1s ] p99.9: "), "{text}");
+    for pair in intervals.chunks(2) {
+        assert!(field(pair[0], " tps: ") > 0.0);
+        assert_eq!(field(pair[0], " tps: "), field(pair[0], " qps: "));
+        assert_eq!(field(pair[0], "(r/w/o: 0.00/"), field(pair[0], " tps: "));
+        assert!(field(pair[1], " max: ") >= field(pair[0], "lat (ms,95%): "));
+        assert!(field(pair[1], " age: ") <= 100.0);
+        assert!(field(pair[1], " dirty: ") <= 100.0);
+        field(pair[1], " free: ");
+    }
+    let transactions = field(&text, "    transactions:                        ");
+    assert_eq!(transactions, field(&text, "        write:                           "));
+    assert_eq!(transactions, field(&text, "    total number of events:              "));
+    assert!(field(&text, "    median rate:                         ") > 0.0);
+    assert!(text.contains("brownout (under half the median):"), "{text}");
+    assert!(field(&text, "blackout (longest gap): ") > 0.0);
+    assert!(field(&text, "device: ") > 0.0);
+    assert!(text.contains("commits per pair: "), "{text}");
+    assert!(err(&output).contains("loaded sbtest1 to sbtest2 with 1000 rows"), "{}", err(&output));
+}
+
+#[test]
+fn bench_under_a_rate_keeps_it_and_shows_the_queue() {
+    let dir = directory();
+    let output = run(dir.path(), &bench(&["--threads", "2", "--rate", "200", "oltp_point_select"]));
+    assert_code(&output, 0);
+    let text = out(&output);
+    assert!(text.contains("Target transaction rate: 200/sec"), "{text}");
+    assert!(text.contains("[ 1s ] queue length: "), "{text}");
+    assert!(text.contains(", concurrency: "), "{text}");
+    let events = field(&text, "total number of events:              ");
+    assert!((250.0..550.0).contains(&events), "400 expected, Poisson: {events}");
+    assert_eq!(field(&text, "        read:                            "), events);
+    assert!(!text.contains("commits per pair"), "reads are no commits: {text}");
+}
+
+#[test]
+fn bench_goes_through_prepare_run_and_cleanup() {
+    let dir = directory();
+    let act = |action: &str| run(dir.path(), &["bench", "--table-size=300", "--time=1", "oltp_insert", action]);
+    let missing = act("run");
+    assert_code(&missing, 2);
+    assert!(err(&missing).contains("prepare"), "{}", err(&missing));
+    assert!(!dir.path().join("millpond-bench-data").exists(), "a refused run makes nothing");
+    for _ in 0..2 {
+        assert_code(&act("prepare"), 0);
+    }
+    for _ in 0..2 {
+        // The second run inserts above what the first one inserted.
+        assert_code(&act("run"), 0);
+    }
+    let other_size = run(dir.path(), &["bench", "--table-size=301", "oltp_insert"]);
+    assert_code(&other_size, 2);
+    assert!(err(&other_size).contains("--table-size=300"), "{}", err(&other_size));
+    assert_code(&act("cleanup"), 0);
+    assert_code(&act("run"), 2);
+    assert_code(&act("prepare"), 0);
+    let check = run(dir.path(), &["check", "millpond-bench-data"]);
+    assert_code(&check, 0);
+    assert!(out(&check).contains("problems:     0"), "{}", out(&check));
+}
+
+#[test]
+fn remove_takes_away_what_bench_made_and_nothing_else() {
+    let dir = directory();
+    let once = ["bench", "--table-size=100", "--time=1", "--remove", "--dir=db", "oltp_point_select"];
+    assert_code(&run(dir.path(), &once), 0);
+    assert!(!dir.path().join("db").exists());
+
+    let theirs = dir.path().join("theirs");
+    let db = Db::open(&theirs, Options::new()).expect("a database can be made");
+    db.create_tree("accounts").expect("a tree can be made");
+    db.close().expect("it closes");
+    let refused = run(dir.path(), &["bench", "--remove", "--dir=theirs", "oltp_point_select"]);
+    assert_code(&refused, 2);
+    assert!(err(&refused).contains("'theirs'"), "{}", err(&refused));
+    let db = Db::open(&theirs, Options::new()).expect("it is still there");
+    assert_eq!(db.trees().expect("it can be read"), ["accounts"]);
+}
+
+#[test]
+fn wrong_usage_is_one_message_that_names_option_value_and_way_out() {
+    let dir = directory();
+    let cases: [(&[&str], &[&str]); 10] = [
+        (&["bench", "--buffer-pool-size=64", "oltp_insert"], &["--buffer-pool-size", "'64'", "64MiB"]),
+        (&["bench", "--redo-capacity", "lots", "oltp_insert"], &["--redo-capacity", "'lots'", "64MiB"]),
+        (&["bench", "--rate=fast", "oltp_insert"], &["--rate", "'fast'", "80%"]),
+        (&["bench", "--threads=0", "oltp_insert"], &["--threads", "'0'", "1..=4096"]),
+        (&["bench", "--thread=2", "oltp_insert"], &["'--thread'", "'--threads'"]),
+        (&["bench", "--tables=0", "oltp_insert"], &["--tables", "0"]),
+        (&["bench", "--durability=background", "oltp_insert"], &["--durability", "background(100ms)"]),
+        (&["bench", "oltp_instert"], &["'oltp_instert'", "'oltp_insert'"]),
+        (&["bench"], &["WORKLOAD"]),
+        (&["crashtest", "--rounds=0"], &["--rounds", "'0'"]),
+    ];
+    for (args, texts) in cases {
+        let output = run(dir.path(), args);
+        assert_code(&output, 2);
+        assert_eq!(out(&output), "", "{args:?}");
+        for text in texts {
+            assert!(err(&output).contains(text), "{args:?} does not say {text}:\n{}", err(&output));
+        }
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it can be read").count(), 0, "nothing was made");
+}
+
+#[test]
+fn check_of_what_is_no_database_says_so() {
+    let dir = directory();
+    std::fs::write(dir.path().join("notes.txt"), "no database").expect("a file can be written");
+    for target in [".", "missing"] {
+        let output = run(dir.path(), &["check", target]);
+        assert_code(&output, 2);
+        assert!(err(&output).starts_with("error: "), "{}", err(&output));
+        assert_eq!(out(&output), "");
+    }
+}
+
+#[test]
+fn crashtest_of_three_rounds_passes_and_cleans_up() {
+    let dir = directory();
+    let output = run(dir.path(), &["crashtest", "--rounds=3", "--seed=3", "--threads=4", "--dir=db"]);
+    assert_code(&output, 0);
+    let text = out(&output);
+    assert_eq!(text.lines().filter(|line| line.starts_with("round ") && line.ends_with(": ok")).count(), 3, "{text}");
+    assert!(text.ends_with("\n3 passed, 0 failed\n"), "{text}");
+    assert!(!dir.path().join("db").exists());
+}
+
+#[test]
+fn crashtest_refuses_a_directory_with_something_in_it() {
+    let dir = directory();
+    std::fs::write(dir.path().join("notes.txt"), "mine").expect("a file can be written");
+    let output = run(dir.path(), &["crashtest", "--rounds=1", "--dir=."]);
+    assert_code(&output, 2);
+    assert!(err(&output).contains("not empty"), "{}", err(&output));
+}
+
+#[test]
+fn help_fits_the_terminal_and_is_a_success() {
+    let dir = directory();
+    for args in [&["-h"][..], &["bench", "-h"], &["bench", "--help"], &["crashtest", "-h"], &["check", "-h"]] {
+        let output = run(dir.path(), args);
+        assert_code(&output, 0);
+        let text = out(&output);
+        assert!(!text.contains("victim"), "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 120, "{args:?}: longer than 120 columns:\n{line}");
+        }
+    }
+}
+
+/// Starts a long run and reads its output up to the first interval line.
+fn start_long_run(dir: &Path) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
+    let args = ["bench", "--table-size=500", "--time=600", "--threads=2", "oltp_update_index"];
+    let mut child =
+        millpond(dir, &args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the command starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it has a standard output"));
+    let mut line = String::new();
+    while !line.starts_with("[ 1s ] thds") {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).expect("it can be read"), 0, "it ended early");
+    }
+    (child, lines)
+}
+
+#[test]
+fn interrupt_ends_the_run_with_its_summary() {
+    let dir = directory();
+    let (mut child, mut lines) = start_long_run(dir.path());
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it can be interrupted");
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).expect("it can be read");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{rest}");
+    assert!(rest.contains("SQL statistics:"), "{rest}");
+    assert!(rest.contains("Calm:"), "{rest}");
+}
+
+#[test]
+fn closed_pipe_is_a_quiet_end() {
+    let dir = directory();
+    let (mut child, lines) = start_long_run(dir.path());
+    drop(lines);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    let check = run(dir.path(), &["check", "millpond-bench-data"]);
+    assert_code(&check, 0);
+}

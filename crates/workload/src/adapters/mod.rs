@@ -1,0 +1,3 @@
+//! The engines that can be put under load, one file each.
+
+pub mod millpond;

@@ -1,0 +1,76 @@
+//! The gate behind which the workers wait until all of them have been started.
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::recorder::RunClock;
+
+/// What the gate says.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Shut,
+    Open(RunClock),
+    CalledOff,
+}
+
+/// Shut at first; then opened, which starts the clock of the run, or called off.
+#[derive(Debug)]
+pub(super) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// A shut gate.
+    pub(super) fn new() -> Gate {
+        Gate { state: Mutex::new(State::Shut), changed: Condvar::new() }
+    }
+
+    /// Opens the gate and starts the clock.
+    pub(super) fn open(&self) -> RunClock {
+        let clock = RunClock::start();
+        *self.state.lock() = State::Open(clock);
+        self.changed.notify_all();
+        clock
+    }
+
+    /// Ends the run before it began: who waits leaves.
+    pub(super) fn call_off(&self) {
+        *self.state.lock() = State::CalledOff;
+        self.changed.notify_all();
+    }
+
+    /// Waits for the gate; `None` if the run was called off.
+    pub(super) fn wait(&self) -> Option<RunClock> {
+        let mut state = self.state.lock();
+        loop {
+            match *state {
+                State::Shut => self.changed.wait(&mut state),
+                State::Open(clock) => return Some(clock),
+                State::CalledOff => return None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opened_gate_gives_all_the_same_clock_and_called_off_gives_none() {
+        let gate = Gate::new();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| gate.wait().is_some());
+            gate.open();
+            assert!(waiting.join().unwrap());
+        });
+        assert!(gate.wait().is_some());
+
+        let gate = Gate::new();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| gate.wait().is_none());
+            gate.call_off();
+            assert!(waiting.join().unwrap());
+        });
+    }
+}

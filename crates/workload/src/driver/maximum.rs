@@ -1,0 +1,156 @@
+//! How many transactions a second the engine bears: a closed loop that goes on until it has settled.
+//!
+//! An engine is fast at first: the log is empty and the pool is clean or cold, and nothing has to be written behind. A
+//! share of that rate would be more than it bears for long. So the phase lasts until the last seconds are as fast as
+//! those before and the debts, the log's age and the dirty pages, no longer grow; but never longer than [`LONGEST_S`].
+
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
+use super::{Interval, Observer, Pace, Plan, run};
+use crate::Error;
+use crate::calm::median;
+use crate::engine::Engine;
+use crate::generators::oltp::Load;
+
+/// Seconds in each of the two windows that are compared.
+const WINDOW_S: usize = 5;
+
+/// The phase lasts at least so long: two windows, after as much again to settle.
+pub const SHORTEST_S: u64 = 15;
+
+/// The phase lasts at most so long.
+pub const LONGEST_S: u64 = 45;
+
+/// How much the medians of two windows may differ: a tenth, three times the spread of single quiet seconds
+/// (measured 2026-11 on two CPUs).
+const RATE_TOLERANCE: f64 = 0.1;
+
+/// How much a debt may grow between two windows, in percent of what it may become.
+const DEBT_TOLERANCE_PERCENT: f64 = 1.0;
+
+/// The rate that was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Maximum {
+    /// Transactions per second: the median of the last two windows.
+    pub per_s: f64,
+    /// Seconds that the phase lasted.
+    pub phase_s: usize,
+    /// Whether the engine had settled; if not, the rate may be more than it bears for long.
+    pub has_settled: bool,
+}
+
+impl Maximum {
+    /// Seconds at the end of the phase that count.
+    pub const COUNTED_S: usize = 2 * WINDOW_S;
+}
+
+/// Measures the rate with the plan's threads, whatever its pace, time and report interval.
+///
+/// # Errors
+/// [`Error::Interrupted`]: `stop` became true. Otherwise as [`run`].
+pub fn measure<E: Engine>(engine: &E, load: &Load, plan: &Plan, stop: &AtomicBool) -> Result<Maximum, Error> {
+    measure_for(engine, load, plan, stop, SHORTEST_S, LONGEST_S)
+}
+
+pub(super) fn measure_for<E: Engine>(
+    engine: &E,
+    load: &Load,
+    plan: &Plan,
+    stop: &AtomicBool,
+    shortest_s: u64,
+    longest_s: u64,
+) -> Result<Maximum, Error> {
+    let plan = Plan { pace: Pace::ClosedLoop, report_interval_s: 1, time_s: longest_s, ..*plan };
+    let mut watch = Watch { seconds: Vec::new(), shortest_s, has_settled: false };
+    let finished = run(engine, load, &plan, stop, &mut watch)?;
+    if finished.was_stopped && !watch.has_settled {
+        return Err(Error::Interrupted);
+    }
+    let rates: Vec<u64> = watch.seconds.iter().map(|second| second.transactions).collect();
+    let counted = &rates[rates.len().saturating_sub(Maximum::COUNTED_S)..];
+    match median(counted) {
+        Some(per_s) if per_s > 0.0 => Ok(Maximum { per_s, phase_s: rates.len(), has_settled: watch.has_settled }),
+        _ => Err(Error::Invalid("not one transaction a second: there is no maximum to take a share of".to_owned())),
+    }
+}
+
+/// What is known of one second.
+#[derive(Clone, Copy, Debug)]
+struct Second {
+    transactions: u64,
+    age_percent: f64,
+    dirty_percent: f64,
+}
+
+/// Ends the phase when the engine has settled.
+struct Watch {
+    seconds: Vec<Second>,
+    shortest_s: u64,
+    has_settled: bool,
+}
+
+impl Observer for Watch {
+    fn interval(&mut self, interval: &Interval) -> ControlFlow<()> {
+        self.seconds.push(Second {
+            // A late collector makes one interval longer than a second, and the next one shorter.
+            transactions: (interval.record.transactions() as f64 / interval.length_s) as u64,
+            age_percent: interval.gauges.age_percent,
+            dirty_percent: interval.gauges.dirty_percent,
+        });
+        self.has_settled = self.seconds.len() as u64 >= self.shortest_s && has_settled(&self.seconds);
+        if self.has_settled { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// Whether the last window is like the one before.
+fn has_settled(seconds: &[Second]) -> bool {
+    let Some(counted) = seconds.len().checked_sub(2 * WINDOW_S).map(|start| &seconds[start..]) else { return false };
+    let (before, last) = counted.split_at(WINDOW_S);
+    let rate = |window: &[Second]| {
+        let rates: Vec<u64> = window.iter().map(|second| second.transactions).collect();
+        median(&rates).unwrap_or(0.0)
+    };
+    let mean = |window: &[Second], debt: fn(&Second) -> f64| window.iter().map(debt).sum::<f64>() / WINDOW_S as f64;
+    let grows = |debt| mean(last, debt) - mean(before, debt) > DEBT_TOLERANCE_PERCENT;
+    let is_steady = (rate(last) - rate(before)).abs() <= RATE_TOLERANCE * rate(before);
+    is_steady && !grows(|second| second.age_percent) && !grows(|second| second.dirty_percent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(rates: &[u64], age_step: f64) -> Vec<Second> {
+        let age = |at: usize| at as f64 * age_step;
+        rates
+            .iter()
+            .enumerate()
+            .map(|(at, &transactions)| Second { transactions, age_percent: age(at), dirty_percent: 90.0 })
+            .collect()
+    }
+
+    #[test]
+    fn even_rates_without_growing_debt_have_settled() {
+        assert!(has_settled(&seconds(&[100, 98, 103, 99, 101, 95, 104, 100, 99, 102], 0.0)));
+        assert!(has_settled(&seconds(&[9, 100, 98, 103, 99, 101, 95, 104, 100, 99, 102], 0.0)), "only the end counts");
+    }
+
+    #[test]
+    fn rates_that_still_fall_or_rise_have_not_settled() {
+        assert!(!has_settled(&seconds(&[48, 48, 49, 49, 35, 27, 29, 31, 30, 28], 0.0)));
+        assert!(!has_settled(&seconds(&[80, 80, 80, 80, 80, 90, 90, 90, 90, 90], 0.0)));
+    }
+
+    #[test]
+    fn even_rates_while_the_log_still_fills_have_not_settled() {
+        assert!(!has_settled(&seconds(&[100; 10], 1.0)));
+        assert!(has_settled(&seconds(&[100; 10], 0.1)));
+    }
+
+    #[test]
+    fn too_few_seconds_have_not_settled() {
+        assert!(!has_settled(&seconds(&[100; 9], 0.0)));
+        assert!(!has_settled(&[]));
+    }
+}

@@ -1,0 +1,315 @@
+//! Runs a load with many threads and watches it second by second.
+//!
+//! DRV-1  All threads begin together, when every one of them has been started.
+//! DRV-2  A transaction that has begun is finished and counted, though the time be up; none begins after that.
+//! DRV-3  Nobody waits by looking: workers sleep until their arrival, the collector until its next second.
+//!
+//! The calling thread is the collector: once a second it takes what the workers recorded, and at the end of each report
+//! interval it gives the observer its figures.
+
+mod arrivals;
+mod closed_loop;
+mod gate;
+pub mod maximum;
+mod open_loop;
+mod worker;
+
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use crate::Error;
+use crate::engine::{Counters, Engine, Gauges};
+use crate::generators::oltp::Load;
+use crate::recorder::{Record, Recorder, RunClock, Totals};
+use arrivals::Schedule;
+use gate::Gate;
+use worker::{Shared, Worker};
+
+/// Longest sleep of the collector and of a worker without a look at the stop flag.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Nanoseconds in a second.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How transactions follow each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// Each thread begins the next when its last is done.
+    ClosedLoop,
+    /// They arrive at this mean rate, whatever the engine does; latency counts from the arrival.
+    OpenLoop {
+        /// Arrivals in a second.
+        per_s: f64,
+    },
+}
+
+/// How a run is to be made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// Worker threads; in an open loop the cap on concurrency.
+    pub threads: usize,
+    /// How long transactions are begun, in whole seconds.
+    pub time_s: u64,
+    /// Seconds between reports to the observer; 0 for none.
+    pub report_interval_s: u64,
+    /// How transactions follow each other.
+    pub pace: Pace,
+    /// Seed of the transactions and arrivals.
+    pub seed: u64,
+}
+
+/// The figures of one report interval.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    /// Seconds since the run began.
+    pub at_s: f64,
+    /// Seconds that the interval lasted.
+    pub length_s: f64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Its latencies and conflicts.
+    pub record: Record,
+    /// Arrivals and running transactions, in an open loop.
+    pub queue: Option<Queue>,
+    /// The engine's state at its end.
+    pub gauges: Gauges,
+}
+
+/// The state of an open loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Transactions that have arrived and have not begun.
+    pub length: u64,
+    /// Transactions that are running.
+    pub concurrency: u64,
+}
+
+/// Watches a run.
+pub trait Observer {
+    /// All threads have been started; the run begins.
+    fn started(&mut self) {}
+
+    /// An interval has ended. [`ControlFlow::Break`] ends the run.
+    fn interval(&mut self, interval: &Interval) -> ControlFlow<()>;
+}
+
+/// An observer that looks away.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn interval(&mut self, _: &Interval) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Each thread's totals.
+    pub threads: Vec<Totals>,
+    /// All latencies and conflicts.
+    pub record: Record,
+    /// Seconds from the beginning to the last completion's thread end.
+    pub elapsed_s: f64,
+    /// Completions in each whole second.
+    pub seconds: Vec<u64>,
+    /// Transactions that had arrived and were not begun when the time was up; 0 in a closed loop.
+    pub unserved: u64,
+    /// What the engine counted meanwhile.
+    pub counters: Counters,
+    /// Whether the run was stopped before its time.
+    pub was_stopped: bool,
+}
+
+impl Finished {
+    /// Transactions completed.
+    pub fn transactions(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.transactions).sum()
+    }
+
+    /// The longest time without a completion while a transaction waited, in ms.
+    pub fn blackout_ms(&self) -> f64 {
+        self.threads.iter().map(|thread| thread.blackout_ns).max().unwrap_or(0) as f64 / 1e6
+    }
+}
+
+/// Runs `load` on `engine` as planned, until the time is up, `stop` becomes true, or the observer breaks off.
+///
+/// # Errors
+/// What the engine returned to any worker, other than a conflict; [`Error::ThreadStart`], [`Error::ThreadPanicked`].
+pub fn run<E: Engine>(
+    engine: &E,
+    load: &Load,
+    plan: &Plan,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Finished, Error> {
+    let sessions = (0..plan.threads).map(|_| engine.session(load.set().tables())).collect::<Result<Vec<_>, Error>>()?;
+    let schedule = match plan.pace {
+        Pace::ClosedLoop => None,
+        Pace::OpenLoop { per_s } => Some(Schedule::new(per_s, plan.seed)?),
+    };
+    let shared = Shared {
+        load,
+        recorder: Recorder::new(plan.threads),
+        gate: Gate::new(),
+        end_ns: plan.time_s * SECOND_NS,
+        stop,
+        halted: AtomicBool::new(false),
+    };
+    let counters_before = engine.counters();
+    let (totals, collected) = thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for (number, session) in sessions.into_iter().enumerate() {
+            let worker = Worker::new(number, session, &shared, plan.seed);
+            let (shared, schedule) = (&shared, schedule.as_ref());
+            let started = thread::Builder::new().name(format!("load-{}", number + 1)).spawn_scoped(scope, move || {
+                let totals = match schedule {
+                    None => closed_loop::run(worker),
+                    Some(schedule) => open_loop::run(worker, schedule),
+                };
+                if totals.is_err() {
+                    shared.halt();
+                }
+                totals
+            });
+            match started {
+                Ok(worker) => workers.push(worker),
+                Err(source) => {
+                    shared.gate.call_off();
+                    return Err(Error::ThreadStart { number: number + 1, threads: plan.threads, source });
+                }
+            }
+        }
+        observer.started();
+        let clock = shared.gate.open();
+        let collector = Collector { engine, plan, shared: &shared, clock, schedule: schedule.as_ref() };
+        let collected = collector.run(observer);
+        let totals = workers
+            .into_iter()
+            .enumerate()
+            .map(|(number, worker)| worker.join().map_err(|_| Error::ThreadPanicked(number + 1))?)
+            .collect::<Result<Vec<Totals>, Error>>()?;
+        Ok((totals, collector.finish(collected)))
+    })?;
+    Ok(Finished {
+        seconds: whole_seconds(&totals, collected.elapsed_s, plan.time_s),
+        threads: totals,
+        record: collected.record,
+        elapsed_s: collected.elapsed_s,
+        unserved: collected.unserved,
+        counters: engine.counters().since(&counters_before),
+        was_stopped: collected.was_stopped,
+    })
+}
+
+/// The sum of the threads' completions in each second that lies wholly within the run.
+fn whole_seconds(totals: &[Totals], elapsed_s: f64, time_s: u64) -> Vec<u64> {
+    let whole = time_s.min(elapsed_s as u64) as usize;
+    let of_second = |second: usize| totals.iter().filter_map(|thread| thread.per_second.get(second)).sum();
+    (0..whole).map(of_second).collect()
+}
+
+/// What the collector has gathered.
+struct Collected {
+    record: Record,
+    elapsed_s: f64,
+    unserved: u64,
+    was_stopped: bool,
+}
+
+/// Takes the workers' records, second by second.
+struct Collector<'a, E> {
+    engine: &'a E,
+    plan: &'a Plan,
+    shared: &'a Shared<'a>,
+    clock: RunClock,
+    schedule: Option<&'a Schedule>,
+}
+
+impl<E: Engine> Collector<'_, E> {
+    /// Collects until the time is up or the run is stopped; then the workers end by themselves.
+    fn run(&self, observer: &mut dyn Observer) -> Collected {
+        let mut collected = Collected { record: Record::new(), elapsed_s: 0.0, unserved: 0, was_stopped: false };
+        let mut interval = Record::new();
+        let mut interval_began_ns = 0;
+        for second in 1..=self.plan.time_s {
+            if self.sleep_until(second * SECOND_NS).is_break() {
+                collected.was_stopped = true;
+                break;
+            }
+            self.take_all(&mut interval);
+            let interval_s = self.plan.report_interval_s;
+            if interval_s == 0 || second % interval_s != 0 {
+                continue;
+            }
+            let now_ns = self.clock.now_ns();
+            let length_s = (now_ns - interval_began_ns) as f64 / 1e9;
+            let report = self.report(now_ns, length_s, std::mem::take(&mut interval));
+            interval_began_ns = now_ns;
+            collected.record.add(&report.record);
+            if observer.interval(&report).is_break() {
+                collected.was_stopped = true;
+                break;
+            }
+        }
+        collected.record.add(&interval);
+        let stopped_ns = self.clock.now_ns().min(self.shared.end_ns);
+        collected.unserved = self.schedule.map_or(0, |schedule| schedule.waiting(stopped_ns));
+        if collected.was_stopped {
+            self.shared.halt();
+        }
+        collected
+    }
+
+    /// Adds what the workers recorded after the last second.
+    fn finish(&self, mut collected: Collected) -> Collected {
+        collected.elapsed_s = self.clock.now_ns() as f64 / 1e9;
+        self.take_all(&mut collected.record);
+        collected
+    }
+
+    fn report(&self, now_ns: u64, length_s: f64, record: Record) -> Interval {
+        let queue = self.schedule.map(|schedule| Queue {
+            length: schedule.waiting(now_ns),
+            concurrency: self.shared.recorder.concurrency(),
+        });
+        Interval {
+            at_s: now_ns as f64 / 1e9,
+            length_s,
+            threads: self.plan.threads,
+            record,
+            queue,
+            gauges: self.engine.gauges(),
+        }
+    }
+
+    fn take_all(&self, into: &mut Record) {
+        let mut spare = Record::new();
+        for worker in 0..self.plan.threads {
+            self.shared.recorder.take(worker, &mut spare);
+            into.add(&spare);
+            spare.clear();
+        }
+    }
+
+    /// Sleeps until `at_ns`; [`ControlFlow::Break`] if the run is to stop.
+    fn sleep_until(&self, at_ns: u64) -> ControlFlow<()> {
+        loop {
+            if self.shared.is_stopped() {
+                return ControlFlow::Break(());
+            }
+            let now_ns = self.clock.now_ns();
+            if now_ns >= at_ns {
+                return ControlFlow::Continue(());
+            }
+            thread::sleep(NAP.min(Duration::from_nanos(at_ns - now_ns)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

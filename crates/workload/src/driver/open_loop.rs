@@ -1,0 +1,51 @@
+//! The open loop: transactions arrive by a schedule, whatever the engine does, and latency counts from the arrival.
+//!
+//! The workers take arrivals in order and each sleeps until its own, so there is no thread that hands them out. One
+//! that is late begins at once, hence neither the system's timer nor the number of threads limits the rate, as long as
+//! the engine keeps up. When it does not, the queue is what has arrived and was not taken ([`Schedule::waiting`]).
+
+use std::num::NonZeroU64;
+use std::thread;
+use std::time::Duration;
+
+use super::NAP;
+use super::arrivals::Schedule;
+use super::worker::{Shared, Worker};
+use crate::Error;
+use crate::engine::Session;
+use crate::recorder::{RunClock, Totals};
+
+/// Runs a worker's thread to its end.
+pub(super) fn run<S: Session>(mut worker: Worker<'_, S>, schedule: &Schedule) -> Result<Totals, Error> {
+    // A sleep ends up to 50 us late by default, which would show as latency of the engine. Without the permission
+    // it stays so.
+    let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
+    let Some(clock) = worker.wait_for_start() else {
+        return Ok(worker.finish());
+    };
+    loop {
+        let event = worker.draw();
+        if worker.shared.is_over(clock.now_ns()) {
+            return Ok(worker.finish());
+        }
+        let arrival_ns = schedule.take();
+        if !sleep_until(worker.shared, clock, arrival_ns) {
+            return Ok(worker.finish());
+        }
+        worker.execute(clock, &event, arrival_ns)?;
+    }
+}
+
+/// Sleeps until `arrival_ns`; `false` if that lies after the end of the run, or the run was stopped.
+fn sleep_until(shared: &Shared<'_>, clock: RunClock, arrival_ns: u64) -> bool {
+    loop {
+        if shared.is_over(arrival_ns) {
+            return false;
+        }
+        let now_ns = clock.now_ns();
+        if now_ns >= arrival_ns {
+            return true;
+        }
+        thread::sleep(NAP.min(Duration::from_nanos(arrival_ns - now_ns)));
+    }
+}

@@ -1,0 +1,192 @@
+//! What a storage engine must offer to be put under load: the tables of sysbench, and no more.
+//!
+//! An [`Engine`] is shared by all threads. Each thread has a [`Session`] of its own, taken before the run, which holds
+//! table handles and buffers: a transaction costs no look-up by name and no allocation on this side of the engine.
+//! Everything is a generic parameter, so that a transaction is a direct call.
+
+use std::fmt;
+
+use crate::Error;
+use crate::generators::row::Row;
+
+/// A table's number, from 1; shown as `sbtest1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableNo(u32);
+
+impl TableNo {
+    /// The tables 1 to `count`.
+    pub fn first(count: u32) -> impl ExactSizeIterator<Item = TableNo> {
+        // An inclusive range of u32 has no exact size; the shifted one has.
+        (0..count).map(TableNo::from_index)
+    }
+
+    /// The table at `index`, counted from 0.
+    pub fn from_index(index: u32) -> TableNo {
+        TableNo(index + 1)
+    }
+
+    /// The position, from 0, in a list of tables.
+    pub fn index(self) -> usize {
+        self.0 as usize - 1
+    }
+
+    /// The number, from 1.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for TableNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sbtest{}", self.0)
+    }
+}
+
+/// A storage engine with an open database.
+pub trait Engine: Sync {
+    /// One thread's access to it.
+    type Session<'e>: Session + Send
+    where
+        Self: 'e;
+
+    /// Says whether a table is there and with how many rows it was loaded.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not answer.
+    fn table(&self, table: TableNo) -> Result<TableState, Error>;
+
+    /// Creates a table and its index, both empty. Until [`Engine::finish_table`] it is [`TableState::HalfLoaded`].
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the table exists, or the engine could not create it.
+    fn create_table(&self, table: TableNo) -> Result<(), Error>;
+
+    /// Notes that a table is loaded, with `rows` rows.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the note could not be written.
+    fn finish_table(&self, table: TableNo, rows: u64) -> Result<(), Error>;
+
+    /// Makes all that was loaded durable, so that a run starts with an empty log.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not.
+    fn finish_load(&self) -> Result<(), Error>;
+
+    /// Drops a table, its index and the note on it; `false` if there was none.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not.
+    fn drop_table(&self, table: TableNo) -> Result<bool, Error>;
+
+    /// The largest id in a table, 0 if it is empty.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not answer.
+    fn last_id(&self, table: TableNo) -> Result<u64, Error>;
+
+    /// Opens a session on the tables 1 to `tables`.
+    ///
+    /// # Errors
+    /// [`Error::NotLoaded`]: one of them is not there. [`Error::Engine`]: the engine could not.
+    fn session(&self, tables: u32) -> Result<Self::Session<'_>, Error>;
+
+    /// The engine's state now, for the interval lines.
+    fn gauges(&self) -> Gauges;
+
+    /// What the engine has counted since it was opened.
+    fn counters(&self) -> Counters;
+}
+
+/// One thread's access to an engine. Each method is one transaction, durable as the engine was opened to make it.
+pub trait Session {
+    /// `SELECT c FROM sbtestN WHERE id = ?`.
+    ///
+    /// # Errors
+    /// [`Error::RowMissing`]: there is no such row. [`Error::Engine`]: the engine could not.
+    fn select_row(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error>;
+
+    /// `UPDATE sbtestN SET k = k + 1 WHERE id = ?`, with the index on `k`.
+    ///
+    /// # Errors
+    /// [`Error::RowMissing`]: there is no such row. [`Error::Engine`]: the engine could not.
+    fn increment_k(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error>;
+
+    /// `INSERT INTO sbtestN (id, k, c, pad) VALUES (?, ?, ?, ?)`, with the index on `k`.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not, or the row exists.
+    fn insert_row(&mut self, table: TableNo, row: &Row) -> Result<Outcome, Error>;
+
+    /// Inserts rows in ascending order of id, in one transaction that need not be durable at once.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not, or a row exists.
+    fn load_rows(&mut self, table: TableNo, rows: &[Row]) -> Result<(), Error>;
+}
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// Another transaction was in its way; nothing was changed, and it may be run again.
+    Conflict,
+}
+
+/// What is known of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableState {
+    /// It is not there.
+    Missing,
+    /// It is there, but its load did not come to its end.
+    HalfLoaded,
+    /// It was loaded with this many rows.
+    Loaded(u64),
+}
+
+/// An engine's state at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Gauges {
+    /// Checkpoint age of effective log capacity, in percent.
+    pub age_percent: f64,
+    /// Dirty frames of all frames, in percent.
+    pub dirty_percent: f64,
+    /// Frames free to take.
+    pub free_frames: u64,
+}
+
+/// What an engine counts; none ever decreases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times that a thread waited for a free frame.
+    pub free_frame_waits: u64,
+    /// The time of those waits, in microseconds.
+    pub free_frame_wait_us: u64,
+    /// Times that a thread waited for space in the log.
+    pub log_space_waits: u64,
+    /// The time of those waits, in microseconds.
+    pub log_space_wait_us: u64,
+    /// Syncs of the log.
+    pub log_syncs: u64,
+    /// Syncs of the data.
+    pub data_syncs: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+}
+
+impl Counters {
+    /// What was counted since `earlier`.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            free_frame_waits: self.free_frame_waits.saturating_sub(earlier.free_frame_waits),
+            free_frame_wait_us: self.free_frame_wait_us.saturating_sub(earlier.free_frame_wait_us),
+            log_space_waits: self.log_space_waits.saturating_sub(earlier.log_space_waits),
+            log_space_wait_us: self.log_space_wait_us.saturating_sub(earlier.log_space_wait_us),
+            log_syncs: self.log_syncs.saturating_sub(earlier.log_syncs),
+            data_syncs: self.data_syncs.saturating_sub(earlier.data_syncs),
+            checkpoints: self.checkpoints.saturating_sub(earlier.checkpoints),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What can go wrong outside a transaction's own answer.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::engine::TableNo;
+
+/// Why tables could not be loaded, or a run could not be finished.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The engine said no. Its own sentence is shown.
+    #[error(transparent)]
+    Engine(Box<dyn std::error::Error + Send + Sync>),
+
+    /// A table is there, with another number of rows than asked for.
+    #[error(
+        "table '{table}' was loaded with {found} rows, not {wanted}; \
+         run with --table-size={found}, or drop the tables with the action 'cleanup' first"
+    )]
+    TableSize {
+        /// The table.
+        table: TableNo,
+        /// Rows it was loaded with.
+        found: u64,
+        /// Rows asked for.
+        wanted: u64,
+    },
+
+    /// A load of this table was interrupted.
+    #[error("table '{0}' was not loaded to its end; drop the tables with the action 'cleanup', then load them again")]
+    HalfLoaded(TableNo),
+
+    /// A run needs a table that is not there.
+    #[error("table '{0}' does not exist; load it with the action 'prepare', or ask for fewer --tables")]
+    NotLoaded(TableNo),
+
+    /// A row of a loaded table is not there: the engine lost it.
+    #[error("row {id} of table '{table}' is missing, though it was loaded; run 'millpond check' on the database")]
+    RowMissing {
+        /// The table.
+        table: TableNo,
+        /// The row's id.
+        id: u64,
+    },
+
+    /// A row does not look as the generator wrote it.
+    #[error("row {id} of table '{table}' has {length} bytes where 184 belong; run 'millpond check' on the database")]
+    RowMalformed {
+        /// The table.
+        table: TableNo,
+        /// The row's id.
+        id: u64,
+        /// Bytes found.
+        length: usize,
+    },
+
+    /// The run would draw rows from an empty range, or the like.
+    #[error("{0}")]
+    Invalid(String),
+
+    /// A thread of the load could not be started.
+    #[error("cannot start load thread {number} of {threads}; run with fewer --threads")]
+    ThreadStart {
+        /// Which thread, from 1.
+        number: usize,
+        /// How many were asked for.
+        threads: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// A thread of the load panicked: a defect in the engine or here.
+    #[error("load thread {0} panicked; its message is above; please report it")]
+    ThreadPanicked(usize),
+
+    /// A file of the probe could not be made, written or synced.
+    #[error("cannot {deed} '{path}'")]
+    File {
+        /// What was tried.
+        deed: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// The caller asked to stop before the work was done.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// Wraps an engine's own error.
+    pub fn engine(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+        Error::Engine(Box::new(error))
+    }
+}

@@ -1,0 +1,4 @@
+//! Rows, and the transactions over them.
+
+pub mod oltp;
+pub mod row;

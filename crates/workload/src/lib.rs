@@ -1,0 +1,32 @@
+//! Load for storage engines, and its measure.
+//!
+//! The tables, the transactions, the random numbers and the reports are sysbench's, so that numbers can be compared
+//! and existing scripts can parse them. What sysbench does not show is added: the second-by-second calm of a run.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`engine`] | what a storage engine must offer to be put under load |
+//! | [`adapters`] | one file an engine |
+//! | [`keys`] | which rows a transaction touches |
+//! | [`generators`] | rows, and the transactions over them |
+//! | [`prepare`] | loads and drops the tables |
+//! | [`driver`] | closed loop and open loop, second by second |
+//! | [`recorder`] | what is kept of each transaction |
+//! | [`calm`] | median and worst second, brownout, blackout |
+//! | [`probe`] | what the device can do by itself |
+//! | [`report_text`] | all of it as text |
+
+pub mod adapters;
+pub mod calm;
+pub mod driver;
+pub mod engine;
+pub mod generators;
+pub mod keys;
+pub mod prepare;
+pub mod probe;
+pub mod recorder;
+pub mod report_text;
+
+mod error;
+
+pub use error::Error;

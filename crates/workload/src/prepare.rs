@@ -1,0 +1,236 @@
+//! Loads sysbench's tables, and drops them.
+//!
+//! Several threads share the work in batches, each with random numbers of its own from the seed, so a table's content
+//! depends on the seed alone. A table counts as loaded only when all of it is there ([`Engine::finish_table`]).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crate::Error;
+use crate::engine::{Engine, Session, TableNo, TableState};
+use crate::generators::oltp::TableSet;
+use crate::generators::row::Row;
+use crate::keys::{Keys, RandType, random};
+
+/// Rows in one batch: some 40 KB, so that the log sees no burst.
+const BATCH_ROWS: u64 = 200;
+
+/// How to load.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadPlan {
+    /// The tables.
+    pub set: TableSet,
+    /// How `k` is drawn.
+    pub rand_type: RandType,
+    /// Seed of the rows.
+    pub seed: u64,
+    /// Threads that load.
+    pub threads: usize,
+}
+
+/// The tables of `set` that are still to be loaded.
+///
+/// # Errors
+/// [`Error::TableSize`]: one is there with another size. [`Error::HalfLoaded`]: one was not loaded to its end.
+/// [`Error::Engine`]: the engine could not answer.
+pub fn missing<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>, Error> {
+    let mut missing = Vec::new();
+    for table in set.numbers() {
+        match engine.table(table)? {
+            TableState::Missing => missing.push(table),
+            TableState::HalfLoaded => return Err(Error::HalfLoaded(table)),
+            TableState::Loaded(found) if found != set.table_size() => {
+                return Err(Error::TableSize { table, found, wanted: set.table_size() });
+            }
+            TableState::Loaded(_) => {}
+        }
+    }
+    Ok(missing)
+}
+
+/// Loads `tables`, which must be missing; `progress` is told, from several threads, of each batch's number of rows.
+///
+/// # Errors
+/// [`Error::Interrupted`]: `stop` became true; the tables are half loaded. [`Error::Engine`]: the engine said no.
+pub fn load<E: Engine>(
+    engine: &E,
+    plan: &LoadPlan,
+    tables: &[TableNo],
+    stop: &AtomicBool,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(), Error> {
+    for &table in tables {
+        engine.create_table(table)?;
+    }
+    let sessions =
+        (0..plan.threads.max(1)).map(|_| engine.session(plan.set.tables())).collect::<Result<Vec<_>, Error>>()?;
+    let work = Work {
+        keys: Keys::new(plan.rand_type, plan.set.table_size())?,
+        plan,
+        tables,
+        next: AtomicU64::new(0),
+        has_failed: AtomicBool::new(false),
+        stop,
+        progress,
+    };
+    thread::scope(|scope| {
+        let loaders: Vec<_> = sessions.into_iter().map(|session| scope.spawn(|| work.run(session))).collect();
+        loaders
+            .into_iter()
+            .enumerate()
+            .try_for_each(|(number, loader)| loader.join().map_err(|_| Error::ThreadPanicked(number + 1))?)
+    })?;
+    for &table in tables {
+        engine.finish_table(table, plan.set.table_size())?;
+    }
+    engine.finish_load()
+}
+
+/// Drops the tables of `set` that are there; says which.
+///
+/// # Errors
+/// [`Error::Engine`]: the engine said no.
+pub fn drop_tables<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>, Error> {
+    let mut dropped = Vec::new();
+    for table in set.numbers() {
+        if engine.drop_table(table)? {
+            dropped.push(table);
+        }
+    }
+    Ok(dropped)
+}
+
+/// The batches of a load, handed out in order.
+struct Work<'a> {
+    keys: Keys,
+    plan: &'a LoadPlan,
+    tables: &'a [TableNo],
+    next: AtomicU64,
+    has_failed: AtomicBool,
+    stop: &'a AtomicBool,
+    progress: &'a (dyn Fn(u64) + Sync),
+}
+
+impl Work<'_> {
+    /// Loads batches until none is left.
+    fn run(&self, mut session: impl Session) -> Result<(), Error> {
+        let done = self.load_all(&mut session);
+        if done.is_err() {
+            self.has_failed.store(true, Ordering::Relaxed); // Relaxed: stands for itself
+        }
+        done
+    }
+
+    fn load_all(&self, session: &mut impl Session) -> Result<(), Error> {
+        let size = self.plan.set.table_size();
+        let batches_per_table = size.div_ceil(BATCH_ROWS);
+        let mut rows = Vec::new();
+        loop {
+            // Relaxed: the number only has to be unique, and the flags stand for themselves.
+            let batch = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(&table) = self.tables.get((batch / batches_per_table) as usize) else { return Ok(()) };
+            if self.has_failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let first = batch % batches_per_table * BATCH_ROWS + 1;
+            let last = (first + BATCH_ROWS - 1).min(size);
+            let stream = u64::from(table.get()) << 40 | first;
+            let mut random = random(self.plan.seed, stream);
+            rows.clear();
+            rows.extend((first..=last).map(|id| Row::random(id, &self.keys, &mut random)));
+            session.load_rows(table, &rows)?;
+            (self.progress)(last - first + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::millpond::Options;
+
+    use super::*;
+    use crate::adapters::millpond::Millpond;
+
+    /// Through the page cache: these tests are about tables, and run on any file system.
+    fn options() -> Options {
+        Options::new().cached(true)
+    }
+
+    fn plan(tables: u32, table_size: u64) -> LoadPlan {
+        LoadPlan { set: TableSet::new(tables, table_size).unwrap(), rand_type: RandType::Special, seed: 4, threads: 3 }
+    }
+
+    fn open() -> (tempfile::TempDir, Millpond) {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Millpond::open(dir.path(), options()).unwrap();
+        (dir, engine)
+    }
+
+    #[test]
+    fn load_makes_all_rows_and_a_second_one_has_nothing_to_do() {
+        let (_dir, engine) = open();
+        let plan = plan(2, 450);
+        let tables = missing(&engine, plan.set).unwrap();
+        assert_eq!(tables.len(), 2);
+        let rows = AtomicU64::new(0);
+        let count = |n| {
+            rows.fetch_add(n, Ordering::Relaxed);
+        };
+        load(&engine, &plan, &tables, &AtomicBool::new(false), &count).unwrap();
+        assert_eq!(rows.load(Ordering::Relaxed), 900);
+        assert!(missing(&engine, plan.set).unwrap().is_empty());
+        for table in plan.set.numbers() {
+            assert_eq!(engine.last_id(table).unwrap(), 450);
+            let mut session = engine.session(2).unwrap();
+            for id in 1..=450 {
+                assert!(session.select_row(table, id).is_ok());
+            }
+        }
+        assert_eq!(drop_tables(&engine, plan.set).unwrap(), tables);
+        assert_eq!(missing(&engine, plan.set).unwrap(), tables);
+    }
+
+    #[test]
+    fn another_size_is_one_error_that_names_both_ways_out() {
+        let (_dir, engine) = open();
+        let small = plan(1, 10);
+        load(&engine, &small, &missing(&engine, small.set).unwrap(), &AtomicBool::new(false), &|_| {}).unwrap();
+        let error = missing(&engine, plan(1, 20).set).unwrap_err().to_string();
+        assert!(error.contains("--table-size=10"), "{error}");
+        assert!(error.contains("cleanup"), "{error}");
+    }
+
+    #[test]
+    fn interrupted_load_leaves_tables_that_are_known_to_be_half_loaded() {
+        let (_dir, engine) = open();
+        let plan = plan(1, 1_000);
+        let stop = AtomicBool::new(false);
+        let tables = missing(&engine, plan.set).unwrap();
+        let stopped = load(&engine, &plan, &tables, &stop, &|_| stop.store(true, Ordering::Relaxed));
+        assert!(matches!(stopped, Err(Error::Interrupted)));
+        assert!(matches!(missing(&engine, plan.set), Err(Error::HalfLoaded(_))));
+        drop_tables(&engine, plan.set).unwrap();
+        assert_eq!(missing(&engine, plan.set).unwrap(), tables);
+    }
+
+    #[test]
+    fn content_depends_on_the_seed_and_not_on_the_threads() {
+        let content = |threads, seed| {
+            let dir = tempfile::tempdir().unwrap();
+            let engine = Millpond::open(dir.path(), options()).unwrap();
+            let plan = LoadPlan { threads, seed, ..plan(1, 1_000) };
+            load(&engine, &plan, &missing(&engine, plan.set).unwrap(), &AtomicBool::new(false), &|_| {}).unwrap();
+            engine.close().unwrap();
+            let db = ::millpond::Db::open(dir.path(), options()).unwrap();
+            let tree = db.open_tree("sbtest1").unwrap();
+            tree.scan(..).map(|entry| entry.unwrap()).collect::<Vec<_>>()
+        };
+        let one = content(1, 4);
+        assert_eq!(one.len(), 1_000);
+        assert!(one == content(4, 4));
+        assert!(one != content(1, 5));
+    }
+}

@@ -1,0 +1,303 @@
+//! What is kept of each transaction, cheaply.
+//!
+//! REC-1  A completion is in exactly one interval, and in exactly one thread's totals.
+//! REC-2  The blackout is never shorter than the true longest gap between completions while a transaction waited.
+//!
+//! Each worker has a [`Slot`], in which it says since when its transaction has been waiting, and which holds the
+//! histogram of the interval under a mutex that only the collector contends for, once a second, to swap it for an
+//! empty one. What is wanted only at the end ([`Totals`]) stays with the worker and costs no sharing at all.
+//! The gap between completions needs all threads: one shared time stamp (`Pulse`), one atomic maximum a transaction.
+//! Drawing, two readings of the clock and recording take 0.1 us a transaction in one thread and 0.2 us in 16 threads on
+//! two CPUs (measured 2026-11, 11 million a second on an engine that does nothing).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+
+/// Longest latency told apart from longer ones: an hour, in ns.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
+/// Significant digits of a latency.
+const DIGITS: u8 = 3;
+
+/// Nanoseconds in a second.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What a slot says when no transaction waits.
+const IDLE: u64 = u64::MAX;
+
+/// Time since the run began, in ns.
+#[derive(Clone, Copy, Debug)]
+pub struct RunClock {
+    started: Instant,
+}
+
+impl RunClock {
+    /// A clock that starts now.
+    pub fn start() -> RunClock {
+        RunClock { started: Instant::now() }
+    }
+
+    /// Nanoseconds since the start; wraps after 584 years.
+    pub fn now_ns(self) -> u64 {
+        let elapsed = self.started.elapsed();
+        elapsed.as_secs() * SECOND_NS + u64::from(elapsed.subsec_nanos())
+    }
+}
+
+/// An empty histogram of latencies in ns.
+pub fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).expect("1 ns to an hour with 3 digits are valid bounds")
+}
+
+/// What the collector takes from a worker each second.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Latencies in ns.
+    pub latencies: Histogram<u64>,
+    /// The longest, exactly.
+    pub max_ns: u64,
+    /// Conflicts, each followed by another try.
+    pub conflicts: u64,
+}
+
+impl Record {
+    /// An empty record.
+    pub fn new() -> Record {
+        Record { latencies: latency_histogram(), max_ns: 0, conflicts: 0 }
+    }
+
+    /// Empties it, keeping its memory.
+    pub fn clear(&mut self) {
+        self.latencies.reset();
+        self.max_ns = 0;
+        self.conflicts = 0;
+    }
+
+    /// Transactions in it.
+    pub fn transactions(&self) -> u64 {
+        self.latencies.len()
+    }
+
+    /// Adds another record's content.
+    pub fn add(&mut self, other: &Record) {
+        self.latencies.add(&other.latencies).expect("all histograms here have the same bounds");
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.conflicts += other.conflicts;
+    }
+
+    /// The latency that a share of the transactions did not exceed, in ns; 0 if there were none.
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        // The histogram answers with the upper end of a bucket, which may lie above the exact maximum.
+        self.latencies.value_at_quantile(share).min(self.max_ns)
+    }
+}
+
+impl Default for Record {
+    fn default() -> Record {
+        Record::new()
+    }
+}
+
+/// What a worker keeps for the end of the run.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Transactions completed.
+    pub transactions: u64,
+    /// Sum of their latencies, in ns.
+    pub latency_ns: u64,
+    /// The shortest latency, in ns.
+    pub min_ns: Option<u64>,
+    /// Completions in each second since the run began.
+    pub per_second: Vec<u64>,
+    /// The longest time without a completion that one of this worker's ended, in ns.
+    pub blackout_ns: u64,
+}
+
+impl Totals {
+    fn complete(&mut self, latency_ns: u64, now_ns: u64) {
+        self.transactions += 1;
+        self.latency_ns += latency_ns;
+        self.min_ns = Some(self.min_ns.map_or(latency_ns, |min| min.min(latency_ns)));
+        let second = (now_ns / SECOND_NS) as usize;
+        if second >= self.per_second.len() {
+            self.per_second.resize(second + 1, 0);
+        }
+        self.per_second[second] += 1;
+    }
+}
+
+/// One worker's place in the [`Recorder`].
+#[derive(Debug)]
+pub struct Slot {
+    /// Since when its transaction has been waiting, in ns since the start, or [`IDLE`].
+    waiting_since: AtomicU64,
+    record: Mutex<Record>,
+}
+
+impl Slot {
+    fn waiting_since_ns(&self) -> u64 {
+        self.waiting_since.load(Ordering::Relaxed) // Relaxed: a figure
+    }
+}
+
+/// The time of the latest completion, over all threads.
+#[derive(Debug, Default)]
+struct Pulse {
+    last_ns: AtomicU64,
+}
+
+/// The recorder of a run, shared by its threads.
+#[derive(Debug)]
+pub struct Recorder {
+    slots: Vec<CachePadded<Slot>>,
+    pulse: CachePadded<Pulse>,
+}
+
+impl Recorder {
+    /// Makes a recorder for `threads` workers.
+    pub fn new(threads: usize) -> Recorder {
+        let slot = || Slot { waiting_since: AtomicU64::new(IDLE), record: Mutex::new(Record::new()) };
+        Recorder {
+            slots: (0..threads).map(|_| CachePadded::new(slot())).collect(),
+            pulse: CachePadded::new(Pulse::default()),
+        }
+    }
+
+    /// Notes that `worker` has begun a transaction that has been waiting since `since_ns`.
+    pub fn begin(&self, worker: usize, since_ns: u64) {
+        // Relaxed: read only for figures; the completion that follows publishes it through `pulse`.
+        self.slots[worker].waiting_since.store(since_ns, Ordering::Relaxed);
+    }
+
+    /// Notes that the transaction of `worker` was given up.
+    pub fn give_up(&self, worker: usize) {
+        self.slots[worker].waiting_since.store(IDLE, Ordering::Relaxed); // Relaxed: as in `begin`
+    }
+
+    /// Notes that `worker` has completed, at `now_ns` and after `conflicts` conflicts, the transaction that had been
+    /// waiting since `since_ns`.
+    pub fn complete(&self, worker: usize, totals: &mut Totals, since_ns: u64, now_ns: u64, conflicts: u64) {
+        let latency_ns = now_ns.saturating_sub(since_ns);
+        // Relaxed: the time stamp stands for itself; nothing is published with it.
+        let previous_ns = self.pulse.last_ns.fetch_max(now_ns, Ordering::Relaxed);
+        if now_ns.saturating_sub(previous_ns) > totals.blackout_ns {
+            let gap_ns = now_ns - previous_ns.max(self.oldest_waiting_ns()).min(now_ns);
+            totals.blackout_ns = totals.blackout_ns.max(gap_ns);
+        }
+        totals.complete(latency_ns, now_ns);
+        let slot = &self.slots[worker];
+        {
+            let mut record = slot.record.lock();
+            record.latencies.saturating_record(latency_ns);
+            record.max_ns = record.max_ns.max(latency_ns);
+            record.conflicts += conflicts;
+        }
+        slot.waiting_since.store(IDLE, Ordering::Relaxed); // Relaxed: as in `begin`
+    }
+
+    /// Moves what `worker` recorded since the last call into `taken`, which must be empty.
+    pub fn take(&self, worker: usize, taken: &mut Record) {
+        debug_assert_eq!(taken.transactions(), 0, "REC-1: a record is emptied before it is swapped in");
+        std::mem::swap(&mut *self.slots[worker].record.lock(), taken);
+    }
+
+    /// Transactions that are running now.
+    pub fn concurrency(&self) -> u64 {
+        self.slots.iter().filter(|slot| slot.waiting_since_ns() != IDLE).count() as u64
+    }
+
+    /// Since when the longest waiting of the running transactions has been waiting.
+    fn oldest_waiting_ns(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.waiting_since_ns()).min().unwrap_or(IDLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn completion_lands_in_its_second_and_its_interval_once() {
+        let recorder = Recorder::new(2);
+        let mut totals = Totals::default();
+        recorder.begin(1, 900 * MS);
+        recorder.complete(1, &mut totals, 900 * MS, 1_100 * MS, 2);
+        assert_eq!(totals.per_second, [0, 1]);
+        assert_eq!(totals.transactions, 1);
+        assert_eq!(totals.min_ns, Some(200 * MS));
+        assert_eq!(totals.latency_ns, 200 * MS);
+
+        let mut taken = Record::new();
+        recorder.take(1, &mut taken);
+        assert_eq!((taken.transactions(), taken.conflicts, taken.max_ns), (1, 2, 200 * MS));
+        taken.clear();
+        recorder.take(1, &mut taken);
+        assert_eq!((taken.transactions(), taken.conflicts, taken.max_ns), (0, 0, 0));
+    }
+
+    #[test]
+    fn blackout_is_the_longest_gap_over_all_threads() {
+        let recorder = Recorder::new(2);
+        let mut totals = [Totals::default(), Totals::default()];
+        for (worker, from, to) in [(0, 0, 10), (1, 0, 12), (0, 10, 50), (1, 12, 51), (0, 50, 60)] {
+            recorder.begin(worker, from * MS);
+            recorder.complete(worker, &mut totals[worker], from * MS, to * MS, 0);
+        }
+        let blackout = totals.iter().map(|t| t.blackout_ns).max();
+        assert_eq!(blackout, Some(38 * MS));
+    }
+
+    #[test]
+    fn time_in_which_nothing_waited_is_no_blackout() {
+        let recorder = Recorder::new(1);
+        let mut totals = Totals::default();
+        for (from, to) in [(0, 2), (500, 503)] {
+            recorder.begin(0, from * MS);
+            recorder.complete(0, &mut totals, from * MS, to * MS, 0);
+        }
+        assert_eq!(totals.blackout_ns, 3 * MS);
+    }
+
+    #[test]
+    fn gap_counts_from_the_oldest_that_waits_not_from_the_one_that_completes() {
+        let recorder = Recorder::new(2);
+        let mut totals = [Totals::default(), Totals::default()];
+        recorder.begin(0, 100 * MS);
+        recorder.begin(1, 390 * MS);
+        recorder.complete(1, &mut totals[1], 390 * MS, 400 * MS, 0);
+        assert_eq!(totals[1].blackout_ns, 300 * MS);
+    }
+
+    #[test]
+    fn concurrency_counts_the_running() {
+        let recorder = Recorder::new(3);
+        recorder.begin(0, 5);
+        recorder.begin(2, 6);
+        assert_eq!(recorder.concurrency(), 2);
+        recorder.complete(2, &mut Totals::default(), 6, 7, 0);
+        assert_eq!(recorder.concurrency(), 1);
+        recorder.give_up(0);
+        assert_eq!(recorder.concurrency(), 0);
+    }
+
+    #[test]
+    fn quantiles_are_within_a_thousandth_and_never_above_the_maximum() {
+        let recorder = Recorder::new(1);
+        let mut totals = Totals::default();
+        for us in 1..=1000_u64 {
+            recorder.complete(0, &mut totals, 0, us * 1_000, 0);
+        }
+        let mut record = Record::new();
+        recorder.take(0, &mut record);
+        let p95 = record.quantile_ns(0.95) as f64;
+        assert!((p95 / 950_000.0 - 1.0).abs() < 0.002, "{p95}");
+        assert_eq!(record.quantile_ns(1.0), 1_000_000);
+        assert_eq!(Record::new().quantile_ns(0.95), 0);
+    }
+}

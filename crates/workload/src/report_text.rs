@@ -1,0 +1,364 @@
+//! A run as text: sysbench 1.0's lines, field by field, and the calm figures after them.
+//!
+//! ```text
+//! [ 1s ] thds: 16 tps: 9120.31 qps: 9120.31 (r/w/o: 0.00/9120.31/0.00) lat (ms,95%): 1.93 err/s: 0.00 reconn/s: 0.00
+//! [ 1s ] queue length: 0, concurrency: 9 p99.9: 4.10 max: 6.02 age: 31% dirty: 22% free: 1804
+//! ```
+//!
+//! The second line's first two fields come only with `--rate`, as in sysbench.
+
+use std::fmt::Write as _;
+
+use crate::calm::Calm;
+use crate::driver::{Finished, Interval};
+use crate::generators::oltp::Workload;
+use crate::probe::{Access, SyncPairs};
+
+/// What the text of a run depends on besides its figures.
+#[derive(Clone, Copy, Debug)]
+pub struct Labels {
+    /// The workload.
+    pub workload: Workload,
+    /// The percentile shown, 1 to 100.
+    pub percentile: u32,
+}
+
+impl Labels {
+    fn share(self) -> f64 {
+        f64::from(self.percentile) / 100.0
+    }
+}
+
+/// The two lines of an interval, each with a line end.
+pub fn interval_lines(interval: &Interval, labels: Labels) -> String {
+    let per_s = |count: u64| count as f64 / interval.length_s;
+    let record = &interval.record;
+    let transactions = record.transactions();
+    let queries = labels.workload.queries().times(transactions);
+    let mut text = format!(
+        "[ {at:.0}s ] thds: {threads} tps: {tps:.2} qps: {qps:.2} (r/w/o: {read:.2}/{write:.2}/{other:.2}) \
+         lat (ms,{percentile}%): {latency:.2} err/s: {errors:.2} reconn/s: 0.00\n[ {at:.0}s ]",
+        at = interval.at_s,
+        threads = interval.threads,
+        tps = per_s(transactions),
+        qps = per_s(queries.total()),
+        read = per_s(queries.read),
+        write = per_s(queries.write),
+        other = per_s(queries.other),
+        percentile = labels.percentile,
+        latency = ms(record.quantile_ns(labels.share())),
+        errors = per_s(record.conflicts),
+    );
+    if let Some(queue) = interval.queue {
+        add(&mut text, format_args!(" queue length: {}, concurrency: {}", queue.length, queue.concurrency));
+    }
+    add(
+        &mut text,
+        format_args!(
+            " p99.9: {:.2} max: {:.2} age: {:.0}% dirty: {:.0}% free: {}\n",
+            ms(record.quantile_ns(0.999)),
+            ms(record.max_ns),
+            interval.gauges.age_percent,
+            interval.gauges.dirty_percent,
+            interval.gauges.free_frames,
+        ),
+    );
+    text
+}
+
+/// sysbench's summary of a run.
+pub fn summary(finished: &Finished, labels: Labels) -> String {
+    let mut text = String::new();
+    add_sql_statistics(&mut text, finished, labels);
+    add(
+        &mut text,
+        format_args!(
+            "\nGeneral statistics:\n    total time:                          {:.4}s\n    \
+             total number of events:              {}\n\n",
+            finished.elapsed_s,
+            finished.transactions(),
+        ),
+    );
+    add_latency(&mut text, finished, labels);
+    add_fairness(&mut text, finished);
+    text
+}
+
+/// The `Calm:` block; `device` is what the probe measured before the run.
+pub fn calm_block(finished: &Finished, device: &SyncPairs) -> String {
+    let mut text = String::from("Calm:\n");
+    match Calm::of(&finished.seconds) {
+        None => text.push_str("    no figures: the run has no whole second\n"),
+        Some(calm) => {
+            let median = format!("{:.2} tps", calm.median_per_s);
+            let brownout = format!("{} s", calm.brownout_s);
+            add(
+                &mut text,
+                format_args!(
+                    "    median rate:                         {median:<19}worst second:     {:.2} tps (second {})\n",
+                    calm.worst_per_s as f64, calm.worst_second,
+                ),
+            );
+            let blackout = format!("{:.1} ms (device: {:.1} ms)", finished.blackout_ms(), device.worst_ms);
+            add(
+                &mut text,
+                format_args!(
+                    "    brownout (under half the median):    {brownout:<19}blackout (longest gap): {blackout}\n"
+                ),
+            );
+        }
+    }
+    let counters = &finished.counters;
+    add(
+        &mut text,
+        format_args!(
+            "    waited for:                          free frame {} times, {:.1} ms; log space {} times, {:.1} ms\n    \
+             syncs:                               log {}, data {}; checkpoints: {}\n",
+            counters.free_frame_waits,
+            counters.free_frame_wait_us as f64 / 1e3,
+            counters.log_space_waits,
+            counters.log_space_wait_us as f64 / 1e3,
+            counters.log_syncs,
+            counters.data_syncs,
+            counters.checkpoints,
+        ),
+    );
+    if finished.unserved > 0 {
+        add(&mut text, format_args!("    arrived and not begun at the end:    {}\n", finished.unserved));
+    }
+    text
+}
+
+/// The probe's line: what one thread can do on the device.
+pub fn device_line(device: &SyncPairs) -> String {
+    let how = match device.access {
+        Access::Direct => "one thread",
+        Access::Cached => "one thread, through the page cache",
+    };
+    format!("device: {:.0} write+sync pairs/s ({how})\n", device.per_s)
+}
+
+/// How many commits the engine made for each pair that one thread can make.
+pub fn commits_per_pair_line(commits_per_s: f64, device: &SyncPairs) -> String {
+    format!("commits per pair: {:.1}\n", commits_per_s / device.per_s)
+}
+
+fn add_sql_statistics(text: &mut String, finished: &Finished, labels: Labels) {
+    let transactions = finished.transactions();
+    let queries = labels.workload.queries().times(transactions);
+    let per_s = |count: u64| count as f64 / finished.elapsed_s;
+    add(
+        text,
+        format_args!(
+            "SQL statistics:\n    queries performed:\n        \
+             read:                            {}\n        \
+             write:                           {}\n        \
+             other:                           {}\n        \
+             total:                           {}\n",
+            queries.read,
+            queries.write,
+            queries.other,
+            queries.total(),
+        ),
+    );
+    for (name, count) in [
+        ("transactions:", transactions),
+        ("queries:", queries.total()),
+        ("ignored errors:", finished.record.conflicts),
+        ("reconnects:", 0),
+    ] {
+        add(text, format_args!("    {name:<37}{count:<6} ({:.2} per sec.)\n", per_s(count)));
+    }
+}
+
+fn add_latency(text: &mut String, finished: &Finished, labels: Labels) {
+    let sum_ns: u64 = finished.threads.iter().map(|thread| thread.latency_ns).sum();
+    let min_ns = finished.threads.iter().filter_map(|thread| thread.min_ns).min().unwrap_or(0);
+    let mean_ns = sum_ns.checked_div(finished.transactions()).unwrap_or(0);
+    text.push_str("Latency (ms):\n");
+    let percentile = format!("{:>3}th percentile:", labels.percentile);
+    for (name, value_ns) in [
+        (" min:", min_ns),
+        (" avg:", mean_ns),
+        (" max:", finished.record.max_ns),
+        (percentile.as_str(), finished.record.quantile_ns(labels.share())),
+        (" sum:", sum_ns),
+    ] {
+        add(text, format_args!("        {name:<33}{:>10.2}\n", ms(value_ns)));
+    }
+}
+
+fn add_fairness(text: &mut String, finished: &Finished) {
+    let events: Vec<f64> = finished.threads.iter().map(|thread| thread.transactions as f64).collect();
+    let times_s: Vec<f64> = finished.threads.iter().map(|thread| thread.latency_ns as f64 / 1e9).collect();
+    let (events_mean, events_deviation) = mean_and_deviation(&events);
+    let (time_mean, time_deviation) = mean_and_deviation(&times_s);
+    add(
+        text,
+        format_args!(
+            "\nThreads fairness:\n    \
+             events (avg/stddev):           {events_mean:.4}/{events_deviation:.2}\n    \
+             execution time (avg/stddev):   {time_mean:.4}/{time_deviation:.2}\n\n",
+        ),
+    );
+}
+
+/// The mean and the standard deviation of the values, as sysbench computes them (of the whole, not of a sample).
+fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+    (mean, variance.sqrt())
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+fn add(text: &mut String, more: std::fmt::Arguments<'_>) {
+    text.write_fmt(more).expect("writing to a String cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Queue;
+    use crate::engine::{Counters, Gauges};
+    use crate::recorder::{Record, Totals};
+
+    const LABELS: Labels = Labels { workload: Workload::UpdateIndex, percentile: 95 };
+    const DEVICE: SyncPairs = SyncPairs { per_s: 9_782.4, worst_ms: 6.84, access: Access::Direct };
+
+    fn record(latencies_us: &[u64]) -> Record {
+        let mut record = Record::new();
+        for us in latencies_us {
+            record.latencies.saturating_record(us * 1_000);
+            record.max_ns = record.max_ns.max(us * 1_000);
+        }
+        record
+    }
+
+    fn interval(queue: Option<Queue>) -> Interval {
+        Interval {
+            at_s: 1.002,
+            length_s: 0.5,
+            threads: 16,
+            record: Record { conflicts: 1, ..record(&[1_000, 2_000, 6_020]) },
+            queue,
+            gauges: Gauges { age_percent: 31.4, dirty_percent: 21.6, free_frames: 1804 },
+        }
+    }
+
+    fn finished() -> Finished {
+        let thread = |transactions, latency_ms: u64, blackout_ns| Totals {
+            transactions,
+            latency_ns: latency_ms * 1_000_000,
+            min_ns: Some(500_000),
+            per_second: Vec::new(),
+            blackout_ns,
+        };
+        Finished {
+            threads: vec![thread(2, 3, 7_200_000), thread(4, 9, 1)],
+            record: Record { conflicts: 3, ..record(&[500, 500, 1_000, 2_000, 2_000, 6_000]) },
+            elapsed_s: 2.0,
+            seconds: vec![9_118, 9_000, 9_300, 4_000],
+            unserved: 0,
+            counters: Counters {
+                free_frame_waits: 2,
+                free_frame_wait_us: 1_500,
+                log_syncs: 3,
+                checkpoints: 1,
+                ..Counters::default()
+            },
+            was_stopped: false,
+        }
+    }
+
+    #[test]
+    fn interval_of_a_closed_loop_is_sysbenchs_line_and_ours() {
+        assert_eq!(
+            interval_lines(&interval(None), LABELS),
+            "[ 1s ] thds: 16 tps: 6.00 qps: 6.00 (r/w/o: 0.00/6.00/0.00) \
+             lat (ms,95%): 6.02 err/s: 2.00 reconn/s: 0.00\n\
+             [ 1s ] p99.9: 6.02 max: 6.02 age: 31% dirty: 22% free: 1804\n"
+        );
+    }
+
+    #[test]
+    fn interval_of_an_open_loop_has_sysbenchs_queue_first() {
+        let text = interval_lines(&interval(Some(Queue { length: 4, concurrency: 9 })), LABELS);
+        let second = text.lines().nth(1).unwrap();
+        assert!(second.starts_with("[ 1s ] queue length: 4, concurrency: 9 p99.9: "), "{second}");
+    }
+
+    #[test]
+    fn interval_without_transactions_shows_zeros() {
+        let empty = Interval { record: Record::new(), ..interval(None) };
+        let text = interval_lines(&empty, LABELS);
+        assert!(text.contains("tps: 0.00 "), "{text}");
+        assert!(text.contains("lat (ms,95%): 0.00 "), "{text}");
+    }
+
+    #[test]
+    fn summary_is_sysbenchs() {
+        assert_eq!(
+            summary(&finished(), LABELS),
+            "SQL statistics:
+    queries performed:
+        read:                            0
+        write:                           6
+        other:                           0
+        total:                           6
+    transactions:                        6      (3.00 per sec.)
+    queries:                             6      (3.00 per sec.)
+    ignored errors:                      3      (1.50 per sec.)
+    reconnects:                          0      (0.00 per sec.)
+
+General statistics:
+    total time:                          2.0000s
+    total number of events:              6
+
+Latency (ms):
+         min:                                  0.50
+         avg:                                  2.00
+         max:                                  6.00
+         95th percentile:                      6.00
+         sum:                                 12.00
+
+Threads fairness:
+    events (avg/stddev):           3.0000/1.00
+    execution time (avg/stddev):   0.0060/0.00
+
+"
+        );
+    }
+
+    #[test]
+    fn calm_block_shows_median_worst_brownout_and_blackout() {
+        assert_eq!(
+            calm_block(&finished(), &DEVICE),
+            "Calm:
+    median rate:                         9059.00 tps        worst second:     4000.00 tps (second 4)
+    brownout (under half the median):    1 s                blackout (longest gap): 7.2 ms (device: 6.8 ms)
+    waited for:                          free frame 2 times, 1.5 ms; log space 0 times, 0.0 ms
+    syncs:                               log 3, data 0; checkpoints: 1
+"
+        );
+    }
+
+    #[test]
+    fn overload_and_a_run_without_a_whole_second_are_said() {
+        let short = Finished { seconds: Vec::new(), unserved: 12, ..finished() };
+        let text = calm_block(&short, &DEVICE);
+        assert!(text.contains("no whole second"), "{text}");
+        assert!(text.contains("not begun at the end:    12\n"), "{text}");
+    }
+
+    #[test]
+    fn device_lines_compare_commits_with_pairs() {
+        assert_eq!(device_line(&DEVICE), "device: 9782 write+sync pairs/s (one thread)\n");
+        assert_eq!(commits_per_pair_line(33_260.0, &DEVICE), "commits per pair: 3.4\n");
+        let cached = SyncPairs { access: Access::Cached, ..DEVICE };
+        assert!(device_line(&cached).contains("through the page cache"));
+    }
+}
