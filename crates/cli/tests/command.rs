@@ -181,6 +181,33 @@ fn check_of_what_is_no_database_says_so() {
 }
 
 #[test]
+fn database_in_use_is_refused_to_every_command() {
+    let dir = directory();
+    let db = Db::open(dir.path().join("db"), Options::new()).expect("a database can be made");
+    for args in [&["check", "db"][..], &["bench", "--dir=db", "--table-size=10", "--time=1", "oltp_insert"]] {
+        let output = run(dir.path(), args);
+        assert_code(&output, 2);
+        assert!(err(&output).contains("in use"), "{}", err(&output));
+    }
+    db.close().expect("it closes");
+    assert_code(&run(dir.path(), &["check", "db"]), 0);
+}
+
+#[test]
+fn check_of_a_damaged_database_answers_no() {
+    let dir = directory();
+    assert_code(&run(dir.path(), &["bench", "--dir=db", "--table-size=2000", "oltp_insert", "prepare"]), 0);
+    let data = dir.path().join("db").join("data.mpd");
+    let mut bytes = std::fs::read(&data).expect("the data file can be read");
+    // One byte in each 64 KiB after the first: superblocks stay, some pages do not.
+    bytes.iter_mut().skip(65_536 + 300).step_by(65_536).for_each(|byte| *byte ^= 0x55);
+    std::fs::write(&data, &bytes).expect("the data file can be written");
+    let output = run(dir.path(), &["check", "db"]);
+    assert_code(&output, 1);
+    assert_eq!(std::fs::read(&data).expect("the data file can be read"), bytes, "check writes nothing");
+}
+
+#[test]
 fn crashtest_of_three_rounds_passes_and_cleans_up() {
     let dir = directory();
     let output = run(dir.path(), &["crashtest", "--rounds=3", "--seed=3", "--threads=4", "--dir=db"]);

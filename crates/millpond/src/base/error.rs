@@ -36,13 +36,13 @@ pub enum Error {
     #[error("{0}")]
     InvalidOptions(Box<str>),
     /// The file system is full: what needs new pages fails, everything else goes on.
-    #[error("{0}")]
+    #[error(transparent)]
     OutOfSpace(Box<Failure>),
     /// Bytes on the disk are not what was written there.
     #[error("{0}")]
     Corruption(Box<str>),
     /// The device refused a read, a write or a sync.
-    #[error("{0}")]
+    #[error(transparent)]
     DeviceFailed(Box<Failure>),
     /// The engine stopped writing after an earlier failure.
     #[error("{0}")]
@@ -54,7 +54,7 @@ pub enum Error {
     #[error("{0}")]
     Format(Box<str>),
     /// The operating system forbids it.
-    #[error("{0}")]
+    #[error(transparent)]
     Permission(Box<Failure>),
     /// The database was closed.
     #[error("{0}")]
@@ -115,6 +115,9 @@ impl Error {
                 );
                 Error::Permission(Box::new(Failure { message: message.into(), source }))
             }
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::Format(
+                format!("cannot {doing} ({source}): name the directory of a database, or a new one").into(),
+            ),
             _ => {
                 let message = format!("the device failed to {doing}: check the disk and the kernel log, then reopen");
                 Error::DeviceFailed(Box::new(Failure { message: message.into(), source }))
@@ -135,8 +138,8 @@ mod tests {
         assert!(full.to_string().contains("grow '/db/data.mpd'"), "{full}");
         let denied = Error::io("open '/db/lock'", io::Error::from(io::ErrorKind::PermissionDenied));
         assert!(matches!(denied, Error::Permission(_)));
-        let Error::Permission(failure) = &denied else { return };
-        assert!(failure.source().is_some());
+        let cause = denied.source().expect("the cause is kept").downcast_ref::<io::Error>();
+        assert_eq!(cause.map(io::Error::kind), Some(io::ErrorKind::PermissionDenied));
         let other = Error::io("sync '/db/redo'", io::Error::other("gone"));
         assert!(matches!(other, Error::DeviceFailed(_)) && other.action() == Action::Reopen);
     }

@@ -387,7 +387,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         orphan_spaces: Vec::new(),
     };
     let mut inner = Inner { engine, catalog, keeper: Mutex::new(Some(keeper)), opened };
-    if let Err(error) = finish_open(&mut inner, &files, &old_log, &superblock, &analysis) {
+    if let Err(error) = finish_open(&mut inner, &old_log, &superblock, &analysis) {
         // Half-recovered pages must not become a checkpoint.
         inner.abandon();
         return Err(error);
@@ -429,6 +429,7 @@ fn assemble(
     Ok(Arc::new(Engine {
         limits: Limits::new(store.page_size(), pool.len(), capacity),
         core: Core { store, pool, log },
+        files: Arc::clone(files),
         bell,
         durability: options.durability,
         nonce,
@@ -444,7 +445,6 @@ fn assemble(
 
 fn finish_open(
     inner: &mut Inner,
-    files: &Arc<dyn Files>,
     old_log: &LogFiles,
     superblock: &Superblock,
     analysis: &recovery::Analysis,
@@ -455,8 +455,8 @@ fn finish_open(
     // From here on the log of before is not needed: everything is in images, under a superblock with the new nonce.
     engine.checkpoint_wait()?;
     if engine.redo_generation != superblock.redo_generation {
-        let removed = LogFiles::remove_others(&**files, engine.redo_generation);
-        removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
+        let removed = LogFiles::remove_others(&*engine.files, engine.redo_generation);
+        removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", engine.files.place()), e))?;
     }
     if !engine.core.store.has_image(PageId::root(SpaceId::CATALOG)) {
         create_root(&engine.core, SpaceId::CATALOG)?;

@@ -11,11 +11,14 @@ use crate::base::bell::Bell;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::sync::Mutex;
+use crate::io::device::Files;
 use crate::mtr::Core;
 
 /// A database at work.
 pub(crate) struct Engine {
     pub(crate) core: Core,
+    /// The files, whose lock keeps other processes out for as long as this lives.
+    pub(crate) files: Arc<dyn Files>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) limits: Limits,
     pub(crate) durability: Durability,

@@ -242,6 +242,12 @@ impl Log {
                 return Ok(());
             }
             Self::check(&state)?;
+            if lsn > state.next {
+                // Nobody could ever end this wait.
+                let message =
+                    format!("LSN {lsn} is ahead of the log, which ends at {}: a page is not of this log", state.next);
+                return Err(Error::Corruption(message.into()));
+            }
             if !state.leader_at_work {
                 state.leader_at_work = true;
                 state = self.lead(state)?;
