@@ -54,3 +54,8 @@ pub use db::options::{Durability, Options};
 pub use db::stats::Stats;
 pub use db::tree::{Scan, Tree};
 pub use io::device::{Device, Files};
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

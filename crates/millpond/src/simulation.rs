@@ -1,8 +1,8 @@
 //! For tests: the deterministic scheduler and the simulated disk (feature `simulation`).
 //!
-//! [`run`] gives a closure, and all threads that it and the engine start, one baton and virtual time; a seed decides who
-//! has the baton when. A [`SimulatedDisk`] keeps every write and sync, so that the disk after a crash at any I/O boundary
-//! can be made from its [`History`].
+//! [`run`] gives a closure, and all threads that it and the engine start, one baton and virtual time; a seed decides
+//! who has the baton when. A [`SimulatedDisk`] keeps every write and sync, so that the disk after a crash at any I/O
+//! boundary can be made from its [`History`].
 
 pub use crate::base::scheduler::{Trace, run};
 pub use crate::io::simulated::{History, Image, SECTOR, ServiceTime, SimulatedDisk, Unsynced};

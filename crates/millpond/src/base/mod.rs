@@ -1,4 +1,5 @@
-//! What all layers share: ids, errors, page layout and page operations, checksums, and the one seam for time and waiting.
+//! What all layers share: ids, errors, page layout and page operations, checksums, and the one seam for time and
+//! waiting.
 
 pub(crate) mod aligned;
 pub(crate) mod bell;

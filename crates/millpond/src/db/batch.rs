@@ -63,8 +63,9 @@ impl WriteBatch {
         self.add(tree, key, Change::Delete)
     }
 
-    /// Demands that `key` has this value (`None`: is not there) when the batch is written; otherwise nothing is, and the
-    /// write returns [`Error::Conflict`](crate::Error::Conflict). So a read and a write that depends on it become one step.
+    /// Demands that `key` has this value (`None`: is not there) when the batch is written; otherwise nothing is, and
+    /// the write returns [`Error::Conflict`](crate::Error::Conflict). So a read and a write that depends on it
+    /// become one step.
     pub fn expect(&mut self, tree: &Tree, key: &[u8], value: Option<&[u8]>) -> &mut Self {
         self.add(tree, key, Change::Expect(value.map(<[u8]>::to_vec)))
     }

@@ -55,11 +55,12 @@ pub struct CheckReport {
     pub problems: Vec<String>,
 }
 
-/// Checks the database in directory `path`: superblocks, map, every page, every tree. What the log holds beyond the last
-/// checkpoint is replayed in memory. The files are only read.
+/// Checks the database in directory `path`: superblocks, map, every page, every tree. What the log holds beyond the
+/// last checkpoint is replayed in memory. The files are only read.
 ///
 /// # Errors
-/// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the report.
+/// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the
+/// report.
 pub fn check(path: impl AsRef<Path>, options: CheckOptions) -> Result<CheckReport, Error> {
     let directory = Directory::open(path.as_ref(), options.cached, false)?;
     check_on(Arc::new(directory), &options)

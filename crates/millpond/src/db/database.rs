@@ -94,8 +94,8 @@ impl Inner {
 impl Db {
     /// Opens the database in directory `path`; creates it if there is none and the options allow it.
     ///
-    /// After a crash this recovers everything acknowledged before it returns. Takes time for the log written since the last
-    /// checkpoint; a database that was closed opens at once.
+    /// After a crash this recovers everything acknowledged before it returns. Takes time for the log written since
+    /// the last checkpoint; a database that was closed opens at once.
     ///
     /// # Errors
     /// * [`Error::InvalidOptions`]: every option out of range, in one message.
@@ -110,8 +110,8 @@ impl Db {
         Self::open_on(Arc::new(directory), options)
     }
 
-    /// Opens the database on any implementation of [`Files`]: a simulated disk, above all. The caller sees to it that nobody
-    /// else has it open.
+    /// Opens the database on any implementation of [`Files`]: a simulated disk, above all. The caller sees to it
+    /// that nobody else has it open.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -395,7 +395,8 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
     Ok(Db { inner: Arc::new(inner) })
 }
 
-/// The log goes on at the next block after the old one's end, under a new nonce: nothing left of the old can pass for new.
+/// The log goes on at the next block after the old one's end, under a new nonce: nothing left of the old can pass
+/// for new.
 fn assemble(
     files: &Arc<dyn Files>,
     options: &Options,
@@ -454,10 +455,8 @@ fn finish_open(
     engine.requests.lock().recovering = false;
     // From here on the log of before is not needed: everything is in images, under a superblock with the new nonce.
     engine.checkpoint_wait()?;
-    if engine.redo_generation != superblock.redo_generation {
-        let removed = LogFiles::remove_others(&*engine.files, engine.redo_generation);
-        removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", engine.files.place()), e))?;
-    }
+    let removed = LogFiles::remove_others(&*engine.files, engine.redo_generation);
+    removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", engine.files.place()), e))?;
     if !engine.core.store.has_image(PageId::root(SpaceId::CATALOG)) {
         create_root(&engine.core, SpaceId::CATALOG)?;
     }

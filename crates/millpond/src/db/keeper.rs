@@ -1,8 +1,8 @@
 //! The keeper: the one background thread. It frees frames, writes dirty pages before the log needs them gone, grows the
 //! files ahead of need, and takes checkpoints.
 //!
-//! KEEPER-1  All page writes and all checkpoints are its own, one after the other: when a checkpoint computes its LSN, no
-//!           image is in flight.
+//! KEEPER-1  All page writes and all checkpoints are its own, one after the other: when a checkpoint computes its
+//!           LSN, no image is in flight.
 //! KEEPER-2  It never waits for anything that waits for it: it takes no credit of the log, no frame, no page id.
 //!
 //! It sleeps until its bell is rung or its next deadline has come.

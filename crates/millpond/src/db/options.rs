@@ -43,7 +43,8 @@ pub(crate) const FRAMES_MIN: u64 = 32;
 const REDO_PAGES_MIN: u64 = 128;
 
 impl Options {
-    /// The defaults: 128 MiB of pool; for a new database pages of 16 KiB and 256 MiB of log; `O_DIRECT`; durable commits.
+    /// The defaults: 128 MiB of pool; for a new database pages of 16 KiB and 256 MiB of log; `O_DIRECT`; durable
+    /// commits.
     pub fn new() -> Self {
         Options {
             page_size: None,
@@ -67,8 +68,8 @@ impl Options {
         self
     }
 
-    /// Bytes that the redo log holds: 128 pages to 1 TiB. Default: 256 MiB, or what the database has; another value than
-    /// the database has gives it a new log at open.
+    /// Bytes that the redo log holds: 128 pages to 1 TiB. Default: 256 MiB, or what the database has; another value
+    /// than the database has gives it a new log at open.
     pub fn redo_capacity(mut self, size: ByteSize) -> Self {
         self.redo_capacity = Some(size);
         self

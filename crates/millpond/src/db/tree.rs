@@ -53,7 +53,8 @@ impl Tree {
         &self.state.name
     }
 
-    /// The value of `key`: the newest committed one, which may be not yet durable. May wait on `free_frame` and `page_read`.
+    /// The value of `key`: the newest committed one, which may be not yet durable. May wait on `free_frame` and
+    /// `page_read`.
     ///
     /// # Errors
     /// [`Error::TreeNotFound`] when the tree was dropped, [`Error::Corruption`] and [`Error::DeviceFailed`] when a page

@@ -3,7 +3,8 @@
 //! WRITE-1  Keys are taken in (tree, key) order, so two batches never wait for each other's leaves in a circle.
 //! WRITE-2  Nothing is changed before every precondition was checked and every leaf has room: a batch that fails has
 //!          changed nothing.
-//! WRITE-3  All leaves of a batch are latched until its group has its place in the log: readers see all of it or nothing.
+//! WRITE-3  All leaves of a batch are latched until its group has its place in the log: readers see all of it or
+//!          nothing.
 
 use super::batch::{BatchOp, Change};
 use super::engine::Engine;
@@ -49,8 +50,8 @@ impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p> {
     }
 }
 
-/// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, and at the end, with
-/// nothing held, on `log_flush`.
+/// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, and at the end,
+/// with nothing held, on `log_flush`.
 pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durability) -> Result<(), Error> {
     engine.check_open()?;
     if ops.is_empty() {
@@ -227,8 +228,8 @@ fn plan<'a>(ops: &'a [BatchOp], leaves: &[(SpaceId, PageWrite<'_>)]) -> Result<V
     Ok(planned)
 }
 
-/// What `ops`, which are all of one key whose value is `before`, leave of it: nothing changed (`None`), a value, or no key.
-/// An error names the precondition that does not hold.
+/// What `ops`, which are all of one key whose value is `before`, leave of it: nothing changed (`None`), a value, or
+/// no key. An error names the precondition that does not hold.
 fn net_change<'a>(ops: &'a [BatchOp], before: Option<&[u8]>) -> Result<Option<Option<&'a [u8]>>, Error> {
     let mut changed: Option<Option<&'a [u8]>> = None;
     for op in ops {

@@ -1,8 +1,10 @@
-//! What the engine asks of storage: files of fixed names in one directory, read and written in whole blocks, and synced.
+//! What the engine asks of storage: files of fixed names in one directory, read and written in whole blocks, and
+//! synced.
 //!
-//! IO-1  Offset and length of every transfer are multiples of [`BLOCK`](crate::base::aligned::BLOCK), the memory is aligned to it.
-//! IO-2  A write is durable once a [`Device::sync`] that began after the write's return has returned.
-//! IO-3  A name is durable once a [`Files::sync_names`] that began after its creation, renaming or removal has returned.
+//! IO-1  Offset and length of every transfer are multiples of [`BLOCK`](crate::base::aligned::BLOCK), the memory is
+//! aligned to it. IO-2  A write is durable once a [`Device::sync`] that began after the write's return has returned.
+//! IO-3  A name is durable once a [`Files::sync_names`] that began after its creation, renaming or removal has
+//!       returned.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Files whose writes stay in memory: what `check` opens a database over, so that recovery runs and the disk stays as it is.
+//! Files whose writes stay in memory: what `check` opens a database over, so that recovery runs and the disk stays
+//! as it is.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -4,8 +4,8 @@
 //! can be made: with none, all or any subset of the writes that no sync had covered then, torn at 512 bytes.
 //! Under the deterministic scheduler each call takes virtual time and gives the baton back.
 //!
-//! SIM-1  A write belongs to every image from its beginning on; it is certain in an image once a sync that began after the
-//!        write's return has returned. The same holds for names and lengths.
+//! SIM-1  A write belongs to every image from its beginning on; it is certain in an image once a sync that began
+//!        after the write's return has returned. The same holds for names and lengths.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,7 +1,7 @@
 //! Page changes that happen together or not at all.
 //!
-//! MTR-1  The pages of a mini-transaction stay latched exclusively from their first change until the group has its place
-//!        in the log, they are counted dirty, and their LSNs are stamped.
+//! MTR-1  The pages of a mini-transaction stay latched exclusively from their first change until the group has its
+//!        place in the log, they are counted dirty, and their LSNs are stamped.
 //! MTR-2  Room in the log is had before the first latch; a mini-transaction that has begun to change pages cannot fail.
 
 use std::sync::Arc;

@@ -14,7 +14,8 @@ pub(crate) struct LogPace {
     pub(crate) window_bytes: u64,
 }
 
-/// How many of the dirty pages, whose first changes are at `rec_lsns` (ascending), to write in the next `tick_s` seconds.
+/// How many of the dirty pages, whose first changes are at `rec_lsns` (ascending), to write in the next `tick_s`
+/// seconds.
 pub(crate) fn pages_due(rec_lsns: &[u64], pace: LogPace, tick_s: f64) -> usize {
     let mut overdue = 0;
     let mut pages_per_s: f64 = 0.0;

@@ -326,8 +326,8 @@ impl Pool {
         (high + table.waiters.len()).saturating_sub(table.free.len())
     }
 
-    /// For the keeper: frees clean victims until `wanted` are free, and collects dirty ones, pinned, that would have been
-    /// next: at most `lot`. Returns how many it freed, and the dirty ones.
+    /// For the keeper: frees clean victims until `wanted` are free, and collects dirty ones, pinned, that would have
+    /// been next: at most `lot`. Returns how many it freed, and the dirty ones.
     pub(crate) fn sweep(&self, wanted: usize, lot: usize) -> (usize, Vec<Pin<'_>>) {
         let (mut freed, mut dirty) = (0, Vec::new());
         let mut left = 2 * self.frames.len();

@@ -1,7 +1,7 @@
 //! The way back: from the last checkpoint and the log to the pages as they were.
 //!
-//! Two passes over the log. The first finds its end and the spaces dropped in it, the second applies. Nothing is logged,
-//! and no superblock is written, before both are through: a crash on the way leaves everything as it was found.
+//! Two passes over the log. The first finds its end and the spaces dropped in it, the second applies. Nothing is
+//! logged, and no superblock is written, before both are through: a crash on the way leaves everything as it was found.
 
 use std::collections::BTreeSet;
 

@@ -54,7 +54,8 @@ pub(crate) fn claimed_len(bytes: &[u8], longest: usize) -> Option<usize> {
     (len > GROUP_FRAME_LEN && len <= longest).then_some(len)
 }
 
-/// The payload of the group that is all of `bytes` and begins at `at`; `None` if it is not whole, or not of this place and epoch.
+/// The payload of the group that is all of `bytes` and begins at `at`; `None` if it is not whole, or not of this
+/// place and epoch.
 pub(crate) fn read_group(bytes: &[u8], nonce: u64, at: Lsn) -> Option<&[u8]> {
     let (header, _) = GroupHeader::ref_from_prefix(bytes).ok()?;
     if u64::from(header.len.get()) != to_u64(bytes.len()) {

@@ -1,7 +1,8 @@
 //! The running log: credits, append, and commit by leader and followers.
 //!
-//! One mutex stands where a lock-free ring may come. Under it: the copy of a group into the buffer, and the callback that
-//! marks the group's pages dirty, so that whoever reads `next` under the mutex finds all pages of earlier groups marked.
+//! One mutex stands where a lock-free ring may come. Under it: the copy of a group into the buffer, and the callback
+//! that marks the group's pages dirty, so that whoever reads `next` under the mutex finds all pages of earlier
+//! groups marked.
 //!
 //! Who ends which wait: `log_flush`: the flush leader, who hands leadership to the oldest waiter he did not cover.
 //! `log_space`: the leader (buffer), the checkpoint (files), or who gives a credit back.
@@ -32,6 +33,14 @@ enum FlushSignal {
 struct FlushWaiter {
     lsn: Lsn,
     handoff: Arc<Handoff<FlushSignal>>,
+}
+
+/// Whom the end of a leader's round wakes.
+struct RoundEnd {
+    next_leader: Option<Arc<Handoff<FlushSignal>>>,
+    covered: Vec<Arc<Handoff<FlushSignal>>>,
+    /// The leader goes on himself.
+    another_round: bool,
 }
 
 struct SpaceWaiter {
@@ -173,7 +182,8 @@ impl Log {
             if !self.buffer_fits(&state, bytes) && !state.leader_at_work && state.next > state.durable {
                 // The buffer is short and nobody is writing it: do it, rather than wait for somebody.
                 state.leader_at_work = true;
-                state = self.lead(state)?;
+                self.lead(state)?;
+                state = self.state.lock();
                 continue;
             }
             let handoff = Handoff::new();
@@ -207,7 +217,8 @@ impl Log {
         }
     }
 
-    /// Appends a group, using up `credit`. `mark` runs with the group's begin and end before any later group gets a place.
+    /// Appends a group, using up `credit`. `mark` runs with the group's begin and end before any later group gets a
+    /// place.
     pub(crate) fn append(
         &self,
         mut credit: LogCredit<'_>,
@@ -250,7 +261,8 @@ impl Log {
             }
             if !state.leader_at_work {
                 state.leader_at_work = true;
-                state = self.lead(state)?;
+                self.lead(state)?;
+                state = self.state.lock();
                 continue;
             }
             let handoff = Handoff::new();
@@ -259,8 +271,8 @@ impl Log {
             match handoff.take_wait(WaitClass::LogFlush) {
                 FlushSignal::Durable => return Ok(()),
                 FlushSignal::Lead => {
+                    self.lead(self.state.lock())?;
                     state = self.state.lock();
-                    state = self.lead(state)?;
                 }
                 FlushSignal::Failed => state = self.state.lock(),
             }
@@ -268,7 +280,7 @@ impl Log {
     }
 
     /// Writes and syncs what is pending. The caller is the leader, and hands over before this returns.
-    fn lead<'a>(&'a self, mut state: MutexGuard<'a, LogState>) -> Result<MutexGuard<'a, LogState>, Error> {
+    fn lead<'a>(&'a self, mut state: MutexGuard<'a, LogState>) -> Result<(), Error> {
         loop {
             let (from, upto) = (state.pending_start, state.next);
             let Some(mut buf) = state.spare.take() else {
@@ -294,10 +306,19 @@ impl Log {
                 self.fail(&mut state, &error);
                 return Err(error);
             }
-            let another_round = self.finish_lead(&mut state, upto);
-            if !another_round {
-                return Ok(state);
+            let ended = self.end_round(&mut state, upto);
+            drop(state);
+            // Woken without the mutex, which is the first thing that a new leader takes.
+            if let Some(leader) = ended.next_leader {
+                leader.give(FlushSignal::Lead);
             }
+            for waiter in ended.covered {
+                waiter.give(FlushSignal::Durable);
+            }
+            if !ended.another_round {
+                return Ok(());
+            }
+            state = self.state.lock();
         }
     }
 
@@ -305,44 +326,33 @@ impl Log {
         self.files.write(buf, from)?;
         self.counters.bytes_written.fetch_add(to_u64(buf.len()), Ordering::Relaxed);
         if cfg!(planted = "ack_before_sync") {
-            let mut state = self.state.lock();
-            self.wake_covered(&mut state, upto);
+            let covered = Self::take_covered(&mut self.state.lock(), upto);
+            covered.iter().for_each(|waiter| waiter.give(FlushSignal::Durable));
         }
         self.files.sync(from, buf.len())?;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    fn wake_covered(&self, state: &mut LogState, upto: Lsn) {
+    /// Takes those out whose wait is over: the log is durable up to `upto`.
+    fn take_covered(state: &mut LogState, upto: Lsn) -> Vec<Arc<Handoff<FlushSignal>>> {
         state.durable = state.durable.max(upto);
         let durable = state.durable;
-        state.flush_waiters.retain(|waiter| {
-            let covered = waiter.lsn <= durable;
-            if covered {
-                waiter.handoff.give(FlushSignal::Durable);
-            }
-            !covered
-        });
+        let (covered, waiting) = std::mem::take(&mut state.flush_waiters).into_iter().partition(|w| w.lsn <= durable);
+        state.flush_waiters = waiting;
+        let covered: Vec<FlushWaiter> = covered;
+        covered.into_iter().map(|waiter| waiter.handoff).collect()
     }
 
-    /// Ends a leader's round: the next leader first, then those who are covered. True: nobody else can lead, and
-    /// somebody waits for the buffer.
-    fn finish_lead(&self, state: &mut LogState, upto: Lsn) -> bool {
-        let next_leader = state.flush_waiters.iter().position(|waiter| waiter.lsn > upto);
-        if let Some(index) = next_leader {
-            state.flush_waiters.remove(index).handoff.give(FlushSignal::Lead);
-        }
-        self.wake_covered(state, upto);
+    /// Ends a leader's round, and leadership too, unless nobody else can lead and somebody waits for the buffer.
+    fn end_round(&self, state: &mut LogState, upto: Lsn) -> RoundEnd {
+        let covered = Self::take_covered(state, upto);
+        let next_leader = (!state.flush_waiters.is_empty()).then(|| state.flush_waiters.remove(0).handoff);
         self.grant_space(state);
-        if next_leader.is_some() {
-            return false;
-        }
         let buffer_short = state.space_waiters.front().is_some_and(|front| !self.buffer_fits(state, front.bytes));
-        if buffer_short && state.next > state.durable {
-            return true;
-        }
-        state.leader_at_work = false;
-        false
+        let another_round = next_leader.is_none() && buffer_short && state.next > state.durable;
+        state.leader_at_work = next_leader.is_some() || another_round;
+        RoundEnd { next_leader, covered, another_round }
     }
 
     fn check(state: &LogState) -> Result<(), Error> {

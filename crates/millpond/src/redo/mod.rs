@@ -3,10 +3,11 @@
 //! REDO-1  An LSN is the position of a byte in the endless log; byte `lsn` lives at one place of the ring of files.
 //! REDO-2  `checkpoint <= durable <= next`, and `next + credits` stays within the ring's capacity of `checkpoint`:
 //!         nothing that recovery needs is overwritten, and who holds a credit never waits for room.
-//! REDO-3  One write is in flight at a time. The block that holds its end is written again by the next one, with the same
-//!         bytes up to that end: a sector torn between the two has the acknowledged bytes either way.
+//! REDO-3  One write is in flight at a time. The block that holds its end is written again by the next one, with the
+//!         same bytes up to that end: a sector torn between the two has the acknowledged bytes either way.
 //! REDO-4  A group's checksum depends on its LSN and on the epoch's nonce: a group of an older lap or an older crash,
 //!         found where a newer one is expected, does not pass.
+//! REDO-5  A group is shorter than a fourth of the log's buffer, which is at most 4 MiB.
 
 pub(crate) mod files;
 pub(crate) mod group;

@@ -11,8 +11,8 @@
 //! STORE-3  Every page id that is given out is charged a slot, so that rewriting a page never fails for want of space:
 //!          only giving out a page id does.
 //! STORE-4  The valid superblock of the higher sequence is never overwritten.
-//! STORE-5  An image leaves only when the log is durable past its page LSN. Checked when it leaves, and again when recovery
-//!          meets it: an image ahead of the log's end is damage.
+//! STORE-5  An image leaves only when the log is durable past its page LSN. Checked when it leaves, and again when
+//!          recovery meets it: an image ahead of the log's end is damage.
 
 pub(crate) mod map;
 pub(crate) mod page_store;

@@ -25,8 +25,8 @@ pub(crate) const MAP_FILES: [&str; 2] = ["map-0.mpd", "map-1.mpd"];
 /// Images written together, at most.
 pub(crate) const LOT_PAGES: usize = 64;
 
-/// Slots beyond the charged ones without which no page id is given out: two lots, so that while one lot is in flight the
-/// next finds room, and a checkpoint frees what the first replaced.
+/// Slots beyond the charged ones without which no page id is given out: two lots, so that while one lot is in flight
+/// the next finds room, and a checkpoint frees what the first replaced.
 const SLOTS_RESERVED: u64 = 2 * 64;
 
 /// Counters of the store.
@@ -86,8 +86,8 @@ fn slot_count(file_len: u64, page_size: u64) -> u64 {
 }
 
 impl PageStore {
-    /// Makes the files of an empty store, durable on return. The data file gets its name last: from then on the database
-    /// exists.
+    /// Makes the files of an empty store, durable on return. The data file gets its name last: from then on the
+    /// database exists.
     pub(crate) fn create(files: &dyn Files, superblock: Superblock) -> Result<(), Error> {
         let make = |name: &str| {
             files.create(name).map_err(|e| Error::io(&format!("create '{name}' in '{}'", files.place()), e))
@@ -420,7 +420,8 @@ impl PageStore {
         }
     }
 
-    /// Makes a snapshot the durable map: map and images, sync, superblock, sync. The log is durable up to `facts.durable_lsn`.
+    /// Makes a snapshot the durable map: map and images, sync, superblock, sync. The log is durable up to
+    /// `facts.durable_lsn`.
     pub(crate) fn publish(&self, snapshot: MapSnapshot, facts: CheckpointFacts) -> Result<(), Error> {
         let old = self.superblock();
         let sequence = old.sequence + 1;

@@ -52,7 +52,8 @@ impl Slots {
         was_free
     }
 
-    /// Takes `count` slots, ascending but for one wrap, in as long runs as the cursor meets. `None`: not so many are free.
+    /// Takes `count` slots, ascending but for one wrap, in as long runs as the cursor meets. `None`: not so many are
+    /// free.
     pub(crate) fn take_many(&mut self, count: usize) -> Option<Vec<SlotId>> {
         if self.free < to_u64(count) {
             return None;

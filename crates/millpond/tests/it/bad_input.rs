@@ -1,1 +1,263 @@
-//! Each mistake gets one clear error.
+//! Each mistake and each failure gets one clear error: it names the thing and the way out. Nothing acknowledged is lost.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use millpond::simulation::{Image, SimulatedDisk, run};
+use millpond::{Action, ByteSize, CheckOptions, Db, Error, Options, check, check_on};
+
+use crate::support::{disk_of, recover, reopen_options, small_options};
+
+fn open(disk: &SimulatedDisk, options: Options) -> Result<Db, Error> {
+    Db::open_on(Arc::new(disk.clone()), options)
+}
+
+/// A closed database with one tree of 500 rows.
+fn sample() -> Image {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    for i in 0..500u16 {
+        tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
+    }
+    db.close().expect("closed");
+    disk.image()
+}
+
+fn error_of<T: std::fmt::Debug>(result: Result<T, Error>, parts: &[&str]) -> Error {
+    let error = result.expect_err("an error");
+    for part in parts {
+        assert!(error.to_string().contains(part), "no {part:?} in: {error}");
+    }
+    error
+}
+
+#[test]
+fn what_is_no_database_is_named_and_left_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("notes.txt");
+    std::fs::write(&file, "mine").expect("written");
+    let cached = || Options::new().cached(true);
+    let error = error_of(Db::open(dir.path(), cached()), &["not a Millpond database", "notes.txt"]);
+    assert!(matches!(error, Error::Format(_)));
+    error_of(Db::open(&file, cached()), &["notes.txt", "name the directory of a database"]);
+    error_of(Db::open(dir.path().join("no"), cached().create(false)), &["does not exist"]);
+    error_of(check(dir.path(), CheckOptions::default()), &["not a Millpond database"]);
+    assert_eq!(std::fs::read_to_string(&file).expect("read"), "mine");
+}
+
+#[test]
+fn a_database_that_is_open_is_refused_until_it_is_closed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = || small_options().cached(true);
+    let db = Db::open(dir.path(), options()).expect("opened");
+    assert!(matches!(error_of(Db::open(dir.path(), options()), &["in use", "close it"]), Error::InUse(_)));
+    let tree = db.create_tree("t").expect("created");
+    db.close().expect("closed");
+    assert!(matches!(tree.get(b"k"), Err(Error::Closed(_))));
+    drop(tree);
+    Db::open(dir.path(), options()).expect("opened again").close().expect("closed");
+}
+
+#[test]
+fn a_newer_format_and_foreign_bytes_are_told_apart() {
+    let disk = disk_of(sample());
+    for superblock in [0, 64 << 10] {
+        assert!(disk.flip_bit("data.mpd", superblock + 8, 3));
+    }
+    let error = error_of(open(&disk, reopen_options()), &["format version 8", "this build reads version 0"]);
+    assert!(matches!(error, Error::Format(_)));
+    let mut image = sample();
+    image.insert("data.mpd".to_owned(), vec![b'x'; 1 << 20]);
+    error_of(open(&disk_of(image), reopen_options()), &["not a Millpond data file"]);
+}
+
+#[test]
+fn missing_files_are_named() {
+    for name in ["redo-0-2.mpd", "map-0.mpd", "map-1.mpd"] {
+        let mut image = sample();
+        image.remove(name).expect("there");
+        assert!(matches!(error_of(open(&disk_of(image), reopen_options()), &[name, "missing"]), Error::Corruption(_)));
+    }
+}
+
+#[test]
+fn options_are_checked_against_their_range_and_against_the_database() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("db");
+    error_of(Db::open(&path, Options::new().page_size(ByteSize::kib(5))), &["page_size", "5.0 KiB", "16KiB"]);
+    let tiny = Options::new().buffer_pool_size(ByteSize::kib(64)).redo_capacity(ByteSize::kib(64));
+    error_of(Db::open(&path, tiny), &["buffer_pool_size", "redo_capacity"]);
+    assert!(!path.exists(), "a mistake in the options leaves no trace");
+    let disk = disk_of(sample());
+    let other = reopen_options().page_size(ByteSize::kib(16));
+    let error = error_of(open(&disk, other), &["page_size is 16.0 KiB", "pages of 4.0 KiB", "leave the option out"]);
+    assert!(matches!(error, Error::InvalidOptions(_)) && error.action() == Action::FixCall);
+}
+
+#[test]
+fn keys_values_and_batches_too_long_are_refused_with_their_limit() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    assert!(matches!(error_of(tree.put(&[1; 769], b""), &["769 bytes", "at most 768"]), Error::KeyTooLong(_)));
+    assert!(matches!(error_of(tree.put(b"k", &[1; 1025]), &["1025 bytes", "1024", "'k'"]), Error::ValueTooLong(_)));
+    tree.put(&[1; 768], &[1; 1024]).expect("the limits themselves fit");
+    assert_eq!(tree.get(&[2; 5000]).expect("no such key"), None);
+    let mut batch = millpond::WriteBatch::new();
+    for i in 0..100u8 {
+        batch.put(&tree, &[i], &[i; 1000]);
+    }
+    assert!(matches!(error_of(db.write(batch), &["batch", "in parts"]), Error::BatchTooLarge(_)));
+    assert_eq!(tree.scan(..).count(), 1);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_the_pages_is_found_by_check_and_harms_only_its_page() {
+    let image = sample();
+    let pages = u64::try_from(image["data.mpd"].len()).expect("small") / 4096;
+    let mut found = 0;
+    for page in 32..pages {
+        let disk = disk_of(image.clone());
+        assert!(disk.flip_bit("data.mpd", page * 4096 + page * 37 % 4096, 5));
+        match check_on(Arc::new(disk.clone()), &CheckOptions::default()) {
+            Ok(report) if report.problems.is_empty() => {
+                // A slot that no page uses: then everything must still be there.
+                assert_eq!(recover(&disk).expect("sound")["t"].len(), 500);
+            }
+            Ok(report) => {
+                found += 1;
+                assert!(report.problems[0].contains("checksum mismatch"), "{:?}", report.problems);
+            }
+            // The catalog's only page: nothing can be opened without it.
+            Err(error) => {
+                found += 1;
+                assert!(matches!(&error, Error::Corruption(text) if text.contains("page 0:0")), "{error}");
+            }
+        }
+    }
+    assert!(found >= 40, "{found} of {pages} slots hold a page");
+}
+
+#[test]
+fn a_flipped_bit_in_the_map_is_reported_never_guessed_around() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    for i in 0..100u16 {
+        tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
+    }
+    db.checkpoint().expect("done");
+    let image = disk.image();
+    db.close().expect("closed");
+    let mut reported = 0;
+    for at in (0..image["map-0.mpd"].len()).step_by(4) {
+        for file in ["map-0.mpd", "map-1.mpd"] {
+            let disk = disk_of(image.clone());
+            disk.flip_bit(file, u64::try_from(at).expect("small"), 1);
+            match recover(&disk) {
+                Ok(found) => assert_eq!(found["t"].len(), 100),
+                Err(problem) => {
+                    reported += 1;
+                    assert!(problem.contains("map"), "{problem}");
+                }
+            }
+            if at > 400 {
+                break;
+            }
+        }
+        if at > 600 {
+            break;
+        }
+    }
+    assert!(reported >= 10, "only {reported} flips of the map in use");
+}
+
+#[test]
+fn a_full_file_system_refuses_what_needs_pages_and_nothing_else() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    let used: usize = disk.image().values().map(Vec::len).sum();
+    disk.limit_space(Some(u64::try_from(used).expect("small") + (256 << 10)));
+    let mut rows = 0u32;
+    let error = loop {
+        match tree.insert(&rows.to_be_bytes(), &[5; 900]) {
+            Ok(()) => rows += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::OutOfSpace(_)) && error.action() == Action::FreeSpace, "{error}");
+    assert!(error.to_string().contains("data.mpd"), "{error}");
+    assert!(rows > 300, "{rows}");
+    for round in 0..3u8 {
+        for i in 0..rows {
+            tree.update(&i.to_be_bytes(), &[round; 900]).expect("an update needs no new page");
+        }
+    }
+    db.checkpoint().expect("a checkpoint needs no new space");
+    assert_eq!(tree.scan(..).count(), usize::try_from(rows).expect("small"));
+    disk.limit_space(None);
+    tree.insert(&rows.to_be_bytes(), &[5; 900]).expect("there is space again");
+    db.close().expect("closed");
+    assert_eq!(recover(&disk).expect("sound")["t"].len(), usize::try_from(rows).expect("small") + 1);
+}
+
+#[test]
+fn after_a_failed_log_sync_nothing_is_acknowledged_and_reads_go_on() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    tree.put(b"before", b"1").expect("written");
+    // The next call is the write of the log, the one after it its sync.
+    disk.fail_at(disk.calls() + 1, ErrorKind::Other);
+    let error = error_of(tree.put(b"during", b"1"), &["sync log file", "reopen"]);
+    assert!(matches!(error, Error::DeviceFailed(_)) && error.action() == Action::Reopen);
+    assert!(matches!(error_of(tree.put(b"after", b"1"), &["no more writes", "reopen"]), Error::ReadOnly(_)));
+    assert_eq!(tree.get(b"before").expect("reads go on"), Some(b"1".to_vec()));
+    assert!(matches!(db.checkpoint(), Err(Error::ReadOnly(_))));
+    assert!(db.close().is_err());
+    let found = recover(&disk).expect("sound");
+    assert!(found["t"].contains_key(&b"before"[..]) && !found["t"].contains_key(&b"after"[..]));
+}
+
+#[test]
+fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
+    let image = sample();
+    for kind in [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::PermissionDenied] {
+        let mut call = 0;
+        loop {
+            let disk = disk_of(image.clone());
+            disk.fail_at(call, kind);
+            let (acknowledged, _) = run(call, || write_some(&disk));
+            if disk.calls() <= call {
+                break;
+            }
+            disk.fail_at(u64::MAX, kind);
+            let found = recover(&disk).unwrap_or_else(|problem| panic!("call {call} failed with {kind}: {problem}"));
+            for key in &acknowledged {
+                assert!(found["t"].contains_key(key), "call {call} failed with {kind}: an acknowledged key is gone");
+            }
+            call += 1;
+        }
+        assert!(call > 60, "only {call} calls");
+    }
+}
+
+/// Opens, writes until something fails, closes; the keys that were acknowledged.
+fn write_some(disk: &SimulatedDisk) -> Vec<Vec<u8>> {
+    let mut acknowledged = Vec::new();
+    let Ok(db) = open(disk, reopen_options()) else { return acknowledged };
+    let Ok(tree) = db.open_tree("t") else { return acknowledged };
+    for i in 0..25u16 {
+        let key = (1000 + i * 7).to_be_bytes();
+        if tree.put(&key, &[9; 900]).is_ok() {
+            acknowledged.push(key.to_vec());
+        }
+        if i == 12 {
+            let _ = db.checkpoint();
+        }
+    }
+    let _ = db.close();
+    acknowledged
+}

@@ -5,3 +5,4 @@ mod bad_input;
 mod crash_matrix;
 mod model_btreemap;
 mod support;
+mod tidy;

@@ -4,8 +4,8 @@
 //! | header 64 | fences: low, high | slot directory -> | free | <- entries |
 //! ```
 //!
-//! PAGE-1  A page changes only through [`op::PageOp`]: normal running builds the operation, applies it and logs the same
-//!         bytes; recovery applies them. An operation is a function of the page's bytes and its own alone.
+//! PAGE-1  A page changes only through [`op::PageOp`]: normal running builds the operation, applies it and logs the
+//!         same bytes; recovery applies them. An operation is a function of the page's bytes and its own alone.
 //! PAGE-2  Keys in a page ascend strictly, and lie in `[low fence, high fence)`.
 
 pub(crate) mod apply;

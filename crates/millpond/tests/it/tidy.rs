@@ -1,0 +1,105 @@
+//! The house's rules that a compiler does not know: layers, sizes, invariants.
+
+use std::path::{Path, PathBuf};
+
+/// Bottom up: a module uses only those before it.
+const LAYERS: [&str; 10] = ["base", "pace", "io", "redo", "store", "pool", "mtr", "btree", "recovery", "db"];
+
+fn sources() -> Vec<(PathBuf, String)> {
+    fn collect(dir: &Path, all: &mut Vec<(PathBuf, String)>) {
+        for entry in std::fs::read_dir(dir).expect("listed") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                collect(&path, all);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(&path).expect("read");
+                all.push((path, text));
+            }
+        }
+    }
+    let mut all = Vec::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut all);
+    all
+}
+
+fn layer_of(path: &Path) -> Option<usize> {
+    let below = path.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).expect("a source");
+    let first = below.components().next()?.as_os_str().to_str()?;
+    LAYERS.iter().position(|layer| *layer == first)
+}
+
+#[test]
+fn a_module_uses_only_modules_below_it() {
+    let mut uses = 0;
+    for (path, text) in sources() {
+        let Some(own) = layer_of(&path) else { continue };
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            for part in line.split("crate::").skip(1) {
+                let name: String = part.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+                if let Some(used) = LAYERS.iter().position(|layer| *layer == name) {
+                    uses += 1;
+                    assert!(used <= own, "{}: {} may not use {name}", path.display(), LAYERS[own]);
+                }
+            }
+        }
+    }
+    assert!(uses > 80, "only {uses} uses seen");
+}
+
+#[test]
+fn threads_clocks_and_locks_come_from_the_seam() {
+    for (path, text) in sources() {
+        let seam =
+            ["sync.rs", "clock.rs", "scheduler.rs"].iter().any(|name| path.ends_with(Path::new("base").join(name)));
+        for line in text.lines().take_while(|line| !line.contains("#[cfg(test)]")).filter(|_| !seam) {
+            for forbidden in
+                ["std::thread", "Instant::now", "SystemTime", "parking_lot::", "std::sync::Mutex", "std::sync::RwLock"]
+            {
+                let doc = line.trim_start().starts_with("//") || line.contains("std::thread::Result");
+                assert!(
+                    doc || !line.contains(forbidden),
+                    "{}: {forbidden} outside of base::sync and base::clock",
+                    path.display()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn files_are_short_and_lines_are_not_wide() {
+    for (path, text) in sources() {
+        let own = text.lines().take_while(|line| !line.contains("#[cfg(test)]")).count();
+        assert!(own <= 600, "{} has {own} lines", path.display());
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.contains('"')) {
+            assert!(line.chars().count() <= 120, "{}:{}: too wide", path.display(), number + 1);
+        }
+    }
+}
+
+#[test]
+fn every_invariant_that_code_quotes_is_stated_at_a_module_head() {
+    let all = sources();
+    let heads: String = all
+        .iter()
+        .flat_map(|(_, text)| text.lines().filter(|line| line.starts_with("//! ")))
+        .collect::<Vec<_>>()
+        .join("\n");
+    let mut quoted = 0;
+    for (path, text) in &all {
+        for line in text.lines().filter(|line| line.contains('"') && !line.starts_with("//!")) {
+            for area in ["STORE-", "REDO-", "POOL-", "MTR-", "BTREE-", "WRITE-", "KEEPER-", "HANDOFF-"] {
+                for part in line.split(area).skip(1) {
+                    let number: String = part.chars().take_while(char::is_ascii_digit).collect();
+                    quoted += 1;
+                    assert!(
+                        heads.contains(&format!("{area}{number} ")),
+                        "{}: {area}{number} is stated nowhere",
+                        path.display()
+                    );
+                }
+            }
+        }
+    }
+    assert!(quoted > 10, "only {quoted} quotes");
+}
