@@ -11,10 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::engine::{Engine, Requests};
+use super::engine::{CheckpointAnswer, Engine};
 use crate::base::aligned::{AlignedBuf, aligned};
 use crate::base::clock;
 use crate::base::error::Error;
+use crate::base::handoff::Handoff;
 use crate::base::ids::PageId;
 use crate::base::ids::{FrameId, Lsn};
 use crate::base::page::layout::{header, page_lsn};
@@ -40,6 +41,8 @@ pub(crate) struct Keeper {
     last_flush_ns: u64,
     last_lsn: Lsn,
     redo_bytes_per_s: f64,
+    /// Requests for a checkpoint that is under way: answered even if it panics.
+    asked: Vec<Arc<Handoff<CheckpointAnswer>>>,
     failed: bool,
 }
 
@@ -56,6 +59,7 @@ impl Keeper {
             last_flush_ns: now,
             last_lsn,
             redo_bytes_per_s: 0.0,
+            asked: Vec::new(),
             failed: false,
         }
     }
@@ -115,13 +119,14 @@ impl Keeper {
         self.engine.requests.lock().failed = Some(error.to_string().into());
     }
 
-    fn refuse_requests(&self) {
+    fn refuse_requests(&mut self) {
         self.engine.core.pool.stop();
-        let mut requests = self.engine.requests.lock();
-        let why = requests.failed.clone().unwrap_or_else(|| "unknown".into());
-        let asked = std::mem::take(&mut requests.checkpoints);
-        drop(requests);
-        for handoff in asked {
+        let why = {
+            let mut requests = self.engine.requests.lock();
+            self.asked.append(&mut requests.checkpoints);
+            requests.failed.clone().unwrap_or_else(|| "unknown".into())
+        };
+        for handoff in self.asked.drain(..) {
             handoff.give(Err(Arc::clone(&why)));
         }
     }
@@ -262,30 +267,24 @@ impl Keeper {
     }
 
     fn serve_requests(&mut self) -> Result<(), Error> {
-        let asked = {
+        {
             let mut requests = self.engine.requests.lock();
             if requests.recovering {
                 return Ok(());
             }
-            std::mem::take(&mut requests.checkpoints)
-        };
-        if asked.is_empty() {
+            self.asked.append(&mut requests.checkpoints);
+        }
+        if self.asked.is_empty() {
             return Ok(());
         }
         let next = self.engine.core.log.positions().next;
-        let done = self.flush_older_than(next).and_then(|()| self.checkpoint());
-        let answer = match &done {
-            Ok(()) => Ok(()),
-            Err(error) => Err(Arc::from(error.to_string())),
-        };
-        if let Err(why) = &answer {
-            let mut requests: crate::base::sync::MutexGuard<'_, Requests> = self.engine.requests.lock();
-            requests.failed = Some(Arc::clone(why));
+        // On failure, `refuse_requests` answers.
+        self.flush_older_than(next)?;
+        self.checkpoint()?;
+        for handoff in self.asked.drain(..) {
+            handoff.give(Ok(()));
         }
-        for handoff in asked {
-            handoff.give(answer.clone());
-        }
-        done
+        Ok(())
     }
 
     fn checkpoint_if_due(&mut self, now: u64) -> Result<(), Error> {
