@@ -12,7 +12,7 @@ use super::engine::{Engine, Requests};
 use super::keeper::Keeper;
 use super::options::{Limits, Options};
 use super::stats::Stats;
-use super::tree::{Tree, TreeState};
+use super::tree::{Gate, Tree, TreeState};
 use super::write::{wait_durable, write};
 use crate::base::aligned::{BLOCK_U64, round_up, to_u64};
 use crate::base::bell::Bell;
@@ -68,13 +68,25 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    /// A last checkpoint, then the keeper's end. Once.
+    /// Once: lets nobody in any more, waits for those who are, takes a last checkpoint, ends the keeper, lets the files
+    /// go.
+    ///
+    /// When the gates are closed nothing is appended to the log any more, and the checkpoint flushes all of it: nobody
+    /// writes to files that another process may have opened by then.
     fn shut_down(&self) -> Result<(), Error> {
         let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
-        self.engine.closed.store(true, Ordering::Relaxed);
+        {
+            let _ddl = self.engine.ddl.lock();
+            self.engine.closed.store(true, Ordering::Relaxed);
+            let open_trees: Vec<_> = self.engine.open_trees.lock().values().cloned().collect();
+            for tree in open_trees.iter().chain([&self.catalog.state]) {
+                *tree.gate.write() = Gate::Closed;
+            }
+        }
         let result = self.engine.checkpoint_wait();
-        self.stop_keeper(keeper)?;
-        result
+        let stopped = self.stop_keeper(keeper);
+        *self.engine.files.lock() = None;
+        stopped.and(result)
     }
 
     /// The keeper's end without a checkpoint: what is on the device stays as it is.
@@ -134,12 +146,12 @@ impl Db {
     /// [`write`](Self::write).
     pub fn create_tree(&self, name: &str) -> Result<Tree, Error> {
         let engine = &self.inner.engine;
-        engine.check_open()?;
         if name.is_empty() || name.len() > NAME_MAX {
             let message = format!("the tree name has {} bytes: use 1 to {NAME_MAX}", name.len());
             return Err(Error::InvalidOptions(message.into()));
         }
         let _ddl = engine.ddl.lock();
+        engine.check_open()?;
         if self.find(name)?.is_some() {
             return Err(Error::TreeExists(format!("tree '{name}' exists already: open it").into()));
         }
@@ -155,8 +167,8 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`], and those of [`Tree::get`].
     pub fn open_tree(&self, name: &str) -> Result<Tree, Error> {
-        self.inner.engine.check_open()?;
         let _ddl = self.inner.engine.ddl.lock();
+        self.inner.engine.check_open()?;
         match self.find(name)? {
             Some(space) => Ok(self.handle(name, space)),
             None => Err(Error::TreeNotFound(format!("no tree '{name}': create it, or see `trees`").into())),
@@ -179,16 +191,16 @@ impl Db {
     /// [`Error::TreeNotFound`], and those of [`write`](Self::write).
     pub fn drop_tree(&self, name: &str) -> Result<(), Error> {
         let engine = &self.inner.engine;
-        engine.check_open()?;
         let _ddl = engine.ddl.lock();
+        engine.check_open()?;
         let Some(space) = self.find(name)? else {
             return Err(Error::TreeNotFound(format!("no tree '{name}' to drop: see `trees`").into()));
         };
         let tree = self.handle(name, space);
-        let mut dropped = tree.state.dropped.write();
+        let mut gate = tree.state.gate.write();
         let end = drop_space(engine, name, space)?;
-        *dropped = true;
-        drop(dropped);
+        *gate = Gate::Dropped;
+        drop(gate);
         engine.open_trees.lock().remove(name);
         wait_durable(engine, Some(end), engine.durability)
     }
@@ -274,7 +286,7 @@ impl std::fmt::Debug for Db {
 
 fn tree_state(engine: &Arc<Engine>, name: &str, space: SpaceId) -> Arc<TreeState> {
     let database = Arc::as_ptr(engine).addr();
-    Arc::new(TreeState { name: name.to_owned(), space, database, dropped: RwLock::new(false) })
+    Arc::new(TreeState { name: name.to_owned(), space, database, gate: RwLock::new(Gate::Open) })
 }
 
 fn space_of(name: &str, value: &[u8]) -> Result<SpaceId, Error> {
@@ -387,7 +399,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         orphan_spaces: Vec::new(),
     };
     let mut inner = Inner { engine, catalog, keeper: Mutex::new(Some(keeper)), opened };
-    if let Err(error) = finish_open(&mut inner, &old_log, &superblock, &analysis) {
+    if let Err(error) = finish_open(&mut inner, &*files, &old_log, &superblock, &analysis) {
         // Half-recovered pages must not become a checkpoint.
         inner.abandon();
         return Err(error);
@@ -430,7 +442,7 @@ fn assemble(
     Ok(Arc::new(Engine {
         limits: Limits::new(store.page_size(), pool.len(), capacity),
         core: Core { store, pool, log },
-        files: Arc::clone(files),
+        files: Mutex::new(Some(Arc::clone(files))),
         bell,
         durability: options.durability,
         nonce,
@@ -446,6 +458,7 @@ fn assemble(
 
 fn finish_open(
     inner: &mut Inner,
+    files: &dyn Files,
     old_log: &LogFiles,
     superblock: &Superblock,
     analysis: &recovery::Analysis,
@@ -455,8 +468,8 @@ fn finish_open(
     engine.requests.lock().recovering = false;
     // From here on the log of before is not needed: everything is in images, under a superblock with the new nonce.
     engine.checkpoint_wait()?;
-    let removed = LogFiles::remove_others(&*engine.files, engine.redo_generation);
-    removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", engine.files.place()), e))?;
+    let removed = LogFiles::remove_others(files, engine.redo_generation);
+    removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
     if !engine.core.store.has_image(PageId::root(SpaceId::CATALOG)) {
         create_root(&engine.core, SpaceId::CATALOG)?;
     }

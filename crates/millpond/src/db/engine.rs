@@ -17,8 +17,8 @@ use crate::mtr::Core;
 /// A database at work.
 pub(crate) struct Engine {
     pub(crate) core: Core,
-    /// The files, whose lock keeps other processes out for as long as this lives.
-    pub(crate) files: Arc<dyn Files>,
+    /// The files, whose lock keeps other processes out; let go when the database is closed.
+    pub(crate) files: Mutex<Option<Arc<dyn Files>>>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) limits: Limits,
     pub(crate) durability: Durability,
@@ -56,6 +56,9 @@ impl Engine {
         let handoff = Handoff::new();
         {
             let mut requests = self.requests.lock();
+            if requests.stop {
+                return Err(closed());
+            }
             if let Some(why) = &requests.failed {
                 return Err(stopped(why));
             }
@@ -69,7 +72,7 @@ impl Engine {
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         // Relaxed: who closes has no promise to keep to calls that run at the same time.
         if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::Closed("the database was closed: open it again".into()));
+            return Err(closed());
         }
         Ok(())
     }
@@ -104,6 +107,11 @@ impl Engine {
             data_slots_free: slots_free,
         }
     }
+}
+
+/// The answer of a database that was closed.
+pub(crate) fn closed() -> Error {
+    Error::Closed("the database was closed: open it again".into())
 }
 
 fn stopped(why: &str) -> Error {

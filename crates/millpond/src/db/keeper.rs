@@ -78,6 +78,11 @@ impl Keeper {
             });
             engine.bell.wait_until(deadline);
         }
+        // Who asked too late is told so.
+        let asked = std::mem::take(&mut engine.requests.lock().checkpoints);
+        for handoff in asked {
+            handoff.give(Err("the database was closed".into()));
+        }
         if let Some(panic) = panicked {
             resume_unwind(panic);
         }

@@ -5,7 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use super::batch::WriteBatch;
-use super::engine::Engine;
+use super::engine::{Engine, closed};
 use super::write::write;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
@@ -19,18 +19,27 @@ pub(crate) struct TreeState {
     pub(crate) space: SpaceId,
     /// Tells the trees of one open database from those of another.
     pub(crate) database: usize,
-    /// Shared by operations under way, exclusive for who drops the tree; true: dropped.
-    pub(crate) dropped: RwLock<bool>,
+    /// Shared by operations under way, exclusive for who drops the tree or closes the database.
+    pub(crate) gate: RwLock<Gate>,
+}
+
+/// Whether operations may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Open,
+    Dropped,
+    Closed,
 }
 
 impl TreeState {
-    /// Lets an operation in, unless the tree is dropped.
-    pub(crate) fn enter(&self) -> Result<ReadGuard<'_, bool>, Error> {
-        let gate = self.dropped.read();
-        if *gate {
-            return Err(Error::TreeNotFound(format!("tree '{}' was dropped", self.name).into()));
+    /// Lets an operation in, unless the tree is dropped or the database closed.
+    pub(crate) fn enter(&self) -> Result<ReadGuard<'_, Gate>, Error> {
+        let gate = self.gate.read();
+        match *gate {
+            Gate::Open => Ok(gate),
+            Gate::Dropped => Err(Error::TreeNotFound(format!("tree '{}' was dropped", self.name).into())),
+            Gate::Closed => Err(closed()),
         }
-        Ok(gate)
     }
 }
 
@@ -60,7 +69,6 @@ impl Tree {
     /// [`Error::TreeNotFound`] when the tree was dropped, [`Error::Corruption`] and [`Error::DeviceFailed`] when a page
     /// cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.engine.check_open()?;
         let _gate = self.state.enter()?;
         let mut restarts = Restarts::new(&self.engine.core.pool);
         loop {
@@ -168,7 +176,6 @@ pub struct Scan {
 impl Scan {
     /// Fetches the next leaf's rows.
     fn advance(&mut self) -> Result<(), Error> {
-        self.tree.engine.check_open()?;
         let _gate = self.tree.state.enter()?;
         let (core, space) = (&self.tree.engine.core, self.tree.state.space);
         match self.direction {

@@ -53,9 +53,8 @@ impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p> {
 /// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, and at the end,
 /// with nothing held, on `log_flush`.
 pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durability) -> Result<(), Error> {
-    engine.check_open()?;
     if ops.is_empty() {
-        return Ok(());
+        return engine.check_open();
     }
     ops.sort_by(|a, b| (a.tree.space, &a.key).cmp(&(b.tree.space, &b.key)));
     let redo_len = check_sizes(engine, &ops)?;
