@@ -83,6 +83,18 @@ impl Target<'_> {
             Target::Below(bound) => page.child_index_below(bound),
         }
     }
+
+    /// Whether `page` is a leaf that the target can be in.
+    fn is_covered_by(self, page: PageView<'_>) -> bool {
+        match self {
+            Target::Key(key) => page.covers(key),
+            Target::Below(None) => page.high_fence().is_none(),
+            Target::Below(Some(bound)) => {
+                let low = page.low_fence();
+                (low < bound || low.is_empty()) && page.high_fence().is_none_or(|high| high >= bound)
+            }
+        }
+    }
 }
 
 /// How latches are taken on the way.
@@ -131,9 +143,29 @@ pub(crate) fn leaf_read<'p>(core: &'p Core, space: SpaceId, target: Target<'_>) 
         let child = child_id(space, page.view(), target.child_index(page.view()))?;
         // The parent stays latched until the child is.
         let next = fetch(core, child)?.read();
+        check_level(page.view(), next.view())?;
         page = next;
     }
+    check_arrival(page.view(), target)?;
     Ok(page)
+}
+
+/// A child is one level below its parent: else a descent could go in circles.
+fn check_level(parent: PageView<'_>, child: PageView<'_>) -> Result<(), Error> {
+    if child.level().checked_add(1) == Some(parent.level()) { Ok(()) } else { Err(contradiction(child)) }
+}
+
+fn contradiction(page: PageView<'_>) -> Error {
+    let id = PageId(page.header().page_id.get());
+    let message = format!(
+        "page {id} is not the one that its parent says it is: run `millpond check`, restore the database from a backup"
+    );
+    Error::Corruption(message.into())
+}
+
+/// BTREE-2, looked at from below: pages that contradict each other are damage, and must not send a scan in circles.
+fn check_arrival(page: PageView<'_>, target: Target<'_>) -> Result<(), Error> {
+    if page.is_leaf() && target.is_covered_by(page) { Ok(()) } else { Err(contradiction(page)) }
 }
 
 /// The leaf that covers `key`, latched exclusively.
@@ -157,9 +189,13 @@ pub(crate) fn leaf_write<'p>(
             let child = child_id(space, page.view(), page.view().child_index(key))?;
             let pin = fetch(core, child)?;
             if page.view().level() == 1 {
-                return latch_write(pin, manner);
+                let leaf = latch_write(pin, manner)?;
+                check_arrival(leaf.view(), Target::Key(key))?;
+                return Ok(leaf);
             }
-            page = latch_read(pin, manner)?;
+            let next = latch_read(pin, manner)?;
+            check_level(page.view(), next.view())?;
+            page = next;
         }
     }
 }
