@@ -177,3 +177,77 @@ fn a_log_of_another_size_is_made_at_open_and_nothing_is_lost() {
     let db = Db::open(dir.path(), Options::new().cached(true)).expect("opened");
     assert!(db.stats().log_capacity > 1 << 20, "the size stays");
 }
+
+#[test]
+fn the_largest_keys_and_values_fit_at_every_page_size() {
+    for kib in [4, 8, 16, 32, 64] {
+        let disk = SimulatedDisk::new();
+        let page = ByteSize::kib(kib);
+        let options = Options::new()
+            .page_size(page)
+            .buffer_pool_size(ByteSize::kib(40 * kib))
+            .redo_capacity(ByteSize::kib(256 * kib));
+        let db = Db::open_on(Arc::new(disk.clone()), options).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        let page_bytes = usize::try_from(page.as_u64()).expect("small");
+        let (key_len, value_len) = ((page_bytes / 16 * 3).min(3072), page_bytes / 4);
+        let key = |i: u32| {
+            // Long common prefixes make long separators: the hardest for inner pages.
+            let mut key = vec![b'p'; key_len - 4];
+            key.extend_from_slice(&i.wrapping_mul(2_654_435_761).to_be_bytes());
+            key
+        };
+        for i in 0..150u32 {
+            let byte = u8::try_from(i).expect("small");
+            tree.insert(&key(i), &vec![byte; value_len]).expect("the limits fit");
+        }
+        for i in (0..150u32).step_by(3) {
+            assert!(tree.delete(&key(i)).expect("deleted"));
+            tree.put(&key(i), b"short").expect("written");
+            tree.put(&key(i), &vec![1; value_len]).expect("a short value grows again");
+        }
+        let rows: Vec<_> = tree.scan(..).collect::<Result<_, _>>().expect("scanned");
+        assert_eq!(rows.len(), 150, "{kib} KiB");
+        let mut back: Vec<_> = tree.scan_back(..).collect::<Result<_, _>>().expect("scanned");
+        back.reverse();
+        assert!(rows == back && rows.is_sorted());
+        drop(db);
+        let reopened = Db::open_on(Arc::new(disk), Options::new().buffer_pool_size(ByteSize::kib(40 * kib)));
+        assert_eq!(reopened.expect("opened").open_tree("t").expect("there").scan(..).count(), 150);
+    }
+}
+
+#[test]
+fn scans_during_splits_see_every_row_that_stays() {
+    let disk = SimulatedDisk::new();
+    let db = Db::open_on(Arc::new(disk), small_options().durability(Durability::None)).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    for i in 0..300u32 {
+        tree.insert(&(i * 1000).to_be_bytes(), &[1; 200]).expect("inserted");
+    }
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for i in 0..6000u32 {
+                let key = i.wrapping_mul(2_654_435_761) % 300_000;
+                if key % 1000 != 0 {
+                    tree.put(&key.to_be_bytes(), &[2; 300]).expect("written");
+                }
+            }
+        });
+        let mut rounds = 0;
+        while !writer.is_finished() || rounds == 0 {
+            for back in [false, true] {
+                let scan = if back { tree.scan_back(..) } else { tree.scan(..) };
+                let mut keys: Vec<Vec<u8>> = scan.map(|row| row.expect("scanned").0).collect();
+                if back {
+                    keys.reverse();
+                }
+                assert!(keys.is_sorted() && keys.windows(2).all(|pair| pair[0] != pair[1]));
+                let stay =
+                    keys.iter().filter(|key| u32::from_be_bytes(key[..].try_into().expect("4 bytes")) % 1000 == 0);
+                assert_eq!(stay.count(), 300);
+            }
+            rounds += 1;
+        }
+    });
+}

@@ -408,3 +408,24 @@ fn a_crash_while_nobody_waits_for_durability_leaves_a_prefix_of_what_was_written
     });
     assert_eq!(*most.lock().expect("not poisoned"), 400);
 }
+
+#[test]
+fn a_background_commit_is_durable_when_its_time_has_come() {
+    let (image, written) = run(11, || {
+        let disk = SimulatedDisk::with_image(Image::new(), SLOW);
+        let db = open(&disk, small_options());
+        let tree = db.create_tree("t").expect("created");
+        let mut batch = WriteBatch::new();
+        batch.put(&tree, b"k", b"v").durability(Durability::Background(40));
+        db.write(batch).expect("written");
+        let at_once = disk.history().crash_image(disk.boundaries(), Unsynced::None);
+        // The time itself, a write and a sync, and what the keeper may be busy with.
+        sleep_ns(40_000_000 + 60_000_000);
+        let later = disk.history().crash_image(disk.boundaries(), Unsynced::None);
+        db.close().expect("closed");
+        (later, at_once)
+    })
+    .0;
+    assert_eq!(recover_image(written, 1).expect("sound")["t"].len(), 0, "it was not waited for");
+    assert_eq!(recover_image(image, 1).expect("sound")["t"].len(), 1);
+}
