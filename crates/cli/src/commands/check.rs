@@ -18,11 +18,17 @@ Example:
 pub(crate) struct CheckArgs {
     /// The database's directory
     dir: PathBuf,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    cached: bool,
 }
 
 /// Checks a database.
 pub(crate) fn run(args: &CheckArgs) -> Result<Answer, Failure> {
-    match millpond::check(&args.dir, CheckOptions::default()) {
+    let mut options = CheckOptions::default();
+    options.cached = args.cached;
+    match millpond::check(&args.dir, options) {
         Ok(report) => {
             print(&text(&args.dir.display().to_string(), &report))?;
             Ok(if report.problems.is_empty() { Answer::Yes } else { Answer::No })
