@@ -115,14 +115,14 @@ impl Error {
                 );
                 Error::Permission(Box::new(Failure { message: message.into(), source }))
             }
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::Format(
-                format!("cannot {doing} ({source}): name the directory of a database, or a new one").into(),
-            ),
-            _ => {
-                let message = format!("the device failed to {doing}: check the disk and the kernel log, then reopen");
-                Error::DeviceFailed(Box::new(Failure { message: message.into(), source }))
-            }
+            _ => Error::device(doing, source),
         }
+    }
+
+    /// The error for what the operating system said about `doing`, where no kind of failure leaves a way to go on.
+    pub(crate) fn device(doing: &str, source: io::Error) -> Error {
+        let message = format!("could not {doing}: see the cause, and the kernel's log for the disk; then reopen");
+        Error::DeviceFailed(Box::new(Failure { message: message.into(), source }))
     }
 }
 

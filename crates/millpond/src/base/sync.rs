@@ -251,11 +251,19 @@ impl<T> RwLock<T> {
 
     /// Shared access, if it is to be had without waiting.
     pub(crate) fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        #[cfg(feature = "simulation")]
+        if let Some(task) = scheduler::current() {
+            task.yield_now();
+        }
         self.inner.try_read().map(|inner| self.read_guard(inner))
     }
 
     /// Exclusive access, if it is to be had without waiting.
     pub(crate) fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        #[cfg(feature = "simulation")]
+        if let Some(task) = scheduler::current() {
+            task.yield_now();
+        }
         self.inner.try_write().map(|inner| self.write_guard(inner))
     }
 

@@ -41,6 +41,11 @@ impl<'p> Restarts<'p> {
         Restarts { pool, count: 0, loaded: None, kept: Vec::new(), lane: None }
     }
 
+    /// Gives up what is kept for speed alone: the caller is about to wait for frames.
+    pub(crate) fn begin_wait(&mut self) {
+        self.loaded = None;
+    }
+
     /// Deals with what stopped a descent, so that the operation can start again. Nothing is latched here.
     pub(crate) fn resolve(&mut self, stop: Stop<'p>) -> Result<(), Error> {
         self.count += 1;
@@ -57,6 +62,10 @@ impl<'p> Restarts<'p> {
                 }
                 let pin = self.pool.load(id)?;
                 if self.lane.is_some() {
+                    // What an operation needs at once is far less: older ones are of descents long given up.
+                    if self.kept.len() > self.pool.len() / 4 {
+                        self.kept.clear();
+                    }
                     self.kept.push(pin);
                 } else {
                     self.loaded = Some(pin);

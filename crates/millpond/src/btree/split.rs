@@ -6,6 +6,7 @@
 use super::descent::{Restarts, Stop, child_id};
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
+use crate::base::page::layout::HEADER_LEN;
 use crate::base::page::op::PageOp;
 use crate::base::page::view::{PageView, entry_len};
 use crate::mtr::{Core, Mtr};
@@ -33,8 +34,24 @@ fn shortest_separator(low: &[u8], high: &[u8]) -> Vec<u8> {
     high[..(common + 1).min(high.len())].to_vec()
 }
 
+/// Bytes that a page takes without its entries.
+fn frame_len(low: &[u8], high: Option<&[u8]>) -> usize {
+    HEADER_LEN + low.len() + high.map_or(0, <[u8]>::len)
+}
+
+/// Whether both pages of a cut hold their entries **and their new fences**.
+fn both_fit(page: PageView<'_>, cut: &Cut, page_size: usize) -> bool {
+    let entries = |range: std::ops::Range<usize>| range.map(|i| page.entry_len(i)).sum::<usize>();
+    let left = frame_len(page.low_fence(), Some(&cut.separator)) + entries(0..cut.keep);
+    let right = frame_len(&cut.separator, page.high_fence()) + entries(cut.keep..page.len());
+    left <= page_size && right <= page_size
+}
+
 /// Chooses the cut of a leaf so that the pending entries find room in few splits. `None`: they fit as it is.
-fn cut_leaf(page: PageView<'_>, pending: &[Pending], page_size: usize) -> Option<Cut> {
+///
+/// All of `pending` belong into the page. Each cut has entries, there or pending, on both sides, so that repeated
+/// splits come to an end.
+fn cut_leaf(page: PageView<'_>, pending: &[&Pending], page_size: usize) -> Option<Cut> {
     // The entries as they will be: those there, and the pending ones (which replace equal keys).
     let mut entries: Vec<(&[u8], usize, bool)> =
         (0..page.len()).map(|i| (page.key(i), page.entry_len(i), false)).collect();
@@ -57,31 +74,40 @@ fn cut_leaf(page: PageView<'_>, pending: &[Pending], page_size: usize) -> Option
         used += len;
         used <= goal
     });
-    let cut = fitting.count();
-    let cut = cut.clamp(1, entries.len() - 1);
-    let separator = shortest_separator(entries[cut - 1].0, entries[cut].0);
-    let keep = (0..page.len()).take_while(|&i| page.key(i) < separator.as_slice()).count();
-    Some(Cut { separator, keep })
+    let wanted = fitting.count().clamp(1, entries.len() - 1);
+    nearest_first(wanted, 1..entries.len()).find_map(|cut| {
+        let separator = shortest_separator(entries[cut - 1].0, entries[cut].0);
+        let keep = (0..page.len()).take_while(|&i| page.key(i) < separator.as_slice()).count();
+        let cut = Cut { separator, keep };
+        both_fit(page, &cut, page_size).then_some(cut)
+    })
 }
 
-/// Chooses the cut of an inner page, which has at least two entries: halves, or the last entry alone when `key` lies
-/// beyond it (ascending inserts).
-fn cut_inner(page: PageView<'_>, key: &[u8]) -> Cut {
-    let last = page.len() - 1;
-    let keep = if page.child_index(key) == last {
+/// The numbers of `range`, those near `wanted` first.
+fn nearest_first(wanted: usize, range: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
+    let mut numbers: Vec<usize> = range.collect();
+    numbers.sort_by_key(|number| number.abs_diff(wanted));
+    numbers.into_iter()
+}
+
+/// Chooses the cut of an inner page: halves, or the last entry alone when `key` lies beyond it (ascending inserts).
+/// `None`: it has fewer than two entries.
+fn cut_inner(page: PageView<'_>, key: &[u8], page_size: usize) -> Option<Cut> {
+    let last = page.len().checked_sub(1)?;
+    let wanted = if page.child_index(key) == last {
         last
     } else {
         let total: usize = (0..page.len()).map(|i| page.entry_len(i)).sum();
         let mut used = 0;
-        (0..page.len())
-            .take_while(|&i| {
-                used += page.entry_len(i);
-                used * 2 <= total
-            })
-            .count()
-            .clamp(1, last)
+        let half = (0..page.len()).take_while(|&i| {
+            used += page.entry_len(i);
+            used * 2 <= total
+        });
+        half.count()
     };
-    Cut { separator: page.key(keep).to_vec(), keep }
+    nearest_first(wanted, 1..page.len())
+        .map(|keep| Cut { separator: page.key(keep).to_vec(), keep })
+        .find(|cut| both_fit(page, cut, page_size))
 }
 
 /// What a split needs before its first latch: two frames, two page ids. What is not used goes back.
@@ -93,8 +119,7 @@ struct Supplies<'p> {
 impl<'p> Supplies<'p> {
     fn have(core: &'p Core, space: SpaceId) -> Result<Self, Error> {
         let mut supplies = Supplies { core, pages: Vec::with_capacity(2) };
-        for _ in 0..2 {
-            let ticket = core.pool.take_frame()?;
+        for ticket in core.pool.take_frames(2)? {
             supplies.pages.push((core.store.allocate(space)?, ticket));
         }
         Ok(supplies)
@@ -115,10 +140,15 @@ impl Drop for Supplies<'_> {
     }
 }
 
-/// Splits the leaf that covers the first of `pending`, unless they fit into it by now.
-pub(crate) fn split_leaf(core: &Core, space: SpaceId, pending: &[Pending]) -> Result<(), Error> {
+/// Splits the leaf that covers the first of `pending`, unless those of them that belong into it fit by now.
+pub(crate) fn split_leaf<'p>(
+    core: &'p Core,
+    space: SpaceId,
+    pending: &[Pending],
+    restarts: &mut Restarts<'p>,
+) -> Result<(), Error> {
     let Some(first) = pending.first() else { return Ok(()) };
-    split_level(core, space, &first.key, 0, pending)
+    split_level(core, space, &first.key, 0, pending, restarts)
 }
 
 enum Outcome {
@@ -127,13 +157,21 @@ enum Outcome {
     ParentFull(Vec<u8>),
 }
 
-fn split_level(core: &Core, space: SpaceId, key: &[u8], level: u8, pending: &[Pending]) -> Result<(), Error> {
-    let mut restarts = Restarts::new(&core.pool);
+fn split_level<'p>(
+    core: &'p Core,
+    space: SpaceId,
+    key: &[u8],
+    level: u8,
+    pending: &[Pending],
+    restarts: &mut Restarts<'p>,
+) -> Result<(), Error> {
     loop {
-        let outcome = attempt(core, space, key, level, pending);
-        match outcome {
+        restarts.begin_wait();
+        match attempt(core, space, key, level, pending) {
             Ok(Outcome::Done) => return Ok(()),
-            Ok(Outcome::ParentFull(separator)) => split_level(core, space, &separator, level + 1, &[])?,
+            Ok(Outcome::ParentFull(separator)) => {
+                split_level(core, space, &separator, level + 1, &[], restarts)?;
+            }
             Err(stop) => restarts.resolve(stop)?,
         }
     }
@@ -160,24 +198,22 @@ fn attempt<'p>(
         let next = fetch(core, child)?.write();
         parent = Some(std::mem::replace(&mut page, next));
     }
+    let page_size = core.store.page_size();
     let cut = if level == 0 {
-        match cut_leaf(page.view(), pending, core.store.page_size()) {
-            Some(cut) => cut,
-            None => return Ok(Outcome::Done),
-        }
+        // Another thread may have split the leaf meanwhile: the others of `pending` are of its neighbours then.
+        let ours: Vec<&Pending> = pending.iter().filter(|new| page.view().covers(&new.key)).collect();
+        cut_leaf(page.view(), &ours, page_size)
     } else {
-        if page.view().len() < 2 {
-            return Ok(Outcome::Done);
-        }
-        cut_inner(page.view(), key)
+        cut_inner(page.view(), key, page_size)
     };
+    let Some(cut) = cut else { return Ok(Outcome::Done) };
     match parent {
         None => {
             let (left_id, left) = supplies.install()?;
             let (right_id, right) = supplies.install()?;
             drop(supplies);
-            let mtr = Mtr::new(vec![page, left, right]);
-            split_root(core, mtr, [left_id, right_id], &cut, credit)
+            let mtr = Mtr::new(&core.log, vec![page, left, right]);
+            split_root(mtr, [left_id, right_id], &cut, credit)
         }
         Some(parent) => {
             if parent.view().free_bytes() < entry_len(cut.separator.len(), 4) {
@@ -185,8 +221,8 @@ fn attempt<'p>(
             }
             let (right_id, right) = supplies.install()?;
             drop(supplies);
-            let mtr = Mtr::new(vec![parent, page, right]);
-            split_child(core, mtr, right_id, &cut, credit)
+            let mtr = Mtr::new(&core.log, vec![parent, page, right]);
+            split_child(mtr, right_id, &cut, credit)
         }
     }
 }
@@ -201,7 +237,6 @@ fn entries<'a>(page: PageView<'a>, range: std::ops::Range<usize>) -> Vec<(&'a [u
 
 /// The root keeps its id: both halves move into new pages.
 fn split_root<'p>(
-    core: &Core,
     mut mtr: Mtr<'p>,
     children: [PageId; 2],
     cut: &Cut,
@@ -219,12 +254,11 @@ fn split_root<'p>(
     mtr.apply(1, children[0], &left)?;
     mtr.apply(2, children[1], &right)?;
     mtr.apply(0, root_id, &PageOp::Init { level: level + 1, low: b"", high: None, entries: named })?;
-    mtr.commit(&core.log, credit)?;
+    mtr.commit(credit)?;
     Ok(Outcome::Done)
 }
 
 fn split_child<'p>(
-    core: &Core,
     mut mtr: Mtr<'p>,
     right_id: PageId,
     cut: &Cut,
@@ -239,7 +273,7 @@ fn split_child<'p>(
     mtr.apply(2, right_id, &right)?;
     mtr.apply(1, left_id, &PageOp::Truncate { keep, high: &cut.separator })?;
     mtr.apply(0, parent_id, &PageOp::Insert { key: &cut.separator, value: &right_id.number().to_le_bytes() })?;
-    mtr.commit(&core.log, credit)?;
+    mtr.commit(credit)?;
     Ok(Outcome::Done)
 }
 
@@ -271,11 +305,11 @@ mod tests {
     fn ascending_inserts_leave_the_left_page_full_and_others_cut_it_in_half() {
         let page = leaf(&[b"a", b"b", b"c", b"d", b"e", b"f", b"g"]);
         let view = PageView::new(&page);
-        let after = cut_leaf(view, &[pending(b"h", 600)], 4096).expect("does not fit");
+        let after = cut_leaf(view, &[&pending(b"h", 600)], 4096).expect("does not fit");
         assert_eq!((after.keep, after.separator.as_slice()), (7, &b"h"[..]));
-        let between = cut_leaf(view, &[pending(b"bb", 600)], 4096).expect("does not fit");
+        let between = cut_leaf(view, &[&pending(b"bb", 600)], 4096).expect("does not fit");
         assert!((2..=4).contains(&between.keep), "{between:?}");
-        assert_eq!(cut_leaf(view, &[pending(b"bb", 300)], 4096), None);
+        assert_eq!(cut_leaf(view, &[&pending(b"bb", 300)], 4096), None);
     }
 
     #[test]
@@ -284,9 +318,9 @@ mod tests {
         let entries = vec![(&b"m"[..], &[1u8; 2500][..])];
         apply(&mut page, PageId(1), &PageOp::Init { level: 0, low: b"", high: None, entries }).expect("fits");
         let view = PageView::new(&page);
-        let below = cut_leaf(view, &[pending(b"a", 2500)], 4096).expect("does not fit");
+        let below = cut_leaf(view, &[&pending(b"a", 2500)], 4096).expect("does not fit");
         assert_eq!((below.keep, below.separator.as_slice()), (0, &b"m"[..]));
-        let above = cut_leaf(view, &[pending(b"z", 2500)], 4096).expect("does not fit");
+        let above = cut_leaf(view, &[&pending(b"z", 2500)], 4096).expect("does not fit");
         assert_eq!((above.keep, above.separator.as_slice()), (1, &b"z"[..]));
     }
 }

@@ -13,7 +13,7 @@ use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::btree::verify::verify_tree;
 use crate::io::device::Files;
-use crate::io::directory::Directory;
+use crate::io::directory::{Access, Directory};
 use crate::io::overlay::Overlay;
 use crate::store::superblock::Found;
 
@@ -62,7 +62,7 @@ pub struct CheckReport {
 /// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the
 /// report.
 pub fn check(path: impl AsRef<Path>, options: CheckOptions) -> Result<CheckReport, Error> {
-    let directory = Directory::open(path.as_ref(), options.cached, false)?;
+    let directory = Directory::open(path.as_ref(), options.cached, Access::Read)?;
     check_on(Arc::new(directory), &options)
 }
 
@@ -83,9 +83,7 @@ pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckRe
     for (place, found) in opened.superblocks.iter().enumerate() {
         match found {
             Found::Valid(_) => report.superblocks += 1,
-            // A new database has written only one of them.
-            Found::Foreign => {}
-            Found::Damaged | Found::OtherFormat(_) => {
+            Found::Foreign | Found::Damaged | Found::OtherFormat(_) => {
                 report.problems.push(format!(
                     "superblock {place} is damaged; the other one serves, and the next checkpoint mends it"
                 ));

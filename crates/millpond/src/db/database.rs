@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use bytesize::ByteSize;
 
 use super::batch::WriteBatch;
-use super::engine::{Engine, Requests};
+use super::engine::{Engine, Recovery, Requests};
 use super::keeper::Keeper;
 use super::options::{Limits, Options};
 use super::stats::Stats;
@@ -23,7 +23,7 @@ use crate::base::random::random_u64;
 use crate::base::sync::{self, JoinHandle, Mutex, RwLock};
 use crate::btree::descent::{Manner, Restarts, Stop, leaf_write};
 use crate::io::device::Files;
-use crate::io::directory::{Directory, LOCK_FILE};
+use crate::io::directory::{Access, Directory, LOCK_FILE};
 use crate::mtr::{Core, Mtr};
 use crate::pool::buffer_pool::Pool;
 use crate::recovery;
@@ -85,6 +85,7 @@ impl Inner {
         }
         let result = self.engine.checkpoint_wait();
         let stopped = self.stop_keeper(keeper);
+        self.engine.core.log.close_wait();
         *self.engine.files.lock() = None;
         stopped.and(result)
     }
@@ -116,9 +117,15 @@ impl Db {
     /// * [`Error::Corruption`]: what was written is not there any more.
     /// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::DeviceFailed`]: what the operating system said.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db, Error> {
-        // Before anything is created: a mistake in the options leaves no trace.
-        options.validate(options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64()))?;
-        let directory = Directory::open(path.as_ref(), options.cached, options.create)?;
+        if options.page_size.is_some() || !path.as_ref().join(DATA_FILE).exists() {
+            // Before anything is created: a mistake in the options leaves no trace.
+            options.validate(options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64()))?;
+        }
+        let directory = Directory::open(
+            path.as_ref(),
+            options.cached,
+            if options.create { Access::Create } else { Access::Write },
+        )?;
         Self::open_on(Arc::new(directory), options)
     }
 
@@ -202,7 +209,7 @@ impl Db {
         *gate = Gate::Dropped;
         drop(gate);
         engine.open_trees.lock().remove(name);
-        wait_durable(engine, Some(end), engine.durability)
+        wait_durable(engine, end, engine.durability)
     }
 
     /// Writes a batch: all of it or nothing, durable as its or the database's [`Durability`](crate::Durability) says.
@@ -225,7 +232,8 @@ impl Db {
             return Err(Error::TreeNotFound(message.into()));
         }
         let durability = batch.durability.unwrap_or(engine.durability);
-        write(engine, batch.ops, durability)
+        durability.validate().map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
+        write(engine, batch.ops, durability).map(drop)
     }
 
     fn owns(&self, tree: &Arc<TreeState>) -> bool {
@@ -304,9 +312,9 @@ fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
     let ticket = core.pool.take_frame()?;
     let id = core.store.allocate(space)?;
     debug_assert_eq!(id, PageId::root(space), "BTREE-1: the root is the first page of its space");
-    let mut mtr = Mtr::new(vec![core.pool.install(id, ticket)]);
+    let mut mtr = Mtr::new(&core.log, vec![core.pool.install(id, ticket)]);
     mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
-    mtr.commit(&core.log, credit)?;
+    mtr.commit(credit)?;
     Ok(())
 }
 
@@ -319,11 +327,11 @@ fn drop_space(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error>
         let stop: Stop<'_> = match leaf_write(core, SpaceId::CATALOG, name.as_bytes(), Manner::Wait) {
             Ok(page) => {
                 let id = page.id();
-                let mut mtr = Mtr::new(vec![page]);
+                let mut mtr = Mtr::new(&core.log, vec![page]);
                 mtr.apply(0, id, &PageOp::Remove { key: name.as_bytes() })?;
                 mtr.drop_space(space);
                 let _both_or_neither = engine.drop_or_snapshot.lock();
-                let end = mtr.commit(&core.log, credit)?;
+                let end = mtr.commit(credit)?;
                 core.pool.discard_space(space);
                 core.store.drop_space(space);
                 return Ok(end);
@@ -345,6 +353,15 @@ fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), 
             files.place()
         );
         return Err(Error::Format(message.into()));
+    }
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    if MAP_FILES.iter().any(|map| has(map)) && !has(DATA_FILE_NEW) {
+        // A creation that was cut short has the map files only beside the new data file.
+        let message = format!(
+            "'{}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup",
+            files.place()
+        );
+        return Err(Error::Corruption(message.into()));
     }
     let page_size = options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64());
     options.validate(page_size)?;
@@ -451,7 +468,7 @@ fn assemble(
         drop_or_snapshot: Mutex::new(()),
         ddl: Mutex::new(()),
         open_trees: Mutex::new(BTreeMap::new()),
-        requests: Mutex::new(Requests { recovering: true, ..Requests::default() }),
+        requests: Mutex::new(Requests::default()),
         closed: AtomicBool::new(false),
     }))
 }
@@ -465,8 +482,8 @@ fn finish_open(
 ) -> Result<(), Error> {
     let engine = Arc::clone(&inner.engine);
     recovery::redo(&engine.core, old_log, superblock, analysis)?;
-    engine.requests.lock().recovering = false;
-    // From here on the log of before is not needed: everything is in images, under a superblock with the new nonce.
+    engine.requests.lock().recovery = Recovery::Flushing;
+    // After this the log of before is not needed: everything is in images, under a superblock with the new nonce.
     engine.checkpoint_wait()?;
     let removed = LogFiles::remove_others(files, engine.redo_generation);
     removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;

@@ -39,13 +39,24 @@ pub(crate) struct Engine {
 /// The answer to a request for a checkpoint; the error is the sentence why not.
 pub(crate) type CheckpointAnswer = Result<(), Arc<str>>;
 
+/// How far recovery is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// Redo is applied to pages: no checkpoint.
+    #[default]
+    Redoing,
+    /// All pages must be written before the first checkpoint, which has the new nonce.
+    Flushing,
+    /// The log is the new one's.
+    Done,
+}
+
 /// What the keeper is asked for explicitly.
 #[derive(Default)]
 pub(crate) struct Requests {
     pub(crate) checkpoints: Vec<Arc<Handoff<CheckpointAnswer>>>,
     pub(crate) stop: bool,
-    /// Checkpoints wait until recovery is through.
-    pub(crate) recovering: bool,
+    pub(crate) recovery: Recovery,
     /// Why the keeper gave up.
     pub(crate) failed: Option<Arc<str>>,
 }

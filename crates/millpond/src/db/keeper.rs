@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::engine::{CheckpointAnswer, Engine};
+use super::engine::{CheckpointAnswer, Engine, Recovery};
 use crate::base::aligned::{AlignedBuf, aligned};
 use crate::base::clock;
 use crate::base::error::Error;
@@ -99,7 +99,7 @@ impl Keeper {
             self.refuse_requests();
             return now + CHECKPOINT_TICK_NS;
         }
-        let deadline = self.next_flush_ns.min(self.next_checkpoint_ns);
+        let deadline = self.next_flush_ns;
         self.engine.core.log.demand().flush_by_ns.map_or(deadline, |by| by.min(deadline))
     }
 
@@ -111,9 +111,9 @@ impl Keeper {
             self.next_flush_ns = now + FLUSH_TICK_NS;
             self.flush_for_log(now)?;
             self.grow_ahead();
+            self.checkpoint_if_due(now)?;
         }
-        self.serve_requests()?;
-        self.checkpoint_if_due(now)
+        self.serve_requests()
     }
 
     /// A failure below: from here on nothing is written, and everybody who waits is told.
@@ -137,7 +137,7 @@ impl Keeper {
     }
 
     fn recovering(&self) -> bool {
-        self.engine.requests.lock().recovering
+        self.engine.requests.lock().recovery != Recovery::Done
     }
 
     /// Background commits, and those who wait for room in the log.
@@ -226,34 +226,32 @@ impl Keeper {
     fn write_lot(&mut self, pins: Vec<Pin<'_>>) -> Result<(), Error> {
         let core = &self.engine.core;
         let size = core.store.page_size();
-        let mut copied: Vec<(PageId, Pin<'_>, Lsn)> = Vec::with_capacity(pins.len());
+        let mut copied = Copied { pages: Vec::with_capacity(pins.len()) };
         let mut newest = Lsn::ZERO;
         for pin in pins {
-            let at = copied.len() * size;
+            let at = copied.pages.len() * size;
             let page = pin.read();
             self.buf[at..at + size].copy_from_slice(page.bytes());
             newest = newest.max(page_lsn(page.bytes()));
             let id = PageId(header(page.bytes()).page_id.get());
             // What was discarded meanwhile is clean, and goes nowhere.
             if let (pin, Some(rec_lsn)) = page.take_dirtiness() {
-                copied.push((id, pin, rec_lsn));
+                copied.pages.push((id, pin, rec_lsn));
             }
         }
-        if copied.is_empty() {
+        if copied.pages.is_empty() {
             return Ok(());
         }
         if !cfg!(planted = "page_before_log") {
             core.log.flush_wait(newest)?;
         }
-        let ids: Vec<PageId> = copied.iter().map(|(id, _, _)| *id).collect();
+        let ids: Vec<PageId> = copied.pages.iter().map(|(id, _, _)| *id).collect();
         let bytes = ids.len() * size;
         if core.store.write(&ids, &mut self.buf[..bytes], core.log.positions().durable)? {
+            copied.pages.clear();
             return Ok(());
         }
-        // No free slots before the next checkpoint: the pages are dirty again, from where they were.
-        for (_, pin, rec_lsn) in &copied {
-            pin.frame().dirty_again(*rec_lsn);
-        }
+        // No free slots before the next checkpoint.
         drop(copied);
         if self.recovering() {
             // No checkpoint may free slots yet: recovery needs room beside the images of the last one.
@@ -274,7 +272,7 @@ impl Keeper {
     fn serve_requests(&mut self) -> Result<(), Error> {
         {
             let mut requests = self.engine.requests.lock();
-            if requests.recovering {
+            if requests.recovery == Recovery::Redoing {
                 return Ok(());
             }
             self.asked.append(&mut requests.checkpoints);
@@ -283,8 +281,11 @@ impl Keeper {
             return Ok(());
         }
         let next = self.engine.core.log.positions().next;
-        // On failure, `refuse_requests` answers.
-        self.flush_older_than(next)?;
+        // On failure, `refuse_requests` answers. A lot that found no slots is dirty again: then once more.
+        while self.engine.core.pool.oldest_rec_lsn().is_some_and(|oldest| oldest < next) {
+            self.flush_older_than(next)?;
+        }
+        self.engine.requests.lock().recovery = Recovery::Done;
         self.checkpoint()?;
         for handoff in self.asked.drain(..) {
             handoff.give(Ok(()));
@@ -323,6 +324,9 @@ impl Keeper {
             let lsn = if cfg!(planted = "checkpoint_skips_dirty") { next } else { oldest.min(next) };
             (lsn, core.store.snapshot(), engine.next_space.load(Ordering::Relaxed))
         };
+        if checkpoint_lsn < core.log.positions().checkpoint {
+            return Err(Error::Bug(format!("REDO-2: a checkpoint would go back to LSN {checkpoint_lsn}").into()));
+        }
         let durable_lsn =
             if cfg!(planted = "superblock_before_log") { core.log.positions().next } else { core.log.flush_all()? };
         let facts = CheckpointFacts {
@@ -336,6 +340,19 @@ impl Keeper {
         core.store.publish(snapshot, facts)?;
         core.log.set_checkpoint(checkpoint_lsn);
         Ok(())
+    }
+}
+
+/// Pages whose dirtiness was taken for a write: dirty again, from where they were, unless the write came to its end.
+struct Copied<'p> {
+    pages: Vec<(PageId, Pin<'p>, Lsn)>,
+}
+
+impl Drop for Copied<'_> {
+    fn drop(&mut self) {
+        for (_, pin, rec_lsn) in &self.pages {
+            pin.frame().dirty_again(*rec_lsn);
+        }
     }
 }
 

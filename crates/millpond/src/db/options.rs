@@ -18,6 +18,18 @@ pub enum Durability {
     None,
 }
 
+impl Durability {
+    /// The mistake in it, if there is one.
+    pub(crate) fn validate(self) -> Result<(), String> {
+        match self {
+            Durability::Background(ms) if !(1..=60_000).contains(&ms) => {
+                Err(format!("durability is background({ms} ms): use 1 to 60000 ms"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// How a database is opened; [`Db::open`](crate::Db::open) checks all of it and reports every mistake at once.
 #[derive(Clone, Debug)]
 #[must_use]
@@ -115,10 +127,8 @@ impl Options {
                 mistakes.push(format!("redo_capacity is {redo}: use {} to 1TiB", ByteSize::b(redo_min)));
             }
         }
-        if let Durability::Background(ms) = self.durability
-            && !(1..=60_000).contains(&ms)
-        {
-            mistakes.push(format!("durability is background({ms} ms): use 1 to 60000 ms"));
+        if let Err(mistake) = self.durability.validate() {
+            mistakes.push(mistake);
         }
         if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes.join("; ").into())) }
     }

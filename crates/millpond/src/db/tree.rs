@@ -82,7 +82,7 @@ impl Tree {
         }
     }
 
-    fn write_one(&self, fill: impl FnOnce(&mut WriteBatch)) -> Result<(), Error> {
+    fn write_one(&self, fill: impl FnOnce(&mut WriteBatch)) -> Result<bool, Error> {
         let mut batch = WriteBatch::new();
         fill(&mut batch);
         write(&self.engine, batch.ops, self.engine.durability)
@@ -96,6 +96,7 @@ impl Tree {
         self.write_one(|batch| {
             batch.insert(self, key, value);
         })
+        .map(drop)
     }
 
     /// Sets `key`, whether it is there or not.
@@ -106,6 +107,7 @@ impl Tree {
         self.write_one(|batch| {
             batch.put(self, key, value);
         })
+        .map(drop)
     }
 
     /// Sets `key`, which must be there.
@@ -116,6 +118,7 @@ impl Tree {
         self.write_one(|batch| {
             batch.update(self, key, value);
         })
+        .map(drop)
     }
 
     /// Removes `key`; true if it was there.
@@ -123,14 +126,9 @@ impl Tree {
     /// # Errors
     /// Those of [`Db::write`](crate::Db::write).
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        // An update-or-nothing in one step: `expect` cannot say "there, whatever it is".
-        let there = self.get(key)?.is_some();
-        if there {
-            self.write_one(|batch| {
-                batch.delete(self, key);
-            })?;
-        }
-        Ok(there)
+        self.write_one(|batch| {
+            batch.delete(self, key);
+        })
     }
 
     /// The rows with keys in `range`, ascending. Not a snapshot: each leaf is seen as it is when the scan comes to it.

@@ -37,6 +37,13 @@ struct Planned<'a> {
     old_len: usize,
 }
 
+/// What a batch did.
+struct Done {
+    /// What it saw and what it changed is all before this LSN.
+    end: Lsn,
+    was_there: bool,
+}
+
 /// Why a plan was not carried out.
 enum Halt<'p> {
     Stop(Stop<'p>),
@@ -51,10 +58,10 @@ impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p> {
 }
 
 /// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, and at the end,
-/// with nothing held, on `log_flush`.
-pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durability) -> Result<(), Error> {
+/// with nothing held, on `log_flush`. Returns whether the batch's first key (in key order) was there before.
+pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durability) -> Result<bool, Error> {
     if ops.is_empty() {
-        return engine.check_open();
+        return engine.check_open().map(|()| false);
     }
     ops.sort_by(|a, b| (a.tree.space, &a.key).cmp(&(b.tree.space, &b.key)));
     let redo_len = check_sizes(engine, &ops)?;
@@ -65,20 +72,20 @@ pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durabili
         }
     }
     let mut restarts = Restarts::new(&engine.core.pool);
-    let end = loop {
+    let done = loop {
         match attempt(engine, &ops, redo_len) {
-            Ok(end) => break end,
+            Ok(done) => break done,
             Err(Halt::Stop(stop)) => restarts.resolve(stop)?,
-            Err(Halt::Full(space, pending)) => split_leaf(&engine.core, space, &pending)?,
+            Err(Halt::Full(space, pending)) => split_leaf(&engine.core, space, &pending, &mut restarts)?,
         }
     };
     drop((restarts, gates));
-    wait_durable(engine, end, durability)
+    wait_durable(engine, done.end, durability)?;
+    Ok(done.was_there)
 }
 
-/// Waits until a group that ends at `end` is as safe as `durability` says.
-pub(crate) fn wait_durable(engine: &Engine, end: Option<Lsn>, durability: Durability) -> Result<(), Error> {
-    let Some(end) = end else { return Ok(()) };
+/// Waits until everything before `end` is as safe as `durability` says.
+pub(crate) fn wait_durable(engine: &Engine, end: Lsn, durability: Durability) -> Result<(), Error> {
     match durability {
         Durability::Commit => engine.core.log.flush_wait(end),
         Durability::Background(ms) => {
@@ -138,16 +145,19 @@ fn check_sizes(engine: &Engine, ops: &[BatchOp]) -> Result<usize, Error> {
     Ok(redo_len)
 }
 
-fn attempt<'p>(engine: &'p Engine, ops: &[BatchOp], redo_len: usize) -> Result<Option<Lsn>, Halt<'p>> {
+fn attempt<'p>(engine: &'p Engine, ops: &[BatchOp], redo_len: usize) -> Result<Done, Halt<'p>> {
     let credit = engine.core.log.reserve(redo_len)?;
     let leaves = latch_leaves(engine, ops)?;
     let planned = plan(ops, &leaves)?;
     check_room(&leaves, &planned)?;
+    let was_there = leaves.first().is_some_and(|(_, page)| page.view().search(&ops[0].key).is_ok());
     if planned.is_empty() {
-        return Ok(None);
+        // Nothing to change. What makes that true may not be durable yet, and the caller is told that it is.
+        let end = leaves.iter().map(|(_, page)| page.lsn()).max().unwrap_or(Lsn::ZERO);
+        return Ok(Done { end, was_there });
     }
     let ids: Vec<_> = leaves.iter().map(|(_, page)| page.id()).collect();
-    let mut mtr = Mtr::new(leaves.into_iter().map(|(_, page)| page).collect());
+    let mut mtr = Mtr::new(&engine.core.log, leaves.into_iter().map(|(_, page)| page).collect());
     // What frees room comes before what takes it.
     for change in &planned {
         if let Effect::Remove = change.effect {
@@ -173,7 +183,7 @@ fn attempt<'p>(engine: &'p Engine, ops: &[BatchOp], redo_len: usize) -> Result<O
             mtr.apply(change.leaf, ids[change.leaf], &PageOp::Insert { key: change.key, value })?;
         }
     }
-    Ok(Some(mtr.commit(&engine.core.log, credit)?))
+    Ok(Done { end: mtr.commit(credit)?, was_there })
 }
 
 /// The leaves of all keys, latched exclusively; the first by waiting, the others by trying (BTREE-3).

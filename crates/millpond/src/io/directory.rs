@@ -15,19 +15,40 @@ use crate::base::error::Error;
 pub(crate) struct Directory {
     path: PathBuf,
     cached: bool,
+    access: Access,
     /// Locked for as long as the database is open.
     _lock: File,
+}
+
+/// What a directory is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Only to look: nothing is written.
+    Read,
+    /// A database that is there.
+    Write,
+    /// One that is there, or will be.
+    Create,
 }
 
 /// The file whose lock says that the database is open.
 pub(crate) const LOCK_FILE: &str = "lock.mpd";
 
 impl Directory {
-    /// Opens (and, if `create`, makes) the directory and takes its lock.
-    pub(crate) fn open(path: &Path, cached: bool, create: bool) -> Result<Directory, Error> {
-        if create {
-            std::fs::create_dir_all(path)
-                .map_err(|e| Error::io(&format!("create directory '{}'", path.display()), e))?;
+    /// Opens (and for [`Access::Create`] makes) the directory and takes its lock.
+    pub(crate) fn open(path: &Path, cached: bool, access: Access) -> Result<Directory, Error> {
+        if access == Access::Create {
+            create_durably(path).map_err(|e| {
+                use io::ErrorKind::{AlreadyExists, NotADirectory, NotFound};
+                if matches!(e.kind(), NotFound | NotADirectory | AlreadyExists) {
+                    let message = format!(
+                        "'{}' is no directory and cannot be made one ({e}): name the directory of a database, or a new one",
+                        path.display()
+                    );
+                    return Error::Format(message.into());
+                }
+                Error::io(&format!("create directory '{}'", path.display()), e)
+            })?;
         }
         match std::fs::metadata(path) {
             Ok(meta) if !meta.is_dir() => {
@@ -41,14 +62,13 @@ impl Directory {
             }
             Err(e) => return Err(Error::io(&format!("look at '{}'", path.display()), e)),
         }
-        let lock = Self::lock(path, create)?;
-        let directory = Directory { path: path.to_owned(), cached, _lock: lock };
-        Ok(directory)
+        let lock = Self::lock(path, access)?;
+        Ok(Directory { path: path.to_owned(), cached, access, _lock: lock })
     }
 
-    fn lock(path: &Path, create: bool) -> Result<File, Error> {
+    fn lock(path: &Path, access: Access) -> Result<File, Error> {
         let lock_path = path.join(LOCK_FILE);
-        let opened = if create {
+        let opened = if access == Access::Create {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock_path)
         } else {
             File::open(&lock_path)
@@ -63,8 +83,10 @@ impl Directory {
         match lock.try_lock() {
             Ok(()) => Ok(lock),
             Err(std::fs::TryLockError::WouldBlock) => {
-                let message =
-                    format!("database '{}' is in use by another process: close it there first", path.display());
+                let message = format!(
+                    "database '{}' is in use, by another process or by this one: close it there first",
+                    path.display()
+                );
                 Err(Error::InUse(message.into()))
             }
             Err(std::fs::TryLockError::Error(e)) => Err(Error::io(&format!("lock '{}'", lock_path.display()), e)),
@@ -74,7 +96,8 @@ impl Directory {
     fn open_file(&self, name: &str, create: bool) -> io::Result<Arc<dyn Device>> {
         let path = self.path.join(name);
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(create).truncate(create);
+        let write = self.access != Access::Read;
+        options.read(true).write(write).create(create).truncate(create);
         if !self.cached {
             // The flag's bits are a positive int on every Linux target.
             options.custom_flags(i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0));
@@ -87,6 +110,18 @@ impl Directory {
         })?;
         Ok(Arc::new(BlockingFile { file, name: path.display().to_string() }))
     }
+}
+
+/// Makes a directory and all above it, and each durable in the one that holds it: a database in a directory whose name a
+/// crash takes away is lost as a whole.
+fn create_durably(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    std::fs::create_dir_all(path)?;
+    for dir in missing {
+        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
 }
 
 impl Files for Directory {
@@ -151,7 +186,8 @@ impl Device for BlockingFile {
         if len <= have {
             return Ok(());
         }
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), have, len - have) {
+        let allocate = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), have, len - have);
+        match rustix::io::retry_on_intr(allocate) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(len),
             Err(e) => Err(e.into()),

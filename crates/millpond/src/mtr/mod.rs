@@ -67,14 +67,15 @@ impl<'a> Record<'a> {
 
 /// A mini-transaction under way.
 pub(crate) struct Mtr<'p> {
+    log: &'p Log,
     pages: Vec<PageWrite<'p>>,
     payload: Vec<u8>,
 }
 
 impl<'p> Mtr<'p> {
     /// One over `pages`, which are latched and not yet changed.
-    pub(crate) fn new(pages: Vec<PageWrite<'p>>) -> Self {
-        Mtr { pages, payload: Vec::with_capacity(512) }
+    pub(crate) fn new(log: &'p Log, pages: Vec<PageWrite<'p>>) -> Self {
+        Mtr { log, pages, payload: Vec::with_capacity(512) }
     }
 
     pub(crate) fn page(&self, index: usize) -> &PageWrite<'p> {
@@ -85,8 +86,12 @@ impl<'p> Mtr<'p> {
     pub(crate) fn apply(&mut self, index: usize, id: PageId, op: &PageOp<'_>) -> Result<(), Error> {
         let page = &mut self.pages[index];
         let previous = page.lsn();
-        apply(page.bytes_mut(), id, op)
-            .map_err(|misfit| Error::Bug(format!("MTR-2: page {id} refused an operation: {misfit:?}").into()))?;
+        if let Err(misfit) = apply(page.bytes_mut(), id, op) {
+            // Earlier operations of this group are in the pages and will not be in the log: nothing may leave any more.
+            let error = Error::Bug(format!("MTR-2: page {id} refused an operation: {misfit:?}").into());
+            self.log.stop(&error);
+            return Err(error);
+        }
         self.payload.push(RECORD_PAGE);
         self.payload.extend_from_slice(&id.0.to_le_bytes());
         self.payload.extend_from_slice(&previous.0.to_le_bytes());
@@ -101,9 +106,9 @@ impl<'p> Mtr<'p> {
     }
 
     /// Gives the group its place in the log and releases the pages. Returns the group's end.
-    pub(crate) fn commit(mut self, log: &Log, credit: LogCredit<'_>) -> Result<Lsn, Error> {
+    pub(crate) fn commit(mut self, credit: LogCredit<'_>) -> Result<Lsn, Error> {
         let pages = &self.pages;
-        let appended = log.append(credit, &self.payload, |start, _| {
+        let appended = self.log.append(credit, &self.payload, |start, _| {
             for page in pages {
                 page.frame().mark_dirty(start);
             }

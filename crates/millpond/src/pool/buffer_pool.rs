@@ -30,13 +30,19 @@ enum Entry {
     Reading(Vec<Waiter<()>>),
 }
 
+/// Who waits for frames, and for how many at once: all or none, so that nobody holds one and waits for the next.
+struct FrameWaiter {
+    count: usize,
+    handoff: Waiter<Option<Vec<FrameId>>>,
+}
+
 struct Table {
     // FixedState: the order of a map never decides anything, but equal runs must stay equal.
     entries: HashMap<PageId, Entry, FixedState>,
     /// For each frame the page in it.
     pages: Vec<Option<PageId>>,
     free: Vec<FrameId>,
-    waiters: VecDeque<Waiter<Option<FrameId>>>,
+    waiters: VecDeque<FrameWaiter>,
     hand: usize,
     stopped: bool,
 }
@@ -74,6 +80,22 @@ impl Drop for FrameTicket<'_> {
     fn drop(&mut self) {
         if !self.kept {
             self.pool.release(self.frame);
+        }
+    }
+}
+
+/// A read under way.
+struct Reading<'p> {
+    pool: &'p Pool,
+    id: PageId,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        // After a read that succeeded the entry is RESIDENT, and this does nothing.
+        let waiters = Pool::end_reading(&mut self.pool.table.lock(), self.id);
+        for waiter in waiters {
+            waiter.give(());
         }
     }
 }
@@ -177,27 +199,34 @@ impl Pool {
 
     /// Reads the page whose READING entry is ours, and ends the wait of those who came later.
     fn read_into<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> Result<Pin<'p>, Error> {
+        // Takes the entry out again however the read ends, a panic of the device included.
+        let reading = Reading { pool: self, id };
         let frame = ticket.frame;
-        let result = self.store.read(id, &mut self.frame(frame).page.write());
+        self.store.read(id, &mut self.frame(frame).page.write())?;
         let mut table = self.table.lock();
-        let waiters = match table.entries.remove(&id) {
-            Some(Entry::Reading(waiters)) => waiters,
-            _ => return Err(Error::Bug(format!("POOL-1: page {id} lost its READING entry").into())),
-        };
-        let outcome = match result {
-            Ok(()) => {
-                ticket.kept = true;
-                table.entries.insert(id, Entry::Resident(frame));
-                table.pages[frame.index()] = Some(id);
-                Ok(self.pin(frame))
-            }
-            Err(error) => Err(error),
-        };
+        let waiters = Self::end_reading(&mut table, id);
+        ticket.kept = true;
+        table.entries.insert(id, Entry::Resident(frame));
+        table.pages[frame.index()] = Some(id);
+        let pin = self.pin(frame);
         drop(table);
+        drop(reading);
         for waiter in waiters {
             waiter.give(());
         }
-        outcome
+        Ok(pin)
+    }
+
+    /// Takes a READING entry out; who waits for it is to be told without the mutex.
+    fn end_reading(table: &mut Table, id: PageId) -> Vec<Waiter<()>> {
+        match table.entries.get_mut(&id) {
+            Some(Entry::Reading(waiters)) => {
+                let waiters = std::mem::take(waiters);
+                table.entries.remove(&id);
+                waiters
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Puts a page that has no image yet into `ticket`'s frame, latched exclusively. The page is of zeroes.
@@ -218,36 +247,50 @@ impl Pool {
 
     /// A free frame. May wait on `free_frame`; callers hold no latch.
     pub(crate) fn take_frame(&self) -> Result<FrameTicket<'_>, Error> {
+        let mut tickets = self.take_frames(1)?;
+        tickets.pop().ok_or_else(|| Error::Bug("POOL-2: a waiter got no frame".into()))
+    }
+
+    /// `count` free frames, all or none. May wait on `free_frame`; callers hold no latch and no frame.
+    pub(crate) fn take_frames(&self, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
         let handoff = {
             let mut table = self.table.lock();
             if table.waiters.is_empty() {
-                let frame = table.free.pop().or_else(|| self.evict_clean(&mut table, FOREGROUND_STEPS));
-                let below = table.free.len() < self.low;
-                if let Some(frame) = frame {
+                // When nothing is cleaned any more, the last clean page is worth looking for.
+                let steps = if table.stopped { 2 * self.frames.len() } else { FOREGROUND_STEPS };
+                while table.free.len() < count {
+                    let Some(frame) = self.evict_clean(&mut table, steps) else { break };
+                    table.free.push(frame);
+                }
+                if table.free.len() >= count {
+                    let at = table.free.len() - count;
+                    let frames = table.free.split_off(at);
+                    let below = table.free.len() < self.low;
                     drop(table);
                     if below {
                         self.ask_keeper();
                     }
-                    return Ok(FrameTicket { pool: self, frame, kept: false });
+                    return Ok(self.tickets(frames));
                 }
             }
             if table.stopped {
                 return Err(self.no_frame());
             }
             let handoff = Handoff::new();
-            table.waiters.push_back(Arc::clone(&handoff));
+            table.waiters.push_back(FrameWaiter { count, handoff: Arc::clone(&handoff) });
             self.waiting.fetch_add(1, Ordering::Relaxed);
             handoff
         };
         self.bell.ring();
         let began = clock::now_ns();
-        let frame = handoff.take_wait(WaitClass::FreeFrame);
+        let frames = handoff.take_wait(WaitClass::FreeFrame);
         self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
         self.counters.wait_free_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
-        match frame {
-            Some(frame) => Ok(FrameTicket { pool: self, frame, kept: false }),
-            None => Err(self.no_frame()),
-        }
+        frames.map(|frames| self.tickets(frames)).ok_or_else(|| self.no_frame())
+    }
+
+    fn tickets(&self, frames: Vec<FrameId>) -> Vec<FrameTicket<'_>> {
+        frames.into_iter().map(|frame| FrameTicket { pool: self, frame, kept: false }).collect()
     }
 
     fn no_frame(&self) -> Error {
@@ -269,12 +312,16 @@ impl Pool {
     }
 
     fn release_locked(&self, table: &mut Table, frame: FrameId) {
-        match table.waiters.pop_front() {
-            Some(waiter) => {
+        table.free.push(frame);
+        while let Some(front) = table.waiters.front()
+            && front.count <= table.free.len()
+        {
+            let at = table.free.len() - front.count;
+            let frames = table.free.split_off(at);
+            if let Some(waiter) = table.waiters.pop_front() {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                waiter.give(Some(frame));
+                waiter.handoff.give(Some(frames));
             }
-            None => table.free.push(frame),
         }
     }
 
@@ -323,7 +370,8 @@ impl Pool {
         if table.waiters.is_empty() && table.free.len() >= self.low {
             return 0;
         }
-        (high + table.waiters.len()).saturating_sub(table.free.len())
+        let waited_for: usize = table.waiters.iter().map(|waiter| waiter.count).sum();
+        (high + waited_for).saturating_sub(table.free.len())
     }
 
     /// For the keeper: frees clean victims until `wanted` are free, and collects dirty ones, pinned, that would have
@@ -411,7 +459,7 @@ impl Pool {
         table.stopped = true;
         for waiter in std::mem::take(&mut table.waiters) {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            waiter.give(None);
+            waiter.handoff.give(None);
         }
     }
 

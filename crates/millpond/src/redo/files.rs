@@ -40,9 +40,16 @@ fn file_name(generation: u32, index: u64) -> String {
     format!("redo-{generation}-{index}.mpd")
 }
 
+/// The generation that a log file's name tells; `None`: it is no log file's.
+fn generation_of(name: &str) -> Option<u32> {
+    let (generation, index) = name.strip_prefix("redo-")?.strip_suffix(".mpd")?.split_once('-')?;
+    let (generation, index) = (generation.parse().ok()?, index.parse().ok()?);
+    (name == file_name(generation, index) && index < RING).then_some(generation)
+}
+
 /// Whether `name` is that of a log file.
 pub(crate) fn is_log_file(name: &str) -> bool {
-    name.starts_with("redo-")
+    generation_of(name).is_some()
 }
 
 fn header_block(uuid: [u64; 2], index: u64, payload_bytes: u64) -> crate::base::aligned::AlignedBuf {
@@ -133,8 +140,7 @@ impl LogFiles {
 
     /// Removes all log files that are not of `generation`.
     pub(crate) fn remove_others(files: &dyn Files, generation: u32) -> io::Result<()> {
-        let keep = format!("redo-{generation}-");
-        for name in files.list()?.iter().filter(|name| is_log_file(name) && !name.starts_with(&keep)) {
+        for name in files.list()?.iter().filter(|name| generation_of(name).is_some_and(|g| g != generation)) {
             files.remove(name)?;
         }
         Ok(())
@@ -181,8 +187,9 @@ impl LogFiles {
     pub(crate) fn write(&self, buf: &[u8], at: Lsn) -> Result<(), Error> {
         let mut done = 0;
         for (file, offset, len) in self.pieces(at, buf.len()) {
-            file.write_at(&buf[done..done + len], offset)
-                .map_err(|e| Error::io(&format!("write {len} bytes at {offset} of log file '{}'", file.name()), e))?;
+            file.write_at(&buf[done..done + len], offset).map_err(|e| {
+                Error::device(&format!("write {len} bytes at {offset} of log file '{}'", file.name()), e)
+            })?;
             done += len;
         }
         Ok(())
@@ -191,7 +198,7 @@ impl LogFiles {
     /// Syncs the files that hold `[at, at + len)`.
     pub(crate) fn sync(&self, at: Lsn, len: usize) -> Result<(), Error> {
         for (file, _, _) in self.pieces(at, len) {
-            file.sync().map_err(|e| Error::io(&format!("sync log file '{}'", file.name()), e))?;
+            file.sync().map_err(|e| Error::device(&format!("sync log file '{}'", file.name()), e))?;
         }
         Ok(())
     }

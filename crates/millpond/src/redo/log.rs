@@ -60,6 +60,8 @@ struct LogState {
     /// Bytes promised and not yet appended.
     credits: u64,
     leader_at_work: bool,
+    /// Who waits until no leader is at work.
+    idle_waiters: Vec<Arc<Handoff<()>>>,
     flush_waiters: Vec<FlushWaiter>,
     space_waiters: VecDeque<SpaceWaiter>,
     flush_by_ns: Option<u64>,
@@ -122,6 +124,26 @@ impl Drop for LogCredit<'_> {
     }
 }
 
+/// A leader's term of office.
+struct Leadership<'a> {
+    log: &'a Log,
+    ended: bool,
+}
+
+impl Drop for Leadership<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let mut state = self.log.state.lock();
+        if state.failed.is_none() {
+            self.log.fail(&mut state, &Error::Bug("the thread that wrote the log panicked".into()));
+        }
+        state.leader_at_work = false;
+        Log::tell_idle(&mut state);
+    }
+}
+
 impl Log {
     /// A log that goes on at `start`, which is block-aligned; everything before it is durable and checkpointed.
     pub(crate) fn new(files: LogFiles, nonce: u64, start: Lsn, bell: Arc<Bell>) -> Log {
@@ -135,6 +157,7 @@ impl Log {
             checkpoint: start,
             credits: 0,
             leader_at_work: false,
+            idle_waiters: Vec::new(),
             flush_waiters: Vec::new(),
             space_waiters: VecDeque::new(),
             flush_by_ns: None,
@@ -281,9 +304,16 @@ impl Log {
 
     /// Writes and syncs what is pending. The caller is the leader, and hands over before this returns.
     fn lead<'a>(&'a self, mut state: MutexGuard<'a, LogState>) -> Result<(), Error> {
+        // Ends leadership however this ends, a panic of the device included: nobody may wait for a leader who is gone.
+        let mut leadership = Leadership { log: self, ended: false };
         loop {
+            if let Err(error) = Self::check(&state) {
+                drop(state);
+                return Err(error);
+            }
             let (from, upto) = (state.pending_start, state.next);
             let Some(mut buf) = state.spare.take() else {
+                drop(state);
                 return Err(Error::Bug("REDO-3: two leaders write the log".into()));
             };
             // The next write begins with the block that this one ends in.
@@ -304,9 +334,11 @@ impl Log {
             state.spare = Some(buf);
             if let Err(error) = written {
                 self.fail(&mut state, &error);
+                drop(state);
                 return Err(error);
             }
             let ended = self.end_round(&mut state, upto);
+            leadership.ended = !ended.another_round;
             drop(state);
             // Woken without the mutex, which is the first thing that a new leader takes.
             if let Some(leader) = ended.next_leader {
@@ -352,6 +384,9 @@ impl Log {
         let buffer_short = state.space_waiters.front().is_some_and(|front| !self.buffer_fits(state, front.bytes));
         let another_round = next_leader.is_none() && buffer_short && state.next > state.durable;
         state.leader_at_work = next_leader.is_some() || another_round;
+        if !state.leader_at_work {
+            Self::tell_idle(state);
+        }
         RoundEnd { next_leader, covered, another_round }
     }
 
@@ -366,7 +401,6 @@ impl Log {
 
     fn fail(&self, state: &mut LogState, error: &Error) {
         state.failed = Some(error.to_string().into());
-        state.leader_at_work = false;
         for waiter in state.flush_waiters.drain(..) {
             waiter.handoff.give(FlushSignal::Failed);
         }
@@ -380,6 +414,28 @@ impl Log {
         let mut state = self.state.lock();
         if state.failed.is_none() {
             self.fail(&mut state, error);
+        }
+    }
+
+    /// Refuses all further writes, and waits until none is under way: the files may be another's after this.
+    pub(crate) fn close_wait(&self) {
+        let handoff = Handoff::new();
+        {
+            let mut state = self.state.lock();
+            if state.failed.is_none() {
+                self.fail(&mut state, &Error::Closed("it was closed".into()));
+            }
+            if !state.leader_at_work {
+                return;
+            }
+            state.idle_waiters.push(Arc::clone(&handoff));
+        }
+        handoff.take_wait(WaitClass::LogFlush);
+    }
+
+    fn tell_idle(state: &mut LogState) {
+        for waiter in state.idle_waiters.drain(..) {
+            waiter.give(());
         }
     }
 

@@ -1,7 +1,8 @@
 //! Reading the log from a checkpoint to its end.
 
 use super::files::LogFiles;
-use super::group::{GROUP_HEADER_LEN, claimed_len, read_group};
+use super::group::{GROUP_FRAME_LEN, GROUP_HEADER_LEN, claimed_len, read_group};
+use super::log::Log;
 use crate::base::aligned::{BLOCK, aligned, round_down, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
@@ -48,7 +49,11 @@ impl<'a> LogScan<'a> {
             return Ok(None);
         }
         let start = to_usize(at.since(self.window_start));
-        let Some(len) = claimed_len(&self.window[start..], to_usize(self.files.capacity())) else { return Ok(None) };
+        let Some(len) =
+            claimed_len(&self.window[start..], Log::group_payload_max(self.files.capacity()) + GROUP_FRAME_LEN)
+        else {
+            return Ok(None);
+        };
         if !self.fill(len)? {
             return Ok(None);
         }

@@ -12,6 +12,7 @@ use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
 use crate::base::page::layout::{find_damage, header, page_lsn, seal};
+use crate::base::page::op::Reader;
 use crate::base::sync::Mutex;
 use crate::io::device::{Device, Files};
 
@@ -101,6 +102,9 @@ impl PageStore {
             let map = make(name)?;
             let len = Self::map_file_len(slots, 1);
             map.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", map.name()), e))?;
+            if name == MAP_FILES[superblock.place()] {
+                Self::write_map(&*map, superblock.uuid, superblock.sequence, &[])?;
+            }
             map.sync().map_err(|e| Error::io(&format!("sync '{}'", map.name()), e))?;
         }
         let empty = Superblock { map_crc: Self::map_crc(superblock.uuid, superblock.sequence, &[]), ..superblock };
@@ -132,6 +136,7 @@ impl PageStore {
         let found = Superblock::read_both(&*data)?;
         let superblock = Superblock::choose(found, data.name())?;
         let maps = [open(MAP_FILES[0])?, open(MAP_FILES[1])?];
+        Self::check_other_superblock(&superblock, found, &maps)?;
         let map = Self::read_map(&*maps[superblock.place()], &superblock)?;
         let page_size = u64::from(superblock.page_size);
         let len = data.len().map_err(|e| Error::io(&format!("look at '{}'", data.name()), e))?;
@@ -169,6 +174,38 @@ impl PageStore {
         }
     }
 
+    /// A superblock is one sector, so a crash leaves it old or new, never damaged. Where one is damaged all the same, it
+    /// must be the older one: what the newer one named may be gone already. The map beside it tells.
+    fn check_other_superblock(
+        chosen: &Superblock,
+        found: [Found; 2],
+        maps: &[Arc<dyn Device>; 2],
+    ) -> Result<(), Error> {
+        let other = 1 - chosen.place();
+        // The first superblock of a database has none beside it.
+        if matches!(found[other], Found::Valid(_)) || chosen.sequence == 0 {
+            return Ok(());
+        }
+        if Self::map_sequence(&*maps[other], chosen.uuid)? == chosen.sequence.checked_sub(1) {
+            return Ok(());
+        }
+        let message = format!(
+            "superblock {other} is damaged and may be newer than superblock {}, of sequence {}: restore the database from a backup",
+            chosen.place(),
+            chosen.sequence
+        );
+        Err(Error::Corruption(message.into()))
+    }
+
+    /// Which checkpoint's map is in this file; `None`: the head of the file is not whole.
+    fn map_sequence(file: &dyn Device, uuid: [u64; 2]) -> Result<Option<u64>, Error> {
+        let mut block = aligned(to_usize(BLOCK_U64));
+        file.read_at(&mut block, 0).map_err(|e| Error::io(&format!("read the page map in '{}'", file.name()), e))?;
+        let mut reader = Reader::new(&block);
+        let (sequence, crc) = (reader.u64(), reader.u32());
+        Ok(sequence.filter(|&sequence| crc == Some(Self::map_crc(uuid, sequence, b"head"))))
+    }
+
     fn read_map(file: &dyn Device, superblock: &Superblock) -> Result<PageMap, Error> {
         let damaged = || {
             let message = format!(
@@ -179,11 +216,12 @@ impl PageStore {
             Error::Corruption(message.into())
         };
         let file_len = file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))?;
-        if round_up(superblock.map_bytes) > file_len {
+        if BLOCK_U64 + round_up(superblock.map_bytes) > file_len {
             return Err(damaged());
         }
         let mut bytes = aligned(to_usize(round_up(superblock.map_bytes)));
-        file.read_at(&mut bytes, 0).map_err(|e| Error::io(&format!("read the page map in '{}'", file.name()), e))?;
+        file.read_at(&mut bytes, BLOCK_U64)
+            .map_err(|e| Error::io(&format!("read the page map in '{}'", file.name()), e))?;
         let map = &bytes[..to_usize(superblock.map_bytes)];
         if Self::map_crc(superblock.uuid, superblock.sequence, map) != superblock.map_crc {
             return Err(damaged());
@@ -327,7 +365,7 @@ impl PageStore {
     }
 
     fn map_file_len(slots: u64, spaces: u64) -> u64 {
-        round_up(PageMap::encoded_len(spaces + 1024, slots)).next_multiple_of(64 << 10)
+        BLOCK_U64 + round_up(PageMap::encoded_len(spaces + 1024, slots)).next_multiple_of(64 << 10)
     }
 
     /// Map files are charged with the slots, so that a checkpoint never lacks space either.
@@ -440,7 +478,7 @@ impl PageStore {
             redo_payload_bytes: facts.redo_payload_bytes,
         };
         let map = &self.maps[superblock.place()];
-        self.write_map(&**map, &snapshot.bytes)?;
+        Self::write_map(&**map, self.uuid, sequence, &snapshot.bytes)?;
         map.sync().map_err(|e| Error::io(&format!("sync '{}'", map.name()), e))?;
         if !cfg!(planted = "map_before_data") {
             self.sync_data()?;
@@ -458,11 +496,12 @@ impl PageStore {
         Ok(())
     }
 
-    fn write_map(&self, map: &dyn Device, bytes: &[u8]) -> Result<(), Error> {
-        let chunk_len = bytes.len().min(1 << 20);
-        let mut block = aligned(to_usize(round_up(to_u64(chunk_len))));
+    /// Writes a map: a block that tells which checkpoint's it is, then its bytes.
+    fn write_map(map: &dyn Device, uuid: [u64; 2], sequence: u64, bytes: &[u8]) -> Result<(), Error> {
+        let mut block = aligned(to_usize(round_up(to_u64(bytes.len().min(1 << 20))).max(BLOCK_U64)));
+        let head = [&sequence.to_le_bytes()[..], &Self::map_crc(uuid, sequence, b"head").to_le_bytes()].concat();
         let mut offset = 0;
-        for chunk in bytes.chunks(1 << 20) {
+        for chunk in [head.as_slice()].into_iter().chain(bytes.chunks(1 << 20)) {
             let len = to_usize(round_up(to_u64(chunk.len())));
             block[..chunk.len()].copy_from_slice(chunk);
             block[chunk.len()..len].fill(0);

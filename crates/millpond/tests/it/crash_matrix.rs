@@ -429,3 +429,41 @@ fn a_background_commit_is_durable_when_its_time_has_come() {
     assert_eq!(recover_image(written, 1).expect("sound")["t"].len(), 0, "it was not waited for");
     assert_eq!(recover_image(image, 1).expect("sound")["t"].len(), 1);
 }
+
+/// Recovery's last checkpoint ran out of slots and published the new nonce with a checkpoint LSN of the old log.
+#[test]
+fn a_crash_during_a_recovery_that_changes_more_pages_than_there_are_free_slots_loses_nothing() {
+    let options = || Options::new().buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(16));
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, options().page_size(ByteSize::kib(4)).durability(Durability::None));
+    let tree = db.create_tree("t").expect("created");
+    for i in 0..4000u32 {
+        tree.put(&i.to_be_bytes(), &[1; 900]).expect("written");
+    }
+    db.close().expect("closed");
+    let disk = SimulatedDisk::with_image(disk.image(), ServiceTime::default());
+    let db = open(&disk, options().durability(Durability::None));
+    let tree = db.open_tree("t").expect("there");
+    for i in (0..4000u32).step_by(3) {
+        tree.put(&i.to_be_bytes(), &[2; 900]).expect("written");
+    }
+    let mut batch = WriteBatch::new();
+    batch.put(&tree, b"z", b"1").durability(Durability::Commit);
+    db.write(batch).expect("written");
+    let stats = db.stats();
+    assert!(stats.buffer_pool_pages_dirty > stats.data_slots_free, "{stats:?}");
+    let image = disk.history().crash_image(disk.boundaries(), Unsynced::None);
+    db.close().expect("closed");
+    let second = SimulatedDisk::with_image(image, ServiceTime::default());
+    open(&second, options().create(false)).close().expect("closed");
+    let history = second.history();
+    let all = history.boundaries();
+    for boundary in (0..=all).step_by((all / 40).max(1)) {
+        for mode in [Unsynced::None, Unsynced::All] {
+            let found = recover(&disk_of(history.crash_image(boundary, mode)));
+            let rows = &found.unwrap_or_else(|problem| unreachable!("at {boundary} of {all}: {problem}"))["t"];
+            let right = (0..4000u32).all(|i| rows[&i.to_be_bytes()[..]][0] == if i % 3 == 0 { 2 } else { 1 });
+            assert!(right && rows.len() == 4001, "at {boundary} of {all}");
+        }
+    }
+}

@@ -4,5 +4,6 @@ mod api;
 mod bad_input;
 mod crash_matrix;
 mod model_btreemap;
+mod races;
 mod support;
 mod tidy;

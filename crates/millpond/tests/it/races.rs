@@ -1,0 +1,201 @@
+//! Threads in each other's way: splits between two looks at a leaf, pools of a few frames, a close while others write.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Error, Options, WriteBatch};
+
+use crate::support::{recover, small_options};
+
+fn open(disk: &SimulatedDisk, options: Options) -> Db {
+    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
+}
+
+fn number(value: u64) -> u32 {
+    u32::try_from(value % 1_000_000_007).expect("below 2^32")
+}
+
+/// A full leaf was split by another thread between a batch's keys; the batch then cut the left part with **all** its
+/// keys, beyond the leaf's high fence, and hid the rows of the right part.
+#[test]
+fn batches_of_neighbouring_keys_that_split_the_same_leaf_lose_no_rows() {
+    for seed in 0..40u64 {
+        let ((written, disk), _) = run(seed, || {
+            let disk = SimulatedDisk::new();
+            let db = open(&disk, small_options().durability(Durability::None));
+            let tree = db.create_tree("t").expect("created");
+            for i in 0..60u32 {
+                tree.put(&(i * 1000).to_be_bytes(), &[1; 200]).expect("written");
+            }
+            let threads: Vec<_> = (0..3u32)
+                .map(|id| {
+                    let (db, tree) = (db.clone(), tree.clone());
+                    spawn("writer", move || {
+                        let mut written = Vec::new();
+                        let mut x = number(seed * 77 + u64::from(id)).wrapping_mul(2_654_435_761);
+                        for _ in 0..25 {
+                            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                            let base = (x >> 8) % 60_000;
+                            let mut batch = WriteBatch::new();
+                            let keys: Vec<_> = (0..6u32).map(|j| ((base + j * 170) * 4 + id).to_be_bytes()).collect();
+                            for key in &keys {
+                                batch.put(&tree, key, &[9; 700]);
+                            }
+                            match db.write(batch) {
+                                Ok(()) => written.extend(keys),
+                                Err(error) => assert!(matches!(error, Error::BatchTooLarge(_)), "{error}"),
+                            }
+                        }
+                        written
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            let written: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect();
+            db.close().expect("closed");
+            (written, disk)
+        });
+        let found = recover(&disk).unwrap_or_else(|problem| unreachable!("seed {seed}: {problem}"));
+        let missing = written.iter().filter(|key| !found["t"].contains_key(&key[..])).count();
+        assert_eq!(missing, 0, "seed {seed}: rows are missing");
+        assert!((0..60u32).all(|i| found["t"].contains_key(&(i * 1000).to_be_bytes()[..])), "seed {seed}");
+    }
+}
+
+/// Splits that each held one frame and waited for a second took all frames of a small pool; and the lane of one was
+/// entered twice by one thread.
+#[test]
+fn many_threads_in_the_smallest_pool_come_to_an_end() {
+    let disk = SimulatedDisk::new();
+    let options = Options::new()
+        .page_size(ByteSize::kib(4))
+        .buffer_pool_size(ByteSize::kib(128))
+        .redo_capacity(ByteSize::mib(1))
+        .durability(Durability::None);
+    let db = open(&disk, options);
+    std::thread::scope(|scope| {
+        for id in 0..24u64 {
+            let db = db.clone();
+            scope.spawn(move || {
+                let tree = db.create_tree(&format!("t{id:02}")).expect("created");
+                let mut x = id;
+                for _ in 0..250 {
+                    x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    tree.put(&x.to_be_bytes(), &[1; 900]).expect("written");
+                }
+            });
+        }
+    });
+    db.close().expect("closed");
+    let found = recover(&disk).expect("sound");
+    assert!(found.len() == 24 && found.values().all(|rows| rows.len() == 250));
+}
+
+/// An ascending insert left the left page so full that its new fence did not fit.
+#[test]
+fn ascending_keys_of_any_length_are_inserted() {
+    for (prefix, value_len) in [(0, 50), (500, 100), (760, 0), (760, 1000), (100, 1024), (3, 1)] {
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, small_options().durability(Durability::None));
+        let tree = db.create_tree("t").expect("created");
+        for i in 0..400u64 {
+            let key = [vec![b'p'; prefix], i.to_be_bytes().to_vec()].concat();
+            tree.insert(&key, &vec![1; value_len]).unwrap_or_else(|error| unreachable!("row {i}: {error}"));
+        }
+        for i in (0..400u64).rev() {
+            let key = [vec![b'o'; prefix], i.to_be_bytes().to_vec()].concat();
+            tree.put(&key, &vec![1; value_len]).unwrap_or_else(|error| unreachable!("row -{i}: {error}"));
+        }
+        db.close().expect("closed");
+        let rows = recover(&disk).expect("sound")["t"].len();
+        assert_eq!(rows, if prefix == 0 { 400 } else { 800 });
+    }
+}
+
+/// A put that changes nothing was acknowledged while what it found was not durable yet.
+#[test]
+fn a_write_that_changes_nothing_waits_for_what_it_found() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options());
+    let tree = db.create_tree("t").expect("created");
+    let loose = |fill: &dyn Fn(&mut WriteBatch)| {
+        let mut batch = WriteBatch::new();
+        fill(&mut batch);
+        batch.durability(Durability::None);
+        db.write(batch).expect("written");
+    };
+    let now = || disk.history().crash_image(disk.boundaries(), millpond::simulation::Unsynced::None);
+    tree.put(b"gone", b"v").expect("written");
+    loose(&|batch| {
+        batch.put(&tree, b"k", b"v");
+    });
+    tree.put(b"k", b"v").expect("written");
+    assert!(recover(&crate::support::disk_of(now())).expect("sound")["t"].contains_key(&b"k"[..]));
+    loose(&|batch| {
+        batch.delete(&tree, b"gone");
+    });
+    assert!(!tree.delete(b"gone").expect("deleted already"));
+    assert!(!recover(&crate::support::disk_of(now())).expect("sound")["t"].contains_key(&b"gone"[..]));
+}
+
+/// Exactly one of two threads that delete a key is told that it was there.
+#[test]
+fn a_key_is_deleted_once() {
+    for seed in 0..20 {
+        let (deleted, _) = run(seed, || {
+            let disk = SimulatedDisk::new();
+            let db = open(&disk, small_options().durability(Durability::None));
+            let tree = db.create_tree("t").expect("created");
+            tree.put(b"k", b"v").expect("written");
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    let tree = tree.clone();
+                    spawn("deleter", move || tree.delete(b"k").expect("deleted")).expect("a thread")
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().expect("no panic")).filter(|there| *there).count()
+        });
+        assert_eq!(deleted, 1, "seed {seed}");
+    }
+}
+
+/// A close while others write and ask for checkpoints: each gets an answer, what was acknowledged before is there.
+#[test]
+fn a_close_while_others_write_answers_everybody() {
+    for seed in 0..30u64 {
+        let ((acknowledged, disk), _) = run(seed, || {
+            let disk = SimulatedDisk::new();
+            let db = open(&disk, small_options());
+            let tree = db.create_tree("t").expect("created");
+            let threads: Vec<_> = (0..4u32)
+                .map(|id| {
+                    let (db, tree) = (db.clone(), tree.clone());
+                    spawn("client", move || {
+                        let mut acknowledged = BTreeMap::new();
+                        for i in 0..100u32 {
+                            let key = (i * 4 + id).to_be_bytes();
+                            let done = if id == 0 { db.checkpoint() } else { tree.put(&key, &[2; 900]) };
+                            match done {
+                                Ok(()) if id > 0 => drop(acknowledged.insert(key, i)),
+                                Ok(()) => {}
+                                Err(error) => {
+                                    assert!(matches!(error, Error::Closed(_)), "{error}");
+                                    break;
+                                }
+                            }
+                        }
+                        acknowledged
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            sleep_ns(seed % 40 * 100_000);
+            db.close().expect("closed");
+            let acknowledged: Vec<_> = threads.into_iter().flat_map(|t| t.join().expect("no panic")).collect();
+            (acknowledged, disk)
+        });
+        let found = recover(&disk).expect("sound");
+        assert!(acknowledged.iter().all(|(key, _)| found["t"].contains_key(&key[..])), "seed {seed}");
+    }
+}
