@@ -174,8 +174,8 @@ impl PageStore {
         }
     }
 
-    /// A superblock is one sector, so a crash leaves it old or new, never damaged. Where one is damaged all the same, it
-    /// must be the older one: what the newer one named may be gone already. The map beside it tells.
+    /// A superblock is one sector, so a crash leaves it old or new, never damaged. Where one is damaged all the
+    /// same, it must be the older one: what the newer one named may be gone already. The map beside it tells.
     fn check_other_superblock(
         chosen: &Superblock,
         found: [Found; 2],
