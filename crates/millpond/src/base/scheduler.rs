@@ -15,6 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+/// Switches without virtual time moving after which a simulation is taken for a livelock.
+const LIVELOCK_SWITCHES: u64 = 20_000_000;
+
 /// A task's number in its simulation; the caller of [`run`] is 0.
 pub(crate) type TaskId = usize;
 
@@ -44,6 +47,8 @@ struct State {
     tasks: Vec<TaskState>,
     running: TaskId,
     switches: u64,
+    /// Switches since virtual time moved last.
+    switches_at_this_time: u64,
     /// A digest of all choices made: equal for equal seeds.
     trace: u64,
     aborted: Option<String>,
@@ -93,6 +98,7 @@ pub fn run<T>(seed: u64, work: impl FnOnce() -> T) -> (T, Trace) {
             tasks: vec![TaskState::new("main")],
             running: 0,
             switches: 0,
+            switches_at_this_time: 0,
             trace: 0xcbf2_9ce4_8422_2325,
             aborted: None,
         }),
@@ -279,7 +285,10 @@ impl Task {
                 }
                 return;
             };
-            state.now_ns = state.now_ns.max(earliest);
+            if earliest > state.now_ns {
+                state.now_ns = earliest;
+                state.switches_at_this_time = 0;
+            }
             let now_ns = state.now_ns;
             for (id, task) in state.tasks.iter_mut().enumerate() {
                 if matches!(task.status, Status::Blocked { deadline_ns: Some(d), .. } if d <= now_ns) {
@@ -291,6 +300,13 @@ impl Task {
         let next = runnable[Self::choose(state, runnable.len())];
         state.running = next;
         state.switches += 1;
+        state.switches_at_this_time += 1;
+        if state.switches_at_this_time > LIVELOCK_SWITCHES && state.aborted.is_none() {
+            state.aborted =
+                Some(format!("livelock: task {} and others run, and time does not move", state.tasks[next].name));
+            Self::wake_threads(state);
+            return;
+        }
         let word = u64::try_from(next).expect("SCHED: a task id fits 64 bits");
         state.trace = (state.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         if next != self.id {

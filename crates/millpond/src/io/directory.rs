@@ -112,8 +112,8 @@ impl Directory {
     }
 }
 
-/// Makes a directory and all above it, and each durable in the one that holds it: a database in a directory whose name a
-/// crash takes away is lost as a whole.
+/// Makes a directory and all above it, and each durable in the one that holds it: a database in a directory whose
+/// name a crash takes away is lost as a whole.
 fn create_durably(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
     std::fs::create_dir_all(path)?;

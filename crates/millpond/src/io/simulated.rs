@@ -92,6 +92,10 @@ pub enum Unsynced {
     Subset(u64),
     /// As `Subset`, and of those chosen, each 512-byte sector with probability one half.
     Torn(u64),
+    /// All but one write, chosen by the seed.
+    AllButOne(u64),
+    /// All, but of one write, chosen by the seed, only some sectors.
+    OneTorn(u64),
 }
 
 impl SimulatedDisk {
@@ -122,7 +126,8 @@ impl SimulatedDisk {
         self.shared.state.lock().calls
     }
 
-    /// Makes call number `call` (as [`calls`](Self::calls) counts) fail with `kind`, doing nothing.
+    /// Makes call number `call` (as [`calls`](Self::calls) counts) fail with `kind`. A write that fails has written
+    /// half of its sectors; anything else has done nothing.
     pub fn fail_at(&self, call: u64, kind: io::ErrorKind) {
         self.shared.state.lock().fail_at = Some((call, kind));
     }
@@ -182,7 +187,18 @@ impl SimulatedDisk {
 
     /// Begins a change, lets time pass, and ends it: between, a crash may have any part of it.
     fn change(&self, change: Change, service_ns: u64) -> io::Result<()> {
-        self.enter(0)?;
+        if let Err(error) = self.enter(0) {
+            if let Change::Write { file, offset, bytes } = change {
+                let half = bytes.len() / SECTOR / 2 * SECTOR;
+                let change = Change::Write { file, offset, bytes: bytes[..half].into() };
+                let mut state = self.shared.state.lock();
+                if !state.halted {
+                    apply(&mut state, &change);
+                    state.history.push(Event::Change { change, done_at: None });
+                }
+            }
+            return Err(error);
+        }
         let position = {
             let mut state = self.shared.state.lock();
             apply(&mut state, &change);
@@ -241,8 +257,19 @@ impl History {
         }
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(match unsynced {
             Unsynced::Subset(seed) | Unsynced::Torn(seed) => seed,
-            _ => 0,
+            Unsynced::AllButOne(seed) | Unsynced::OneTorn(seed) => seed,
+            Unsynced::None | Unsynced::All => 0,
         });
+        let unsynced_writes: Vec<usize> = (0..boundary)
+            .filter(|&position| {
+                let is_write = matches!(&self.events[position], Event::Change { change: Change::Write { .. }, .. });
+                is_write && self.synced_at[position] >= boundary
+            })
+            .collect();
+        let odd_one = match unsynced_writes.len() {
+            0 => None,
+            count => Some(unsynced_writes[to_usize(rng.next_u64() % to_u64(count))]),
+        };
         // The journal of a file system commits names in order: of those not synced a prefix survives.
         let mut names_survive = true;
         for (position, event) in self.events[..boundary].iter().enumerate() {
@@ -251,7 +278,8 @@ impl History {
             let chosen = certain
                 || match unsynced {
                     Unsynced::None => false,
-                    Unsynced::All => true,
+                    Unsynced::All | Unsynced::OneTorn(_) => true,
+                    Unsynced::AllButOne(_) => odd_one != Some(position),
                     Unsynced::Subset(_) | Unsynced::Torn(_) => rng.next_u64() % 2 == 0,
                 };
             match change {
@@ -271,7 +299,11 @@ impl History {
                     }
                 }
                 Change::Write { file, offset, bytes } if chosen => {
-                    let torn = !certain && matches!(unsynced, Unsynced::Torn(_));
+                    let torn = match unsynced {
+                        Unsynced::Torn(_) => !certain,
+                        Unsynced::OneTorn(_) => odd_one == Some(position),
+                        _ => false,
+                    };
                     let target = files.entry(*file).or_default();
                     for (index, sector) in bytes.chunks(SECTOR).enumerate() {
                         if torn && rng.next_u64() % 2 == 0 {

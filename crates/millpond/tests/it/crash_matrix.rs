@@ -116,8 +116,15 @@ fn recover_image(image: Image, seed: u64) -> Result<Contents, String> {
     run(seed, || recover(&disk_of(image))).0
 }
 
-const MODES: [fn(u64) -> Unsynced; 5] =
-    [|_| Unsynced::None, |_| Unsynced::All, Unsynced::Subset, |seed| Unsynced::Subset(seed ^ 0x5555), Unsynced::Torn];
+const MODES: [fn(u64) -> Unsynced; 7] = [
+    |_| Unsynced::None,
+    |_| Unsynced::All,
+    Unsynced::Subset,
+    |seed| Unsynced::Subset(seed ^ 0x5555),
+    Unsynced::Torn,
+    Unsynced::AllButOne,
+    Unsynced::OneTorn,
+];
 
 /// Recovers from a crash at every `stride`th boundary, in every mode, and compares with the oracle.
 fn check_matrix(recorded: &Recorded, from: usize, stride: usize) -> usize {
