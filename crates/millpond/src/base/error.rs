@@ -47,7 +47,7 @@ pub enum Error {
     /// The engine stopped writing after an earlier failure.
     #[error("{0}")]
     ReadOnly(Box<str>),
-    /// Another process has the database open.
+    /// The database is open already, in another process or in this one.
     #[error("{0}")]
     InUse(Box<str>),
     /// Not a database, or one of another format version.

@@ -62,8 +62,9 @@ impl<'p> Restarts<'p> {
                 }
                 let pin = self.pool.load(id)?;
                 if self.lane.is_some() {
-                    // What an operation needs at once is far less: older ones are of descents long given up.
-                    if self.kept.len() > self.pool.len() / 4 {
+                    // `Limits::batch_leaves` times a tree's depth is below this: what goes beyond is of descents that
+                    // were given up.
+                    if self.kept.len() > self.pool.len() / 2 {
                         self.kept.clear();
                     }
                     self.kept.push(pin);

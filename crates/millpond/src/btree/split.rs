@@ -51,7 +51,7 @@ fn both_fit(page: PageView<'_>, cut: &Cut, page_size: usize) -> bool {
 ///
 /// All of `pending` belong into the page. Each cut has entries, there or pending, on both sides, so that repeated
 /// splits come to an end.
-fn cut_leaf(page: PageView<'_>, pending: &[&Pending], page_size: usize) -> Option<Cut> {
+fn cut_leaf(page: PageView<'_>, pending: &[&Pending], page_size: usize) -> Result<Option<Cut>, Error> {
     // The entries as they will be: those there, and the pending ones (which replace equal keys).
     let mut entries: Vec<(&[u8], usize, bool)> =
         (0..page.len()).map(|i| (page.key(i), page.entry_len(i), false)).collect();
@@ -63,8 +63,8 @@ fn cut_leaf(page: PageView<'_>, pending: &[&Pending], page_size: usize) -> Optio
     }
     let total: usize = entries.iter().map(|(_, len, _)| len).sum();
     let room = page_size - page.directory();
-    if total <= room || entries.len() < 2 {
-        return None;
+    if total <= room {
+        return Ok(None);
     }
     // Ascending inserts leave the left page as full as it gets; others leave halves, in bytes.
     let appends = entries.iter().position(|(_, _, is_new)| *is_new) == Some(page.len());
@@ -74,13 +74,23 @@ fn cut_leaf(page: PageView<'_>, pending: &[&Pending], page_size: usize) -> Optio
         used += len;
         used <= goal
     });
-    let wanted = fitting.count().clamp(1, entries.len() - 1);
-    nearest_first(wanted, 1..entries.len()).find_map(|cut| {
+    let wanted = fitting.count().max(1);
+    let cut = nearest_first(wanted, 1..entries.len()).find_map(|cut| {
         let separator = shortest_separator(entries[cut - 1].0, entries[cut].0);
         let keep = (0..page.len()).take_while(|&i| page.key(i) < separator.as_slice()).count();
         let cut = Cut { separator, keep };
         both_fit(page, &cut, page_size).then_some(cut)
-    })
+    });
+    cut.map(Some).ok_or_else(|| no_cut(page))
+}
+
+/// The limits of keys and values see to it that there always is one.
+fn no_cut(page: PageView<'_>) -> Error {
+    let id = PageId(page.header().page_id.get());
+    Error::Corruption(
+        format!("page {id} is full and cannot be split: run `millpond check`, restore the database from a backup")
+            .into(),
+    )
 }
 
 /// The numbers of `range`, those near `wanted` first.
@@ -92,8 +102,12 @@ fn nearest_first(wanted: usize, range: std::ops::Range<usize>) -> impl Iterator<
 
 /// Chooses the cut of an inner page: halves, or the last entry alone when `key` lies beyond it (ascending inserts).
 /// `None`: it has fewer than two entries.
-fn cut_inner(page: PageView<'_>, key: &[u8], page_size: usize) -> Option<Cut> {
-    let last = page.len().checked_sub(1)?;
+fn cut_inner(page: PageView<'_>, key: &[u8], page_size: usize) -> Result<Option<Cut>, Error> {
+    if page.len() < 2 {
+        // Another thread has split it meanwhile.
+        return Ok(None);
+    }
+    let last = page.len() - 1;
     let wanted = if page.child_index(key) == last {
         last
     } else {
@@ -105,9 +119,10 @@ fn cut_inner(page: PageView<'_>, key: &[u8], page_size: usize) -> Option<Cut> {
         });
         half.count()
     };
-    nearest_first(wanted, 1..page.len())
+    let cut = nearest_first(wanted, 1..page.len())
         .map(|keep| Cut { separator: page.key(keep).to_vec(), keep })
-        .find(|cut| both_fit(page, cut, page_size))
+        .find(|cut| both_fit(page, cut, page_size));
+    cut.map(Some).ok_or_else(|| no_cut(page))
 }
 
 /// What a split needs before its first latch: two frames, two page ids. What is not used goes back.
@@ -202,9 +217,9 @@ fn attempt<'p>(
     let cut = if level == 0 {
         // Another thread may have split the leaf meanwhile: the others of `pending` are of its neighbours then.
         let ours: Vec<&Pending> = pending.iter().filter(|new| page.view().covers(&new.key)).collect();
-        cut_leaf(page.view(), &ours, page_size)
+        cut_leaf(page.view(), &ours, page_size)?
     } else {
-        cut_inner(page.view(), key, page_size)
+        cut_inner(page.view(), key, page_size)?
     };
     let Some(cut) = cut else { return Ok(Outcome::Done) };
     match parent {
@@ -305,11 +320,11 @@ mod tests {
     fn ascending_inserts_leave_the_left_page_full_and_others_cut_it_in_half() {
         let page = leaf(&[b"a", b"b", b"c", b"d", b"e", b"f", b"g"]);
         let view = PageView::new(&page);
-        let after = cut_leaf(view, &[&pending(b"h", 600)], 4096).expect("does not fit");
+        let after = cut_leaf(view, &[&pending(b"h", 600)], 4096).expect("can be cut").expect("does not fit");
         assert_eq!((after.keep, after.separator.as_slice()), (7, &b"h"[..]));
-        let between = cut_leaf(view, &[&pending(b"bb", 600)], 4096).expect("does not fit");
+        let between = cut_leaf(view, &[&pending(b"bb", 600)], 4096).expect("can be cut").expect("does not fit");
         assert!((2..=4).contains(&between.keep), "{between:?}");
-        assert_eq!(cut_leaf(view, &[&pending(b"bb", 300)], 4096), None);
+        assert!(matches!(cut_leaf(view, &[&pending(b"bb", 300)], 4096), Ok(None)));
     }
 
     #[test]
@@ -318,9 +333,9 @@ mod tests {
         let entries = vec![(&b"m"[..], &[1u8; 2500][..])];
         apply(&mut page, PageId(1), &PageOp::Init { level: 0, low: b"", high: None, entries }).expect("fits");
         let view = PageView::new(&page);
-        let below = cut_leaf(view, &[&pending(b"a", 2500)], 4096).expect("does not fit");
+        let below = cut_leaf(view, &[&pending(b"a", 2500)], 4096).expect("can be cut").expect("does not fit");
         assert_eq!((below.keep, below.separator.as_slice()), (0, &b"m"[..]));
-        let above = cut_leaf(view, &[&pending(b"z", 2500)], 4096).expect("does not fit");
+        let above = cut_leaf(view, &[&pending(b"z", 2500)], 4096).expect("can be cut").expect("does not fit");
         assert_eq!((above.keep, above.separator.as_slice()), (1, &b"z"[..]));
     }
 }

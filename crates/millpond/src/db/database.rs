@@ -137,6 +137,7 @@ impl Db {
     pub fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Db, Error> {
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
         if !names.iter().any(|name| name == DATA_FILE) {
+            check_not_lost(&*files, &names)?;
             if !options.create {
                 let message = format!("'{}' is not a Millpond database: it has no file '{DATA_FILE}'", files.place());
                 return Err(Error::Format(message.into()));
@@ -219,7 +220,8 @@ impl Db {
     /// # Errors
     /// * [`Error::Conflict`], [`Error::KeyExists`], [`Error::KeyNotFound`]: a precondition does not hold.
     /// * [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::BatchTooLarge`].
-    /// * [`Error::TreeNotFound`]: a tree was dropped.
+    /// * [`Error::TreeNotFound`]: a tree was dropped. [`Error::Closed`]: the database was closed.
+    /// * [`Error::InvalidOptions`]: the batch's durability is out of range.
     /// * [`Error::OutOfSpace`]: new pages are needed, and the file system is full.
     /// * [`Error::DeviceFailed`]: the log could not be written. The batch may or may not survive: reopen, then look.
     /// * [`Error::ReadOnly`]: that happened earlier.
@@ -343,6 +345,19 @@ fn drop_space(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error>
     }
 }
 
+/// A creation that was cut short has the map files only beside the new data file.
+fn check_not_lost(files: &dyn Files, names: &[String]) -> Result<(), Error> {
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    if MAP_FILES.iter().any(|map| has(map)) && !has(DATA_FILE_NEW) {
+        let message = format!(
+            "'{}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup",
+            files.place()
+        );
+        return Err(Error::Corruption(message.into()));
+    }
+    Ok(())
+}
+
 /// Makes the files of a new database. It exists from the moment its data file gets its name.
 fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
     let ours =
@@ -353,15 +368,6 @@ fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), 
             files.place()
         );
         return Err(Error::Format(message.into()));
-    }
-    let has = |wanted: &str| names.iter().any(|name| name == wanted);
-    if MAP_FILES.iter().any(|map| has(map)) && !has(DATA_FILE_NEW) {
-        // A creation that was cut short has the map files only beside the new data file.
-        let message = format!(
-            "'{}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup",
-            files.place()
-        );
-        return Err(Error::Corruption(message.into()));
     }
     let page_size = options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64());
     options.validate(page_size)?;

@@ -32,6 +32,10 @@ const CHECKPOINT_TICK_NS: u64 = 1_000_000_000;
 /// Lots written for free frames before the other duties are looked at.
 const LOTS_A_STEP: usize = 4;
 
+/// Passes over the dirty pages in which a checkpoint must have written all. Each frees or adds at least a lot of slots;
+/// a full file system takes many.
+const PASSES_MAX: u32 = 100_000;
+
 /// The keeper's memory between steps.
 pub(crate) struct Keeper {
     engine: Arc<Engine>,
@@ -282,7 +286,12 @@ impl Keeper {
         }
         let next = self.engine.core.log.positions().next;
         // On failure, `refuse_requests` answers. A lot that found no slots is dirty again: then once more.
+        let mut passes = 0;
         while self.engine.core.pool.oldest_rec_lsn().is_some_and(|oldest| oldest < next) {
+            passes += 1;
+            if passes > PASSES_MAX {
+                return Err(Error::Bug("STORE-3: pages find no slots, however often they are written".into()));
+            }
             self.flush_older_than(next)?;
         }
         self.engine.requests.lock().recovery = Recovery::Done;

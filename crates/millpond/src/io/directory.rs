@@ -115,11 +115,17 @@ impl Directory {
 /// Makes a directory and all above it, and each durable in the one that holds it: a database in a directory whose
 /// name a crash takes away is lost as a whole.
 fn create_durably(path: &Path) -> io::Result<()> {
-    let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    let missing = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).count();
     std::fs::create_dir_all(path)?;
-    for dir in missing {
+    // At least its own parent: an earlier try may have made the directory and not come this far.
+    for dir in path.ancestors().take(missing.max(1)) {
         let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent)?.sync_all()?;
+        match File::open(parent) {
+            Ok(parent) => parent.sync_all()?,
+            // A directory that may be written and not read cannot be synced; the file system's own timer must do.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(e) => return Err(e),
+        }
     }
     Ok(())
 }

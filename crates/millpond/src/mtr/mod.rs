@@ -90,6 +90,7 @@ impl<'p> Mtr<'p> {
             // Earlier operations of this group are in the pages and will not be in the log: nothing may leave any more.
             let error = Error::Bug(format!("MTR-2: page {id} refused an operation: {misfit:?}").into());
             self.log.stop(&error);
+            self.keep_in_memory();
             return Err(error);
         }
         self.payload.push(RECORD_PAGE);
@@ -97,6 +98,14 @@ impl<'p> Mtr<'p> {
         self.payload.extend_from_slice(&previous.0.to_le_bytes());
         op.encode(&mut self.payload);
         Ok(())
+    }
+
+    /// The pages hold changes that the log does not: as dirty ones they are not evicted, and reads stay consistent.
+    fn keep_in_memory(&self) {
+        let next = self.log.positions().next;
+        for page in &self.pages {
+            page.frame().mark_dirty(next);
+        }
     }
 
     /// Notes that a space is dropped.
@@ -116,8 +125,8 @@ impl<'p> Mtr<'p> {
         let end = match appended {
             Ok(end) => end,
             Err(error) => {
-                // The pages hold changes that the log does not: they must never leave. The log has stopped for good,
-                // so no page is written any more.
+                // The log has stopped for good, so no page is written any more.
+                self.keep_in_memory();
                 return Err(error);
             }
         };

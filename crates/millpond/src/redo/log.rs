@@ -284,8 +284,12 @@ impl Log {
             }
             if !state.leader_at_work {
                 state.leader_at_work = true;
-                self.lead(state)?;
+                let led = self.lead(state);
                 state = self.state.lock();
+                // Covered in the first of several rounds, perhaps.
+                if state.durable < lsn {
+                    led?;
+                }
                 continue;
             }
             let handoff = Handoff::new();
@@ -294,8 +298,11 @@ impl Log {
             match handoff.take_wait(WaitClass::LogFlush) {
                 FlushSignal::Durable => return Ok(()),
                 FlushSignal::Lead => {
-                    self.lead(self.state.lock())?;
+                    let led = self.lead(self.state.lock());
                     state = self.state.lock();
+                    if state.durable < lsn {
+                        led?;
+                    }
                 }
                 FlushSignal::Failed => state = self.state.lock(),
             }
@@ -303,9 +310,11 @@ impl Log {
     }
 
     /// Writes and syncs what is pending. The caller is the leader, and hands over before this returns.
-    fn lead<'a>(&'a self, mut state: MutexGuard<'a, LogState>) -> Result<(), Error> {
+    fn lead<'a>(&'a self, state: MutexGuard<'a, LogState>) -> Result<(), Error> {
         // Ends leadership however this ends, a panic of the device included: nobody may wait for a leader who is gone.
         let mut leadership = Leadership { log: self, ended: false };
+        // Declared after it, so that a panic releases the mutex before the term of office ends.
+        let mut state = state;
         loop {
             if let Err(error) = Self::check(&state) {
                 drop(state);

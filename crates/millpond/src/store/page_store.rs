@@ -102,13 +102,15 @@ impl PageStore {
             let map = make(name)?;
             let len = Self::map_file_len(slots, 1);
             map.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", map.name()), e))?;
-            if name == MAP_FILES[superblock.place()] {
-                Self::write_map(&*map, superblock.uuid, superblock.sequence, &[])?;
-            }
+            let sequence = u64::from(name == MAP_FILES[1]);
+            Self::write_map(&*map, superblock.uuid, sequence, &[])?;
             map.sync().map_err(|e| Error::io(&format!("sync '{}'", map.name()), e))?;
         }
-        let empty = Superblock { map_crc: Self::map_crc(superblock.uuid, superblock.sequence, &[]), ..superblock };
-        empty.write(&*data)?;
+        // Both, so that one that is not whole is always damage.
+        for sequence in [0, 1] {
+            let map_crc = Self::map_crc(superblock.uuid, sequence, &[]);
+            Superblock { sequence, map_crc, ..superblock }.write(&*data)?;
+        }
         data.sync().map_err(|e| Error::io(&format!("sync '{}'", data.name()), e))?;
         let name_it = || -> std::io::Result<()> {
             files.sync_names()?;
@@ -136,7 +138,9 @@ impl PageStore {
         let found = Superblock::read_both(&*data)?;
         let superblock = Superblock::choose(found, data.name())?;
         let maps = [open(MAP_FILES[0])?, open(MAP_FILES[1])?];
-        Self::check_other_superblock(&superblock, found, &maps)?;
+        if !matches!(found[1 - superblock.place()], Found::Valid(_)) {
+            Self::mend_other_superblock(&superblock, &*data, &maps)?;
+        }
         let map = Self::read_map(&*maps[superblock.place()], &superblock)?;
         let page_size = u64::from(superblock.page_size);
         let len = data.len().map_err(|e| Error::io(&format!("look at '{}'", data.name()), e))?;
@@ -176,18 +180,17 @@ impl PageStore {
 
     /// A superblock is one sector, so a crash leaves it old or new, never damaged. Where one is damaged all the
     /// same, it must be the older one: what the newer one named may be gone already. The map beside it tells.
-    fn check_other_superblock(
-        chosen: &Superblock,
-        found: [Found; 2],
-        maps: &[Arc<dyn Device>; 2],
-    ) -> Result<(), Error> {
+    ///
+    /// The damaged one is written anew before that map changes: else a crash in the next checkpoint would leave the
+    /// map of the newer beside a superblock that is damaged still.
+    fn mend_other_superblock(chosen: &Superblock, data: &dyn Device, maps: &[Arc<dyn Device>; 2]) -> Result<(), Error> {
         let other = 1 - chosen.place();
-        // The first superblock of a database has none beside it.
-        if matches!(found[other], Found::Valid(_)) || chosen.sequence == 0 {
-            return Ok(());
-        }
-        if Self::map_sequence(&*maps[other], chosen.uuid)? == chosen.sequence.checked_sub(1) {
-            return Ok(());
+        if let Some(older) = chosen.sequence.checked_sub(1)
+            && Self::map_sequence(&*maps[other], chosen.uuid)? == Some(older)
+        {
+            // It names no map that can be read: its checksum is that of another sequence.
+            Superblock { sequence: older, ..*chosen }.write(data)?;
+            return data.sync().map_err(|e| Error::io(&format!("sync '{}'", data.name()), e));
         }
         let message = format!(
             "superblock {other} is damaged and may be newer than superblock {}, of sequence {}: restore the database from a backup",

@@ -283,12 +283,73 @@ fn a_damaged_superblock_never_hides_what_came_after_the_other_one() {
     assert_eq!(refused, 1);
 }
 
+/// The first superblock of a new database was taken when the second was damaged: an empty database opened.
+#[test]
+fn a_damaged_superblock_of_a_new_database_hides_nothing_either() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options()).expect("opened");
+    db.create_tree("t").expect("created").put(b"a", b"1").expect("written");
+    let image = disk.history().crash_image(disk.boundaries(), millpond::simulation::Unsynced::All);
+    db.close().expect("closed");
+    for place in [0, 64 << 10] {
+        let damaged = disk_of(image.clone());
+        assert!(damaged.flip_bit("data.mpd", place + 40, 1));
+        match recover(&damaged) {
+            Ok(found) => assert_eq!(found["t"].len(), 1),
+            Err(problem) => assert!(problem.contains("superblock"), "{problem}"),
+        }
+    }
+}
+
+/// The older superblock was damaged, the next checkpoint cut short: then both seemed to be lost.
+#[test]
+fn a_crash_after_a_tolerated_damage_loses_nothing() {
+    let image = sample();
+    let mut tolerated = 0;
+    for place in [0, 64 << 10] {
+        let flipped = disk_of(image.clone());
+        assert!(flipped.flip_bit("data.mpd", place + 40, 1));
+        // A disk whose history begins with the damage.
+        let damaged = disk_of(flipped.image());
+        if open(&damaged, reopen_options()).and_then(Db::close).is_err() {
+            continue;
+        }
+        tolerated += 1;
+        let history = damaged.history();
+        for boundary in 0..=history.boundaries() {
+            for unsynced in [millpond::simulation::Unsynced::None, millpond::simulation::Unsynced::All] {
+                let crashed = disk_of(history.crash_image(boundary, unsynced));
+                assert_eq!(recover(&crashed).expect("sound")["t"].len(), 500, "at {boundary}");
+            }
+        }
+    }
+    assert_eq!(tolerated, 1);
+}
+
+#[test]
+fn check_finds_no_fault_with_a_database_whose_creation_was_just_done() {
+    let disk = SimulatedDisk::new();
+    open(&disk, small_options()).expect("opened").close().expect("closed");
+    let history = disk.history();
+    let mut sound = 0;
+    for boundary in 0..=history.boundaries() {
+        let crashed = disk_of(history.crash_image(boundary, millpond::simulation::Unsynced::None));
+        if crashed.image().contains_key("data.mpd") {
+            let report = check_on(Arc::new(crashed), &CheckOptions::default()).expect("checked");
+            assert_eq!(report.problems, Vec::<String>::new(), "at {boundary}");
+            sound += 1;
+        }
+    }
+    assert!(sound > 5, "{sound}");
+}
+
 #[test]
 fn a_database_without_its_data_file_is_not_made_anew_and_strangers_stay() {
     let mut image = sample();
     image.remove("data.mpd").expect("there");
     let disk = disk_of(image.clone());
     assert!(matches!(error_of(open(&disk, small_options()), &["data.mpd", "restore"]), Error::Corruption(_)));
+    assert!(matches!(error_of(open(&disk, reopen_options()), &["data.mpd", "restore"]), Error::Corruption(_)));
     assert_eq!(disk.image(), image, "nothing was touched");
     let mut image = sample();
     image.insert("redo-my-notes.mpd".to_owned(), b"mine".to_vec());
