@@ -149,7 +149,7 @@ impl Limits {
             key: (page_size / 16 * 3).min(3072),
             value: page_size / 4,
             batch_bytes: Log::group_payload_max(log_capacity),
-            batch_leaves: (frames / 32).max(4),
+            batch_leaves: (frames / 16).max(4),
         }
     }
 }

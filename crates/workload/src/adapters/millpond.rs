@@ -262,7 +262,15 @@ impl Session for MillpondSession {
         for entry in &entries {
             batch.insert(&pair.index, entry, &[]);
         }
-        self.db.write(batch).map_err(Error::engine)
+        match self.db.write(batch) {
+            // A small pool or log bounds what one batch may change at once.
+            Err(MillpondError::BatchTooLarge(..)) if rows.len() > 1 => {
+                let (first, second) = rows.split_at(rows.len() / 2);
+                self.load_rows(table, first)?;
+                self.load_rows(table, second)
+            }
+            written => written.map_err(Error::engine),
+        }
     }
 }
 
