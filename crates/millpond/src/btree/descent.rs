@@ -128,7 +128,8 @@ pub(crate) fn child_id(space: SpaceId, page: PageView<'_>, index: usize) -> Resu
     }
 }
 
-fn fetch(core: &Core, id: PageId) -> Result<Pin<'_>, Stop<'_>> {
+/// The page, if it is in memory; else it must be loaded first.
+pub(crate) fn fetch(core: &Core, id: PageId) -> Result<Pin<'_>, Stop<'_>> {
     core.pool.fetch(id).ok_or(Stop::Load(id))
 }
 

@@ -3,7 +3,7 @@
 //! Who finds no room releases everything, has the page split, and starts again. When the parent has no room for the
 //! separator, the parent is split first.
 
-use super::descent::{Restarts, Stop, child_id};
+use super::descent::{Restarts, Stop, child_id, fetch};
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::layout::HEADER_LEN;
@@ -240,10 +240,6 @@ fn attempt<'p>(
             split_child(mtr, right_id, &cut, credit)
         }
     }
-}
-
-fn fetch(core: &Core, id: PageId) -> Result<crate::pool::frame::Pin<'_>, Stop<'_>> {
-    core.pool.fetch(id).ok_or(Stop::Load(id))
 }
 
 fn entries<'a>(page: PageView<'a>, range: std::ops::Range<usize>) -> Vec<(&'a [u8], &'a [u8])> {

@@ -37,6 +37,18 @@ struct Planned<'a> {
     old_len: usize,
 }
 
+impl Planned<'_> {
+    /// Removals first, then what shrinks, then what grows, then what is new.
+    fn turn(&self) -> u8 {
+        match self.effect {
+            Effect::Remove => 0,
+            Effect::Replace(value) if value.len() <= self.old_len => 1,
+            Effect::Replace(_) => 2,
+            Effect::Insert(_) => 3,
+        }
+    }
+}
+
 /// What a batch did.
 struct Done {
     /// What it saw and what it changed is all before this LSN.
@@ -148,7 +160,7 @@ fn check_sizes(engine: &Engine, ops: &[BatchOp]) -> Result<usize, Error> {
 fn attempt<'p>(engine: &'p Engine, ops: &[BatchOp], redo_len: usize) -> Result<Done, Halt<'p>> {
     let credit = engine.core.log.reserve(redo_len)?;
     let leaves = latch_leaves(engine, ops)?;
-    let planned = plan(ops, &leaves)?;
+    let mut planned = plan(ops, &leaves)?;
     check_room(&leaves, &planned)?;
     let was_there = leaves.first().is_some_and(|(_, page)| page.view().search(&ops[0].key).is_ok());
     if planned.is_empty() {
@@ -159,29 +171,15 @@ fn attempt<'p>(engine: &'p Engine, ops: &[BatchOp], redo_len: usize) -> Result<D
     let ids: Vec<_> = leaves.iter().map(|(_, page)| page.id()).collect();
     let mut mtr = Mtr::new(&engine.core.log, leaves.into_iter().map(|(_, page)| page).collect());
     // What frees room comes before what takes it.
+    planned.sort_by_key(Planned::turn);
     for change in &planned {
-        if let Effect::Remove = change.effect {
-            mtr.apply(change.leaf, ids[change.leaf], &PageOp::Remove { key: change.key })?;
-        }
-    }
-    for change in &planned {
-        if let Effect::Replace(value) = change.effect
-            && value.len() <= change.old_len
-        {
-            mtr.apply(change.leaf, ids[change.leaf], &PageOp::Replace { key: change.key, value })?;
-        }
-    }
-    for change in &planned {
-        if let Effect::Replace(value) = change.effect
-            && value.len() > change.old_len
-        {
-            mtr.apply(change.leaf, ids[change.leaf], &PageOp::Replace { key: change.key, value })?;
-        }
-    }
-    for change in &planned {
-        if let Effect::Insert(value) = change.effect {
-            mtr.apply(change.leaf, ids[change.leaf], &PageOp::Insert { key: change.key, value })?;
-        }
+        let key = change.key;
+        let op = match change.effect {
+            Effect::Insert(value) => PageOp::Insert { key, value },
+            Effect::Replace(value) => PageOp::Replace { key, value },
+            Effect::Remove => PageOp::Remove { key },
+        };
+        mtr.apply(change.leaf, ids[change.leaf], &op)?;
     }
     Ok(Done { end: mtr.commit(credit)?, was_there })
 }
