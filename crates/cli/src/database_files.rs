@@ -12,7 +12,7 @@ use workload::probe;
 use crate::exit::Failure;
 
 /// How the names of the engine's files begin; all end in `.mpd`.
-const PREFIXES: [&str; 4] = ["data", "map-", "redo-", "lock"];
+const PREFIXES: [&str; 5] = ["data", "map", "directory-", "redo-", "lock"];
 
 /// What is left after a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let db = dir.path().join("db");
         fs::create_dir(&db).unwrap();
-        for name in ["data.mpd", "data-new.mpd", "map-0.mpd", "redo-1-2.mpd", "lock.mpd", "notes.txt", "mine.mpd"] {
+        for name in ["data.mpd", "data-new.mpd", "map.mpd", "directory-1.mpd", "redo-1-2.mpd", "lock.mpd", "notes.txt", "mine.mpd"] {
             fs::write(db.join(name), b"x").unwrap();
         }
         fs::create_dir(db.join("data-folder.mpd")).unwrap();

@@ -344,3 +344,12 @@ pub(crate) fn spawn<T: Send + 'static>(
         task: None,
     })
 }
+
+/// Processors that this process may use; in a simulation always two.
+pub(crate) fn processors() -> usize {
+    #[cfg(feature = "simulation")]
+    if scheduler::current().is_some() {
+        return 2;
+    }
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}

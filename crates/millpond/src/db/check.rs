@@ -71,7 +71,8 @@ pub fn check(path: impl AsRef<Path>, options: CheckOptions) -> Result<CheckRepor
 /// # Errors
 /// As [`check`].
 pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckReport, Error> {
-    let opening = Options::new().create(false).cached(options.cached).buffer_pool_size(options.buffer_pool_size);
+    let mut opening = Options::new().create(false).cached(options.cached).buffer_pool_size(options.buffer_pool_size);
+    opening.fit_pool = true;
     let db = Db::open_on(Arc::new(Overlay::new(files)), opening)?;
     let opened = db.opened().clone();
     let mut report = CheckReport {
@@ -83,7 +84,7 @@ pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckRe
     for (place, found) in opened.superblocks.iter().enumerate() {
         match found {
             Found::Valid(_) => report.superblocks += 1,
-            Found::Foreign | Found::Damaged | Found::OtherFormat(_) => {
+            Found::Foreign | Found::Damaged | Found::OtherFormat(_) | Found::UnknownFeatures(_) => {
                 report.problems.push(format!(
                     "superblock {place} is damaged; the other one serves, and the next checkpoint mends it"
                 ));

@@ -1,6 +1,6 @@
 //! Opening, the catalog, closing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use bytesize::ByteSize;
 
 use super::batch::WriteBatch;
-use super::engine::{Engine, Recovery, Requests};
+use super::engine::{Engine, Requests, Wish, closed};
 use super::keeper::Keeper;
-use super::options::{Limits, Options};
+use super::options::{
+    Limits, Options, PageStoreKind, REDO_PAGES_MIN, fitting_frames, redo_reserve, unsynced_max, validate_reserve,
+};
 use super::stats::Stats;
 use super::tree::{Gate, Tree, TreeState};
 use super::write::{wait_durable, write};
-use crate::base::aligned::{BLOCK_U64, round_up, to_u64};
+use crate::base::aligned::{BLOCK_U64, to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
@@ -27,10 +29,12 @@ use crate::io::directory::{Access, Directory, LOCK_FILE};
 use crate::mtr::{Core, Mtr};
 use crate::pool::buffer_pool::Pool;
 use crate::recovery;
-use crate::redo::files::{LogFiles, is_log_file};
-use crate::redo::log::Log;
-use crate::store::page_store::{DATA_FILE, DATA_FILE_NEW, MAP_FILES, PageStore};
-use crate::store::superblock::{Found, Superblock};
+use crate::redo::dirty_counts::DirtyCounts;
+use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file, remove_others};
+use crate::redo::log::{Log, LogCredit, LogLimits};
+use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};
+use crate::store::page_store::PageStore;
+use crate::store::superblock::{FEATURE_IN_PLACE, Found, Superblock};
 
 const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
 const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;
@@ -83,7 +87,7 @@ impl Inner {
                 *tree.gate.write() = Gate::Closed;
             }
         }
-        let result = self.engine.checkpoint_wait();
+        let result = self.engine.checkpoint_wait(Wish::All);
         let stopped = self.stop_keeper(keeper);
         self.engine.core.log.close_wait();
         *self.engine.files.lock() = None;
@@ -206,7 +210,7 @@ impl Db {
         };
         let tree = self.handle(name, space);
         let mut gate = tree.state.gate.write();
-        let end = drop_space(engine, name, space)?;
+        let end = drop_tree(engine, name, space)?;
         *gate = Gate::Dropped;
         drop(gate);
         engine.open_trees.lock().remove(name);
@@ -248,7 +252,30 @@ impl Db {
     /// [`Error::ReadOnly`] when the engine has stopped.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.inner.engine.check_open()?;
-        self.inner.engine.checkpoint_wait()
+        self.inner.engine.checkpoint_wait(Wish::All)
+    }
+
+    /// Gives the log another capacity, between 128 pages and 1 TiB, while the database is in use: new files are made and
+    /// zero-written, then the log goes over to them. Waits on `checkpoint`; writers go on meanwhile.
+    ///
+    /// The log keeps 48 bytes for each page of the buffer pool, and must be four times as large as what it keeps.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOptions`]: too small for the pool or for the log's buffers, or too large.
+    /// [`Error::OutOfSpace`]: the files do not fit; the old ones stay. [`Error::ReadOnly`] when the engine has stopped.
+    pub fn set_redo_capacity(&self, capacity: ByteSize) -> Result<(), Error> {
+        let engine = &self.inner.engine;
+        let _ddl = engine.ddl.lock();
+        engine.check_open()?;
+        let smallest = engine.core.log.smallest_capacity().max(REDO_PAGES_MIN * to_u64(engine.core.store.page_size()));
+        if !(smallest..=1 << 40).contains(&capacity.as_u64()) {
+            let message = format!(
+                "redo_capacity is {capacity}: use {} to 1TiB while the database is open; reopening it allows less",
+                ByteSize::b(smallest)
+            );
+            return Err(Error::InvalidOptions(message.into()));
+        }
+        change_redo_capacity(engine, capacity.as_u64())
     }
 
     /// The engine's gauges and counters.
@@ -321,7 +348,7 @@ fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
 }
 
 /// Takes a tree out of the catalog and its space out of the map, in one group.
-fn drop_space(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> {
+fn drop_tree(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> {
     let core = &engine.core;
     let mut restarts = Restarts::new(&core.pool);
     loop {
@@ -331,12 +358,7 @@ fn drop_space(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error>
                 let id = page.id();
                 let mut mtr = Mtr::new(&core.log, vec![page]);
                 mtr.apply(0, id, &PageOp::Remove { key: name.as_bytes() })?;
-                mtr.drop_space(space);
-                let _both_or_neither = engine.drop_or_snapshot.lock();
-                let end = mtr.commit(credit)?;
-                core.pool.discard_space(space);
-                core.store.drop_space(space);
-                return Ok(end);
+                return drop_space(engine, mtr, space, credit);
             }
             Err(stop) => stop,
         };
@@ -345,10 +367,46 @@ fn drop_space(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error>
     }
 }
 
+/// Ends `mtr` with the drop of a space. Until the map knows of it too, no checkpoint is later than the group.
+fn drop_space(engine: &Engine, mut mtr: Mtr<'_>, space: SpaceId, credit: LogCredit<'_>) -> Result<Lsn, Error> {
+    mtr.drop_space(space);
+    let (end, hold) = mtr.commit_holding(credit)?;
+    engine.core.store.drop_space(space, end);
+    drop(hold);
+    engine.drops.lock().push_back((space, 0));
+    engine.bell.ring();
+    Ok(end)
+}
+
+/// Makes a new ring of files and has the keeper go over to it.
+fn change_redo_capacity(engine: &Engine, capacity: u64) -> Result<(), Error> {
+    if engine.core.log.geometry().1.is_some() {
+        // An earlier change that a crash interrupted ends with a checkpoint.
+        engine.checkpoint_wait(Wish::All)?;
+    }
+    let (now, _) = engine.core.log.geometry();
+    let geometry = Geometry::of(now.generation.wrapping_add(1), capacity);
+    if geometry.payload_bytes == now.payload_bytes {
+        return Ok(());
+    }
+    let files = engine.files.lock().clone().ok_or_else(closed)?;
+    let owner = engine.core.store.superblock().owner();
+    let ring = match Ring::create(&*files, owner, geometry) {
+        Ok(ring) => ring,
+        Err(error) => {
+            // Nothing names them; what cannot be removed now is removed at the next open.
+            let _ = remove_others(&*files, &[now.generation]);
+            return Err(error);
+        }
+    };
+    files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
+    engine.checkpoint_wait(Wish::Ring(ring))
+}
+
 /// A creation that was cut short has the map files only beside the new data file.
 fn check_not_lost(files: &dyn Files, names: &[String]) -> Result<(), Error> {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
-    if MAP_FILES.iter().any(|map| has(map)) && !has(DATA_FILE_NEW) {
+    if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
         let message = format!(
             "'{}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup",
             files.place()
@@ -360,8 +418,7 @@ fn check_not_lost(files: &dyn Files, names: &[String]) -> Result<(), Error> {
 
 /// Makes the files of a new database. It exists from the moment its data file gets its name.
 fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
-    let ours =
-        |name: &str| name == LOCK_FILE || name == DATA_FILE_NEW || MAP_FILES.contains(&name) || is_log_file(name);
+    let ours = |name: &str| name == LOCK_FILE || name == DATA_FILE_NEW || is_map_file(name) || is_log_file(name);
     if let Some(stranger) = names.iter().find(|name| !ours(name)) {
         let message = format!(
             "'{}' is not a Millpond database, and not empty (it has '{stranger}'): name an empty or a new directory",
@@ -373,8 +430,12 @@ fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), 
     options.validate(page_size)?;
     let capacity = options.redo_capacity.map_or(DEFAULT_REDO_CAPACITY, |size| size.as_u64());
     let uuid = [random_u64(), random_u64()];
-    let log = LogFiles::create(files, uuid, 0, capacity)?;
+    let frames = options.buffer_pool_size.as_u64() / page_size;
+    validate_reserve(frames, capacity)?;
+    let redo = Geometry::of(0, capacity);
+    let in_place = options.page_store == Some(PageStoreKind::InPlace);
     let superblock = Superblock {
+        features: if in_place { FEATURE_IN_PLACE } else { 0 },
         uuid,
         sequence: 0,
         page_size: u32::try_from(page_size).map_err(|_| Error::Bug("a page size was not checked".into()))?,
@@ -382,34 +443,79 @@ fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), 
         checkpoint_lsn: Lsn(BLOCK_U64),
         durable_lsn: Lsn(BLOCK_U64),
         nonce: random_u64(),
-        next_image: 1,
-        map_bytes: 0,
-        map_crc: 0,
-        redo_generation: 0,
-        redo_payload_bytes: log.payload_bytes(),
+        directory_bytes: 0,
+        directory_crc: 0,
+        redo,
+        switch: None,
     };
+    let ring = Ring::create(files, superblock.owner(), redo)?;
+    let lap = Lap { boundary: Lsn::ZERO, first_group: superblock.checkpoint_lsn, nonce: superblock.nonce };
+    ring.write_lap(&lap)?;
+    LogFiles::new(ring, None).sync_all()?;
     PageStore::create(files, superblock)
 }
 
-/// Opens what is there: recovery, a checkpoint under a new epoch, the catalog.
-fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> {
-    let (store, superblocks) = PageStore::open(Arc::clone(&files))?;
-    let superblock = store.superblock();
+/// The options must not say something else than the database.
+fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Result<(), Error> {
     let page_size = u64::from(superblock.page_size);
     if let Some(wanted) = options.page_size
         && wanted.as_u64() != page_size
     {
         let message = format!(
-            "page_size is {wanted}, and '{}' has pages of {}: leave the option out",
-            files.place(),
+            "page_size is {wanted}, and '{place}' has pages of {}: leave the option out",
             ByteSize::b(page_size)
         );
         return Err(Error::InvalidOptions(message.into()));
     }
-    options.validate(page_size)?;
-    let old_log = LogFiles::open(&*files, superblock.uuid, superblock.redo_generation, superblock.redo_payload_bytes)?;
-    let analysis = recovery::analyse(&old_log, &superblock)?;
-    let engine = assemble(&files, options, store, &superblock, &analysis)?;
+    let in_place = superblock.features & FEATURE_IN_PLACE != 0;
+    let has = if in_place { PageStoreKind::InPlace } else { PageStoreKind::CopyOnWrite };
+    if let Some(wanted) = options.page_store
+        && wanted != has
+    {
+        let message = format!("page_store is {wanted:?}, and '{place}' was created with {has:?}: leave the option out");
+        return Err(Error::InvalidOptions(message.into()));
+    }
+    options.validate(page_size)
+}
+
+/// Opens what is there: analysis, a new epoch of the log, redo, the catalog.
+fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> {
+    let counts = Arc::new(DirtyCounts::default());
+    let (store, superblocks) = PageStore::open(&*files, Arc::clone(&counts))?;
+    let superblock = store.superblock();
+    check_fixed(options, &superblock, &files.place())?;
+    let log_files = LogFiles::open(&*files, superblock.owner(), superblock.redo, superblock.switch)?;
+    let frames = options.buffer_pool_size.as_u64() / u64::from(superblock.page_size);
+    let wanted = options.redo_capacity.map_or(log_files.capacity(), |size| size.as_u64());
+    let frames = if options.fit_pool { fitting_frames(frames, wanted) } else { frames };
+    validate_reserve(frames, wanted)?;
+    let analysis = recovery::analyse(&log_files, &superblock, &store, &counts)?;
+    // What was read may be in the device's cache only (RECOVER-1).
+    log_files.sync_all()?;
+    let bell = Arc::new(Bell::default());
+    let store = Arc::new(store);
+    let limits = LogLimits {
+        reserve: redo_reserve(frames, wanted),
+        smallest: Geometry::of(0, wanted).capacity().min(log_files.capacity()).min(superblock.redo.capacity()),
+    };
+    let log = Log::resume(log_files.clone(), analysis.resume(), limits, Arc::clone(&counts), Arc::clone(&bell))?;
+    let frame_count = u32::try_from(frames).map_err(|_| Error::Bug("a pool size was not checked".into()))?;
+    let pool = Pool::new(frame_count, Arc::clone(&store), counts, Arc::clone(&bell));
+    let engine = Arc::new(Engine {
+        limits: Limits::new(store.page_size(), pool.len(), &log),
+        core: Arc::new(Core { store, pool, log }),
+        files: Mutex::new(Some(Arc::clone(&files))),
+        bell,
+        durability: options.durability,
+        unsynced_max: to_usize(unsynced_max(frames)),
+        next_space: AtomicU32::new(superblock.next_space.max(analysis.last_space.0 + 1)),
+        drops: Mutex::new(VecDeque::new()),
+        ddl: Mutex::new(()),
+        open_trees: Mutex::new(BTreeMap::new()),
+        requests: Mutex::new(Requests::default()),
+        closed: AtomicBool::new(false),
+    });
+    engine.core.log.begin_epoch(random_u64())?;
     let keeper = {
         let keeper = Keeper::new(Arc::clone(&engine));
         sync::spawn("mp-keeper", move || keeper.run()).map_err(|e| Error::io("start the keeper's thread", e))?
@@ -422,82 +528,36 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         orphan_spaces: Vec::new(),
     };
     let mut inner = Inner { engine, catalog, keeper: Mutex::new(Some(keeper)), opened };
-    if let Err(error) = finish_open(&mut inner, &*files, &old_log, &superblock, &analysis) {
-        // Half-recovered pages must not become a checkpoint.
+    if let Err(error) = finish_open(&mut inner, &*files, options, log_files, analysis) {
         inner.abandon();
         return Err(error);
     }
     Ok(Db { inner: Arc::new(inner) })
 }
 
-/// The log goes on at the next block after the old one's end, under a new nonce: nothing left of the old can pass
-/// for new.
-fn assemble(
-    files: &Arc<dyn Files>,
-    options: &Options,
-    store: PageStore,
-    superblock: &Superblock,
-    analysis: &recovery::Analysis,
-) -> Result<Arc<Engine>, Error> {
-    let same = |size: &ByteSize| LogFiles::payload_for(size.as_u64()) == superblock.redo_payload_bytes;
-    let (log_files, redo_generation) = match options.redo_capacity.filter(|size| !same(size)) {
-        None => {
-            let log_files =
-                LogFiles::open(&**files, superblock.uuid, superblock.redo_generation, superblock.redo_payload_bytes)?;
-            (log_files, superblock.redo_generation)
-        }
-        Some(size) => {
-            let generation = superblock.redo_generation.wrapping_add(1);
-            let log_files = LogFiles::create(&**files, superblock.uuid, generation, size.as_u64())?;
-            files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
-            (log_files, generation)
-        }
-    };
-    let bell = Arc::new(Bell::default());
-    let store = Arc::new(store);
-    let frames = options.buffer_pool_size.as_u64() / to_u64(store.page_size());
-    let frames = u32::try_from(frames).map_err(|_| Error::Bug("a pool size was not checked".into()))?;
-    let capacity = log_files.capacity();
-    let nonce = random_u64();
-    let start = Lsn(round_up(analysis.end.0));
-    let log = Log::new(log_files, nonce, start, Arc::clone(&bell));
-    let pool = Pool::new(frames, Arc::clone(&store), Arc::clone(&bell));
-    Ok(Arc::new(Engine {
-        limits: Limits::new(store.page_size(), pool.len(), capacity),
-        core: Core { store, pool, log },
-        files: Mutex::new(Some(Arc::clone(files))),
-        bell,
-        durability: options.durability,
-        nonce,
-        redo_generation,
-        next_space: AtomicU32::new(superblock.next_space.max(analysis.last_space.0 + 1)),
-        drop_or_snapshot: Mutex::new(()),
-        ddl: Mutex::new(()),
-        open_trees: Mutex::new(BTreeMap::new()),
-        requests: Mutex::new(Requests::default()),
-        closed: AtomicBool::new(false),
-    }))
-}
-
 fn finish_open(
     inner: &mut Inner,
     files: &dyn Files,
-    old_log: &LogFiles,
-    superblock: &Superblock,
-    analysis: &recovery::Analysis,
+    options: &Options,
+    log_files: LogFiles,
+    analysis: recovery::Analysis,
 ) -> Result<(), Error> {
     let engine = Arc::clone(&inner.engine);
-    recovery::redo(&engine.core, old_log, superblock, analysis)?;
-    engine.requests.lock().recovery = Recovery::Flushing;
-    // After this the log of before is not needed: everything is in images, under a superblock with the new nonce.
-    engine.checkpoint_wait()?;
-    let removed = LogFiles::remove_others(files, engine.redo_generation);
+    let (now, switch) = (log_files.geometry(), log_files.switch());
+    let generations: Vec<u32> = switch.map(|switch| switch.to.generation).into_iter().chain([now.generation]).collect();
+    let removed = remove_others(files, &generations);
     removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
-    if !engine.core.store.has_image(PageId::root(SpaceId::CATALOG)) {
+    recovery::redo(&engine.core, log_files, analysis)?;
+    // From here on the end of the old epoch cannot be taken for the end of the log.
+    engine.checkpoint_wait(Wish::Superblock)?;
+    if !engine.core.store.spaces().contains(&SpaceId::CATALOG) {
         create_root(&engine.core, SpaceId::CATALOG)?;
     }
     inner.opened.orphan_spaces = drop_orphans(inner)?;
-    Ok(())
+    match options.redo_capacity {
+        Some(capacity) => change_redo_capacity(&engine, capacity.as_u64()),
+        None => Ok(()),
+    }
 }
 
 /// Drops the spaces that no name leads to: trees whose creation a crash cut short.
@@ -510,8 +570,9 @@ fn drop_orphans(inner: &Inner) -> Result<Vec<SpaceId>, Error> {
         orphans.remove(&space_of(&String::from_utf8_lossy(&name), &value)?);
     }
     for &space in &orphans {
-        inner.engine.core.pool.discard_space(space);
-        store.drop_space(space);
+        let log = &inner.engine.core.log;
+        let credit = log.reserve(16)?;
+        drop_space(&inner.engine, Mtr::new(log, Vec::new()), space, credit)?;
     }
     Ok(orphans.into_iter().collect())
 }

@@ -1,6 +1,6 @@
 //! What all handles of a database share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -10,24 +10,25 @@ use super::tree::TreeState;
 use crate::base::bell::Bell;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
+use crate::base::ids::SpaceId;
 use crate::base::sync::Mutex;
 use crate::io::device::Files;
 use crate::mtr::Core;
+use crate::redo::files::Ring;
 
 /// A database at work.
 pub(crate) struct Engine {
-    pub(crate) core: Core,
+    pub(crate) core: Arc<Core>,
     /// The files, whose lock keeps other processes out; let go when the database is closed.
     pub(crate) files: Mutex<Option<Arc<dyn Files>>>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) limits: Limits,
     pub(crate) durability: Durability,
-    pub(crate) nonce: u64,
-    pub(crate) redo_generation: u32,
+    /// Images that may wait for their data sync.
+    pub(crate) unsynced_max: usize,
     pub(crate) next_space: AtomicU32,
-    /// Held while a space is dropped from log and map together, and while a checkpoint computes its LSN and takes its
-    /// snapshot: a checkpoint sees both or neither. Never over I/O.
-    pub(crate) drop_or_snapshot: Mutex<()>,
+    /// Dropped spaces whose pages are still in frames, and from which frame on.
+    pub(crate) drops: Mutex<VecDeque<(SpaceId, usize)>>,
     /// Serialises creation and dropping of trees.
     pub(crate) ddl: Mutex<()>,
     /// Trees that have handles.
@@ -39,31 +40,34 @@ pub(crate) struct Engine {
 /// The answer to a request for a checkpoint; the error is the sentence why not.
 pub(crate) type CheckpointAnswer = Result<(), Arc<str>>;
 
-/// How far recovery is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Recovery {
-    /// Redo is applied to pages: no checkpoint.
-    #[default]
-    Redoing,
-    /// All pages must be written before the first checkpoint, which has the new nonce.
-    Flushing,
-    /// The log is the new one's.
-    Done,
+/// A checkpoint that somebody waits for.
+pub(crate) struct Request {
+    pub(crate) handoff: Arc<Handoff<CheckpointAnswer>>,
+    pub(crate) wish: Wish,
+}
+
+/// What a checkpoint that was asked for has to do.
+pub(crate) enum Wish {
+    /// A superblock of where things stand.
+    Superblock,
+    /// Everything changed up to now is in durable images.
+    All,
+    /// The same, and the log goes over to this ring.
+    Ring(Ring),
 }
 
 /// What the keeper is asked for explicitly.
 #[derive(Default)]
 pub(crate) struct Requests {
-    pub(crate) checkpoints: Vec<Arc<Handoff<CheckpointAnswer>>>,
+    pub(crate) asked: Vec<Request>,
     pub(crate) stop: bool,
-    pub(crate) recovery: Recovery,
     /// Why the keeper gave up.
     pub(crate) failed: Option<Arc<str>>,
 }
 
 impl Engine {
-    /// Asks the keeper for a checkpoint of everything up to now, and waits for it on `checkpoint`.
-    pub(crate) fn checkpoint_wait(&self) -> Result<(), Error> {
+    /// Asks the keeper for a checkpoint, and waits for it on `checkpoint`.
+    pub(crate) fn checkpoint_wait(&self, wish: Wish) -> Result<(), Error> {
         let handoff = Handoff::new();
         {
             let mut requests = self.requests.lock();
@@ -73,7 +77,7 @@ impl Engine {
             if let Some(why) = &requests.failed {
                 return Err(stopped(why));
             }
-            requests.checkpoints.push(Arc::clone(&handoff));
+            requests.asked.push(Request { handoff: Arc::clone(&handoff), wish });
         }
         self.bell.ring();
         handoff.take_wait(crate::base::sync::WaitClass::Checkpoint).map_err(|why| stopped(&why))
@@ -112,7 +116,11 @@ impl Engine {
             data_page_reads: count(&store.counters.page_reads),
             data_page_writes: count(&store.counters.page_writes),
             data_write_calls: count(&store.counters.write_calls),
+            data_write_failures: count(&store.counters.write_failures),
             data_syncs: count(&store.counters.data_syncs),
+            map_groups: count(&store.counters.map_groups),
+            map_records: count(&store.counters.map_records),
+            map_page_writes: count(&store.counters.map_page_writes),
             checkpoints: count(&store.counters.checkpoints),
             data_slots_total: slots_total,
             data_slots_free: slots_free,

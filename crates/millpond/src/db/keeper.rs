@@ -1,9 +1,8 @@
-//! The keeper: the one background thread. It frees frames, writes dirty pages before the log needs them gone, grows the
-//! files ahead of need, and takes checkpoints.
+//! The keeper: the one background thread. It frees frames, writes dirty pages before the log needs them gone, makes their
+//! images durable and named, grows the files ahead of need, gives back what dropped trees had, and takes checkpoints.
 //!
-//! KEEPER-1  All page writes and all checkpoints are its own, one after the other: when a checkpoint computes its
-//!           LSN, no image is in flight.
-//! KEEPER-2  It never waits for anything that waits for it: it takes no credit of the log, no frame, no page id.
+//! KEEPER-1  All page writes, map groups and checkpoints are its own, one after the other.
+//! KEEPER-2  It never waits for anything that waits for it: it takes no writer's credit of the log, no frame, no page id.
 //!
 //! It sleeps until its bell is rung or its next deadline has come.
 
@@ -11,8 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::engine::{CheckpointAnswer, Engine, Recovery};
-use crate::base::aligned::{AlignedBuf, aligned};
+use zerocopy::IntoBytes;
+
+use super::engine::{CheckpointAnswer, Engine, Wish};
+use crate::base::aligned::{AlignedBuf, BLOCK, aligned, to_usize};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
@@ -21,10 +22,16 @@ use crate::base::ids::{FrameId, Lsn};
 use crate::base::page::layout::{header, page_lsn};
 use crate::pace::envelope::{LogPace, pages_due};
 use crate::pool::frame::Pin;
-use crate::store::page_store::{CheckpointFacts, LOT_PAGES};
+use crate::redo::files::remove_others;
+use crate::redo::group::GroupKind;
+use crate::store::checkpoint::CheckpointFacts;
+use crate::store::page_store::{LOT_PAGES, MapRecord, WriteOp};
 
 /// How often dirty pages are looked at for the log's sake.
 const FLUSH_TICK_NS: u64 = 50_000_000;
+
+/// How long an image may wait for the data sync that makes it durable, when nothing presses.
+const SYNC_TICK_NS: u64 = 250_000_000;
 
 /// How long a change may wait for a checkpoint when nothing presses.
 const CHECKPOINT_TICK_NS: u64 = 1_000_000_000;
@@ -32,8 +39,10 @@ const CHECKPOINT_TICK_NS: u64 = 1_000_000_000;
 /// Lots written for free frames before the other duties are looked at.
 const LOTS_A_STEP: usize = 4;
 
-/// Passes over the dirty pages in which a checkpoint must have written all. Each frees or adds at least a lot of slots;
-/// a full file system takes many.
+/// Steps of giving back what dropped trees had, before the other duties are looked at.
+const GIVE_BACK_STEPS: usize = 8;
+
+/// Passes over the dirty pages in which a checkpoint that was asked for must have written all.
 const PASSES_MAX: u32 = 100_000;
 
 /// The keeper's memory between steps.
@@ -41,10 +50,13 @@ pub(crate) struct Keeper {
     engine: Arc<Engine>,
     buf: AlignedBuf,
     next_flush_ns: u64,
+    next_sync_ns: u64,
     next_checkpoint_ns: u64,
     last_flush_ns: u64,
     last_lsn: Lsn,
     redo_bytes_per_s: f64,
+    /// A page could not be written because an image of it is in flight.
+    sync_wanted: bool,
     /// Requests for a checkpoint that is under way: answered even if it panics.
     asked: Vec<Arc<Handoff<CheckpointAnswer>>>,
     failed: bool,
@@ -59,10 +71,12 @@ impl Keeper {
             engine,
             buf,
             next_flush_ns: now + FLUSH_TICK_NS,
+            next_sync_ns: now + SYNC_TICK_NS,
             next_checkpoint_ns: now + CHECKPOINT_TICK_NS,
             last_flush_ns: now,
             last_lsn,
             redo_bytes_per_s: 0.0,
+            sync_wanted: false,
             asked: Vec::new(),
             failed: false,
         }
@@ -83,9 +97,9 @@ impl Keeper {
             engine.bell.wait_until(deadline);
         }
         // Who asked too late is told so.
-        let asked = std::mem::take(&mut engine.requests.lock().checkpoints);
-        for handoff in asked {
-            handoff.give(Err("the database was closed".into()));
+        let asked = std::mem::take(&mut engine.requests.lock().asked);
+        for request in asked {
+            request.handoff.give(Err("the database was closed".into()));
         }
         if let Some(panic) = panicked {
             resume_unwind(panic);
@@ -111,10 +125,14 @@ impl Keeper {
         self.engine.core.log.health()?;
         self.serve_log(now)?;
         self.free_frames()?;
+        self.give_back(GIVE_BACK_STEPS);
         if now >= self.next_flush_ns {
             self.next_flush_ns = now + FLUSH_TICK_NS;
             self.flush_for_log(now)?;
             self.grow_ahead();
+            if now >= self.next_sync_ns {
+                self.publish_images()?;
+            }
             self.checkpoint_if_due(now)?;
         }
         self.serve_requests()
@@ -132,16 +150,12 @@ impl Keeper {
         self.engine.core.pool.stop();
         let why = {
             let mut requests = self.engine.requests.lock();
-            self.asked.append(&mut requests.checkpoints);
+            self.asked.extend(requests.asked.drain(..).map(|request| request.handoff));
             requests.failed.clone().unwrap_or_else(|| "unknown".into())
         };
         for handoff in self.asked.drain(..) {
             handoff.give(Err(Arc::clone(&why)));
         }
-    }
-
-    fn recovering(&self) -> bool {
-        self.engine.requests.lock().recovery != Recovery::Done
     }
 
     /// Background commits, and those who wait for room in the log.
@@ -150,10 +164,10 @@ impl Keeper {
         if demand.buffer_short || demand.flush_by_ns.is_some_and(|by| by <= now) {
             self.engine.core.log.flush_all()?;
         }
-        if demand.files_short && !self.recovering() {
+        if demand.files_short {
             // The wall: the oldest quarter of the log goes first.
             let cut = self.engine.core.log.positions().checkpoint.plus(self.engine.core.log.capacity() / 4);
-            self.flush_older_than(cut)?;
+            self.clean_before(cut)?;
             self.checkpoint()?;
         }
         Ok(())
@@ -174,6 +188,10 @@ impl Keeper {
             let frames: Vec<FrameId> = dirty.iter().map(Pin::frame_id).collect();
             self.write_lot(dirty)?;
             engine.core.pool.free_cleaned(&frames);
+            if self.sync_wanted {
+                // What could not be written was in flight.
+                self.publish_images()?;
+            }
         }
         // More may be wanted: look again at once.
         engine.bell.ring();
@@ -190,31 +208,40 @@ impl Keeper {
         self.redo_bytes_per_s = rate.max(self.redo_bytes_per_s * 0.95);
         self.last_flush_ns = now;
         self.last_lsn = next;
-        if self.recovering() {
-            return Ok(());
+        let ages: Vec<(u64, u64)> = self.engine.core.log.counts.by_age().into_iter().map(|(l, n)| (l.0, n)).collect();
+        let window_bytes = self.engine.core.log.capacity() / 2;
+        let pace = LogPace { next_lsn: next.0, bytes_per_s: self.redo_bytes_per_s, window_bytes };
+        let due = pages_due(&ages, pace, seconds(FLUSH_TICK_NS));
+        let mut counted = 0;
+        let last = ages.iter().find(|(_, pages)| {
+            counted += pages;
+            counted >= due
+        });
+        let Some(&(cut, _)) = last.filter(|_| due > 0) else { return Ok(()) };
+        let mut dirty = self.engine.core.pool.dirty_before(Lsn(cut));
+        let due = to_usize(due).min(dirty.len());
+        if due < dirty.len() {
+            let _ = dirty.select_nth_unstable(due);
         }
-        let mut dirty = self.engine.core.pool.dirty_frames();
-        dirty.sort_unstable();
-        let rec_lsns: Vec<u64> = dirty.iter().map(|(lsn, _)| lsn.0).collect();
-        let pace = LogPace {
-            next_lsn: next.0,
-            bytes_per_s: self.redo_bytes_per_s,
-            window_bytes: self.engine.core.log.capacity() / 2,
-        };
-        let due = pages_due(&rec_lsns, pace, seconds(FLUSH_TICK_NS));
         let frames: Vec<FrameId> = dirty[..due].iter().map(|(_, frame)| *frame).collect();
-        self.flush_frames(&frames)
+        self.flush_frames(frames)?;
+        self.engine.core.store.write_map_pages(Lsn(cut))?;
+        Ok(())
     }
 
-    fn flush_older_than(&mut self, cut: Lsn) -> Result<(), Error> {
-        let mut dirty = self.engine.core.pool.dirty_frames();
-        dirty.retain(|(lsn, _)| *lsn < cut);
-        let frames: Vec<FrameId> = dirty.iter().map(|(_, frame)| *frame).collect();
-        self.flush_frames(&frames)
+    /// Has everything that was changed before `cut` in durable images that durable map records or written map pages
+    /// name, but for what is changed meanwhile.
+    fn clean_before(&mut self, cut: Lsn) -> Result<(), Error> {
+        let dirty = self.engine.core.pool.dirty_before(cut);
+        self.flush_frames(dirty.into_iter().map(|(_, frame)| frame).collect())?;
+        self.publish_images()?;
+        self.engine.core.store.write_map_pages(cut)?;
+        Ok(())
     }
 
-    fn flush_frames(&mut self, frames: &[FrameId]) -> Result<(), Error> {
+    fn flush_frames(&mut self, mut frames: Vec<FrameId>) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
+        engine.core.pool.sort_by_page(&mut frames);
         for lot in frames.chunks(LOT_PAGES) {
             let pins = engine.core.pool.pin_dirty(lot);
             self.write_lot(pins)?;
@@ -228,19 +255,28 @@ impl Keeper {
 
     /// Copies pages under their latches, has the log durable past them, writes them to free slots.
     fn write_lot(&mut self, pins: Vec<Pin<'_>>) -> Result<(), Error> {
-        let core = &self.engine.core;
+        let engine = Arc::clone(&self.engine);
+        let core = &engine.core;
+        if core.store.unsynced() + pins.len() > engine.unsynced_max {
+            self.publish_images()?;
+        }
         let size = core.store.page_size();
-        let mut copied = Copied { pages: Vec::with_capacity(pins.len()) };
+        let mut copied = Copied { engine: &engine, pages: Vec::with_capacity(pins.len()) };
         let mut newest = Lsn::ZERO;
         for pin in pins {
             let at = copied.pages.len() * size;
             let page = pin.read();
-            self.buf[at..at + size].copy_from_slice(page.bytes());
-            newest = newest.max(page_lsn(page.bytes()));
             let id = PageId(header(page.bytes()).page_id.get());
+            if core.store.in_flight(&[id])[0] {
+                self.sync_wanted = true;
+                continue;
+            }
+            self.buf[at..at + size].copy_from_slice(page.bytes());
+            let lsn = page_lsn(page.bytes());
             // What was discarded meanwhile is clean, and goes nowhere.
             if let (pin, Some(rec_lsn)) = page.take_dirtiness() {
-                copied.pages.push((id, pin, rec_lsn));
+                newest = newest.max(lsn);
+                copied.pages.push((pin, WriteOp { id, lsn, rec_lsn }));
             }
         }
         if copied.pages.is_empty() {
@@ -249,21 +285,76 @@ impl Keeper {
         if !cfg!(planted = "page_before_log") {
             core.log.flush_wait(newest)?;
         }
-        let ids: Vec<PageId> = copied.pages.iter().map(|(id, _, _)| *id).collect();
-        let bytes = ids.len() * size;
-        if core.store.write(&ids, &mut self.buf[..bytes], core.log.positions().durable)? {
-            copied.pages.clear();
+        let ops: Vec<WriteOp> = copied.pages.iter().map(|(_, op)| *op).collect();
+        let bytes = ops.len() * size;
+        for attempt in 0..3 {
+            if core.store.write(&ops, &mut self.buf[..bytes], core.log.positions().durable)? {
+                copied.pages.clear();
+                return Ok(());
+            }
+            // STORE-3: what was replaced, or dropped, comes free.
+            if attempt == 1 {
+                while self.give_back(GIVE_BACK_STEPS) {}
+            }
+            self.publish_images()?;
+            core.log.flush_all()?;
+        }
+        Err(Error::Bug("STORE-3: pages find no slots, although each is charged one".into()))
+    }
+
+    /// One data sync, then map groups for all images written before it: they are durable and named from here on, and
+    /// hold nothing back any more.
+    fn publish_images(&mut self) -> Result<(), Error> {
+        self.next_sync_ns = clock::now_ns() + SYNC_TICK_NS;
+        self.sync_wanted = false;
+        let engine = Arc::clone(&self.engine);
+        let core = &engine.core;
+        if core.store.unsynced() == 0 {
             return Ok(());
         }
-        // No free slots before the next checkpoint.
-        drop(copied);
-        if self.recovering() {
-            // No checkpoint may free slots yet: recovery needs room beside the images of the last one.
-            let (_, free_before) = core.store.slot_counts();
-            core.store.grow()?;
-            return if core.store.slot_counts().1 > free_before { Ok(()) } else { Err(no_room_to_recover()) };
+        let covered = core.store.sync()?;
+        if cfg!(planted = "map_after_submission") {
+            // Not covered by the sync, and named all the same.
+            let dirty = core.pool.dirty_before(Lsn(u64::MAX));
+            let frames: Vec<FrameId> = dirty.into_iter().map(|(_, frame)| frame).take(8).collect();
+            if core.store.unsynced() + frames.len() <= engine.unsynced_max {
+                self.write_lot(core.pool.pin_dirty(&frames))?;
+            }
         }
-        self.checkpoint()
+        let records = core.store.map_records(covered);
+        for group in records.chunks(core.log.map_payload_max() / size_of::<MapRecord>()) {
+            let payload = group.as_bytes();
+            let credit = core.log.reserve_for_cleaning(payload.len())?;
+            let counts = &core.log.counts;
+            let mut begin = Lsn::ZERO;
+            let end = core.log.append(credit, GroupKind::Map, payload, |start, _| {
+                counts.add(start);
+                begin = start;
+            })?;
+            core.store.apply_records(group, begin, end);
+            counts.remove(begin);
+        }
+        Ok(())
+    }
+
+    /// Gives back some of what dropped trees had: first their frames, then their slots. False: there is nothing.
+    fn give_back(&mut self, steps: usize) -> bool {
+        let core = &self.engine.core;
+        for _ in 0..steps {
+            let front = self.engine.drops.lock().front().copied();
+            if let Some((space, from)) = front {
+                let next = core.pool.discard_step(space, from);
+                let mut drops = self.engine.drops.lock();
+                match (next, drops.front_mut()) {
+                    (Some(next), Some(front)) => front.1 = next,
+                    _ => drop(drops.pop_front()),
+                }
+            } else if !core.store.give_back_step() {
+                return false;
+            }
+        }
+        self.engine.bell.ring();
+        true
     }
 
     fn grow_ahead(&self) {
@@ -274,44 +365,65 @@ impl Keeper {
     }
 
     fn serve_requests(&mut self) -> Result<(), Error> {
-        {
-            let mut requests = self.engine.requests.lock();
-            if requests.recovery == Recovery::Redoing {
-                return Ok(());
-            }
-            self.asked.append(&mut requests.checkpoints);
-        }
-        if self.asked.is_empty() {
+        let requests = std::mem::take(&mut self.engine.requests.lock().asked);
+        if requests.is_empty() {
             return Ok(());
         }
-        let next = self.engine.core.log.positions().next;
-        // On failure, `refuse_requests` answers. A lot that found no slots is dirty again: then once more.
-        let mut passes = 0;
-        while self.engine.core.pool.oldest_rec_lsn().is_some_and(|oldest| oldest < next) {
-            passes += 1;
-            if passes > PASSES_MAX {
-                return Err(Error::Bug("STORE-3: pages find no slots, however often they are written".into()));
+        // On failure, `refuse_requests` answers.
+        self.asked.extend(requests.iter().map(|request| Arc::clone(&request.handoff)));
+        for request in requests {
+            match request.wish {
+                Wish::Superblock => self.checkpoint()?,
+                Wish::All => self.checkpoint_all()?,
+                Wish::Ring(ring) => {
+                    // First a superblock that names the ring, then the first byte in it.
+                    self.engine.core.log.add_ring(ring)?;
+                    self.checkpoint()?;
+                    let log = &self.engine.core.log;
+                    log.open_ring();
+                    // Padding takes the log into the new ring, also when nobody writes.
+                    let padding = vec![0; BLOCK];
+                    let credit = log.reserve_for_cleaning(padding.len())?;
+                    log.append(credit, GroupKind::Pages, &padding, |_, _| ())?;
+                    self.checkpoint_all()?;
+                }
             }
-            self.flush_older_than(next)?;
         }
-        self.engine.requests.lock().recovery = Recovery::Done;
-        self.checkpoint()?;
         for handoff in self.asked.drain(..) {
             handoff.give(Ok(()));
         }
         Ok(())
     }
 
-    fn checkpoint_if_due(&mut self, now: u64) -> Result<(), Error> {
-        if self.recovering() {
-            return Ok(());
+    /// A checkpoint of everything up to now.
+    fn checkpoint_all(&mut self) -> Result<(), Error> {
+        let next = self.engine.core.log.positions().next;
+        while self.give_back(GIVE_BACK_STEPS) {}
+        // A page that was in flight is dirty still: then once more.
+        let mut passes = 0;
+        while !self.engine.core.pool.dirty_before(next).is_empty() {
+            passes += 1;
+            if passes > PASSES_MAX {
+                return Err(Error::Bug("STORE-3: pages stay dirty, however often they are written".into()));
+            }
+            self.clean_before(next)?;
         }
+        self.publish_images()?;
+        self.engine.core.store.write_map_pages(Lsn(u64::MAX))?;
+        self.checkpoint()
+    }
+
+    fn checkpoint_if_due(&mut self, now: u64) -> Result<(), Error> {
         let (log, store) = (&self.engine.core.log, &self.engine.core.store);
         let positions = log.positions();
-        let reachable = self.engine.core.pool.oldest_rec_lsn().unwrap_or(positions.next);
+        let reachable = log.counts.oldest().unwrap_or(positions.next);
         let gain = reachable.since(positions.checkpoint);
-        let pressing = gain > log.capacity() / 16 || store.wants_checkpoint();
-        if pressing || (now >= self.next_checkpoint_ns && gain > 0) {
+        if store.wants_slots() {
+            // Replaced slots are free when the log is durable past the map groups.
+            self.publish_images()?;
+            self.engine.core.log.flush_all()?;
+        }
+        if gain > self.engine.core.log.capacity() / 16 || (now >= self.next_checkpoint_ns && gain > 0) {
             return self.checkpoint();
         }
         if now >= self.next_checkpoint_ns {
@@ -320,54 +432,57 @@ impl Keeper {
         Ok(())
     }
 
-    /// Writes a checkpoint: everything before its LSN is in images that the new map names.
+    /// Writes a checkpoint: everything before its LSN is in images that map pages on the device name.
     fn checkpoint(&mut self) -> Result<(), Error> {
         self.next_checkpoint_ns = clock::now_ns() + CHECKPOINT_TICK_NS;
         let engine = &self.engine;
         let core = &engine.core;
-        let (checkpoint_lsn, snapshot, next_space) = {
-            let _both_or_neither = engine.drop_or_snapshot.lock();
-            // First the log's end, under its mutex: all groups before it have marked their pages dirty.
-            let next = core.log.positions().next;
-            let oldest = core.pool.oldest_rec_lsn().unwrap_or(next);
-            let lsn = if cfg!(planted = "checkpoint_skips_dirty") { next } else { oldest.min(next) };
-            (lsn, core.store.snapshot(), engine.next_space.load(Ordering::Relaxed))
-        };
-        if checkpoint_lsn < core.log.positions().checkpoint {
-            return Err(Error::Bug(format!("REDO-2: a checkpoint would go back to LSN {checkpoint_lsn}").into()));
-        }
+        // First the log's end, under its mutex: all groups before it are counted (COUNT-1).
+        let positions = core.log.positions();
+        let oldest = core.log.counts.oldest().unwrap_or(positions.next);
+        let reached = if cfg!(planted = "checkpoint_skips_dirty") { positions.next } else { oldest };
+        // Counters are coarse: they may say less than is known.
+        let checkpoint_lsn = reached.min(positions.next).max(positions.checkpoint);
+        let next_space = engine.next_space.load(Ordering::Relaxed);
+        let snapshot = core.store.snapshot();
         let durable_lsn =
             if cfg!(planted = "superblock_before_log") { core.log.positions().next } else { core.log.flush_all()? };
+        let (redo, switch) = core.log.geometry();
+        let switched = switch.filter(|switch| checkpoint_lsn >= switch.at);
         let facts = CheckpointFacts {
             checkpoint_lsn,
             durable_lsn,
-            nonce: engine.nonce,
+            nonce: core.log.nonce_at(checkpoint_lsn),
             next_space,
-            redo_generation: engine.redo_generation,
-            redo_payload_bytes: core.log.payload_bytes(),
+            redo: switched.map_or(redo, |switch| switch.to),
+            switch: switch.filter(|_| switched.is_none()),
         };
         core.store.publish(snapshot, facts)?;
         core.log.set_checkpoint(checkpoint_lsn);
+        if let Some(switch) = switched {
+            core.log.forget_first_ring();
+            let files = engine.files.lock().clone();
+            if let Some(files) = files {
+                let removed = remove_others(&*files, &[switch.to.generation]);
+                removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
+            }
+        }
         Ok(())
     }
 }
 
 /// Pages whose dirtiness was taken for a write: dirty again, from where they were, unless the write came to its end.
 struct Copied<'p> {
-    pages: Vec<(PageId, Pin<'p>, Lsn)>,
+    engine: &'p Engine,
+    pages: Vec<(Pin<'p>, WriteOp)>,
 }
 
 impl Drop for Copied<'_> {
     fn drop(&mut self) {
-        for (_, pin, rec_lsn) in &self.pages {
-            pin.frame().dirty_again(*rec_lsn);
+        for (pin, op) in &self.pages {
+            self.engine.core.pool.dirty_again(pin.frame_id(), op.rec_lsn);
         }
     }
-}
-
-fn no_room_to_recover() -> Error {
-    let doing = "grow the data file for recovery, which writes pages beside their last checkpoint's images";
-    Error::io(doing, std::io::ErrorKind::StorageFull.into())
 }
 
 fn seconds(ns: u64) -> f64 {

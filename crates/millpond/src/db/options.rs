@@ -2,8 +2,11 @@
 
 use bytesize::ByteSize;
 
+use crate::base::aligned::to_u64;
 use crate::base::error::Error;
+use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::Log;
+use crate::store::page_store::LOT_PAGES;
 
 /// When a write is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -30,15 +33,29 @@ impl Durability {
     }
 }
 
+/// How pages get to the device; fixed at creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PageStoreKind {
+    /// A page's new image goes to a free place, and a crash finds the old or the new one whole.
+    #[default]
+    CopyOnWrite,
+    /// A page's new image overwrites the old one. A page that a crash tears while it is written is lost: opening or
+    /// reading reports [`Error::Corruption`].
+    InPlace,
+}
+
 /// How a database is opened; [`Db::open`](crate::Db::open) checks all of it and reports every mistake at once.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Options {
     pub(crate) page_size: Option<ByteSize>,
+    pub(crate) page_store: Option<PageStoreKind>,
     pub(crate) buffer_pool_size: ByteSize,
     pub(crate) redo_capacity: Option<ByteSize>,
     pub(crate) cached: bool,
     pub(crate) create: bool,
+    /// A pool that is too large for the log is made smaller, instead of being refused.
+    pub(crate) fit_pool: bool,
     pub(crate) durability: Durability,
 }
 
@@ -52,7 +69,7 @@ impl Default for Options {
 pub(crate) const FRAMES_MIN: u64 = 32;
 
 /// Bytes that a log must hold, per page byte: so that a split is a small part of it.
-const REDO_PAGES_MIN: u64 = 128;
+pub(crate) const REDO_PAGES_MIN: u64 = 128;
 
 impl Options {
     /// The defaults: 128 MiB of pool; for a new database pages of 16 KiB and 256 MiB of log; `O_DIRECT`; durable
@@ -60,10 +77,12 @@ impl Options {
     pub fn new() -> Self {
         Options {
             page_size: None,
+            page_store: None,
             buffer_pool_size: ByteSize::mib(128),
             redo_capacity: None,
             cached: false,
             create: true,
+            fit_pool: false,
             durability: Durability::Commit,
         }
     }
@@ -74,6 +93,12 @@ impl Options {
         self
     }
 
+    /// How pages get to the device, fixed at creation. Default: copy-on-write, or what the database has.
+    pub fn page_store(mut self, kind: PageStoreKind) -> Self {
+        self.page_store = Some(kind);
+        self
+    }
+
     /// Bytes of the buffer pool: 32 pages at least. Default: 128 MiB.
     pub fn buffer_pool_size(mut self, size: ByteSize) -> Self {
         self.buffer_pool_size = size;
@@ -81,7 +106,8 @@ impl Options {
     }
 
     /// Bytes that the redo log holds: 128 pages to 1 TiB. Default: 256 MiB, or what the database has; another value
-    /// than the database has gives it a new log at open.
+    /// than the database has gives it a new log at open. The pool needs some of it: see
+    /// [`Db::set_redo_capacity`](crate::Db::set_redo_capacity).
     pub fn redo_capacity(mut self, size: ByteSize) -> Self {
         self.redo_capacity = Some(size);
         self
@@ -134,6 +160,47 @@ impl Options {
     }
 }
 
+/// Log bytes that a dirty page, or an image in flight, may need for its map record: a group of its own at worst.
+const MAP_RECORD_MAX: u64 = 48;
+
+/// Log bytes for epochs at most: a crash takes one of 25 bytes.
+const EPOCHS_MAX: u64 = 64 << 10;
+
+/// Images that may wait for their data sync, in a pool of `frames`.
+pub(crate) fn unsynced_max(frames: u64) -> u64 {
+    (frames / 16).max(2 * to_u64(LOT_PAGES))
+}
+
+/// Bytes of a log of `capacity` that writers leave to cleaning: a map record for each frame and each image in flight,
+/// and room for epochs.
+pub(crate) fn redo_reserve(frames: u64, capacity: u64) -> u64 {
+    let holders = frames + unsynced_max(frames) + to_u64(LOT_PAGES);
+    MAP_RECORD_MAX * holders + EPOCHS_MAX.min(capacity / 16)
+}
+
+/// Refuses a log in which writers would have less than three fourths for themselves.
+pub(crate) fn validate_reserve(frames: u64, capacity: u64) -> Result<(), Error> {
+    let needed = 4 * redo_reserve(frames, capacity);
+    if needed <= capacity {
+        return Ok(());
+    }
+    let message = format!(
+        "redo_capacity is {}, and a buffer pool of {frames} pages needs {}: use a larger redo_capacity or a smaller buffer_pool_size",
+        ByteSize::b(capacity),
+        ByteSize::b(needed)
+    );
+    Err(Error::InvalidOptions(message.into()))
+}
+
+/// The frames of a pool that a log of `capacity` is large enough for: `frames` or fewer.
+pub(crate) fn fitting_frames(frames: u64, capacity: u64) -> u64 {
+    let mut fitting = frames;
+    while fitting > FRAMES_MIN && validate_reserve(fitting, capacity).is_err() {
+        fitting = (fitting / 2).max(FRAMES_MIN);
+    }
+    fitting
+}
+
 /// How long keys, values and batches may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -144,11 +211,11 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(page_size: usize, frames: usize, log_capacity: u64) -> Limits {
+    pub(crate) fn new(page_size: usize, frames: usize, log: &Log) -> Limits {
         Limits {
             key: (page_size / 16 * 3).min(3072),
             value: page_size / 4,
-            batch_bytes: Log::group_payload_max(log_capacity),
+            batch_bytes: log.group_max() - GROUP_FRAME_LEN,
             batch_leaves: (frames / 16).max(4),
         }
     }

@@ -38,8 +38,16 @@ pub struct Stats {
     pub data_page_writes: u64,
     /// Write calls that they took.
     pub data_write_calls: u64,
+    /// Of these, calls that failed; their pages went elsewhere.
+    pub data_write_failures: u64,
     /// Syncs of the data file.
     pub data_syncs: u64,
+    /// Groups of map records in the log.
+    pub map_groups: u64,
+    /// Map records: images that became durable.
+    pub map_records: u64,
+    /// Images of map pages written.
+    pub map_page_writes: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
     /// Slots of the data file.

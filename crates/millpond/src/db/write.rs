@@ -170,8 +170,8 @@ fn attempt<'p>(engine: &'p Engine, ops: &[BatchOp], redo_len: usize) -> Result<D
     }
     let ids: Vec<_> = leaves.iter().map(|(_, page)| page.id()).collect();
     let mut mtr = Mtr::new(&engine.core.log, leaves.into_iter().map(|(_, page)| page).collect());
-    // What frees room comes before what takes it.
-    planned.sort_by_key(Planned::turn);
+    // Leaf by leaf (MTR-3), and what frees room comes before what takes it.
+    planned.sort_by_key(|change| (change.leaf, change.turn()));
     for change in &planned {
         let key = change.key;
         let op = match change.effect {

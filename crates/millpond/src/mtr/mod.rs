@@ -3,15 +3,18 @@
 //! MTR-1  The pages of a mini-transaction stay latched exclusively from their first change until the group has its
 //!        place in the log, they are counted dirty, and their LSNs are stamped.
 //! MTR-2  Room in the log is had before the first latch; a mini-transaction that has begun to change pages cannot fail.
+//! MTR-3  The changes of one page follow one another, and are one record: redo takes each page by itself.
+//! MTR-4  The operations, applied to the pages of before, give the pages of after, byte for byte (checked in debug builds).
 
 use std::sync::Arc;
 
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
-use crate::base::page::apply::apply;
+use crate::base::page::apply::{Misfit, apply};
 use crate::base::page::op::{PageOp, Reader};
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::PageWrite;
+use crate::redo::group::GroupKind;
 use crate::redo::log::{Log, LogCredit};
 use crate::store::page_store::PageStore;
 
@@ -22,34 +25,36 @@ pub(crate) struct Core {
     pub(crate) log: Log,
 }
 
+const RECORD_PADDING: u8 = 0;
 const RECORD_PAGE: u8 = 1;
 const RECORD_DROP_SPACE: u8 = 2;
 
-/// Bytes that a record adds to its page operation: kind, page id, previous LSN.
-pub(crate) const RECORD_HEADER: usize = 17;
+/// Bytes that a page's record adds to its operations: kind, page id, previous LSN, length.
+pub(crate) const RECORD_HEADER: usize = 21;
+
+/// Where the length is in a page's record.
+const LEN_AT: usize = 17;
 
 /// A record of a group's payload.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    /// A change of a page whose LSN was `previous` before the group.
-    Page { id: PageId, previous: Lsn, op: PageOp<'a> },
+    /// Changes of a page whose LSN was `previous` before the group: operations, encoded.
+    Page { id: PageId, previous: Lsn, ops: &'a [u8] },
     /// A space is gone; earlier records of its pages do not matter any more.
     DropSpace(SpaceId),
+    /// Nothing, to the payload's end.
+    Padding,
 }
 
 impl<'a> Record<'a> {
     /// The records of a payload; `None` in the place of one that cannot be read, which is then the last.
     pub(crate) fn all(payload: &'a [u8]) -> impl Iterator<Item = Option<Record<'a>>> {
-        let mut reader = Reader::new(payload);
-        let mut broken = false;
-        std::iter::from_fn(move || {
-            if broken || reader.is_empty() {
-                return None;
-            }
-            let record = Self::decode(&mut reader);
-            broken = record.is_none();
-            Some(record)
-        })
+        each(payload, Self::decode)
+    }
+
+    /// The operations of a page's record, in the same way.
+    pub(crate) fn ops(ops: &'a [u8]) -> impl Iterator<Item = Option<PageOp<'a>>> {
+        each(ops, PageOp::decode)
     }
 
     fn decode(reader: &mut Reader<'a>) -> Option<Record<'a>> {
@@ -57,12 +62,44 @@ impl<'a> Record<'a> {
             RECORD_PAGE => {
                 let id = PageId(reader.u64()?);
                 let previous = Lsn(reader.u64()?);
-                Some(Record::Page { id, previous, op: PageOp::decode(reader)? })
+                let len = usize::try_from(reader.u32()?).ok()?;
+                Some(Record::Page { id, previous, ops: reader.take(len)? })
             }
             RECORD_DROP_SPACE => Some(Record::DropSpace(SpaceId(reader.u32()?))),
+            RECORD_PADDING => {
+                reader.rest();
+                Some(Record::Padding)
+            }
             _ => None,
         }
     }
+}
+
+fn each<'a, T>(bytes: &'a [u8], decode: impl Fn(&mut Reader<'a>) -> Option<T>) -> impl Iterator<Item = Option<T>> {
+    let mut reader = Reader::new(bytes);
+    let mut broken = false;
+    std::iter::from_fn(move || {
+        if broken || reader.is_empty() {
+            return None;
+        }
+        let item = decode(&mut reader);
+        broken = item.is_none();
+        Some(item)
+    })
+}
+
+/// Whether operations begin by formatting the page: then its old contents do not matter.
+pub(crate) fn formats(ops: &[u8]) -> bool {
+    PageOp::is_init(ops)
+}
+
+/// Applies the operations of one record to a page. `Err`: damage in recovery, a bug otherwise.
+pub(crate) fn replay(page: &mut [u8], id: PageId, ops: &[u8]) -> Result<(), String> {
+    for op in Record::ops(ops) {
+        let op = op.ok_or("an operation that is none")?;
+        apply(page, id, &op).map_err(|misfit: Misfit| format!("the page does not take its change ({misfit:?})"))?;
+    }
+    Ok(())
 }
 
 /// A mini-transaction under way.
@@ -70,12 +107,29 @@ pub(crate) struct Mtr<'p> {
     log: &'p Log,
     pages: Vec<PageWrite<'p>>,
     payload: Vec<u8>,
+    /// The page whose record is being written, and where it begins.
+    open: Option<(usize, usize)>,
+    /// Debug builds: the pages as they were (MTR-4).
+    before: Vec<(usize, Vec<u8>)>,
+}
+
+/// Keeps the checkpoint before a group until what the group says is done.
+#[must_use]
+pub(crate) struct Hold<'p> {
+    log: &'p Log,
+    start: Lsn,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.log.counts.remove(self.start);
+    }
 }
 
 impl<'p> Mtr<'p> {
     /// One over `pages`, which are latched and not yet changed.
     pub(crate) fn new(log: &'p Log, pages: Vec<PageWrite<'p>>) -> Self {
-        Mtr { log, pages, payload: Vec::with_capacity(512) }
+        Mtr { log, pages, payload: Vec::with_capacity(512), open: None, before: Vec::new() }
     }
 
     pub(crate) fn page(&self, index: usize) -> &PageWrite<'p> {
@@ -84,56 +138,95 @@ impl<'p> Mtr<'p> {
 
     /// Changes page `index`, which is page `id`, and notes the operation.
     pub(crate) fn apply(&mut self, index: usize, id: PageId, op: &PageOp<'_>) -> Result<(), Error> {
-        let page = &mut self.pages[index];
-        let previous = page.lsn();
-        if let Err(misfit) = apply(page.bytes_mut(), id, op) {
+        if self.open.is_none_or(|(open, _)| open != index) {
+            self.close_record();
+            let previous = self.pages[index].lsn();
+            self.open = Some((index, self.payload.len()));
+            self.payload.push(RECORD_PAGE);
+            self.payload.extend_from_slice(&id.0.to_le_bytes());
+            self.payload.extend_from_slice(&previous.0.to_le_bytes());
+            self.payload.extend_from_slice(&[0; 4]);
+            if cfg!(debug_assertions) {
+                debug_assert!(self.before.iter().all(|(other, _)| *other != index), "MTR-3: page {id} came twice");
+                self.before.push((index, self.pages[index].bytes().to_vec()));
+            }
+        }
+        if let Err(misfit) = apply(self.pages[index].bytes_mut(), id, op) {
             // Earlier operations of this group are in the pages and will not be in the log: nothing may leave any more.
             let error = Error::Bug(format!("MTR-2: page {id} refused an operation: {misfit:?}").into());
             self.log.stop(&error);
             self.keep_in_memory();
             return Err(error);
         }
-        self.payload.push(RECORD_PAGE);
-        self.payload.extend_from_slice(&id.0.to_le_bytes());
-        self.payload.extend_from_slice(&previous.0.to_le_bytes());
         op.encode(&mut self.payload);
         Ok(())
+    }
+
+    fn close_record(&mut self) {
+        if let Some((_, begin)) = self.open.take() {
+            let len = self.payload.len() - begin - RECORD_HEADER;
+            let len = u32::try_from(len).expect("REDO-5: a group is shorter than the log buffer");
+            self.payload[begin + LEN_AT..begin + RECORD_HEADER].copy_from_slice(&len.to_le_bytes());
+        }
     }
 
     /// The pages hold changes that the log does not: as dirty ones they are not evicted, and reads stay consistent.
     fn keep_in_memory(&self) {
         let next = self.log.positions().next;
         for page in &self.pages {
-            page.frame().mark_dirty(next);
+            page.mark_dirty(next);
         }
     }
 
     /// Notes that a space is dropped.
     pub(crate) fn drop_space(&mut self, space: SpaceId) {
+        self.close_record();
         self.payload.push(RECORD_DROP_SPACE);
         self.payload.extend_from_slice(&space.0.to_le_bytes());
     }
 
     /// Gives the group its place in the log and releases the pages. Returns the group's end.
-    pub(crate) fn commit(mut self, credit: LogCredit<'_>) -> Result<Lsn, Error> {
-        let pages = &self.pages;
-        let appended = self.log.append(credit, &self.payload, |start, _| {
+    pub(crate) fn commit(self, credit: LogCredit<'_>) -> Result<Lsn, Error> {
+        self.commit_holding(credit).map(|(end, _)| end)
+    }
+
+    /// The same, with the checkpoint held before the group for as long as the caller wants.
+    pub(crate) fn commit_holding(mut self, credit: LogCredit<'_>) -> Result<(Lsn, Hold<'p>), Error> {
+        self.close_record();
+        if cfg!(debug_assertions) {
+            self.check_replay();
+        }
+        let (log, pages) = (self.log, &self.pages);
+        let mut hold = None;
+        let appended = log.append(credit, GroupKind::Pages, &self.payload, |start, _| {
+            log.counts.add(start);
+            hold = Some(Hold { log, start });
             for page in pages {
-                page.frame().mark_dirty(start);
+                page.mark_dirty(start);
             }
         });
-        let end = match appended {
-            Ok(end) => end,
-            Err(error) => {
+        let (end, hold) = match (appended, hold) {
+            (Ok(end), Some(hold)) => (end, hold),
+            (appended, _) => {
                 // The log has stopped for good, so no page is written any more.
                 self.keep_in_memory();
-                return Err(error);
+                return Err(appended.err().unwrap_or_else(|| Error::Bug("REDO: a group was not marked".into())));
             }
         };
         for page in &mut self.pages {
             page.set_lsn(end);
         }
-        Ok(end)
+        Ok((end, hold))
+    }
+
+    fn check_replay(&mut self) {
+        for record in Record::all(&self.payload).flatten() {
+            let Record::Page { id, ops, .. } = record else { continue };
+            for (index, copy) in self.before.iter_mut().filter(|(index, _)| self.pages[*index].id() == id) {
+                assert_eq!(replay(copy, id, ops), Ok(()), "MTR-4: page {id}");
+                assert!(*copy == self.pages[*index].bytes(), "MTR-4: page {id} is not what its operations make");
+            }
+        }
     }
 }
 
@@ -143,16 +236,23 @@ mod tests {
 
     #[test]
     fn records_end_at_the_first_that_cannot_be_read() {
+        let mut ops = Vec::new();
+        PageOp::Remove { key: b"k" }.encode(&mut ops);
         let mut payload = Vec::new();
         payload.push(RECORD_PAGE);
         payload.extend_from_slice(&5u64.to_le_bytes());
         payload.extend_from_slice(&7u64.to_le_bytes());
-        PageOp::Remove { key: b"k" }.encode(&mut payload);
+        payload.extend_from_slice(&u32::try_from(ops.len()).expect("short").to_le_bytes());
+        assert_eq!(payload.len(), RECORD_HEADER);
+        payload.extend_from_slice(&ops);
         payload.push(RECORD_DROP_SPACE);
         payload.extend_from_slice(&3u32.to_le_bytes());
         let all: Vec<_> = Record::all(&payload).collect();
-        let page = Record::Page { id: PageId(5), previous: Lsn(7), op: PageOp::Remove { key: b"k" } };
+        let page = Record::Page { id: PageId(5), previous: Lsn(7), ops: &ops };
         assert_eq!(all, [Some(page), Some(Record::DropSpace(SpaceId(3)))]);
+        assert_eq!(Record::ops(&ops).collect::<Vec<_>>(), [Some(PageOp::Remove { key: b"k" })]);
+        assert!(!formats(&ops));
+        assert_eq!(Record::all(&[&payload[..], &[0; 9]].concat()).last(), Some(Some(Record::Padding)));
         payload.push(99);
         assert_eq!(Record::all(&payload).last(), Some(None));
     }

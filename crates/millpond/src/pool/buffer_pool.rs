@@ -14,6 +14,7 @@ use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{FrameId, Lsn, PageId, SpaceId};
 use crate::base::sync::{Mutex, RwLock, WaitClass};
+use crate::redo::dirty_counts::DirtyCounts;
 use crate::store::page_store::PageStore;
 
 /// Frames that a foreground thread looks at for a clean victim before it asks the keeper.
@@ -21,6 +22,9 @@ const FOREGROUND_STEPS: usize = 64;
 
 /// Frames that the keeper looks at under one hold of the table's mutex.
 const SWEEP_STEPS: usize = 256;
+
+/// Frames that are looked at for a dropped space's pages at once.
+const DISCARD_STEPS: usize = 4096;
 
 type Waiter<T> = Arc<Handoff<T>>;
 
@@ -57,6 +61,10 @@ pub(crate) struct PoolCounters {
 /// The buffer pool.
 pub(crate) struct Pool {
     frames: Vec<Frame>,
+    /// For each frame the begin of the oldest group whose change is in no image; 0: clean. Set under the log's mutex
+    /// with the page latched exclusively, taken by the keeper with the page latched. Each is counted.
+    rec_lsns: Vec<AtomicU64>,
+    counts: Arc<DirtyCounts>,
     table: Mutex<Table>,
     store: Arc<PageStore>,
     bell: Arc<Bell>,
@@ -102,15 +110,16 @@ impl Drop for Reading<'_> {
 
 impl Pool {
     /// A pool of `count` frames.
-    pub(crate) fn new(count: u32, store: Arc<PageStore>, bell: Arc<Bell>) -> Pool {
+    pub(crate) fn new(count: u32, store: Arc<PageStore>, counts: Arc<DirtyCounts>, bell: Arc<Bell>) -> Pool {
         let frames = (0..count)
             .map(|_| Frame {
                 page: RwLock::new(aligned(store.page_size())),
                 pins: AtomicU32::new(0),
                 used: AtomicBool::new(false),
-                rec_lsn: AtomicU64::new(0),
             })
             .collect();
+        let kept = if cfg!(planted = "count_kept_on_redirty") { 2 } else { 1 };
+        let rec_lsns = (0..count * kept).map(|_| AtomicU64::new(0)).collect();
         let table = Table {
             entries: HashMap::with_hasher(FixedState::default()),
             pages: vec![None; FrameId(count).index()],
@@ -121,6 +130,8 @@ impl Pool {
         };
         Pool {
             frames,
+            rec_lsns,
+            counts,
             table: Mutex::new(table),
             store,
             bell,
@@ -344,7 +355,7 @@ impl Pool {
     }
 
     fn empty(&self, table: &mut Table, frame: FrameId) {
-        debug_assert!(self.frame(frame).rec_lsn().is_none(), "POOL-3: only clean pages leave");
+        debug_assert!(self.rec_lsn(frame).is_none(), "POOL-3: only clean pages leave");
         if let Some(page) = table.pages[frame.index()].take() {
             table.entries.remove(&page);
         }
@@ -353,7 +364,7 @@ impl Pool {
     fn evict_clean(&self, table: &mut Table, steps: usize) -> Option<FrameId> {
         for _ in 0..steps.min(2 * self.frames.len()) {
             if let Some(frame) = self.turn(table)
-                && self.frame(frame).rec_lsn().is_none()
+                && self.rec_lsn(frame).is_none()
             {
                 self.empty(table, frame);
                 return Some(frame);
@@ -384,7 +395,7 @@ impl Pool {
             for _ in 0..SWEEP_STEPS.min(left) {
                 left -= 1;
                 let Some(frame) = self.turn(&mut table) else { continue };
-                if self.frame(frame).rec_lsn().is_some() {
+                if self.rec_lsn(frame).is_some() {
                     dirty.push(Pin { pool: self, frame });
                     self.frame(frame).pins.fetch_add(1, Ordering::Relaxed);
                 } else {
@@ -404,8 +415,8 @@ impl Pool {
     pub(crate) fn free_cleaned(&self, frames: &[FrameId]) {
         let mut table = self.table.lock();
         for &frame in frames {
-            let meta = self.frame(frame);
-            let stays = !self.may_leave(frame) || meta.rec_lsn().is_some() || meta.used.load(Ordering::Relaxed);
+            let used = self.frame(frame).used.load(Ordering::Relaxed);
+            let stays = !self.may_leave(frame) || self.rec_lsn(frame).is_some() || used;
             if table.pages[frame.index()].is_some() && !stays {
                 self.empty(&mut table, frame);
                 self.release_locked(&mut table, frame);
@@ -418,7 +429,7 @@ impl Pool {
         let table = self.table.lock();
         let mut pins = Vec::with_capacity(frames.len());
         for &frame in frames {
-            if table.pages[frame.index()].is_some() && self.frame(frame).rec_lsn().is_some() {
+            if table.pages[frame.index()].is_some() && self.rec_lsn(frame).is_some() {
                 self.frame(frame).pins.fetch_add(1, Ordering::Relaxed);
                 pins.push(Pin { pool: self, frame });
             }
@@ -426,31 +437,84 @@ impl Pool {
         pins
     }
 
-    /// All dirty frames, with the begin of their oldest change.
-    pub(crate) fn dirty_frames(&self) -> Vec<(Lsn, FrameId)> {
-        let numbered = (0u32..).map(FrameId).zip(&self.frames);
-        numbered.filter_map(|(id, frame)| frame.rec_lsn().map(|lsn| (lsn, id))).collect()
+    /// The begin of the oldest change of the frame's page that is in no image; `None`: clean.
+    pub(super) fn rec_lsn(&self, frame: FrameId) -> Option<Lsn> {
+        match self.rec_lsns[frame.index()].load(Ordering::Relaxed) {
+            0 => None,
+            lsn => Some(Lsn(lsn)),
+        }
     }
 
-    /// The begin of the oldest change that is in no image.
-    pub(crate) fn oldest_rec_lsn(&self) -> Option<Lsn> {
-        self.frames.iter().filter_map(Frame::rec_lsn).min()
+    /// Marks the frame's page dirty from the group at `start` on, unless it is dirty already.
+    pub(super) fn mark_dirty(&self, frame: FrameId, start: Lsn) {
+        // Relaxed: the log's mutex orders this with the checkpoint's look, the page latch with the cleaner's.
+        let slot = &self.rec_lsns[frame.index()];
+        let start = if cfg!(planted = "count_kept_on_redirty") { self.kept(frame).unwrap_or(start) } else { start };
+        if slot.compare_exchange(0, start.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.counts.add(start);
+        }
     }
 
-    /// Throws the pages of a dropped space out. Nobody uses them any more but the keeper, whose pages stay until they
-    /// leave by themselves: clean, since their images go nowhere.
-    pub(crate) fn discard_space(&self, space: SpaceId) {
+    /// Takes the frame's dirtiness, and its count with it: a write has both from now on.
+    pub(super) fn take_dirtiness(&self, frame: FrameId) -> Option<Lsn> {
+        if cfg!(planted = "count_kept_on_redirty") {
+            self.rec_lsns[self.frames.len() + frame.index()]
+                .fetch_max(self.rec_lsn(frame).map_or(0, |lsn| lsn.0), Ordering::Relaxed);
+        }
+        match self.rec_lsns[frame.index()].swap(0, Ordering::Relaxed) {
+            0 => None,
+            lsn => Some(Lsn(lsn)),
+        }
+    }
+
+    /// For a planted bug: a page that is dirtied again keeps its first count.
+    fn kept(&self, frame: FrameId) -> Option<Lsn> {
+        let kept = self.rec_lsns.get(self.frames.len() + frame.index())?.load(Ordering::Relaxed);
+        (kept > 0).then_some(Lsn(kept))
+    }
+
+    /// Gives back the dirtiness, and its count, that a write took and could not end: the older of the two begins counts.
+    pub(crate) fn dirty_again(&self, frame: FrameId, rec_lsn: Lsn) {
+        let slot = &self.rec_lsns[frame.index()];
+        let older = |now: u64| Some(if now == 0 { rec_lsn.0 } else { now.min(rec_lsn.0) });
+        let now = slot.fetch_update(Ordering::Relaxed, Ordering::Relaxed, older).unwrap_or(0);
+        if now != 0 {
+            self.counts.remove(Lsn(now.max(rec_lsn.0)));
+        }
+    }
+
+    /// The dirty frames whose oldest change is before `cut`, and where that is.
+    pub(crate) fn dirty_before(&self, cut: Lsn) -> Vec<(Lsn, FrameId)> {
+        let frames = (0u32..).map(FrameId).take(self.frames.len());
+        let dirty = frames.filter_map(|frame| Some((self.rec_lsn(frame)?, frame)));
+        dirty.filter(|(lsn, _)| *lsn < cut).collect()
+    }
+
+    /// Orders frames by the ids of their pages.
+    pub(crate) fn sort_by_page(&self, frames: &mut [FrameId]) {
+        let table = self.table.lock();
+        frames.sort_unstable_by_key(|frame| table.pages[frame.index()]);
+    }
+
+    /// Throws the pages of `space`, which was dropped, out of the frames from `from` on, a step of them. Nobody uses them
+    /// any more but the keeper, whose pages stay until they leave by themselves: clean, since their images go nowhere.
+    /// Returns where to go on; `None`: it was the last step.
+    pub(crate) fn discard_step(&self, space: SpaceId, from: usize) -> Option<usize> {
+        let upto = self.frames.len().min(from + DISCARD_STEPS);
         let mut table = self.table.lock();
-        for index in 0..self.frames.len() {
+        for index in from..upto {
             let frame = FrameId(u32::try_from(index).expect("IDS-2: a frame id has 32 bits"));
             if table.pages[index].is_some_and(|page| page.space() == space) {
-                self.frame(frame).rec_lsn.store(0, Ordering::Relaxed);
+                if let Some(lsn) = self.take_dirtiness(frame) {
+                    self.counts.remove(lsn);
+                }
                 if self.may_leave(frame) {
                     self.empty(&mut table, frame);
                     self.release_locked(&mut table, frame);
                 }
             }
         }
+        (upto < self.frames.len()).then_some(upto)
     }
 
     /// Ends all waits with an error: no page can be written any more.
@@ -466,7 +530,7 @@ impl Pool {
     /// Frames free now, and dirty ones.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let free = to_u64(self.table.lock().free.len());
-        let dirty = to_u64(self.frames.iter().filter(|frame| frame.rec_lsn().is_some()).count());
+        let dirty = to_u64(self.dirty_before(Lsn(u64::MAX)).len());
         (free, dirty)
     }
 }

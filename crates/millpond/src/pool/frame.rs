@@ -1,6 +1,6 @@
 //! Frames, and the guards through which pages are seen and changed.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use zerocopy::little_endian::U64;
 
@@ -19,32 +19,6 @@ pub(crate) struct Frame {
     pub(crate) pins: AtomicU32,
     /// Used since the clock's hand passed last.
     pub(crate) used: AtomicBool,
-    /// Begin of the oldest group whose change is in no image; 0: clean. Set under the log's mutex with the page latched
-    /// exclusively, taken by the keeper with the page latched.
-    pub(crate) rec_lsn: AtomicU64,
-}
-
-impl Frame {
-    /// Marks the page dirty from the group at `start` on, unless it is dirty already.
-    pub(crate) fn mark_dirty(&self, start: Lsn) {
-        // Relaxed: the log's mutex orders this with the checkpoint's look, the page latch with the cleaner's.
-        let _ = self.rec_lsn.compare_exchange(0, start.0, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// Gives back the dirtiness that a write took and could not end: the older of the two begins counts.
-    pub(crate) fn dirty_again(&self, rec_lsn: Lsn) {
-        let _ = self.rec_lsn.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-            Some(if now == 0 { rec_lsn.0 } else { now.min(rec_lsn.0) })
-        });
-    }
-
-    /// The begin of the oldest change that is in no image; `None`: clean.
-    pub(crate) fn rec_lsn(&self) -> Option<Lsn> {
-        match self.rec_lsn.load(Ordering::Relaxed) {
-            0 => None,
-            lsn => Some(Lsn(lsn)),
-        }
-    }
 }
 
 /// Keeps a page in its frame.
@@ -117,10 +91,7 @@ impl<'p> PageRead<'p> {
 
     /// Takes the frame's dirtiness while the latch is still held, then releases the latch.
     pub(crate) fn take_dirtiness(self) -> (Pin<'p>, Option<Lsn>) {
-        let taken = match self.pin.frame().rec_lsn.swap(0, Ordering::Relaxed) {
-            0 => None,
-            lsn => Some(Lsn(lsn)),
-        };
+        let taken = self.pin.pool.take_dirtiness(self.pin.frame);
         (self.unlatch(), taken)
     }
 }
@@ -158,8 +129,9 @@ impl<'p> PageWrite<'p> {
         header_mut(&mut self.guard).page_lsn = U64::new(lsn.0);
     }
 
-    pub(crate) fn frame(&self) -> &'p Frame {
-        self.pin.frame()
+    /// Marks the page dirty from the group at `start` on, unless it is dirty already. Under the log's mutex (COUNT-1).
+    pub(crate) fn mark_dirty(&self, start: Lsn) {
+        self.pin.pool.mark_dirty(self.pin.frame, start);
     }
 
     /// Releases the latch, keeps the pin.

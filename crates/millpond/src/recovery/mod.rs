@@ -1,58 +1,158 @@
 //! The way back: from the last checkpoint and the log to the pages as they were.
 //!
-//! Two passes over the log. The first finds its end and the spaces dropped in it, the second applies. Nothing is
-//! logged, and no superblock is written, before both are through: a crash on the way leaves everything as it was found.
+//! **Analysis** reads the log once: it replays the map groups, finds the log's end, and notes for each page the last
+//! change and the last durable image. **Redo** reads it again for the pages whose image is older than their last change,
+//! as many at a time as the pool holds, by several threads, each of which has pages of its own.
+//!
+//! RECOVER-1  Before anything is logged, what was read of the log is synced, and an epoch group seals its end.
+//! RECOVER-2  A count at the checkpoint's LSN holds the checkpoint until redo is through: a crash on the way finds
+//!            the same log, and besides what cleaning has made durable meanwhile.
+//! RECOVER-3  A page's changes are applied in order and without a gap: each demands the page LSN of the one before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
 
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
-use crate::base::page::apply::apply;
 use crate::base::page::layout::page_lsn;
-use crate::base::page::op::PageOp;
-use crate::mtr::{Core, Record};
-use crate::pool::frame::{PageWrite, Pin};
+use crate::base::sync;
+use crate::mtr::{Core, Record, formats, replay};
+use crate::pool::frame::Pin;
+use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::LogFiles;
-use crate::redo::scan::{Group, LogScan};
+use crate::redo::group::{Group, GroupKind};
+use crate::redo::log::Resume;
+use crate::redo::scan::LogScan;
+use crate::store::page_store::{MapRecord, PageStore};
 use crate::store::superblock::Superblock;
+
+/// Threads that read pages before redo: as many reads are in flight.
+const READERS: usize = 8;
+
+/// Threads that apply changes, at most: each reads the whole log.
+const SHARDS_MAX: usize = 4;
+
+/// Pages below which one thread does all.
+const PAGES_A_THREAD: usize = 16;
+
+/// What the log says of one page.
+#[derive(Clone, Copy, Debug, Default)]
+struct History {
+    /// End of the last group that changed it.
+    last: Lsn,
+    /// Page LSN of the last image that a map group names.
+    image: Lsn,
+    /// Begin and end of the last group that formatted it: what was before does not matter.
+    format: Option<(Lsn, Lsn)>,
+}
 
 /// What the first pass found.
 #[derive(Debug)]
 pub(crate) struct Analysis {
+    from: Lsn,
+    nonce: u64,
     /// Where the log ends.
     pub(crate) end: Lsn,
     /// Groups from the checkpoint on.
     pub(crate) groups: u64,
+    /// Nonces in force, each from an LSN on.
+    epochs: Vec<(Lsn, u64)>,
     /// Spaces dropped in them.
     pub(crate) dropped: BTreeSet<SpaceId>,
     /// The largest space named in them.
     pub(crate) last_space: SpaceId,
+    pages: HashMap<PageId, History, FixedState>,
 }
 
 fn rotten(at: Lsn, what: &str) -> Error {
     Error::Corruption(format!("the log at LSN {at}: {what}; restore the database from a backup").into())
 }
 
-/// The first pass.
-pub(crate) fn analyse(files: &LogFiles, superblock: &Superblock) -> Result<Analysis, Error> {
-    let mut scan = LogScan::new(files, superblock.nonce, superblock.checkpoint_lsn);
-    let mut found = Analysis {
-        end: superblock.checkpoint_lsn,
-        groups: 0,
-        dropped: BTreeSet::new(),
-        last_space: SpaceId(superblock.next_space.saturating_sub(1)),
-    };
-    while let Some(group) = scan.next()? {
-        for record in Record::all(group.payload) {
-            match record {
-                Some(Record::DropSpace(space)) => {
-                    found.dropped.insert(space);
+impl Analysis {
+    /// How the log goes on.
+    pub(crate) fn resume(&self) -> Resume {
+        Resume { checkpoint: self.from, epochs: self.epochs.clone(), end: self.end }
+    }
+
+    fn note(&mut self, group: &Group<'_>, store: &PageStore) -> Result<(), Error> {
+        match group.kind {
+            GroupKind::Epoch => Ok(()),
+            GroupKind::Map => {
+                let Some(records) = MapRecord::all(group.payload) else {
+                    return Err(rotten(group.start, "a map group of odd length"));
+                };
+                for record in records {
+                    let (id, image) = (PageId(record.page_id.get()), Lsn(record.image_lsn.get()));
+                    if image > group.start {
+                        let what = format!("a map group names an image of page {id} of LSN {image}, from the future");
+                        return Err(rotten(group.start, &what));
+                    }
+                    self.pages.entry(id).or_default().image = image;
                 }
-                Some(Record::Page { id, .. }) => found.last_space = found.last_space.max(id.space()),
-                None => return Err(rotten(group.start, "a group that is whole holds a record that is none")),
+                store.replay_records(records, group.start, group.end);
+                Ok(())
+            }
+            GroupKind::Pages => {
+                for record in Record::all(group.payload) {
+                    match record {
+                        Some(Record::DropSpace(space)) => {
+                            self.dropped.insert(space);
+                        }
+                        Some(Record::Page { id, ops, .. }) => {
+                            self.last_space = self.last_space.max(id.space());
+                            let history = self.pages.entry(id).or_default();
+                            history.last = group.end;
+                            if formats(ops) {
+                                history.format = Some((group.start, group.end));
+                                store.replay_format(id);
+                            }
+                        }
+                        Some(Record::Padding) => {}
+                        None => return Err(rotten(group.start, "a group that is whole holds a record that is none")),
+                    }
+                }
+                Ok(())
             }
         }
+    }
+}
+
+/// The first pass. Adds a count at the checkpoint, which [`redo`] removes (RECOVER-2).
+pub(crate) fn analyse(
+    files: &LogFiles,
+    superblock: &Superblock,
+    store: &PageStore,
+    counts: &DirtyCounts,
+) -> Result<Analysis, Error> {
+    let (from, nonce) = (superblock.checkpoint_lsn, superblock.nonce);
+    if !cfg!(planted = "unredone_not_counted") {
+        counts.add(from);
+    }
+    let mut scan = LogScan::new(files, nonce, from);
+    let mut found = Analysis {
+        from,
+        nonce,
+        end: from,
+        groups: 0,
+        epochs: vec![(from, nonce)],
+        dropped: BTreeSet::new(),
+        last_space: SpaceId(superblock.next_space.saturating_sub(1)),
+        pages: HashMap::default(),
+    };
+    let mut noted = 0;
+    while let Some(group) = scan.next()? {
+        if DirtyCounts::bucket(group.start) != noted {
+            noted = DirtyCounts::bucket(group.start);
+            counts.note_group(group.start);
+        }
+        found.note(&group, store)?;
         found.groups += 1;
+        let (kind, end) = (group.kind, group.end);
+        if kind == GroupKind::Epoch {
+            found.epochs.push((end, scan.nonce()));
+        }
     }
     found.end = scan.position();
     if found.end < superblock.durable_lsn {
@@ -62,82 +162,144 @@ pub(crate) fn analyse(files: &LogFiles, superblock: &Superblock) -> Result<Analy
         );
         return Err(rotten(found.end, &what));
     }
+    if let Some(at) = scan.proof_of_more()? {
+        let what =
+            format!("it ends here, but the group at LSN {at} shows that more was durable: its files are damaged");
+        return Err(rotten(found.end, &what));
+    }
+    let dropped = &found.dropped;
+    found.pages.retain(|id, history| history.last > history.image && !dropped.contains(&id.space()));
+    store.finish_replay(&found.dropped)?;
     Ok(found)
 }
 
 /// The second pass. The keeper must be running: it frees frames when the pages do not fit the pool.
-pub(crate) fn redo(core: &Core, files: &LogFiles, superblock: &Superblock, analysis: &Analysis) -> Result<(), Error> {
-    let mut scan = LogScan::new(files, superblock.nonce, superblock.checkpoint_lsn);
-    while let Some(group) = scan.next()? {
-        redo_group(core, analysis, &group)?;
+pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, analysis: Analysis) -> Result<(), Error> {
+    let from = analysis.from;
+    let mut pages: Vec<PageId> = analysis.pages.keys().copied().collect();
+    core.store.sort_by_place(&mut pages);
+    let shared = Arc::new((files, analysis));
+    for batch in pages.chunks((core.pool.len() / 2).max(1)) {
+        redo_batch(core, &shared, batch)?;
     }
-    for &space in &analysis.dropped {
-        core.pool.discard_space(space);
-        core.store.drop_space(space);
+    if !cfg!(planted = "unredone_not_counted") {
+        core.log.counts.remove(from);
     }
     Ok(())
 }
 
-fn redo_group(core: &Core, analysis: &Analysis, group: &Group<'_>) -> Result<(), Error> {
+type Shared = Arc<(LogFiles, Analysis)>;
+
+fn redo_batch(core: &Arc<Core>, shared: &Shared, batch: &[PageId]) -> Result<(), Error> {
+    let threads = (batch.len() / PAGES_A_THREAD).max(1);
+    let ids = Arc::new(batch.to_vec());
+    let readers = threads.min(READERS);
+    in_parallel(readers, |reader| {
+        let (core, shared, ids) = (Arc::clone(core), Arc::clone(shared), Arc::clone(&ids));
+        move || {
+            let analysis = &shared.1;
+            // Neighbours to neighbouring readers, so that all go through the file together.
+            for id in ids.iter().skip(reader).step_by(readers).filter(|id| !starts_empty(&analysis.pages[id])) {
+                drop(core.pool.load(*id)?);
+            }
+            Ok(())
+        }
+    })?;
+    let shards = threads.min(SHARDS_MAX).min(sync::processors());
+    in_parallel(shards, |shard| {
+        let (core, shared, ids) = (Arc::clone(core), Arc::clone(shared), Arc::clone(&ids));
+        move || {
+            let mine: BTreeSet<PageId> = ids.iter().copied().skip(shard).step_by(shards).collect();
+            redo_pages(&core, &shared.0, &shared.1, &mine)
+        }
+    })
+}
+
+/// Runs a piece of work on each of `threads` threads; the first error, if there is one.
+fn in_parallel<W>(threads: usize, work: impl Fn(usize) -> W) -> Result<(), Error>
+where
+    W: FnOnce() -> Result<(), Error> + Send + 'static,
+{
+    if threads == 1 {
+        return work(0)();
+    }
+    let running: Vec<_> = (0..threads).map(|thread| sync::spawn("mp-redo", work(thread))).collect();
+    let mut result = Ok(());
+    for thread in running {
+        let ended = match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|_| Err(Error::Bug("a thread of recovery panicked".into()))),
+            Err(error) => Err(Error::io("start a thread for recovery", error)),
+        };
+        result = result.and(ended);
+    }
+    result
+}
+
+/// One pass over the log for some pages.
+fn redo_pages(core: &Core, files: &LogFiles, analysis: &Analysis, mine: &BTreeSet<PageId>) -> Result<(), Error> {
+    let mut scan = LogScan::new(files, analysis.nonce, analysis.from);
+    while scan.position() < analysis.end {
+        let Some(group) = scan.next()? else {
+            return Err(rotten(scan.position(), "it ended later when it was read before"));
+        };
+        if group.kind != GroupKind::Pages {
+            continue;
+        }
+        for record in Record::all(group.payload).flatten() {
+            if let Record::Page { id, previous, ops } = record
+                && mine.contains(&id)
+            {
+                redo_record(core, analysis, &group, id, previous, ops)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether redo of the page begins with its formatting: its image, if there is one, is older.
+fn starts_empty(history: &History) -> bool {
+    !cfg!(planted = "init_reads_old_image") && history.format.is_some_and(|(_, end)| history.image < end)
+}
+
+fn redo_record(
+    core: &Core,
+    analysis: &Analysis,
+    group: &Group<'_>,
+    id: PageId,
+    previous: Lsn,
+    ops: &[u8],
+) -> Result<(), Error> {
     let (start, end) = (group.start, group.end);
-    let mut changes = Vec::new();
-    for record in Record::all(group.payload).flatten() {
-        if let Record::Page { id, previous, op } = record
-            && !analysis.dropped.contains(&id.space())
-        {
-            changes.push((id, previous, op));
-        }
+    let history = &analysis.pages[&id];
+    if starts_empty(history) && history.format.is_some_and(|(format, _)| start < format) {
+        return Ok(());
     }
-    let ids: BTreeSet<PageId> = changes.iter().map(|(id, _, _)| *id).collect();
-    if ids.len() > core.pool.len() / 2 {
-        let message = format!(
-            "buffer_pool_size is too small for recovery: one group changes {} pages and the pool has {} frames; open with a larger one",
-            ids.len(),
-            core.pool.len()
-        );
-        return Err(Error::InvalidOptions(message.into()));
+    let anew = starts_empty(history) && history.format == Some((start, end));
+    let mut page = page_for_redo(core, id, anew)?.write();
+    if page.lsn() > analysis.end {
+        let what = format!("it ends at {}, but page {id} has an image of LSN {}", analysis.end, page.lsn());
+        return Err(rotten(start, &what));
     }
-    // First all pins, then all latches: nothing is latched while a page is read.
-    let mut pins: Vec<(PageId, Pin<'_>)> = Vec::with_capacity(ids.len());
-    for id in ids {
-        let first = changes.iter().find(|(changed, _, _)| *changed == id).map(|(_, _, op)| op);
-        pins.push((id, page_for_redo(core, id, first)?));
+    if page.lsn() >= end {
+        return Ok(());
     }
-    let mut pages: Vec<(PageId, PageWrite<'_>)> = Vec::with_capacity(pins.len());
-    for (id, pin) in pins {
-        let page = pin.write();
-        if page.lsn() > analysis.end {
-            let what = format!("it ends at {}, but page {id} has an image of LSN {}", analysis.end, page.lsn());
-            return Err(rotten(start, &what));
-        }
-        if page.lsn() < end {
-            pages.push((id, page));
-        }
+    if !anew && page.lsn() != previous {
+        let what = format!("it changes page {id} from LSN {previous}, but the page is at {}", page.lsn());
+        return Err(rotten(start, &what));
     }
-    for (id, previous, op) in changes {
-        let Ok(index) = pages.binary_search_by_key(&id, |(id, _)| *id) else { continue };
-        let bytes = pages[index].1.bytes_mut();
-        if page_lsn(bytes) != previous {
-            let what = format!("it changes page {id} from LSN {previous}, but the page is at {}", page_lsn(bytes));
-            return Err(rotten(start, &what));
-        }
-        apply(bytes, id, &op)
-            .map_err(|misfit| rotten(start, &format!("page {id} does not take its change ({misfit:?})")))?;
-    }
-    for (_, page) in &mut pages {
-        page.set_lsn(end);
-        page.frame().mark_dirty(start);
-    }
+    debug_assert!(page_lsn(page.bytes()) < end, "RECOVER-3: a page LSN never goes back");
+    replay(page.bytes_mut(), id, ops).map_err(|what| rotten(start, &format!("page {id}: {what}")))?;
+    page.set_lsn(end);
+    page.mark_dirty(start);
     Ok(())
 }
 
-/// The page as it is now: in memory, or its image, or, when the group formats it and there is neither, an empty frame.
-fn page_for_redo<'p>(core: &'p Core, id: PageId, first: Option<&PageOp<'_>>) -> Result<Pin<'p>, Error> {
+/// The page as it is now: in memory, or its image, or an empty frame when the group formats it `anew`.
+fn page_for_redo(core: &Core, id: PageId, anew: bool) -> Result<Pin<'_>, Error> {
     if let Some(pin) = core.pool.fetch(id) {
         return Ok(pin);
     }
-    if matches!(first, Some(PageOp::Init { .. })) && !core.store.has_image(id) {
-        core.store.note_use(id)?;
+    if anew && !core.store.in_flight(&[id])[0] {
         let ticket = core.pool.take_frame()?;
         return Ok(core.pool.install(id, ticket).unlatch());
     }

@@ -1,7 +1,8 @@
-//! The ring of log files: equal, preallocated, zero-written, recycled in place.
+//! The rings of log files: equal, preallocated, zero-written, recycled in place.
 //!
 //! Each file begins with a header block; the rest is payload. Byte `lsn` of the log is byte `lsn % capacity` of the
-//! payloads put one after the other.
+//! payloads of a ring's files put one after the other. While `redo_capacity` changes there are two rings: the log goes
+//! over from one to the other at the LSN that the superblock names.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
+use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
@@ -17,67 +18,163 @@ use crate::io::device::{Device, Files};
 
 const MAGIC: [u8; 8] = *b"MPREDO\0\0";
 
-/// How many files form the ring.
+/// How many files form a ring.
 pub(crate) const RING: u64 = 4;
 
+/// Where the lap is in the header block: a sector of its own, so that writing it never hurts the header.
+const LAP_OFFSET: usize = 512;
+
+/// What does not change in a log file's header block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct LogFileHeader {
-    magic: [u8; 8],
-    crc: U32,
-    index: U32,
-    uuid: [U64; 2],
-    payload_bytes: U64,
+pub(crate) struct LogFileHeader {
+    pub(crate) magic: [u8; 8],
+    pub(crate) crc: U32,
+    pub(crate) index: U32,
+    pub(crate) uuid: [U64; 2],
+    pub(crate) payload_bytes: U64,
+    pub(crate) generation: U32,
+    pub(crate) page_size: U32,
+    pub(crate) features: U64,
 }
 
-/// The open log files.
-pub(crate) struct LogFiles {
+/// What is written when the log comes round to a file.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct LogFileLap {
+    pub(crate) first_group: U64,
+    pub(crate) nonce: U64,
+    pub(crate) crc: U32,
+}
+
+/// Whose log it is: in every file's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) uuid: [u64; 2],
+    pub(crate) page_size: u32,
+    pub(crate) features: u64,
+}
+
+/// The first group that begins in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lap {
+    /// The first LSN of the file in this lap.
+    pub(crate) boundary: Lsn,
+    pub(crate) first_group: Lsn,
+    pub(crate) nonce: u64,
+}
+
+/// Which ring, and how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) generation: u32,
+    pub(crate) payload_bytes: u64,
+}
+
+impl Geometry {
+    /// The ring of `generation` that holds `capacity` bytes, rounded down to whole blocks per file.
+    pub(crate) fn of(generation: u32, capacity: u64) -> Geometry {
+        Geometry { generation, payload_bytes: capacity / RING / BLOCK_U64 * BLOCK_U64 }
+    }
+
+    /// Payload bytes of the ring.
+    pub(crate) fn capacity(self) -> u64 {
+        self.payload_bytes * RING
+    }
+}
+
+/// Where the log goes over to another ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Switch {
+    pub(crate) at: Lsn,
+    pub(crate) to: Geometry,
+}
+
+/// One ring of open files.
+#[derive(Clone)]
+pub(crate) struct Ring {
     files: Vec<Arc<dyn Device>>,
-    payload_bytes: u64,
+    pub(crate) geometry: Geometry,
+    owner: Owner,
 }
 
 fn file_name(generation: u32, index: u64) -> String {
     format!("redo-{generation}-{index}.mpd")
 }
 
-/// The generation that a log file's name tells; `None`: it is no log file's.
-fn generation_of(name: &str) -> Option<u32> {
+/// The generation and index that a log file's name tells; `None`: it is no log file's.
+pub(crate) fn parse_name(name: &str) -> Option<(u32, u64)> {
     let (generation, index) = name.strip_prefix("redo-")?.strip_suffix(".mpd")?.split_once('-')?;
     let (generation, index) = (generation.parse().ok()?, index.parse().ok()?);
-    (name == file_name(generation, index) && index < RING).then_some(generation)
+    (name == file_name(generation, index) && index < RING).then_some((generation, index))
 }
 
 /// Whether `name` is that of a log file.
 pub(crate) fn is_log_file(name: &str) -> bool {
-    generation_of(name).is_some()
+    parse_name(name).is_some()
 }
 
-fn header_block(uuid: [u64; 2], index: u64, payload_bytes: u64) -> crate::base::aligned::AlignedBuf {
+fn header_of(owner: Owner, index: u64, geometry: Geometry) -> LogFileHeader {
     let mut header = LogFileHeader {
         magic: MAGIC,
         crc: U32::new(0),
         index: U32::new(u32::try_from(index).expect("REDO: the ring is small")),
-        uuid: uuid.map(U64::new),
-        payload_bytes: U64::new(payload_bytes),
+        uuid: owner.uuid.map(U64::new),
+        payload_bytes: U64::new(geometry.payload_bytes),
+        generation: U32::new(geometry.generation),
+        page_size: U32::new(owner.page_size),
+        features: U64::new(owner.features),
     };
     header.crc = U32::new(crc32c(&[], &[header.as_bytes()]));
+    header
+}
+
+/// What a whole header says; `None`: it is not whole.
+pub(crate) fn read_header(block: &[u8]) -> Option<(Owner, u64, Geometry)> {
+    let (header, _) = LogFileHeader::read_from_prefix(block).ok()?;
+    let owner =
+        Owner { uuid: header.uuid.map(U64::get), page_size: header.page_size.get(), features: header.features.get() };
+    let geometry = Geometry { generation: header.generation.get(), payload_bytes: header.payload_bytes.get() };
+    let index = u64::from(header.index.get());
+    (header.as_bytes() == header_of(owner, index, geometry).as_bytes()).then_some((owner, index, geometry))
+}
+
+/// The first group of the file's lap, and its nonce; `None`: it is not whole.
+pub(crate) fn read_lap(block: &[u8], uuid: [u64; 2]) -> Option<(Lsn, u64)> {
+    let (lap, _) = LogFileLap::read_from_prefix(block.get(LAP_OFFSET..)?).ok()?;
+    let (first_group, nonce) = (lap.first_group.get(), lap.nonce.get());
+    (lap.crc.get() == lap_crc(uuid, first_group, nonce)).then_some((Lsn(first_group), nonce))
+}
+
+fn lap_crc(uuid: [u64; 2], first_group: u64, nonce: u64) -> u32 {
+    crc32c(&uuid, &[&first_group.to_le_bytes(), &nonce.to_le_bytes()])
+}
+
+fn header_block(owner: Owner, index: u64, geometry: Geometry, lap: Option<&Lap>) -> AlignedBuf {
     let mut block = aligned(BLOCK);
+    let header = header_of(owner, index, geometry);
     block[..size_of::<LogFileHeader>()].copy_from_slice(header.as_bytes());
+    if let Some(lap) = lap {
+        let crc = lap_crc(owner.uuid, lap.first_group.0, lap.nonce);
+        let lap =
+            LogFileLap { first_group: U64::new(lap.first_group.0), nonce: U64::new(lap.nonce), crc: U32::new(crc) };
+        block[LAP_OFFSET..LAP_OFFSET + size_of::<LogFileLap>()].copy_from_slice(lap.as_bytes());
+    }
     block
 }
 
-impl LogFiles {
-    /// Makes the ring anew: `capacity` payload bytes, rounded down to whole blocks per file. Durable on return.
-    pub(crate) fn create(files: &dyn Files, uuid: [u64; 2], generation: u32, capacity: u64) -> Result<LogFiles, Error> {
-        let payload_bytes = Self::payload_for(capacity);
+impl Ring {
+    /// Makes a ring anew. Its files are durable on return, their names are not.
+    pub(crate) fn create(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Ring, Error> {
+        let payload_bytes = geometry.payload_bytes;
         let zeroes = aligned(to_usize(payload_bytes.min(1 << 20)));
         let mut ring = Vec::new();
         for index in 0..RING {
-            let name = file_name(generation, index);
+            let name = file_name(geometry.generation, index);
             let make = || -> io::Result<Arc<dyn Device>> {
                 let file = files.create(&name)?;
                 file.grow(BLOCK_U64 + payload_bytes)?;
-                file.write_at(&header_block(uuid, index, payload_bytes), 0)?;
+                file.write_at(&header_block(owner, index, geometry, None), 0)?;
                 let mut at = 0;
                 while at < payload_bytes {
                     let len = (payload_bytes - at).min(to_u64(zeroes.len()));
@@ -91,25 +188,15 @@ impl LogFiles {
                 || format!("create log file '{name}' of {} bytes in '{}'", BLOCK_U64 + payload_bytes, files.place());
             ring.push(make().map_err(|e| Error::io(&doing(), e))?);
         }
-        Ok(LogFiles { files: ring, payload_bytes })
+        Ok(Ring { files: ring, geometry, owner })
     }
 
-    /// Payload bytes of each file in a ring of `capacity`.
-    pub(crate) fn payload_for(capacity: u64) -> u64 {
-        capacity / RING / BLOCK_U64 * BLOCK_U64
-    }
-
-    /// Opens the ring of `generation` and checks that every file is the one expected.
-    pub(crate) fn open(
-        files: &dyn Files,
-        uuid: [u64; 2],
-        generation: u32,
-        payload_bytes: u64,
-    ) -> Result<LogFiles, Error> {
+    /// Opens a ring and checks that every file is the one expected.
+    pub(crate) fn open(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Ring, Error> {
         let mut ring = Vec::new();
         let mut block = aligned(BLOCK);
         for index in 0..RING {
-            let name = file_name(generation, index);
+            let name = file_name(geometry.generation, index);
             let file = files.open(&name).map_err(|e| {
                 if e.kind() == io::ErrorKind::NotFound {
                     let message = format!(
@@ -126,49 +213,139 @@ impl LogFiles {
                 )
             };
             let len = file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))?;
-            if len < BLOCK_U64 + payload_bytes {
-                return Err(wrong(&format!("has {len} bytes instead of {}", BLOCK_U64 + payload_bytes)));
+            let wanted = BLOCK_U64 + geometry.payload_bytes;
+            if len < wanted {
+                return Err(wrong(&format!("has {len} bytes instead of {wanted}")));
             }
             file.read_at(&mut block, 0).map_err(|e| Error::io(&format!("read '{}'", file.name()), e))?;
-            if *block != *header_block(uuid, index, payload_bytes) {
+            if read_header(&block) != Some((owner, index, geometry)) {
                 return Err(wrong("has a header that is not the one written"));
             }
             ring.push(file);
         }
-        Ok(LogFiles { files: ring, payload_bytes })
+        Ok(Ring { files: ring, geometry, owner })
     }
 
-    /// Removes all log files that are not of `generation`.
-    pub(crate) fn remove_others(files: &dyn Files, generation: u32) -> io::Result<()> {
-        for name in files.list()?.iter().filter(|name| generation_of(name).is_some_and(|g| g != generation)) {
-            files.remove(name)?;
+    fn file(&self, at: Lsn) -> (&Arc<dyn Device>, u64) {
+        let index = at.0 / self.geometry.payload_bytes % RING;
+        (&self.files[to_usize(index)], index)
+    }
+
+    /// Writes the lap of the file that holds `lap.boundary`.
+    pub(crate) fn write_lap(&self, lap: &Lap) -> Result<(), Error> {
+        let (file, index) = self.file(lap.boundary);
+        let block = header_block(self.owner, index, self.geometry, Some(lap));
+        file.write_at(&block, 0).map_err(|e| Error::device(&format!("write the header of '{}'", file.name()), e))
+    }
+}
+
+/// Removes all log files that are not of one of `generations`.
+pub(crate) fn remove_others(files: &dyn Files, generations: &[u32]) -> io::Result<()> {
+    for name in files.list()? {
+        if parse_name(&name).is_some_and(|(generation, _)| !generations.contains(&generation)) {
+            files.remove(&name)?;
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+/// The log's files: one ring, or two of which the second begins at an LSN.
+#[derive(Clone)]
+pub(crate) struct LogFiles {
+    first: Ring,
+    second: Option<(Lsn, Ring)>,
+}
+
+impl LogFiles {
+    pub(crate) fn new(first: Ring, second: Option<(Lsn, Ring)>) -> LogFiles {
+        LogFiles { first, second }
     }
 
-    /// Payload bytes of the ring.
+    /// Opens the rings that a superblock names.
+    pub(crate) fn open(
+        files: &dyn Files,
+        owner: Owner,
+        geometry: Geometry,
+        switch: Option<Switch>,
+    ) -> Result<LogFiles, Error> {
+        let first = Ring::open(files, owner, geometry)?;
+        let second = match switch {
+            None => None,
+            Some(switch) => Some((switch.at, Ring::open(files, owner, switch.to)?)),
+        };
+        Ok(LogFiles { first, second })
+    }
+
+    /// The same with a second ring that begins at `at`.
+    pub(crate) fn with_second(&self, at: Lsn, ring: Ring) -> LogFiles {
+        LogFiles { first: self.first.clone(), second: Some((at, ring)) }
+    }
+
+    /// The second ring alone.
+    pub(crate) fn second_alone(&self) -> LogFiles {
+        let first = self.second.as_ref().map_or(&self.first, |(_, ring)| ring);
+        LogFiles { first: first.clone(), second: None }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.first.geometry
+    }
+
+    pub(crate) fn switch(&self) -> Option<Switch> {
+        self.second.as_ref().map(|(at, ring)| Switch { at: *at, to: ring.geometry })
+    }
+
+    /// Payload bytes of the ring that the log is in, or is going over to.
     pub(crate) fn capacity(&self) -> u64 {
-        self.payload_bytes * to_u64(self.files.len())
+        self.second.as_ref().map_or(&self.first, |(_, ring)| ring).geometry.capacity()
     }
 
-    /// Payload bytes of each file.
-    pub(crate) fn payload_bytes(&self) -> u64 {
-        self.payload_bytes
+    /// The first LSN that must not be written while the log before `checkpoint` may be overwritten, and no other.
+    ///
+    /// Two blocks are left free: the one that holds `checkpoint` and the one that holds the log's end never share a
+    /// place of the ring.
+    pub(crate) fn wall(&self, checkpoint: Lsn) -> Lsn {
+        let in_first = checkpoint.plus(self.first.geometry.capacity() - 2 * BLOCK_U64);
+        match &self.second {
+            Some((at, ring)) if in_first >= *at => checkpoint.max(*at).plus(ring.geometry.capacity() - 2 * BLOCK_U64),
+            _ => in_first,
+        }
+    }
+
+    fn ring(&self, at: Lsn) -> &Ring {
+        match &self.second {
+            Some((switch, ring)) if at >= *switch => ring,
+            _ => &self.first,
+        }
+    }
+
+    /// The first LSN after `start`, and not after `end`, at which a file begins.
+    pub(crate) fn boundary(&self, start: Lsn, end: Lsn) -> Option<Lsn> {
+        let ring = self.ring(start);
+        let file_end = Lsn((start.0 / ring.geometry.payload_bytes + 1) * ring.geometry.payload_bytes);
+        let switch = self.second.as_ref().map(|(at, _)| *at).filter(|at| *at > start);
+        Some(switch.map_or(file_end, |at| at.min(file_end))).filter(|boundary| *boundary <= end)
+    }
+
+    pub(crate) fn write_lap(&self, lap: &Lap) -> Result<(), Error> {
+        self.ring(lap.boundary).write_lap(lap)
     }
 
     /// Cuts `[at, at + len)` where files end: (file, offset in the file, length) of each piece.
     fn pieces(&self, at: Lsn, len: usize) -> impl Iterator<Item = (&Arc<dyn Device>, u64, usize)> {
-        let mut position = at.0;
-        let end = at.0 + to_u64(len);
+        let mut position = at;
+        let end = at.plus(to_u64(len));
         std::iter::from_fn(move || {
             if position >= end {
                 return None;
             }
-            let in_file = position % self.payload_bytes;
-            let file = &self.files[to_usize(position / self.payload_bytes) % self.files.len()];
-            let piece = (end - position).min(self.payload_bytes - in_file);
-            position += piece;
-            Some((file, BLOCK_U64 + in_file, to_usize(piece)))
+            let piece_end = self.boundary(position, end).unwrap_or(end);
+            let ring = self.ring(position);
+            let (file, _) = ring.file(position);
+            let offset = BLOCK_U64 + position.0 % ring.geometry.payload_bytes;
+            let piece = to_usize(piece_end.since(position));
+            position = piece_end;
+            Some((file, offset, piece))
         })
     }
 
@@ -198,6 +375,15 @@ impl LogFiles {
     /// Syncs the files that hold `[at, at + len)`.
     pub(crate) fn sync(&self, at: Lsn, len: usize) -> Result<(), Error> {
         for (file, _, _) in self.pieces(at, len) {
+            file.sync().map_err(|e| Error::device(&format!("sync log file '{}'", file.name()), e))?;
+        }
+        Ok(())
+    }
+
+    /// Syncs all files.
+    pub(crate) fn sync_all(&self) -> Result<(), Error> {
+        let second = self.second.iter().flat_map(|(_, ring)| &ring.files);
+        for file in self.first.files.iter().chain(second) {
             file.sync().map_err(|e| Error::device(&format!("sync log file '{}'", file.name()), e))?;
         }
         Ok(())

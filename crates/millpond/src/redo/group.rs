@@ -1,6 +1,6 @@
 //! A redo group's frame: what makes a mini-transaction's bytes whole or worthless.
 
-use zerocopy::little_endian::U32;
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::base::aligned::{to_u64, to_usize};
@@ -13,12 +13,41 @@ use crate::base::ids::Lsn;
 pub(crate) struct GroupHeader {
     /// Bytes of the whole group: header, payload, trailer.
     pub(crate) len: U32,
-    /// CRC-32C of the payload, seeded with nonce, LSN and length.
+    /// CRC-32C of all the rest, seeded with nonce and LSN.
     pub(crate) crc: U32,
+    /// How many bytes before the group's LSN the log was known to be durable: what tells a rotten log from a short one.
+    pub(crate) behind: U32,
+    /// A [`GroupKind`].
+    pub(crate) kind: u8,
+}
+
+/// What a group's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GroupKind {
+    /// Changes of pages.
+    Pages,
+    /// Where images of pages are.
+    Map,
+    /// The nonce of all groups behind this one.
+    Epoch,
+}
+
+impl GroupKind {
+    fn code(self) -> u8 {
+        match self {
+            GroupKind::Pages => 1,
+            GroupKind::Map => 2,
+            GroupKind::Epoch => 3,
+        }
+    }
+
+    fn of(code: u8) -> Option<GroupKind> {
+        [GroupKind::Pages, GroupKind::Map, GroupKind::Epoch].into_iter().find(|kind| kind.code() == code)
+    }
 }
 
 /// Bytes of a [`GroupHeader`].
-pub(crate) const GROUP_HEADER_LEN: usize = 8;
+pub(crate) const GROUP_HEADER_LEN: usize = 13;
 
 /// Bytes after the payload: the length again.
 pub(crate) const GROUP_TRAILER_LEN: usize = 4;
@@ -28,8 +57,17 @@ pub(crate) const GROUP_FRAME_LEN: usize = GROUP_HEADER_LEN + GROUP_TRAILER_LEN;
 
 const _: () = assert!(size_of::<GroupHeader>() == GROUP_HEADER_LEN);
 
-fn seal(nonce: u64, at: Lsn, len: u32, payload_crc: u32) -> u32 {
-    crc32c(&[nonce, at.0, u64::from(len) << 32 | u64::from(payload_crc)], &[])
+/// Where a group is, and in which epoch: what its checksum is seeded with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) nonce: u64,
+    pub(crate) at: Lsn,
+}
+
+fn seal(place: Place, header: &GroupHeader, payload_crc: u32) -> u32 {
+    let rest = (header.behind.get(), header.kind);
+    let lengths = u64::from(header.len.get()) << 32 | u64::from(payload_crc);
+    crc32c(&[place.nonce, place.at.0, lengths], &[&rest.0.to_le_bytes(), &[rest.1]])
 }
 
 /// The checksum of a payload by itself: computed before its place is known, and outside of the log's mutex.
@@ -37,10 +75,20 @@ pub(crate) fn payload_crc(payload: &[u8]) -> u32 {
     crc32c(&[], &[payload])
 }
 
-/// Writes a group that begins at `at` into `out`, which is exactly as long as the group.
-pub(crate) fn write_group(out: &mut [u8], nonce: u64, at: Lsn, payload: &[u8], payload_crc: u32) {
+/// Writes a group into `out`, which is exactly as long as the group. The log is known to be durable up to `durable`.
+pub(crate) fn write_group(
+    out: &mut [u8],
+    place: Place,
+    durable: Lsn,
+    kind: GroupKind,
+    payload: &[u8],
+    payload_crc: u32,
+) {
     let len = u32::try_from(out.len()).expect("REDO-5: a group is shorter than the log buffer");
-    let header = GroupHeader { len: U32::new(len), crc: U32::new(seal(nonce, at, len, payload_crc)) };
+    let behind = u32::try_from(place.at.since(durable)).expect("REDO-5: what is not durable fits two log buffers");
+    let (behind, zero) = (U32::new(behind), U32::new(0));
+    let mut header = GroupHeader { len: U32::new(len), crc: zero, behind, kind: kind.code() };
+    header.crc = U32::new(seal(place, &header, payload_crc));
     out[..GROUP_HEADER_LEN].copy_from_slice(header.as_bytes());
     out[GROUP_HEADER_LEN..GROUP_HEADER_LEN + payload.len()].copy_from_slice(payload);
     let trailer = out.len() - GROUP_TRAILER_LEN;
@@ -54,18 +102,39 @@ pub(crate) fn claimed_len(bytes: &[u8], longest: usize) -> Option<usize> {
     (len > GROUP_FRAME_LEN && len <= longest).then_some(len)
 }
 
-/// The payload of the group that is all of `bytes` and begins at `at`; `None` if it is not whole, or not of this
-/// place and epoch.
-pub(crate) fn read_group(bytes: &[u8], nonce: u64, at: Lsn) -> Option<&[u8]> {
+/// A whole group, of its place and epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group<'a> {
+    pub(crate) start: Lsn,
+    pub(crate) end: Lsn,
+    /// The log was durable up to here when the group got its place.
+    pub(crate) durable: Lsn,
+    pub(crate) kind: GroupKind,
+    pub(crate) payload: &'a [u8],
+}
+
+/// The group that is all of `bytes`; `None` if it is not whole, or not of this place and epoch.
+pub(crate) fn read_group(bytes: &[u8], place: Place) -> Option<Group<'_>> {
     let (header, _) = GroupHeader::ref_from_prefix(bytes).ok()?;
     if u64::from(header.len.get()) != to_u64(bytes.len()) {
         return None;
     }
     let payload = bytes.get(GROUP_HEADER_LEN..bytes.len().checked_sub(GROUP_TRAILER_LEN)?)?;
     let trailer = bytes.get(bytes.len() - GROUP_TRAILER_LEN..)?;
-    let whole =
-        trailer == header.len.as_bytes() && header.crc.get() == seal(nonce, at, header.len.get(), payload_crc(payload));
-    whole.then_some(payload)
+    let whole = trailer == header.len.as_bytes() && header.crc.get() == seal(place, header, payload_crc(payload));
+    let durable = Lsn(place.at.0.checked_sub(u64::from(header.behind.get()))?);
+    let kind = GroupKind::of(header.kind)?;
+    whole.then(|| Group { start: place.at, end: place.at.plus(to_u64(bytes.len())), durable, kind, payload })
+}
+
+/// The payload of an epoch group.
+pub(crate) fn epoch_payload(nonce: u64) -> [u8; 8] {
+    nonce.to_le_bytes()
+}
+
+/// The nonce that an epoch group's payload names.
+pub(crate) fn epoch_nonce(payload: &[u8]) -> Option<u64> {
+    U64::ref_from_bytes(payload).ok().map(|nonce| nonce.get())
 }
 
 #[cfg(test)]
@@ -75,18 +144,21 @@ mod tests {
     #[test]
     fn a_group_passes_only_whole_at_its_own_place_and_in_its_own_epoch() {
         let payload = b"some page operations";
+        let place = Place { nonce: 77, at: Lsn(4096) };
         let mut bytes = vec![0u8; payload.len() + GROUP_FRAME_LEN];
-        write_group(&mut bytes, 77, Lsn(4096), payload, payload_crc(payload));
+        write_group(&mut bytes, place, Lsn(4000), GroupKind::Map, payload, payload_crc(payload));
         assert_eq!(claimed_len(&bytes, 1000), Some(bytes.len()));
         assert_eq!(claimed_len(&bytes, 10), None);
-        assert_eq!(read_group(&bytes, 77, Lsn(4096)), Some(&payload[..]));
-        assert_eq!(read_group(&bytes, 78, Lsn(4096)), None, "another epoch");
-        assert_eq!(read_group(&bytes, 77, Lsn(4097)), None, "another place");
+        let (durable, end) = (Lsn(4000), place.at.plus(to_u64(bytes.len())));
+        let group = Group { start: place.at, end, durable, kind: GroupKind::Map, payload };
+        assert_eq!(read_group(&bytes, place), Some(group));
+        assert_eq!(read_group(&bytes, Place { nonce: 78, ..place }), None, "another epoch");
+        assert_eq!(read_group(&bytes, Place { at: Lsn(4097), ..place }), None, "another place");
         for position in 0..bytes.len() {
             for bit in 0..8 {
                 let mut flipped = bytes.clone();
                 flipped[position] ^= 1 << bit;
-                assert_eq!(read_group(&flipped, 77, Lsn(4096)), None, "bit {bit} of byte {position}");
+                assert_eq!(read_group(&flipped, place), None, "bit {bit} of byte {position}");
             }
         }
     }

@@ -6,67 +6,82 @@
 //!
 //! Who ends which wait: `log_flush`: the flush leader, who hands leadership to the oldest waiter he did not cover.
 //! `log_space`: the leader (buffer), the checkpoint (files), or who gives a credit back.
+//!
+//! Writers may fill the log up to its wall less the **reserve**. The reserve belongs to cleaning: each dirty page and
+//! each write under way may need one map record, and only these records let the checkpoint move. Without it the log
+//! could be so full that nothing can empty it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::files::LogFiles;
-use super::group::{GROUP_FRAME_LEN, payload_crc, write_group};
+use super::dirty_counts::DirtyCounts;
+use super::files::{Geometry, Lap, LogFiles, Ring, Switch};
+use super::flush::{FlushSignal, FlushWaiter};
+use super::group::{GROUP_FRAME_LEN, GroupKind, Place, epoch_payload, payload_crc, write_group};
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::Lsn;
-use crate::base::sync::{Mutex, MutexGuard, WaitClass};
+use crate::base::sync::{Mutex, WaitClass};
 
 /// Bytes of each of the two log buffers, at most; a small log has smaller ones.
-const BUFFER_MAX: u64 = 4 << 20;
+pub(crate) const BUFFER_MAX: u64 = 4 << 20;
 
-enum FlushSignal {
-    Durable,
-    Lead,
-    Failed,
+pub(super) struct SpaceWaiter {
+    pub(super) bytes: u64,
+    pub(super) handoff: Arc<Handoff<bool>>,
 }
 
-struct FlushWaiter {
-    lsn: Lsn,
-    handoff: Arc<Handoff<FlushSignal>>,
-}
-
-/// Whom the end of a leader's round wakes.
-struct RoundEnd {
-    next_leader: Option<Arc<Handoff<FlushSignal>>>,
-    covered: Vec<Arc<Handoff<FlushSignal>>>,
-    /// The leader goes on himself.
-    another_round: bool,
-}
-
-struct SpaceWaiter {
-    bytes: u64,
-    handoff: Arc<Handoff<bool>>,
-}
-
-struct LogState {
+pub(super) struct LogState {
+    pub(super) files: Arc<LogFiles>,
+    /// Set while a second ring is not yet named by a superblock: nothing may be written from here on.
+    pub(super) closed_from: Option<Lsn>,
+    /// Laps that begin in what is pending.
+    pub(super) laps: Vec<Lap>,
+    /// Nonces in force, each from an LSN on; the first one at or before `checkpoint`.
+    pub(super) epochs: Vec<(Lsn, u64)>,
+    /// The number of the counters' bucket in which the last group began.
+    pub(super) noted: u64,
     /// Log bytes from `pending_start`, which is block-aligned, to `next`.
-    pending: AlignedBuf,
-    pending_start: Lsn,
+    pub(super) pending: AlignedBuf,
+    pub(super) pending_start: Lsn,
     /// The other buffer, unless a leader is writing from it.
-    spare: Option<AlignedBuf>,
-    next: Lsn,
-    durable: Lsn,
-    checkpoint: Lsn,
+    pub(super) spare: Option<AlignedBuf>,
+    pub(super) next: Lsn,
+    pub(super) durable: Lsn,
+    pub(super) checkpoint: Lsn,
     /// Bytes promised and not yet appended.
-    credits: u64,
-    leader_at_work: bool,
+    pub(super) credits: u64,
+    pub(super) leader_at_work: bool,
     /// Who waits until no leader is at work.
-    idle_waiters: Vec<Arc<Handoff<()>>>,
-    flush_waiters: Vec<FlushWaiter>,
-    space_waiters: VecDeque<SpaceWaiter>,
-    flush_by_ns: Option<u64>,
-    nonce: u64,
-    failed: Option<Arc<str>>,
+    pub(super) idle_waiters: Vec<Arc<Handoff<()>>>,
+    pub(super) flush_waiters: Vec<FlushWaiter>,
+    pub(super) space_waiters: VecDeque<SpaceWaiter>,
+    pub(super) flush_by_ns: Option<u64>,
+    pub(super) failed: Option<Arc<str>>,
+}
+
+/// What is fixed while a log is open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogLimits {
+    /// Bytes of its capacity that writers leave to cleaning.
+    pub(crate) reserve: u64,
+    /// The smallest capacity that it has, or is about to be given: groups and buffers are made for it.
+    pub(crate) smallest: u64,
+}
+
+/// Where and how the log goes on after it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Resume {
+    /// The last checkpoint.
+    pub(crate) checkpoint: Lsn,
+    /// Nonces in force from the checkpoint to the end.
+    pub(crate) epochs: Vec<(Lsn, u64)>,
+    /// Where the log ends; all before is synced.
+    pub(crate) end: Lsn,
 }
 
 /// Counters of the log.
@@ -99,11 +114,12 @@ pub(crate) struct LogDemand {
 
 /// The log.
 pub(crate) struct Log {
-    files: LogFiles,
-    limit: u64,
     buffer_bytes: u64,
-    state: Mutex<LogState>,
+    /// Bytes before the wall that writers leave to cleaning.
+    reserve: u64,
+    pub(super) state: Mutex<LogState>,
     bell: Arc<Bell>,
+    pub(crate) counts: Arc<DirtyCounts>,
     pub(crate) counters: LogCounters,
 }
 
@@ -124,72 +140,118 @@ impl Drop for LogCredit<'_> {
     }
 }
 
-/// A leader's term of office.
-struct Leadership<'a> {
-    log: &'a Log,
-    ended: bool,
-}
-
-impl Drop for Leadership<'_> {
-    fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        let mut state = self.log.state.lock();
-        if state.failed.is_none() {
-            self.log.fail(&mut state, &Error::Bug("the thread that wrote the log panicked".into()));
-        }
-        state.leader_at_work = false;
-        Log::tell_idle(&mut state);
-    }
-}
-
 impl Log {
-    /// A log that goes on at `start`, which is block-aligned; everything before it is durable and checkpointed.
-    pub(crate) fn new(files: LogFiles, nonce: u64, start: Lsn, bell: Arc<Bell>) -> Log {
-        let buffer_bytes = round_down((files.capacity() / 8).min(BUFFER_MAX)).max(4 * BLOCK_U64);
+    /// A log that goes on where it ended.
+    pub(crate) fn resume(
+        files: LogFiles,
+        resume: Resume,
+        limits: LogLimits,
+        counts: Arc<DirtyCounts>,
+        bell: Arc<Bell>,
+    ) -> Result<Log, Error> {
+        let LogLimits { reserve, smallest } = limits;
+        let buffer_bytes = Self::buffer_for(smallest);
+        let (end, tail) = (resume.end, Lsn(round_down(resume.end.0)));
+        let mut pending = aligned(to_usize(buffer_bytes));
+        if end > tail {
+            files.read(&mut pending[..BLOCK], tail)?;
+            pending[to_usize(end.since(tail))..BLOCK].fill(0);
+        }
         let state = LogState {
-            pending: aligned(to_usize(buffer_bytes)),
-            pending_start: start,
+            files: Arc::new(files),
+            closed_from: None,
+            laps: Vec::new(),
+            epochs: resume.epochs,
+            noted: 0,
+            pending,
+            pending_start: tail,
             spare: Some(aligned(to_usize(buffer_bytes))),
-            next: start,
-            durable: start,
-            checkpoint: start,
+            next: end,
+            durable: end,
+            checkpoint: resume.checkpoint,
             credits: 0,
             leader_at_work: false,
             idle_waiters: Vec::new(),
             flush_waiters: Vec::new(),
             space_waiters: VecDeque::new(),
             flush_by_ns: None,
-            nonce,
             failed: None,
         };
-        // The block that holds `checkpoint` and the one that holds `next` must never be the same place of the ring.
-        let limit = files.capacity() - 2 * BLOCK_U64;
-        Log { files, limit, buffer_bytes, state: Mutex::new(state), bell, counters: LogCounters::default() }
+        Ok(Log { buffer_bytes, reserve, state: Mutex::new(state), bell, counts, counters: LogCounters::default() })
     }
 
-    /// The longest payload that a group may have, for a log of `capacity` bytes.
-    pub(crate) fn group_payload_max(capacity: u64) -> usize {
-        to_usize(round_down((capacity / 8).min(BUFFER_MAX)).max(4 * BLOCK_U64) / 4)
+    fn buffer_for(capacity: u64) -> u64 {
+        round_down((capacity / 8).min(BUFFER_MAX)).max(4 * BLOCK_U64)
     }
 
-    /// Bytes that the log may hold.
+    /// The longest payload that a group may have, frame included.
+    pub(crate) fn group_max(&self) -> usize {
+        to_usize(self.buffer_bytes / 4)
+    }
+
+    /// The smallest capacity that the log may be given while it is open.
+    pub(crate) fn smallest_capacity(&self) -> u64 {
+        4 * self.buffer_bytes.max(self.reserve)
+    }
+
+    /// The longest payload of a map group: the part of the buffer that writers leave to cleaning.
+    pub(crate) fn map_payload_max(&self) -> usize {
+        to_usize(self.clean_band()) - GROUP_FRAME_LEN
+    }
+
+    fn clean_band(&self) -> u64 {
+        (self.buffer_bytes / 8).min(16 << 10)
+    }
+
+    /// Bytes that writers may have in the log.
     pub(crate) fn capacity(&self) -> u64 {
-        self.limit
+        let state = self.state.lock();
+        state.files.capacity() - 2 * BLOCK_U64 - self.reserve
     }
 
-    /// Payload bytes of each file.
-    pub(crate) fn payload_bytes(&self) -> u64 {
-        self.files.payload_bytes()
+    /// The rings of files.
+    pub(crate) fn geometry(&self) -> (Geometry, Option<Switch>) {
+        let state = self.state.lock();
+        (state.files.geometry(), state.files.switch())
     }
 
-    fn buffer_fits(&self, state: &LogState, bytes: u64) -> bool {
-        state.next.since(state.pending_start) + state.credits + bytes <= self.buffer_bytes
+    pub(super) fn buffer_fits(&self, state: &LogState, bytes: u64) -> bool {
+        state.next.since(state.pending_start) + state.credits + bytes + self.clean_band() <= self.buffer_bytes
     }
 
     fn files_fit(&self, state: &LogState, bytes: u64) -> bool {
-        state.next.since(state.checkpoint) + state.credits + bytes <= self.limit
+        let end = state.next.plus(state.credits + bytes);
+        let wall = state.files.wall(state.checkpoint);
+        end.plus(self.reserve) <= wall && state.closed_from.is_none_or(|closed| end <= closed)
+    }
+
+    /// Room for a group that cleaning needs: from the reserve, and past all who wait. `payload` is at most
+    /// [`map_payload_max`](Self::map_payload_max). Waits for no checkpoint; has the log written if the buffer is
+    /// short.
+    ///
+    /// One thread cleans: it finds the band of the buffer that writers leave to it free after one flush.
+    pub(crate) fn reserve_for_cleaning(&self, payload: usize) -> Result<LogCredit<'_>, Error> {
+        let bytes = to_u64(payload + GROUP_FRAME_LEN);
+        debug_assert!(bytes <= self.clean_band(), "REDO-6: {bytes} bytes are more than cleaning's band");
+        if cfg!(planted = "no_reserve") {
+            return self.reserve(payload);
+        }
+        loop {
+            let upto = {
+                let mut state = self.state.lock();
+                Self::check(&state)?;
+                let end = state.next.plus(state.credits + bytes);
+                if state.next.since(state.pending_start) + state.credits + bytes <= self.buffer_bytes {
+                    if end > state.files.wall(state.checkpoint) {
+                        return Err(Error::Bug("REDO-6: the log is too full to be emptied".into()));
+                    }
+                    state.credits += bytes;
+                    return Ok(LogCredit { log: self, bytes });
+                }
+                state.next
+            };
+            self.flush_wait(upto)?;
+        }
     }
 
     /// Room for a group of `payload` bytes. May wait on `log_space`; callers hold no latch.
@@ -225,7 +287,7 @@ impl Log {
     }
 
     /// Grants room to those who wait for it, oldest first.
-    fn grant_space(&self, state: &mut LogState) {
+    pub(super) fn grant_space(&self, state: &mut LogState) {
         while let Some(front) = state.space_waiters.front() {
             let bytes = front.bytes;
             let fits = self.buffer_fits(state, bytes) && self.files_fit(state, bytes);
@@ -245,6 +307,7 @@ impl Log {
     pub(crate) fn append(
         &self,
         mut credit: LogCredit<'_>,
+        kind: GroupKind,
         payload: &[u8],
         mark: impl FnOnce(Lsn, Lsn),
     ) -> Result<Lsn, Error> {
@@ -253,13 +316,25 @@ impl Log {
         let crc = payload_crc(payload);
         let mut state = self.state.lock();
         Self::check(&state)?;
-        let start = state.next;
+        let (start, durable) = (state.next, state.durable);
         let end = start.plus(len);
-        let from = to_usize(start.since(state.pending_start));
-        let nonce = state.nonce;
-        write_group(&mut state.pending[from..from + to_usize(len)], nonce, start, payload, crc);
+        if DirtyCounts::bucket(start) != state.noted {
+            state.noted = DirtyCounts::bucket(start);
+            self.counts.note_group(start);
+        }
         state.next = end;
+        if cfg!(planted = "publish_before_copy") {
+            drop(state);
+            state = self.state.lock();
+        }
+        let place = Place { nonce: state.nonce(), at: start };
+        let from = to_usize(start.since(state.pending_start));
+        write_group(&mut state.pending[from..from + to_usize(len)], place, durable, kind, payload, crc);
         mark(start, end);
+        if let Some(boundary) = state.files.boundary(start, end) {
+            let lap = Lap { boundary, first_group: end, nonce: place.nonce };
+            state.laps.push(lap);
+        }
         state.credits -= credit.bytes;
         credit.bytes = 0;
         if !state.space_waiters.is_empty() {
@@ -268,138 +343,58 @@ impl Log {
         Ok(end)
     }
 
-    /// Waits until the log is durable up to `lsn`, as leader or follower. Callers hold no latch.
-    pub(crate) fn flush_wait(&self, lsn: Lsn) -> Result<(), Error> {
+    /// Begins a new epoch: from here on groups are sealed with `nonce`. Durable on return. Nobody else uses the log yet.
+    pub(crate) fn begin_epoch(&self, nonce: u64) -> Result<(), Error> {
+        let payload = epoch_payload(nonce);
+        let credit = self.reserve_for_cleaning(payload.len())?;
+        let end = self.append(credit, GroupKind::Epoch, &payload, |_, _| ())?;
+        {
+            let mut state = self.state.lock();
+            state.epochs.push((end, nonce));
+            state.laps.iter_mut().for_each(|lap| lap.nonce = nonce);
+            if cfg!(planted = "epoch_not_synced") {
+                state.durable = end;
+                return Ok(());
+            }
+        }
+        self.flush_wait(end)
+    }
+
+    /// The nonce of the group that begins at `lsn`, which is not before the checkpoint.
+    pub(crate) fn nonce_at(&self, lsn: Lsn) -> u64 {
+        let state = self.state.lock();
+        state.epochs.iter().rev().find(|(from, _)| *from <= lsn).map_or(0, |(_, nonce)| *nonce)
+    }
+
+    /// Adds a second ring, which begins where the promises given end. Nothing is written to it before
+    /// [`open_ring`](Self::open_ring).
+    pub(crate) fn add_ring(&self, ring: Ring) -> Result<(), Error> {
         let mut state = self.state.lock();
-        loop {
-            if state.durable >= lsn {
-                return Ok(());
-            }
-            Self::check(&state)?;
-            if lsn > state.next {
-                // Nobody could ever end this wait.
-                let message =
-                    format!("LSN {lsn} is ahead of the log, which ends at {}: a page is not of this log", state.next);
-                return Err(Error::Corruption(message.into()));
-            }
-            if !state.leader_at_work {
-                state.leader_at_work = true;
-                let led = self.lead(state);
-                state = self.state.lock();
-                // Covered in the first of several rounds, perhaps.
-                if state.durable < lsn {
-                    led?;
-                }
-                continue;
-            }
-            let handoff = Handoff::new();
-            state.flush_waiters.push(FlushWaiter { lsn, handoff: Arc::clone(&handoff) });
-            drop(state);
-            match handoff.take_wait(WaitClass::LogFlush) {
-                FlushSignal::Durable => return Ok(()),
-                FlushSignal::Lead => {
-                    let led = self.lead(self.state.lock());
-                    state = self.state.lock();
-                    if state.durable < lsn {
-                        led?;
-                    }
-                }
-                FlushSignal::Failed => state = self.state.lock(),
-            }
+        Self::check(&state)?;
+        if state.files.switch().is_some() {
+            return Err(Error::Bug("REDO: the log goes over to another ring already".into()));
         }
-    }
-
-    /// Writes and syncs what is pending. The caller is the leader, and hands over before this returns.
-    fn lead<'a>(&'a self, state: MutexGuard<'a, LogState>) -> Result<(), Error> {
-        // Ends leadership however this ends, a panic of the device included: nobody may wait for a leader who is gone.
-        let mut leadership = Leadership { log: self, ended: false };
-        // Declared after it, so that a panic releases the mutex before the term of office ends.
-        let mut state = state;
-        loop {
-            if let Err(error) = Self::check(&state) {
-                drop(state);
-                return Err(error);
-            }
-            let (from, upto) = (state.pending_start, state.next);
-            let Some(mut buf) = state.spare.take() else {
-                drop(state);
-                return Err(Error::Bug("REDO-3: two leaders write the log".into()));
-            };
-            // The next write begins with the block that this one ends in.
-            let tail = Lsn(round_down(upto.0));
-            let tail_at = to_usize(tail.since(from));
-            let tail_len = to_usize(upto.since(tail));
-            buf[..tail_len].copy_from_slice(&state.pending[tail_at..tail_at + tail_len]);
-            std::mem::swap(&mut state.pending, &mut buf);
-            state.pending_start = tail;
-            state.flush_by_ns = None;
-            self.grant_space(&mut state);
-            drop(state);
-            let used = to_usize(upto.since(from));
-            let len = to_usize(round_up(to_u64(used)));
-            buf[used..len].fill(0);
-            let written = self.write_and_sync(&buf[..len], from, upto);
-            state = self.state.lock();
-            state.spare = Some(buf);
-            if let Err(error) = written {
-                self.fail(&mut state, &error);
-                drop(state);
-                return Err(error);
-            }
-            let ended = self.end_round(&mut state, upto);
-            leadership.ended = !ended.another_round;
-            drop(state);
-            // Woken without the mutex, which is the first thing that a new leader takes.
-            if let Some(leader) = ended.next_leader {
-                leader.give(FlushSignal::Lead);
-            }
-            for waiter in ended.covered {
-                waiter.give(FlushSignal::Durable);
-            }
-            if !ended.another_round {
-                return Ok(());
-            }
-            state = self.state.lock();
-        }
-    }
-
-    fn write_and_sync(&self, buf: &[u8], from: Lsn, upto: Lsn) -> Result<(), Error> {
-        self.files.write(buf, from)?;
-        self.counters.bytes_written.fetch_add(to_u64(buf.len()), Ordering::Relaxed);
-        if cfg!(planted = "ack_before_sync") {
-            let covered = Self::take_covered(&mut self.state.lock(), upto);
-            covered.iter().for_each(|waiter| waiter.give(FlushSignal::Durable));
-        }
-        self.files.sync(from, buf.len())?;
-        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        let at = Lsn(round_up(state.next.0 + state.credits));
+        state.files = Arc::new(state.files.with_second(at, ring));
+        state.closed_from = Some(at);
         Ok(())
     }
 
-    /// Takes those out whose wait is over: the log is durable up to `upto`.
-    fn take_covered(state: &mut LogState, upto: Lsn) -> Vec<Arc<Handoff<FlushSignal>>> {
-        state.durable = state.durable.max(upto);
-        let durable = state.durable;
-        let (covered, waiting) = std::mem::take(&mut state.flush_waiters).into_iter().partition(|w| w.lsn <= durable);
-        state.flush_waiters = waiting;
-        let covered: Vec<FlushWaiter> = covered;
-        covered.into_iter().map(|waiter| waiter.handoff).collect()
+    /// A superblock names the second ring: it may be written.
+    pub(crate) fn open_ring(&self) {
+        let mut state = self.state.lock();
+        state.closed_from = None;
+        self.grant_space(&mut state);
     }
 
-    /// Ends a leader's round, and leadership too, unless nobody else can lead and somebody waits for the buffer.
-    fn end_round(&self, state: &mut LogState, upto: Lsn) -> RoundEnd {
-        let covered = Self::take_covered(state, upto);
-        let next_leader = (!state.flush_waiters.is_empty()).then(|| state.flush_waiters.remove(0).handoff);
-        self.grant_space(state);
-        let buffer_short = state.space_waiters.front().is_some_and(|front| !self.buffer_fits(state, front.bytes));
-        let another_round = next_leader.is_none() && buffer_short && state.next > state.durable;
-        state.leader_at_work = next_leader.is_some() || another_round;
-        if !state.leader_at_work {
-            Self::tell_idle(state);
-        }
-        RoundEnd { next_leader, covered, another_round }
+    /// No superblock names the first ring any more.
+    pub(crate) fn forget_first_ring(&self) {
+        let mut state = self.state.lock();
+        state.files = Arc::new(state.files.second_alone());
+        self.grant_space(&mut state);
     }
 
-    fn check(state: &LogState) -> Result<(), Error> {
+    pub(super) fn check(state: &LogState) -> Result<(), Error> {
         match &state.failed {
             None => Ok(()),
             Some(why) => Err(Error::ReadOnly(
@@ -408,7 +403,7 @@ impl Log {
         }
     }
 
-    fn fail(&self, state: &mut LogState, error: &Error) {
+    pub(super) fn fail(&self, state: &mut LogState, error: &Error) {
         state.failed = Some(error.to_string().into());
         for waiter in state.flush_waiters.drain(..) {
             waiter.handoff.give(FlushSignal::Failed);
@@ -442,7 +437,7 @@ impl Log {
         handoff.take_wait(WaitClass::LogFlush);
     }
 
-    fn tell_idle(state: &mut LogState) {
+    pub(super) fn tell_idle(state: &mut LogState) {
         for waiter in state.idle_waiters.drain(..) {
             waiter.give(());
         }
@@ -462,13 +457,6 @@ impl Log {
             drop(state);
             self.bell.ring();
         }
-    }
-
-    /// Flushes everything appended so far.
-    pub(crate) fn flush_all(&self) -> Result<Lsn, Error> {
-        let next = self.positions().next;
-        self.flush_wait(next)?;
-        Ok(next)
     }
 
     /// Where the log stands.
@@ -494,7 +482,17 @@ impl Log {
         debug_assert!(state.checkpoint <= lsn, "REDO-2: a checkpoint never goes back");
         debug_assert!(lsn <= state.next, "REDO-2: a checkpoint is not ahead of the log");
         state.checkpoint = lsn;
+        while state.epochs.len() > 1 && state.epochs[1].0 <= lsn {
+            state.epochs.remove(0);
+        }
         self.grant_space(&mut state);
+    }
+}
+
+impl LogState {
+    /// The nonce of the groups to come.
+    fn nonce(&self) -> u64 {
+        self.epochs.last().map_or(0, |(_, nonce)| *nonce)
     }
 }
 

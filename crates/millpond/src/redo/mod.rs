@@ -8,8 +8,12 @@
 //! REDO-4  A group's checksum depends on its LSN and on the epoch's nonce: a group of an older lap or an older crash,
 //!         found where a newer one is expected, does not pass.
 //! REDO-5  A group is shorter than a fourth of the log's buffer, which is at most 4 MiB.
+//! REDO-6  `next + credits + reserve` stays within the wall for writers: cleaning always finds room for a map record of
+//!         each page that is dirty or being written, and the log can always be emptied.
 
+pub(crate) mod dirty_counts;
 pub(crate) mod files;
+pub(crate) mod flush;
 pub(crate) mod group;
 pub(crate) mod log;
 pub(crate) mod scan;

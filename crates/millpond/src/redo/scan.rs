@@ -1,21 +1,23 @@
 //! Reading the log from a checkpoint to its end.
 
 use super::files::LogFiles;
-use super::group::{GROUP_FRAME_LEN, GROUP_HEADER_LEN, claimed_len, read_group};
-use super::log::Log;
-use crate::base::aligned::{BLOCK, aligned, round_down, to_u64, to_usize};
+use super::group::{GROUP_HEADER_LEN, Group, GroupKind, Place, claimed_len, epoch_nonce, read_group};
+use super::log::BUFFER_MAX;
+use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
-/// A whole group, of its place and epoch.
-pub(crate) struct Group<'a> {
-    pub(crate) start: Lsn,
-    pub(crate) end: Lsn,
-    pub(crate) payload: &'a [u8],
-}
+/// How far behind the log's end a group is looked for that shows the end to be none.
+///
+/// A group that got its place after the flush of the group at the end says so. That flush held one buffer at most, and
+/// while it was under way the other could fill.
+pub(crate) const PROOF_WINDOW: u64 = 3 * BUFFER_MAX + (1 << 20);
+
+/// Bytes of the longest group that there may be (REDO-5).
+const LONGEST: usize = 1 << 20;
 
 /// Walks the groups of the log. The log ends at the first group that is not whole, or not of this place and epoch.
 pub(crate) struct LogScan<'a> {
@@ -30,16 +32,21 @@ pub(crate) struct LogScan<'a> {
 }
 
 impl<'a> LogScan<'a> {
-    /// A scan that begins with the group at `from`.
+    /// A scan that begins with the group at `from`, in the epoch of `nonce`.
     pub(crate) fn new(files: &'a LogFiles, nonce: u64, from: Lsn) -> Self {
         let window_start = Lsn(round_down(from.0));
-        let limit = window_start.plus(files.capacity());
+        let limit = Lsn(round_down(files.wall(from).0) + BLOCK_U64);
         LogScan { files, nonce, next: from, limit, window: Vec::new(), window_start, window_end: window_start }
     }
 
     /// Where the scan stands: after the last good group.
     pub(crate) fn position(&self) -> Lsn {
         self.next
+    }
+
+    /// The nonce of the groups from [`position`](Self::position) on.
+    pub(crate) fn nonce(&self) -> u64 {
+        self.nonce
     }
 
     /// The next group. `None` at the log's end.
@@ -49,18 +56,45 @@ impl<'a> LogScan<'a> {
             return Ok(None);
         }
         let start = to_usize(at.since(self.window_start));
-        let Some(len) =
-            claimed_len(&self.window[start..], Log::group_payload_max(self.files.capacity()) + GROUP_FRAME_LEN)
-        else {
-            return Ok(None);
-        };
+        let Some(len) = claimed_len(&self.window[start..], LONGEST) else { return Ok(None) };
         if !self.fill(len)? {
             return Ok(None);
         }
         let start = to_usize(at.since(self.window_start));
-        let Some(payload) = read_group(&self.window[start..start + len], self.nonce, at) else { return Ok(None) };
-        self.next = at.plus(to_u64(len));
-        Ok(Some(Group { start: at, end: self.next, payload }))
+        let Some(group) = read_group(&self.window[start..start + len], Place { nonce: self.nonce, at }) else {
+            return Ok(None);
+        };
+        self.next = group.end;
+        if group.kind == GroupKind::Epoch
+            && let Some(nonce) = epoch_nonce(group.payload)
+        {
+            self.nonce = nonce;
+        }
+        Ok(Some(group))
+    }
+
+    /// After the end: looks behind it for a whole group that got its place when the log was durable beyond the end.
+    pub(crate) fn proof_of_more(&mut self) -> Result<Option<Lsn>, Error> {
+        let end = self.next;
+        let len = to_usize(PROOF_WINDOW.min(self.limit.since(end)));
+        if !self.fill(len)? {
+            return Ok(None);
+        }
+        let from = to_usize(end.since(self.window_start));
+        let bytes = &self.window[from..from + len];
+        for offset in 1..len {
+            let rest = &bytes[offset..];
+            let Some(group) = claimed_len(rest, LONGEST.min(rest.len())).map(|len| &rest[..len]) else { continue };
+            let place = Place { nonce: self.nonce, at: end.plus(to_u64(offset)) };
+            // The trailer first: it spares the checksum of almost everything that is no group.
+            if group[..4] == group[group.len() - 4..]
+                && let Some(group) = read_group(group, place)
+                && group.durable > end
+            {
+                return Ok(Some(group.start));
+            }
+        }
+        Ok(None)
     }
 
     /// Has at least `len` bytes from `next` on in the window; false: the ring does not hold so many.
@@ -73,7 +107,7 @@ impl<'a> LogScan<'a> {
             let keep_from = Lsn(round_down(self.next.0));
             self.window.drain(..to_usize(keep_from.since(self.window_start)));
             self.window_start = keep_from;
-            let chunk = CHUNK.min(to_usize(self.limit.since(self.window_end))).max(BLOCK);
+            let chunk = CHUNK.min(to_usize(round_up(self.limit.since(self.window_end)))).max(BLOCK);
             let mut buf = aligned(chunk);
             self.files.read(&mut buf, self.window_end)?;
             self.window.extend_from_slice(&buf);
@@ -82,3 +116,5 @@ impl<'a> LogScan<'a> {
         Ok(true)
     }
 }
+
+const _: () = assert!(BUFFER_MAX / 4 == 1 << 20);

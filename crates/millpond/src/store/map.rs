@@ -1,102 +1,161 @@
-//! The page map: for each page id the slot of its newest image.
+//! The page map: for each page id the place of its newest durable image.
+//!
+//! The map of a space is cut into map pages. A map page is a dirty page like any other: it holds the checkpoint back
+//! until an image of it is written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
-use crate::base::aligned::{BLOCK_U64, to_u64};
-use crate::base::error::Error;
-use crate::base::ids::{PageId, SlotId, SpaceId};
-use crate::base::page::op::Reader;
-use crate::store::superblock::SLOTS_START;
+use foldhash::fast::FixedState;
 
-/// Where a page's image is: 40 bits of place in the data file in 4 KiB units, 4 of size, 20 of the image's sequence.
-/// Zero: no image.
+use crate::base::aligned::{BLOCK_U64, to_u64, to_usize};
+use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
+use crate::redo::dirty_counts::DirtyCounts;
+
+/// Where an image is: 40 bits of place in 4 KiB units, 4 of size, 20 of tag. Zero: there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MapEntry(u64);
+pub(crate) struct MapEntry(pub(crate) u64);
 
-/// The bits of an image sequence that a map entry keeps.
-const TAG_MASK: u64 = (1 << 20) - 1;
+const TAG_BITS: u32 = 20;
+
+/// The tag of an image: no two images of a page have the same page LSN, and few the same tag (Fibonacci hashing,
+/// Knuth, The Art of Computer Programming 3, 6.4).
+pub(crate) fn tag_of(page_lsn: Lsn) -> u64 {
+    page_lsn.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - TAG_BITS)
+}
 
 impl MapEntry {
-    /// The entry for an image of sequence `image` in `slot`.
-    pub(crate) fn new(slot: SlotId, page_size: u64, image: u64) -> MapEntry {
-        let unit = (SLOTS_START + slot.0 * page_size) / BLOCK_U64;
-        MapEntry(unit << 24 | (page_size / BLOCK_U64 - 1) << 20 | image & TAG_MASK)
+    /// The entry for an image of `len` bytes at `offset`, both multiples of 4 KiB.
+    pub(crate) fn new(offset: u64, len: u64, tag: u64) -> MapEntry {
+        MapEntry((offset / BLOCK_U64) << 24 | (len / BLOCK_U64 - 1) << TAG_BITS | tag)
     }
 
     pub(crate) fn is_some(self) -> bool {
         self.0 != 0
     }
 
-    /// The slot, for pages of `page_size`; `None`: the entry is no place where a slot begins.
-    pub(crate) fn slot(self, page_size: u64) -> Option<SlotId> {
-        let bytes = ((self.0 >> 24) * BLOCK_U64).checked_sub(SLOTS_START)?;
-        let whole = bytes % page_size == 0 && (self.0 >> 20 & 0xf) == page_size / BLOCK_U64 - 1;
-        whole.then_some(SlotId(bytes / page_size))
+    pub(crate) fn offset(self) -> u64 {
+        (self.0 >> 24) * BLOCK_U64
     }
 
-    /// Whether an image of sequence `image` may be the one meant.
-    pub(crate) fn matches(self, image: u64) -> bool {
-        self.0 & TAG_MASK == image & TAG_MASK
+    pub(crate) fn tag(self) -> u64 {
+        self.0 & ((1 << TAG_BITS) - 1)
+    }
+
+    /// The slot, in a file whose slots of `len` bytes begin at `start`; `None`: no slot begins there.
+    pub(crate) fn slot(self, start: u64, len: u64) -> Option<SlotId> {
+        let bytes = self.offset().checked_sub(start)?;
+        let whole = self.is_some() && bytes % len == 0 && (self.0 >> TAG_BITS & 0xf) == len / BLOCK_U64 - 1;
+        whole.then_some(SlotId(bytes / len))
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    entry: MapEntry,
-    /// Which checkpoint's snapshot will be the first to name this entry: until then the slot is nobody else's.
-    epoch: u64,
+/// Entries of a map page.
+pub(crate) const ENTRIES: u32 = 504;
+
+/// The entries of [`ENTRIES`] pages.
+pub(crate) struct MapPage {
+    pub(crate) entries: Vec<MapEntry>,
+    /// End of the last map group in it.
+    pub(crate) lsn: Lsn,
+    /// Begin of the oldest map group that is in no image of it; counted.
+    pub(crate) rec_lsn: Option<Lsn>,
+    /// Where its image is, in the map file.
+    pub(crate) place: MapEntry,
+    /// The checkpoint that will be the first to name `place`.
+    pub(crate) named_by: u64,
+}
+
+impl MapPage {
+    pub(crate) fn new(place: MapEntry) -> MapPage {
+        let entries = vec![MapEntry::default(); to_usize(u64::from(ENTRIES))];
+        MapPage { entries, lsn: Lsn::ZERO, rec_lsn: None, place, named_by: 0 }
+    }
 }
 
 /// The pages of one space.
 #[derive(Default)]
-struct Space {
-    places: Vec<Place>,
+pub(crate) struct Space {
+    pub(crate) pages: Vec<MapPage>,
     /// Page ids given out: all below, but for those returned unused.
     next_number: u32,
     unused: Vec<u32>,
 }
 
 /// The map in memory.
-#[derive(Default)]
 pub(crate) struct PageMap {
-    spaces: BTreeMap<SpaceId, Space>,
+    pub(crate) spaces: BTreeMap<SpaceId, Space>,
     /// Page ids given out, over all spaces.
     charged: u64,
+    map_pages: u64,
+    counts: Arc<DirtyCounts>,
+}
+
+impl Space {
+    fn map_pages(&self) -> u64 {
+        u64::from(self.next_number.div_ceil(ENTRIES))
+    }
+}
+
+fn position(id: PageId) -> (usize, usize) {
+    let (page, entry) = (id.number() / ENTRIES, id.number() % ENTRIES);
+    (to_usize(u64::from(page)), to_usize(u64::from(entry)))
 }
 
 impl PageMap {
+    pub(crate) fn new(counts: Arc<DirtyCounts>) -> PageMap {
+        PageMap { spaces: BTreeMap::new(), charged: 0, map_pages: 0, counts }
+    }
+
     pub(crate) fn charged(&self) -> u64 {
         self.charged
     }
 
+    /// Map pages, those to come for ids given out included.
+    pub(crate) fn map_pages(&self) -> u64 {
+        self.map_pages
+    }
+
     pub(crate) fn get(&self, id: PageId) -> MapEntry {
-        let place = self.spaces.get(&id.space()).and_then(|space| space.places.get(index(id.number())));
-        place.map_or(MapEntry::default(), |place| place.entry)
+        let (page, entry) = position(id);
+        let found = self.spaces.get(&id.space()).and_then(|space| space.pages.get(page));
+        found.map_or(MapEntry::default(), |page| page.entries[entry])
     }
 
     pub(crate) fn has_space(&self, space: SpaceId) -> bool {
         self.spaces.contains_key(&space)
     }
 
-    /// Sets a page's entry; returns the one before, and whether a checkpoint may know it.
-    pub(crate) fn set(&mut self, id: PageId, entry: MapEntry, epoch: u64) -> (MapEntry, bool) {
-        self.note_use(id);
+    /// Makes the map name an image, as the map group from `start` to `end` says; returns the entry before. Does nothing
+    /// if the map page knows that group already.
+    pub(crate) fn apply(&mut self, id: PageId, entry: MapEntry, start: Lsn, end: Lsn) -> Option<MapEntry> {
+        let (page, at) = position(id);
         let space = self.spaces.entry(id.space()).or_default();
-        let at = index(id.number());
-        if space.places.len() <= at {
-            space.places.resize(at + 1, Place::default());
+        while space.pages.len() <= page {
+            space.pages.push(MapPage::new(MapEntry::default()));
         }
-        let old = std::mem::replace(&mut space.places[at], Place { entry, epoch });
-        (old.entry, old.epoch != epoch)
+        let page = &mut space.pages[page];
+        // A group may hold several entries of one page.
+        if page.lsn > end || (page.lsn == end && page.rec_lsn.is_none()) {
+            return None;
+        }
+        if page.rec_lsn.is_none() {
+            self.counts.add(start);
+            page.rec_lsn = Some(start);
+        }
+        page.lsn = end;
+        Some(std::mem::replace(&mut page.entries[at], entry))
     }
 
     /// Gives out a page id of `space`.
     pub(crate) fn allocate(&mut self, space_id: SpaceId) -> PageId {
         let space = self.spaces.entry(space_id).or_default();
+        let before = space.map_pages();
         let number = space.unused.pop().unwrap_or_else(|| {
             space.next_number += 1;
             space.next_number - 1
         });
+        self.map_pages += space.map_pages() - before;
         self.charged += 1;
         PageId::new(space_id, number)
     }
@@ -109,36 +168,60 @@ impl PageMap {
         }
     }
 
-    /// Learns that a page id is in use (recovery).
-    pub(crate) fn note_use(&mut self, id: PageId) {
-        let space = self.spaces.entry(id.space()).or_default();
-        if id.number() >= space.next_number {
-            self.charged += u64::from(id.number() + 1 - space.next_number);
-            space.next_number = id.number() + 1;
+    /// After replay: page ids in use are those that have an entry, and those of `formatted`, which have none yet.
+    pub(crate) fn rebuild_ids(&mut self, formatted: &HashSet<PageId, FixedState>) {
+        let mut extra: BTreeMap<SpaceId, BTreeSet<u32>> = BTreeMap::new();
+        for id in formatted {
+            extra.entry(id.space()).or_default().insert(id.number());
+            self.spaces.entry(id.space()).or_default();
+        }
+        (self.charged, self.map_pages) = (0, 0);
+        for (id, space) in &mut self.spaces {
+            let formatted = extra.remove(id).unwrap_or_default();
+            let pages = &space.pages;
+            let mapped = |number: u32| {
+                let (page, entry) = position(PageId::new(*id, number));
+                pages.get(page).is_some_and(|page| page.entries[entry].is_some())
+            };
+            let slots = u32::try_from(pages.len()).expect("STORE: page numbers have 32 bits") * ENTRIES;
+            let last_mapped = (0..slots).rev().find(|number| mapped(*number));
+            space.next_number = last_mapped.max(formatted.last().copied()).map_or(0, |last| last + 1);
+            // The lowest are given out first.
+            let free = |number: &u32| !mapped(*number) && !formatted.contains(number);
+            space.unused = (0..space.next_number).rev().filter(free).collect();
+            self.charged += u64::from(space.next_number) - to_u64(space.unused.len());
+            self.map_pages += space.map_pages();
         }
     }
 
-    /// Removes a space; returns its entries, and whether a checkpoint may know each.
-    pub(crate) fn remove_space(&mut self, id: SpaceId, epoch: u64) -> Vec<(MapEntry, bool)> {
-        let Some(space) = self.spaces.remove(&id) else { return Vec::new() };
-        self.charged -= u64::from(space.next_number) - to_u64(space.unused.len());
-        let entries = space.places.into_iter().filter(|place| place.entry.is_some());
-        entries.map(|place| (place.entry, place.epoch != epoch)).collect()
+    /// Removes a space.
+    pub(crate) fn remove_space(&mut self, id: SpaceId) -> Option<Space> {
+        let space = self.spaces.remove(&id)?;
+        self.charged = self.charged.saturating_sub(u64::from(space.next_number) - to_u64(space.unused.len()));
+        self.map_pages = self.map_pages.saturating_sub(space.map_pages());
+        Some(space)
     }
 
     /// All pages that have an image.
     pub(crate) fn pages(&self) -> impl Iterator<Item = (PageId, MapEntry)> {
         self.spaces.iter().flat_map(|(&space, pages)| {
-            let numbered = (0u32..).zip(&pages.places);
+            let numbered = (0u32..).zip(pages.pages.iter().flat_map(|page| &page.entries));
             numbered
-                .filter(|(_, place)| place.entry.is_some())
-                .map(move |(number, place)| (PageId::new(space, number), place.entry))
+                .filter(|(_, entry)| entry.is_some())
+                .map(move |(number, entry)| (PageId::new(space, number), *entry))
         })
     }
 
-    /// Bytes that [`encode`](Self::encode) may need.
-    pub(crate) fn encoded_len(spaces: u64, pages: u64) -> u64 {
-        spaces * 8 + pages * 8
+    /// All map pages: space, index, page.
+    pub(crate) fn map_pages_mut(&mut self) -> impl Iterator<Item = (PageId, &mut MapPage)> {
+        self.spaces.iter_mut().flat_map(|(&space, pages)| {
+            (0u32..).zip(&mut pages.pages).map(move |(index, page)| (PageId::new(space, index), page))
+        })
+    }
+
+    /// A map page.
+    pub(crate) fn map_page_mut(&mut self, id: PageId) -> Option<&mut MapPage> {
+        self.spaces.get_mut(&id.space())?.pages.get_mut(to_usize(u64::from(id.number())))
     }
 
     pub(crate) fn spaces(&self) -> BTreeSet<SpaceId> {
@@ -148,48 +231,6 @@ impl PageMap {
     pub(crate) fn space_count(&self) -> u64 {
         to_u64(self.spaces.len())
     }
-
-    /// The map's bytes: for each space its id, its number of entries, its entries.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        for (id, space) in &self.spaces {
-            let count = u32::try_from(space.places.len()).expect("STORE: page numbers have 32 bits");
-            out.extend_from_slice(&id.0.to_le_bytes());
-            out.extend_from_slice(&count.to_le_bytes());
-            for place in &space.places {
-                out.extend_from_slice(&place.entry.0.to_le_bytes());
-            }
-        }
-        out
-    }
-
-    /// The map that `bytes` are.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<PageMap, Error> {
-        let mut map = PageMap::default();
-        let mut reader = Reader::new(bytes);
-        let mut decode = || -> Option<()> {
-            while !reader.is_empty() {
-                let space = SpaceId(reader.u32()?);
-                let count = reader.u32()?;
-                map.spaces.entry(space).or_default();
-                for number in 0..count {
-                    let entry = MapEntry(reader.u64()?);
-                    if entry.is_some() {
-                        map.set(PageId::new(space, number), entry, 0);
-                    }
-                }
-            }
-            Some(())
-        };
-        match decode() {
-            Some(()) => Ok(map),
-            None => Err(Error::Corruption("the page map ends too soon: restore the database from a backup".into())),
-        }
-    }
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).expect("BASE-1: a usize has 64 bits")
 }
 
 #[cfg(test)]
@@ -197,24 +238,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_survives_encoding_and_counts_what_it_gave_out() {
-        let mut map = PageMap::default();
-        let first = map.allocate(SpaceId(3));
-        let second = map.allocate(SpaceId(3));
-        map.set(second, MapEntry::new(SlotId(9), 4096, 77), 1);
-        map.set(PageId::new(SpaceId(5), 4), MapEntry::new(SlotId(1), 4096, 78), 1);
-        map.give_back(first);
-        assert_eq!(map.charged(), 1 + 5);
-        let bytes = map.encode();
-        let again = PageMap::decode(&bytes).expect("whole");
-        assert_eq!(again.pages().collect::<Vec<_>>(), map.pages().collect::<Vec<_>>());
-        assert_eq!(again.get(second).slot(4096), Some(SlotId(9)));
-        assert!(again.get(second).matches(77) && !again.get(second).matches(78));
-        assert!(!again.get(first).is_some());
-        for end in 1..bytes.len() {
-            if end != 8 + 16 {
-                assert!(PageMap::decode(&bytes[..end]).is_err(), "cut at {end}");
-            }
-        }
+    fn an_entry_keeps_place_size_and_tag() {
+        let entry = MapEntry::new((1 << 20) + 5 * 16384, 16384, tag_of(Lsn(77)));
+        assert_eq!(entry.slot(1 << 20, 16384), Some(SlotId(5)));
+        assert_eq!(entry.slot(1 << 20, 4096), None, "of another size");
+        assert_eq!(entry.slot((1 << 20) + 4096, 16384), None, "between slots");
+        assert_eq!(entry.tag(), tag_of(Lsn(77)));
+        assert_eq!(MapEntry::default().slot(0, 4096), None);
+        let tags: BTreeSet<u64> = (0..1000u64).map(|n| tag_of(Lsn(4096 + n * (1 << 20)))).collect();
+        assert!(tags.len() > 990, "regular LSNs have {} tags of 1,000", tags.len());
+    }
+
+    #[test]
+    fn replay_skips_what_a_map_page_knows_and_finds_free_ids() {
+        let counts = Arc::new(DirtyCounts::default());
+        let mut map = PageMap::new(Arc::clone(&counts));
+        let id = |number| PageId::new(SpaceId(3), number);
+        let entry = |slot: u64| MapEntry::new((1 << 20) + slot * 4096, 4096, 9);
+        assert_eq!(map.apply(id(0), entry(1), Lsn(100), Lsn(150)), Some(MapEntry::default()));
+        assert_eq!(map.apply(id(2), entry(2), Lsn(100), Lsn(150)), Some(MapEntry::default()));
+        assert_eq!(map.apply(id(600), entry(3), Lsn(150), Lsn(200)), Some(MapEntry::default()));
+        assert_eq!((counts.total(), map.pages().count()), (2, 3));
+        // The map page was written with all that it knew.
+        let page = map.map_page_mut(id(0)).expect("there");
+        counts.remove(page.rec_lsn.take().expect("dirty"));
+        assert_eq!(map.apply(id(0), entry(9), Lsn(100), Lsn(150)), None, "known");
+        assert_eq!(map.apply(id(0), entry(4), Lsn(200), Lsn(250)), Some(entry(1)));
+        map.rebuild_ids(&[id(4)].into_iter().collect());
+        assert_eq!(map.charged(), 4);
+        assert_eq!([map.allocate(SpaceId(3)), map.allocate(SpaceId(3))], [id(1), id(3)]);
+        assert_eq!((map.charged(), map.map_pages()), (6, 2));
+        assert!(map.remove_space(SpaceId(3)).is_some());
+        assert_eq!(map.charged(), 0);
     }
 }

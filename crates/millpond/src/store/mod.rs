@@ -1,20 +1,30 @@
-//! Page id to image on a device, copy-on-write.
+//! Page id to image on a device.
 //!
-//! An image never overwrites the one before it: it goes to a free slot. The **map** says where each page's newest image
-//! is. In memory it changes as images are written; on the device it changes only at a checkpoint, whole, under two
-//! alternating superblocks. So whatever a crash tears, the map of the last checkpoint and all that it names are intact.
+//! An image goes to a slot of the data file ([`placement`] says which). The **map** says where each page's newest durable
+//! image is. It changes by map groups in the log, between checkpoints; map pages keep it on the device, a directory says
+//! where they are, a superblock names the directory and the LSN from which the log's map groups are still to be replayed.
 //!
-//! STORE-1  A slot is free only if neither the map in memory, nor that of the last durable checkpoint, nor that of a
-//!          checkpoint under way names it.
-//! STORE-2  A superblock is written only when the map it names, all images that the map names, and the log up to its
-//!          `durable` LSN are synced.
-//! STORE-3  Every page id that is given out is charged a slot, so that rewriting a page never fails for want of space:
-//!          only giving out a page id does.
+//! STORE-1  A slot is free only if no image is in it that the map names, or would name after a crash: a replaced one is
+//!          free once the log is durable past the map group that replaced it; a map page's place once a superblock is
+//!          durable whose directory does not name it.
+//! STORE-2  A map group names only images that a data sync has made durable, which began after their writes had ended. A
+//!          superblock is written only when the directory, the map pages it names, and the log up to its `durable_lsn`
+//!          are synced.
+//! STORE-3  Every page id that is given out is charged a slot, and every map page two places, so that rewriting never
+//!          fails for want of space: only giving out a page id does.
 //! STORE-4  The valid superblock of the higher sequence is never overwritten.
-//! STORE-5  An image leaves only when the log is durable past its page LSN. Checked when it leaves, and again when
-//!          recovery meets it: an image ahead of the log's end is damage.
+//! STORE-5  An image leaves only when the log is durable past its page LSN: no LSN is ever given to two contents.
+//! STORE-6  A page has one image in flight: from its write until a map group names it, it is not written again. The
+//!          image's count ([`DirtyCounts`](crate::redo::dirty_counts::DirtyCounts)) is the store's in that time.
 
+pub(crate) mod checkpoint;
+pub(crate) mod copy_on_write;
+pub(crate) mod directory;
+pub(crate) mod in_place;
 pub(crate) mod map;
+pub(crate) mod open;
 pub(crate) mod page_store;
+pub(crate) mod placement;
 pub(crate) mod slots;
+pub(crate) mod space;
 pub(crate) mod superblock;

@@ -1,90 +1,133 @@
-//! Which slots of the data file are free. Never stored: rebuilt from the map when a database is opened.
+//! Which slots of a file are free. Never stored: rebuilt from the map when a database is opened.
+//!
+//! Slots are taken from the emptiest zone, to its end, before the next one: a lot of images leaves in few long writes,
+//! and freed slots gather where the next lot will go.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::SlotId;
 
-/// A bitmap of free slots, searched from where the last search ended, so that a lot of images leaves in few runs.
-pub(crate) struct Slots {
+/// Slots of a zone at most: of 4 KiB.
+const ZONE_SLOTS_MAX: usize = 256;
+
+#[derive(Clone, Default)]
+struct Zone {
     /// One bit a slot, set: free.
-    words: Vec<u64>,
-    total: u64,
+    words: [u64; ZONE_SLOTS_MAX / 64],
+    free: u32,
+}
+
+/// Free slots by zone.
+pub(crate) struct Slots {
+    per_zone: u64,
+    zones: Vec<Zone>,
+    /// Zones with free slots, but for the current one: (free slots, zone).
+    by_free: BTreeSet<(u32, Reverse<usize>)>,
+    current: Option<usize>,
     free: u64,
-    cursor: u64,
 }
 
 impl Slots {
-    /// `total` slots, all free.
-    pub(crate) fn all_free(total: u64) -> Self {
-        let mut slots = Slots { words: Vec::new(), total: 0, free: 0, cursor: 0 };
+    /// Slots for a file with room for `total` of them, all free, in zones of `per_zone`, which is 256 at most.
+    pub(crate) fn all_free(per_zone: u64, total: u64) -> Self {
+        let mut slots = Slots { per_zone, zones: Vec::new(), by_free: BTreeSet::new(), current: None, free: 0 };
         slots.grow(total);
         slots
     }
 
-    /// Adds free slots up to `total`.
+    /// Adds free slots, so that there are `total`, rounded down to whole zones.
     pub(crate) fn grow(&mut self, total: u64) {
-        self.words.resize(to_usize(total.div_ceil(64)), 0);
-        for slot in self.total..total {
-            self.words[to_usize(slot / 64)] |= 1 << (slot % 64);
+        let free = u32::try_from(self.per_zone).expect("STORE: a zone has 256 slots at most");
+        while (to_u64(self.zones.len()) + 1) * self.per_zone <= total {
+            let mut zone = Zone { free, ..Zone::default() };
+            for slot in 0..to_usize(self.per_zone) {
+                zone.words[slot / 64] |= 1 << (slot % 64);
+            }
+            self.by_free.insert((free, Reverse(self.zones.len())));
+            self.zones.push(zone);
+            self.free += self.per_zone;
         }
-        self.free += total.saturating_sub(self.total);
-        self.total = self.total.max(total);
     }
 
     pub(crate) fn total(&self) -> u64 {
-        self.total
+        to_u64(self.zones.len()) * self.per_zone
     }
 
     pub(crate) fn free(&self) -> u64 {
         self.free
     }
 
+    fn place(&self, slot: SlotId) -> (usize, usize, u64) {
+        let in_zone = to_usize(slot.0 % self.per_zone);
+        (to_usize(slot.0 / self.per_zone), in_zone / 64, 1 << (in_zone % 64))
+    }
+
     pub(crate) fn is_free(&self, slot: SlotId) -> bool {
-        slot.0 < self.total && self.words[to_usize(slot.0 / 64)] & (1 << (slot.0 % 64)) != 0
+        let (zone, word, bit) = self.place(slot);
+        self.zones.get(zone).is_some_and(|zone| zone.words[word] & bit != 0)
+    }
+
+    fn set_free_count(&mut self, zone: usize, free: u32) {
+        let old = std::mem::replace(&mut self.zones[zone].free, free);
+        if self.current != Some(zone) {
+            self.by_free.remove(&(old, Reverse(zone)));
+            if free > 0 {
+                self.by_free.insert((free, Reverse(zone)));
+            }
+        }
     }
 
     /// Takes one given slot. False: it is not free.
     pub(crate) fn take(&mut self, slot: SlotId) -> bool {
-        let was_free = self.is_free(slot);
-        if was_free {
-            self.words[to_usize(slot.0 / 64)] &= !(1 << (slot.0 % 64));
-            self.free -= 1;
+        if !self.is_free(slot) {
+            return false;
         }
-        was_free
+        let (zone, word, bit) = self.place(slot);
+        self.zones[zone].words[word] &= !bit;
+        self.free -= 1;
+        self.set_free_count(zone, self.zones[zone].free - 1);
+        true
     }
 
-    /// Takes `count` slots, ascending but for one wrap, in as long runs as the cursor meets. `None`: not so many are
-    /// free.
+    /// Takes `count` slots. `None`: not so many are free.
     pub(crate) fn take_many(&mut self, count: usize) -> Option<Vec<SlotId>> {
         if self.free < to_u64(count) {
             return None;
         }
         let mut taken = Vec::with_capacity(count);
-        let mut at = self.cursor;
         while taken.len() < count {
-            if at >= self.total {
-                at = 0;
-            }
-            let word = self.words[to_usize(at / 64)] >> (at % 64);
-            if word == 0 {
-                at = (at / 64 + 1) * 64;
-                continue;
-            }
-            at += u64::from(word.trailing_zeros());
-            let slot = SlotId(at);
-            let took = self.take(slot);
-            debug_assert!(took, "STORE-1: a set bit is a free slot");
-            taken.push(slot);
-            at += 1;
+            let zone = self.current_zone()?;
+            let entry = &mut self.zones[zone];
+            let word = entry.words.iter().position(|word| *word != 0)?;
+            let bit = entry.words[word].trailing_zeros();
+            entry.words[word] &= entry.words[word] - 1;
+            entry.free -= 1;
+            self.free -= 1;
+            let in_zone = to_u64(word) * 64 + u64::from(bit);
+            taken.push(SlotId(to_u64(zone) * self.per_zone + in_zone));
         }
-        self.cursor = at;
         Some(taken)
+    }
+
+    /// The zone that is being filled; when it is full, the emptiest.
+    fn current_zone(&mut self) -> Option<usize> {
+        if let Some(zone) = self.current.filter(|zone| self.zones[*zone].free > 0) {
+            return Some(zone);
+        }
+        let (_, Reverse(zone)) = self.by_free.pop_last()?;
+        self.current = Some(zone);
+        Some(zone)
     }
 
     /// Gives a slot back.
     pub(crate) fn give(&mut self, slot: SlotId) {
         debug_assert!(!self.is_free(slot), "STORE-1: slot {} is free already", slot.0);
-        self.words[to_usize(slot.0 / 64)] |= 1 << (slot.0 % 64);
+        let (zone, word, bit) = self.place(slot);
+        self.zones[zone].words[word] |= bit;
         self.free += 1;
+        self.set_free_count(zone, self.zones[zone].free + 1);
     }
 }
 
@@ -93,20 +136,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_taken_once_and_come_in_runs() {
-        let mut slots = Slots::all_free(200);
-        let first = slots.take_many(130).expect("free");
-        assert_eq!(first, (0..130).map(SlotId).collect::<Vec<_>>());
-        for slot in first.iter().filter(|s| s.0 % 2 == 0) {
-            slots.give(*slot);
+    fn slots_are_taken_once_and_from_the_emptiest_zone() {
+        // Zones of 16 slots.
+        let mut slots = Slots::all_free(16, 50);
+        assert_eq!((slots.total(), slots.free()), (48, 48));
+        assert_eq!(slots.take_many(20).expect("free"), (0..20).map(SlotId).collect::<Vec<_>>());
+        assert_eq!(slots.take_many(28).expect("free"), (20..48).map(SlotId).collect::<Vec<_>>());
+        assert_eq!(slots.take_many(1), None);
+        for slot in [3, 17, 18, 19, 40, 41] {
+            slots.give(SlotId(slot));
         }
-        assert_eq!(slots.free(), 135);
-        let second = slots.take_many(100).expect("free");
-        assert_eq!(&second[..70], (130..200).map(SlotId).collect::<Vec<_>>());
-        assert_eq!(second[70], SlotId(0));
-        assert_eq!(slots.take_many(36), None);
-        slots.grow(300);
-        assert_eq!((slots.free(), slots.total()), (135, 300));
-        assert!(!slots.take(SlotId(1)) && slots.take(SlotId(299)));
+        // Zone 2 was being filled; then zone 1, which has more room than zone 0.
+        let taken: Vec<u64> = slots.take_many(6).expect("free").into_iter().map(|slot| slot.0).collect();
+        assert_eq!(taken, [40, 41, 17, 18, 19, 3]);
+        slots.grow(64);
+        assert_eq!((slots.free(), slots.total()), (16, 64));
+        assert!(!slots.take(SlotId(1)) && slots.take(SlotId(50)) && !slots.take(SlotId(64)));
+        assert!(slots.is_free(SlotId(51)) && !slots.is_free(SlotId(50)));
+    }
+
+    #[test]
+    fn a_zone_of_small_slots_has_four_words() {
+        let mut slots = Slots::all_free(256, 512);
+        let taken = slots.take_many(300).expect("free");
+        assert_eq!(taken, (0..300).map(SlotId).collect::<Vec<_>>());
+        taken.into_iter().for_each(|slot| slots.give(slot));
+        assert_eq!(slots.free(), 512);
     }
 }

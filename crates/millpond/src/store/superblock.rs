@@ -8,6 +8,7 @@ use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::io::device::Device;
+use crate::redo::files::{Geometry, Owner, Switch};
 
 const MAGIC: [u8; 8] = *b"MILLPOND";
 
@@ -18,35 +19,49 @@ pub(crate) const FORMAT: u32 = 0;
 pub(crate) const OFFSETS: [u64; 2] = [0, 64 << 10];
 
 /// Where the slots begin in the data file.
-pub(crate) const SLOTS_START: u64 = 128 << 10;
+pub(crate) const SLOTS_START: u64 = 1 << 20;
+
+/// Feature: pages are written in place.
+pub(crate) const FEATURE_IN_PLACE: u64 = 1;
+
+/// The features that this build knows.
+const FEATURES: u64 = FEATURE_IN_PLACE;
 
 /// A superblock's bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Raw {
-    magic: [u8; 8],
-    format: U32,
-    crc: U32,
-    uuid: [U64; 2],
-    sequence: U64,
-    page_size: U32,
-    next_space: U32,
-    checkpoint_lsn: U64,
-    durable_lsn: U64,
-    nonce: U64,
-    next_image: U64,
-    map_bytes: U64,
-    map_crc: U32,
-    redo_generation: U32,
-    redo_payload_bytes: U64,
+pub(crate) struct Raw {
+    pub(crate) magic: [u8; 8],
+    pub(crate) format: U32,
+    pub(crate) crc: U32,
+    pub(crate) features: U64,
+    pub(crate) uuid: [U64; 2],
+    pub(crate) sequence: U64,
+    pub(crate) page_size: U32,
+    pub(crate) next_space: U32,
+    pub(crate) checkpoint_lsn: U64,
+    pub(crate) durable_lsn: U64,
+    pub(crate) nonce: U64,
+    pub(crate) directory_bytes: U64,
+    pub(crate) directory_crc: U32,
+    pub(crate) redo_generation: U32,
+    pub(crate) redo_payload_bytes: U64,
+    pub(crate) switch_lsn: U64,
+    pub(crate) next_payload_bytes: U64,
+    pub(crate) next_generation: U32,
+    pub(crate) spare: U32,
+    pub(crate) next_txn: U64,
+    pub(crate) write_capacity: U64,
 }
 
 /// What a superblock says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
+    /// What a build must know to open this database.
+    pub(crate) features: u64,
     /// The database's identity: seeds every page's checksum.
     pub(crate) uuid: [u64; 2],
-    /// Grows by one with each checkpoint. The map of an even one is in map file 0, of an odd one in map file 1.
+    /// Grows by one with each checkpoint. The directory of an even one is in file 0, of an odd one in file 1.
     pub(crate) sequence: u64,
     /// Bytes of a page.
     pub(crate) page_size: u32,
@@ -58,16 +73,14 @@ pub(crate) struct Superblock {
     pub(crate) durable_lsn: Lsn,
     /// Seeds the checksums of the log's groups from `checkpoint_lsn` on.
     pub(crate) nonce: u64,
-    /// The next image sequence number.
-    pub(crate) next_image: u64,
-    /// Length of the map.
-    pub(crate) map_bytes: u64,
-    /// Checksum of the map.
-    pub(crate) map_crc: u32,
-    /// Which set of log files is in use.
-    pub(crate) redo_generation: u32,
-    /// Payload bytes of each log file.
-    pub(crate) redo_payload_bytes: u64,
+    /// Length of the map directory.
+    pub(crate) directory_bytes: u64,
+    /// Checksum of the map directory.
+    pub(crate) directory_crc: u32,
+    /// The ring of log files in use.
+    pub(crate) redo: Geometry,
+    /// Where the log goes over to another ring.
+    pub(crate) switch: Option<Switch>,
 }
 
 fn checksum(raw: &Raw) -> u32 {
@@ -83,6 +96,8 @@ pub(crate) enum Found {
     Valid(Superblock),
     /// A whole one of another format.
     OtherFormat(u32),
+    /// A whole one with features that this build does not know.
+    UnknownFeatures(u64),
     /// Ours, but torn or flipped.
     Damaged,
     /// Nothing of ours.
@@ -96,10 +111,12 @@ impl Superblock {
     }
 
     fn encode(&self) -> Raw {
+        let next = self.switch.map(|switch| switch.to).unwrap_or_default();
         let mut raw = Raw {
             magic: MAGIC,
             format: U32::new(FORMAT),
             crc: U32::new(0),
+            features: U64::new(self.features),
             uuid: self.uuid.map(U64::new),
             sequence: U64::new(self.sequence),
             page_size: U32::new(self.page_size),
@@ -107,11 +124,16 @@ impl Superblock {
             checkpoint_lsn: U64::new(self.checkpoint_lsn.0),
             durable_lsn: U64::new(self.durable_lsn.0),
             nonce: U64::new(self.nonce),
-            next_image: U64::new(self.next_image),
-            map_bytes: U64::new(self.map_bytes),
-            map_crc: U32::new(self.map_crc),
-            redo_generation: U32::new(self.redo_generation),
-            redo_payload_bytes: U64::new(self.redo_payload_bytes),
+            directory_bytes: U64::new(self.directory_bytes),
+            directory_crc: U32::new(self.directory_crc),
+            redo_generation: U32::new(self.redo.generation),
+            redo_payload_bytes: U64::new(self.redo.payload_bytes),
+            switch_lsn: U64::new(self.switch.map_or(0, |switch| switch.at.0)),
+            next_payload_bytes: U64::new(next.payload_bytes),
+            next_generation: U32::new(next.generation),
+            spare: U32::new(0),
+            next_txn: U64::new(0),
+            write_capacity: U64::new(0),
         };
         raw.crc = U32::new(checksum(&raw));
         raw
@@ -132,7 +154,13 @@ impl Superblock {
         if raw.format.get() != FORMAT {
             return Found::OtherFormat(raw.format.get());
         }
+        if raw.features.get() & !FEATURES != 0 {
+            return Found::UnknownFeatures(raw.features.get() & !FEATURES);
+        }
+        let to = Geometry { generation: raw.next_generation.get(), payload_bytes: raw.next_payload_bytes.get() };
+        let switch = Switch { at: Lsn(raw.switch_lsn.get()), to };
         Found::Valid(Superblock {
+            features: raw.features.get(),
             uuid: raw.uuid.map(U64::get),
             sequence: raw.sequence.get(),
             page_size: raw.page_size.get(),
@@ -140,12 +168,16 @@ impl Superblock {
             checkpoint_lsn: Lsn(raw.checkpoint_lsn.get()),
             durable_lsn: Lsn(raw.durable_lsn.get()),
             nonce: raw.nonce.get(),
-            next_image: raw.next_image.get(),
-            map_bytes: raw.map_bytes.get(),
-            map_crc: raw.map_crc.get(),
-            redo_generation: raw.redo_generation.get(),
-            redo_payload_bytes: raw.redo_payload_bytes.get(),
+            directory_bytes: raw.directory_bytes.get(),
+            directory_crc: raw.directory_crc.get(),
+            redo: Geometry { generation: raw.redo_generation.get(), payload_bytes: raw.redo_payload_bytes.get() },
+            switch: (switch.at > Lsn::ZERO).then_some(switch),
         })
+    }
+
+    /// Whose log belongs to it.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { uuid: self.uuid, page_size: self.page_size, features: self.features }
     }
 
     /// Writes this superblock into its place. Not durable before the next sync.
@@ -184,6 +216,9 @@ impl Superblock {
             [Found::OtherFormat(version), _] | [_, Found::OtherFormat(version)] => format!(
                 "'{name}' has format version {version}, this build reads version {FORMAT}: open it with the build that wrote it"
             ),
+            [Found::UnknownFeatures(bits), _] | [_, Found::UnknownFeatures(bits)] => format!(
+                "'{name}' uses features that this build does not know (bits {bits:#x}): open it with the build that wrote it"
+            ),
             [Found::Foreign, Found::Foreign] => {
                 format!(
                     "'{name}' is not a Millpond data file: both superblocks are foreign; name the directory of a database"
@@ -191,7 +226,7 @@ impl Superblock {
             }
             _ => {
                 return Err(Error::Corruption(
-                    format!("both superblocks of '{name}' are damaged: restore the database from a backup").into(),
+                    format!("both superblocks of '{name}' are damaged: run `millpond rebuild`, or restore the database from a backup").into(),
                 ));
             }
         };
@@ -215,7 +250,8 @@ mod tests {
         };
         superblock.sequence = sequence;
         superblock.uuid = [1, 2];
-        superblock.map_bytes = 99;
+        superblock.directory_bytes = 99;
+        superblock.switch = Some(Switch { at: Lsn(8192), to: Geometry::of(3, 1 << 20) });
         superblock
     }
 

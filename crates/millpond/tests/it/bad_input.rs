@@ -74,7 +74,7 @@ fn a_newer_format_and_foreign_bytes_are_told_apart() {
 
 #[test]
 fn missing_files_are_named() {
-    for name in ["redo-0-2.mpd", "map-0.mpd", "map-1.mpd"] {
+    for name in ["redo-0-2.mpd", "map.mpd", "directory-0.mpd", "directory-1.mpd"] {
         let mut image = sample();
         image.remove(name).expect("there");
         assert!(matches!(error_of(open(&disk_of(image), reopen_options()), &[name, "missing"]), Error::Corruption(_)));
@@ -117,7 +117,7 @@ fn a_flipped_bit_anywhere_in_the_pages_is_found_by_check_and_harms_only_its_page
     let image = sample();
     let pages = u64::try_from(image["data.mpd"].len()).expect("small") / 4096;
     let mut found = 0;
-    for page in 32..pages {
+    for page in 256..pages {
         let disk = disk_of(image.clone());
         assert!(disk.flip_bit("data.mpd", page * 4096 + page * 37 % 4096, 5));
         match check_on(Arc::new(disk.clone()), &CheckOptions::default()) {
@@ -151,9 +151,10 @@ fn a_flipped_bit_in_the_map_is_reported_never_guessed_around() {
     let image = disk.image();
     db.close().expect("closed");
     let mut reported = 0;
-    // The map begins behind the block that tells which checkpoint's it is.
-    for at in (4096..4096 + 640).step_by(8) {
-        for file in ["map-0.mpd", "map-1.mpd"] {
+    // The first of the map's pages, and the directories behind their heads.
+    for (file, from, len) in [("map.mpd", 4096, 8 * 4096), ("directory-0.mpd", 4096, 64), ("directory-1.mpd", 4096, 64)]
+    {
+        for at in (from..from + len).step_by(61) {
             let disk = disk_of(image.clone());
             assert!(disk.flip_bit(file, at, 1));
             match recover(&disk) {

@@ -12,7 +12,7 @@ use crate::base::ids::{Lsn, PageId};
 pub(crate) struct PageHeader {
     /// CRC-32C of the rest of the page, seeded with the database's uuid and the page id. Stamped when an image leaves.
     pub(crate) crc: U32,
-    /// [`TREE_PAGE`], or 0 for a page never formatted.
+    /// [`TREE_PAGE`], [`MAP_PAGE`], or 0 for a page never formatted.
     pub(crate) page_type: u8,
     /// Height above the leaves.
     pub(crate) level: u8,
@@ -20,27 +20,26 @@ pub(crate) struct PageHeader {
     pub(crate) flags: U16,
     /// Whose image this is.
     pub(crate) page_id: U64,
-    /// End of the last redo group that changed the page.
+    /// End of the last redo group that changed the page. No page has two contents of one LSN.
     pub(crate) page_lsn: U64,
-    /// Number of the image among all written. Stamped when an image leaves.
-    pub(crate) image_sequence: U64,
+    pub(crate) spare: U64,
     /// Reserved for encryption.
     pub(crate) key_version: U32,
     /// [`PAGE_FORMAT`].
     pub(crate) format: U16,
-    pub(crate) spare: U16,
+    pub(crate) spare2: U16,
     /// Entries in the slot directory.
     pub(crate) entry_count: U16,
     /// Bytes of the low fence.
     pub(crate) low_len: U16,
     /// Bytes of the high fence; [`NO_FENCE`]: the page reaches to the end of the tree.
     pub(crate) high_len: U16,
-    pub(crate) spare2: U16,
+    pub(crate) spare3: U16,
     /// Where the lowest entry begins.
     pub(crate) heap_start: U32,
     /// Bytes of removed entries between `heap_start` and the page's end.
     pub(crate) dead_bytes: U32,
-    pub(crate) spare3: U64,
+    pub(crate) spare4: U64,
 }
 
 const _: () = assert!(size_of::<PageHeader>() == HEADER_LEN);
@@ -50,6 +49,9 @@ pub(crate) const HEADER_LEN: usize = 64;
 
 /// A page of a tree.
 pub(crate) const TREE_PAGE: u8 = 1;
+
+/// A page of the page map.
+pub(crate) const MAP_PAGE: u8 = 2;
 
 /// The version of the page format.
 pub(crate) const PAGE_FORMAT: u16 = 0;
@@ -83,14 +85,13 @@ fn checksum(page: &[u8], uuid: [u64; 2], id: PageId) -> u32 {
 }
 
 /// Stamps an image that is about to leave for the device.
-pub(crate) fn seal(page: &mut [u8], uuid: [u64; 2], id: PageId, image_sequence: u64) {
-    header_mut(page).image_sequence = U64::new(image_sequence);
+pub(crate) fn seal(page: &mut [u8], uuid: [u64; 2], id: PageId) {
     let crc = checksum(page, uuid, id);
     header_mut(page).crc = U32::new(crc);
 }
 
 /// What is wrong with an image that came from the device, or `None`.
-pub(crate) fn find_damage(page: &[u8], uuid: [u64; 2], id: PageId) -> Option<String> {
+pub(crate) fn find_damage(page: &[u8], uuid: [u64; 2], id: PageId, page_type: u8) -> Option<String> {
     let header = header(page);
     if header.crc.get() != checksum(page, uuid, id) {
         return Some(if page.iter().all(|&b| b == 0) {
@@ -102,7 +103,7 @@ pub(crate) fn find_damage(page: &[u8], uuid: [u64; 2], id: PageId) -> Option<Str
     if header.page_id.get() != id.0 {
         return Some(format!("it holds page {}", PageId(header.page_id.get())));
     }
-    if header.format.get() != PAGE_FORMAT || header.page_type != TREE_PAGE {
+    if header.format.get() != PAGE_FORMAT || header.page_type != page_type {
         return Some(format!("unknown page type {} of format {}", header.page_type, header.format.get()));
     }
     None

@@ -43,6 +43,11 @@ impl<'a> Reader<'a> {
         Some(head)
     }
 
+    /// All that is left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
     pub(crate) fn u8(&mut self) -> Option<u8> {
         self.take(1).map(|b| b[0])
     }
@@ -104,6 +109,11 @@ impl<'a> PageOp<'a> {
                 put_bytes(out, high);
             }
         }
+    }
+
+    /// Whether encoded operations begin with an [`Init`](Self::Init).
+    pub(crate) fn is_init(ops: &[u8]) -> bool {
+        ops.first() == Some(&INIT)
     }
 
     /// Reads one operation; `None` if the bytes are none.

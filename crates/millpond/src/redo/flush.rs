@@ -1,0 +1,200 @@
+//! How the log becomes durable: a leader writes and syncs for all, followers wait, and the leader hands over.
+//!
+//! No thread of its own and no timer: who finds no leader at work becomes it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::files::{Lap, LogFiles};
+use super::log::{Log, LogState};
+use crate::base::aligned::{round_down, round_up, to_u64, to_usize};
+use crate::base::error::Error;
+use crate::base::handoff::Handoff;
+use crate::base::ids::Lsn;
+use crate::base::sync::{MutexGuard, WaitClass};
+
+/// What ends a wait for the log.
+pub(super) enum FlushSignal {
+    Durable,
+    Lead,
+    Failed,
+}
+
+/// Who waits until the log is durable up to `lsn`.
+pub(super) struct FlushWaiter {
+    pub(super) lsn: Lsn,
+    pub(super) handoff: Arc<Handoff<FlushSignal>>,
+}
+
+/// Whom the end of a leader's round wakes.
+struct RoundEnd {
+    next_leader: Option<Arc<Handoff<FlushSignal>>>,
+    covered: Vec<Arc<Handoff<FlushSignal>>>,
+    /// The leader goes on himself.
+    another_round: bool,
+}
+
+/// A leader's term of office.
+struct Leadership<'a> {
+    log: &'a Log,
+    ended: bool,
+}
+
+impl Drop for Leadership<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let mut state = self.log.state.lock();
+        if state.failed.is_none() {
+            self.log.fail(&mut state, &Error::Bug("the thread that wrote the log panicked".into()));
+        }
+        state.leader_at_work = false;
+        Log::tell_idle(&mut state);
+    }
+}
+
+impl Log {
+    /// Waits until the log is durable up to `lsn`, as leader or follower. Callers hold no latch.
+    pub(crate) fn flush_wait(&self, lsn: Lsn) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        loop {
+            if state.durable >= lsn {
+                return Ok(());
+            }
+            Self::check(&state)?;
+            if lsn > state.next {
+                // Nobody could ever end this wait.
+                let message =
+                    format!("LSN {lsn} is ahead of the log, which ends at {}: a page is not of this log", state.next);
+                return Err(Error::Corruption(message.into()));
+            }
+            if !state.leader_at_work {
+                state.leader_at_work = true;
+                let led = self.lead(state);
+                state = self.state.lock();
+                // Covered in the first of several rounds, perhaps.
+                if state.durable < lsn {
+                    led?;
+                }
+                continue;
+            }
+            let handoff = Handoff::new();
+            state.flush_waiters.push(FlushWaiter { lsn, handoff: Arc::clone(&handoff) });
+            drop(state);
+            match handoff.take_wait(WaitClass::LogFlush) {
+                FlushSignal::Durable => return Ok(()),
+                FlushSignal::Lead => {
+                    let led = self.lead(self.state.lock());
+                    state = self.state.lock();
+                    if state.durable < lsn {
+                        led?;
+                    }
+                }
+                FlushSignal::Failed => state = self.state.lock(),
+            }
+        }
+    }
+
+    /// Writes and syncs what is pending. The caller is the leader, and hands over before this returns.
+    pub(super) fn lead<'a>(&'a self, state: MutexGuard<'a, LogState>) -> Result<(), Error> {
+        // Ends leadership however this ends, a panic of the device included: nobody may wait for a leader who is gone.
+        let mut leadership = Leadership { log: self, ended: false };
+        // Declared after it, so that a panic releases the mutex before the term of office ends.
+        let mut state = state;
+        loop {
+            if let Err(error) = Self::check(&state) {
+                drop(state);
+                return Err(error);
+            }
+            let (from, upto) = (state.pending_start, state.next);
+            let Some(mut buf) = state.spare.take() else {
+                drop(state);
+                return Err(Error::Bug("REDO-3: two leaders write the log".into()));
+            };
+            // The next write begins with the block that this one ends in.
+            let tail = Lsn(round_down(upto.0));
+            let tail_at = to_usize(tail.since(from));
+            let tail_len = to_usize(upto.since(tail));
+            buf[..tail_len].copy_from_slice(&state.pending[tail_at..tail_at + tail_len]);
+            std::mem::swap(&mut state.pending, &mut buf);
+            state.pending_start = tail;
+            state.flush_by_ns = None;
+            let files = Arc::clone(&state.files);
+            let laps = std::mem::take(&mut state.laps);
+            self.grant_space(&mut state);
+            drop(state);
+            let used = to_usize(upto.since(from));
+            let len = to_usize(round_up(to_u64(used)));
+            buf[used..len].fill(0);
+            let written = self.write_and_sync(&files, &laps, &buf[..len], from, upto);
+            state = self.state.lock();
+            state.spare = Some(buf);
+            if let Err(error) = written {
+                self.fail(&mut state, &error);
+                drop(state);
+                return Err(error);
+            }
+            let ended = self.end_round(&mut state, upto);
+            leadership.ended = !ended.another_round;
+            drop(state);
+            // Woken without the mutex, which is the first thing that a new leader takes.
+            if let Some(leader) = ended.next_leader {
+                leader.give(FlushSignal::Lead);
+            }
+            for waiter in ended.covered {
+                waiter.give(FlushSignal::Durable);
+            }
+            if !ended.another_round {
+                return Ok(());
+            }
+            state = self.state.lock();
+        }
+    }
+
+    fn write_and_sync(&self, files: &LogFiles, laps: &[Lap], buf: &[u8], from: Lsn, upto: Lsn) -> Result<(), Error> {
+        for lap in laps {
+            files.write_lap(lap)?;
+        }
+        files.write(buf, from)?;
+        self.counters.bytes_written.fetch_add(to_u64(buf.len()), Ordering::Relaxed);
+        if cfg!(planted = "ack_before_sync") {
+            let covered = Self::take_covered(&mut self.state.lock(), upto);
+            covered.iter().for_each(|waiter| waiter.give(FlushSignal::Durable));
+        }
+        files.sync(from, buf.len())?;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes those out whose wait is over: the log is durable up to `upto`.
+    fn take_covered(state: &mut LogState, upto: Lsn) -> Vec<Arc<Handoff<FlushSignal>>> {
+        state.durable = state.durable.max(upto);
+        let durable = state.durable;
+        let (covered, waiting) = std::mem::take(&mut state.flush_waiters).into_iter().partition(|w| w.lsn <= durable);
+        state.flush_waiters = waiting;
+        let covered: Vec<FlushWaiter> = covered;
+        covered.into_iter().map(|waiter| waiter.handoff).collect()
+    }
+
+    /// Ends a leader's round, and leadership too, unless nobody else can lead and somebody waits for the buffer.
+    fn end_round(&self, state: &mut LogState, upto: Lsn) -> RoundEnd {
+        let covered = Self::take_covered(state, upto);
+        let next_leader = (!state.flush_waiters.is_empty()).then(|| state.flush_waiters.remove(0).handoff);
+        self.grant_space(state);
+        let buffer_short = state.space_waiters.front().is_some_and(|front| !self.buffer_fits(state, front.bytes));
+        let another_round = next_leader.is_none() && buffer_short && state.next > state.durable;
+        state.leader_at_work = next_leader.is_some() || another_round;
+        if !state.leader_at_work {
+            Self::tell_idle(state);
+        }
+        RoundEnd { next_leader, covered, another_round }
+    }
+
+    /// Flushes everything appended so far.
+    pub(crate) fn flush_all(&self) -> Result<Lsn, Error> {
+        let next = self.positions().next;
+        self.flush_wait(next)?;
+        Ok(next)
+    }
+}

@@ -1,0 +1,204 @@
+//! Map pages, the directory, and the superblock that names it.
+
+use std::sync::atomic::Ordering;
+
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U64};
+
+use super::directory;
+use super::map::{ENTRIES, MapEntry, MapPage, tag_of};
+use super::page_store::{LOT_PAGES, PageStore, State};
+use super::space::PLACES_START;
+use super::superblock::Superblock;
+use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64};
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, PageId, SlotId};
+use crate::base::page::layout::{HEADER_LEN, MAP_PAGE, PAGE_FORMAT, find_damage, header_mut, page_lsn, seal};
+use crate::redo::files::{Geometry, Switch};
+
+/// What a checkpoint is to say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckpointFacts {
+    pub(crate) checkpoint_lsn: Lsn,
+    pub(crate) durable_lsn: Lsn,
+    pub(crate) nonce: u64,
+    pub(crate) next_space: u32,
+    pub(crate) redo: Geometry,
+    pub(crate) switch: Option<Switch>,
+}
+
+/// A directory on its way to the device.
+pub(crate) struct Snapshot {
+    directory: Vec<u8>,
+    /// Places that no directory will name once this one is the durable one.
+    frees: Vec<SlotId>,
+}
+
+/// The image of a map page.
+fn encode(id: PageId, page: &MapPage, uuid: [u64; 2], out: &mut [u8]) {
+    out.fill(0);
+    let header = header_mut(out);
+    header.page_type = MAP_PAGE;
+    header.page_id = U64::new(id.0);
+    header.page_lsn = U64::new(page.lsn.0);
+    header.format = U16::new(PAGE_FORMAT);
+    for (bytes, entry) in out[HEADER_LEN..].chunks_mut(8).zip(&page.entries) {
+        bytes.copy_from_slice(U64::new(entry.0).as_bytes());
+    }
+    seal(out, uuid, id);
+}
+
+/// Fills a map page from its image; `Err`: what is wrong with it.
+pub(super) fn decode(id: PageId, page: &mut MapPage, uuid: [u64; 2], image: &[u8]) -> Result<(), String> {
+    if let Some(damage) = find_damage(image, uuid, id, MAP_PAGE) {
+        return Err(damage);
+    }
+    page.lsn = page_lsn(image);
+    if tag_of(page.lsn) != page.place.tag() {
+        return Err("the image is an older one (a lost write)".to_owned());
+    }
+    for (bytes, entry) in image[HEADER_LEN..].chunks_exact(8).zip(&mut page.entries) {
+        *entry = MapEntry(bytes.try_into().map_or(0, u64::from_le_bytes));
+    }
+    Ok(())
+}
+
+impl PageStore {
+    pub(super) fn place_of(entry: MapEntry) -> Option<SlotId> {
+        entry.slot(PLACES_START, BLOCK_U64)
+    }
+
+    /// STORE-1, for the map file: a place that a durable directory may name is free when the next one is durable.
+    pub(super) fn replace_place(state: &mut State, old: MapEntry, named_by: u64) {
+        let Some(place) = Self::place_of(old) else { return };
+        if named_by > state.directories {
+            state.places.give(place);
+        } else {
+            state.replaced_places.push(place);
+        }
+    }
+
+    /// Writes the dirty map pages whose oldest change is before `cut`, a lot at a time. Returns how many.
+    ///
+    /// They may be ahead of the log: only a superblock names them, and it is written after the log was flushed.
+    pub(crate) fn write_map_pages(&self, cut: Lsn) -> Result<usize, Error> {
+        let mut count = 0;
+        loop {
+            let written = self.write_map_lot(cut)?;
+            count += written;
+            if written < LOT_PAGES {
+                return Ok(count);
+            }
+        }
+    }
+
+    fn write_map_lot(&self, cut: Lsn) -> Result<usize, Error> {
+        let mut buf = aligned(LOT_PAGES * BLOCK);
+        let mut lot: Vec<(PageId, Lsn, MapEntry)> = Vec::with_capacity(LOT_PAGES);
+        let named_by = {
+            let mut state = self.state.lock();
+            let State { map, places, .. } = &mut *state;
+            let dirty = map.map_pages_mut().filter(|(_, page)| page.rec_lsn.is_some_and(|lsn| lsn < cut));
+            for ((id, page), image) in dirty.zip(buf.chunks_mut(BLOCK)) {
+                let Some(place) = places.take_many(1).and_then(|places| places.first().copied()) else {
+                    return Err(Error::Bug("STORE-3: a map page finds no place".into()));
+                };
+                let Some(rec_lsn) = page.rec_lsn.take() else { continue };
+                encode(id, page, self.uuid, image);
+                lot.push((id, rec_lsn, MapEntry::new(PLACES_START + place.0 * BLOCK_U64, BLOCK_U64, tag_of(page.lsn))));
+            }
+            state.directories + 1
+        };
+        for (&(_, _, entry), image) in lot.iter().zip(buf.chunks(BLOCK)) {
+            self.map_file
+                .write_at(image, entry.offset())
+                .map_err(|e| Error::device(&format!("write a map page to '{}'", self.map_file.name()), e))?;
+        }
+        self.counters.map_page_writes.fetch_add(to_u64(lot.len()), Ordering::Relaxed);
+        let mut state = self.state.lock();
+        for &(id, rec_lsn, entry) in &lot {
+            let before = state.map.map_page_mut(id).map(|page| {
+                let before = (page.place, page.named_by);
+                (page.place, page.named_by) = (entry, named_by);
+                before
+            });
+            // Dropped meanwhile: then the new place is nobody's.
+            let (old, old_named_by) = before.unwrap_or((entry, named_by));
+            Self::replace_place(&mut state, old, old_named_by);
+            self.counts.remove(rec_lsn);
+        }
+        Ok(lot.len())
+    }
+
+    /// Takes the directory that the next superblock will name. The caller has computed its checkpoint LSN **before**:
+    /// every map page that held nothing back then has its image in the directory.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut state = self.state.lock();
+        state.directories += 1;
+        Snapshot { directory: directory::encode(&state.map), frees: std::mem::take(&mut state.replaced_places) }
+    }
+
+    /// Makes a directory the durable one: map pages and directory, sync, superblock, sync. The log is durable up to
+    /// `facts.durable_lsn`.
+    pub(crate) fn publish(&self, snapshot: Snapshot, facts: CheckpointFacts) -> Result<(), Error> {
+        let old = self.superblock();
+        let sequence = old.sequence + 1;
+        let superblock = Superblock {
+            sequence,
+            next_space: facts.next_space,
+            checkpoint_lsn: facts.checkpoint_lsn,
+            durable_lsn: facts.durable_lsn,
+            nonce: facts.nonce,
+            directory_bytes: to_u64(snapshot.directory.len()),
+            directory_crc: directory::directory_crc(self.uuid, sequence, &snapshot.directory),
+            redo: facts.redo,
+            switch: facts.switch,
+            ..old
+        };
+        let file = &*self.directory_files[superblock.place()];
+        directory::write(file, self.uuid, sequence, &snapshot.directory)?;
+        if !cfg!(planted = "directory_not_synced") {
+            for file in [&*self.map_file, file] {
+                file.sync().map_err(|e| Error::device(&format!("sync '{}'", file.name()), e))?;
+            }
+        }
+        superblock.write(&*self.data)?;
+        self.sync_data()?;
+        let mut state = self.state.lock();
+        state.superblock = superblock;
+        for place in snapshot.frees {
+            state.places.give(place);
+        }
+        self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+const _: () = assert!(HEADER_LEN + 8 * 504 == BLOCK && ENTRIES == 504);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::aligned::to_usize;
+    use crate::base::ids::SpaceId;
+
+    #[test]
+    fn a_map_page_survives_encoding_and_every_flipped_bit_is_found() {
+        let id = PageId::new(SpaceId(3), 1);
+        let mut page = MapPage::new(MapEntry::default());
+        page.lsn = Lsn(77);
+        page.entries[to_usize(u64::from(ENTRIES)) - 1] = MapEntry(42);
+        let mut image = vec![0; BLOCK];
+        encode(id, &page, [1, 2], &mut image);
+        let mut again = MapPage::new(MapEntry::new(4096, 4096, tag_of(Lsn(77))));
+        assert_eq!(decode(id, &mut again, [1, 2], &image), Ok(()));
+        assert_eq!((again.entries, again.lsn), (page.entries, Lsn(77)));
+        let mut older = MapPage::new(MapEntry::new(4096, 4096, tag_of(Lsn(76))));
+        assert!(decode(id, &mut older, [1, 2], &image).is_err_and(|what| what.contains("lost write")));
+        for position in 0..BLOCK {
+            image[position] ^= 4;
+            assert!(decode(id, &mut older, [1, 2], &image).is_err(), "byte {position}");
+            image[position] ^= 4;
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Copy-on-write: an image never overwrites the one before it.
+//!
+//! Whatever a crash tears, the image that the map names is whole. The map's tag tells an image from the one before it
+//! in the same slot, so that a lost write is found.
+
+use super::map::tag_of;
+use super::placement::Placement;
+use super::slots::Slots;
+use crate::base::ids::{Lsn, SlotId};
+
+/// The default page store.
+pub(crate) struct CopyOnWrite;
+
+impl Placement for CopyOnWrite {
+    fn slots(&self, free: &mut Slots, current: &[Option<SlotId>]) -> Option<Vec<SlotId>> {
+        free.take_many(current.len())
+    }
+
+    fn tag(&self, page_lsn: Lsn) -> u64 {
+        tag_of(page_lsn)
+    }
+}

@@ -1,0 +1,253 @@
+//! Making a store, opening it, and replaying map groups into it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+
+use super::checkpoint::decode;
+use super::copy_on_write::CopyOnWrite;
+use super::directory::{self, DIRECTORY_FILES};
+use super::in_place::InPlace;
+use super::map::{MapEntry, MapPage, PageMap};
+use super::page_store::{MapRecord, PageStore, State, StoreCounters};
+use super::placement::Placement;
+use super::slots::Slots;
+use super::space::{MAP_ZONE, PLACES_START, Room};
+use super::superblock::{FEATURE_IN_PLACE, Found, SLOTS_START, Superblock};
+use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_usize};
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::sync::Mutex;
+use crate::io::device::{Device, Files};
+use crate::redo::dirty_counts::DirtyCounts;
+
+/// The data file.
+pub(crate) const DATA_FILE: &str = "data.mpd";
+/// The data file while the database is being created.
+pub(crate) const DATA_FILE_NEW: &str = "data-new.mpd";
+/// The map file.
+pub(crate) const MAP_FILE: &str = "map.mpd";
+
+/// Map pages read at once, at most.
+const READ_PLACES: u64 = 256;
+
+/// The store's files but for the data file.
+pub(crate) fn is_map_file(name: &str) -> bool {
+    name == MAP_FILE || DIRECTORY_FILES.contains(&name)
+}
+
+fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
+    files.open(name).map_err(|e| {
+        if e.kind() == std::io::ErrorKind::NotFound {
+            let message =
+                format!("file '{name}' is missing in '{}': restore it, or the database from a backup", files.place());
+            return Error::Corruption(message.into());
+        }
+        Error::io(&format!("open '{name}' in '{}'", files.place()), e)
+    })
+}
+
+fn len_of(file: &dyn Device) -> Result<u64, Error> {
+    file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
+}
+
+impl PageStore {
+    /// Makes the files of an empty store, durable on return. The data file gets its name last: from then on the
+    /// database exists.
+    pub(crate) fn create(files: &dyn Files, superblock: Superblock) -> Result<(), Error> {
+        let make = |name: &str, len: u64| {
+            let file =
+                files.create(name).map_err(|e| Error::io(&format!("create '{name}' in '{}'", files.place()), e))?;
+            file.grow(len).map_err(|e| Error::io(&format!("grow '{name}' to {len} bytes"), e))?;
+            Ok::<_, Error>(file)
+        };
+        let sync = |file: &dyn Device| file.sync().map_err(|e| Error::io(&format!("sync '{}'", file.name()), e));
+        let room = Room::initial();
+        let data = make(DATA_FILE_NEW, Self::data_len(room.slots, u64::from(superblock.page_size)))?;
+        sync(&*make(MAP_FILE, Self::map_len(room.places))?)?;
+        for (sequence, name) in (0..).zip(DIRECTORY_FILES) {
+            let file = make(name, room.directory_len)?;
+            directory::write(&*file, superblock.uuid, sequence, &[])?;
+            sync(&*file)?;
+        }
+        // Both, so that one that is not whole is always damage.
+        for sequence in [0, 1] {
+            let directory_crc = directory::directory_crc(superblock.uuid, sequence, &[]);
+            Superblock { sequence, directory_crc, ..superblock }.write(&*data)?;
+        }
+        sync(&*data)?;
+        let name_it = || -> std::io::Result<()> {
+            files.sync_names()?;
+            files.rename(DATA_FILE_NEW, DATA_FILE)?;
+            files.sync_names()
+        };
+        name_it().map_err(|e| Error::io(&format!("name the data file in '{}'", files.place()), e))
+    }
+
+    /// Opens the store as its superblock tells: the map of the last checkpoint. Map groups are replayed into it next, then
+    /// [`finish_replay`](Self::finish_replay) makes it one that can be written.
+    pub(crate) fn open(files: &dyn Files, counts: Arc<DirtyCounts>) -> Result<(PageStore, [Found; 2]), Error> {
+        let data = open_file(files, DATA_FILE)?;
+        let found = Superblock::read_both(&*data)?;
+        let superblock = Superblock::choose(found, data.name())?;
+        let directory_files = [open_file(files, DIRECTORY_FILES[0])?, open_file(files, DIRECTORY_FILES[1])?];
+        if !matches!(found[1 - superblock.place()], Found::Valid(_)) {
+            Self::mend_other_superblock(&superblock, &*data, &directory_files)?;
+        }
+        let map_file = open_file(files, MAP_FILE)?;
+        let mut map = PageMap::new(Arc::clone(&counts));
+        let directory = directory::read(&*directory_files[superblock.place()], &superblock)?;
+        if directory::decode(&directory, &mut map).is_none() {
+            return Err(Error::Corruption(
+                "the map directory ends too soon: restore the database from a backup".into(),
+            ));
+        }
+        let map_len = len_of(&*map_file)?;
+        read_map_pages(&*map_file, map_len, superblock.uuid, &mut map)?;
+        let page_size = u64::from(superblock.page_size);
+        let in_place = superblock.features & FEATURE_IN_PLACE != 0;
+        let placement: Box<dyn Placement> = if in_place { Box::new(InPlace) } else { Box::new(CopyOnWrite) };
+        let state = State {
+            map,
+            slots: Slots::all_free(Self::zone_slots(page_size), 0),
+            places: Slots::all_free(MAP_ZONE, 0),
+            directory_len: len_of(&*directory_files[0])?.min(len_of(&*directory_files[1])?),
+            unsynced: BTreeMap::new(),
+            turn: 0,
+            replaced: VecDeque::new(),
+            replaced_places: Vec::new(),
+            dropped: VecDeque::new(),
+            directories: 0,
+            formatted: HashSet::default(),
+            superblock,
+        };
+        let uuid = superblock.uuid;
+        let (state, growth) = (Mutex::new(state), Mutex::new(()));
+        let counters = StoreCounters::default();
+        let store =
+            PageStore { data, map_file, directory_files, page_size, uuid, placement, state, growth, counts, counters };
+        Ok((store, found))
+    }
+
+    /// A superblock is one sector, so a crash leaves it old or new, never damaged. Where one is damaged all the
+    /// same, it must be the older one: what the newer one named may be gone already. The directory beside it tells.
+    ///
+    /// The damaged one is written anew before that directory changes: else a crash in the next checkpoint would leave the
+    /// directory of the newer beside a superblock that is damaged still.
+    fn mend_other_superblock(
+        chosen: &Superblock,
+        data: &dyn Device,
+        directories: &[Arc<dyn Device>; 2],
+    ) -> Result<(), Error> {
+        let other = 1 - chosen.place();
+        if let Some(older) = chosen.sequence.checked_sub(1)
+            && directory::sequence_in(&*directories[other], chosen.uuid)? == Some(older)
+        {
+            // It names no directory that can be read: its checksum is that of another sequence.
+            Superblock { sequence: older, ..*chosen }.write(data)?;
+            return data.sync().map_err(|e| Error::io(&format!("sync '{}'", data.name()), e));
+        }
+        let message = format!(
+            "superblock {other} is damaged and may be newer than superblock {}, of sequence {}: run `millpond rebuild`, or restore the database from a backup",
+            chosen.place(),
+            chosen.sequence
+        );
+        Err(Error::Corruption(message.into()))
+    }
+
+    /// Replays a map group.
+    pub(crate) fn replay_records(&self, records: &[MapRecord], start: Lsn, end: Lsn) {
+        let mut state = self.state.lock();
+        for record in records {
+            let _ = state.map.apply(PageId(record.page_id.get()), MapEntry(record.entry.get()), start, end);
+        }
+    }
+
+    /// Replays that a page was formatted: its id is in use.
+    pub(crate) fn replay_format(&self, id: PageId) {
+        self.state.lock().formatted.insert(id);
+    }
+
+    /// After the last group: which slots, places and page ids are free. `dropped` are spaces that the log drops.
+    pub(crate) fn finish_replay(&self, dropped: &BTreeSet<SpaceId>) -> Result<(), Error> {
+        let (slots, places) = (len_of(&*self.data)?.saturating_sub(SLOTS_START), len_of(&*self.map_file)?);
+        let short = {
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
+            state.slots = Slots::all_free(Self::zone_slots(self.page_size), slots / self.page_size);
+            state.places = Slots::all_free(MAP_ZONE, places.saturating_sub(PLACES_START) / BLOCK_U64);
+            for &space in dropped {
+                // Its slots are free: that it was dropped is durable. Its map pages are named by the superblock.
+                if let Some(space) = state.map.remove_space(space) {
+                    for page in space.pages {
+                        if let Some(lsn) = page.rec_lsn {
+                            self.counts.remove(lsn);
+                        }
+                        if let Some(place) = Self::place_of(page.place).filter(|place| state.places.take(*place)) {
+                            state.replaced_places.push(place);
+                        }
+                    }
+                }
+            }
+            state.formatted.retain(|id| !dropped.contains(&id.space()));
+            self.take_what_is_named(state)?;
+            let formatted = std::mem::take(&mut state.formatted);
+            state.map.rebuild_ids(&formatted);
+            drop(guard);
+            self.wants_room()
+        };
+        if short { self.grow() } else { Ok(()) }
+    }
+
+    /// Takes the slots and places that the map names; each must be there, and no other page's.
+    fn take_what_is_named(&self, state: &mut State) -> Result<(), Error> {
+        for (id, entry) in state.map.pages() {
+            if !self.slot_of(entry).is_some_and(|slot| state.slots.take(slot)) {
+                let message = format!(
+                    "the page map gives page {id} a slot that is not in '{}', or another page's: restore the database from a backup",
+                    self.data.name()
+                );
+                return Err(Error::Corruption(message.into()));
+            }
+        }
+        for (id, page) in state.map.map_pages_mut().filter(|(_, page)| page.place.is_some()) {
+            if !Self::place_of(page.place).is_some_and(|place| state.places.take(place)) {
+                let message = format!(
+                    "the map directory gives map page {id} a place that is not in '{}', or another's: restore the database from a backup",
+                    self.map_file.name()
+                );
+                return Err(Error::Corruption(message.into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads all map pages, neighbours together.
+fn read_map_pages(file: &dyn Device, len: u64, uuid: [u64; 2], map: &mut PageMap) -> Result<(), Error> {
+    let named = map.map_pages_mut().filter(|(_, page)| page.place.is_some());
+    let mut wanted: Vec<(u64, PageId, &mut MapPage)> =
+        named.map(|(id, page)| (page.place.offset(), id, page)).collect();
+    wanted.sort_unstable_by_key(|(offset, _, _)| *offset);
+    let mut buf = aligned(to_usize(READ_PLACES) * BLOCK);
+    let (mut from, mut upto) = (0, 0);
+    for (offset, id, page) in wanted {
+        let damaged = |what: &str| {
+            let message = format!(
+                "map page {id} at offset {offset} of '{}': {what}; run `millpond rebuild`, or restore the database from a backup",
+                file.name()
+            );
+            Error::Corruption(message.into())
+        };
+        if offset + BLOCK_U64 > len {
+            return Err(damaged("the file ends before it"));
+        }
+        if offset >= upto {
+            (from, upto) = (offset, (offset + READ_PLACES * BLOCK_U64).min(len));
+            file.read_at(&mut buf[..to_usize(upto - from)], from)
+                .map_err(|e| Error::io(&format!("read the page map in '{}'", file.name()), e))?;
+        }
+        let at = to_usize(offset - from);
+        decode(id, page, uuid, &buf[at..at + BLOCK]).map_err(|what| damaged(&what))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! Room: page ids, growth of the files, and giving back what a dropped space had.
+
+use super::directory;
+use super::map::ENTRIES;
+use super::page_store::{DroppedSpace, LOT_PAGES, PageStore, State};
+use super::superblock::SLOTS_START;
+use crate::base::aligned::BLOCK_U64;
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::io::device::Device;
+
+/// Slots beyond the charged ones without which no page id is given out: two lots, so that while one lot is in flight
+/// the next finds room, and a map group frees what the first replaced. To these comes one in fifty.
+const SLOTS_RESERVED: u64 = 2 * 64;
+
+/// Places of the map file that form one of its zones.
+pub(super) const MAP_ZONE: u64 = 16;
+
+/// Where the places begin in the map file.
+pub(super) const PLACES_START: u64 = BLOCK_U64;
+
+/// How long the files must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) slots: u64,
+    pub(super) places: u64,
+    pub(super) directory_len: u64,
+}
+
+impl Room {
+    /// What `charged` pages in `spaces` spaces with `map_pages` map pages need, each of which may be written once more
+    /// before its old image is free.
+    fn needed(charged: u64, spaces: u64, map_pages: u64) -> Room {
+        let slots = charged + SLOTS_RESERVED + charged / 50;
+        Room { slots, places: 2 * map_pages + MAP_ZONE, directory_len: directory::file_len(spaces, map_pages) }
+    }
+
+    /// What an empty database has.
+    pub(super) fn initial() -> Room {
+        let needed = Room::needed(SLOTS_RESERVED, 8, 16);
+        Room { directory_len: needed.directory_len.next_multiple_of(16 << 10), ..needed }
+    }
+
+    fn covers(self, needed: Room) -> bool {
+        self.slots >= needed.slots && self.places >= needed.places && self.directory_len >= needed.directory_len
+    }
+}
+
+impl State {
+    fn room(&self) -> Room {
+        Room { slots: self.slots.total(), places: self.places.total(), directory_len: self.directory_len }
+    }
+
+    /// What the page ids given out need, `more` of them and a space included.
+    fn needed(&self, more: u64) -> Room {
+        let (spaces, map_pages) = (self.map.space_count() + more, self.map.map_pages() + more);
+        Room::needed(self.map.charged() + more, spaces, map_pages)
+    }
+
+    /// What makes growth rare: half as much again.
+    fn comfortable(&self) -> Room {
+        let needed = self.needed(1);
+        let charged = self.map.charged() + self.map.charged() / 2 + 2 * SLOTS_RESERVED;
+        Room { slots: needed.slots.max(charged), ..needed }
+    }
+}
+
+impl PageStore {
+    /// Slots of one zone, 1 MiB.
+    pub(super) fn zone_slots(page_size: u64) -> u64 {
+        (1 << 20) / page_size
+    }
+
+    pub(super) fn data_len(slots: u64, page_size: u64) -> u64 {
+        SLOTS_START + slots.next_multiple_of(Self::zone_slots(page_size)) * page_size
+    }
+
+    pub(super) fn map_len(places: u64) -> u64 {
+        PLACES_START + places.next_multiple_of(MAP_ZONE) * BLOCK_U64
+    }
+
+    /// Gives out a page id, with a slot charged for it. May grow the files; callers hold no latch.
+    pub(crate) fn allocate(&self, space: SpaceId) -> Result<PageId, Error> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                if state.room().covers(state.needed(1)) {
+                    return Ok(state.map.allocate(space));
+                }
+            }
+            self.grow()?;
+        }
+    }
+
+    /// Takes back a page id that was not used.
+    pub(crate) fn give_back(&self, id: PageId) {
+        self.state.lock().map.give_back(id);
+    }
+
+    /// Whether growing now would spare a later allocation the wait.
+    pub(crate) fn wants_growth(&self) -> bool {
+        let state = self.state.lock();
+        !state.room().covers(state.comfortable())
+    }
+
+    /// Whether the files are too short for what they hold: a crash may take growth back.
+    pub(super) fn wants_room(&self) -> bool {
+        let state = self.state.lock();
+        !state.room().covers(state.needed(0))
+    }
+
+    /// Whether a map group is wanted for the slots that it frees.
+    pub(crate) fn wants_slots(&self) -> bool {
+        let state = self.state.lock();
+        state.slots.free() < SLOTS_RESERVED.max(state.slots.total() / 16)
+    }
+
+    /// Makes the files longer: the data file by a fourth, between 1 and 64 MiB; by less when there is less.
+    pub(crate) fn grow(&self) -> Result<(), Error> {
+        let _growth = self.growth.lock();
+        let (room, needed, comfortable) = {
+            let state = self.state.lock();
+            (state.room(), state.needed(1), state.comfortable())
+        };
+        let step = (room.slots * self.page_size / 4).clamp(1 << 20, 64 << 20) / self.page_size;
+        let wanted = Room {
+            slots: if room.slots < comfortable.slots { room.slots + step } else { room.slots }.max(needed.slots),
+            places: needed.places + needed.places / 2 + room.slots / u64::from(ENTRIES),
+            directory_len: (needed.directory_len * 2).next_multiple_of(16 << 10),
+        };
+        let mut result = self.grow_to(room, wanted);
+        if result.is_err() && !room.covers(needed) && needed != wanted {
+            result = self.grow_to(room, needed);
+        }
+        match result {
+            // Somebody else grew it while this thread waited, or it is only a wish: the next allocation decides.
+            Err(_) if room.covers(needed) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn grow_to(&self, now: Room, wanted: Room) -> Result<(), Error> {
+        let grow = |file: &dyn Device, len: u64| {
+            file.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", file.name()), e))
+        };
+        if wanted.directory_len > now.directory_len {
+            for file in &self.directory_files {
+                grow(&**file, wanted.directory_len)?;
+            }
+            self.state.lock().directory_len = wanted.directory_len;
+        }
+        if wanted.places > now.places {
+            grow(&*self.map_file, Self::map_len(wanted.places))?;
+            self.state.lock().places.grow(wanted.places.next_multiple_of(MAP_ZONE));
+        }
+        if wanted.slots > now.slots {
+            let slots = wanted.slots.next_multiple_of(Self::zone_slots(self.page_size));
+            grow(&*self.data, Self::data_len(slots, self.page_size))?;
+            self.state.lock().slots.grow(slots);
+        }
+        Ok(())
+    }
+
+    /// Takes a space out of the map, as the group that ends at `lsn` says. What it had is given back in steps.
+    pub(crate) fn drop_space(&self, space: SpaceId, lsn: Lsn) {
+        let mut state = self.state.lock();
+        if let Some(space) = state.map.remove_space(space) {
+            state.dropped.push_back(DroppedSpace { lsn, space });
+        }
+    }
+
+    /// Gives back one map page of a dropped space, and the slots that it names; false: there is none.
+    pub(crate) fn give_back_step(&self) -> bool {
+        let mut state = self.state.lock();
+        let Some(front) = state.dropped.front_mut() else { return false };
+        let (lsn, Some(page)) = (front.lsn, front.space.pages.pop()) else {
+            state.dropped.pop_front();
+            return true;
+        };
+        if let Some(rec_lsn) = page.rec_lsn {
+            self.counts.remove(rec_lsn);
+        }
+        for slot in page.entries.iter().filter_map(|entry| self.slot_of(*entry)) {
+            state.replace_slot(lsn, slot);
+        }
+        Self::replace_place(&mut state, page.place, page.named_by);
+        true
+    }
+}
+
+const _: () = assert!(SLOTS_RESERVED == 128 && LOT_PAGES == 64);

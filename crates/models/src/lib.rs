@@ -1,0 +1,56 @@
+//! Small models of Millpond's protocols, in which every reachable state is checked.
+//!
+//! A model says which steps there are, when each is allowed, and what must hold in every state; the checker tries all
+//! orders. Each model can be told to break a rule ([`page_store::Bug`], [`full_log::Bug`]), and the tests demand that
+//! the checker notices: so the rule is known to be needed, and the check to be able to fail.
+//!
+//! | model | what it shows |
+//! |---|---|
+//! | [`page_store`] | no crash loses a durable change or needs a slot that has been given away |
+//! | [`full_log`] | a full log always drains |
+
+pub mod full_log;
+pub mod page_store;
+
+#[cfg(test)]
+mod check {
+    use std::fmt::Debug;
+    use std::hash::Hash;
+
+    use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
+
+    /// Visits every state; each property must hold.
+    pub(crate) fn assert_holds<M>(model: M)
+    where
+        M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync, Action: Clone + Debug + PartialEq>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let checker = model.checker().spawn_bfs().join();
+        println!("{} states, {} steps deep", checker.unique_state_count(), checker.max_depth());
+        checker.assert_properties();
+    }
+
+    /// Visits every state; returns the properties that do not always hold.
+    pub(crate) fn violated<M>(model: M) -> Vec<&'static str>
+    where
+        M: Model<State: Clone + Hash + PartialEq + Send + Sync, Action: Clone + PartialEq> + Send + Sync + 'static,
+    {
+        let checker = model.checker().spawn_bfs().join();
+        let found = checker.discoveries().into_keys();
+        found.filter(|&name| checker.model().property(name).expectation == Expectation::Always).collect()
+    }
+
+    /// Visits states until the property does not hold; returns the way there.
+    pub(crate) fn counterexample<M>(model: M, property: &'static str) -> Path<M::State, M::Action>
+    where
+        M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync, Action: Clone + Debug + PartialEq>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let found = HasDiscoveries::AnyOf([property].into());
+        model.checker().finish_when(found).spawn_bfs().join().assert_any_discovery(property)
+    }
+}

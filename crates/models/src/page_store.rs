@@ -1,0 +1,550 @@
+//! The copy-on-write page store: when a change is safe, and when a slot is free.
+//!
+//! Modelled are two pages in four slots, one map page, and the log, from a page's change to the superblock that lets
+//! go of the log before it. A page is copied, written, synced, and named by a MAP record. The end of a write and the
+//! end of a sync are steps of their own, so that anything may happen between submission and completion.
+//!
+//! A crash is no step: [`State::recover`] tries every crash in every state. It lets the log end anywhere behind its
+//! durable part, and takes each write that no sync covers for torn. That such a write came through, or never began,
+//! need not be tried as well: recovery that survives a torn slot has not looked at it.
+//!
+//! Invariants, each a property of the model:
+//!
+//! * A crash at any moment recovers: each page has a whole image that is not ahead of the log's end, and the log still
+//!   has all changes that the image lacks.
+//! * A page whose frame may be evicted is read in its newest version.
+//! * A slot belongs to one: the map, an operation, the retired slots, the free slots.
+//! * No image is on the device before the log is durable past its LSN.
+//!
+//! Left out: what a change is (an LSN stands for the content), and groups that change several pages; the slots of map
+//! pages and of the directory; that a superblock has two places (it is written whole or not at all); the log's size
+//! ([`full_log`] has it); all that comes after recovery. A frame that may be evicted can do nothing that an evicted
+//! one cannot, so eviction is no step either. Slots are alike, so the lowest free one is taken. A page has one
+//! operation at a time, from copy to MAP record.
+//!
+//! [`full_log`]: crate::full_log
+
+use stateright::{Model, Property};
+
+/// Pages of the model.
+pub const PAGES: usize = 2;
+
+/// Slots of the model.
+pub const SLOTS: usize = 4;
+
+/// A position in the log, counted in records. An LSN of a page is the end of the record of its last change.
+pub type Lsn = usize;
+
+const RECOVERS: &str = "a crash at any moment recovers";
+const READS_NEWEST: &str = "a page is read in its newest version";
+const SLOT_HAS_ONE_OWNER: &str = "a slot belongs to one";
+const LOG_BEFORE_IMAGE: &str = "no image is ahead of the durable log";
+
+/// A rule that the model is told to break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// An image is written over the last one of its page.
+    WrittenInPlace,
+    /// The slot that a MAP record replaces is free as soon as the record is appended, not when it is durable.
+    SlotFreedEarly,
+    /// The end of a sync is taken to cover writes that completed after its submission.
+    SyncCoversLaterWrites,
+    /// The frame gives its dirtiness away with the copy, and the operation does not hold it.
+    OperationHoldsNothing,
+    /// The map page does not hold the MAP records that its image lacks.
+    MapPageHoldsNothing,
+    /// The superblock does not wait for the log. Its checkpoint counts on MAP records that a crash may cut off: the
+    /// changes that their images have are before the checkpoint then, and the images are nowhere named.
+    SuperblockBeforeLog,
+    /// An image does not wait for the log. No crash loses anything by it: whoever finds the image was led there by a
+    /// MAP record, which is behind the image's last change in the same log, or by a superblock, which waits for the
+    /// log. It is forbidden because the tag in a map entry is derived from the page LSN: after a crash that cuts the
+    /// log before the image, its LSN is given again, to another content, and the tag would fit both.
+    ImageBeforeLog,
+    /// A frame may be evicted while the newest image of its page is still being written.
+    EvictedDuringWrite,
+}
+
+/// The model.
+#[derive(Clone, Copy, Debug)]
+pub struct PageStore {
+    /// Records after which the log takes no more: what bounds the states.
+    pub log_limit: usize,
+    /// The rule to break, if any.
+    pub planted: Option<Bug>,
+}
+
+/// A record of the log. Both kinds are one unit long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Record {
+    /// A new version of this page.
+    Change(usize),
+    /// The page's image is here from now on.
+    Map(usize, Image),
+}
+
+/// An entry of the map: where an image is, and of which page LSN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Image {
+    slot: usize,
+    lsn: Lsn,
+}
+
+/// How far an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Under way to the device.
+    Writing,
+    /// Written, and readable through the table of unsynced images.
+    Unsynced,
+    /// Written before the submission of the sync under way.
+    Syncing,
+    /// Durable, as far as the store knows.
+    Synced,
+}
+
+/// An image on its way from the frame into the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operation {
+    lsn: Lsn,
+    /// The frame's dirtiness, which came along with the copy.
+    rec_lsn: Option<Lsn>,
+    /// The slot and the stage; `None`: only copied yet.
+    written: Option<(usize, Stage)>,
+}
+
+/// Who has a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// Nobody.
+    Free,
+    /// The map, or an operation.
+    Used,
+    /// Whoever recovers, until the log is durable up to here.
+    Retired(Lsn),
+}
+
+/// A place on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot {
+    owner: Owner,
+    /// Whose image was written here last, and of which LSN.
+    content: Option<(usize, Lsn)>,
+    /// Whether a sync has covered that write.
+    synced: bool,
+}
+
+/// What a checkpoint makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Superblock {
+    /// C: the log before it is gone.
+    checkpoint: Lsn,
+    /// The map page's image.
+    map: [Image; PAGES],
+}
+
+/// Memory and device together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    log: Vec<Record>,
+    durable: Lsn,
+    /// For each page: begin of the first change that no operation has taken; `None`: the frame is clean, or gone.
+    frames: [Option<Lsn>; PAGES],
+    operations: [Option<Operation>; PAGES],
+    slots: [Slot; SLOTS],
+    map: [Image; PAGES],
+    /// Begin of the first MAP record that is not in the map page's image.
+    map_rec_lsn: Option<Lsn>,
+    /// The map page's last image, which the next superblock will name.
+    map_image: [Image; PAGES],
+    /// What the checkpoint under way will write, and how far the log must be durable before it does.
+    pending: Option<(Superblock, Lsn)>,
+    superblock: Superblock,
+}
+
+/// A step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Changes a page.
+    Change(usize),
+    /// Makes the log durable.
+    Flush,
+    /// Copies a dirty page, and takes its dirtiness.
+    Copy(usize),
+    /// Submits the write of a copied page to a free slot.
+    Write(usize),
+    /// The write ends.
+    CompleteWrite(usize),
+    /// Submits a sync.
+    Sync,
+    /// The sync ends.
+    CompleteSync,
+    /// Logs where the page's image is, and ends the operation.
+    LogMap(usize),
+    /// Writes the map page.
+    WriteMapPage,
+    /// Decides what the next superblock says.
+    BeginCheckpoint,
+    /// Writes the superblock.
+    WriteSuperblock,
+}
+
+/// Why recovery fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The slot that the map names is torn, or has another image.
+    WrongImage,
+    /// The image is ahead of the log's end.
+    ImageAheadOfLog,
+    /// A change is neither in the image nor in the log.
+    ChangeLost,
+    /// The log ends before the checkpoint.
+    LogTooShort,
+}
+
+impl State {
+    fn initial() -> State {
+        let map = std::array::from_fn(|page| Image { slot: page, lsn: 0 });
+        let slot = |slot| match slot {
+            0..PAGES => Slot { owner: Owner::Used, content: Some((slot, 0)), synced: true },
+            _ => Slot { owner: Owner::Free, content: None, synced: true },
+        };
+        State {
+            log: Vec::new(),
+            durable: 0,
+            frames: [None; PAGES],
+            operations: [None; PAGES],
+            slots: std::array::from_fn(slot),
+            map,
+            map_rec_lsn: None,
+            map_image: map,
+            pending: None,
+            superblock: Superblock { checkpoint: 0, map },
+        }
+    }
+
+    fn next(&self) -> Lsn {
+        self.log.len()
+    }
+
+    fn newest(&self, page: usize) -> Lsn {
+        self.log.iter().rposition(|&record| record == Record::Change(page)).map_or(0, |begin| begin + 1)
+    }
+
+    fn stage(&self, page: usize) -> Option<Stage> {
+        let (_, stage) = self.operations[page]?.written?;
+        Some(stage)
+    }
+
+    /// Slot and stage of each operation that has a slot.
+    fn written_mut(&mut self) -> impl Iterator<Item = &mut (usize, Stage)> {
+        self.operations.iter_mut().flatten().filter_map(|operation| operation.written.as_mut())
+    }
+
+    fn has_stage(&self, stage: Stage) -> bool {
+        (0..PAGES).any(|page| self.stage(page) == Some(stage))
+    }
+
+    /// What a read of the page finds: an image that is written and not in the map yet, or else that of the map.
+    fn read(&self, page: usize) -> Option<(usize, Lsn)> {
+        let unsynced = self.operations[page].and_then(|operation| operation.written);
+        let slot = match unsynced {
+            Some((slot, stage)) if stage != Stage::Writing => slot,
+            _ => self.map[page].slot,
+        };
+        self.slots[slot].content
+    }
+
+    /// Where redo has to begin: no change is before it that an image in the map lacks.
+    fn oldest_holder(&self) -> Lsn {
+        let frames = self.frames.into_iter().flatten();
+        let operations = self.operations.iter().flatten().filter_map(|operation| operation.rec_lsn);
+        frames.chain(operations).chain(self.map_rec_lsn).fold(self.next(), Lsn::min)
+    }
+
+    fn flush(&mut self) {
+        self.durable = self.next();
+        for slot in &mut self.slots {
+            if matches!(slot.owner, Owner::Retired(until) if until <= self.durable) {
+                slot.owner = Owner::Free;
+            }
+        }
+    }
+
+    /// Recovers from a crash at this moment that leaves the log up to `end`.
+    pub fn recover(&self, end: Lsn) -> Result<(), Loss> {
+        let Superblock { checkpoint, mut map } = self.superblock;
+        if end < checkpoint {
+            return Err(Loss::LogTooShort);
+        }
+        for &record in &self.log[checkpoint..end] {
+            if let Record::Map(page, image) = record {
+                map[page] = image;
+            }
+        }
+        for (page, image) in map.into_iter().enumerate() {
+            let slot = self.slots[image.slot];
+            if !slot.synced || slot.content != Some((page, image.lsn)) {
+                return Err(Loss::WrongImage);
+            }
+            if image.lsn > end {
+                return Err(Loss::ImageAheadOfLog);
+            }
+            if self.log[..checkpoint].iter().skip(image.lsn).any(|&record| record == Record::Change(page)) {
+                return Err(Loss::ChangeLost);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first crash at this moment that does not recover.
+    pub fn find_loss(&self) -> Option<Loss> {
+        (self.durable..=self.next()).find_map(|end| self.recover(end).err())
+    }
+
+    fn slots_have_one_owner(&self) -> bool {
+        let mapped = self.map.iter().map(|image| image.slot);
+        let written = self.operations.iter().flatten().filter_map(|operation| operation.written);
+        let mut names = [0; SLOTS];
+        for slot in mapped.chain(written.map(|(slot, _)| slot)) {
+            names[slot] += 1;
+        }
+        names.iter().zip(&self.slots).all(|(&count, slot)| count == usize::from(slot.owner == Owner::Used))
+    }
+
+    fn log_is_before_images(&self) -> bool {
+        self.slots.iter().filter_map(|slot| slot.content).all(|(_, lsn)| lsn <= self.durable)
+    }
+
+    fn page_changed_during_write(&self) -> bool {
+        (0..PAGES).any(|page| self.stage(page) == Some(Stage::Writing) && self.frames[page].is_some())
+    }
+
+    fn page_evictable_before_sync(&self) -> bool {
+        (0..PAGES).any(|page| self.stage(page) == Some(Stage::Unsynced) && self.frames[page].is_none())
+    }
+
+    /// Whether a slot that had the first image of a page has another one.
+    fn slot_used_again(&self) -> bool {
+        self.slots.iter().take(PAGES).any(|slot| slot.content.is_some_and(|(_, lsn)| lsn > 0))
+    }
+}
+
+impl PageStore {
+    fn has(&self, bug: Bug) -> bool {
+        self.planted == Some(bug)
+    }
+
+    fn may_evict(&self, state: &State, page: usize) -> bool {
+        let being_written =
+            state.operations[page].is_some() && matches!(state.stage(page), None | Some(Stage::Writing));
+        state.frames[page].is_none() && (!being_written || self.has(Bug::EvictedDuringWrite))
+    }
+
+    fn reads_newest(&self, state: &State) -> bool {
+        let mut evictable = (0..PAGES).filter(|&page| self.may_evict(state, page));
+        evictable.all(|page| state.read(page) == Some((page, state.newest(page))))
+    }
+
+    fn allows(&self, state: &State, action: Action) -> bool {
+        let log_has_room = state.next() < self.log_limit;
+        match action {
+            // Pages are alike: the first change is of page 0.
+            Action::Change(page) => log_has_room && (page == 0 || !state.log.is_empty()),
+            Action::Flush => state.durable < state.next(),
+            Action::Copy(page) => state.frames[page].is_some() && state.operations[page].is_none(),
+            Action::Write(page) => state.operations[page].is_some_and(|operation| {
+                let log_is_durable = operation.lsn <= state.durable || self.has(Bug::ImageBeforeLog);
+                let slot_is_free = state.slots.iter().any(|slot| slot.owner == Owner::Free);
+                operation.written.is_none() && log_is_durable && slot_is_free
+            }),
+            Action::CompleteWrite(page) => state.stage(page) == Some(Stage::Writing),
+            Action::Sync => state.has_stage(Stage::Unsynced) && !state.has_stage(Stage::Syncing),
+            Action::CompleteSync => state.has_stage(Stage::Syncing),
+            Action::LogMap(page) => log_has_room && state.stage(page) == Some(Stage::Synced),
+            Action::WriteMapPage => state.map_image != state.map,
+            Action::BeginCheckpoint => state.pending.is_none() && state.oldest_holder() > state.superblock.checkpoint,
+            Action::WriteSuperblock => {
+                state.pending.is_some_and(|(_, durable)| durable <= state.durable || self.has(Bug::SuperblockBeforeLog))
+            }
+        }
+    }
+
+    /// Takes a step that is allowed.
+    fn apply(&self, state: &mut State, action: Action) -> Option<()> {
+        let next = state.next();
+        match action {
+            Action::Change(page) => {
+                state.log.push(Record::Change(page));
+                state.frames[page].get_or_insert(next);
+            }
+            Action::Flush => state.flush(),
+            Action::Copy(page) => {
+                let taken = state.frames[page].take();
+                let rec_lsn = taken.filter(|_| !self.has(Bug::OperationHoldsNothing));
+                state.operations[page] = Some(Operation { lsn: state.newest(page), rec_lsn, written: None });
+            }
+            Action::Write(page) => {
+                let free = state.slots.iter().position(|slot| slot.owner == Owner::Free)?;
+                let slot = if self.has(Bug::WrittenInPlace) { state.map[page].slot } else { free };
+                let operation = state.operations[page].as_mut()?;
+                operation.written = Some((slot, Stage::Writing));
+                state.slots[slot] = Slot { owner: Owner::Used, content: Some((page, operation.lsn)), synced: false };
+            }
+            Action::CompleteWrite(page) => state.operations[page].as_mut()?.written.as_mut()?.1 = Stage::Unsynced,
+            Action::Sync => {
+                for (_, stage) in state.written_mut().filter(|(_, stage)| *stage == Stage::Unsynced) {
+                    *stage = Stage::Syncing;
+                }
+            }
+            Action::CompleteSync => {
+                let mut covered = [false; SLOTS];
+                let too_many = self.has(Bug::SyncCoversLaterWrites);
+                for (slot, stage) in state.written_mut() {
+                    covered[*slot] = *stage == Stage::Syncing;
+                    if covered[*slot] || (*stage == Stage::Unsynced && too_many) {
+                        *stage = Stage::Synced;
+                    }
+                }
+                for (slot, covered) in state.slots.iter_mut().zip(covered) {
+                    slot.synced |= covered;
+                }
+            }
+            Action::LogMap(page) => {
+                let operation = state.operations[page].take()?;
+                let (slot, _) = operation.written?;
+                let image = Image { slot, lsn: operation.lsn };
+                state.log.push(Record::Map(page, image));
+                let replaced = std::mem::replace(&mut state.map[page], image);
+                if !self.has(Bug::MapPageHoldsNothing) {
+                    state.map_rec_lsn.get_or_insert(next);
+                }
+                state.slots[replaced.slot].owner =
+                    if self.has(Bug::SlotFreedEarly) { Owner::Free } else { Owner::Retired(state.log.len()) };
+            }
+            Action::WriteMapPage => {
+                state.map_image = state.map;
+                state.map_rec_lsn = None;
+            }
+            Action::BeginCheckpoint => {
+                let checkpoint = state.oldest_holder();
+                state.pending = Some((Superblock { checkpoint, map: state.map_image }, next));
+            }
+            Action::WriteSuperblock => state.superblock = state.pending.take()?.0,
+        }
+        Some(())
+    }
+}
+
+impl Model for PageStore {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::initial()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let of_a_page = [Action::Change, Action::Copy, Action::Write, Action::CompleteWrite, Action::LogMap];
+        let of_all = [
+            Action::Flush,
+            Action::Sync,
+            Action::CompleteSync,
+            Action::WriteMapPage,
+            Action::BeginCheckpoint,
+            Action::WriteSuperblock,
+        ];
+        let of_pages = (0..PAGES).flat_map(|page| of_a_page.map(|action| action(page)));
+        actions.extend(of_pages.chain(of_all).filter(|&action| self.allows(state, action)));
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        self.apply(&mut next, action)?;
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(RECOVERS, |_, state: &State| state.find_loss().is_none()),
+            Property::always(READS_NEWEST, PageStore::reads_newest),
+            Property::always(SLOT_HAS_ONE_OWNER, |_, state: &State| state.slots_have_one_owner()),
+            Property::always(LOG_BEFORE_IMAGE, |_, state: &State| state.log_is_before_images()),
+            Property::sometimes("a page changes during its write", |_, state: &State| {
+                state.page_changed_during_write()
+            }),
+            Property::sometimes("a page may be evicted before the sync", |_, state: &State| {
+                state.page_evictable_before_sync()
+            }),
+            Property::sometimes("a slot is used again", |_, state: &State| state.slot_used_again()),
+            Property::sometimes("the checkpoint moves", |_, state: &State| state.superblock.checkpoint > 0),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{assert_holds, counterexample, violated};
+
+    fn planted(bug: Bug) -> PageStore {
+        PageStore { log_limit: 6, planted: Some(bug) }
+    }
+
+    /// What a crash loses in the state that the checker stops at.
+    fn loss(bug: Bug) -> Option<Loss> {
+        counterexample(planted(bug), RECOVERS).last_state().find_loss()
+    }
+
+    #[test]
+    fn every_crash_recovers() {
+        assert_holds(PageStore { log_limit: 6, planted: None });
+    }
+
+    #[test]
+    #[ignore = "takes a minute and 3 GB"]
+    fn every_crash_of_a_longer_life_recovers() {
+        assert_holds(PageStore { log_limit: 7, planted: None });
+    }
+
+    #[test]
+    fn image_is_not_written_over_the_last_one() {
+        assert_eq!(loss(Bug::WrittenInPlace), Some(Loss::WrongImage));
+        counterexample(planted(Bug::WrittenInPlace), SLOT_HAS_ONE_OWNER);
+    }
+
+    #[test]
+    fn slot_freed_before_the_map_record_is_durable_is_overwritten() {
+        assert_eq!(loss(Bug::SlotFreedEarly), Some(Loss::WrongImage));
+    }
+
+    #[test]
+    fn sync_does_not_cover_writes_that_complete_after_its_submission() {
+        assert_eq!(loss(Bug::SyncCoversLaterWrites), Some(Loss::WrongImage));
+    }
+
+    #[test]
+    fn checkpoint_waits_for_operations() {
+        assert_eq!(loss(Bug::OperationHoldsNothing), Some(Loss::ChangeLost));
+    }
+
+    #[test]
+    fn checkpoint_waits_for_the_map_page() {
+        assert_eq!(loss(Bug::MapPageHoldsNothing), Some(Loss::ChangeLost));
+    }
+
+    #[test]
+    fn superblock_waits_for_the_log() {
+        assert_eq!(loss(Bug::SuperblockBeforeLog), Some(Loss::ChangeLost));
+    }
+
+    #[test]
+    fn image_before_the_log_survives_crashes_but_lends_its_lsn() {
+        assert_eq!(violated(planted(Bug::ImageBeforeLog)), [LOG_BEFORE_IMAGE]);
+    }
+
+    #[test]
+    fn frame_whose_image_is_being_written_stays() {
+        counterexample(planted(Bug::EvictedDuringWrite), READS_NEWEST);
+    }
+}
