@@ -385,6 +385,10 @@ fn change_redo_capacity(engine: &Engine, capacity: u64) -> Result<(), Error> {
         engine.checkpoint_wait(Wish::All)?;
     }
     let (now, _) = engine.core.log.geometry();
+    if engine.core.log.geometry().1.is_some() {
+        let message = "the last change of redo_capacity has not ended yet: try again later";
+        return Err(Error::InUse(message.into()));
+    }
     let geometry = Geometry::of(now.generation.wrapping_add(1), capacity);
     if geometry.payload_bytes == now.payload_bytes {
         return Ok(());

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 use super::engine::{CheckpointAnswer, Engine, Wish};
-use crate::base::aligned::{AlignedBuf, BLOCK, aligned, to_usize};
+use crate::base::aligned::{AlignedBuf, aligned, to_usize};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
@@ -379,12 +379,7 @@ impl Keeper {
                     // First a superblock that names the ring, then the first byte in it.
                     self.engine.core.log.add_ring(ring)?;
                     self.checkpoint()?;
-                    let log = &self.engine.core.log;
-                    log.open_ring();
-                    // Padding takes the log into the new ring, also when nobody writes.
-                    let padding = vec![0; BLOCK];
-                    let credit = log.reserve_for_cleaning(padding.len())?;
-                    log.append(credit, GroupKind::Pages, &padding, |_, _| ())?;
+                    self.engine.core.log.open_ring();
                     self.checkpoint_all()?;
                 }
             }
@@ -410,7 +405,13 @@ impl Keeper {
         }
         self.publish_images()?;
         self.engine.core.store.write_map_pages(Lsn(u64::MAX))?;
-        self.checkpoint()
+        self.checkpoint()?;
+        if let (_, Some(switch)) = self.engine.core.log.geometry() {
+            // Also when nobody writes, the log gets into its new ring, and the old one goes. If the log is too full, later.
+            self.engine.core.log.pad_to(switch.at)?;
+            self.checkpoint()?;
+        }
+        Ok(())
     }
 
     fn checkpoint_if_due(&mut self, now: u64) -> Result<(), Error> {

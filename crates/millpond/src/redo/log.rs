@@ -387,6 +387,28 @@ impl Log {
         self.grant_space(&mut state);
     }
 
+    /// Appends padding until the log's end is at `at` or behind it; stops early when the log is too full.
+    pub(crate) fn pad_to(&self, at: Lsn) -> Result<(), Error> {
+        let longest = to_u64(self.group_max()) - to_u64(GROUP_FRAME_LEN);
+        loop {
+            let next = self.flush_all()?;
+            if next >= at {
+                return Ok(());
+            }
+            let payload = at.since(next).min(longest);
+            let credit = {
+                let mut state = self.state.lock();
+                let bytes = payload + to_u64(GROUP_FRAME_LEN);
+                if !self.buffer_fits(&state, bytes) || !self.files_fit(&state, bytes) {
+                    return Ok(());
+                }
+                state.credits += bytes;
+                LogCredit { log: self, bytes }
+            };
+            self.append(credit, GroupKind::Pages, &vec![0; to_usize(payload)], |_, _| ())?;
+        }
+    }
+
     /// No superblock names the first ring any more.
     pub(crate) fn forget_first_ring(&self) {
         let mut state = self.state.lock();
