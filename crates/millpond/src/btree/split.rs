@@ -205,7 +205,7 @@ fn attempt<'p>(
     pending: &[Pending],
 ) -> Result<Outcome, Stop<'p>> {
     let mut supplies = Supplies::have(core, space)?;
-    let credit = core.log.reserve(redo_len(core.store.page_size()))?;
+    let credit = core.log.reserve(redo_len(core.store.page_size()), 3)?;
     let mut parent: Option<PageWrite<'p>> = None;
     let mut page = fetch(core, PageId::root(space))?.write();
     while page.view().level() > level {

@@ -255,8 +255,8 @@ impl Db {
         self.inner.engine.checkpoint_wait(Wish::All)
     }
 
-    /// Gives the log another capacity, between 128 pages and 1 TiB, while the database is in use: new files are made and
-    /// zero-written, then the log goes over to them. Waits on `checkpoint`; writers go on meanwhile.
+    /// Gives the log another capacity, between 128 pages and 1 TiB, while the database is in use: new files are made
+    /// and zero-written, then the log goes over to them. Waits on `checkpoint`; writers go on meanwhile.
     ///
     /// The log keeps 48 bytes for each page of the buffer pool, and must be four times as large as what it keeps.
     ///
@@ -337,7 +337,7 @@ fn space_of(name: &str, value: &[u8]) -> Result<SpaceId, Error> {
 
 /// Formats the root of a new tree, in a mini-transaction of its own.
 fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
-    let credit = core.log.reserve(256)?;
+    let credit = core.log.reserve(256, 1)?;
     let ticket = core.pool.take_frame()?;
     let id = core.store.allocate(space)?;
     debug_assert_eq!(id, PageId::root(space), "BTREE-1: the root is the first page of its space");
@@ -352,7 +352,7 @@ fn drop_tree(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> 
     let core = &engine.core;
     let mut restarts = Restarts::new(&core.pool);
     loop {
-        let credit = core.log.reserve(NAME_MAX + 128)?;
+        let credit = core.log.reserve(NAME_MAX + 128, 1)?;
         let stop: Stop<'_> = match leaf_write(core, SpaceId::CATALOG, name.as_bytes(), Manner::Wait) {
             Ok(page) => {
                 let id = page.id();
@@ -575,7 +575,7 @@ fn drop_orphans(inner: &Inner) -> Result<Vec<SpaceId>, Error> {
     }
     for &space in &orphans {
         let log = &inner.engine.core.log;
-        let credit = log.reserve(16)?;
+        let credit = log.reserve(16, 0)?;
         drop_space(&inner.engine, Mtr::new(log, Vec::new()), space, credit)?;
     }
     Ok(orphans.into_iter().collect())

@@ -1,8 +1,10 @@
-//! The keeper: the one background thread. It frees frames, writes dirty pages before the log needs them gone, makes their
-//! images durable and named, grows the files ahead of need, gives back what dropped trees had, and takes checkpoints.
+//! The keeper: the one background thread. It frees frames, writes dirty pages before the log needs them gone, makes
+//! their images durable and named, grows the files ahead of need, gives back what dropped trees had, and takes
+//! checkpoints.
 //!
 //! KEEPER-1  All page writes, map groups and checkpoints are its own, one after the other.
-//! KEEPER-2  It never waits for anything that waits for it: it takes no writer's credit of the log, no frame, no page id.
+//! KEEPER-2  It never waits for anything that waits for it: it takes no writer's credit of the log, no frame, no page
+//!          id.
 //!
 //! It sleeps until its bell is rung or its next deadline has come.
 
@@ -44,6 +46,9 @@ const GIVE_BACK_STEPS: usize = 8;
 
 /// Passes over the dirty pages in which a checkpoint that was asked for must have written all.
 const PASSES_MAX: u32 = 100_000;
+
+/// Passes in which a change of the log's capacity should have come to its end.
+const SWITCH_PASSES: u32 = 100;
 
 /// The keeper's memory between steps.
 pub(crate) struct Keeper {
@@ -406,9 +411,17 @@ impl Keeper {
         self.publish_images()?;
         self.engine.core.store.write_map_pages(Lsn(u64::MAX))?;
         self.checkpoint()?;
-        if let (_, Some(switch)) = self.engine.core.log.geometry() {
-            // Also when nobody writes, the log gets into its new ring, and the old one goes. If the log is too full, later.
+        self.leave_first_ring()
+    }
+
+    /// Has the log get into its second ring, also when nobody writes, and the first one forgotten. When others keep the
+    /// log full, that comes later by itself.
+    fn leave_first_ring(&mut self) -> Result<(), Error> {
+        for _ in 0..SWITCH_PASSES {
+            let (_, Some(switch)) = self.engine.core.log.geometry() else { break };
             self.engine.core.log.pad_to(switch.at)?;
+            let next = self.engine.core.log.positions().next;
+            self.clean_before(next)?;
             self.checkpoint()?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use bytesize::ByteSize;
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
 use crate::redo::group::GROUP_FRAME_LEN;
-use crate::redo::log::Log;
+use crate::redo::log::{Log, MAP_RECORD_MAX};
 use crate::store::page_store::LOT_PAGES;
 
 /// When a write is safe.
@@ -160,10 +160,8 @@ impl Options {
     }
 }
 
-/// Log bytes that a dirty page, or an image in flight, may need for its map record: a group of its own at worst.
-const MAP_RECORD_MAX: u64 = 48;
-
-/// Log bytes for epochs at most: a crash takes one of 25 bytes.
+/// Log bytes for epochs at most: a crash takes one of 25 bytes. Crashes one after the other, without a checkpoint
+/// between them, add up: these bytes are good for some 2,600.
 const EPOCHS_MAX: u64 = 64 << 10;
 
 /// Images that may wait for their data sync, in a pool of `frames`.

@@ -158,7 +158,7 @@ fn check_sizes(engine: &Engine, ops: &[BatchOp]) -> Result<usize, Error> {
 }
 
 fn attempt<'p>(engine: &'p Engine, ops: &[BatchOp], redo_len: usize) -> Result<Done, Halt<'p>> {
-    let credit = engine.core.log.reserve(redo_len)?;
+    let credit = engine.core.log.reserve(redo_len, ops.len().min(engine.limits.batch_leaves))?;
     let leaves = latch_leaves(engine, ops)?;
     let mut planned = plan(ops, &leaves)?;
     check_room(&leaves, &planned)?;

@@ -67,6 +67,7 @@ struct State {
     calls: u64,
     fail_at: Option<(u64, io::ErrorKind)>,
     halted: bool,
+    slow: BTreeMap<String, u64>,
     space_limit: Option<u64>,
 }
 
@@ -137,6 +138,11 @@ impl SimulatedDisk {
         self.shared.state.lock().halted = true;
     }
 
+    /// From now on a write to file `name` takes so many nanoseconds more.
+    pub fn slow_down(&self, name: &str, ns: u64) {
+        self.shared.state.lock().slow.insert(name.to_owned(), ns);
+    }
+
     /// Makes growth beyond `bytes` of all files together fail with `StorageFull`; `None` lifts the limit.
     pub fn limit_space(&self, bytes: Option<u64>) {
         self.shared.state.lock().space_limit = bytes;
@@ -166,6 +172,12 @@ impl SimulatedDisk {
         let state = self.shared.state.lock();
         let synced_at = synced_at(&state.history);
         History { initial: state.initial.clone(), events: state.history.clone(), synced_at }
+    }
+
+    /// The disk after a crash at this moment.
+    pub fn crash_now(&self, unsynced: Unsynced) -> Image {
+        let history = self.history();
+        history.crash_image(history.boundaries(), unsynced)
     }
 
     /// A place where the baton passes, then the checks that every call begins with.
@@ -437,7 +449,8 @@ impl Device for SimulatedFile {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let change = Change::Write { file: self.file, offset, bytes: buf.into() };
-        self.disk.change(change, self.disk.shared.time.write_ns)
+        let more = self.disk.shared.state.lock().slow.get(&self.name).copied().unwrap_or(0);
+        self.disk.change(change, self.disk.shared.time.write_ns + more)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -4,7 +4,8 @@
 //!        place in the log, they are counted dirty, and their LSNs are stamped.
 //! MTR-2  Room in the log is had before the first latch; a mini-transaction that has begun to change pages cannot fail.
 //! MTR-3  The changes of one page follow one another, and are one record: redo takes each page by itself.
-//! MTR-4  The operations, applied to the pages of before, give the pages of after, byte for byte (checked in debug builds).
+//! MTR-4  The operations, applied to the pages of before, give the pages of after, byte for byte (checked in debug
+//!          builds).
 
 use std::sync::Arc;
 

@@ -473,7 +473,8 @@ impl Pool {
         (kept > 0).then_some(Lsn(kept))
     }
 
-    /// Gives back the dirtiness, and its count, that a write took and could not end: the older of the two begins counts.
+    /// Gives back the dirtiness, and its count, that a write took and could not end: the older of the two begins
+    /// counts.
     pub(crate) fn dirty_again(&self, frame: FrameId, rec_lsn: Lsn) {
         let slot = &self.rec_lsns[frame.index()];
         let older = |now: u64| Some(if now == 0 { rec_lsn.0 } else { now.min(rec_lsn.0) });
@@ -496,9 +497,9 @@ impl Pool {
         frames.sort_unstable_by_key(|frame| table.pages[frame.index()]);
     }
 
-    /// Throws the pages of `space`, which was dropped, out of the frames from `from` on, a step of them. Nobody uses them
-    /// any more but the keeper, whose pages stay until they leave by themselves: clean, since their images go nowhere.
-    /// Returns where to go on; `None`: it was the last step.
+    /// Throws the pages of `space`, which was dropped, out of the frames from `from` on, a step of them. Nobody uses
+    /// them any more but the keeper, whose pages stay until they leave by themselves: clean, since their images go
+    /// nowhere. Returns where to go on; `None`: it was the last step.
     pub(crate) fn discard_step(&self, space: SpaceId, from: usize) -> Option<usize> {
         let upto = self.frames.len().min(from + DISCARD_STEPS);
         let mut table = self.table.lock();

@@ -1,8 +1,8 @@
 //! The way back: from the last checkpoint and the log to the pages as they were.
 //!
 //! **Analysis** reads the log once: it replays the map groups, finds the log's end, and notes for each page the last
-//! change and the last durable image. **Redo** reads it again for the pages whose image is older than their last change,
-//! as many at a time as the pool holds, by several threads, each of which has pages of its own.
+//! change and the last durable image. **Redo** reads it again for the pages whose image is older than their last
+//! change, as many at a time as the pool holds, by several threads, each of which has pages of its own.
 //!
 //! RECOVER-1  Before anything is logged, what was read of the log is synced, and an epoch group seals its end.
 //! RECOVER-2  A count at the checkpoint's LSN holds the checkpoint until redo is through: a crash on the way finds

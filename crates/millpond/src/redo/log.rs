@@ -64,6 +64,9 @@ pub(super) struct LogState {
     pub(super) failed: Option<Arc<str>>,
 }
 
+/// Log bytes that cleaning may need for each page that is dirty or being written: a map group of its own at worst.
+pub(crate) const MAP_RECORD_MAX: u64 = 48;
+
 /// What is fixed while a log is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogLimits {
@@ -234,7 +237,7 @@ impl Log {
         let bytes = to_u64(payload + GROUP_FRAME_LEN);
         debug_assert!(bytes <= self.clean_band(), "REDO-6: {bytes} bytes are more than cleaning's band");
         if cfg!(planted = "no_reserve") {
-            return self.reserve(payload);
+            return self.reserve(payload, 0);
         }
         loop {
             let upto = {
@@ -254,9 +257,13 @@ impl Log {
         }
     }
 
-    /// Room for a group of `payload` bytes. May wait on `log_space`; callers hold no latch.
-    pub(crate) fn reserve(&self, payload: usize) -> Result<LogCredit<'_>, Error> {
-        let bytes = to_u64(payload + GROUP_FRAME_LEN);
+    /// Room for a group of `payload` bytes that changes `pages` pages at most. May wait on `log_space`; callers hold no
+    /// latch.
+    ///
+    /// The map records of these pages are paid for, too: a page that is cleaned while the credit is outstanding, and
+    /// then changed with it, needs one more than the reserve has.
+    pub(crate) fn reserve(&self, payload: usize, pages: usize) -> Result<LogCredit<'_>, Error> {
+        let bytes = to_u64(payload + GROUP_FRAME_LEN) + MAP_RECORD_MAX * to_u64(pages);
         let mut state = self.state.lock();
         loop {
             Self::check(&state)?;
@@ -343,7 +350,8 @@ impl Log {
         Ok(end)
     }
 
-    /// Begins a new epoch: from here on groups are sealed with `nonce`. Durable on return. Nobody else uses the log yet.
+    /// Begins a new epoch: from here on groups are sealed with `nonce`. Durable on return. Nobody else uses the log
+    /// yet.
     pub(crate) fn begin_epoch(&self, nonce: u64) -> Result<(), Error> {
         let payload = epoch_payload(nonce);
         let credit = self.reserve_for_cleaning(payload.len())?;

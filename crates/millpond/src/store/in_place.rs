@@ -1,8 +1,8 @@
 //! In place: a page keeps the slot of its first image.
 //!
 //! The classic design, without doublewrite: half the data file, and no map records but for new pages. A write that a
-//! crash tears leaves a page that can no longer be read: it is found by its checksum and reported. A lost write is found
-//! only where the log knows the page.
+//! crash tears leaves a page that can no longer be read: it is found by its checksum and reported. A lost write is
+//! found only where the log knows the page.
 
 use super::placement::Placement;
 use super::slots::Slots;

@@ -1,15 +1,16 @@
 //! Page id to image on a device.
 //!
-//! An image goes to a slot of the data file ([`placement`] says which). The **map** says where each page's newest durable
-//! image is. It changes by map groups in the log, between checkpoints; map pages keep it on the device, a directory says
-//! where they are, a superblock names the directory and the LSN from which the log's map groups are still to be replayed.
+//! An image goes to a slot of the data file ([`placement`] says which). The **map** says where each page's newest
+//! durable image is. It changes by map groups in the log, between checkpoints; map pages keep it on the device, a
+//! directory says where they are, a superblock names the directory and the LSN from which the log's map groups are
+//! still to be replayed.
 //!
 //! STORE-1  A slot is free only if no image is in it that the map names, or would name after a crash: a replaced one is
 //!          free once the log is durable past the map group that replaced it; a map page's place once a superblock is
 //!          durable whose directory does not name it.
-//! STORE-2  A map group names only images that a data sync has made durable, which began after their writes had ended. A
-//!          superblock is written only when the directory, the map pages it names, and the log up to its `durable_lsn`
-//!          are synced.
+//! STORE-2  A map group names only images that a data sync has made durable, which began after their writes had ended.
+//!          A superblock is written only when the directory, the map pages it names, and the log up to its
+//!          `durable_lsn` are synced.
 //! STORE-3  Every page id that is given out is charged a slot, and every map page two places, so that rewriting never
 //!          fails for want of space: only giving out a page id does.
 //! STORE-4  The valid superblock of the higher sequence is never overwritten.

@@ -83,8 +83,8 @@ impl PageStore {
         name_it().map_err(|e| Error::io(&format!("name the data file in '{}'", files.place()), e))
     }
 
-    /// Opens the store as its superblock tells: the map of the last checkpoint. Map groups are replayed into it next, then
-    /// [`finish_replay`](Self::finish_replay) makes it one that can be written.
+    /// Opens the store as its superblock tells: the map of the last checkpoint. Map groups are replayed into it next,
+    /// then [`finish_replay`](Self::finish_replay) makes it one that can be written.
     pub(crate) fn open(files: &dyn Files, counts: Arc<DirtyCounts>) -> Result<(PageStore, [Found; 2]), Error> {
         let data = open_file(files, DATA_FILE)?;
         let found = Superblock::read_both(&*data)?;
@@ -131,8 +131,8 @@ impl PageStore {
     /// A superblock is one sector, so a crash leaves it old or new, never damaged. Where one is damaged all the
     /// same, it must be the older one: what the newer one named may be gone already. The directory beside it tells.
     ///
-    /// The damaged one is written anew before that directory changes: else a crash in the next checkpoint would leave the
-    /// directory of the newer beside a superblock that is damaged still.
+    /// The damaged one is written anew before that directory changes: else a crash in the next checkpoint would leave
+    /// the directory of the newer beside a superblock that is damaged still.
     fn mend_other_superblock(
         chosen: &Superblock,
         data: &dyn Device,

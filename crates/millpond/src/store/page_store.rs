@@ -19,6 +19,8 @@ use crate::base::page::layout::{TREE_PAGE, find_damage, page_lsn, seal};
 use crate::base::sync::Mutex;
 use crate::io::device::Device;
 use crate::redo::dirty_counts::DirtyCounts;
+use crate::redo::group::GROUP_FRAME_LEN;
+use crate::redo::log::MAP_RECORD_MAX;
 
 /// Images written together, at most.
 pub(crate) const LOT_PAGES: usize = 64;
@@ -214,11 +216,11 @@ impl PageStore {
         self.state.lock().unsynced.len()
     }
 
-    /// Writes the images in `buf`, one for each of `ops`. When this returns they are what is read; durable they are once
-    /// they are named in a map group ([`map_records`](Self::map_records)).
+    /// Writes the images in `buf`, one for each of `ops`. When this returns they are what is read; durable they are
+    /// once they are named in a map group ([`map_records`](Self::map_records)).
     ///
-    /// On `Ok(false)` nothing was written: there are too few free slots. STORE-5: `durable` is where the log is durable;
-    /// no image may be ahead of it.
+    /// On `Ok(false)` nothing was written: there are too few free slots. STORE-5: `durable` is where the log is
+    /// durable; no image may be ahead of it.
     pub(crate) fn write(&self, ops: &[WriteOp], buf: &mut [u8], durable: Lsn) -> Result<bool, Error> {
         for op in ops {
             let behind = op.lsn <= durable || cfg!(planted = "page_before_log");
@@ -363,3 +365,5 @@ impl MapRecord {
         <[MapRecord]>::ref_from_bytes(payload).ok()
     }
 }
+
+const _: () = assert!(size_of::<MapRecord>() + GROUP_FRAME_LEN <= 48 && MAP_RECORD_MAX == 48);

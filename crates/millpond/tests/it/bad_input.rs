@@ -1,4 +1,5 @@
-//! Each mistake and each failure gets one clear error: it names the thing and the way out. Nothing acknowledged is lost.
+//! Each mistake and each failure gets one clear error: it names the thing and the way out. Nothing acknowledged is
+//! lost.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -267,7 +268,7 @@ fn a_damaged_superblock_never_hides_what_came_after_the_other_one() {
     db.close().expect("closed");
     let db = open(&disk, reopen_options()).expect("opened");
     db.open_tree("t").expect("there").put(b"b", b"2").expect("written");
-    let image = disk.history().crash_image(disk.boundaries(), millpond::simulation::Unsynced::All);
+    let image = disk.crash_now(millpond::simulation::Unsynced::All);
     db.close().expect("closed");
     let mut refused = 0;
     for place in [0, 64 << 10] {
@@ -290,7 +291,7 @@ fn a_damaged_superblock_of_a_new_database_hides_nothing_either() {
     let disk = SimulatedDisk::new();
     let db = open(&disk, small_options()).expect("opened");
     db.create_tree("t").expect("created").put(b"a", b"1").expect("written");
-    let image = disk.history().crash_image(disk.boundaries(), millpond::simulation::Unsynced::All);
+    let image = disk.crash_now(millpond::simulation::Unsynced::All);
     db.close().expect("closed");
     for place in [0, 64 << 10] {
         let damaged = disk_of(image.clone());

@@ -5,5 +5,6 @@ mod bad_input;
 mod crash_matrix;
 mod model_btreemap;
 mod races;
+mod scenarios;
 mod support;
 mod tidy;

@@ -125,7 +125,7 @@ fn a_write_that_changes_nothing_waits_for_what_it_found() {
         batch.durability(Durability::None);
         db.write(batch).expect("written");
     };
-    let now = || disk.history().crash_image(disk.boundaries(), millpond::simulation::Unsynced::None);
+    let now = || disk.crash_now(millpond::simulation::Unsynced::None);
     tree.put(b"gone", b"v").expect("written");
     loose(&|batch| {
         batch.put(&tree, b"k", b"v");

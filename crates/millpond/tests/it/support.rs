@@ -4,19 +4,44 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk};
-use millpond::{ByteSize, CheckOptions, Db, Error, Options, check_on};
+use millpond::{ByteSize, CheckOptions, Db, Error, Options, PageStoreKind, check_on};
 
 /// The contents of a database, by tree and key.
 pub(crate) type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// Small pages, a pool of a few dozen frames, a log of a few laps.
-pub(crate) fn small_options() -> Options {
-    Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(4 * 40)).redo_capacity(ByteSize::kib(512))
+/// Of what kind a small database is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) page_kib: u64,
+    pub(crate) store: PageStoreKind,
 }
 
-/// The same for a database that exists.
+/// Pages of 4 KiB, copy-on-write.
+pub(crate) const SMALL: Shape = Shape { page_kib: 4, store: PageStoreKind::CopyOnWrite };
+
+impl Shape {
+    /// A pool of a few dozen frames, a log of a few laps.
+    pub(crate) fn options(self) -> Options {
+        let redo = ByteSize::kib(128 * self.page_kib);
+        self.reopen_options()
+            .create(true)
+            .page_size(ByteSize::kib(self.page_kib))
+            .page_store(self.store)
+            .redo_capacity(redo)
+    }
+
+    /// The same for a database that exists.
+    pub(crate) fn reopen_options(self) -> Options {
+        Options::new().create(false).buffer_pool_size(ByteSize::kib(self.page_kib * 40))
+    }
+}
+
+pub(crate) fn small_options() -> Options {
+    SMALL.options()
+}
+
 pub(crate) fn reopen_options() -> Options {
-    Options::new().create(false).buffer_pool_size(ByteSize::kib(4 * 40))
+    SMALL.reopen_options()
 }
 
 pub(crate) fn disk_of(image: Image) -> SimulatedDisk {
@@ -34,7 +59,12 @@ pub(crate) fn contents(db: &Db) -> Result<Contents, Error> {
 
 /// Opens what is on `disk`, reads all of it, closes it, checks it.
 pub(crate) fn recover(disk: &SimulatedDisk) -> Result<Contents, String> {
-    let db = Db::open_on(Arc::new(disk.clone()), reopen_options()).map_err(|e| format!("open: {e}"))?;
+    recover_shaped(disk, SMALL)
+}
+
+/// The same for a database of another shape.
+pub(crate) fn recover_shaped(disk: &SimulatedDisk, shape: Shape) -> Result<Contents, String> {
+    let db = Db::open_on(Arc::new(disk.clone()), shape.reopen_options()).map_err(|e| format!("open: {e}"))?;
     let found = contents(&db).map_err(|e| format!("read: {e}"))?;
     db.close().map_err(|e| format!("close: {e}"))?;
     let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).map_err(|e| format!("check: {e}"))?;

@@ -1,0 +1,267 @@
+//! Situations that a store meets once in a year, each on purpose.
+
+use std::sync::Arc;
+
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Tree, WriteBatch};
+
+use crate::support::{SMALL, Shape, disk_of, recover, reopen_options, small_options};
+
+const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
+
+fn open(disk: &SimulatedDisk, options: Options) -> Db {
+    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
+}
+
+/// Writes without waiting for durability.
+fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    let mut batch = WriteBatch::new();
+    batch.put(tree, key, value).durability(Durability::None);
+    db.write(batch)
+}
+
+/// A closed database with tree `t` of `rows` rows.
+fn with_rows(shape: Shape, rows: u32, len: usize) -> Image {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, shape.options());
+    let tree = db.create_tree("t").expect("created");
+    for row in 0..rows {
+        put_loosely(&db, &tree, &row.to_be_bytes(), &vec![0; len]).expect("written");
+    }
+    db.close().expect("closed");
+    disk.image()
+}
+
+/// A page that is dirty at every moment must not keep the checkpoint where it was dirtied first: the write under way
+/// holds what was before its copy, the frame what came after.
+#[test]
+fn a_page_dirtied_without_pause_for_ten_laps_does_not_hold_the_checkpoint() {
+    for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
+        let image = with_rows(Shape { store, ..SMALL }, 4, 100);
+        let disk = SimulatedDisk::with_image(image, SLOW);
+        let (laps, _) = run(5, || {
+            let db = open(&disk, reopen_options());
+            let threads: Vec<_> = (0..3u8)
+                .map(|client| {
+                    let (db, tree) = (db.clone(), db.open_tree("t").expect("there"));
+                    spawn("client", move || {
+                        for turn in 0..2200u16 {
+                            put_loosely(&db, &tree, &[0, 0, 0, client], &[turn.to_le_bytes()[0]; 700])
+                                .expect("written");
+                            sleep_ns(1_000_000);
+                        }
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            let began = db.stats();
+            // The checkpoint moves while the page is dirtied, not only when the log's wall stops who dirties it.
+            let mut oldest = 0;
+            while db.stats().log_lsn_current < began.log_lsn_current + 8 * began.log_capacity {
+                oldest = oldest.max(db.stats().log_checkpoint_age);
+                sleep_ns(20_000_000);
+            }
+            assert!(oldest < began.log_capacity * 9 / 10, "{store:?}: the log reached {oldest} bytes");
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            let ended = db.stats();
+            db.close().expect("closed");
+            (ended.log_lsn_last_checkpoint - began.log_lsn_last_checkpoint) / ended.log_capacity
+        });
+        assert!(laps >= 9, "{store:?}: the checkpoint moved by {laps} laps only");
+        assert_eq!(recover(&disk).expect("sound")["t"][&[0, 0, 0, 2][..]][0], 2199u16.to_le_bytes()[0]);
+    }
+}
+
+/// Fills the log to the wall of a database on a disk that takes no page, and crashes it there. Returns what was
+/// acknowledged, by turn.
+fn crash_at_the_wall(image: Image, seed: u64) -> (Image, u32) {
+    let disk = SimulatedDisk::with_image(image, SLOW);
+    let (acknowledged, _) = run(seed, || {
+        let db = open(&disk, reopen_options());
+        // From here on the cleaner stands still: its first write to the data file takes hours.
+        disk.slow_down("data.mpd", 3_600_000_000_000);
+        let tree = db.open_tree("t").expect("there");
+        let (writer, other) = (db.clone(), tree.clone());
+        let thread = spawn("writer", move || {
+            for turn in 0..100_000u32 {
+                let key = (turn % 25).to_be_bytes();
+                if put_loosely(&writer, &other, &key, &[turn.to_le_bytes(); 150].concat()).is_err() {
+                    return;
+                }
+            }
+        })
+        .expect("a thread");
+        // Until the log is full, and somebody waits for it.
+        while db.stats().log_checkpoint_age < db.stats().log_capacity - 4096 {
+            sleep_ns(50_000_000);
+        }
+        sleep_ns(1_000_000_000);
+        let turn = tree.get(&7u32.to_be_bytes()).expect("read").expect("there");
+        let boundary = disk.boundaries();
+        // The crash: nothing after this boundary counts. The run itself has to come to an end, too.
+        disk.slow_down("data.mpd", 0);
+        disk.halt();
+        thread.join().expect("no panic");
+        drop(db);
+        (boundary, u32::from_le_bytes([turn[0], turn[1], turn[2], turn[3]]))
+    });
+    let (boundary, turn) = acknowledged;
+    (disk.history().crash_image(boundary, Unsynced::All), turn)
+}
+
+#[test]
+fn a_log_at_the_wall_with_no_cleaner_is_recovered_and_drained_twice() {
+    let mut image = with_rows(SMALL, 25, 600);
+    for round in 0..2 {
+        let (crashed, _) = crash_at_the_wall(image, 20 + round);
+        let disk = disk_of(crashed);
+        let (age, _) = run(30 + round, || {
+            let db = open(&disk, reopen_options());
+            let full = db.stats().log_checkpoint_age;
+            assert!(full > db.stats().log_capacity / 2, "the log was full: {full}");
+            // Every waiter gets on again: rows are written, and the checkpoint comes.
+            let tree = db.open_tree("t").expect("there");
+            for key in 0..25u32 {
+                tree.put(&key.to_be_bytes(), &[9; 600]).expect("written");
+            }
+            db.checkpoint().expect("done");
+            let age = db.stats().log_checkpoint_age;
+            db.close().expect("closed");
+            age
+        });
+        assert!(age < 4096, "drained to {age} bytes");
+        image = disk.image();
+        assert_eq!(recover(&disk).expect("sound")["t"].len(), 25);
+    }
+}
+
+/// Every page is dirty, and the file system is full: what is charged for each page must be enough to write it.
+#[test]
+fn all_pages_dirty_on_a_full_disk_are_written() {
+    for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
+        let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(8)).page_store(store);
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, options.redo_capacity(ByteSize::mib(4)));
+        let tree = db.create_tree("t").expect("created");
+        for row in 0..3000u32 {
+            put_loosely(&db, &tree, &row.to_be_bytes(), &[1; 900]).expect("written");
+        }
+        db.checkpoint().expect("done");
+        let used: usize = disk.image().values().map(Vec::len).sum();
+        disk.limit_space(Some(u64::try_from(used).expect("small")));
+        for round in 2..5u8 {
+            for row in 0..3000u32 {
+                put_loosely(&db, &tree, &row.to_be_bytes(), &[round; 900]).expect("a rewrite needs no new page");
+            }
+            assert!(db.stats().buffer_pool_pages_dirty > 300 || round > 2, "{:?}", db.stats());
+            db.checkpoint().expect("every page has a charged slot");
+        }
+        db.close().expect("closed");
+        let found = recover(&disk).expect("sound");
+        assert!(found["t"].values().all(|value| value[0] == 4), "{store:?}");
+    }
+}
+
+/// A tree is dropped while images of its pages are being written and wait for their sync; what it had is given back,
+/// and a crash at any moment finds it whole or gone.
+#[test]
+fn a_tree_dropped_with_images_in_flight_is_gone_and_its_slots_are_free() {
+    let disk = SimulatedDisk::with_image(with_rows(SMALL, 40, 300), SLOW);
+    let (free_before, _) = run(40, || {
+        let db = open(&disk, reopen_options());
+        let free_before = db.stats().data_slots_free;
+        for round in 0..4u64 {
+            let fresh = db.create_tree("fresh").expect("created");
+            for row in 0..120u32 {
+                put_loosely(&db, &fresh, &row.to_be_bytes(), &[1; 800]).expect("written");
+            }
+            // Somewhere between the first write of its pages and the map group that names them.
+            sleep_ns(40_000_000 * (round + 1));
+            db.drop_tree("fresh").expect("dropped");
+            let t = db.open_tree("t").expect("there");
+            for row in 0..40u32 {
+                put_loosely(&db, &t, &row.to_be_bytes(), &[2; 310]).expect("written");
+            }
+        }
+        db.checkpoint().expect("done");
+        db.checkpoint().expect("done");
+        let stats = db.stats();
+        db.close().expect("closed");
+        assert!(stats.data_page_writes > stats.map_records + 20, "images were in flight: {stats:?}");
+        assert!(stats.data_slots_free + 40 >= free_before, "{} of {free_before} are free", stats.data_slots_free);
+        free_before
+    });
+    assert!(free_before > 100);
+    let history = disk.history();
+    for boundary in (0..=history.boundaries()).step_by(5) {
+        for mode in [Unsynced::None, Unsynced::All, Unsynced::Torn(7)] {
+            let found = recover(&disk_of(history.crash_image(boundary, mode)));
+            let found = found.unwrap_or_else(|problem| unreachable!("crash at {boundary} with {mode:?}: {problem}"));
+            assert_eq!(found["t"].len(), 40);
+        }
+    }
+}
+
+/// The log's capacity changes while clients write; a crash at any moment of it loses nothing.
+#[test]
+fn a_crash_while_the_log_changes_its_capacity_loses_nothing() {
+    let disk = SimulatedDisk::with_image(with_rows(SMALL, 40, 300), SLOW);
+    let (acknowledged, _) = run(50, || {
+        let db = open(&disk, reopen_options());
+        let (client, other) = (db.clone(), disk.clone());
+        let thread = spawn("client", move || {
+            let tree = client.open_tree("t").expect("there");
+            let mut acknowledged = Vec::new();
+            for turn in 0..250u32 {
+                let key = (turn % 40).to_be_bytes();
+                tree.put(&key, &turn.to_le_bytes().repeat(200)).expect("written");
+                acknowledged.push((other.boundaries(), key, turn));
+            }
+            acknowledged
+        })
+        .expect("a thread");
+        for kib in [1024, 512, 768] {
+            db.set_redo_capacity(ByteSize::kib(kib)).expect("changed");
+            assert!(db.stats().log_capacity <= kib * 1024);
+        }
+        assert!(matches!(db.set_redo_capacity(ByteSize::kib(100)), Err(Error::InvalidOptions(_))));
+        let acknowledged = thread.join().expect("no panic");
+        db.close().expect("closed");
+        acknowledged
+    });
+    let history = disk.history();
+    assert_eq!(recover(&disk_of(disk.image())).expect("sound")["t"].len(), 40);
+    for boundary in (0..=history.boundaries()).step_by(3) {
+        for mode in [Unsynced::None, Unsynced::All, Unsynced::Torn(3)] {
+            let found = recover(&disk_of(history.crash_image(boundary, mode)));
+            let found = found.unwrap_or_else(|problem| unreachable!("crash at {boundary} with {mode:?}: {problem}"));
+            for (_, key, turn) in acknowledged.iter().filter(|(at, _, _)| *at <= boundary) {
+                let value = &found["t"][&key[..]];
+                let there = u32::from_le_bytes([value[0], value[1], value[2], value[3]]);
+                assert!(there >= *turn || there == 0 && *turn < 40, "crash at {boundary}: turn {turn}, found {there}");
+            }
+        }
+    }
+}
+
+/// Without the files of the capacity that it had, or was given last, a database does not open by half.
+#[test]
+fn a_small_pool_and_a_small_log_after_a_large_one_recover() {
+    let disk = SimulatedDisk::new();
+    let large = small_options().buffer_pool_size(ByteSize::mib(4)).redo_capacity(ByteSize::mib(4));
+    let db = open(&disk, large);
+    let tree = db.create_tree("t").expect("created");
+    for row in 0..2000u32 {
+        put_loosely(&db, &tree, &row.wrapping_mul(2_654_435_761).to_be_bytes(), &[3; 500]).expect("written");
+    }
+    tree.put(b"last", b"1").expect("written");
+    let image = disk.crash_now(Unsynced::None);
+    db.close().expect("closed");
+    let disk = disk_of(image);
+    let db = open(&disk, reopen_options().redo_capacity(ByteSize::kib(512)));
+    assert!(db.stats().log_capacity < 512 << 10);
+    db.close().expect("closed");
+    assert_eq!(recover(&disk).expect("sound")["t"].len(), 2001);
+}
