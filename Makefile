@@ -1,10 +1,12 @@
 # Every task is a target; `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash planted clean
+.PHONY: help setup demo test check crash planted figures clean
 
 CARGO ?= cargo
 MILLPOND = target/release/millpond
 DEMO_DIR = millpond-demo-data
+FIGURES_DIR = millpond-figures-data
+FIGURES_GIB = 10
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -33,6 +35,10 @@ crash: setup ## The whole crash matrix (every I/O boundary), and 100 rounds of k
 planted: setup ## Plant one bug at a time; each must be found by a crash test
 	sh scripts/planted.sh
 
+figures: setup ## Figures of the store: opening, recovery, page writes, bytes written (docs/benchmarks.md); 10 GiB, some minutes
+	$(CARGO) build --release --quiet --package millpond --example store_figures
+	target/release/examples/store_figures $(FIGURES_DIR) $(FIGURES_GIB)
+
 clean: ## Remove build outputs and what the demo left
 	$(CARGO) clean
-	rm -rf $(DEMO_DIR) millpond-bench-data millpond-crashtest-data
+	rm -rf $(DEMO_DIR) $(FIGURES_DIR) millpond-bench-data millpond-crashtest-data

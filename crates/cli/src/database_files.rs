@@ -78,7 +78,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let db = dir.path().join("db");
         fs::create_dir(&db).unwrap();
-        for name in ["data.mpd", "data-new.mpd", "map.mpd", "directory-1.mpd", "redo-1-2.mpd", "lock.mpd", "notes.txt", "mine.mpd"] {
+        for name in [
+            "data.mpd",
+            "data-new.mpd",
+            "map.mpd",
+            "directory-1.mpd",
+            "redo-1-2.mpd",
+            "lock.mpd",
+            "notes.txt",
+            "mine.mpd",
+        ] {
             fs::write(db.join(name), b"x").unwrap();
         }
         fs::create_dir(db.join("data-folder.mpd")).unwrap();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use bytesize::ByteSize;
 
 use super::batch::WriteBatch;
-use super::engine::{Engine, Requests, Wish, closed};
+use super::engine::{Engine, Opening, Requests, Wish, closed};
 use super::keeper::Keeper;
 use super::options::{
     Limits, Options, PageStoreKind, REDO_PAGES_MIN, fitting_frames, redo_reserve, unsynced_max, validate_reserve,
@@ -18,6 +18,7 @@ use super::tree::{Gate, Tree, TreeState};
 use super::write::{wait_durable, write};
 use crate::base::aligned::{BLOCK_U64, to_u64, to_usize};
 use crate::base::bell::Bell;
+use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
@@ -484,6 +485,7 @@ fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Resul
 
 /// Opens what is there: analysis, a new epoch of the log, redo, the catalog.
 fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> {
+    let began = clock::now_ns();
     let counts = Arc::new(DirtyCounts::default());
     let (store, superblocks) = PageStore::open(&*files, Arc::clone(&counts))?;
     let superblock = store.superblock();
@@ -517,6 +519,11 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         ddl: Mutex::new(()),
         open_trees: Mutex::new(BTreeMap::new()),
         requests: Mutex::new(Requests::default()),
+        opening: Opening {
+            redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
+            redo_pages: analysis.pages_to_redo(),
+            ..Opening::default()
+        },
         closed: AtomicBool::new(false),
     });
     engine.core.log.begin_epoch(random_u64())?;
@@ -536,6 +543,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         inner.abandon();
         return Err(error);
     }
+    inner.engine.opening.us.store((clock::now_ns() - began) / 1000, Ordering::Relaxed);
     Ok(Db { inner: Arc::new(inner) })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::options::{Durability, Limits};
 use super::stats::Stats;
@@ -34,7 +34,16 @@ pub(crate) struct Engine {
     /// Trees that have handles.
     pub(crate) open_trees: Mutex<BTreeMap<String, Arc<TreeState>>>,
     pub(crate) requests: Mutex<Requests>,
+    pub(crate) opening: Opening,
     pub(crate) closed: AtomicBool,
+}
+
+/// What opening cost.
+#[derive(Default)]
+pub(crate) struct Opening {
+    pub(crate) us: AtomicU64,
+    pub(crate) redo_bytes: u64,
+    pub(crate) redo_pages: u64,
 }
 
 /// The answer to a request for a checkpoint; the error is the sentence why not.
@@ -122,6 +131,9 @@ impl Engine {
             map_records: count(&store.counters.map_records),
             map_page_writes: count(&store.counters.map_page_writes),
             checkpoints: count(&store.counters.checkpoints),
+            open_us: count(&self.opening.us),
+            open_redo_bytes: self.opening.redo_bytes,
+            open_redo_pages: self.opening.redo_pages,
             data_slots_total: slots_total,
             data_slots_free: slots_free,
         }

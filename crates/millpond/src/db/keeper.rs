@@ -135,12 +135,19 @@ impl Keeper {
             self.next_flush_ns = now + FLUSH_TICK_NS;
             self.flush_for_log(now)?;
             self.grow_ahead();
-            if now >= self.next_sync_ns {
+            if now >= self.next_sync_ns || self.log_presses() {
                 self.publish_images()?;
             }
             self.checkpoint_if_due(now)?;
         }
         self.serve_requests()
+    }
+
+    /// Whether changes that are in images, or still in pages, hold back the checkpoint by a fourth of the log.
+    fn log_presses(&self) -> bool {
+        let log = &self.engine.core.log;
+        let oldest = log.counts.oldest();
+        oldest.is_some_and(|oldest| log.positions().next.since(oldest) > log.capacity() / 4)
     }
 
     /// A failure below: from here on nothing is written, and everybody who waits is told.

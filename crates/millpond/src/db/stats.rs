@@ -50,6 +50,12 @@ pub struct Stats {
     pub map_page_writes: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
+    /// Microseconds that opening took.
+    pub open_us: u64,
+    /// Log bytes that it read.
+    pub open_redo_bytes: u64,
+    /// Pages that it brought up to date.
+    pub open_redo_pages: u64,
     /// Slots of the data file.
     pub data_slots_total: u64,
     /// Free ones, now.

@@ -112,11 +112,7 @@ impl Pool {
     /// A pool of `count` frames.
     pub(crate) fn new(count: u32, store: Arc<PageStore>, counts: Arc<DirtyCounts>, bell: Arc<Bell>) -> Pool {
         let frames = (0..count)
-            .map(|_| Frame {
-                page: RwLock::new(aligned(store.page_size())),
-                pins: AtomicU32::new(0),
-                used: AtomicBool::new(false),
-            })
+            .map(|_| Frame { page: RwLock::new(aligned(0)), pins: AtomicU32::new(0), used: AtomicBool::new(false) })
             .collect();
         let kept = if cfg!(planted = "count_kept_on_redirty") { 2 } else { 1 };
         let rec_lsns = (0..count * kept).map(|_| AtomicU64::new(0)).collect();
@@ -213,7 +209,7 @@ impl Pool {
         // Takes the entry out again however the read ends, a panic of the device included.
         let reading = Reading { pool: self, id };
         let frame = ticket.frame;
-        self.store.read(id, &mut self.frame(frame).page.write())?;
+        self.store.read(id, Frame::buffer(&mut self.frame(frame).page.write(), self.store.page_size()))?;
         let mut table = self.table.lock();
         let waiters = Self::end_reading(&mut table, id);
         ticket.kept = true;
@@ -252,7 +248,7 @@ impl Pool {
             self.pin(frame)
         };
         let mut page = pin.write();
-        page.bytes_mut().fill(0);
+        page.buffer(self.store.page_size()).fill(0);
         page
     }
 
@@ -531,7 +527,8 @@ impl Pool {
     /// Frames free now, and dirty ones.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let free = to_u64(self.table.lock().free.len());
-        let dirty = to_u64(self.dirty_before(Lsn(u64::MAX)).len());
+        let lsns = self.rec_lsns.iter().take(self.frames.len());
+        let dirty = to_u64(lsns.filter(|lsn| lsn.load(Ordering::Relaxed) != 0).count());
         (free, dirty)
     }
 }

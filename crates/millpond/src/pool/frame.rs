@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zerocopy::little_endian::U64;
 
 use super::buffer_pool::Pool;
-use crate::base::aligned::AlignedBuf;
+use crate::base::aligned::{AlignedBuf, aligned};
 use crate::base::ids::{FrameId, Lsn, PageId};
 use crate::base::page::layout::{header, header_mut, page_lsn};
 use crate::base::page::view::PageView;
@@ -13,12 +13,22 @@ use crate::base::sync::{ReadGuard, RwLock, WriteGuard};
 
 /// A place for one page.
 pub(crate) struct Frame {
-    /// The page, behind its latch.
+    /// The page, behind its latch. Without memory until the frame is used for the first time.
     pub(crate) page: RwLock<AlignedBuf>,
     /// Operations that need the page to stay. Raised under the table's mutex only.
     pub(crate) pins: AtomicU32,
     /// Used since the clock's hand passed last.
     pub(crate) used: AtomicBool,
+}
+
+impl Frame {
+    /// The memory for a page, had when it is asked for first: a large pool opens at once.
+    pub(super) fn buffer(page: &mut AlignedBuf, len: usize) -> &mut [u8] {
+        if page.is_empty() {
+            *page = aligned(len);
+        }
+        page
+    }
 }
 
 /// Keeps a page in its frame.
@@ -114,6 +124,11 @@ impl<'p> PageWrite<'p> {
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.guard
+    }
+
+    /// The frame's memory, for a page that is not there yet.
+    pub(super) fn buffer(&mut self, len: usize) -> &mut [u8] {
+        Frame::buffer(&mut self.guard, len)
     }
 
     pub(crate) fn id(&self) -> PageId {

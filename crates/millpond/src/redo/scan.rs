@@ -3,7 +3,7 @@
 use super::files::LogFiles;
 use super::group::{GROUP_HEADER_LEN, Group, GroupKind, Place, claimed_len, epoch_nonce, read_group};
 use super::log::BUFFER_MAX;
-use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
+use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 
@@ -29,6 +29,7 @@ pub(crate) struct LogScan<'a> {
     window: Vec<u8>,
     window_start: Lsn,
     window_end: Lsn,
+    buf: AlignedBuf,
 }
 
 impl<'a> LogScan<'a> {
@@ -36,7 +37,16 @@ impl<'a> LogScan<'a> {
     pub(crate) fn new(files: &'a LogFiles, nonce: u64, from: Lsn) -> Self {
         let window_start = Lsn(round_down(from.0));
         let limit = Lsn(round_down(files.wall(from).0) + BLOCK_U64);
-        LogScan { files, nonce, next: from, limit, window: Vec::new(), window_start, window_end: window_start }
+        LogScan {
+            files,
+            nonce,
+            next: from,
+            limit,
+            window: Vec::new(),
+            window_start,
+            window_end: window_start,
+            buf: aligned(0),
+        }
     }
 
     /// Where the scan stands: after the last good group.
@@ -108,9 +118,11 @@ impl<'a> LogScan<'a> {
             self.window.drain(..to_usize(keep_from.since(self.window_start)));
             self.window_start = keep_from;
             let chunk = CHUNK.min(to_usize(round_up(self.limit.since(self.window_end)))).max(BLOCK);
-            let mut buf = aligned(chunk);
-            self.files.read(&mut buf, self.window_end)?;
-            self.window.extend_from_slice(&buf);
+            if self.buf.len() < chunk {
+                self.buf = aligned(chunk);
+            }
+            self.files.read(&mut self.buf[..chunk], self.window_end)?;
+            self.window.extend_from_slice(&self.buf[..chunk]);
             self.window_end = self.window_end.plus(to_u64(chunk));
         }
         Ok(true)
