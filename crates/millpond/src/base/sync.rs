@@ -353,3 +353,8 @@ pub(crate) fn processors() -> usize {
     }
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
+
+/// Whether the thread is unwinding.
+pub(crate) fn panicking() -> bool {
+    std::thread::panicking()
+}

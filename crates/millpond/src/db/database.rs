@@ -67,6 +67,11 @@ pub(crate) struct Opened {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if sync::panicking() {
+            // A checkpoint is no duty of a thread that is unwinding: the next open recovers.
+            self.abandon();
+            return;
+        }
         // Who wants to know how closing went calls `close`.
         let _ = self.shut_down();
     }
@@ -99,6 +104,8 @@ impl Inner {
     fn abandon(&self) {
         if let Some(keeper) = self.keeper.lock().take() {
             let _ = self.stop_keeper(keeper);
+            self.engine.core.log.close_wait();
+            *self.engine.files.lock() = None;
         }
     }
 

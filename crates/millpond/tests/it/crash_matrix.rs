@@ -106,8 +106,21 @@ struct Recorded {
 /// A disk so slow that the keeper's ticks and checkpoints fall between the clients' operations.
 const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
 
+/// A disk so slow that the keeper's ticks and checkpoints fall into recovery.
+const SLOW_READS: ServiceTime = ServiceTime { read_ns: 20_000_000, ..SLOW };
+
 fn record(seed: u64, start: Image, oracle: Oracle, workload: impl FnOnce(&SimulatedDisk, &Oracle)) -> Recorded {
-    let disk = SimulatedDisk::with_image(start, SLOW);
+    record_on(SLOW, seed, start, oracle, workload)
+}
+
+fn record_on(
+    time: ServiceTime,
+    seed: u64,
+    start: Image,
+    oracle: Oracle,
+    workload: impl FnOnce(&SimulatedDisk, &Oracle),
+) -> Recorded {
+    let disk = SimulatedDisk::with_image(start, time);
     let ((), trace) = run(seed, || workload(&disk, &oracle));
     Recorded { shape: SMALL, history: disk.history(), oracle, trace }
 }
@@ -389,7 +402,7 @@ fn a_crash_during_recovery_loses_nothing() {
     for boundary in (all / 4..=all).step_by(stride(all / 16)) {
         let mode = Unsynced::Torn(u64::try_from(boundary).expect("small"));
         let image = recorded.history.crash_image(boundary, mode);
-        let second = record(3, image, Oracle::default(), |disk, _| {
+        let second = record_on(SLOW_READS, 3, image, Oracle::default(), |disk, _| {
             open(disk, reopen_options()).close().expect("closed");
         });
         for again in 0..=second.history.boundaries() {
