@@ -27,10 +27,10 @@ check: setup ## Formatting, lints, docs: no warning is let through
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-crash: setup ## The whole crash matrix (every I/O boundary), and 100 rounds of kill -9
+crash: setup ## The whole crash matrix (every I/O boundary), and 200 rounds of kill -9
 	MILLPOND_FULL=1 $(CARGO) test --package millpond --test it crash_matrix
 	$(CARGO) build --release --quiet --package cli
-	$(MILLPOND) crashtest --rounds 100 --seed 1
+	$(MILLPOND) crashtest --rounds 200 --seed 1
 
 planted: setup ## Plant one bug at a time; each must be found by a crash test
 	sh scripts/planted.sh

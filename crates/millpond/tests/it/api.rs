@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use millpond::simulation::SimulatedDisk;
-use millpond::{ByteSize, Db, Durability, Error, Options, WriteBatch, check};
+use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, WriteBatch, check};
 
-use crate::support::small_options;
+use crate::support::{Shape, small_options};
 
 fn options() -> Options {
     // Temporary directories may be on file systems without O_DIRECT.
@@ -250,4 +250,41 @@ fn scans_during_splits_see_every_row_that_stays() {
             rounds += 1;
         }
     });
+}
+
+#[test]
+fn every_page_size_and_both_page_stores_keep_rows_through_eviction_and_reopening() {
+    for page_kib in [4, 8, 16, 32, 64] {
+        for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
+            let shape = Shape { page_kib, store };
+            let dir = tempfile::tempdir().expect("a directory");
+            let db = Db::open(dir.path(), shape.options().cached(true)).expect("opened");
+            let tree = db.create_tree("t").expect("created");
+            let len = usize::try_from(page_kib * 256).expect("small");
+            for round in 0..3u8 {
+                for row in 0..300u32 {
+                    let mut batch = WriteBatch::new();
+                    let key = row.wrapping_mul(2_654_435_761).to_be_bytes();
+                    batch.put(&tree, &key, &vec![round; len]).durability(Durability::None);
+                    db.write(batch).expect("written");
+                }
+            }
+            assert!(db.stats().data_page_writes > 60, "{shape:?}: {:?}", db.stats());
+            db.close().expect("closed");
+            let db = Db::open(dir.path(), shape.reopen_options().cached(true)).expect("opened");
+            let rows: Vec<_> = db.open_tree("t").expect("there").scan(..).collect::<Result<_, _>>().expect("read");
+            assert!(rows.len() == 300 && rows.iter().all(|(_, value)| *value == vec![2; len]), "{shape:?}");
+            db.close().expect("closed");
+            let other = match store {
+                PageStoreKind::CopyOnWrite => PageStoreKind::InPlace,
+                _ => PageStoreKind::CopyOnWrite,
+            };
+            let refused = Db::open(dir.path(), shape.reopen_options().cached(true).page_store(other));
+            assert!(matches!(refused, Err(Error::InvalidOptions(text)) if text.contains("page_store")));
+            let mut options = millpond::CheckOptions::default();
+            options.cached = true;
+            let report = check(dir.path(), options).expect("checked");
+            assert_eq!(report.problems, Vec::<String>::new(), "{shape:?}");
+        }
+    }
 }

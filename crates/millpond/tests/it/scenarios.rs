@@ -270,3 +270,38 @@ fn a_small_pool_and_a_small_log_after_a_large_one_recover() {
     db.close().expect("closed");
     assert_eq!(recover(&disk).expect("sound")["t"].len(), 2001);
 }
+
+/// A slot that cannot be written costs nothing but the slot.
+#[test]
+fn a_page_write_that_fails_goes_to_another_slot() {
+    let image = with_rows(SMALL, 200, 500);
+    let (mut survived, mut stopped) = (0, 0);
+    for call in 0..200 {
+        let disk = disk_of(image.clone());
+        let (outcome, _) = run(call, || {
+            let db = open(&disk, reopen_options());
+            let tree = db.open_tree("t").expect("there");
+            for row in 0..60u32 {
+                put_loosely(&db, &tree, &row.to_be_bytes(), &[7; 510]).expect("written");
+            }
+            disk.fail_at(disk.calls() + call, std::io::ErrorKind::Other);
+            let checkpoint = db.checkpoint();
+            let failures = db.stats().data_write_failures;
+            let written = checkpoint.and_then(|()| tree.put(b"after", b"1"));
+            drop(db);
+            (failures, written)
+        });
+        disk.fail_at(u64::MAX, std::io::ErrorKind::Other);
+        let rows = &recover(&disk).expect("sound")["t"];
+        match outcome {
+            (1.., written) => {
+                survived += 1;
+                written.expect("the page went elsewhere");
+                assert!(rows.len() == 201 && (0..60u32).all(|row| rows[&row.to_be_bytes()[..]][0] == 7));
+            }
+            (0, Err(_)) => stopped += 1,
+            (0, Ok(())) => {}
+        }
+    }
+    assert!(survived >= 1 && stopped >= 4, "{survived} writes of pages failed, {stopped} other calls");
+}
