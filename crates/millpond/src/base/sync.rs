@@ -8,6 +8,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 
 use super::clock;
+use super::error::Error;
 #[cfg(feature = "simulation")]
 use super::scheduler;
 
@@ -343,6 +344,32 @@ pub(crate) fn spawn<T: Send + 'static>(
         #[cfg(feature = "simulation")]
         task: None,
     })
+}
+
+/// Runs a piece of work on each of `threads` threads, which is at least one; their results in order, or the first error.
+///
+/// # Errors
+/// Those of the work; a thread that cannot be started, or that panicked.
+pub(crate) fn in_parallel<T, W>(name: &str, threads: usize, work: impl Fn(usize) -> W) -> Result<Vec<T>, Error>
+where
+    T: Send + 'static,
+    W: FnOnce() -> Result<T, Error> + Send + 'static,
+{
+    if threads == 1 {
+        return work(0)().map(|result| vec![result]);
+    }
+    // All are started, then all are joined: none outlives this call.
+    let running: Vec<_> = (0..threads).map(|thread| spawn(name, work(thread))).collect();
+    let ended: Vec<_> = running
+        .into_iter()
+        .map(|thread| match thread {
+            Ok(thread) => {
+                thread.join().unwrap_or_else(|_| Err(Error::Bug(format!("a thread '{name}' panicked").into())))
+            }
+            Err(error) => Err(Error::io(&format!("start a thread '{name}'"), error)),
+        })
+        .collect();
+    ended.into_iter().collect()
 }
 
 /// Processors that this process may use; in a simulation always two.

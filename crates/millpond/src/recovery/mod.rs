@@ -201,7 +201,7 @@ fn redo_batch(core: &Arc<Core>, shared: &Shared, batch: &[PageId]) -> Result<(),
     let threads = (batch.len() / PAGES_A_THREAD).max(1);
     let ids = Arc::new(batch.to_vec());
     let readers = threads.min(READERS);
-    in_parallel(readers, |reader| {
+    sync::in_parallel("mp-redo", readers, |reader| {
         let (core, shared, ids) = (Arc::clone(core), Arc::clone(shared), Arc::clone(&ids));
         move || {
             let analysis = &shared.1;
@@ -213,33 +213,14 @@ fn redo_batch(core: &Arc<Core>, shared: &Shared, batch: &[PageId]) -> Result<(),
         }
     })?;
     let shards = threads.min(SHARDS_MAX).min(sync::processors());
-    in_parallel(shards, |shard| {
+    sync::in_parallel("mp-redo", shards, |shard| {
         let (core, shared, ids) = (Arc::clone(core), Arc::clone(shared), Arc::clone(&ids));
         move || {
             let mine: BTreeSet<PageId> = ids.iter().copied().skip(shard).step_by(shards).collect();
             redo_pages(&core, &shared.0, &shared.1, &mine)
         }
-    })
-}
-
-/// Runs a piece of work on each of `threads` threads; the first error, if there is one.
-fn in_parallel<W>(threads: usize, work: impl Fn(usize) -> W) -> Result<(), Error>
-where
-    W: FnOnce() -> Result<(), Error> + Send + 'static,
-{
-    if threads == 1 {
-        return work(0)();
-    }
-    let running: Vec<_> = (0..threads).map(|thread| sync::spawn("mp-redo", work(thread))).collect();
-    let mut result = Ok(());
-    for thread in running {
-        let ended = match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|_| Err(Error::Bug("a thread of recovery panicked".into()))),
-            Err(error) => Err(Error::io("start a thread for recovery", error)),
-        };
-        result = result.and(ended);
-    }
-    result
+    })?;
+    Ok(())
 }
 
 /// One pass over the log for some pages.

@@ -13,10 +13,10 @@ use super::placement::Placement;
 use super::slots::Slots;
 use super::space::{MAP_ZONE, PLACES_START, Room};
 use super::superblock::{FEATURE_IN_PLACE, Found, SLOTS_START, Superblock};
-use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_usize};
+use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
-use crate::base::sync::Mutex;
+use crate::base::sync::{self, Mutex};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
 
@@ -29,6 +29,12 @@ pub(crate) const MAP_FILE: &str = "map.mpd";
 
 /// Map pages read at once, at most.
 const READ_PLACES: u64 = 256;
+
+/// Threads that read the map, at most.
+const READERS_MAX: usize = 8;
+
+/// Map pages below which another thread is not worth it.
+const PAGES_A_READER: usize = 512;
 
 /// The store's files but for the data file.
 pub(crate) fn is_map_file(name: &str) -> bool {
@@ -102,7 +108,7 @@ impl PageStore {
             ));
         }
         let map_len = len_of(&*map_file)?;
-        read_map_pages(&*map_file, map_len, superblock.uuid, &mut map)?;
+        read_map_pages(&map_file, map_len, superblock.uuid, &mut map)?;
         let page_size = u64::from(superblock.page_size);
         let in_place = superblock.features & FEATURE_IN_PLACE != 0;
         let placement: Box<dyn Placement> = if in_place { Box::new(InPlace) } else { Box::new(CopyOnWrite) };
@@ -222,15 +228,37 @@ impl PageStore {
     }
 }
 
-/// Reads all map pages, neighbours together.
-fn read_map_pages(file: &dyn Device, len: u64, uuid: [u64; 2], map: &mut PageMap) -> Result<(), Error> {
+/// Reads all map pages, neighbours together, by several threads when there are many.
+fn read_map_pages(file: &Arc<dyn Device>, len: u64, uuid: [u64; 2], map: &mut PageMap) -> Result<(), Error> {
     let named = map.map_pages_mut().filter(|(_, page)| page.place.is_some());
-    let mut wanted: Vec<(u64, PageId, &mut MapPage)> =
-        named.map(|(id, page)| (page.place.offset(), id, page)).collect();
-    wanted.sort_unstable_by_key(|(offset, _, _)| *offset);
-    let mut buf = aligned(to_usize(READ_PLACES) * BLOCK);
+    let mut wanted: Vec<(PageId, MapEntry)> = named.map(|(id, page)| (id, page.place)).collect();
+    wanted.sort_unstable_by_key(|(_, place)| place.offset());
+    let readers = (wanted.len() / PAGES_A_READER).clamp(1, READERS_MAX);
+    let share = wanted.len().div_ceil(readers).max(1);
+    let wanted = Arc::new(wanted);
+    let read = sync::in_parallel("mp-map", readers, |reader| {
+        let (file, wanted) = (Arc::clone(file), Arc::clone(&wanted));
+        move || read_share(&*file, len, uuid, wanted.chunks(share).nth(reader).unwrap_or_default())
+    })?;
+    for (id, page) in read.into_iter().flatten() {
+        if let Some(place) = map.map_page_mut(id) {
+            *place = page;
+        }
+    }
+    Ok(())
+}
+
+fn read_share(
+    file: &dyn Device,
+    len: u64,
+    uuid: [u64; 2],
+    wanted: &[(PageId, MapEntry)],
+) -> Result<Vec<(PageId, MapPage)>, Error> {
+    let mut pages = Vec::with_capacity(wanted.len());
+    let mut buf = aligned(to_usize(READ_PLACES.min(to_u64(wanted.len()) * 2)) * BLOCK);
     let (mut from, mut upto) = (0, 0);
-    for (offset, id, page) in wanted {
+    for &(id, place) in wanted {
+        let offset = place.offset();
         let damaged = |what: &str| {
             let message = format!(
                 "map page {id} at offset {offset} of '{}': {what}; run `millpond rebuild`, or restore the database from a backup",
@@ -242,12 +270,14 @@ fn read_map_pages(file: &dyn Device, len: u64, uuid: [u64; 2], map: &mut PageMap
             return Err(damaged("the file ends before it"));
         }
         if offset >= upto {
-            (from, upto) = (offset, (offset + READ_PLACES * BLOCK_U64).min(len));
+            (from, upto) = (offset, (offset + to_u64(buf.len())).min(len));
             file.read_at(&mut buf[..to_usize(upto - from)], from)
                 .map_err(|e| Error::io(&format!("read the page map in '{}'", file.name()), e))?;
         }
         let at = to_usize(offset - from);
-        decode(id, page, uuid, &buf[at..at + BLOCK]).map_err(|what| damaged(&what))?;
+        let mut page = MapPage::new(place);
+        decode(id, &mut page, uuid, &buf[at..at + BLOCK]).map_err(|what| damaged(&what))?;
+        pages.push((id, page));
     }
-    Ok(())
+    Ok(pages)
 }
