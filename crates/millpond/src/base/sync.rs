@@ -346,7 +346,8 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// Runs a piece of work on each of `threads` threads, which is at least one; their results in order, or the first error.
+/// Runs a piece of work on each of `threads` threads, which is at least one; their results in order, or the first
+/// error.
 ///
 /// # Errors
 /// Those of the work; a thread that cannot be started, or that panicked.
