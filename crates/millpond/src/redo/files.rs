@@ -16,13 +16,13 @@ use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::io::device::{Device, Files};
 
-const MAGIC: [u8; 8] = *b"MPREDO\0\0";
+pub(crate) const MAGIC: [u8; 8] = *b"MPREDO\0\0";
 
 /// How many files form a ring.
 pub(crate) const RING: u64 = 4;
 
 /// Where the lap is in the header block: a sector of its own, so that writing it never hurts the header.
-const LAP_OFFSET: usize = 512;
+pub(crate) const LAP_OFFSET: usize = 512;
 
 /// What does not change in a log file's header block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -98,7 +98,7 @@ pub(crate) struct Ring {
     owner: Owner,
 }
 
-fn file_name(generation: u32, index: u64) -> String {
+pub(crate) fn file_name(generation: u32, index: u64) -> String {
     format!("redo-{generation}-{index}.mpd")
 }
 

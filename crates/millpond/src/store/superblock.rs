@@ -10,7 +10,7 @@ use crate::base::ids::Lsn;
 use crate::io::device::Device;
 use crate::redo::files::{Geometry, Owner, Switch};
 
-const MAGIC: [u8; 8] = *b"MILLPOND";
+pub(crate) const MAGIC: [u8; 8] = *b"MILLPOND";
 
 /// The version of all formats. 0: not frozen yet.
 pub(crate) const FORMAT: u32 = 0;
