@@ -1,6 +1,6 @@
 # Every task is a target; `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash planted clean
+.PHONY: help setup demo test check crash planted fuzz clean
 
 CARGO ?= cargo
 MILLPOND = target/release/millpond
@@ -32,6 +32,21 @@ crash: setup ## The whole crash matrix (every I/O boundary), and 100 rounds of k
 
 planted: setup ## Plant one bug at a time; each must be found by a crash test
 	sh scripts/planted.sh
+
+FUZZ_SECONDS ?= 30
+DECODERS = Superblock DirectoryHead Directory MapPage LogFileHeader LogFileLap Group Records PageOps MapRecords \
+	PageImage Replay LogScan Recovery
+
+# A rustup proxy is needed for `+nightly`; rust-toolchain.toml pins the stable compiler.
+fuzz: setup ## Fuzz each decoder for 30 s (FUZZ_SECONDS) with libFuzzer; installs cargo-fuzz, needs a nightly compiler
+	@command -v cargo-fuzz >/dev/null 2>&1 || $(CARGO) +nightly install --quiet cargo-fuzz
+	$(CARGO) +nightly fuzz build --fuzz-dir fuzz decoders
+	for decoder in $(DECODERS); do \
+		echo "fuzz: $$decoder"; mkdir -p fuzz/corpus/$$decoder; \
+		MILLPOND_DECODER=$$decoder $(CARGO) +nightly fuzz run --fuzz-dir fuzz decoders fuzz/corpus/$$decoder -- \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=16384 -len_control=0 -rss_limit_mb=2048 -timeout=20 \
+			-print_final_stats=1 -verbosity=0 || exit 1; \
+	done
 
 clean: ## Remove build outputs and what the demo left
 	$(CARGO) clean

@@ -150,7 +150,7 @@ fn lap_crc(uuid: [u64; 2], first_group: u64, nonce: u64) -> u32 {
     crc32c(&uuid, &[&first_group.to_le_bytes(), &nonce.to_le_bytes()])
 }
 
-fn header_block(owner: Owner, index: u64, geometry: Geometry, lap: Option<&Lap>) -> AlignedBuf {
+pub(crate) fn header_block(owner: Owner, index: u64, geometry: Geometry, lap: Option<&Lap>) -> AlignedBuf {
     let mut block = aligned(BLOCK);
     let header = header_of(owner, index, geometry);
     block[..size_of::<LogFileHeader>()].copy_from_slice(header.as_bytes());
