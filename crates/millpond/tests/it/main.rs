@@ -2,6 +2,8 @@
 
 mod api;
 mod bad_input;
+mod bit_flips;
+mod by_the_book;
 mod crash_matrix;
 mod decoders;
 mod model_btreemap;
