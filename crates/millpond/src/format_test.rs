@@ -274,12 +274,12 @@ fn checksums_are_seeded_as_the_text_says() {
     let (nonce, lsn, behind, payload) = (0x1122u64, 0x3344u64, 0x55u32, b"payload");
     let len = 13 + 7 + 4u32;
     let mut summed = Vec::new();
-    summed.extend_from_slice(&nonce.to_le_bytes());
-    summed.extend_from_slice(&lsn.to_le_bytes());
     summed.extend_from_slice(&crc32c(&[], &[payload]).to_le_bytes());
     summed.extend_from_slice(&len.to_le_bytes());
     summed.extend_from_slice(&behind.to_le_bytes());
     summed.push(2);
+    summed.extend_from_slice(&nonce.to_le_bytes());
+    summed.extend_from_slice(&lsn.to_le_bytes());
     let mut group = Vec::new();
     group.extend_from_slice(&len.to_le_bytes());
     group.extend_from_slice(&crc32c(&[], &[&summed]).to_le_bytes());

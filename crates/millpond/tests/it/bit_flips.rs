@@ -153,7 +153,8 @@ fn sweep(sample: &Sample, all: &[Region], in_use: usize, unused: usize) -> (Tabl
                     let allowed = match region.duty {
                         Duty::Found => outcome == Outcome::Found,
                         Duty::LastBatch => outcome != Outcome::Right,
-                        Duty::Healed | Duty::Unused => outcome != Outcome::Earlier,
+                        // Nor is there a false alarm.
+                        Duty::Healed | Duty::Unused => outcome == Outcome::Right,
                     };
                     if !allowed {
                         wrong.push(format!("byte {at} of '{}', {}: {outcome:?}", region.file, region.what));
@@ -196,7 +197,7 @@ fn print(title: &str, table: &Table) {
     }
 }
 
-const STRIDE: usize = 67;
+const STRIDE: usize = 131;
 
 /// `make test` samples the bytes; with MILLPOND_FULL each byte in use has its turn.
 fn sweep_all(title: &str, sample: &Sample) -> Table {

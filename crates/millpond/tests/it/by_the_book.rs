@@ -174,8 +174,8 @@ impl Book<'_> {
             let bytes = self.log_bytes(at, small(u64::from(len)));
             let payload = &bytes[13..bytes.len() - 4];
             let payload_crc = crc32c(&[payload]).to_le_bytes();
-            let seed = [nonce.to_le_bytes(), at.to_le_bytes()];
-            let crc = crc32c(&[&seed[0], &seed[1], &payload_crc, &bytes[..4], &bytes[8..12], &bytes[12..13]]);
+            let place = [nonce.to_le_bytes(), at.to_le_bytes()];
+            let crc = crc32c(&[&payload_crc, &bytes[..4], &bytes[8..12], &bytes[12..13], &place[0], &place[1]]);
             if crc != u32_at(&bytes, 4) || bytes[bytes.len() - 4..] != bytes[..4] {
                 return groups;
             }
