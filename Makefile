@@ -1,6 +1,6 @@
 # Every task is a target; `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash planted figures clean
+.PHONY: help setup demo test check crash planted figures fuzz clean
 
 CARGO ?= cargo
 MILLPOND = target/release/millpond
@@ -38,6 +38,21 @@ planted: setup ## Plant one bug at a time; each must be found by a crash test
 figures: setup ## Figures of the store: opening, recovery, page writes, bytes written (docs/benchmarks.md); 10 GiB, some minutes
 	$(CARGO) build --release --quiet --package millpond --example store_figures
 	target/release/examples/store_figures $(FIGURES_DIR) $(FIGURES_GIB)
+
+FUZZ_SECONDS ?= 30
+DECODERS = Superblock DirectoryHead Directory MapPage LogFileHeader LogFileLap Group Records PageOps MapRecords \
+	PageImage Replay LogScan Recovery
+
+# A rustup proxy is needed for `+nightly`; rust-toolchain.toml pins the stable compiler.
+fuzz: setup ## Fuzz each decoder for 30 s (FUZZ_SECONDS) with libFuzzer; installs cargo-fuzz, needs a nightly compiler
+	@command -v cargo-fuzz >/dev/null 2>&1 || $(CARGO) +nightly install --quiet cargo-fuzz
+	$(CARGO) +nightly fuzz build --fuzz-dir fuzz decoders
+	for decoder in $(DECODERS); do \
+		echo "fuzz: $$decoder"; mkdir -p fuzz/corpus/$$decoder; \
+		MILLPOND_DECODER=$$decoder $(CARGO) +nightly fuzz run --fuzz-dir fuzz decoders fuzz/corpus/$$decoder -- \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=16384 -len_control=0 -rss_limit_mb=2048 -timeout=20 \
+			-print_final_stats=1 -verbosity=0 || exit 1; \
+	done
 
 clean: ## Remove build outputs and what the demo left
 	$(CARGO) clean

@@ -35,6 +35,8 @@
 mod base;
 mod btree;
 mod db;
+#[cfg(test)]
+mod format_test;
 mod io;
 mod mtr;
 mod pace;

@@ -4,6 +4,11 @@
 //! who has the baton when. A [`SimulatedDisk`] keeps every write and sync, so that the disk after a crash at any I/O
 //! boundary can be made from its [`History`].
 
+mod decoders;
+mod log_decoders;
+
+pub use decoders::Decoder;
+
 pub use crate::base::scheduler::{Trace, run};
 pub use crate::io::simulated::{History, Image, SECTOR, ServiceTime, SimulatedDisk, Unsynced};
 

@@ -42,7 +42,7 @@ pub(crate) fn verify_tree(core: &Core, space: SpaceId) -> TreeReport {
         let page = pin.read();
         let view = page.view();
         if expected.level.is_none() {
-            report.height = view.level() + 1;
+            report.height = view.level().saturating_add(1);
         }
         check_page(view, &expected, &mut report);
         if view.is_leaf() {

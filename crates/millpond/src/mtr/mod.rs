@@ -26,9 +26,9 @@ pub(crate) struct Core {
     pub(crate) log: Log,
 }
 
-const RECORD_PADDING: u8 = 0;
-const RECORD_PAGE: u8 = 1;
-const RECORD_DROP_SPACE: u8 = 2;
+pub(crate) const RECORD_PADDING: u8 = 0;
+pub(crate) const RECORD_PAGE: u8 = 1;
+pub(crate) const RECORD_DROP_SPACE: u8 = 2;
 
 /// Bytes that a page's record adds to its operations: kind, page id, previous LSN, length.
 pub(crate) const RECORD_HEADER: usize = 21;

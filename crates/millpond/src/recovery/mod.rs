@@ -97,14 +97,19 @@ impl Analysis {
                     }
                     self.pages.entry(id).or_default().image = image;
                 }
-                store.replay_records(records, group.start, group.end);
-                Ok(())
+                store.replay_records(records, group.start, group.end).map_err(|what| rotten(group.start, &what))
             }
             GroupKind::Pages => {
                 for record in Record::all(group.payload) {
                     match record {
                         Some(Record::DropSpace(space)) => {
                             self.dropped.insert(space);
+                        }
+                        Some(Record::Page { id, .. }) if id.space() == SpaceId(u32::MAX) => {
+                            return Err(rotten(
+                                group.start,
+                                &format!("page {id} is of a space that is never given out"),
+                            ));
                         }
                         Some(Record::Page { id, ops, .. }) => {
                             self.last_space = self.last_space.max(id.space());

@@ -16,13 +16,13 @@ use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::io::device::{Device, Files};
 
-const MAGIC: [u8; 8] = *b"MPREDO\0\0";
+pub(crate) const MAGIC: [u8; 8] = *b"MPREDO\0\0";
 
 /// How many files form a ring.
 pub(crate) const RING: u64 = 4;
 
 /// Where the lap is in the header block: a sector of its own, so that writing it never hurts the header.
-const LAP_OFFSET: usize = 512;
+pub(crate) const LAP_OFFSET: usize = 512;
 
 /// What does not change in a log file's header block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -98,7 +98,7 @@ pub(crate) struct Ring {
     owner: Owner,
 }
 
-fn file_name(generation: u32, index: u64) -> String {
+pub(crate) fn file_name(generation: u32, index: u64) -> String {
     format!("redo-{generation}-{index}.mpd")
 }
 
@@ -150,7 +150,7 @@ fn lap_crc(uuid: [u64; 2], first_group: u64, nonce: u64) -> u32 {
     crc32c(&uuid, &[&first_group.to_le_bytes(), &nonce.to_le_bytes()])
 }
 
-fn header_block(owner: Owner, index: u64, geometry: Geometry, lap: Option<&Lap>) -> AlignedBuf {
+pub(crate) fn header_block(owner: Owner, index: u64, geometry: Geometry, lap: Option<&Lap>) -> AlignedBuf {
     let mut block = aligned(BLOCK);
     let header = header_of(owner, index, geometry);
     block[..size_of::<LogFileHeader>()].copy_from_slice(header.as_bytes());

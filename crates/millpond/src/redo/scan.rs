@@ -17,7 +17,7 @@ const CHUNK: usize = 1 << 20;
 pub(crate) const PROOF_WINDOW: u64 = 3 * BUFFER_MAX + (1 << 20);
 
 /// Bytes of the longest group that there may be (REDO-5).
-const LONGEST: usize = 1 << 20;
+pub(crate) const LONGEST: usize = 1 << 20;
 
 /// Walks the groups of the log. The log ends at the first group that is not whole, or not of this place and epoch.
 pub(crate) struct LogScan<'a> {

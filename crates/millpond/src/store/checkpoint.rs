@@ -35,7 +35,7 @@ pub(crate) struct Snapshot {
 }
 
 /// The image of a map page.
-fn encode(id: PageId, page: &MapPage, uuid: [u64; 2], out: &mut [u8]) {
+pub(crate) fn encode(id: PageId, page: &MapPage, uuid: [u64; 2], out: &mut [u8]) {
     out.fill(0);
     let header = header_mut(out);
     header.page_type = MAP_PAGE;
@@ -49,7 +49,7 @@ fn encode(id: PageId, page: &MapPage, uuid: [u64; 2], out: &mut [u8]) {
 }
 
 /// Fills a map page from its image; `Err`: what is wrong with it.
-pub(super) fn decode(id: PageId, page: &mut MapPage, uuid: [u64; 2], image: &[u8]) -> Result<(), String> {
+pub(crate) fn decode(id: PageId, page: &mut MapPage, uuid: [u64; 2], image: &[u8]) -> Result<(), String> {
     if let Some(damage) = find_damage(image, uuid, id, MAP_PAGE) {
         return Err(damage);
     }

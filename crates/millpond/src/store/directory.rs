@@ -30,6 +30,18 @@ fn head_crc(uuid: [u64; 2], sequence: u64) -> u32 {
     crc32c(&[uuid[0], uuid[1]], &[&sequence.to_le_bytes()])
 }
 
+/// The head of the directory of checkpoint `sequence`.
+pub(crate) fn encode_head(uuid: [u64; 2], sequence: u64) -> DirectoryHead {
+    DirectoryHead { sequence: U64::new(sequence), crc: U32::new(head_crc(uuid, sequence)) }
+}
+
+/// Which checkpoint's directory has this head; `None`: it is not whole.
+pub(crate) fn decode_head(block: &[u8], uuid: [u64; 2]) -> Option<u64> {
+    let (head, _) = DirectoryHead::read_from_prefix(block).ok()?;
+    let sequence = head.sequence.get();
+    (head.crc.get() == head_crc(uuid, sequence)).then_some(sequence)
+}
+
 /// The checksum of the directory of checkpoint `sequence`.
 pub(crate) fn directory_crc(uuid: [u64; 2], sequence: u64, bytes: &[u8]) -> u32 {
     crc32c(&[uuid[0], uuid[1], sequence], &[bytes])
@@ -54,11 +66,15 @@ pub(crate) fn encode(map: &PageMap) -> Vec<u8> {
     out
 }
 
-/// Puts map pages without entries into `map`, one for each place in `bytes`; `None`: they end too soon.
+/// Puts map pages without entries into `map`, which is empty, one for each place in `bytes`; `None`: they end too soon,
+/// or the spaces do not ascend (one that came twice would lose the pages of before).
 pub(crate) fn decode(bytes: &[u8], map: &mut PageMap) -> Option<()> {
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
         let space = SpaceId(reader.u32()?);
+        if map.spaces.last_key_value().is_some_and(|(last, _)| *last >= space) {
+            return None;
+        }
         let count = reader.u32()?;
         let pages = (0..count).map(|_| Some(MapPage::new(MapEntry(reader.u64()?)))).collect::<Option<Vec<_>>>()?;
         map.spaces.entry(space).or_default().pages = pages;
@@ -68,7 +84,7 @@ pub(crate) fn decode(bytes: &[u8], map: &mut PageMap) -> Option<()> {
 
 /// Writes a directory. Not durable before the next sync.
 pub(crate) fn write(file: &dyn Device, uuid: [u64; 2], sequence: u64, bytes: &[u8]) -> Result<(), Error> {
-    let head = DirectoryHead { sequence: U64::new(sequence), crc: U32::new(head_crc(uuid, sequence)) };
+    let head = encode_head(uuid, sequence);
     let mut block = aligned(to_usize(round_up(to_u64(bytes.len().min(CHUNK))).max(BLOCK_U64)));
     let mut offset = 0;
     for chunk in [head.as_bytes()].into_iter().chain(bytes.chunks(CHUNK)) {
@@ -86,9 +102,7 @@ pub(crate) fn write(file: &dyn Device, uuid: [u64; 2], sequence: u64, bytes: &[u
 pub(crate) fn sequence_in(file: &dyn Device, uuid: [u64; 2]) -> Result<Option<u64>, Error> {
     let mut block = aligned(BLOCK);
     file.read_at(&mut block, 0).map_err(|e| Error::io(&format!("read the map directory '{}'", file.name()), e))?;
-    let Ok((head, _)) = DirectoryHead::read_from_prefix(&block) else { return Ok(None) };
-    let sequence = head.sequence.get();
-    Ok((head.crc.get() == head_crc(uuid, sequence)).then_some(sequence))
+    Ok(decode_head(&block, uuid))
 }
 
 /// The directory that `superblock` names.
@@ -136,5 +150,6 @@ mod tests {
         for end in [1, 7, 9, 15, 23, 25, 31, 33] {
             assert_eq!(decode(&bytes[..end], &mut empty()), None, "cut at {end}");
         }
+        assert_eq!(decode(&[&bytes[..], &bytes[24..]].concat(), &mut empty()), None, "spaces that come twice");
     }
 }

@@ -16,7 +16,7 @@ use crate::redo::dirty_counts::DirtyCounts;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MapEntry(pub(crate) u64);
 
-const TAG_BITS: u32 = 20;
+pub(crate) const TAG_BITS: u32 = 20;
 
 /// The tag of an image: no two images of a page have the same page LSN, and few the same tag (Fibonacci hashing,
 /// Knuth, The Art of Computer Programming 3, 6.4).

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
+
 use super::checkpoint::decode;
 use super::copy_on_write::CopyOnWrite;
 use super::directory::{self, DIRECTORY_FILES};
@@ -26,6 +28,9 @@ pub(crate) const DATA_FILE: &str = "data.mpd";
 pub(crate) const DATA_FILE_NEW: &str = "data-new.mpd";
 /// The map file.
 pub(crate) const MAP_FILE: &str = "map.mpd";
+
+/// Page ids given out whose format is not in the log, at most: a few for each batch under way.
+const IDS_IN_FLIGHT: u64 = 1 << 16;
 
 /// Map pages read at once, at most.
 const READ_PLACES: u64 = 256;
@@ -104,7 +109,7 @@ impl PageStore {
         let directory = directory::read(&*directory_files[superblock.place()], &superblock)?;
         if directory::decode(&directory, &mut map).is_none() {
             return Err(Error::Corruption(
-                "the map directory ends too soon: restore the database from a backup".into(),
+                "the map directory ends too soon, or names a space twice: restore the database from a backup".into(),
             ));
         }
         let map_len = len_of(&*map_file)?;
@@ -160,12 +165,25 @@ impl PageStore {
         Err(Error::Corruption(message.into()))
     }
 
-    /// Replays a map group.
-    pub(crate) fn replay_records(&self, records: &[MapRecord], start: Lsn, end: Lsn) {
+    /// Replays a map group; `Err`: what is wrong with it.
+    ///
+    /// A page id had a slot charged, and the sync of its image made the data file's length durable: so its number is
+    /// below the file's slots. The map grows to the number, which is not to be believed without that.
+    pub(crate) fn replay_records(&self, records: &[MapRecord], start: Lsn, end: Lsn) -> Result<(), String> {
+        let slots = self.slots_in_file().map_err(|error| error.to_string())?;
         let mut state = self.state.lock();
         for record in records {
-            let _ = state.map.apply(PageId(record.page_id.get()), MapEntry(record.entry.get()), start, end);
+            let id = PageId(record.page_id.get());
+            if u64::from(id.number()) >= slots {
+                return Err(format!("a map group names page {id}, and the data file has {slots} slots"));
+            }
+            let _ = state.map.apply(id, MapEntry(record.entry.get()), start, end);
         }
+        Ok(())
+    }
+
+    fn slots_in_file(&self) -> Result<u64, Error> {
+        Ok(len_of(&*self.data)?.saturating_sub(SLOTS_START) / self.page_size)
     }
 
     /// Replays that a page was formatted: its id is in use.
@@ -175,11 +193,11 @@ impl PageStore {
 
     /// After the last group: which slots, places and page ids are free. `dropped` are spaces that the log drops.
     pub(crate) fn finish_replay(&self, dropped: &BTreeSet<SpaceId>) -> Result<(), Error> {
-        let (slots, places) = (len_of(&*self.data)?.saturating_sub(SLOTS_START), len_of(&*self.map_file)?);
+        let (slots, places) = (self.slots_in_file()?, len_of(&*self.map_file)?);
         let short = {
             let mut guard = self.state.lock();
             let state = &mut *guard;
-            state.slots = Slots::all_free(Self::zone_slots(self.page_size), slots / self.page_size);
+            state.slots = Slots::all_free(Self::zone_slots(self.page_size), slots);
             state.places = Slots::all_free(MAP_ZONE, places.saturating_sub(PLACES_START) / BLOCK_U64);
             for &space in dropped {
                 // Its slots are free: that it was dropped is durable. Its map pages are named by the superblock.
@@ -194,6 +212,7 @@ impl PageStore {
                     }
                 }
             }
+            check_numbers(&state.formatted, slots)?;
             state.formatted.retain(|id| !dropped.contains(&id.space()));
             self.take_what_is_named(state)?;
             let formatted = std::mem::take(&mut state.formatted);
@@ -225,6 +244,23 @@ impl PageStore {
             }
         }
         Ok(())
+    }
+}
+
+/// The numbers of pages formatted in the log must be possible: what is below them and not in use is listed.
+///
+/// A page id had a slot charged. Of the slots, a crash may have taken those that the file grew by since the checkpoint:
+/// then each page that they were for is formatted in the log too, or its id was in flight.
+fn check_numbers(formatted: &HashSet<PageId, FixedState>, slots: u64) -> Result<(), Error> {
+    let bound = slots + to_u64(formatted.len()) + IDS_IN_FLIGHT;
+    match formatted.iter().find(|id| u64::from(id.number()) >= bound) {
+        None => Ok(()),
+        Some(id) => {
+            let message = format!(
+                "the log formats page {id}, and the data file has {slots} slots: restore the database from a backup"
+            );
+            Err(Error::Corruption(message.into()))
+        }
     }
 }
 

@@ -17,7 +17,7 @@ const SLOTS_RESERVED: u64 = 2 * 64;
 pub(super) const MAP_ZONE: u64 = 16;
 
 /// Where the places begin in the map file.
-pub(super) const PLACES_START: u64 = BLOCK_U64;
+pub(crate) const PLACES_START: u64 = BLOCK_U64;
 
 /// How long the files must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::base::ids::Lsn;
 use crate::io::device::Device;
 use crate::redo::files::{Geometry, Owner, Switch};
 
-const MAGIC: [u8; 8] = *b"MILLPOND";
+pub(crate) const MAGIC: [u8; 8] = *b"MILLPOND";
 
 /// The version of all formats. 0: not frozen yet.
 pub(crate) const FORMAT: u32 = 0;
@@ -83,7 +83,7 @@ pub(crate) struct Superblock {
     pub(crate) switch: Option<Switch>,
 }
 
-fn checksum(raw: &Raw) -> u32 {
+pub(crate) fn checksum(raw: &Raw) -> u32 {
     let mut copy = *raw;
     copy.crc = U32::new(0);
     crc32c(&[], &[copy.as_bytes()])
@@ -110,7 +110,7 @@ impl Superblock {
         usize::from(self.sequence % 2 == 1)
     }
 
-    fn encode(&self) -> Raw {
+    pub(crate) fn encode(&self) -> Raw {
         let next = self.switch.map(|switch| switch.to).unwrap_or_default();
         let mut raw = Raw {
             magic: MAGIC,
@@ -139,7 +139,7 @@ impl Superblock {
         raw
     }
 
-    fn decode(bytes: &[u8]) -> Found {
+    pub(crate) fn decode(bytes: &[u8]) -> Found {
         let Ok((raw, _)) = Raw::read_from_prefix(bytes) else { return Found::Foreign };
         if raw.magic != MAGIC {
             // A flipped bit in the magic of an otherwise whole superblock is damage, not a stranger's file.

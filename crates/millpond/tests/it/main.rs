@@ -2,7 +2,10 @@
 
 mod api;
 mod bad_input;
+mod bit_flips;
+mod by_the_book;
 mod crash_matrix;
+mod decoders;
 mod model_btreemap;
 mod races;
 mod scenarios;

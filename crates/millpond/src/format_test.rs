@@ -1,0 +1,327 @@
+//! `docs/file-format.md` against the code: each table is compared with its struct, and what the text says of constants
+//! with the constants.
+
+use std::collections::BTreeMap;
+use std::mem::{offset_of, size_of};
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U64};
+
+use crate::base::aligned::{BLOCK, to_u64};
+use crate::base::crc::crc32c;
+use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::page::apply::apply;
+use crate::base::page::layout::{
+    DIRECTORY_ENTRY, ENTRY_HEADER, HEADER_LEN, MAP_PAGE, NO_FENCE, PAGE_FORMAT, PageHeader, TREE_PAGE, find_damage,
+    seal,
+};
+use crate::base::page::op::PageOp;
+use crate::db::database::Db;
+use crate::db::options::Options;
+use crate::io::simulated::SimulatedDisk;
+use crate::mtr::{RECORD_DROP_SPACE, RECORD_HEADER, RECORD_PADDING, RECORD_PAGE};
+use crate::redo::files::{LAP_OFFSET, LogFileHeader, LogFileLap, RING, file_name, is_log_file, read_header, read_lap};
+use crate::redo::group::{
+    GROUP_HEADER_LEN, GROUP_TRAILER_LEN, GroupHeader, GroupKind, Place, epoch_payload, payload_crc, write_group,
+};
+use crate::redo::scan::PROOF_WINDOW;
+use crate::store::directory::{DIRECTORY_FILES, DirectoryHead, directory_crc};
+use crate::store::map::{ENTRIES, MapEntry, TAG_BITS, tag_of};
+use crate::store::open::{DATA_FILE, DATA_FILE_NEW, MAP_FILE};
+use crate::store::page_store::MapRecord;
+use crate::store::space::PLACES_START;
+use crate::store::superblock::{self, FEATURE_IN_PLACE, FORMAT, OFFSETS, Raw, SLOTS_START};
+
+const DOC: &str = include_str!("../../../docs/file-format.md");
+
+/// Offset, size, name.
+type Field = (usize, usize, String);
+
+fn size_behind<S, T>(_: fn(&S) -> &T) -> usize {
+    size_of::<T>()
+}
+
+/// The fields of a struct. A field that is not named here does not compile.
+macro_rules! fields {
+    ($name:ident { $($field:ident),+ $(,)? }) => {{
+        let _all_are_named = |whole: $name| {
+            let $name { $($field: _),+ } = whole;
+        };
+        let fields: Vec<Field> = vec![$((
+            offset_of!($name, $field),
+            size_behind(|whole: &$name| &whole.$field),
+            stringify!($field).to_owned(),
+        )),+];
+        (size_of::<$name>(), fields)
+    }};
+}
+
+/// Each struct under its name in the document, with its size.
+fn structs() -> BTreeMap<&'static str, (usize, Vec<Field>)> {
+    BTreeMap::from([
+        (
+            "Superblock",
+            fields!(Raw {
+                magic,
+                format,
+                crc,
+                features,
+                uuid,
+                sequence,
+                page_size,
+                next_space,
+                checkpoint_lsn,
+                durable_lsn,
+                nonce,
+                directory_bytes,
+                directory_crc,
+                redo_generation,
+                redo_payload_bytes,
+                switch_lsn,
+                next_payload_bytes,
+                next_generation,
+                spare,
+                next_txn,
+                write_capacity,
+            }),
+        ),
+        ("DirectoryHead", fields!(DirectoryHead { sequence, crc })),
+        (
+            "PageHeader",
+            fields!(PageHeader {
+                crc,
+                page_type,
+                level,
+                flags,
+                page_id,
+                page_lsn,
+                spare,
+                key_version,
+                format,
+                spare2,
+                entry_count,
+                low_len,
+                high_len,
+                spare3,
+                heap_start,
+                dead_bytes,
+                spare4,
+            }),
+        ),
+        (
+            "LogFileHeader",
+            fields!(LogFileHeader { magic, crc, index, uuid, payload_bytes, generation, page_size, features }),
+        ),
+        ("LogFileLap", fields!(LogFileLap { first_group, nonce, crc })),
+        ("GroupHeader", fields!(GroupHeader { len, crc, behind, kind })),
+        ("MapRecord", fields!(MapRecord { page_id, entry, image_lsn })),
+    ])
+}
+
+/// The tables of the document, by the heading above each.
+fn tables() -> BTreeMap<String, Vec<Field>> {
+    let mut tables = BTreeMap::new();
+    let (mut heading, mut rows, mut header) = (String::new(), Vec::new(), 0);
+    for line in DOC.lines().chain([""]) {
+        if let Some(title) = line.strip_prefix("### ") {
+            title.clone_into(&mut heading);
+        }
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        match cells.as_slice() {
+            ["", "offset", "size", "field", ..] => header = 2,
+            ["", offset, size, name, ..] if header > 0 => {
+                header = 1;
+                if !offset.starts_with('-') {
+                    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{heading}: {line}"));
+                    rows.push((number(offset), number(size), (*name).to_owned()));
+                }
+            }
+            _ if header > 0 => {
+                header = 0;
+                let other = tables.insert(heading.clone(), std::mem::take(&mut rows));
+                assert!(other.is_none(), "two tables below {heading}");
+            }
+            _ => {}
+        }
+    }
+    tables
+}
+
+#[test]
+fn every_table_of_the_document_is_its_struct() {
+    let (structs, tables) = (structs(), tables());
+    assert_eq!(tables.keys().collect::<Vec<_>>(), structs.keys().collect::<Vec<_>>());
+    for (name, (size, fields)) in structs {
+        let mut end = 0;
+        for (offset, len, field) in &fields {
+            assert_eq!(*offset, end, "{name}: there is a gap before {field}, or the fields are out of order");
+            end += len;
+        }
+        assert_eq!(end, size, "{name}: there is a gap at its end");
+        assert_eq!(tables[name], fields, "{name}: left is the document, right the code");
+    }
+}
+
+/// The document, its lines joined.
+fn text() -> String {
+    DOC.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn assert_said(all: &[String]) {
+    let text = text();
+    for phrase in all {
+        assert!(text.contains(phrase.as_str()), "the document does not say: {phrase}");
+    }
+}
+
+fn string(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_text_has_the_files_and_their_constants() {
+    let zeroes = crate::redo::files::MAGIC.iter().filter(|byte| **byte == 0).count();
+    assert_eq!((zeroes, BLOCK, RING), (2, 4096, 4));
+    assert_said(&[
+        format!("Format version {FORMAT}:"),
+        format!("| `{DATA_FILE}` |"),
+        format!("`{DATA_FILE_NEW}` is the data file"),
+        format!("| `{MAP_FILE}` |"),
+        format!("| `{}`, `{}` |", DIRECTORY_FILES[0], DIRECTORY_FILES[1]),
+        format!("| `redo-<generation>-<0..{}>.mpd` | the log: a ring of four equal files |", RING - 1),
+        format!("| 0 | 8 | magic | `{}` |", string(&superblock::MAGIC)),
+        format!("| 0 | 8 | magic | `{}`, two zero bytes |", string(&crate::redo::files::MAGIC[..6])),
+        format!("| 8 | 4 | format | {FORMAT} |"),
+        format!("| 36 | 2 | format | {PAGE_FORMAT} |"),
+        format!("The superblocks are at offsets {} and {} KiB, one 512-byte sector each", OFFSETS[0], OFFSETS[1] >> 10),
+        format!("Slots begin at {} MiB", SLOTS_START >> 20),
+        format!("bit {}: pages are written in place", FEATURE_IN_PLACE.trailing_zeros()),
+        format!(
+            "From {} KiB on: map pages of {} KiB, each with a page header (type {MAP_PAGE})",
+            PLACES_START >> 10,
+            BLOCK >> 10
+        ),
+        format!("and {ENTRIES} entries of 8 bytes"),
+        format!("`index * {ENTRIES} + i`"),
+        format!("| 4 | 1 | page_type | {TREE_PAGE}: tree, {MAP_PAGE}: map |"),
+        "65,535: none".to_owned(),
+        format!("At offset {LAP_OFFSET};"),
+        format!("within {} MiB behind the end", PROOF_WINDOW >> 20),
+        format!("{TAG_BITS} bits tag, 4 bits size (in 4 KiB, less one), 40 bits place"),
+        "Entries grow down from the page's end: length of the key (2), length of the value (2), key, value".to_owned(),
+        format!("offsets ({DIRECTORY_ENTRY} bytes each)"),
+    ]);
+    assert_eq!((NO_FENCE, ENTRY_HEADER, GROUP_TRAILER_LEN), (65_535, 4, 4));
+    assert_eq!(BLOCK, HEADER_LEN + 8 * 504);
+    assert!(size_of::<Raw>() <= 512, "a superblock is one sector");
+    assert!(LAP_OFFSET >= 512 && LAP_OFFSET + size_of::<LogFileLap>() <= BLOCK, "the lap has a sector of its own");
+    assert_eq!(file_name(7, 3), "redo-7-3.mpd");
+}
+
+#[test]
+fn the_text_has_the_kinds_of_groups_records_and_operations() {
+    let kind = |kind| {
+        let mut out = [0; GROUP_HEADER_LEN + GROUP_TRAILER_LEN + 1];
+        let place = Place { nonce: 1, at: Lsn(2) };
+        write_group(&mut out, place, Lsn(1), kind, &[9], payload_crc(&[9]));
+        out[offset_of!(GroupHeader, kind)]
+    };
+    let code = |op: PageOp<'_>| {
+        let mut out = Vec::new();
+        op.encode(&mut out);
+        out[0]
+    };
+    let (pages, map, epoch) = (kind(GroupKind::Pages), kind(GroupKind::Map), kind(GroupKind::Epoch));
+    let init = code(PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() });
+    let insert = code(PageOp::Insert { key: b"", value: b"" });
+    let replace = code(PageOp::Replace { key: b"", value: b"" });
+    let remove = code(PageOp::Remove { key: b"" });
+    let truncate = code(PageOp::Truncate { keep: 0, high: b"" });
+    assert_said(&[
+        format!("| 12 | 1 | kind | {pages}: pages, {map}: map, {epoch}: epoch |"),
+        format!(
+            "**Kind {pages}**, pages: records. `{RECORD_PAGE}`: a page's changes: page id (8), its LSN before the group (8)"
+        ),
+        format!("`{RECORD_DROP_SPACE}`: a space is dropped: its id (4). `{RECORD_PADDING}`: padding"),
+        format!("`{init}` init: level (1), whether there is a high fence (1), low fence, high fence, count (2)"),
+        format!(
+            "`{insert}` insert: key, value; `{replace}` replace: key, value; `{remove}` remove: key; `{truncate}` truncate:"
+        ),
+        format!("**Kind {map}**, map: MapRecords."),
+        format!("**Kind {epoch}**, epoch: the nonce ({})", epoch_payload(0).len()),
+    ]);
+    assert_eq!(RECORD_HEADER, 1 + 8 + 8 + 4);
+    let mut truncated = Vec::new();
+    PageOp::Truncate { keep: 258, high: b"ab" }.encode(&mut truncated);
+    assert_eq!(truncated, [truncate, 2, 1, 2, 0, b'a', b'b']);
+}
+
+#[test]
+fn entries_and_page_ids_are_put_together_as_the_text_says() {
+    assert_said(&["`(page LSN * 0x9E3779B97F4A7C15) >> 44`".to_owned(), "`space << 32 | number`".to_owned()]);
+    for lsn in [1, 4096, 1 << 40] {
+        assert_eq!(tag_of(Lsn(lsn)), 0x9E37_79B9_7F4A_7C15u64.wrapping_mul(lsn) >> 44);
+    }
+    assert_eq!(MapEntry::new(5 * 4096, 16384, 77).0, 5 << 24 | 3 << 20 | 77);
+    assert_eq!(PageId::new(SpaceId(3), 4).0, 3 << 32 | 4);
+}
+
+/// A group by the text alone, a page's and a directory's checksum likewise.
+#[test]
+fn checksums_are_seeded_as_the_text_says() {
+    let (nonce, lsn, behind, payload) = (0x1122u64, 0x3344u64, 0x55u32, b"payload");
+    let len = 13 + 7 + 4u32;
+    let mut summed = Vec::new();
+    summed.extend_from_slice(&crc32c(&[], &[payload]).to_le_bytes());
+    summed.extend_from_slice(&len.to_le_bytes());
+    summed.extend_from_slice(&behind.to_le_bytes());
+    summed.push(2);
+    summed.extend_from_slice(&nonce.to_le_bytes());
+    summed.extend_from_slice(&lsn.to_le_bytes());
+    let mut group = Vec::new();
+    group.extend_from_slice(&len.to_le_bytes());
+    group.extend_from_slice(&crc32c(&[], &[&summed]).to_le_bytes());
+    group.extend_from_slice(&behind.to_le_bytes());
+    group.push(2);
+    group.extend_from_slice(payload);
+    group.extend_from_slice(&len.to_le_bytes());
+    let mut written = vec![0; group.len()];
+    let place = Place { nonce, at: Lsn(lsn) };
+    write_group(&mut written, place, Lsn(lsn - 0x55), GroupKind::Map, payload, payload_crc(payload));
+    assert_eq!(written, group);
+
+    let (uuid, id) = ([3u64, 4u64], PageId(5));
+    let mut page = vec![0; BLOCK];
+    apply(&mut page, id, &PageOp::Init { level: 0, low: b"a", high: None, entries: vec![(b"b", b"c")] }).expect("fits");
+    seal(&mut page, uuid, id);
+    assert_eq!(find_damage(&page, uuid, id, TREE_PAGE), None);
+    assert_eq!(
+        page[..4],
+        crc32c(&[], &[U64::new(3).as_bytes(), &[4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0], &page[4..]])
+            .to_le_bytes()
+    );
+    assert_eq!(page[64..67], [b'a', U16::new(4090).as_bytes()[0], U16::new(4090).as_bytes()[1]], "fence, directory");
+    assert_eq!(page[4090..], [1, 0, 1, 0, b'b', b'c'], "the entry at the page's end");
+    assert_eq!(directory_crc(uuid, 6, b"x"), crc32c(&[3, 4, 6], &[b"x"]));
+}
+
+#[test]
+fn a_new_database_has_the_files_of_the_text_and_begins_where_it_says() {
+    let disk = SimulatedDisk::new();
+    let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
+    let options = options.redo_capacity(ByteSize::kib(512));
+    Db::open_on(Arc::new(disk.clone()), options).expect("opened").close().expect("closed");
+    let image = disk.image();
+    // The lock is the directory's, which a simulated disk has none of.
+    let expected = [DIRECTORY_FILES[0], DIRECTORY_FILES[1], DATA_FILE, MAP_FILE];
+    assert!(image.keys().all(|name| is_log_file(name) || expected.contains(&name.as_str())), "{:?}", image.keys());
+    assert_eq!(image.len(), expected.len() + 4);
+    assert!(image[MAP_FILE][..4096].iter().all(|byte| *byte == 0), "block 0 of the map file is zero");
+    let block = &image[&file_name(0, 0)];
+    let (owner, index, geometry) = read_header(block).expect("whole");
+    assert_eq!((index, to_u64(block.len())), (0, 4096 + geometry.payload_bytes));
+    let (first, _) = read_lap(block, owner.uuid).expect("whole");
+    assert_said(&[format!("The first group of a database is at LSN {first}.")]);
+}

@@ -1,0 +1,472 @@
+//! Every decoder of the engine, fed with any bytes.
+//!
+//! DECODE-1  What reads bytes of a file (superblock, directory, map page, log file header and lap, group, record,
+//!           operation, map record) takes any bytes: it neither panics nor loops, and what it allocates is bounded by
+//!           what it is given. What it accepts, encoded and decoded again, is the same.
+//! DECODE-2  Reading a page (`PageView`) takes any bytes of a page's length, wrong answers allowed.
+//! DECODE-3  Changing a page takes any operation, on a page whose structure is whole: the page has passed its checksum,
+//!           or was formatted here. Its structure is whole afterwards; an operation refused has changed nothing.
+//!           On a page that is not whole, changing it may panic: no such page gets past `find_damage`.
+//! DECODE-4  Recovery takes any payload in a whole group, and ends: with a database or with an error.
+//!
+//! A checksum lets hardly any bytes through, so most decoders here get the bytes twice: as they are, and with the
+//! checksum made right, as if the engine had written them.
+
+use std::sync::Arc;
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::log_decoders;
+use crate::base::aligned::{BLOCK, to_usize};
+use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::page::apply::apply;
+use crate::base::page::layout::{
+    HEADER_LEN, MAP_PAGE, PAGE_FORMAT, TREE_PAGE, find_damage, header_mut, page_lsn, seal,
+};
+use crate::base::page::op::{PageOp, Reader};
+use crate::base::page::view::{PageView, entry_len};
+use crate::mtr::{RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, Record, formats, replay};
+use crate::redo::dirty_counts::DirtyCounts;
+use crate::redo::files::{Geometry, LAP_OFFSET, Lap, LogFileLap, Owner, Switch, header_block, read_header, read_lap};
+use crate::store::checkpoint;
+use crate::store::directory::{self, DirectoryHead};
+use crate::store::map::{MapEntry, MapPage, PageMap, tag_of};
+use crate::store::page_store::MapRecord;
+use crate::store::superblock::{self, FORMAT, Found, Raw, SLOTS_START, Superblock};
+
+pub(super) const UUID: [u64; 2] = [0x11, 0x22];
+const OWNER: Owner = Owner { uuid: UUID, page_size: 4096, features: 0 };
+const ID: PageId = PageId(7 << 32 | 5);
+
+/// A decoder to be fed with arbitrary bytes. Names are in `ALL`'s order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named for what it decodes")]
+pub enum Decoder {
+    Superblock,
+    DirectoryHead,
+    Directory,
+    MapPage,
+    LogFileHeader,
+    LogFileLap,
+    Group,
+    Records,
+    PageOps,
+    MapRecords,
+    PageImage,
+    Replay,
+    LogScan,
+    Recovery,
+}
+
+impl Decoder {
+    /// All decoders.
+    pub const ALL: [Decoder; 14] = [
+        Decoder::Superblock,
+        Decoder::DirectoryHead,
+        Decoder::Directory,
+        Decoder::MapPage,
+        Decoder::LogFileHeader,
+        Decoder::LogFileLap,
+        Decoder::Group,
+        Decoder::Records,
+        Decoder::PageOps,
+        Decoder::MapRecords,
+        Decoder::PageImage,
+        Decoder::Replay,
+        Decoder::LogScan,
+        Decoder::Recovery,
+    ];
+
+    /// Decodes `bytes`; whether they were accepted as they are. A panic, or `Err`, is a fault of the decoder.
+    ///
+    /// # Errors
+    /// What was decoded is not the same after encoding and decoding it again, or a page's structure was broken.
+    pub fn feed(self, bytes: &[u8]) -> Result<bool, String> {
+        match self {
+            Decoder::Superblock => feed_superblock(bytes),
+            Decoder::DirectoryHead => feed_directory_head(bytes),
+            Decoder::Directory => feed_directory(bytes),
+            Decoder::MapPage => feed_map_page(bytes),
+            Decoder::LogFileHeader => feed_log_file_header(bytes),
+            Decoder::LogFileLap => feed_log_file_lap(bytes),
+            Decoder::Group => log_decoders::feed_group(bytes),
+            Decoder::Records => feed_records(bytes),
+            Decoder::PageOps => feed_ops(bytes),
+            Decoder::MapRecords => feed_map_records(bytes),
+            Decoder::PageImage => feed_page_image(bytes),
+            Decoder::Replay => feed_replay(bytes),
+            Decoder::LogScan => log_decoders::feed_log_scan(bytes),
+            Decoder::Recovery => log_decoders::feed_recovery(bytes),
+        }
+    }
+
+    /// Bytes that the decoder accepts, different for each seed, to mutate.
+    pub fn sample(self, seed: u64) -> Vec<u8> {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        match self {
+            Decoder::Superblock => superblock_sample(&mut rng).encode().as_bytes().to_vec(),
+            Decoder::DirectoryHead => directory::encode_head(UUID, rng.next_u64()).as_bytes().to_vec(),
+            Decoder::Directory => {
+                let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
+                for space in 0..rng.next_u64() % 6 {
+                    let places = (0..rng.next_u64() % 9).map(|_| MapPage::new(MapEntry(rng.next_u64()))).collect();
+                    let space = SpaceId(u32::try_from(space * 3).unwrap_or(0));
+                    map.spaces.entry(space).or_default().pages = places;
+                }
+                directory::encode(&map)
+            }
+            Decoder::MapPage => {
+                let mut page = MapPage::new(MapEntry::default());
+                page.lsn = Lsn(rng.next_u64() >> 8);
+                page.entries.iter_mut().for_each(|entry| *entry = MapEntry(rng.next_u64()));
+                let mut image = vec![0; BLOCK];
+                checkpoint::encode(ID, &page, UUID, &mut image);
+                image
+            }
+            Decoder::LogFileHeader | Decoder::LogFileLap => {
+                let (boundary, first_group) = (Lsn(0), Lsn(rng.next_u64() >> 8));
+                let lap = Lap { boundary, first_group, nonce: rng.next_u64() };
+                let geometry = Geometry { generation: 3, payload_bytes: rng.next_u64() >> 20 };
+                header_block(OWNER, rng.next_u64() % 4, geometry, Some(&lap)).to_vec()
+            }
+            Decoder::Group => log_decoders::group_sample(&mut rng),
+            Decoder::Records => records_sample(&mut rng),
+            Decoder::PageOps => ops_sample(&mut rng),
+            Decoder::MapRecords => {
+                let records = (0..1 + rng.next_u64() % 9).map(|_| {
+                    let id = PageId::new(SpaceId(rng.next_u32() % 4), rng.next_u32() % 2000);
+                    let (entry, image_lsn) = (U64::new(rng.next_u64()), U64::new(rng.next_u64() >> 8));
+                    MapRecord { page_id: U64::new(id.0), entry, image_lsn }
+                });
+                records.flat_map(|record| record.as_bytes().to_vec()).collect()
+            }
+            Decoder::PageImage => {
+                let mut page = whole_page(rng.next_u64());
+                seal(&mut page, UUID, ID);
+                page
+            }
+            Decoder::Replay => [&[rng.next_u64().to_le_bytes()[0]], &ops_sample(&mut rng)[..]].concat(),
+            Decoder::LogScan => log_decoders::log_scan_sample(&mut rng),
+            Decoder::Recovery => log_decoders::recovery_sample(seed),
+        }
+    }
+}
+
+/// `Err` unless the two are the same.
+pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, left: &T, right: &T) -> Result<(), String> {
+    if left == right { Ok(()) } else { Err(format!("{what} is not the same again: {left:?}, then {right:?}")) }
+}
+
+/// The first `len` bytes, zeroes where there are fewer.
+pub(super) fn padded(bytes: &[u8], len: usize) -> Vec<u8> {
+    let mut padded = vec![0; len];
+    let there = bytes.len().min(len);
+    padded[..there].copy_from_slice(&bytes[..there]);
+    padded
+}
+
+fn superblock_sample(rng: &mut Xoshiro256PlusPlus) -> Superblock {
+    let switch = Switch { at: Lsn(rng.next_u64() >> 8), to: Geometry { generation: 8, payload_bytes: 65_536 } };
+    Superblock {
+        features: rng.next_u64() % 2,
+        uuid: UUID,
+        sequence: rng.next_u64() >> 8,
+        page_size: 4096,
+        next_space: 9,
+        checkpoint_lsn: Lsn(rng.next_u64() >> 8),
+        durable_lsn: Lsn(rng.next_u64() >> 8),
+        nonce: rng.next_u64(),
+        directory_bytes: 80,
+        directory_crc: 5,
+        redo: Geometry { generation: 7, payload_bytes: 131_072 },
+        switch: (rng.next_u64().is_multiple_of(2)).then_some(switch),
+    }
+}
+
+fn feed_superblock(bytes: &[u8]) -> Result<bool, String> {
+    let Ok(mut raw) = Raw::read_from_bytes(&padded(bytes, size_of::<Raw>())) else { return Ok(false) };
+    let found = Superblock::decode(bytes);
+    (raw.magic, raw.format) = (superblock::MAGIC, U32::new(FORMAT));
+    raw.crc = U32::new(superblock::checksum(&raw));
+    let mended = Superblock::decode(raw.as_bytes());
+    if !matches!(mended, Found::Valid(_) | Found::UnknownFeatures(_)) {
+        return Err(format!("a superblock of the right checksum is {mended:?}"));
+    }
+    for found in [found, mended] {
+        if let Found::Valid(superblock) = found {
+            same("a superblock", &Superblock::decode(superblock.encode().as_bytes()), &found)?;
+            let chosen = Superblock::choose([Found::Damaged, found], "x").map_err(|e| e.to_string())?;
+            same("the chosen superblock", &chosen, &superblock)?;
+        }
+    }
+    let _ = Superblock::choose([found, mended], "x");
+    Ok(matches!(found, Found::Valid(_)))
+}
+
+fn feed_directory_head(bytes: &[u8]) -> Result<bool, String> {
+    let decoded = directory::decode_head(bytes, UUID);
+    if let Some(sequence) = decoded {
+        let head = &bytes[..size_of::<DirectoryHead>()];
+        same("a directory's head", &directory::encode_head(UUID, sequence).as_bytes(), &head)?;
+    }
+    Ok(decoded.is_some())
+}
+
+fn feed_directory(bytes: &[u8]) -> Result<bool, String> {
+    let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
+    let accepted = directory::decode(bytes, &mut map).is_some();
+    if accepted {
+        same("a directory", &directory::encode(&map).as_slice(), &bytes)?;
+    }
+    Ok(accepted)
+}
+
+fn feed_map_page(bytes: &[u8]) -> Result<bool, String> {
+    let mut image = padded(bytes, BLOCK);
+    let fresh = |image: &[u8]| MapPage::new(MapEntry::new(4096, 4096, tag_of(page_lsn(image))));
+    let accepted = checkpoint::decode(ID, &mut fresh(&image), UUID, &image).is_ok();
+    let header = header_mut(&mut image);
+    (header.page_type, header.page_id, header.format) = (MAP_PAGE, U64::new(ID.0), U16::new(PAGE_FORMAT));
+    seal(&mut image, UUID, ID);
+    let mut page = fresh(&image);
+    checkpoint::decode(ID, &mut page, UUID, &image)?;
+    for entry in &page.entries {
+        if let Some(slot) = entry.slot(SLOTS_START, 16_384) {
+            let again = MapEntry::new(SLOTS_START + slot.0 * 16_384, 16_384, entry.tag());
+            same("a map entry", &again, entry)?;
+        }
+    }
+    let mut again = vec![0; BLOCK];
+    checkpoint::encode(ID, &page, UUID, &mut again);
+    same("a map page", &&again[HEADER_LEN..], &&image[HEADER_LEN..]).map(|()| accepted)
+}
+
+fn feed_log_file_header(bytes: &[u8]) -> Result<bool, String> {
+    let Some((owner, index, geometry)) = read_header(bytes) else { return Ok(false) };
+    let again = header_block(owner, index, geometry, None);
+    same("a log file's header", &&again[..56], &&bytes[..56]).map(|()| true)
+}
+
+fn feed_log_file_lap(bytes: &[u8]) -> Result<bool, String> {
+    let Some((first_group, nonce)) = read_lap(bytes, UUID) else { return Ok(false) };
+    let lap = Lap { boundary: Lsn::ZERO, first_group, nonce };
+    let again = header_block(OWNER, 0, Geometry::default(), Some(&lap));
+    let lap = LAP_OFFSET..LAP_OFFSET + size_of::<LogFileLap>();
+    same("a lap", &&again[lap.clone()], &&bytes[lap]).map(|()| true)
+}
+
+/// The records of a payload, encoded again: by the document, for the engine encodes them as it changes pages.
+fn encode_records(payload: &[u8]) -> Result<(Vec<u8>, bool), String> {
+    let mut out = Vec::new();
+    for record in Record::all(payload) {
+        match record {
+            None => return Ok((out, false)),
+            Some(Record::Padding) => {
+                // Whatever is behind it does not matter.
+                let rest = payload.get(out.len() + 1..).ok_or("a padding behind the payload's end")?;
+                out.push(RECORD_PADDING);
+                out.extend_from_slice(rest);
+            }
+            Some(Record::DropSpace(space)) => {
+                out.push(RECORD_DROP_SPACE);
+                out.extend_from_slice(&space.0.to_le_bytes());
+            }
+            Some(Record::Page { id, previous, ops }) => {
+                out.push(RECORD_PAGE);
+                out.extend_from_slice(&id.0.to_le_bytes());
+                out.extend_from_slice(&previous.0.to_le_bytes());
+                out.extend_from_slice(&u32::try_from(ops.len()).unwrap_or(u32::MAX).to_le_bytes());
+                out.extend_from_slice(ops);
+                feed_ops(ops)?;
+            }
+        }
+    }
+    Ok((out, true))
+}
+
+fn feed_records(bytes: &[u8]) -> Result<bool, String> {
+    let (again, whole) = encode_records(bytes)?;
+    let expected = bytes.get(..again.len()).ok_or("more records than bytes")?;
+    same("records", &again.as_slice(), &expected)?;
+    if whole { same("the length of records", &again.len(), &bytes.len()).map(|()| true) } else { Ok(false) }
+}
+
+fn feed_ops(bytes: &[u8]) -> Result<bool, String> {
+    let mut whole = true;
+    for (index, op) in Record::ops(bytes).enumerate() {
+        let Some(op) = op else {
+            whole = false;
+            continue;
+        };
+        let mut again = Vec::new();
+        op.encode(&mut again);
+        same("an operation", &PageOp::decode(&mut Reader::new(&again)), &Some(op.clone()))?;
+        if index == 0 {
+            same("whether the page is formatted", &formats(bytes), &matches!(op, PageOp::Init { .. }))?;
+        }
+    }
+    Ok(whole)
+}
+
+fn feed_map_records(bytes: &[u8]) -> Result<bool, String> {
+    let Some(records) = MapRecord::all(bytes) else { return Ok(false) };
+    same("map records", &records.as_bytes(), &bytes)?;
+    let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
+    for (start, record) in (4096..).zip(records) {
+        // The store refuses a number beyond the data file's slots before it gets to the map.
+        let id = PageId::new(PageId(record.page_id.get()).space(), PageId(record.page_id.get()).number() % 5000);
+        let entry = MapEntry(record.entry.get());
+        let _ = map.apply(id, entry, Lsn(start), Lsn(start + 1));
+        same("an entry of the map", &map.get(id), &entry)?;
+    }
+    let mut again = PageMap::new(Arc::new(DirtyCounts::default()));
+    let bytes = directory::encode(&map);
+    directory::decode(&bytes, &mut again).ok_or("the directory of a replayed map is none")?;
+    same("the directory of a replayed map", &directory::encode(&again), &bytes).map(|()| true)
+}
+
+/// Reads everything that there is to read in a page.
+fn read_page(page: &[u8]) -> usize {
+    let view = PageView::new(page);
+    let mut seen = view.free_bytes() + view.low_fence().len() + view.high_fence().map_or(0, <[u8]>::len);
+    for index in 0..view.len() {
+        seen += view.entry_len(index) + usize::from(view.child(index).is_some());
+    }
+    for key in [&b""[..], b"k", view.low_fence(), view.key(0), view.key(view.len() / 2), view.key(view.len())] {
+        seen += match view.search(key) {
+            Ok(index) | Err(index) => index,
+        };
+        seen += view.child_index(key) + view.child_index_below(Some(key)) + usize::from(view.covers(key));
+    }
+    seen + view.child_index_below(None) + usize::from(view.is_leaf())
+}
+
+fn feed_page_image(bytes: &[u8]) -> Result<bool, String> {
+    let mut page = padded(bytes, 4096);
+    let damage = find_damage(&page, UUID, ID, TREE_PAGE);
+    let _ = read_page(&page);
+    let header = header_mut(&mut page);
+    (header.page_type, header.page_id, header.format) = (TREE_PAGE, U64::new(ID.0), U16::new(PAGE_FORMAT));
+    seal(&mut page, UUID, ID);
+    same("the damage of a sealed page", &find_damage(&page, UUID, ID, TREE_PAGE), &None)?;
+    let _ = read_page(&page);
+    Ok(damage.is_none())
+}
+
+/// What of a page's structure is not whole, or `None`.
+fn find_fault(page: &[u8]) -> Option<String> {
+    let view = PageView::new(page);
+    let header = view.header();
+    let heap = to_usize(u64::from(header.heap_start.get()));
+    let directory_end = view.directory() + 2 * view.len();
+    if header.page_type != TREE_PAGE || directory_end > heap || heap > page.len() {
+        return Some(format!("{} entries end at {directory_end}, the heap begins at {heap}", view.len()));
+    }
+    let mut entries = Vec::new();
+    for index in 0..view.len() {
+        let at = crate::base::page::view::u16_at(page, view.directory() + 2 * index);
+        let len = entry_len(view.key(index).len(), view.value(index).len()) - 2;
+        let said = 4 + crate::base::page::view::u16_at(page, at) + crate::base::page::view::u16_at(page, at + 2);
+        if at < heap || said != len || at + len > page.len() {
+            return Some(format!("entry {index} at {at} of {len} bytes is outside of the heap from {heap}"));
+        }
+        entries.push((at, len));
+    }
+    entries.sort_unstable();
+    if entries.windows(2).any(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+        return Some("two entries overlap".to_owned());
+    }
+    let used: usize = entries.iter().map(|(_, len)| len).sum();
+    let dead = to_usize(u64::from(header.dead_bytes.get()));
+    (heap + used + dead != page.len()).then(|| format!("{used} used and {dead} dead bytes from {heap} on"))
+}
+
+/// A page that is whole, one of several kinds.
+fn whole_page(kind: u64) -> Vec<u8> {
+    let mut page = vec![0; 4096];
+    let inner = kind % 3 == 1;
+    let (level, high) = (u8::from(inner), kind.is_multiple_of(2).then_some(&b"zz"[..]));
+    let _ = apply(&mut page, ID, &PageOp::Init { level, low: b"", high, entries: Vec::new() });
+    let count = [0, 3, 20, 200][to_usize(kind / 3 % 4)];
+    for i in 0..count {
+        let (key, value) = (format!("k{i:03}"), vec![b'v'; if inner { 4 } else { 30 + to_usize(kind >> 8) % 90 }]);
+        let _ = apply(&mut page, ID, &PageOp::Insert { key: key.as_bytes(), value: &value });
+        if i % 7 == 6 {
+            let _ = apply(&mut page, ID, &PageOp::Remove { key: key.as_bytes() });
+        }
+    }
+    page
+}
+
+/// The first byte says of which page, the others are operations.
+fn feed_replay(bytes: &[u8]) -> Result<bool, String> {
+    let Some((kind, ops)) = bytes.split_first() else { return Ok(false) };
+    // A page never formatted takes nothing but a format.
+    let _ = replay(&mut [0; 4096], ID, ops);
+    let mut page = whole_page(u64::from(*kind));
+    let mut all = page.clone();
+    let replayed = replay(&mut all, ID, ops);
+    for op in Record::ops(ops) {
+        let Some(op) = op else { return if replayed.is_err() { Ok(false) } else { Err("no error".to_owned()) } };
+        let before = page.clone();
+        let done = apply(&mut page, ID, &op);
+        if let Some(fault) = find_fault(&page) {
+            return Err(format!("after {op:?} ({done:?}): {fault}"));
+        }
+        if done.is_err() {
+            same("a page that refused an operation", &page, &before)?;
+            return if replayed.is_err() { Ok(false) } else { Err("no error".to_owned()) };
+        }
+        let _ = read_page(&page);
+    }
+    same("a page after the same operations", &all, &page).map(|()| true)
+}
+
+fn bytes_of(rng: &mut Xoshiro256PlusPlus, longest: u64) -> Vec<u8> {
+    (0..rng.next_u64() % longest).map(|_| b'a' + rng.next_u64().to_le_bytes()[0] % 26).collect()
+}
+
+/// Operations that a whole page may take or refuse.
+fn ops_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+    let mut out = Vec::new();
+    for _ in 0..1 + rng.next_u64() % 12 {
+        let key = format!("k{:03}", rng.next_u64() % 220);
+        let (key, value, fence) = (key.as_bytes(), bytes_of(rng, 120), bytes_of(rng, 20));
+        match rng.next_u64() % 8 {
+            0 => {
+                let level = rng.next_u64().to_le_bytes()[0] % 3;
+                let entries: Vec<_> = (0..rng.next_u64() % 5).map(|i| (&key[..to_usize(i) % 4], &value[..])).collect();
+                let high = (rng.next_u64().is_multiple_of(2)).then_some(&fence[..]);
+                PageOp::Init { level, low: &key[..2], high, entries }.encode(&mut out);
+            }
+            1 => PageOp::Truncate { keep: u16::from(key[3] - b'0'), high: &fence }.encode(&mut out),
+            2 => PageOp::Remove { key }.encode(&mut out),
+            3 | 4 => PageOp::Replace { key, value: &value }.encode(&mut out),
+            _ => PageOp::Insert { key, value: &value }.encode(&mut out),
+        }
+    }
+    out
+}
+
+fn records_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+    let mut out = Vec::new();
+    for number in 0..1 + rng.next_u64() % 4 {
+        let ops = ops_sample(rng);
+        out.push(RECORD_PAGE);
+        out.extend_from_slice(&(1u64 << 32 | number).to_le_bytes());
+        out.extend_from_slice(&(rng.next_u64() >> 40).to_le_bytes());
+        out.extend_from_slice(&u32::try_from(ops.len()).unwrap_or(0).to_le_bytes());
+        out.extend_from_slice(&ops);
+    }
+    if rng.next_u64().is_multiple_of(2) {
+        out.push(RECORD_DROP_SPACE);
+        out.extend_from_slice(&3u32.to_le_bytes());
+    }
+    if rng.next_u64().is_multiple_of(2) {
+        out.extend_from_slice(&[RECORD_PADDING; 9]);
+    }
+    out
+}

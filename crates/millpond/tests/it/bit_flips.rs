@@ -1,0 +1,244 @@
+//! A bit flipped in any byte of any file: it is found, or everything is still there. Wrong rows are never the answer.
+//!
+//! One thing cannot be found. A log ends at the first group that is not whole: behind a crash that is the flush that
+//! was cut short. Of the last batch that was flushed nothing on the disk says that its flush had ended: no group came
+//! later, no superblock, no image of a page. So rot there is taken for the crash, and the rows of that batch, which may
+//! have been acknowledged, are missing, all from the first damaged group on. No write-ahead log can tell without
+//! writing a second time. Of a database that was closed the superblock knows the log's end: there even this is found.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
+use millpond::{ByteSize, CheckOptions, Db, Durability, WriteBatch, check_on};
+
+use crate::by_the_book::{Duty, Region, regions};
+use crate::support::{Contents, contents, disk_of, recover, reopen_options, small_options};
+
+/// What a flip led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// An error, or a problem in the report.
+    Found,
+    /// No problem, and every row right.
+    Right,
+    /// No problem, and the rows of an earlier moment.
+    Earlier,
+}
+
+/// A database, and its contents after each of the last changes; the last are those it must have.
+struct Sample {
+    image: Image,
+    moments: Vec<Contents>,
+}
+
+fn put(db: &Db, tree: &str, number: u32, durable: bool) {
+    let tree = db.open_tree(tree).expect("there");
+    let mut batch = WriteBatch::new();
+    batch.put(
+        &tree,
+        format!("row-{number:04}").as_bytes(),
+        &vec![b'a' + (number % 26) as u8; 90 + number as usize % 60],
+    );
+    if !durable {
+        batch.durability(Durability::None);
+    }
+    db.write(batch).expect("written");
+}
+
+/// Two trees with a split, a checkpoint, and changes behind it, splits among them.
+fn fill(disk: &SimulatedDisk) -> (Db, Vec<Contents>) {
+    let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
+    for name in ["a", "b"] {
+        db.create_tree(name).expect("created");
+        (0..90).for_each(|i| put(&db, name, i * 3, true));
+    }
+    db.checkpoint().expect("done");
+    let mut moments = vec![contents(&db).expect("read")];
+    for i in 0..60 {
+        // The last three are one batch of the log.
+        put(&db, if i % 3 == 0 { "b" } else { "a" }, i * 7 % 300 + i % 2, !(57..59).contains(&i));
+        moments.push(contents(&db).expect("read"));
+    }
+    (db, moments)
+}
+
+fn closed() -> Sample {
+    let disk = SimulatedDisk::new();
+    let (moments, _) = run(21, || {
+        let (db, moments) = fill(&disk);
+        db.close().expect("closed");
+        moments
+    });
+    Sample { image: disk.image(), moments }
+}
+
+fn crashed() -> Sample {
+    let disk = SimulatedDisk::new();
+    let (sample, _) = run(22, || {
+        let (db, moments) = fill(&disk);
+        let image = disk.history().crash_image(disk.boundaries(), Unsynced::All);
+        drop(db);
+        Sample { image, moments }
+    });
+    sample
+}
+
+/// The crashed one, opened, changed, and crashed again: its log has two epochs, and the durable LSN is within it.
+fn reopened() -> Sample {
+    let Sample { image, mut moments } = crashed();
+    let disk = disk_of(image);
+    let (sample, _) = run(23, || {
+        let db = Db::open_on(Arc::new(disk.clone()), reopen_options()).expect("opened");
+        for i in 0..6 {
+            put(&db, "b", 1000 + i, true);
+            moments.push(contents(&db).expect("read"));
+        }
+        let image = disk.history().crash_image(disk.boundaries(), Unsynced::All);
+        drop(db);
+        Sample { image, moments }
+    });
+    sample
+}
+
+/// Flips one bit, checks, and if nothing is found opens and reads; `Err`: the rows are wrong.
+fn flip(sample: &Sample, disk: &SimulatedDisk, file: &str, at: usize) -> Result<Outcome, String> {
+    let offset = u64::try_from(at).expect("small");
+    let bit = u8::try_from((at * 5 + at / 8) % 8).expect("small");
+    assert!(disk.flip_bit(file, offset, bit), "{file} has no byte {at}");
+    let mut options = CheckOptions::default();
+    options.buffer_pool_size = ByteSize::kib(160);
+    let (checked, _) = run(1, || check_on(Arc::new(disk.clone()), &options));
+    let outcome = match checked {
+        Err(_) => Ok(Outcome::Found),
+        Ok(report) if !report.problems.is_empty() => Ok(Outcome::Found),
+        Ok(_) => match run(1, || recover(&disk_of(disk.image()))).0 {
+            Err(problem) => Err(format!("check found nothing, but: {problem}")),
+            Ok(rows) => match sample.moments.iter().rev().position(|moment| *moment == rows) {
+                Some(0) => Ok(Outcome::Right),
+                Some(_) => Ok(Outcome::Earlier),
+                None => Err("rows that never were".to_owned()),
+            },
+        },
+    };
+    assert!(disk.flip_bit(file, offset, bit), "flipped back");
+    outcome.map_err(|problem| format!("bit {bit} of byte {at} of '{file}': {problem}"))
+}
+
+type Table = BTreeMap<(Duty, &'static str), (usize, BTreeMap<Outcome, usize>)>;
+
+/// Flips a bit in every `in_use`th byte in use, and in every `unused`th other.
+fn sweep(sample: &Sample, all: &[Region], in_use: usize, unused: usize) -> (Table, Vec<String>) {
+    let bytes = all.iter().scan(0, |seen, region| {
+        // The stride goes on from one region to the next, so that small ones are met too.
+        let step = match region.duty {
+            Duty::Unused => unused,
+            // Groups are small too, and many.
+            _ if region.len <= 256 && (region.duty == Duty::LastBatch || !region.what.starts_with("log,")) => 1,
+            _ => in_use,
+        };
+        let first = (step - *seen % step) % step;
+        *seen += region.len;
+        Some((first..region.len).step_by(step).map(move |at| (region, region.from + at)))
+    });
+    let bytes: Vec<(&Region, usize)> = bytes.flatten().collect();
+    let part = |half: usize| {
+        let disk = disk_of(sample.image.clone());
+        let (mut table, mut wrong) = (Table::new(), Vec::new());
+        for (region, at) in bytes.iter().skip(half).step_by(2) {
+            match flip(sample, &disk, &region.file, *at) {
+                Ok(outcome) => {
+                    let row = table.entry((region.duty, region.what)).or_default();
+                    *row.1.entry(outcome).or_default() += 1;
+                    let allowed = match region.duty {
+                        Duty::Found => outcome == Outcome::Found,
+                        Duty::LastBatch => outcome != Outcome::Right,
+                        // Nor is there a false alarm.
+                        Duty::Healed | Duty::Unused => outcome == Outcome::Right,
+                    };
+                    if !allowed {
+                        wrong.push(format!("byte {at} of '{}', {}: {outcome:?}", region.file, region.what));
+                    }
+                }
+                Err(problem) => wrong.push(format!("{}: {problem}", region.what)),
+            }
+        }
+        (table, wrong)
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| part(1));
+        let (mut table, mut wrong) = part(0);
+        let (others, mut more) = other.join().expect("no panic");
+        for (region, (_, outcomes)) in others {
+            for (outcome, count) in outcomes {
+                *table.entry(region).or_default().1.entry(outcome).or_default() += count;
+            }
+        }
+        for region in all {
+            table.entry((region.duty, region.what)).or_default().0 += region.len;
+        }
+        wrong.append(&mut more);
+        (table, wrong)
+    })
+}
+
+fn print(title: &str, table: &Table) {
+    println!(
+        "{title:<28} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "bytes", "flips", "found", "healed", "unused", "earlier"
+    );
+    for ((duty, what), (bytes, outcomes)) in table {
+        let of = |outcome| outcomes.get(&outcome).copied().unwrap_or(0);
+        let right = of(Outcome::Right);
+        let (healed, unused) = if *duty == Duty::Unused { (0, right) } else { (right, 0) };
+        let flips: usize = outcomes.values().sum();
+        let (found, earlier) = (of(Outcome::Found), of(Outcome::Earlier));
+        println!("  {what:<26} {bytes:>9} {flips:>8} {found:>8} {healed:>8} {unused:>8} {earlier:>8}");
+    }
+}
+
+const STRIDE: usize = 131;
+
+/// `make test` samples the bytes; with MILLPOND_FULL each byte in use has its turn.
+fn sweep_all(title: &str, sample: &Sample) -> Table {
+    let all = regions(&sample.image);
+    let bytes: usize = all.iter().map(|region| region.len).sum();
+    assert_eq!(bytes, sample.image.values().map(Vec::len).sum::<usize>(), "each byte is in one region");
+    let full = std::env::var_os("MILLPOND_FULL").is_some();
+    let (in_use, unused) = if full { (1, 499) } else { (STRIDE, 9973) };
+    let (table, wrong) = sweep(sample, &all, in_use, unused);
+    print(title, &table);
+    assert!(wrong.is_empty(), "{} flips went wrong:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
+    table
+}
+
+fn rows<'t>(table: &'t Table, what: &str) -> &'t BTreeMap<Outcome, usize> {
+    let row = table.iter().find(|((_, name), _)| *name == what);
+    &row.expect("a region of this name").1.1
+}
+
+#[test]
+fn every_flipped_bit_of_a_closed_database_is_found_or_harmless() {
+    let table = sweep_all("closed database", &closed());
+    assert!(!table.keys().any(|(duty, _)| *duty == Duty::LastBatch), "the superblock knows the log's end");
+    for what in ["page", "map page", "directory, the newest", "superblock, the newest", "log file, header"] {
+        assert!(rows(&table, what).get(&Outcome::Found).is_some_and(|found| *found > 0), "{what}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_a_crashed_database_is_found_or_harmless_but_in_the_last_batch() {
+    let table = sweep_all("crashed database", &crashed());
+    for what in ["page", "map page", "log, shown by later groups"] {
+        assert!(rows(&table, what).get(&Outcome::Found).is_some_and(|found| *found > 0), "{what}");
+    }
+    assert!(rows(&table, "log, the last batch").contains_key(&Outcome::Earlier), "as the head of this file says");
+}
+
+#[test]
+fn every_flipped_bit_of_a_database_that_crashed_twice_is_found_or_harmless_but_in_the_last_batch() {
+    let table = sweep_all("crashed twice", &reopened());
+    for what in ["page", "log, before the durable LSN", "log, shown by later groups"] {
+        assert!(rows(&table, what).get(&Outcome::Found).is_some_and(|found| *found > 0), "{what}");
+    }
+}
