@@ -208,6 +208,28 @@ fn check_of_a_damaged_database_answers_no() {
 }
 
 #[test]
+fn info_and_dump_tell_what_is_in_the_files() {
+    let dir = directory();
+    assert_code(&run(dir.path(), &["bench", "--dir=db", "--table-size=2000", "oltp_insert", "prepare"]), 0);
+    for (args, part) in [
+        (&["info", "db"][..], "page store:           copy-on-write\n"),
+        (&["info", "db"], "tree 'sbtest1':       space 2, "),
+        (&["dump", "superblock", "db"], "superblock 1 at offset 65536: valid\n"),
+        (&["dump", "map", "db", "--space=1"], "space 1 map page 0: "),
+        (&["dump", "page", "db", "0:0"], "'sbtest1' = '\\x02\\x00\\x00\\x00' (4 bytes)\n"),
+        (&["dump", "page", "db", "--slot=0"], "slot 0: a whole image of page "),
+        (&["dump", "log", "db", "--from=0", "--limit=1"], "log from LSN 4096, "),
+    ] {
+        let output = run(dir.path(), args);
+        assert_code(&output, 0);
+        assert!(out(&output).contains(part), "no {part:?} in {args:?}:\n{}", out(&output));
+    }
+    for args in [&["dump", "page", "db"][..], &["dump", "page", "db", "1"], &["dump", "log", "missing"]] {
+        assert_code(&run(dir.path(), args), 2);
+    }
+}
+
+#[test]
 fn crashtest_of_three_rounds_passes_and_cleans_up() {
     let dir = directory();
     let output = run(dir.path(), &["crashtest", "--rounds=3", "--seed=3", "--threads=4", "--dir=db"]);
@@ -230,7 +252,15 @@ fn crashtest_refuses_a_directory_with_something_in_it() {
 #[test]
 fn help_fits_the_terminal_and_is_a_success() {
     let dir = directory();
-    for args in [&["-h"][..], &["bench", "-h"], &["bench", "--help"], &["crashtest", "-h"], &["check", "-h"]] {
+    for args in [
+        &["-h"][..],
+        &["bench", "-h"],
+        &["bench", "--help"],
+        &["crashtest", "-h"],
+        &["check", "-h"],
+        &["info", "-h"],
+        &["dump", "page", "-h"],
+    ] {
         let output = run(dir.path(), args);
         assert_code(&output, 0);
         let text = out(&output);

@@ -50,6 +50,7 @@ pub use bytesize::ByteSize;
 pub use db::batch::WriteBatch;
 pub use db::check::{CheckOptions, CheckReport, check, check_on};
 pub use db::database::Db;
+pub use db::inspect::{Inspector, Lines};
 pub use db::options::{Durability, Options, PageStoreKind};
 pub use db::stats::Stats;
 pub use db::tree::{Scan, Tree};

@@ -71,9 +71,7 @@ pub fn check(path: impl AsRef<Path>, options: CheckOptions) -> Result<CheckRepor
 /// # Errors
 /// As [`check`].
 pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckReport, Error> {
-    let mut opening = Options::new().create(false).cached(options.cached).buffer_pool_size(options.buffer_pool_size);
-    opening.fit_pool = true;
-    let db = Db::open_on(Arc::new(Overlay::new(files)), opening)?;
+    let db = open_in_memory(&files, options.buffer_pool_size)?;
     let opened = db.opened().clone();
     let mut report = CheckReport {
         log_groups: opened.redo_groups,
@@ -95,6 +93,13 @@ pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckRe
     check_trees(&db, &mut report)?;
     db.close()?;
     Ok(report)
+}
+
+/// Opens a database with recovery, all of whose writes stay in memory.
+pub(crate) fn open_in_memory(files: &Arc<dyn Files>, pool: ByteSize) -> Result<Db, Error> {
+    let mut options = Options::new().create(false).buffer_pool_size(pool);
+    options.fit_pool = true;
+    Db::open_on(Arc::new(Overlay::new(Arc::clone(files))), options)
 }
 
 fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {

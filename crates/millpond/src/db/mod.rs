@@ -4,6 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod database;
 pub(crate) mod engine;
+pub(crate) mod inspect;
 pub(crate) mod keeper;
 pub(crate) mod options;
 pub(crate) mod stats;

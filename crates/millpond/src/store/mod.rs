@@ -22,6 +22,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod copy_on_write;
 pub(crate) mod directory;
 pub(crate) mod in_place;
+pub(crate) mod look;
 pub(crate) mod map;
 pub(crate) mod open;
 pub(crate) mod page_store;

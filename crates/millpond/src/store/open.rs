@@ -41,7 +41,7 @@ pub(crate) fn is_map_file(name: &str) -> bool {
     name == MAP_FILE || DIRECTORY_FILES.contains(&name)
 }
 
-fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
+pub(super) fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
     files.open(name).map_err(|e| {
         if e.kind() == std::io::ErrorKind::NotFound {
             let message =
@@ -52,7 +52,7 @@ fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
     })
 }
 
-fn len_of(file: &dyn Device) -> Result<u64, Error> {
+pub(super) fn len_of(file: &dyn Device) -> Result<u64, Error> {
     file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
 }
 
@@ -107,8 +107,7 @@ impl PageStore {
                 "the map directory ends too soon: restore the database from a backup".into(),
             ));
         }
-        let map_len = len_of(&*map_file)?;
-        read_map_pages(&map_file, map_len, superblock.uuid, &mut map)?;
+        read_map_pages(&map_file, superblock.uuid, &mut map, &mut Err)?;
         let page_size = u64::from(superblock.page_size);
         let in_place = superblock.features & FEATURE_IN_PLACE != 0;
         let placement: Box<dyn Placement> = if in_place { Box::new(InPlace) } else { Box::new(CopyOnWrite) };
@@ -228,8 +227,14 @@ impl PageStore {
     }
 }
 
-/// Reads all map pages, neighbours together, by several threads when there are many.
-fn read_map_pages(file: &Arc<dyn Device>, len: u64, uuid: [u64; 2], map: &mut PageMap) -> Result<(), Error> {
+/// Reads all map pages, neighbours together, by several threads when there are many. `on_damage` says whether to go on.
+pub(super) fn read_map_pages(
+    file: &Arc<dyn Device>,
+    uuid: [u64; 2],
+    map: &mut PageMap,
+    on_damage: &mut dyn FnMut(Error) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let len = len_of(&**file)?;
     let named = map.map_pages_mut().filter(|(_, page)| page.place.is_some());
     let mut wanted: Vec<(PageId, MapEntry)> = named.map(|(id, page)| (id, page.place)).collect();
     wanted.sort_unstable_by_key(|(_, place)| place.offset());
@@ -241,8 +246,10 @@ fn read_map_pages(file: &Arc<dyn Device>, len: u64, uuid: [u64; 2], map: &mut Pa
         move || read_share(&*file, len, uuid, wanted.chunks(share).nth(reader).unwrap_or_default())
     })?;
     for (id, page) in read.into_iter().flatten() {
-        if let Some(place) = map.map_page_mut(id) {
-            *place = page;
+        match (page, map.map_page_mut(id)) {
+            (Ok(page), Some(place)) => *place = page,
+            (Ok(_), None) => {}
+            (Err(damage), _) => on_damage(damage)?,
         }
     }
     Ok(())
@@ -253,7 +260,7 @@ fn read_share(
     len: u64,
     uuid: [u64; 2],
     wanted: &[(PageId, MapEntry)],
-) -> Result<Vec<(PageId, MapPage)>, Error> {
+) -> Result<Vec<(PageId, Result<MapPage, Error>)>, Error> {
     let mut pages = Vec::with_capacity(wanted.len());
     let mut buf = aligned(to_usize(READ_PLACES.min(to_u64(wanted.len()) * 2)) * BLOCK);
     let (mut from, mut upto) = (0, 0);
@@ -267,7 +274,8 @@ fn read_share(
             Error::Corruption(message.into())
         };
         if offset + BLOCK_U64 > len {
-            return Err(damaged("the file ends before it"));
+            pages.push((id, Err(damaged("the file ends before it"))));
+            continue;
         }
         if offset >= upto {
             (from, upto) = (offset, (offset + to_u64(buf.len())).min(len));
@@ -276,8 +284,8 @@ fn read_share(
         }
         let at = to_usize(offset - from);
         let mut page = MapPage::new(place);
-        decode(id, &mut page, uuid, &buf[at..at + BLOCK]).map_err(|what| damaged(&what))?;
-        pages.push((id, page));
+        let decoded = decode(id, &mut page, uuid, &buf[at..at + BLOCK]);
+        pages.push((id, decoded.map(|()| page).map_err(|what| damaged(&what))));
     }
     Ok(pages)
 }

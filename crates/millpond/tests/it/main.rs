@@ -3,6 +3,7 @@
 mod api;
 mod bad_input;
 mod crash_matrix;
+mod inspect;
 mod model_btreemap;
 mod races;
 mod scenarios;
