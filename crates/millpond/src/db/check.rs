@@ -15,6 +15,7 @@ use crate::btree::verify::verify_tree;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
 use crate::io::overlay::Overlay;
+use crate::store::look::SlotContent;
 use crate::store::superblock::Found;
 
 /// How a database is checked.
@@ -51,11 +52,17 @@ pub struct CheckReport {
     pub log_bytes: u64,
     /// Spaces of trees whose creation a crash cut short; the next open drops them.
     pub orphan_spaces: u64,
+    /// Slots that hold no page's newest image.
+    pub free_slots: u64,
+    /// Those of them that were never written.
+    pub never_written: u64,
+    /// Those that hold older images.
+    pub older_images: u64,
     /// Everything that is not as it must be; empty: the database is sound.
     pub problems: Vec<String>,
 }
 
-/// Checks the database in directory `path`: superblocks, map, every page, every tree. What the log holds beyond the
+/// Checks the database in directory `path`: superblocks, map, every page, every tree, every free slot. What the log holds beyond the
 /// last checkpoint is replayed in memory. The files are only read.
 ///
 /// # Errors
@@ -129,6 +136,15 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
         }
         if !reached.contains(&id) {
             report.problems.push(format!("page {id} has an image, and no tree leads to it"));
+        }
+    }
+    for slot in core.store.free_slots() {
+        report.free_slots += 1;
+        match core.store.slot_content(slot, &mut buf)? {
+            SlotContent::Zero => report.never_written += 1,
+            SlotContent::Image(_) => report.older_images += 1,
+            // What a crash tore is no problem: nothing names it.
+            SlotContent::Garbage => {}
         }
     }
     Ok(())

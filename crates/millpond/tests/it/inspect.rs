@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millpond::simulation::{Image, SimulatedDisk, Unsynced};
-use millpond::{Db, Error, Inspector};
+use millpond::{CheckOptions, Db, Error, Inspector, check_on};
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{disk_of, small_options};
@@ -16,7 +16,10 @@ fn crashed() -> Image {
     for i in 0..300u16 {
         tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
     }
-    db.checkpoint().expect("done");
+    for round in 0..3u8 {
+        tree.put(&[0, 0], &[round; 300]).expect("written");
+        db.checkpoint().expect("done");
+    }
     for i in 300..320u16 {
         tree.put(&i.to_be_bytes(), &[8; 300]).expect("written");
     }
@@ -83,6 +86,21 @@ fn info_and_dumps_tell_what_is_there_after_a_crash() {
     }
     assert!(text(|i, out| i.slot(100_000, out), &image).contains("there is no slot 100000"));
     assert!(text(|i, out| i.page(9, 9, out), &image).contains("page 9:9 has no image"));
+}
+
+#[test]
+fn check_counts_what_is_in_free_slots() {
+    let mut image = crashed();
+    let report = |image: &Image| check_on(Arc::new(disk_of(image.clone())), &CheckOptions::default()).expect("checked");
+    let sound = report(&image);
+    assert_eq!(sound.problems, Vec::<String>::new());
+    assert!(sound.older_images > 0 && sound.free_slots == sound.older_images + sound.never_written, "{sound:?}");
+    let data = image.get_mut("data.mpd").expect("there");
+    let last = data.len() - 4096;
+    data[last..].fill(1);
+    let torn = report(&image);
+    assert_eq!(torn.problems, Vec::<String>::new());
+    assert_eq!(torn.free_slots, torn.older_images + torn.never_written + 1);
 }
 
 #[test]
