@@ -159,17 +159,23 @@ impl PageStore {
         Err(Error::Corruption(message.into()))
     }
 
-    /// Replays a map group.
+    /// Replays a map group. A record of a space that is not there was made before the space was dropped, and logged
+    /// after it: its slot may be another page's by now.
     pub(crate) fn replay_records(&self, records: &[MapRecord], start: Lsn, end: Lsn) {
         let mut state = self.state.lock();
         for record in records {
-            let _ = state.map.apply(PageId(record.page_id.get()), MapEntry(record.entry.get()), start, end);
+            let id = PageId(record.page_id.get());
+            if state.map.has_space(id.space()) {
+                let _ = state.map.apply(id, MapEntry(record.entry.get()), start, end);
+            }
         }
     }
 
-    /// Replays that a page was formatted: its id is in use.
+    /// Replays that a page was formatted: its id is in use, and its space is there.
     pub(crate) fn replay_format(&self, id: PageId) {
-        self.state.lock().formatted.insert(id);
+        let mut state = self.state.lock();
+        state.map.spaces.entry(id.space()).or_default();
+        state.formatted.insert(id);
     }
 
     /// After the last group: which slots, places and page ids are free. `dropped` are spaces that the log drops.
