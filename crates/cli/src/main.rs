@@ -1,4 +1,4 @@
-//! The `millpond` command: `bench`, `crashtest`, `check`, `info`, `dump`.
+//! The `millpond` command: `bench`, `crashtest`, `check`, `info`, `dump`, `rebuild`.
 //!
 //! Standard output is data, standard error is talk. Exit codes: see [`exit`].
 
@@ -39,6 +39,8 @@ enum Command {
     Info(commands::info::InfoArgs),
     /// Shows superblocks, map, pages or log of a closed database in words. Writes nothing.
     Dump(commands::dump::DumpArgs),
+    /// Makes map and superblocks anew, from page images and log, when they are lost.
+    Rebuild(commands::rebuild::RebuildArgs),
     /// The child of `crashtest`.
     #[command(hide = true)]
     CrashtestVictim(commands::crashtest::victim::VictimArgs),
@@ -59,6 +61,7 @@ fn run(command: Command) -> Result<Answer, Failure> {
         Command::Check(args) => commands::check::run(&args),
         Command::Info(args) => commands::info::run(&args),
         Command::Dump(args) => commands::dump::run(&args),
+        Command::Rebuild(args) => commands::rebuild::run(&args),
         Command::CrashtestVictim(args) => commands::crashtest::victim::run(&args),
     }
 }

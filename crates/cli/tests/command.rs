@@ -230,6 +230,28 @@ fn info_and_dump_tell_what_is_in_the_files() {
 }
 
 #[test]
+fn rebuild_brings_back_a_database_without_superblocks() {
+    let dir = directory();
+    assert_code(&run(dir.path(), &["bench", "--dir=db", "--table-size=2000", "oltp_insert", "prepare"]), 0);
+    let sound = run(dir.path(), &["rebuild", "db"]);
+    assert_code(&sound, 2);
+    assert!(err(&sound).contains("nothing to rebuild"), "{}", err(&sound));
+    let entries = |output: &Output| out(output).lines().find(|line| line.starts_with("entries:")).map(str::to_owned);
+    let before = entries(&run(dir.path(), &["check", "db"]));
+    let data = dir.path().join("db").join("data.mpd");
+    let mut bytes = std::fs::read(&data).expect("the data file can be read");
+    bytes[..1 << 20].fill(0);
+    std::fs::write(&data, &bytes).expect("the data file can be written");
+    assert_code(&run(dir.path(), &["check", "db"]), 2);
+    let rebuilt = run(dir.path(), &["rebuild", "db"]);
+    assert_code(&rebuilt, 0);
+    assert!(out(&rebuilt).contains("lost:         0\n"), "{}", out(&rebuilt));
+    let after = run(dir.path(), &["check", "db"]);
+    assert_code(&after, 0);
+    assert_eq!(entries(&after), before);
+}
+
+#[test]
 fn crashtest_of_three_rounds_passes_and_cleans_up() {
     let dir = directory();
     let output = run(dir.path(), &["crashtest", "--rounds=3", "--seed=3", "--threads=4", "--dir=db"]);

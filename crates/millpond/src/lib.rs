@@ -52,6 +52,7 @@ pub use db::check::{CheckOptions, CheckReport, check, check_on};
 pub use db::database::Db;
 pub use db::inspect::{Inspector, Lines};
 pub use db::options::{Durability, Options, PageStoreKind};
+pub use db::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
 pub use db::stats::Stats;
 pub use db::tree::{Scan, Tree};
 pub use io::device::{Device, Files};

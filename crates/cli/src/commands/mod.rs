@@ -5,3 +5,4 @@ pub(crate) mod check;
 pub(crate) mod crashtest;
 pub(crate) mod dump;
 pub(crate) mod info;
+pub(crate) mod rebuild;

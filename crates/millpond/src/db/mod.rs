@@ -7,6 +7,7 @@ pub(crate) mod engine;
 pub(crate) mod inspect;
 pub(crate) mod keeper;
 pub(crate) mod options;
+pub(crate) mod rebuild;
 pub(crate) mod stats;
 pub(crate) mod tree;
 pub(crate) mod write;

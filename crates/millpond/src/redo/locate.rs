@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::files::{Geometry, LogFiles, Owner, Ring, parse_name, read_header};
+use super::group::{Place, claimed_len, read_group};
+use super::log::BUFFER_MAX;
 use super::scan::LogScan;
-use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_down};
+use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::io::device::Files;
@@ -93,4 +95,115 @@ fn find_switch(first: Ring, second: &Ring, lap: Start) -> Result<LogFiles, Error
     }
     // The superblock had gone over, and the first ring was not removed yet.
     Ok(LogFiles::new(second.clone(), None))
+}
+
+/// The log, found by its files alone.
+pub(crate) struct FoundLog {
+    /// The oldest group that a checkpoint may be at and that can be reached.
+    pub(crate) start: Start,
+    /// Why the checkpoint may have been before `start`; `None`: it was not.
+    pub(crate) doubt: Option<String>,
+}
+
+/// Finds the log by its laps: the first groups of files that the log runs through to its end.
+///
+/// The file that the log is in has lost its earlier lap. What is left of that lap is searched for groups, from where
+/// the oldest checkpoint may be on: one ring before the end, less the two blocks that are left free.
+pub(crate) fn find_log(log: &LogFiles) -> Result<FoundLog, Error> {
+    let mut chains: Vec<Chain> = Vec::new();
+    for lap in log.laps()? {
+        match chains.last_mut() {
+            Some(chain) if chain.begins.contains_key(&lap.at) => chain.laps += 1,
+            _ => chains.push(Chain::of(log, lap)?),
+        }
+    }
+    // A lap that a crash kept and whose groups it took has none; of equal ones the older.
+    let groups = |chain: &Chain| (chain.laps, chain.begins.len() > 1);
+    let Some(chosen) = (0..chains.len()).rev().max_by_key(|index| groups(&chains[*index])) else {
+        return Err(Error::Corruption("no log file says where its first group begins: restore a backup".into()));
+    };
+    let later = chains.get(chosen + 1).filter(|chain| chain.begins.len() > 1).map(|chain| chain.start.at);
+    let chain = chains.swap_remove(chosen);
+    let (start, end) = (chain.start, chain.end);
+    // A ring that the log has left is not written any more.
+    let (written, capacity) = match log.switch() {
+        Some(switch) => (switch.at.0, log.geometry().capacity()),
+        None => (round_up(end.0), log.capacity()),
+    };
+    // What one flush may have destroyed, and one group that it cut.
+    let slack = 2 * (capacity / 8).clamp(16 << 10, BUFFER_MAX);
+    if let Some(later) = later.filter(|later| later.since(end) > slack) {
+        let doubt = format!("the log ends at LSN {end}, though groups from LSN {later} on are there");
+        return Ok(FoundLog { start, doubt: Some(doubt) });
+    }
+    let back = Lsn((written + 2 * BLOCK_U64).saturating_sub(capacity));
+    if back > start.at {
+        let first = chain.begins.range(back..).next();
+        let start = first.map_or(start, |(at, nonce)| Start { at: *at, nonce: *nonce });
+        return Ok(FoundLog { start, doubt: None });
+    }
+    // The first group of a database is behind the first block.
+    search_before(log, back.max(Lsn(BLOCK_U64)), slack, start)
+}
+
+struct Chain {
+    start: Start,
+    end: Lsn,
+    laps: usize,
+    /// Where groups begin, and the nonces there; the end too.
+    begins: BTreeMap<Lsn, u64>,
+}
+
+impl Chain {
+    fn of(log: &LogFiles, start: Start) -> Result<Chain, Error> {
+        let mut begins = BTreeMap::from([(start.at, start.nonce)]);
+        let mut from = start;
+        loop {
+            // A scan goes no further than the wall of where it began.
+            let mut scan = LogScan::new(log, from.nonce, from.at);
+            while scan.next()?.is_some() {
+                begins.insert(scan.position(), scan.nonce());
+            }
+            if scan.position() == from.at {
+                return Ok(Chain { start, end: from.at, laps: 1, begins });
+            }
+            from = Start { at: scan.position(), nonce: scan.nonce() };
+        }
+    }
+}
+
+/// Looks from `back` on for an older group from which the log runs on to `first`.
+fn search_before(log: &LogFiles, back: Lsn, slack: u64, first: Start) -> Result<FoundLog, Error> {
+    let mut bytes = aligned(to_usize(Lsn(round_up(first.at.0)).since(back)));
+    log.read(&mut bytes, back)?;
+    let bytes = &bytes[..to_usize(first.at.since(back))];
+    let reaches = |at: Lsn| -> Result<bool, Error> {
+        let mut scan = LogScan::new(log, first.nonce, at);
+        while scan.position() < first.at && scan.next()?.is_some() {}
+        Ok(scan.position() == first.at)
+    };
+    let mut offset = 0;
+    let mut found = first;
+    while offset < bytes.len() {
+        let place = Place { nonce: first.nonce, at: back.plus(to_u64(offset)) };
+        let rest = &bytes[offset..];
+        let whole = claimed_len(rest, rest.len()).filter(|len| rest[..4] == rest[len - 4..*len]);
+        let group = whole.and_then(|len| read_group(&rest[..len], place));
+        offset += 1;
+        if let Some(group) = group {
+            if reaches(group.start)? {
+                found.at = group.start;
+                break;
+            }
+            // A group that the log does not run on from: older than what a flush destroyed.
+            offset += to_usize(group.end.since(group.start)) - 1;
+        }
+    }
+    let gap = &bytes[..to_usize(found.at.since(back))];
+    // A ring that the log has not come round in yet: nothing was ever before its first group but the end of that which
+    // crosses into it.
+    let young = gap[..gap.len() - gap.len().min(to_usize(slack))].iter().all(|byte| *byte == 0);
+    let doubt = (to_u64(gap.len()) > slack && !young)
+        .then(|| format!("the log before LSN {} cannot be read, and the last checkpoint may be there", found.at));
+    Ok(FoundLog { start: found, doubt })
 }

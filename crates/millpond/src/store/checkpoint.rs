@@ -35,7 +35,7 @@ pub(crate) struct Snapshot {
 }
 
 /// The image of a map page.
-fn encode(id: PageId, page: &MapPage, uuid: [u64; 2], out: &mut [u8]) {
+pub(super) fn encode(id: PageId, page: &MapPage, uuid: [u64; 2], out: &mut [u8]) {
     out.fill(0);
     let header = header_mut(out);
     header.page_type = MAP_PAGE;

@@ -27,6 +27,7 @@ pub(crate) mod map;
 pub(crate) mod open;
 pub(crate) mod page_store;
 pub(crate) mod placement;
+pub(crate) mod rewrite;
 pub(crate) mod slots;
 pub(crate) mod space;
 pub(crate) mod superblock;

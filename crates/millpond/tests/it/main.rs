@@ -6,6 +6,7 @@ mod crash_matrix;
 mod inspect;
 mod model_btreemap;
 mod races;
+mod rebuild;
 mod scenarios;
 mod support;
 mod tidy;
