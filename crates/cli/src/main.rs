@@ -1,4 +1,4 @@
-//! The `millpond` command: `bench`, `crashtest`, `check`.
+//! The `millpond` command: `bench`, `crashtest`, `check`, `info`, `dump`, `rebuild`.
 //!
 //! Standard output is data, standard error is talk. Exit codes: see [`exit`].
 
@@ -35,6 +35,12 @@ enum Command {
     Crashtest(commands::crashtest::CrashtestArgs),
     /// Looks at every page of a closed database and says what is wrong with it. Writes nothing.
     Check(commands::check::CheckArgs),
+    /// Says what a closed database is: identity, log, files, trees. Writes nothing.
+    Info(commands::info::InfoArgs),
+    /// Shows superblocks, map, pages or log of a closed database in words. Writes nothing.
+    Dump(commands::dump::DumpArgs),
+    /// Makes map and superblocks anew, from page images and log, when they are lost.
+    Rebuild(commands::rebuild::RebuildArgs),
     /// The child of `crashtest`.
     #[command(hide = true)]
     CrashtestVictim(commands::crashtest::victim::VictimArgs),
@@ -53,6 +59,9 @@ fn run(command: Command) -> Result<Answer, Failure> {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Crashtest(args) => commands::crashtest::run(&args),
         Command::Check(args) => commands::check::run(&args),
+        Command::Info(args) => commands::info::run(&args),
+        Command::Dump(args) => commands::dump::run(&args),
+        Command::Rebuild(args) => commands::rebuild::run(&args),
         Command::CrashtestVictim(args) => commands::crashtest::victim::run(&args),
     }
 }

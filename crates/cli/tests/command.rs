@@ -208,6 +208,50 @@ fn check_of_a_damaged_database_answers_no() {
 }
 
 #[test]
+fn info_and_dump_tell_what_is_in_the_files() {
+    let dir = directory();
+    assert_code(&run(dir.path(), &["bench", "--dir=db", "--table-size=2000", "oltp_insert", "prepare"]), 0);
+    for (args, part) in [
+        (&["info", "db"][..], "page store:           copy-on-write\n"),
+        (&["info", "db"], "tree 'sbtest1':       space 2, "),
+        (&["dump", "superblock", "db"], "superblock 1 at offset 65536: valid\n"),
+        (&["dump", "map", "db", "--space=1"], "space 1 map page 0: "),
+        (&["dump", "page", "db", "0:0"], "'sbtest1' = '\\x02\\x00\\x00\\x00' (4 bytes)\n"),
+        (&["dump", "page", "db", "--slot=0"], "slot 0: a whole image of page "),
+        (&["dump", "log", "db", "--from=0", "--limit=1"], "log from LSN 4096, "),
+    ] {
+        let output = run(dir.path(), args);
+        assert_code(&output, 0);
+        assert!(out(&output).contains(part), "no {part:?} in {args:?}:\n{}", out(&output));
+    }
+    for args in [&["dump", "page", "db"][..], &["dump", "page", "db", "1"], &["dump", "log", "missing"]] {
+        assert_code(&run(dir.path(), args), 2);
+    }
+}
+
+#[test]
+fn rebuild_brings_back_a_database_without_superblocks() {
+    let dir = directory();
+    assert_code(&run(dir.path(), &["bench", "--dir=db", "--table-size=2000", "oltp_insert", "prepare"]), 0);
+    let sound = run(dir.path(), &["rebuild", "db"]);
+    assert_code(&sound, 2);
+    assert!(err(&sound).contains("nothing to rebuild"), "{}", err(&sound));
+    let entries = |output: &Output| out(output).lines().find(|line| line.starts_with("entries:")).map(str::to_owned);
+    let before = entries(&run(dir.path(), &["check", "db"]));
+    let data = dir.path().join("db").join("data.mpd");
+    let mut bytes = std::fs::read(&data).expect("the data file can be read");
+    bytes[..1 << 20].fill(0);
+    std::fs::write(&data, &bytes).expect("the data file can be written");
+    assert_code(&run(dir.path(), &["check", "db"]), 2);
+    let rebuilt = run(dir.path(), &["rebuild", "db"]);
+    assert_code(&rebuilt, 0);
+    assert!(out(&rebuilt).contains("lost:         0\n"), "{}", out(&rebuilt));
+    let after = run(dir.path(), &["check", "db"]);
+    assert_code(&after, 0);
+    assert_eq!(entries(&after), before);
+}
+
+#[test]
 fn crashtest_of_three_rounds_passes_and_cleans_up() {
     let dir = directory();
     let output = run(dir.path(), &["crashtest", "--rounds=3", "--seed=3", "--threads=4", "--dir=db"]);
@@ -230,7 +274,15 @@ fn crashtest_refuses_a_directory_with_something_in_it() {
 #[test]
 fn help_fits_the_terminal_and_is_a_success() {
     let dir = directory();
-    for args in [&["-h"][..], &["bench", "-h"], &["bench", "--help"], &["crashtest", "-h"], &["check", "-h"]] {
+    for args in [
+        &["-h"][..],
+        &["bench", "-h"],
+        &["bench", "--help"],
+        &["crashtest", "-h"],
+        &["check", "-h"],
+        &["info", "-h"],
+        &["dump", "page", "-h"],
+    ] {
         let output = run(dir.path(), args);
         assert_code(&output, 0);
         let text = out(&output);

@@ -322,6 +322,6 @@ fn a_new_database_has_the_files_of_the_text_and_begins_where_it_says() {
     let block = &image[&file_name(0, 0)];
     let (owner, index, geometry) = read_header(block).expect("whole");
     assert_eq!((index, to_u64(block.len())), (0, 4096 + geometry.payload_bytes));
-    let (first, _) = read_lap(block, owner.uuid).expect("whole");
+    let first = read_lap(block, owner.uuid).expect("whole").at;
     assert_said(&[format!("The first group of a database is at LSN {first}.")]);
 }

@@ -53,10 +53,17 @@ fn text(dir: &str, report: &CheckReport) -> String {
         ("log groups:", report.log_groups),
         ("log bytes:", report.log_bytes),
         ("orphans:", report.orphan_spaces),
-        ("problems:", report.problems.len() as u64),
+        ("free slots:", report.free_slots),
     ] {
         let _ = writeln!(text, "{name:<14}{value}");
     }
+    // Behind the number of free slots: what is in them.
+    text.pop();
+    let (never, older) = (report.never_written, report.older_images);
+    let torn = report.free_slots - never - older;
+    let torn = if torn > 0 { format!(", {torn} neither") } else { String::new() };
+    let _ = writeln!(text, " ({never} never written, {older} hold older images{torn})");
+    let _ = writeln!(text, "{:<14}{}", "problems:", report.problems.len());
     for problem in &report.problems {
         let _ = writeln!(text, "problem: {problem}");
     }

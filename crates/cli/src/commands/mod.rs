@@ -3,3 +3,6 @@
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod crashtest;
+pub(crate) mod dump;
+pub(crate) mod info;
+pub(crate) mod rebuild;

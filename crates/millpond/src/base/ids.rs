@@ -28,7 +28,7 @@ impl fmt::Display for Lsn {
 }
 
 /// A space: one tree. Space 0 is the catalog. Never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SpaceId(pub(crate) u32);
 
 impl SpaceId {

@@ -15,6 +15,7 @@ use crate::btree::verify::verify_tree;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
 use crate::io::overlay::Overlay;
+use crate::store::look::SlotContent;
 use crate::store::superblock::Found;
 
 /// How a database is checked.
@@ -51,12 +52,18 @@ pub struct CheckReport {
     pub log_bytes: u64,
     /// Spaces of trees whose creation a crash cut short; the next open drops them.
     pub orphan_spaces: u64,
+    /// Slots that hold no page's newest image.
+    pub free_slots: u64,
+    /// Those of them that were never written.
+    pub never_written: u64,
+    /// Those that hold older images.
+    pub older_images: u64,
     /// Everything that is not as it must be; empty: the database is sound.
     pub problems: Vec<String>,
 }
 
-/// Checks the database in directory `path`: superblocks, map, every page, every tree. What the log holds beyond the
-/// last checkpoint is replayed in memory. The files are only read.
+/// Checks the database in directory `path`: superblocks, map, every page, every tree, every free slot. What the log
+/// holds beyond the last checkpoint is replayed in memory. The files are only read.
 ///
 /// # Errors
 /// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the
@@ -71,9 +78,7 @@ pub fn check(path: impl AsRef<Path>, options: CheckOptions) -> Result<CheckRepor
 /// # Errors
 /// As [`check`].
 pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckReport, Error> {
-    let mut opening = Options::new().create(false).cached(options.cached).buffer_pool_size(options.buffer_pool_size);
-    opening.fit_pool = true;
-    let db = Db::open_on(Arc::new(Overlay::new(files)), opening)?;
+    let db = open_in_memory(&files, options.buffer_pool_size)?;
     let opened = db.opened().clone();
     let mut report = CheckReport {
         log_groups: opened.redo_groups,
@@ -95,6 +100,13 @@ pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckRe
     check_trees(&db, &mut report)?;
     db.close()?;
     Ok(report)
+}
+
+/// Opens a database with recovery, all of whose writes stay in memory.
+pub(crate) fn open_in_memory(files: &Arc<dyn Files>, pool: ByteSize) -> Result<Db, Error> {
+    let mut options = Options::new().create(false).buffer_pool_size(pool);
+    options.fit_pool = true;
+    Db::open_on(Arc::new(Overlay::new(Arc::clone(files))), options)
 }
 
 fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
@@ -124,6 +136,15 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
         }
         if !reached.contains(&id) {
             report.problems.push(format!("page {id} has an image, and no tree leads to it"));
+        }
+    }
+    for slot in core.store.free_slots() {
+        report.free_slots += 1;
+        match core.store.slot_content(slot, &mut buf)? {
+            SlotContent::Zero => report.never_written += 1,
+            SlotContent::Image(_) => report.older_images += 1,
+            // What a crash tore is no problem: nothing names it.
+            SlotContent::Garbage => {}
         }
     }
     Ok(())

@@ -99,8 +99,12 @@ impl Device for OverlayFile {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if let Some(below) = &self.below {
-            let there = below.len()?.saturating_sub(offset).min(to_u64(buf.len()));
-            below.read_at(&mut buf[..to_usize(there)], offset)?;
+            let there = to_usize(below.len()?.saturating_sub(offset).min(to_u64(buf.len())));
+            if there > 0 {
+                below.read_at(&mut buf[..there], offset)?;
+            }
+            // What the file grew by since.
+            buf[there..].fill(0);
         }
         for (&at, block) in state.blocks.range(offset..offset + to_u64(buf.len())) {
             let start = to_usize(at - offset);

@@ -23,7 +23,7 @@ use crate::mtr::{Core, Record, formats, replay};
 use crate::pool::frame::Pin;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::LogFiles;
-use crate::redo::group::{Group, GroupKind};
+use crate::redo::group::{Group, GroupKind, epoch_nonce};
 use crate::redo::log::Resume;
 use crate::redo::scan::LogScan;
 use crate::store::page_store::{MapRecord, PageStore};
@@ -84,6 +84,9 @@ impl Analysis {
 
     fn note(&mut self, group: &Group<'_>, store: &PageStore) -> Result<(), Error> {
         match group.kind {
+            GroupKind::Epoch if epoch_nonce(group.payload).is_none() => {
+                Err(rotten(group.start, "an epoch group that names no nonce"))
+            }
             GroupKind::Epoch => Ok(()),
             GroupKind::Map => {
                 let Some(records) = MapRecord::all(group.payload) else {

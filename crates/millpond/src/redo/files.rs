@@ -10,6 +10,7 @@ use std::sync::Arc;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::locate::Start;
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
@@ -140,10 +141,10 @@ pub(crate) fn read_header(block: &[u8]) -> Option<(Owner, u64, Geometry)> {
 }
 
 /// The first group of the file's lap, and its nonce; `None`: it is not whole.
-pub(crate) fn read_lap(block: &[u8], uuid: [u64; 2]) -> Option<(Lsn, u64)> {
+pub(crate) fn read_lap(block: &[u8], uuid: [u64; 2]) -> Option<Start> {
     let (lap, _) = LogFileLap::read_from_prefix(block.get(LAP_OFFSET..)?).ok()?;
     let (first_group, nonce) = (lap.first_group.get(), lap.nonce.get());
-    (lap.crc.get() == lap_crc(uuid, first_group, nonce)).then_some((Lsn(first_group), nonce))
+    (lap.crc.get() == lap_crc(uuid, first_group, nonce)).then_some(Start { at: Lsn(first_group), nonce })
 }
 
 fn lap_crc(uuid: [u64; 2], first_group: u64, nonce: u64) -> u32 {
@@ -378,6 +379,21 @@ impl LogFiles {
             file.sync().map_err(|e| Error::device(&format!("sync log file '{}'", file.name()), e))?;
         }
         Ok(())
+    }
+
+    /// The first groups of the files' laps, where files say it; oldest first.
+    pub(crate) fn laps(&self) -> Result<Vec<Start>, Error> {
+        let mut block = aligned(BLOCK);
+        let mut laps = Vec::new();
+        for ring in [&self.first].into_iter().chain(self.second.as_ref().map(|(_, ring)| ring)) {
+            for file in &ring.files {
+                file.read_at(&mut block, 0)
+                    .map_err(|e| Error::io(&format!("read the header of '{}'", file.name()), e))?;
+                laps.extend(read_lap(&block, ring.owner.uuid));
+            }
+        }
+        laps.sort_unstable();
+        Ok(laps)
     }
 
     /// Syncs all files.

@@ -15,5 +15,6 @@ pub(crate) mod dirty_counts;
 pub(crate) mod files;
 pub(crate) mod flush;
 pub(crate) mod group;
+pub(crate) mod locate;
 pub(crate) mod log;
 pub(crate) mod scan;

@@ -83,6 +83,21 @@ impl<'a> LogScan<'a> {
         Ok(Some(group))
     }
 
+    /// After the end: why it is one.
+    pub(crate) fn why_ended(&mut self) -> Result<String, Error> {
+        if !self.fill(GROUP_HEADER_LEN)? {
+            return Ok("the ring ends here".to_owned());
+        }
+        let start = to_usize(self.next.since(self.window_start));
+        if self.window[start..start + GROUP_HEADER_LEN].iter().all(|byte| *byte == 0) {
+            return Ok("zeroes: nothing was written behind".to_owned());
+        }
+        Ok(match claimed_len(&self.window[start..], LONGEST) {
+            None => "no group: its length is not a possible one".to_owned(),
+            Some(len) => format!("no group: {len} bytes that are not whole, or of another lap or epoch"),
+        })
+    }
+
     /// After the end: looks behind it for a whole group that got its place when the log was durable beyond the end.
     pub(crate) fn proof_of_more(&mut self) -> Result<Option<Lsn>, Error> {
         let end = self.next;

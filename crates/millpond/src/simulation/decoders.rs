@@ -31,6 +31,7 @@ use crate::base::page::view::{PageView, entry_len};
 use crate::mtr::{RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, Record, formats, replay};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LAP_OFFSET, Lap, LogFileLap, Owner, Switch, header_block, read_header, read_lap};
+use crate::redo::locate::Start;
 use crate::store::checkpoint;
 use crate::store::directory::{self, DirectoryHead};
 use crate::store::map::{MapEntry, MapPage, PageMap, tag_of};
@@ -251,7 +252,7 @@ fn feed_log_file_header(bytes: &[u8]) -> Result<bool, String> {
 }
 
 fn feed_log_file_lap(bytes: &[u8]) -> Result<bool, String> {
-    let Some((first_group, nonce)) = read_lap(bytes, UUID) else { return Ok(false) };
+    let Some(Start { at: first_group, nonce }) = read_lap(bytes, UUID) else { return Ok(false) };
     let lap = Lap { boundary: Lsn::ZERO, first_group, nonce };
     let again = header_block(OWNER, 0, Geometry::default(), Some(&lap));
     let lap = LAP_OFFSET..LAP_OFFSET + size_of::<LogFileLap>();

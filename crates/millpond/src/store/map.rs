@@ -38,6 +38,11 @@ impl MapEntry {
         (self.0 >> 24) * BLOCK_U64
     }
 
+    /// Bytes of the image.
+    pub(crate) fn len(self) -> u64 {
+        ((self.0 >> TAG_BITS & 0xf) + 1) * BLOCK_U64
+    }
+
     pub(crate) fn tag(self) -> u64 {
         self.0 & ((1 << TAG_BITS) - 1)
     }
@@ -45,7 +50,7 @@ impl MapEntry {
     /// The slot, in a file whose slots of `len` bytes begin at `start`; `None`: no slot begins there.
     pub(crate) fn slot(self, start: u64, len: u64) -> Option<SlotId> {
         let bytes = self.offset().checked_sub(start)?;
-        let whole = self.is_some() && bytes % len == 0 && (self.0 >> TAG_BITS & 0xf) == len / BLOCK_U64 - 1;
+        let whole = self.is_some() && bytes % len == 0 && self.len() == len;
         whole.then_some(SlotId(bytes / len))
     }
 }

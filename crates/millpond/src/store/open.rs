@@ -46,7 +46,7 @@ pub(crate) fn is_map_file(name: &str) -> bool {
     name == MAP_FILE || DIRECTORY_FILES.contains(&name)
 }
 
-fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
+pub(super) fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
     files.open(name).map_err(|e| {
         if e.kind() == std::io::ErrorKind::NotFound {
             let message =
@@ -57,7 +57,7 @@ fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
     })
 }
 
-fn len_of(file: &dyn Device) -> Result<u64, Error> {
+pub(super) fn len_of(file: &dyn Device) -> Result<u64, Error> {
     file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
 }
 
@@ -112,8 +112,7 @@ impl PageStore {
                 "the map directory ends too soon, or names a space twice: restore the database from a backup".into(),
             ));
         }
-        let map_len = len_of(&*map_file)?;
-        read_map_pages(&map_file, map_len, superblock.uuid, &mut map)?;
+        read_map_pages(&map_file, superblock.uuid, &mut map, &mut Err)?;
         let page_size = u64::from(superblock.page_size);
         let in_place = superblock.features & FEATURE_IN_PLACE != 0;
         let placement: Box<dyn Placement> = if in_place { Box::new(InPlace) } else { Box::new(CopyOnWrite) };
@@ -165,7 +164,8 @@ impl PageStore {
         Err(Error::Corruption(message.into()))
     }
 
-    /// Replays a map group; `Err`: what is wrong with it.
+    /// Replays a map group; `Err`: what is wrong with it. A record of a space that is not there was made before the
+    /// space was dropped, and logged after it: its slot may be another page's by now.
     ///
     /// A page id had a slot charged, and the sync of its image made the data file's length durable: so its number is
     /// below the file's slots. The map grows to the number, which is not to be believed without that.
@@ -177,7 +177,9 @@ impl PageStore {
             if u64::from(id.number()) >= slots {
                 return Err(format!("a map group names page {id}, and the data file has {slots} slots"));
             }
-            let _ = state.map.apply(id, MapEntry(record.entry.get()), start, end);
+            if state.map.has_space(id.space()) {
+                let _ = state.map.apply(id, MapEntry(record.entry.get()), start, end);
+            }
         }
         Ok(())
     }
@@ -186,9 +188,11 @@ impl PageStore {
         Ok(len_of(&*self.data)?.saturating_sub(SLOTS_START) / self.page_size)
     }
 
-    /// Replays that a page was formatted: its id is in use.
+    /// Replays that a page was formatted: its id is in use, and its space is there.
     pub(crate) fn replay_format(&self, id: PageId) {
-        self.state.lock().formatted.insert(id);
+        let mut state = self.state.lock();
+        state.map.spaces.entry(id.space()).or_default();
+        state.formatted.insert(id);
     }
 
     /// After the last group: which slots, places and page ids are free. `dropped` are spaces that the log drops.
@@ -264,8 +268,14 @@ fn check_numbers(formatted: &HashSet<PageId, FixedState>, slots: u64) -> Result<
     }
 }
 
-/// Reads all map pages, neighbours together, by several threads when there are many.
-fn read_map_pages(file: &Arc<dyn Device>, len: u64, uuid: [u64; 2], map: &mut PageMap) -> Result<(), Error> {
+/// Reads all map pages, neighbours together, by several threads when there are many. `on_damage` says whether to go on.
+pub(super) fn read_map_pages(
+    file: &Arc<dyn Device>,
+    uuid: [u64; 2],
+    map: &mut PageMap,
+    on_damage: &mut dyn FnMut(Error) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let len = len_of(&**file)?;
     let named = map.map_pages_mut().filter(|(_, page)| page.place.is_some());
     let mut wanted: Vec<(PageId, MapEntry)> = named.map(|(id, page)| (id, page.place)).collect();
     wanted.sort_unstable_by_key(|(_, place)| place.offset());
@@ -277,19 +287,24 @@ fn read_map_pages(file: &Arc<dyn Device>, len: u64, uuid: [u64; 2], map: &mut Pa
         move || read_share(&*file, len, uuid, wanted.chunks(share).nth(reader).unwrap_or_default())
     })?;
     for (id, page) in read.into_iter().flatten() {
-        if let Some(place) = map.map_page_mut(id) {
-            *place = page;
+        match (page, map.map_page_mut(id)) {
+            (Ok(page), Some(place)) => *place = page,
+            (Ok(_), None) => {}
+            (Err(damage), _) => on_damage(damage)?,
         }
     }
     Ok(())
 }
+
+/// A map page, or what is wrong with its image.
+type ReadPage = (PageId, Result<MapPage, Error>);
 
 fn read_share(
     file: &dyn Device,
     len: u64,
     uuid: [u64; 2],
     wanted: &[(PageId, MapEntry)],
-) -> Result<Vec<(PageId, MapPage)>, Error> {
+) -> Result<Vec<ReadPage>, Error> {
     let mut pages = Vec::with_capacity(wanted.len());
     let mut buf = aligned(to_usize(READ_PLACES.min(to_u64(wanted.len()) * 2)) * BLOCK);
     let (mut from, mut upto) = (0, 0);
@@ -303,7 +318,8 @@ fn read_share(
             Error::Corruption(message.into())
         };
         if offset + BLOCK_U64 > len {
-            return Err(damaged("the file ends before it"));
+            pages.push((id, Err(damaged("the file ends before it"))));
+            continue;
         }
         if offset >= upto {
             (from, upto) = (offset, (offset + to_u64(buf.len())).min(len));
@@ -312,8 +328,8 @@ fn read_share(
         }
         let at = to_usize(offset - from);
         let mut page = MapPage::new(place);
-        decode(id, &mut page, uuid, &buf[at..at + BLOCK]).map_err(|what| damaged(&what))?;
-        pages.push((id, page));
+        let decoded = decode(id, &mut page, uuid, &buf[at..at + BLOCK]);
+        pages.push((id, decoded.map(|()| page).map_err(|what| damaged(&what))));
     }
     Ok(pages)
 }

@@ -8,6 +8,7 @@ use foldhash::fast::FixedState;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::look::{SlotContent, content_of};
 use super::map::{MapEntry, PageMap, Space};
 use super::placement::Placement;
 use super::slots::Slots;
@@ -350,6 +351,21 @@ impl PageStore {
     pub(super) fn sync_data(&self) -> Result<(), Error> {
         self.counters.data_syncs.fetch_add(1, Ordering::Relaxed);
         self.data.sync().map_err(|e| Error::device(&format!("sync '{}'", self.data.name()), e))
+    }
+
+    /// What is in a slot, as the device has it.
+    pub(crate) fn slot_content(&self, slot: SlotId, buf: &mut [u8]) -> Result<SlotContent, Error> {
+        let offset = self.offset(slot);
+        self.data
+            .read_at(buf, offset)
+            .map_err(|e| Error::io(&format!("read the slot at {offset} of '{}'", self.data.name()), e))?;
+        Ok(content_of(buf, self.uuid))
+    }
+
+    /// All free slots.
+    pub(crate) fn free_slots(&self) -> Vec<SlotId> {
+        let state = self.state.lock();
+        (0..state.slots.total()).map(SlotId).filter(|slot| state.slots.is_free(*slot)).collect()
     }
 
     /// Slots in all, and free ones.

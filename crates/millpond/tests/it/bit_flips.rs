@@ -77,7 +77,7 @@ fn crashed() -> Sample {
     let disk = SimulatedDisk::new();
     let (sample, _) = run(22, || {
         let (db, moments) = fill(&disk);
-        let image = disk.history().crash_image(disk.boundaries(), Unsynced::All);
+        let image = disk.crash_now(Unsynced::All);
         drop(db);
         Sample { image, moments }
     });
@@ -94,7 +94,7 @@ fn reopened() -> Sample {
             put(&db, "b", 1000 + i, true);
             moments.push(contents(&db).expect("read"));
         }
-        let image = disk.history().crash_image(disk.boundaries(), Unsynced::All);
+        let image = disk.crash_now(Unsynced::All);
         drop(db);
         Sample { image, moments }
     });

@@ -11,4 +11,5 @@
 pub(crate) mod apply;
 pub(crate) mod layout;
 pub(crate) mod op;
+pub(crate) mod verify;
 pub(crate) mod view;

@@ -1,0 +1,116 @@
+//! `millpond dump WHAT DIR`: the files in words.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use millpond::Inspector;
+
+use crate::exit::{Answer, Failure};
+use crate::output::print;
+
+/// Lines that are printed together.
+const TOGETHER: usize = 1 << 16;
+
+/// Arguments of `dump`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "The files are read as they are: nothing is recovered, nothing is written, and damage is
+shown as far as it can be.
+
+Examples:
+  millpond dump superblock millpond-bench-data
+  millpond dump map millpond-bench-data --space 1
+  millpond dump page millpond-bench-data 1:0
+  millpond dump page millpond-bench-data --slot 17
+  millpond dump log millpond-bench-data --limit 100")]
+pub(crate) struct DumpArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What to dump.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Both superblocks, field by field.
+    Superblock(Database),
+    /// The directory, map pages, and where they say that each page is.
+    Map {
+        #[command(flatten)]
+        database: Database,
+        /// Only this space (1, 2, ... in the order of creation; 0 is the catalog)
+        #[arg(long)]
+        space: Option<u32>,
+    },
+    /// The image of one page: header, fences, entries.
+    Page {
+        #[command(flatten)]
+        database: Database,
+        /// The page, as SPACE:NUMBER
+        #[arg(value_name = "SPACE:NUMBER", value_parser = page_id, required_unless_present = "slot")]
+        page: Option<(u32, u32)>,
+        /// Whatever is in this slot, instead of a page
+        #[arg(long, conflicts_with = "page")]
+        slot: Option<u64>,
+    },
+    /// The log's groups and records, and where and why it ends.
+    Log {
+        #[command(flatten)]
+        database: Database,
+        /// Begin with the group that holds this LSN, instead of the checkpoint
+        #[arg(long, value_name = "LSN")]
+        from: Option<u64>,
+        /// At most so many groups
+        #[arg(long)]
+        limit: Option<u64>,
+    },
+}
+
+/// Which database.
+#[derive(Debug, Args)]
+struct Database {
+    /// The database's directory
+    dir: PathBuf,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    cached: bool,
+}
+
+impl Database {
+    fn open(&self) -> Result<Inspector, Failure> {
+        Ok(Inspector::open(&self.dir, self.cached)?)
+    }
+}
+
+fn page_id(text: &str) -> Result<(u32, u32), String> {
+    let parsed = text.split_once(':').and_then(|(space, number)| Some((space.parse().ok()?, number.parse().ok()?)));
+    parsed.ok_or_else(|| "not a page: write, for example, 1:0".to_owned())
+}
+
+/// Dumps a part of a database.
+pub(crate) fn run(args: &DumpArgs) -> Result<Answer, Failure> {
+    let mut text = String::new();
+    let mut printed = Ok(());
+    let mut line = |line: &str| {
+        text.push_str(line);
+        text.push('\n');
+        if text.len() >= TOGETHER {
+            printed = print(&text);
+            text.clear();
+        }
+        printed.is_ok()
+    };
+    let dumped = match &args.what {
+        What::Superblock(database) => database.open()?.superblocks(&mut line),
+        What::Map { database, space } => database.open()?.map(*space, &mut line),
+        What::Page { database, slot: Some(slot), .. } => database.open()?.slot(*slot, &mut line),
+        What::Page { database, page, .. } => {
+            let (space, number) = page.unwrap_or_default();
+            database.open()?.page(space, number, &mut line)
+        }
+        What::Log { database, from, limit } => database.open()?.log(*from, *limit, &mut line),
+    };
+    printed?;
+    print(&text)?;
+    dumped?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,37 @@
+//! `millpond info DIR`: what is this database?
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use millpond::Inspector;
+
+use crate::exit::{Answer, Failure};
+use crate::output::print;
+
+/// Arguments of `info`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "What the log holds beyond the last checkpoint is replayed in memory; nothing is written.
+
+Example:
+  millpond info millpond-bench-data")]
+pub(crate) struct InfoArgs {
+    /// The database's directory
+    dir: PathBuf,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    cached: bool,
+}
+
+/// Tells what a database is.
+pub(crate) fn run(args: &InfoArgs) -> Result<Answer, Failure> {
+    let rows = Inspector::open(&args.dir, args.cached)?.info()?;
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 2;
+    let mut text = String::new();
+    for (name, value) in [("database".to_owned(), args.dir.display().to_string())].into_iter().chain(rows) {
+        let _ = writeln!(text, "{:<width$}{value}", format!("{name}:"));
+    }
+    print(&text)?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,64 @@
+//! `millpond rebuild DIR`: map and superblocks anew.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use millpond::{RebuildOptions, RebuildReport};
+
+use crate::exit::{Answer, Failure};
+use crate::output::print;
+
+/// Arguments of `rebuild`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "For a database that does not open because both superblocks, or parts of the map, are
+damaged. Of each page the newest image in the data file is taken; the next open then recovers from the log. Copy the
+files first, if you can. Cut short, run it again.
+
+Exit code: 0 nothing is lost, 1 something is (the output says what), 2 it could not be done.
+
+Example:
+  millpond rebuild millpond-bench-data")]
+pub(crate) struct RebuildArgs {
+    /// The database's directory
+    dir: PathBuf,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    cached: bool,
+
+    /// Also when the database opens, and also when newer data may be missing from what is found
+    #[arg(long)]
+    force: bool,
+}
+
+/// Rebuilds a database.
+pub(crate) fn run(args: &RebuildArgs) -> Result<Answer, Failure> {
+    let mut options = RebuildOptions::default();
+    options.cached = args.cached;
+    options.force = args.force;
+    let report = millpond::rebuild(&args.dir, &options)?;
+    print(&text(&args.dir.display().to_string(), &report))?;
+    Ok(if report.lost.is_empty() { Answer::Yes } else { Answer::No })
+}
+
+/// The report as aligned text.
+fn text(dir: &str, report: &RebuildReport) -> String {
+    let by = if report.checkpoint_known { "a superblock" } else { "the log files" };
+    let mut text = String::new();
+    for (name, value) in [
+        ("database:", dir.to_owned()),
+        ("pages:", report.pages.to_string()),
+        ("spaces:", report.spaces.to_string()),
+        ("slots:", format!("{}, {} of them damaged or torn", report.slots, report.damaged_slots)),
+        ("log:", format!("{} groups, found by {by}", report.log_groups)),
+        ("redo from:", format!("LSN {} to {}", report.log_from, report.log_end)),
+        ("lost:", report.lost.len().to_string()),
+    ] {
+        let _ = writeln!(text, "{name:<14}{value}");
+    }
+    for lost in &report.lost {
+        let _ = writeln!(text, "lost: {lost}");
+    }
+    text
+}

@@ -1,0 +1,158 @@
+//! Whether the inside of a tree page is as it must be. Total: any bytes may be given.
+
+use super::layout::{DIRECTORY_ENTRY, ENTRY_HEADER, HEADER_LEN, NO_FENCE, TREE_PAGE};
+use super::view::{PageView, u16_at};
+use crate::base::aligned::to_usize;
+
+/// What is wrong with the structure of a tree page; `None`: fences, offsets, entries, dead bytes and the order of keys
+/// are as they must be, and a [`PageView`] may be trusted.
+pub(crate) fn structure_problem(page: &[u8]) -> Option<String> {
+    if page.len() < HEADER_LEN {
+        return Some(format!("it has {} bytes, fewer than a header", page.len()));
+    }
+    let view = PageView::new(page);
+    let header = view.header();
+    if header.page_type != TREE_PAGE {
+        return Some(format!("its page type is {}, not that of a tree page", header.page_type));
+    }
+    let directory_end = view.directory() + view.len() * DIRECTORY_ENTRY;
+    let heap_start = to_usize(u64::from(header.heap_start.get()));
+    if directory_end > heap_start || heap_start > page.len() {
+        let (count, len) = (view.len(), page.len());
+        return Some(format!(
+            "{count} entries end at {directory_end}, the heap begins at {heap_start} of {len}: they overlap"
+        ));
+    }
+    if let Some(high) = view.high_fence()
+        && high <= view.low_fence()
+    {
+        return Some("its high fence is not above its low fence".to_owned());
+    }
+    let mut extents = Vec::with_capacity(view.len());
+    for index in 0..view.len() {
+        let start = u16_at(page, view.directory() + index * DIRECTORY_ENTRY);
+        let end = start + ENTRY_HEADER + u16_at(page, start) + u16_at(page, start + 2);
+        if start < heap_start || end > page.len() {
+            return Some(format!("entry {index} is at {start}..{end}, outside of the heap from {heap_start}"));
+        }
+        extents.push((start, end, index));
+    }
+    entries_problem(view).or_else(|| {
+        let dead = to_usize(u64::from(header.dead_bytes.get()));
+        heap_problem(&mut extents, page.len() - heap_start, dead)
+    })
+}
+
+fn entries_problem(view: PageView<'_>) -> Option<String> {
+    for index in 0..view.len() {
+        if index > 0 && view.key(index - 1) >= view.key(index) {
+            return Some(format!("keys {} and {index} are out of order", index - 1));
+        }
+        if !view.covers(view.key(index)) {
+            return Some(format!("key {index} is outside of the page's fences"));
+        }
+        if !view.is_leaf() && view.child(index).is_none() {
+            return Some(format!("entry {index} of an inner page names no child"));
+        }
+    }
+    let begins = view.is_leaf() || (view.len() > 0 && view.key(0) == view.low_fence());
+    (!begins).then(|| "an inner page that does not begin at its low fence".to_owned())
+}
+
+/// Entries do not overlap, and what lies between them is counted as dead.
+fn heap_problem(extents: &mut [(usize, usize, usize)], heap: usize, dead: usize) -> Option<String> {
+    extents.sort_unstable();
+    if let Some(pair) = extents.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+        return Some(format!("entries {} and {} overlap", pair[0].2, pair[1].2));
+    }
+    let used: usize = extents.iter().map(|(start, end, _)| end - start).sum();
+    (heap - used != dead).then(|| format!("it says that {dead} bytes are dead, and {} are", heap - used))
+}
+
+const _: () = assert!(NO_FENCE == u16::MAX, "a fence is shorter than a page");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::PageId;
+    use crate::base::page::apply::apply;
+    use crate::base::page::op::PageOp;
+    use rand_core::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    const ID: PageId = PageId(5);
+
+    fn sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+        let mut page = vec![0u8; 4096];
+        let init = PageOp::Init { level: 0, low: b"k", high: Some(b"z"), entries: vec![] };
+        apply(&mut page, ID, &init).expect("fits");
+        for _ in 0..200 {
+            let r = rng.next_u64();
+            let key = format!("k{:03}", r % 200).into_bytes();
+            let value = vec![7; to_usize((r >> 8) % 60)];
+            let there = PageView::new(&page).search(&key).is_ok();
+            let op = match ((r >> 32) % 3, there) {
+                (0, true) => PageOp::Remove { key: &key },
+                (_, true) => PageOp::Replace { key: &key, value: &value },
+                (_, false) => PageOp::Insert { key: &key, value: &value },
+            };
+            // A full page stays as it is.
+            let _ = apply(&mut page, ID, &op);
+        }
+        page
+    }
+
+    #[test]
+    fn what_operations_make_is_sound_at_every_step() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+        for _ in 0..50 {
+            assert_eq!(structure_problem(&sample(&mut rng)), None);
+        }
+        let mut page = vec![0u8; 65_536];
+        let entries: Vec<_> = [&b"a"[..], b"b"].into_iter().map(|key| (key, &b"1234"[..])).collect();
+        let inner = PageOp::Init { level: 1, low: b"a", high: None, entries };
+        apply(&mut page, ID, &inner).expect("fits");
+        assert_eq!(structure_problem(&page), None);
+        apply(&mut page, ID, &PageOp::Remove { key: b"a" }).expect("there");
+        assert!(structure_problem(&page).is_some_and(|what| what.contains("low fence")));
+    }
+
+    #[test]
+    fn any_bytes_may_be_given() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(4);
+        let (mut found, mut noise) = (0, vec![0u8; 4096]);
+        for round in 0..4000 {
+            let mut page = sample(&mut rng);
+            for _ in 0..=round % 3 {
+                // Header, fences and directory, most of all.
+                let at = to_usize(rng.next_u64() % if round % 2 == 0 { 300 } else { 4096 });
+                page[at] = u8::try_from(rng.next_u64() & 0xff).expect("a byte");
+            }
+            found += usize::from(structure_problem(&page).is_some());
+            rng.fill_bytes(&mut noise);
+            noise[4] = TREE_PAGE;
+            assert!(structure_problem(&noise[..to_usize(rng.next_u64() % 4096)]).is_some());
+        }
+        assert!(found > 1000, "{found}");
+    }
+
+    #[test]
+    fn each_kind_of_damage_is_named() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+        let page = sample(&mut rng);
+        let directory = PageView::new(&page).directory();
+        let at = u16_at(&page, directory);
+        let changed = |at: usize, bytes: &[u8]| {
+            let mut copy = page.clone();
+            copy[at..at + bytes.len()].copy_from_slice(bytes);
+            structure_problem(&copy).unwrap_or_default()
+        };
+        assert!(changed(4, &[9]).contains("page type"));
+        assert!(changed(40, &[255, 7]).contains("overlap"));
+        assert!(changed(48, &[0, 0, 1, 0]).contains("heap"));
+        assert!(changed(52, &[1, 0, 0, 0]).contains("dead"));
+        assert!(changed(directory, &[255, 15]).contains("outside of the heap"));
+        assert!(changed(at + 4, b"k9").contains("order"));
+        assert!(changed(HEADER_LEN, b"\x7a").contains("fence"));
+    }
+}

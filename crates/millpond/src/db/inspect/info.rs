@@ -1,0 +1,136 @@
+//! What a database is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+
+use super::uuid_text;
+use crate::base::aligned::to_u64;
+use crate::base::error::Error;
+use crate::base::ids::SpaceId;
+use crate::db::check::open_in_memory;
+use crate::db::database::Db;
+use crate::io::device::Files;
+use crate::redo::files::LogFiles;
+use crate::redo::scan::LogScan;
+use crate::store::look::{DataFile, read_map};
+use crate::store::superblock::{FEATURE_IN_PLACE, FORMAT, Found, Superblock};
+
+/// Bytes of the pool that the log is replayed in.
+const POOL: ByteSize = ByteSize::mib(64);
+
+/// A text made of names and values.
+#[derive(Default)]
+struct Table(Vec<(String, String)>);
+
+impl Table {
+    fn row(&mut self, name: &str, value: impl ToString) {
+        self.0.push((name.to_owned(), value.to_string()));
+    }
+}
+
+/// Names and values.
+pub(super) fn info(files: &Arc<dyn Files>) -> Result<Vec<(String, String)>, Error> {
+    let data = DataFile::open(&**files)?;
+    let superblock = data.superblock()?;
+    let mut table = Table::default();
+    identity(&superblock, &data.found, &mut table);
+    log_rows(&**files, &superblock, &mut table)?;
+    file_rows(&**files, &mut table)?;
+    let mut problems = Vec::new();
+    match read_map(&**files, &superblock, &mut problems) {
+        Ok(mut map) => table.row("map pages", map.map_pages_mut().count()),
+        Err(error) => table.row("map pages", format!("cannot be read: {error}")),
+    }
+    let opened = open_in_memory(files, POOL).and_then(|db| {
+        let mut rows = Table::default();
+        tree_rows(&db, u64::from(superblock.page_size), &mut rows)?;
+        db.close()?;
+        Ok(rows)
+    });
+    match opened {
+        Ok(rows) => table.0.extend(rows.0),
+        Err(error) => table.row("trees", format!("cannot be listed: {error}")),
+    }
+    Ok(table.0)
+}
+
+fn identity(superblock: &Superblock, found: &[Found; 2], table: &mut Table) {
+    let in_place = superblock.features & FEATURE_IN_PLACE != 0;
+    let place = superblock.place();
+    let other = if matches!(found[1 - place], Found::Valid(_)) { "valid too" } else { "damaged" };
+    table.row("uuid", uuid_text(superblock.uuid));
+    table.row("format", FORMAT);
+    table.row("page store", if in_place { "in place" } else { "copy-on-write" });
+    table.row("page size", superblock.page_size);
+    table.row("superblock", format!("sequence {}, in place {place}; the other is {other}", superblock.sequence));
+}
+
+fn log_rows(files: &dyn Files, superblock: &Superblock, table: &mut Table) -> Result<(), Error> {
+    let redo = superblock.redo;
+    table.row("checkpoint LSN", superblock.checkpoint_lsn);
+    table.row("durable LSN", superblock.durable_lsn);
+    table.row("log", format!("generation {}, {}", redo.generation, bytes(redo.capacity())));
+    if let Some(switch) = superblock.switch {
+        let to =
+            format!("at LSN {} to generation {}, {}", switch.at, switch.to.generation, bytes(switch.to.capacity()));
+        table.row("log goes over", to);
+    }
+    let log = match LogFiles::open(files, superblock.owner(), redo, superblock.switch) {
+        Ok(log) => log,
+        Err(error) => {
+            table.row("log end", format!("cannot be read: {error}"));
+            return Ok(());
+        }
+    };
+    let mut scan = LogScan::new(&log, superblock.nonce, superblock.checkpoint_lsn);
+    let mut groups = 0u64;
+    while scan.next()?.is_some() {
+        groups += 1;
+    }
+    let end = scan.position();
+    let damage = end < superblock.durable_lsn || scan.proof_of_more()?.is_some();
+    table.row("log end", if damage { format!("{end}, by damage: more was durable") } else { end.to_string() });
+    table.row("to replay", format!("{groups} groups, {}", bytes(end.since(superblock.checkpoint_lsn))));
+    Ok(())
+}
+
+fn file_rows(files: &dyn Files, table: &mut Table) -> Result<(), Error> {
+    let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+    for name in names.iter().filter(|name| name.ends_with(".mpd")) {
+        let len = files.open(name).and_then(|file| file.len());
+        let len = len.map_err(|e| Error::io(&format!("look at '{name}' in '{}'", files.place()), e))?;
+        table.row(&format!("file {name}"), bytes(len));
+    }
+    Ok(())
+}
+
+/// What is known only after recovery.
+fn tree_rows(db: &Db, page_size: u64, table: &mut Table) -> Result<(), Error> {
+    db.checkpoint()?;
+    let store = &db.engine().core.store;
+    let (total, free) = store.slot_counts();
+    table.row("slots", format!("{total}, {} used, {free} free", total - free));
+    let mut pages: BTreeMap<SpaceId, u64> = BTreeMap::new();
+    for id in store.pages() {
+        *pages.entry(id.space()).or_default() += 1;
+    }
+    let names = db.trees()?;
+    table.row("trees", to_u64(names.len()));
+    let mut row = |name: &str, space: SpaceId| {
+        let count = pages.get(&space).copied().unwrap_or(0);
+        table.row(&format!("tree {name}"), format!("space {space}, {count} pages, {}", bytes(count * page_size)));
+    };
+    row("(the catalog)", SpaceId::CATALOG);
+    for name in names {
+        if let Some(space) = db.find(&name)? {
+            row(&format!("'{}'", name.escape_debug()), space);
+        }
+    }
+    Ok(())
+}
+
+fn bytes(count: u64) -> String {
+    format!("{count} bytes ({})", ByteSize::b(count))
+}

@@ -1,0 +1,374 @@
+//! `rebuild`: the map and the superblocks anew, from the images in the data file and the log.
+//!
+//! Of each page the image with the highest page LSN counts. The log is searched for the first group that is in no
+//! image; there the new checkpoint is, and the next open recovers from it as from any other. What cannot be had again
+//! is reported, and a page that is lost stays one that cannot be read.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use foldhash::fast::FixedState;
+
+use super::check::open_in_memory;
+use crate::base::aligned::{to_u64, to_usize};
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
+use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
+use crate::base::page::op::PageOp;
+use crate::base::page::verify::structure_problem;
+use crate::base::page::view::PageView;
+use crate::io::device::Files;
+use crate::io::directory::{Access, Directory};
+use crate::mtr::{Record, formats};
+use crate::redo::files::{LogFiles, Owner};
+use crate::redo::group::GroupKind;
+use crate::redo::locate::{FoundLog, Start, find_log, find_rings};
+use crate::redo::scan::LogScan;
+use crate::store::directory::{DIRECTORY_FILES, sequence_in};
+use crate::store::look::{DataFile, SlotContent, content_of};
+use crate::store::page_store::MapRecord;
+use crate::store::rewrite::{Images, rewrite};
+use crate::store::superblock::{Found, Superblock};
+
+/// How a database is rebuilt.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RebuildOptions {
+    /// Whether files are read and written through the page cache. Default: no.
+    pub cached: bool,
+    /// Also a database that opens; and also when it is not certain that what is found is the newest. Default: no.
+    pub force: bool,
+}
+
+/// What a rebuild found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RebuildReport {
+    /// Pages whose newest image the new map names.
+    pub pages: u64,
+    /// Spaces that they are of, the catalog among them.
+    pub spaces: u64,
+    /// Slots read.
+    pub slots: u64,
+    /// Those that held neither zeroes nor a whole image: torn by a crash, or damaged.
+    pub damaged_slots: u64,
+    /// Where the next open begins to redo.
+    pub log_from: u64,
+    /// Where the log ends.
+    pub log_end: u64,
+    /// Groups of the log that were read.
+    pub log_groups: u64,
+    /// Whether the checkpoint was known from a superblock.
+    pub checkpoint_known: bool,
+    /// What could not be had again; empty: everything is there.
+    pub lost: Vec<String>,
+}
+
+/// Writes map and superblocks of the database in directory `path` anew. Cut short, it is to be run again: images and
+/// log are only read.
+///
+/// # Errors
+/// [`Error::InvalidOptions`]: the database opens. [`Error::Corruption`]: there is no log to be found, or part of it is
+/// missing that may be needed (`force` goes on). [`Error::Format`]: no database. [`Error::InUse`]: it is open. What the
+/// operating system says.
+pub fn rebuild(path: impl AsRef<Path>, options: &RebuildOptions) -> Result<RebuildReport, Error> {
+    rebuild_on(Arc::new(Directory::open(path.as_ref(), options.cached, Access::Write)?), options)
+}
+
+/// Rebuilds the database on any implementation of [`Files`]. The caller sees to it that nobody has it open.
+///
+/// # Errors
+/// As [`rebuild`].
+pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<RebuildReport, Error> {
+    let data = DataFile::open(&*files)?;
+    if !options.force && open_in_memory(&files, ByteSize::mib(16)).is_ok() {
+        let message = format!("the database in '{}' opens: there is nothing to rebuild", files.place());
+        return Err(Error::InvalidOptions(message.into()));
+    }
+    let known = known_superblock(&*files, &data)?;
+    let (owner, log, found) = match known {
+        Some(superblock) => {
+            let log = LogFiles::open(&*files, superblock.owner(), superblock.redo, superblock.switch)?;
+            let start = Start { at: superblock.checkpoint_lsn, nonce: superblock.nonce };
+            (superblock.owner(), log, FoundLog { start, doubt: None })
+        }
+        None => {
+            let (owner, log) = find_rings(&*files)?;
+            let found = find_log(&log)?;
+            (owner, log, found)
+        }
+    };
+    let mut work =
+        Work { report: RebuildReport { checkpoint_known: known.is_some(), ..Default::default() }, ..Work::default() };
+    work.read_slots(&data, owner)?;
+    let end = work.read_log(&log, found.start)?;
+    if let Some(doubt) = found.doubt.filter(|_| !options.force) {
+        let message = format!("{doubt}: restore a backup, or use force and mistrust what was written last");
+        return Err(Error::Corruption(message.into()));
+    }
+    if let Some(superblock) = known.filter(|superblock| superblock.durable_lsn > end.at) {
+        work.lose(format!("the log ends at LSN {}, but was durable up to {}", end.at, superblock.durable_lsn));
+    }
+    let from = work.first_needed.unwrap_or(end);
+    let images = work.settle(&data, owner, end.at)?;
+    log.sync_all()?;
+    let sequence = next_sequence(&*files, &data, owner);
+    let superblock = Superblock {
+        features: owner.features,
+        uuid: owner.uuid,
+        sequence,
+        page_size: owner.page_size,
+        next_space: work.last_space.0.saturating_add(1),
+        checkpoint_lsn: from.at,
+        durable_lsn: end.at,
+        nonce: from.nonce,
+        directory_bytes: 0,
+        directory_crc: 0,
+        redo: log.geometry(),
+        switch: log.switch(),
+    };
+    rewrite(&*files, superblock, &images, end.at)?;
+    let mut report = work.report;
+    (report.log_from, report.log_end) = (from.at.0, end.at.0);
+    report.pages = to_u64(images.values().filter(|image| image.is_some()).count());
+    report.spaces = to_u64(images.keys().map(|id| id.space()).collect::<BTreeSet<_>>().len());
+    Ok(report)
+}
+
+/// The newest superblock, if it is certain which that is.
+fn known_superblock(files: &dyn Files, data: &DataFile) -> Result<Option<Superblock>, Error> {
+    let Ok(superblock) = data.superblock() else {
+        // A stranger's file, or another version's: not ours to write.
+        return match data.found.iter().find(|found| matches!(found, Found::OtherFormat(_) | Found::UnknownFeatures(_)))
+        {
+            Some(_) => data.superblock().map(Some),
+            None => Ok(None),
+        };
+    };
+    let other = 1 - superblock.place();
+    let older = superblock.sequence.checked_sub(1);
+    let beside =
+        || files.open(DIRECTORY_FILES[other]).ok().and_then(|file| sequence_in(&*file, superblock.uuid).ok()?);
+    let certain = matches!(data.found[other], Found::Valid(_)) || (older.is_some() && beside() == older);
+    Ok(certain.then_some(superblock))
+}
+
+/// A sequence above all that were ever written.
+fn next_sequence(files: &dyn Files, data: &DataFile, owner: Owner) -> u64 {
+    let superblocks = data.found.iter().filter_map(|found| match found {
+        Found::Valid(superblock) => Some(superblock.sequence),
+        _ => None,
+    });
+    let directories =
+        DIRECTORY_FILES.iter().filter_map(|name| sequence_in(&*files.open(name).ok()?, owner.uuid).ok()?);
+    superblocks.chain(directories).max().unwrap_or(0) + 1
+}
+
+/// What the log says of a page.
+#[derive(Clone, Copy, Debug, Default)]
+struct Replayed {
+    /// The page LSN that redo brings it to.
+    lsn: Lsn,
+    /// End of the last group that formatted it.
+    format: Lsn,
+    /// Page LSN of the last image that a map group names.
+    named: Lsn,
+    /// The page LSN that a group demanded and that was not reached.
+    gap: Option<Lsn>,
+    /// The first group that is in no image.
+    needed: Option<Start>,
+}
+
+#[derive(Default)]
+struct Work {
+    report: RebuildReport,
+    /// The newest whole image of each page.
+    newest: HashMap<PageId, (SlotId, Lsn), FixedState>,
+    /// What the headers of damaged slots say.
+    claims: HashMap<PageId, Lsn, FixedState>,
+    log: BTreeMap<PageId, Replayed>,
+    dropped: BTreeSet<SpaceId>,
+    last_space: SpaceId,
+    first_needed: Option<Start>,
+    /// Spaces that a name leads to, or did.
+    named: BTreeSet<SpaceId>,
+}
+
+impl Work {
+    fn lose(&mut self, what: String) {
+        self.report.lost.push(what);
+    }
+
+    fn read_slots(&mut self, data: &DataFile, owner: Owner) -> Result<(), Error> {
+        let page_size = u64::from(owner.page_size);
+        self.report.slots = data.slots(page_size)?;
+        let together = (1 << 20) / page_size;
+        for first in (0..self.report.slots).step_by(to_usize(together)) {
+            let count = together.min(self.report.slots - first);
+            let images = data.read_slots(SlotId(first), count, page_size)?;
+            for (slot, image) in (first..).map(SlotId).zip(images.chunks(to_usize(page_size))) {
+                match content_of(image, owner.uuid) {
+                    SlotContent::Zero => {}
+                    SlotContent::Image(id) if structure_problem(image).is_none() => self.note_image(id, slot, image),
+                    _ => {
+                        self.report.damaged_slots += 1;
+                        if header(image).page_type == TREE_PAGE {
+                            let claim = self.claims.entry(PageId(header(image).page_id.get())).or_default();
+                            *claim = page_lsn(image).max(*claim);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note_image(&mut self, id: PageId, slot: SlotId, image: &[u8]) {
+        self.last_space = self.last_space.max(id.space());
+        let newest = self.newest.entry(id).or_insert((slot, page_lsn(image)));
+        if page_lsn(image) > newest.1 {
+            *newest = (slot, page_lsn(image));
+        }
+    }
+
+    /// Goes through the log as redo will; returns its end.
+    fn read_log(&mut self, log: &LogFiles, start: Start) -> Result<Start, Error> {
+        let mut scan = LogScan::new(log, start.nonce, start.at);
+        loop {
+            let at = Start { at: scan.position(), nonce: scan.nonce() };
+            let Some(group) = scan.next()? else {
+                if let Some(more) = scan.proof_of_more()? {
+                    self.lose(format!(
+                        "the log ends at LSN {}, but the group at {more} shows that more was durable",
+                        at.at
+                    ));
+                }
+                let needed = self.log.iter().filter(|(id, _)| !self.dropped.contains(&id.space()));
+                self.first_needed = needed.filter_map(|(_, page)| page.needed).min();
+                return Ok(at);
+            };
+            self.report.log_groups += 1;
+            match group.kind {
+                GroupKind::Epoch => {}
+                GroupKind::Map => {
+                    for record in MapRecord::all(group.payload).unwrap_or_default() {
+                        self.page(PageId(record.page_id.get())).named = Lsn(record.image_lsn.get());
+                    }
+                }
+                GroupKind::Pages => {
+                    for record in Record::all(group.payload).flatten() {
+                        match record {
+                            Record::Page { id, previous, ops } => self.replay(id, previous, ops, at, group.end),
+                            Record::DropSpace(space) => {
+                                self.dropped.insert(space);
+                            }
+                            Record::Padding => {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn page(&mut self, id: PageId) -> &mut Replayed {
+        let lsn = self.newest.get(&id).map_or(Lsn::ZERO, |(_, lsn)| *lsn);
+        self.log.entry(id).or_insert(Replayed { lsn, ..Replayed::default() })
+    }
+
+    fn replay(&mut self, id: PageId, previous: Lsn, ops: &[u8], at: Start, end: Lsn) {
+        self.last_space = self.last_space.max(id.space());
+        if id.space() == SpaceId::CATALOG {
+            for op in Record::ops(ops).flatten() {
+                match op {
+                    PageOp::Insert { value, .. } | PageOp::Replace { value, .. } => self.name(value),
+                    PageOp::Init { level: 0, entries, .. } => entries.iter().for_each(|(_, value)| self.name(value)),
+                    _ => {}
+                }
+            }
+        }
+        let page = self.page(id);
+        if formats(ops) {
+            page.format = end;
+        }
+        if end <= page.lsn {
+            return;
+        }
+        page.needed = page.needed.or(Some(at));
+        if formats(ops) {
+            page.gap = None;
+        } else if page.lsn != previous {
+            page.gap = page.gap.or(Some(previous));
+        }
+        page.lsn = end;
+    }
+
+    /// A catalog entry names a space. (That of an inner page is a page number; then it does no harm.)
+    fn name(&mut self, value: &[u8]) {
+        if let Ok(bytes) = value.try_into() {
+            let space = SpaceId(u32::from_le_bytes(bytes));
+            self.last_space = self.last_space.max(space);
+            self.named.insert(space);
+        }
+    }
+
+    /// Decides for each page: its newest image, or lost.
+    fn settle(&mut self, data: &DataFile, owner: Owner, end: Lsn) -> Result<Images, Error> {
+        let referenced = self.references(data, owner)?;
+        let mut lost: BTreeMap<PageId, String> = BTreeMap::new();
+        for id in referenced {
+            let formatted = self.log.get(&id).is_some_and(|page| page.format > Lsn::ZERO);
+            if !self.newest.contains_key(&id) && !formatted {
+                lost.insert(id, "it has no whole image".to_owned());
+            }
+        }
+        for (&id, &(_, image)) in &self.newest {
+            if image > end {
+                lost.insert(id, format!("its image is of LSN {image}, and the log ends at {end}"));
+            }
+        }
+        for (&id, page) in &self.log {
+            let image = self.newest.get(&id).map_or(Lsn::ZERO, |(_, lsn)| *lsn);
+            if page.named > image && page.named >= page.format {
+                lost.insert(id, format!("its image of LSN {} is damaged", page.named));
+            } else if let Some(gap) = page.gap {
+                lost.insert(id, format!("its image is of LSN {image}, and the log goes on from {gap}"));
+            }
+        }
+        for (&id, &claim) in &self.claims {
+            let reached = self.log.get(&id).map(|page| page.lsn).or(self.newest.get(&id).map(|(_, lsn)| *lsn));
+            if reached.is_some_and(|lsn| claim > lsn) {
+                lost.insert(id, format!("a damaged image says that it is the one of LSN {claim}"));
+            }
+        }
+        let known = |space: SpaceId| space == SpaceId::CATALOG || self.named.contains(&space);
+        // Without the whole catalog it is not known which trees there are.
+        let all = lost.keys().any(|id| id.space() == SpaceId::CATALOG);
+        let wanted = |id: PageId| (all || known(id.space())) && !self.dropped.contains(&id.space());
+        let newest = self.newest.iter().filter(|(id, _)| wanted(**id)).map(|(id, image)| (*id, Some(*image)));
+        let mut images: Images = newest.collect();
+        lost.retain(|id, _| wanted(*id));
+        images.extend(lost.keys().map(|id| (*id, None)));
+        self.report.lost.extend(lost.into_iter().map(|(id, why)| format!("page {id}: {why}")));
+        Ok(images)
+    }
+
+    /// The pages that inner pages and the catalog lead to.
+    fn references(&mut self, data: &DataFile, owner: Owner) -> Result<BTreeSet<PageId>, Error> {
+        let mut referenced = BTreeSet::from([PageId::root(SpaceId::CATALOG)]);
+        let images: Vec<_> = self.newest.iter().map(|(id, (slot, _))| (*slot, *id)).collect();
+        for (slot, id) in images {
+            let image = data.read_slots(slot, 1, u64::from(owner.page_size))?;
+            let view = PageView::new(&image);
+            if !view.is_leaf() {
+                let children = (0..view.len()).filter_map(|index| view.child(index));
+                referenced.extend(children.map(|number| PageId::new(id.space(), number)));
+            } else if id.space() == SpaceId::CATALOG {
+                (0..view.len()).for_each(|index| self.name(view.value(index)));
+            }
+        }
+        referenced.extend(self.named.iter().map(|space| PageId::root(*space)));
+        Ok(referenced)
+    }
+}

@@ -1,0 +1,209 @@
+//! Finding the log without a superblock: from the headers of its files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::files::{Geometry, LogFiles, Owner, Ring, parse_name, read_header};
+use super::group::{Place, claimed_len, read_group};
+use super::log::BUFFER_MAX;
+use super::scan::LogScan;
+use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
+use crate::base::error::Error;
+use crate::base::ids::Lsn;
+use crate::io::device::Files;
+
+/// A group's begin, and the epoch that is in force there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Start {
+    pub(crate) at: Lsn,
+    pub(crate) nonce: u64,
+}
+
+/// Whose log it is, and its files. Where the log goes over to a second ring follows from the groups there.
+pub(crate) fn find_rings(files: &dyn Files) -> Result<(Owner, LogFiles), Error> {
+    let (owner, geometries) = read_headers(files)?;
+    let mut rings = Vec::new();
+    for geometry in geometries {
+        // One that is not complete was never in use, or is no longer.
+        if let Ok(ring) = Ring::open(files, owner, geometry) {
+            let log = LogFiles::new(ring.clone(), None);
+            rings.push((ring, log.laps()?.into_iter().min()));
+        }
+    }
+    let used = rings.iter().filter(|(_, lap)| lap.is_some()).count();
+    let mut used_rings = rings.into_iter().filter_map(|(ring, lap)| Some((ring, lap?)));
+    match (used, used_rings.next(), used_rings.next()) {
+        (1, Some((ring, _)), _) => Ok((owner, LogFiles::new(ring, None))),
+        (2, Some((first, _)), Some((second, lap))) => Ok((owner, find_switch(first, &second, lap)?)),
+        _ => {
+            let message = format!(
+                "the log files in '{}' are not one whole ring, or two: restore them, or the database from a backup",
+                files.place()
+            );
+            Err(Error::Corruption(message.into()))
+        }
+    }
+}
+
+/// What the headers of the log files agree on, and the rings that they are of, older generations first.
+fn read_headers(files: &dyn Files) -> Result<(Owner, Vec<Geometry>), Error> {
+    let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+    let mut owners: BTreeMap<u32, (Owner, Geometry)> = BTreeMap::new();
+    let mut identities: BTreeSet<[u64; 2]> = BTreeSet::new();
+    let mut block = aligned(BLOCK);
+    for name in names.iter().filter(|name| parse_name(name).is_some()) {
+        let file = files.open(name).map_err(|e| Error::io(&format!("open log file '{name}'"), e))?;
+        // One that is too short to have a header has none.
+        if file.read_at(&mut block, 0).is_ok()
+            && let Some((owner, _, geometry)) = read_header(&block)
+        {
+            identities.insert(owner.uuid);
+            owners.insert(geometry.generation, (owner, geometry));
+        }
+    }
+    let one = owners.values().next().filter(|_| identities.len() == 1);
+    let Some((owner, _)) = one.copied() else {
+        let message = format!(
+            "the headers of the log files in '{}' are of {} databases: put back the files of one, or restore a backup",
+            files.place(),
+            identities.len()
+        );
+        return Err(Error::Corruption(message.into()));
+    };
+    Ok((owner, owners.into_values().map(|(_, geometry)| geometry).collect()))
+}
+
+/// The block at which the log goes over from `first` to `second`, whose oldest lap is `lap`: there, and there alone,
+/// the group that crosses it is whole, and ends where the lap begins.
+fn find_switch(first: Ring, second: &Ring, lap: Start) -> Result<LogFiles, Error> {
+    let alone = LogFiles::new(first, None);
+    for start in alone.laps()? {
+        let mut scan = LogScan::new(&alone, start.nonce, start.at);
+        while scan.next()?.is_some() {}
+        let (crossing, nonce) = (scan.position(), scan.nonce());
+        let mut at = Lsn(round_down(lap.at.0));
+        while at.plus(BLOCK_U64) > crossing && at > Lsn::ZERO && lap.at.since(at) <= 1 << 20 {
+            let log = alone.with_second(at, second.clone());
+            let mut scan = LogScan::new(&log, nonce, crossing);
+            if crossing == lap.at && at == lap.at && scan.next()?.is_some() {
+                return Ok(log);
+            }
+            if crossing < lap.at && scan.next()?.is_some_and(|group| group.end == lap.at) {
+                return Ok(log);
+            }
+            at = Lsn(at.0.saturating_sub(BLOCK_U64));
+        }
+    }
+    // The superblock had gone over, and the first ring was not removed yet.
+    Ok(LogFiles::new(second.clone(), None))
+}
+
+/// The log, found by its files alone.
+pub(crate) struct FoundLog {
+    /// The oldest group that a checkpoint may be at and that can be reached.
+    pub(crate) start: Start,
+    /// Why the checkpoint may have been before `start`; `None`: it was not.
+    pub(crate) doubt: Option<String>,
+}
+
+/// Finds the log by its laps: the first groups of files that the log runs through to its end.
+///
+/// The file that the log is in has lost its earlier lap. What is left of that lap is searched for groups, from where
+/// the oldest checkpoint may be on: one ring before the end, less the two blocks that are left free.
+pub(crate) fn find_log(log: &LogFiles) -> Result<FoundLog, Error> {
+    let mut chains: Vec<Chain> = Vec::new();
+    for lap in log.laps()? {
+        match chains.last_mut() {
+            Some(chain) if chain.begins.contains_key(&lap.at) => chain.laps += 1,
+            _ => chains.push(Chain::of(log, lap)?),
+        }
+    }
+    // A lap that a crash kept and whose groups it took has none; of equal ones the older.
+    let groups = |chain: &Chain| (chain.laps, chain.begins.len() > 1);
+    let Some(chosen) = (0..chains.len()).rev().max_by_key(|index| groups(&chains[*index])) else {
+        return Err(Error::Corruption("no log file says where its first group begins: restore a backup".into()));
+    };
+    let later = chains.get(chosen + 1).filter(|chain| chain.begins.len() > 1).map(|chain| chain.start.at);
+    let chain = chains.swap_remove(chosen);
+    let (start, end) = (chain.start, chain.end);
+    // A ring that the log has left is not written any more.
+    let (written, capacity) = match log.switch() {
+        Some(switch) => (switch.at.0, log.geometry().capacity()),
+        None => (round_up(end.0), log.capacity()),
+    };
+    // What one flush may have destroyed, and one group that it cut.
+    let slack = 2 * (capacity / 8).clamp(16 << 10, BUFFER_MAX);
+    if let Some(later) = later.filter(|later| later.since(end) > slack) {
+        let doubt = format!("the log ends at LSN {end}, though groups from LSN {later} on are there");
+        return Ok(FoundLog { start, doubt: Some(doubt) });
+    }
+    let back = Lsn((written + 2 * BLOCK_U64).saturating_sub(capacity));
+    if back > start.at {
+        let first = chain.begins.range(back..).next();
+        let start = first.map_or(start, |(at, nonce)| Start { at: *at, nonce: *nonce });
+        return Ok(FoundLog { start, doubt: None });
+    }
+    // The first group of a database is behind the first block.
+    search_before(log, back.max(Lsn(BLOCK_U64)), slack, start)
+}
+
+struct Chain {
+    start: Start,
+    end: Lsn,
+    laps: usize,
+    /// Where groups begin, and the nonces there; the end too.
+    begins: BTreeMap<Lsn, u64>,
+}
+
+impl Chain {
+    fn of(log: &LogFiles, start: Start) -> Result<Chain, Error> {
+        let mut begins = BTreeMap::from([(start.at, start.nonce)]);
+        let mut from = start;
+        loop {
+            // A scan goes no further than the wall of where it began.
+            let mut scan = LogScan::new(log, from.nonce, from.at);
+            while scan.next()?.is_some() {
+                begins.insert(scan.position(), scan.nonce());
+            }
+            if scan.position() == from.at {
+                return Ok(Chain { start, end: from.at, laps: 1, begins });
+            }
+            from = Start { at: scan.position(), nonce: scan.nonce() };
+        }
+    }
+}
+
+/// Looks from `back` on for an older group from which the log runs on to `first`.
+fn search_before(log: &LogFiles, back: Lsn, slack: u64, first: Start) -> Result<FoundLog, Error> {
+    let mut bytes = aligned(to_usize(Lsn(round_up(first.at.0)).since(back)));
+    log.read(&mut bytes, back)?;
+    let bytes = &bytes[..to_usize(first.at.since(back))];
+    let reaches = |at: Lsn| -> Result<bool, Error> {
+        let mut scan = LogScan::new(log, first.nonce, at);
+        while scan.position() < first.at && scan.next()?.is_some() {}
+        Ok(scan.position() == first.at)
+    };
+    let mut offset = 0;
+    let mut found = first;
+    while offset < bytes.len() {
+        let place = Place { nonce: first.nonce, at: back.plus(to_u64(offset)) };
+        let rest = &bytes[offset..];
+        let whole = claimed_len(rest, rest.len()).filter(|len| rest[..4] == rest[len - 4..*len]);
+        let group = whole.and_then(|len| read_group(&rest[..len], place));
+        offset += 1;
+        if let Some(group) = group {
+            if reaches(group.start)? {
+                found.at = group.start;
+                break;
+            }
+            // A group that the log does not run on from: older than what a flush destroyed.
+            offset += to_usize(group.end.since(group.start)) - 1;
+        }
+    }
+    let gap = &bytes[..to_usize(found.at.since(back))];
+    // A ring that the log has not come round in yet: nothing was ever before its first group but the end of that which
+    // crosses into it.
+    let young = gap[..gap.len() - gap.len().min(to_usize(slack))].iter().all(|byte| *byte == 0);
+    let doubt = (to_u64(gap.len()) > slack && !young)
+        .then(|| format!("the log before LSN {} cannot be read, and the last checkpoint may be there", found.at));
+    Ok(FoundLog { start: found, doubt })
+}

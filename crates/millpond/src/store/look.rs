@@ -1,0 +1,106 @@
+//! A store's files as they are, without opening the store: for dumps and for `rebuild`. Nothing is written.
+
+use std::sync::Arc;
+
+use super::directory::{self, DIRECTORY_FILES};
+use super::map::{MapEntry, PageMap};
+use super::open::{DATA_FILE, MAP_FILE, len_of, open_file, read_map_pages};
+use super::superblock::{Found, SLOTS_START, Superblock};
+use crate::base::aligned::{AlignedBuf, aligned, to_usize};
+use crate::base::error::Error;
+use crate::base::ids::{PageId, SlotId};
+use crate::base::page::layout::{TREE_PAGE, find_damage, header, page_lsn};
+use crate::io::device::{Device, Files};
+use crate::redo::dirty_counts::DirtyCounts;
+
+/// What is in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotContent {
+    /// Never written.
+    Zero,
+    /// A whole image of the page that it says.
+    Image(PageId),
+    /// Anything else.
+    Garbage,
+}
+
+/// What a slot's bytes are.
+pub(crate) fn content_of(image: &[u8], uuid: [u64; 2]) -> SlotContent {
+    let id = PageId(header(image).page_id.get());
+    if find_damage(image, uuid, id, TREE_PAGE).is_none() {
+        return SlotContent::Image(id);
+    }
+    if image.iter().all(|byte| *byte == 0) { SlotContent::Zero } else { SlotContent::Garbage }
+}
+
+/// What is wrong with an image that the map names; `None`: it is the page's newest durable one.
+pub(crate) fn image_problem(image: &[u8], uuid: [u64; 2], id: PageId, tag: u64) -> Option<String> {
+    match find_damage(image, uuid, id, TREE_PAGE) {
+        None if tag == tag_in(image, tag) => None,
+        None => Some("the image is an older one (a lost write)".to_owned()),
+        Some(what) => Some(what),
+    }
+}
+
+/// The tag that the map keeps of an image: 0 for pages that are written in place.
+fn tag_in(image: &[u8], expected: u64) -> u64 {
+    if expected == 0 { 0 } else { super::map::tag_of(page_lsn(image)) }
+}
+
+/// The data file, to read.
+pub(crate) struct DataFile {
+    pub(crate) file: Arc<dyn Device>,
+    /// What is in the places of the superblocks.
+    pub(crate) found: [Found; 2],
+}
+
+impl DataFile {
+    pub(crate) fn open(files: &dyn Files) -> Result<DataFile, Error> {
+        let file = open_file(files, DATA_FILE)?;
+        let found = Superblock::read_both(&*file)?;
+        Ok(DataFile { file, found })
+    }
+
+    /// The valid superblock of the higher sequence.
+    pub(crate) fn superblock(&self) -> Result<Superblock, Error> {
+        Superblock::choose(self.found, self.file.name())
+    }
+
+    /// Whole slots of `page_size` in the file.
+    pub(crate) fn slots(&self, page_size: u64) -> Result<u64, Error> {
+        Ok(len_of(&*self.file)?.saturating_sub(SLOTS_START) / page_size)
+    }
+
+    /// The bytes of `count` slots.
+    pub(crate) fn read_slots(&self, first: SlotId, count: u64, page_size: u64) -> Result<AlignedBuf, Error> {
+        let offset = SLOTS_START + first.0 * page_size;
+        let mut buf = aligned(to_usize(count * page_size));
+        self.file
+            .read_at(&mut buf, offset)
+            .map_err(|e| Error::io(&format!("read {count} slots at {offset} of '{}'", self.file.name()), e))?;
+        Ok(buf)
+    }
+}
+
+/// The slot that an entry names.
+pub(crate) fn slot_of(entry: MapEntry, page_size: u64) -> Option<SlotId> {
+    entry.slot(SLOTS_START, page_size)
+}
+
+/// The map that a superblock names. Map pages that cannot be read are empty in it; `problems` says which.
+pub(crate) fn read_map(
+    files: &dyn Files,
+    superblock: &Superblock,
+    problems: &mut Vec<String>,
+) -> Result<PageMap, Error> {
+    let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
+    let file = open_file(files, DIRECTORY_FILES[superblock.place()])?;
+    if directory::decode(&directory::read(&*file, superblock)?, &mut map).is_none() {
+        problems.push("the map directory ends too soon".to_owned());
+    }
+    read_map_pages(&open_file(files, MAP_FILE)?, superblock.uuid, &mut map, &mut |error| {
+        problems.push(error.to_string());
+        Ok(())
+    })?;
+    Ok(map)
+}

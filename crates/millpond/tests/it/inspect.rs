@@ -1,0 +1,131 @@
+//! `info` and dumps: they say what is there, on sound and on damaged files, and write nothing.
+
+use std::sync::Arc;
+
+use millpond::simulation::{Image, SimulatedDisk, Unsynced};
+use millpond::{CheckOptions, Db, Error, Inspector, check_on};
+use rand::{RngExt, SeedableRng};
+
+use crate::support::{disk_of, small_options};
+
+/// A database with a tree of 300 rows, at a checkpoint, and 20 more in the log only.
+fn crashed() -> Image {
+    let disk = SimulatedDisk::new();
+    let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    for i in 0..300u16 {
+        tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
+    }
+    for round in 0..3u8 {
+        tree.put(&[0, 0], &[round; 300]).expect("written");
+        db.checkpoint().expect("done");
+    }
+    for i in 300..320u16 {
+        tree.put(&i.to_be_bytes(), &[8; 300]).expect("written");
+    }
+    let image = disk.crash_now(Unsynced::None);
+    db.close().expect("closed");
+    image
+}
+
+fn text(dump: impl FnOnce(&Inspector, millpond::Lines<'_>) -> Result<(), Error>, image: &Image) -> String {
+    let mut text = String::new();
+    let ended = dump(&Inspector::on(Arc::new(disk_of(image.clone()))), &mut |line| {
+        text.push_str(line);
+        text.push('\n');
+        true
+    });
+    if let Err(error) = ended {
+        text.push_str(&format!("error: {error}\n"));
+    }
+    text
+}
+
+/// Every dump, one after the other.
+fn everything(image: &Image) -> String {
+    [
+        text(|i, out| i.superblocks(out), image),
+        text(|i, out| i.map(None, out), image),
+        text(|i, out| i.page(0, 0, out), image),
+        text(|i, out| i.page(1, 0, out), image),
+        text(|i, out| i.page(1, 3, out), image),
+        text(|i, out| i.slot(1, out), image),
+        text(|i, out| i.log(None, None, out), image),
+        text(|i, out| i.log(Some(0), Some(330), out), image),
+    ]
+    .concat()
+}
+
+#[test]
+fn info_and_dumps_tell_what_is_there_after_a_crash() {
+    let image = crashed();
+    let disk = disk_of(image.clone());
+    let rows = Inspector::on(Arc::new(disk.clone())).info().expect("told");
+    assert_eq!(disk.boundaries(), 0, "nothing was written");
+    let value = |name: &str| rows.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str()).unwrap_or_default();
+    assert_eq!((value("page size"), value("page store"), value("trees")), ("4096", "copy-on-write", "1"));
+    assert!(value("to replay").contains("groups") && !value("to replay").starts_with("0 "), "{rows:?}");
+    assert!(value("tree 't'").starts_with("space 1, "), "{rows:?}");
+    let all = everything(&image);
+    for part in [
+        "superblock 0 at offset 0: valid",
+        "  checkpoint_lsn ",
+        " of checkpoint ",
+        "  1:0 slot ",
+        "whole: checksum and tag hold",
+        "'t' = '\\x01\\x00\\x00\\x00' (4 bytes)",
+        "  structure     sound",
+        "    insert '\\x01,' = '\\x08",
+        "(300 bytes)",
+        " epoch, durable ",
+        " map, durable ",
+        ": zeroes: nothing was written behind",
+        "there is more: this is as much as was asked for",
+    ] {
+        assert!(all.contains(part), "no {part:?} in:\n{all}");
+    }
+    assert!(text(|i, out| i.slot(100_000, out), &image).contains("there is no slot 100000"));
+    assert!(text(|i, out| i.page(9, 9, out), &image).contains("page 9:9 has no image"));
+}
+
+#[test]
+fn check_counts_what_is_in_free_slots() {
+    let mut image = crashed();
+    let report = |image: &Image| check_on(Arc::new(disk_of(image.clone())), &CheckOptions::default()).expect("checked");
+    let sound = report(&image);
+    assert_eq!(sound.problems, Vec::<String>::new());
+    assert!(sound.older_images > 0 && sound.free_slots == sound.older_images + sound.never_written, "{sound:?}");
+    let data = image.get_mut("data.mpd").expect("there");
+    let last = data.len() - 4096;
+    data[last..].fill(1);
+    let torn = report(&image);
+    assert_eq!(torn.problems, Vec::<String>::new());
+    assert_eq!(torn.free_slots, torn.older_images + torn.never_written + 1);
+}
+
+#[test]
+fn dumps_of_damaged_files_say_so_and_never_panic() {
+    let image = crashed();
+    let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(9);
+    let names: Vec<&String> = image.keys().collect();
+    for round in 0..300 {
+        let mut damaged = image.clone();
+        let name = names[rng.random_range(0..names.len())];
+        let bytes = damaged.get_mut(name).expect("there");
+        for _ in 0..round % 40 {
+            let at = rng.random_range(0..bytes.len().max(1));
+            let run = rng.random_range(1..2000).min(bytes.len() - at.min(bytes.len()));
+            rng.fill(&mut bytes[at..at + run]);
+        }
+        if round % 10 == 9 {
+            bytes.truncate(bytes.len() / 3);
+        }
+        assert!(everything(&damaged).len() > 500);
+        let _ = Inspector::on(Arc::new(disk_of(damaged))).info();
+    }
+    let mut headless = image.clone();
+    headless.get_mut("data.mpd").expect("there")[..128 << 10].fill(0xa5);
+    let all = everything(&headless);
+    assert!(all.contains("not a superblock") && all.contains("the log files' headers must do"), "{all}");
+    assert!(all.contains("log from LSN 4096"), "{all}");
+}
