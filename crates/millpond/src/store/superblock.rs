@@ -221,7 +221,7 @@ impl Superblock {
             ),
             [Found::Foreign, Found::Foreign] => {
                 format!(
-                    "'{name}' is not a Millpond data file: both superblocks are foreign; name the directory of a database"
+                    "'{name}' is not a Millpond data file: both superblocks are foreign; name the directory of a database, or, if they were overwritten, run `millpond rebuild`"
                 )
             }
             _ => {
