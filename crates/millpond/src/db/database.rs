@@ -11,7 +11,8 @@ use super::batch::WriteBatch;
 use super::engine::{Engine, Opening, Requests, Wish, closed};
 use super::keeper::Keeper;
 use super::options::{
-    Limits, Options, PageStoreKind, REDO_PAGES_MIN, fitting_frames, redo_reserve, unsynced_max, validate_reserve,
+    Limits, Options, PageStoreKind, REDO_PAGES_MIN, epochs_reserve, fitting_frames, redo_reserve, unsynced_max,
+    validate_reserve,
 };
 use super::stats::Stats;
 use super::tree::{Gate, Tree, TreeState};
@@ -509,6 +510,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
     let store = Arc::new(store);
     let limits = LogLimits {
         reserve: redo_reserve(frames, wanted),
+        epochs: epochs_reserve(wanted),
         smallest: Geometry::of(0, wanted).capacity().min(log_files.capacity()).min(superblock.redo.capacity()),
     };
     let log = Log::resume(log_files.clone(), analysis.resume(), limits, Arc::clone(&counts), Arc::clone(&bell))?;
@@ -521,11 +523,12 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         bell,
         durability: options.durability,
         unsynced_max: to_usize(unsynced_max(frames)),
-        next_space: AtomicU32::new(superblock.next_space.max(analysis.last_space.0 + 1)),
+        next_space: AtomicU32::new(superblock.next_space.max(analysis.last_space.0.saturating_add(1))),
         drops: Mutex::new(VecDeque::new()),
         ddl: Mutex::new(()),
         open_trees: Mutex::new(BTreeMap::new()),
         requests: Mutex::new(Requests::default()),
+        redoing: AtomicBool::new(true),
         opening: Opening {
             redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
             redo_pages: analysis.pages_to_redo(),
@@ -567,6 +570,7 @@ fn finish_open(
     let removed = remove_others(files, &generations);
     removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
     recovery::redo(&engine.core, log_files, analysis)?;
+    engine.redoing.store(false, Ordering::Relaxed);
     // From here on the end of the old epoch cannot be taken for the end of the log.
     engine.checkpoint_wait(Wish::Superblock)?;
     if !engine.core.store.spaces().contains(&SpaceId::CATALOG) {

@@ -34,6 +34,8 @@ pub(crate) struct Engine {
     /// Trees that have handles.
     pub(crate) open_trees: Mutex<BTreeMap<String, Arc<TreeState>>>,
     pub(crate) requests: Mutex<Requests>,
+    /// Recovery is applying the log: pages are cleaned for their frames only.
+    pub(crate) redoing: AtomicBool,
     pub(crate) opening: Opening,
     pub(crate) closed: AtomicBool,
 }

@@ -133,9 +133,14 @@ impl Keeper {
         self.give_back(GIVE_BACK_STEPS);
         if now >= self.next_flush_ns {
             self.next_flush_ns = now + FLUSH_TICK_NS;
-            self.flush_for_log(now)?;
+            // While the log is redone the checkpoint cannot move: a page cleaned in the middle of its history would be
+            // dirty again, and each time take a map record's room from the reserve.
+            let redoing = self.engine.redoing.load(Ordering::Relaxed);
+            if !redoing {
+                self.flush_for_log(now)?;
+            }
             self.grow_ahead();
-            if now >= self.next_sync_ns || self.log_presses() {
+            if now >= self.next_sync_ns || (!redoing && self.log_presses()) {
                 self.publish_images()?;
             }
             self.checkpoint_if_due(now)?;
@@ -442,7 +447,8 @@ impl Keeper {
         if store.wants_slots() {
             // Replaced slots are free when the log is durable past the map groups.
             self.publish_images()?;
-            self.engine.core.log.flush_all()?;
+            let durable = self.engine.core.log.flush_all()?;
+            self.engine.core.store.release_slots(durable);
         }
         if gain > self.engine.core.log.capacity() / 16 || (now >= self.next_checkpoint_ns && gain > 0) {
             return self.checkpoint();
@@ -464,8 +470,9 @@ impl Keeper {
         let reached = if cfg!(planted = "checkpoint_skips_dirty") { positions.next } else { oldest };
         // Counters are coarse: they may say less than is known.
         let checkpoint_lsn = reached.min(positions.next).max(positions.checkpoint);
-        let next_space = engine.next_space.load(Ordering::Relaxed);
         let snapshot = core.store.snapshot();
+        // After the snapshot: no space in it is given out again.
+        let next_space = engine.next_space.load(Ordering::SeqCst);
         let durable_lsn =
             if cfg!(planted = "superblock_before_log") { core.log.positions().next } else { core.log.flush_all()? };
         let (redo, switch) = core.log.geometry();

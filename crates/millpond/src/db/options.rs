@@ -173,7 +173,12 @@ pub(crate) fn unsynced_max(frames: u64) -> u64 {
 /// and room for epochs.
 pub(crate) fn redo_reserve(frames: u64, capacity: u64) -> u64 {
     let holders = frames + unsynced_max(frames) + to_u64(LOT_PAGES);
-    MAP_RECORD_MAX * holders + EPOCHS_MAX.min(capacity / 16)
+    MAP_RECORD_MAX * holders + epochs_reserve(capacity)
+}
+
+/// Of these, bytes that only epochs may use.
+pub(crate) fn epochs_reserve(capacity: u64) -> u64 {
+    EPOCHS_MAX.min(capacity / 16)
 }
 
 /// Refuses a log in which writers would have less than three fourths for themselves.

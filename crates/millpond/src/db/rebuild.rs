@@ -83,9 +83,16 @@ pub fn rebuild(path: impl AsRef<Path>, options: &RebuildOptions) -> Result<Rebui
 /// As [`rebuild`].
 pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<RebuildReport, Error> {
     let data = DataFile::open(&*files)?;
-    if !options.force && open_in_memory(&files, ByteSize::mib(16)).is_ok() {
-        let message = format!("the database in '{}' opens: there is nothing to rebuild", files.place());
-        return Err(Error::InvalidOptions(message.into()));
+    if !options.force {
+        match open_in_memory(&files, ByteSize::mib(16)) {
+            Ok(_) => {
+                let message = format!("the database in '{}' opens: there is nothing to rebuild", files.place());
+                return Err(Error::InvalidOptions(message.into()));
+            }
+            // Damage is what rebuilding is for; anything else may be gone the next time.
+            Err(Error::Corruption(_) | Error::Format(_)) => {}
+            Err(other) => return Err(other),
+        }
     }
     let known = known_superblock(&*files, &data)?;
     let (owner, log, found) = match known {
@@ -120,7 +127,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
         uuid: owner.uuid,
         sequence,
         page_size: owner.page_size,
-        next_space: work.last_space.0.saturating_add(1),
+        next_space: known.map_or(0, |known| known.next_space).max(work.last_space.0.saturating_add(1)),
         checkpoint_lsn: from.at,
         durable_lsn: end.at,
         nonce: from.nonce,
@@ -262,6 +269,7 @@ impl Work {
                         match record {
                             Record::Page { id, previous, ops } => self.replay(id, previous, ops, at, group.end),
                             Record::DropSpace(space) => {
+                                self.last_space = self.last_space.max(space);
                                 self.dropped.insert(space);
                             }
                             Record::Padding => {}

@@ -106,6 +106,7 @@ impl Analysis {
                 for record in Record::all(group.payload) {
                     match record {
                         Some(Record::DropSpace(space)) => {
+                            self.last_space = self.last_space.max(space);
                             self.dropped.insert(space);
                         }
                         Some(Record::Page { id, .. }) if id.space() == SpaceId(u32::MAX) => {
@@ -183,6 +184,8 @@ pub(crate) fn analyse(
     }
     let dropped = &found.dropped;
     found.pages.retain(|id, history| history.last > history.image && !dropped.contains(&id.space()));
+    // A space may be in the directory already, and its first group lost: its number is not given out again.
+    found.last_space = store.spaces().last().copied().map_or(found.last_space, |last| found.last_space.max(last));
     store.finish_replay(&found.dropped)?;
     Ok(found)
 }

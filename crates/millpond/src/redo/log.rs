@@ -72,6 +72,8 @@ pub(crate) const MAP_RECORD_MAX: u64 = 48;
 pub(crate) struct LogLimits {
     /// Bytes of its capacity that writers leave to cleaning.
     pub(crate) reserve: u64,
+    /// Of these, bytes that only epochs may use.
+    pub(crate) epochs: u64,
     /// The smallest capacity that it has, or is about to be given: groups and buffers are made for it.
     pub(crate) smallest: u64,
 }
@@ -120,6 +122,8 @@ pub(crate) struct Log {
     buffer_bytes: u64,
     /// Bytes before the wall that writers leave to cleaning.
     reserve: u64,
+    /// Of these, bytes that only epochs may use.
+    epochs: u64,
     pub(super) state: Mutex<LogState>,
     bell: Arc<Bell>,
     pub(crate) counts: Arc<DirtyCounts>,
@@ -152,7 +156,7 @@ impl Log {
         counts: Arc<DirtyCounts>,
         bell: Arc<Bell>,
     ) -> Result<Log, Error> {
-        let LogLimits { reserve, smallest } = limits;
+        let LogLimits { reserve, epochs, smallest } = limits;
         let buffer_bytes = Self::buffer_for(smallest);
         let (end, tail) = (resume.end, Lsn(round_down(resume.end.0)));
         let mut pending = aligned(to_usize(buffer_bytes));
@@ -180,7 +184,15 @@ impl Log {
             flush_by_ns: None,
             failed: None,
         };
-        Ok(Log { buffer_bytes, reserve, state: Mutex::new(state), bell, counts, counters: LogCounters::default() })
+        Ok(Log {
+            buffer_bytes,
+            reserve,
+            epochs,
+            state: Mutex::new(state),
+            bell,
+            counts,
+            counters: LogCounters::default(),
+        })
     }
 
     fn buffer_for(capacity: u64) -> u64 {
@@ -234,6 +246,11 @@ impl Log {
     ///
     /// One thread cleans: it finds the band of the buffer that writers leave to it free after one flush.
     pub(crate) fn reserve_for_cleaning(&self, payload: usize) -> Result<LogCredit<'_>, Error> {
+        self.reserve_behind_writers(payload, self.epochs)
+    }
+
+    /// Room past all who wait, with `left` bytes left before the wall.
+    fn reserve_behind_writers(&self, payload: usize, left: u64) -> Result<LogCredit<'_>, Error> {
         let bytes = to_u64(payload + GROUP_FRAME_LEN);
         debug_assert!(bytes <= self.clean_band(), "REDO-6: {bytes} bytes are more than cleaning's band");
         if cfg!(planted = "no_reserve") {
@@ -245,7 +262,8 @@ impl Log {
                 Self::check(&state)?;
                 let end = state.next.plus(state.credits + bytes);
                 if state.next.since(state.pending_start) + state.credits + bytes <= self.buffer_bytes {
-                    if end > state.files.wall(state.checkpoint) {
+                    debug_assert!(state.closed_from.is_none(), "REDO: nothing is cleaned while a ring is not open");
+                    if end.plus(left) > state.files.wall(state.checkpoint) {
                         return Err(Error::Bug("REDO-6: the log is too full to be emptied".into()));
                     }
                     state.credits += bytes;
@@ -338,9 +356,10 @@ impl Log {
         let from = to_usize(start.since(state.pending_start));
         write_group(&mut state.pending[from..from + to_usize(len)], place, durable, kind, payload, crc);
         mark(start, end);
-        if let Some(boundary) = state.files.boundary(start, end) {
-            let lap = Lap { boundary, first_group: end, nonce: place.nonce };
-            state.laps.push(lap);
+        let mut from = start;
+        while let Some(boundary) = state.files.boundary(from, end) {
+            state.laps.push(Lap { boundary, first_group: end, nonce: place.nonce });
+            from = boundary;
         }
         state.credits -= credit.bytes;
         credit.bytes = 0;
@@ -354,7 +373,7 @@ impl Log {
     /// yet.
     pub(crate) fn begin_epoch(&self, nonce: u64) -> Result<(), Error> {
         let payload = epoch_payload(nonce);
-        let credit = self.reserve_for_cleaning(payload.len())?;
+        let credit = self.reserve_behind_writers(payload.len(), 0)?;
         let end = self.append(credit, GroupKind::Epoch, &payload, |_, _| ())?;
         {
             let mut state = self.state.lock();

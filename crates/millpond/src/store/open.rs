@@ -124,6 +124,7 @@ impl PageStore {
             unsynced: BTreeMap::new(),
             turn: 0,
             replaced: VecDeque::new(),
+            bad_slots: BTreeSet::new(),
             replaced_places: Vec::new(),
             dropped: VecDeque::new(),
             directories: 0,
@@ -332,4 +333,55 @@ fn read_share(
         pages.push((id, decoded.map(|()| page).map_err(|what| damaged(&what))));
     }
     Ok(pages)
+}
+
+#[cfg(all(test, feature = "simulation"))]
+mod tests {
+    use super::*;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::redo::files::Geometry;
+    use crate::store::checkpoint::CheckpointFacts;
+
+    /// Between two superblocks a map page may have three places: too few were charged.
+    #[test]
+    fn map_pages_written_twice_between_superblocks_find_places() {
+        let disk = SimulatedDisk::new();
+        let redo = Geometry::of(0, 1 << 20);
+        let superblock = Superblock {
+            features: 0,
+            uuid: [1, 2],
+            sequence: 0,
+            page_size: 4096,
+            next_space: 1,
+            checkpoint_lsn: Lsn(4096),
+            durable_lsn: Lsn(4096),
+            nonce: 7,
+            directory_bytes: 0,
+            directory_crc: 0,
+            redo,
+            switch: None,
+        };
+        PageStore::create(&disk, superblock).expect("created");
+        let (store, _) = PageStore::open(&disk, Arc::new(DirtyCounts::default())).expect("opened");
+        store.finish_replay(&BTreeSet::new()).expect("nothing to replay");
+        let mut lsn = 4096;
+        for trees in 1..200 {
+            store.allocate(SpaceId(trees)).expect("there is room");
+            for round in 0..3 {
+                lsn += 100;
+                for tree in 1..=trees {
+                    let entry = MapEntry::new(SLOTS_START, 4096, 0);
+                    let mut state = store.state.lock();
+                    let _ = state.map.apply(PageId::root(SpaceId(tree)), entry, Lsn(lsn), Lsn(lsn + 50));
+                }
+                store.write_map_pages(Lsn(u64::MAX)).expect("each map page finds a place");
+                if round == 0 {
+                    let (lsn, switch) = (Lsn(lsn), None);
+                    let (checkpoint_lsn, durable_lsn) = (lsn, lsn);
+                    let facts = CheckpointFacts { checkpoint_lsn, durable_lsn, nonce: 7, next_space: 1, redo, switch };
+                    store.publish(store.snapshot(), facts).expect("published");
+                }
+            }
+        }
+    }
 }

@@ -92,6 +92,8 @@ pub(super) struct State {
     pub(super) turn: u64,
     /// Slots that are free once the log is durable so far.
     pub(super) replaced: VecDeque<(Lsn, SlotId)>,
+    /// Slots whose write failed: what they hold is not known, and they are not used before the next open.
+    pub(super) bad_slots: BTreeSet<SlotId>,
     /// Places of the map file that are free once the next superblock is durable.
     pub(super) replaced_places: Vec<SlotId>,
     pub(super) dropped: VecDeque<DroppedSpace>,
@@ -124,12 +126,14 @@ impl State {
     }
 
     /// STORE-1: frees the slots whose replacement is durable.
-    fn release_slots(&mut self, durable: Lsn) {
+    pub(super) fn release_slots(&mut self, durable: Lsn) {
         while let Some((lsn, slot)) = self.replaced.front().copied()
             && lsn <= durable
         {
             self.replaced.pop_front();
-            self.slots.give(slot);
+            if !self.bad_slots.contains(&slot) {
+                self.slots.give(slot);
+            }
         }
     }
 
@@ -270,7 +274,11 @@ impl PageStore {
                 Err(error) => {
                     self.counters.write_failures.fetch_add(1, Ordering::Relaxed);
                     failures += 1;
-                    let others = if failures < WRITE_TRIES { self.state.lock().slots.take_many(run) } else { None };
+                    let others = {
+                        let mut state = self.state.lock();
+                        state.bad_slots.extend(&slots[from..from + run]);
+                        if failures < WRITE_TRIES { state.slots.take_many(run) } else { None }
+                    };
                     let Some(others) = others else {
                         let doing = format!("write {run} pages at {offset} of '{}'", self.data.name());
                         return Err(Error::device(&doing, error));

@@ -4,7 +4,7 @@ use super::directory;
 use super::map::ENTRIES;
 use super::page_store::{DroppedSpace, LOT_PAGES, PageStore, State};
 use super::superblock::SLOTS_START;
-use crate::base::aligned::BLOCK_U64;
+use crate::base::aligned::{BLOCK_U64, to_u64};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::io::device::Device;
@@ -28,11 +28,11 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// What `charged` pages in `spaces` spaces with `map_pages` map pages need, each of which may be written once more
-    /// before its old image is free.
+    /// What `charged` pages in `spaces` spaces with `map_pages` map pages need. A map page may have two places, one
+    /// that the durable directory names and one that the next will, and those of a lot being written a third.
     fn needed(charged: u64, spaces: u64, map_pages: u64) -> Room {
         let slots = charged + SLOTS_RESERVED + charged / 50;
-        Room { slots, places: 2 * map_pages + MAP_ZONE, directory_len: directory::file_len(spaces, map_pages) }
+        Room { slots, places: 2 * map_pages + to_u64(LOT_PAGES), directory_len: directory::file_len(spaces, map_pages) }
     }
 
     /// What an empty database has.
@@ -48,7 +48,8 @@ impl Room {
 
 impl State {
     fn room(&self) -> Room {
-        Room { slots: self.slots.total(), places: self.places.total(), directory_len: self.directory_len }
+        let slots = self.slots.total() - to_u64(self.bad_slots.len());
+        Room { slots, places: self.places.total(), directory_len: self.directory_len }
     }
 
     /// What the page ids given out need, `more` of them and a space included.
@@ -107,6 +108,11 @@ impl PageStore {
     pub(super) fn wants_room(&self) -> bool {
         let state = self.state.lock();
         !state.room().covers(state.needed(0))
+    }
+
+    /// Frees the slots whose replacement is durable, the log being durable up to `durable`.
+    pub(crate) fn release_slots(&self, durable: Lsn) {
+        self.state.lock().release_slots(durable);
     }
 
     /// Whether a map group is wanted for the slots that it frees.
