@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use bytesize::ByteSize;
 
 use super::batch::WriteBatch;
+use super::create::{DEFAULT_PAGE_SIZE, check_not_lost, create};
 use super::engine::{Engine, Opening, Requests, Wish, closed};
 use super::keeper::Keeper;
 use super::options::{
@@ -17,7 +18,7 @@ use super::options::{
 use super::stats::Stats;
 use super::tree::{Gate, Tree, TreeState};
 use super::write::{wait_durable, write};
-use crate::base::aligned::{BLOCK_U64, to_u64, to_usize};
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
@@ -27,19 +28,16 @@ use crate::base::random::random_u64;
 use crate::base::sync::{self, JoinHandle, Mutex, RwLock};
 use crate::btree::descent::{Manner, Restarts, Stop, leaf_write};
 use crate::io::device::Files;
-use crate::io::directory::{Access, Directory, LOCK_FILE};
+use crate::io::directory::{Access, Directory};
 use crate::mtr::{Core, Mtr};
 use crate::pool::buffer_pool::Pool;
 use crate::recovery;
 use crate::redo::dirty_counts::DirtyCounts;
-use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file, remove_others};
+use crate::redo::files::{Geometry, LogFiles, Ring, remove_others};
 use crate::redo::log::{Log, LogCredit, LogLimits};
-use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};
+use crate::store::open::DATA_FILE;
 use crate::store::page_store::PageStore;
 use crate::store::superblock::{FEATURE_IN_PLACE, Found, Superblock};
-
-const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
-const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;
 
 /// How long a tree's name may be, in bytes.
 const NAME_MAX: usize = 255;
@@ -414,58 +412,6 @@ fn change_redo_capacity(engine: &Engine, capacity: u64) -> Result<(), Error> {
     };
     files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
     engine.checkpoint_wait(Wish::Ring(ring))
-}
-
-/// A creation that was cut short has the map files only beside the new data file.
-fn check_not_lost(files: &dyn Files, names: &[String]) -> Result<(), Error> {
-    let has = |wanted: &str| names.iter().any(|name| name == wanted);
-    if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
-        let message = format!(
-            "'{}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup",
-            files.place()
-        );
-        return Err(Error::Corruption(message.into()));
-    }
-    Ok(())
-}
-
-/// Makes the files of a new database. It exists from the moment its data file gets its name.
-fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
-    let ours = |name: &str| name == LOCK_FILE || name == DATA_FILE_NEW || is_map_file(name) || is_log_file(name);
-    if let Some(stranger) = names.iter().find(|name| !ours(name)) {
-        let message = format!(
-            "'{}' is not a Millpond database, and not empty (it has '{stranger}'): name an empty or a new directory",
-            files.place()
-        );
-        return Err(Error::Format(message.into()));
-    }
-    let page_size = options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64());
-    options.validate(page_size)?;
-    let capacity = options.redo_capacity.map_or(DEFAULT_REDO_CAPACITY, |size| size.as_u64());
-    let uuid = [random_u64(), random_u64()];
-    let frames = options.buffer_pool_size.as_u64() / page_size;
-    validate_reserve(frames, capacity)?;
-    let redo = Geometry::of(0, capacity);
-    let in_place = options.page_store == Some(PageStoreKind::InPlace);
-    let superblock = Superblock {
-        features: if in_place { FEATURE_IN_PLACE } else { 0 },
-        uuid,
-        sequence: 0,
-        page_size: u32::try_from(page_size).map_err(|_| Error::Bug("a page size was not checked".into()))?,
-        next_space: 1,
-        checkpoint_lsn: Lsn(BLOCK_U64),
-        durable_lsn: Lsn(BLOCK_U64),
-        nonce: random_u64(),
-        directory_bytes: 0,
-        directory_crc: 0,
-        redo,
-        switch: None,
-    };
-    let ring = Ring::create(files, superblock.owner(), redo)?;
-    let lap = Lap { boundary: Lsn::ZERO, first_group: superblock.checkpoint_lsn, nonce: superblock.nonce };
-    ring.write_lap(&lap)?;
-    LogFiles::new(ring, None).sync_all()?;
-    PageStore::create(files, superblock)
 }
 
 /// The options must not say something else than the database.

@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod check;
+mod create;
 pub(crate) mod database;
 pub(crate) mod engine;
 pub(crate) mod inspect;

@@ -107,7 +107,7 @@ struct Recorded {
 const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
 
 /// A disk so slow that the keeper's ticks and checkpoints fall into recovery.
-const SLOW_READS: ServiceTime = ServiceTime { read_ns: 20_000_000, ..SLOW };
+const SLOW_READS: ServiceTime = ServiceTime { read_ns: 400_000_000, ..SLOW };
 
 fn record(seed: u64, start: Image, oracle: Oracle, workload: impl FnOnce(&SimulatedDisk, &Oracle)) -> Recorded {
     record_on(SLOW, seed, start, oracle, workload)
