@@ -1,0 +1,68 @@
+//! Making the files of a new database.
+
+use super::options::{Options, PageStoreKind, validate_reserve};
+use crate::base::aligned::BLOCK_U64;
+use crate::base::error::Error;
+use crate::base::ids::Lsn;
+use crate::base::random::random_u64;
+use crate::io::device::Files;
+use crate::io::directory::LOCK_FILE;
+use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
+use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};
+use crate::store::page_store::PageStore;
+use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
+
+pub(super) const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
+const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;
+
+/// A creation that was cut short has the map files only beside the new data file.
+pub(super) fn check_not_lost(files: &dyn Files, names: &[String]) -> Result<(), Error> {
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
+        let message = format!(
+            "'{}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup",
+            files.place()
+        );
+        return Err(Error::Corruption(message.into()));
+    }
+    Ok(())
+}
+
+/// Makes the files of a new database. It exists from the moment its data file gets its name.
+pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
+    let ours = |name: &str| name == LOCK_FILE || name == DATA_FILE_NEW || is_map_file(name) || is_log_file(name);
+    if let Some(stranger) = names.iter().find(|name| !ours(name)) {
+        let message = format!(
+            "'{}' is not a Millpond database, and not empty (it has '{stranger}'): name an empty or a new directory",
+            files.place()
+        );
+        return Err(Error::Format(message.into()));
+    }
+    let page_size = options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64());
+    options.validate(page_size)?;
+    let capacity = options.redo_capacity.map_or(DEFAULT_REDO_CAPACITY, |size| size.as_u64());
+    let uuid = [random_u64(), random_u64()];
+    let frames = options.buffer_pool_size.as_u64() / page_size;
+    validate_reserve(frames, capacity)?;
+    let redo = Geometry::of(0, capacity);
+    let in_place = options.page_store == Some(PageStoreKind::InPlace);
+    let superblock = Superblock {
+        features: if in_place { FEATURE_IN_PLACE } else { 0 },
+        uuid,
+        sequence: 0,
+        page_size: u32::try_from(page_size).map_err(|_| Error::Bug("a page size was not checked".into()))?,
+        next_space: 1,
+        checkpoint_lsn: Lsn(BLOCK_U64),
+        durable_lsn: Lsn(BLOCK_U64),
+        nonce: random_u64(),
+        directory_bytes: 0,
+        directory_crc: 0,
+        redo,
+        switch: None,
+    };
+    let ring = Ring::create(files, superblock.owner(), redo)?;
+    let lap = Lap { boundary: Lsn::ZERO, first_group: superblock.checkpoint_lsn, nonce: superblock.nonce };
+    ring.write_lap(&lap)?;
+    LogFiles::new(ring, None).sync_all()?;
+    PageStore::create(files, superblock)
+}
