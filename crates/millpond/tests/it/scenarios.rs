@@ -305,3 +305,32 @@ fn a_page_write_that_fails_goes_to_another_slot() {
     }
     assert!(survived >= 1 && stopped >= 4, "{survived} writes of pages failed, {stopped} other calls");
 }
+
+/// While pages wait for their redo, a checkpoint must not pass the log that they need.
+#[test]
+fn a_checkpoint_during_redo_does_not_pass_what_is_not_redone() {
+    let disk = SimulatedDisk::with_image(with_rows(SMALL, 150, 500), ServiceTime::default());
+    let (image, _) = run(60, || {
+        let db = open(&disk, reopen_options());
+        let tree = db.open_tree("t").expect("there");
+        for row in 0..150u32 {
+            put_loosely(&db, &tree, &row.to_be_bytes(), &[2; 500]).expect("written");
+        }
+        tree.put(b"last", b"1").expect("written");
+        assert_eq!(db.stats().map_groups, 0, "nothing but the log has the changes");
+        disk.crash_now(Unsynced::All)
+    });
+    // Reads so slow that the keeper's checkpoint tick comes while pages are read.
+    let disk = SimulatedDisk::with_image(image, ServiceTime { read_ns: 400_000_000, ..SLOW });
+    let ((), _) = run(61, || open(&disk, reopen_options()).close().expect("closed"));
+    let history = disk.history();
+    for boundary in 0..=history.boundaries() {
+        for mode in [Unsynced::None, Unsynced::All] {
+            let found = recover(&disk_of(history.crash_image(boundary, mode)));
+            let rows =
+                &found.unwrap_or_else(|problem| unreachable!("crash at {boundary} with {mode:?}: {problem}"))["t"];
+            let old = rows.values().filter(|value| value.len() == 500 && value[0] != 2).count();
+            assert_eq!((rows.len(), old), (151, 0), "crash at {boundary} with {mode:?}");
+        }
+    }
+}
