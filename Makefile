@@ -27,8 +27,9 @@ check: setup ## Formatting, lints, docs: no warning is let through
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-crash: setup ## The whole crash matrix (every I/O boundary), and 200 rounds of kill -9
-	MILLPOND_FULL=1 $(CARGO) test --package millpond --test it crash_matrix
+crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, the larger model, and 200 rounds of kill -9
+	MILLPOND_FULL=1 $(CARGO) test --package millpond --test it
+	MILLPOND_FULL=1 $(CARGO) test --package models
 	$(CARGO) build --release --quiet --package cli
 	$(MILLPOND) crashtest --rounds 200 --seed 1
 
