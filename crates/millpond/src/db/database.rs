@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytesize::ByteSize;
 
@@ -174,7 +174,7 @@ impl Db {
         if self.find(name)?.is_some() {
             return Err(Error::TreeExists(format!("tree '{name}' exists already: open it").into()));
         }
-        let space = SpaceId(engine.next_space.fetch_add(1, Ordering::Relaxed));
+        let space = engine.core.store.new_space();
         create_root(&engine.core, space)?;
         // A crash before this leaves a space that no name leads to; the next open drops it.
         self.inner.catalog.insert(name.as_bytes(), &space.0.to_le_bytes())?;
@@ -469,7 +469,6 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         bell,
         durability: options.durability,
         unsynced_max: to_usize(unsynced_max(frames)),
-        next_space: AtomicU32::new(superblock.next_space.max(analysis.last_space.0.saturating_add(1))),
         drops: Mutex::new(VecDeque::new()),
         ddl: Mutex::new(()),
         open_trees: Mutex::new(BTreeMap::new()),

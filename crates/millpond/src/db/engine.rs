@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::options::{Durability, Limits};
 use super::stats::Stats;
@@ -26,7 +26,6 @@ pub(crate) struct Engine {
     pub(crate) durability: Durability,
     /// Images that may wait for their data sync.
     pub(crate) unsynced_max: usize,
-    pub(crate) next_space: AtomicU32,
     /// Dropped spaces whose pages are still in frames, and from which frame on.
     pub(crate) drops: Mutex<VecDeque<(SpaceId, usize)>>,
     /// Serialises creation and dropping of trees.

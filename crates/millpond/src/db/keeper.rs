@@ -471,8 +471,6 @@ impl Keeper {
         // Counters are coarse: they may say less than is known.
         let checkpoint_lsn = reached.min(positions.next).max(positions.checkpoint);
         let snapshot = core.store.snapshot();
-        // After the snapshot: no space in it is given out again.
-        let next_space = engine.next_space.load(Ordering::SeqCst);
         let durable_lsn =
             if cfg!(planted = "superblock_before_log") { core.log.positions().next } else { core.log.flush_all()? };
         let (redo, switch) = core.log.geometry();
@@ -481,7 +479,6 @@ impl Keeper {
             checkpoint_lsn,
             durable_lsn,
             nonce: core.log.nonce_at(checkpoint_lsn),
-            next_space,
             redo: switched.map_or(redo, |switch| switch.to),
             switch: switch.filter(|_| switched.is_none()),
         };

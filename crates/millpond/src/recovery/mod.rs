@@ -62,8 +62,6 @@ pub(crate) struct Analysis {
     epochs: Vec<(Lsn, u64)>,
     /// Spaces dropped in them.
     pub(crate) dropped: BTreeSet<SpaceId>,
-    /// The largest space named in them.
-    pub(crate) last_space: SpaceId,
     pages: HashMap<PageId, History, FixedState>,
 }
 
@@ -106,7 +104,7 @@ impl Analysis {
                 for record in Record::all(group.payload) {
                     match record {
                         Some(Record::DropSpace(space)) => {
-                            self.last_space = self.last_space.max(space);
+                            store.note_space(space);
                             self.dropped.insert(space);
                         }
                         Some(Record::Page { id, .. }) if id.space() == SpaceId(u32::MAX) => {
@@ -116,7 +114,7 @@ impl Analysis {
                             ));
                         }
                         Some(Record::Page { id, ops, .. }) => {
-                            self.last_space = self.last_space.max(id.space());
+                            store.note_space(id.space());
                             let history = self.pages.entry(id).or_default();
                             history.last = group.end;
                             if formats(ops) {
@@ -153,7 +151,6 @@ pub(crate) fn analyse(
         groups: 0,
         epochs: vec![(from, nonce)],
         dropped: BTreeSet::new(),
-        last_space: SpaceId(superblock.next_space.saturating_sub(1)),
         pages: HashMap::default(),
     };
     let mut noted = 0;
@@ -184,8 +181,6 @@ pub(crate) fn analyse(
     }
     let dropped = &found.dropped;
     found.pages.retain(|id, history| history.last > history.image && !dropped.contains(&id.space()));
-    // A space may be in the directory already, and its first group lost: its number is not given out again.
-    found.last_space = store.spaces().last().copied().map_or(found.last_space, |last| found.last_space.max(last));
     store.finish_replay(&found.dropped)?;
     Ok(found)
 }

@@ -22,7 +22,6 @@ pub(crate) struct CheckpointFacts {
     pub(crate) checkpoint_lsn: Lsn,
     pub(crate) durable_lsn: Lsn,
     pub(crate) nonce: u64,
-    pub(crate) next_space: u32,
     pub(crate) redo: Geometry,
     pub(crate) switch: Option<Switch>,
 }
@@ -30,6 +29,8 @@ pub(crate) struct CheckpointFacts {
 /// A directory on its way to the device.
 pub(crate) struct Snapshot {
     directory: Vec<u8>,
+    /// Larger than each space in the directory.
+    next_space: u32,
     /// Places that no directory will name once this one is the durable one.
     frees: Vec<SlotId>,
 }
@@ -135,7 +136,8 @@ impl PageStore {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut state = self.state.lock();
         state.directories += 1;
-        Snapshot { directory: directory::encode(&state.map), frees: std::mem::take(&mut state.replaced_places) }
+        let frees = std::mem::take(&mut state.replaced_places);
+        Snapshot { directory: directory::encode(&state.map), next_space: state.next_space, frees }
     }
 
     /// Makes a directory the durable one: map pages and directory, sync, superblock, sync. The log is durable up to
@@ -145,7 +147,7 @@ impl PageStore {
         let sequence = old.sequence + 1;
         let superblock = Superblock {
             sequence,
-            next_space: facts.next_space,
+            next_space: snapshot.next_space,
             checkpoint_lsn: facts.checkpoint_lsn,
             durable_lsn: facts.durable_lsn,
             nonce: facts.nonce,

@@ -11,12 +11,14 @@
 //! STORE-2  A map group names only images that a data sync has made durable, which began after their writes had ended.
 //!          A superblock is written only when the directory, the map pages it names, and the log up to its
 //!          `durable_lsn` are synced.
-//! STORE-3  Every page id that is given out is charged a slot, and every map page two places, so that rewriting never
+//! STORE-3  Every page id that is given out is charged a slot, and every map page its places, so that rewriting never
 //!          fails for want of space: only giving out a page id does.
 //! STORE-4  The valid superblock of the higher sequence is never overwritten.
 //! STORE-5  An image leaves only when the log is durable past its page LSN: no LSN is ever given to two contents.
 //! STORE-6  A page has one image in flight: from its write until a map group names it, it is not written again. The
 //!          image's count ([`DirtyCounts`](crate::redo::dirty_counts::DirtyCounts)) is the store's in that time.
+//! STORE-7  A space number is given out once: what is left of a dropped space, in frames, slots and log, is never taken
+//!          for another's.
 
 pub(crate) mod checkpoint;
 pub(crate) mod copy_on_write;

@@ -117,6 +117,7 @@ impl PageStore {
         let in_place = superblock.features & FEATURE_IN_PLACE != 0;
         let placement: Box<dyn Placement> = if in_place { Box::new(InPlace) } else { Box::new(CopyOnWrite) };
         let state = State {
+            next_space: superblock.next_space.max(map.spaces().last().map_or(0, |last| last.0.saturating_add(1))),
             map,
             slots: Slots::all_free(Self::zone_slots(page_size), 0),
             places: Slots::all_free(MAP_ZONE, 0),
@@ -187,6 +188,12 @@ impl PageStore {
 
     fn slots_in_file(&self) -> Result<u64, Error> {
         Ok(len_of(&*self.data)?.saturating_sub(SLOTS_START) / self.page_size)
+    }
+
+    /// Notes that the log names `space`.
+    pub(crate) fn note_space(&self, space: SpaceId) {
+        let mut state = self.state.lock();
+        state.next_space = state.next_space.max(space.0.saturating_add(1));
     }
 
     /// Replays that a page was formatted: its id is in use, and its space is there.
@@ -341,13 +348,10 @@ mod tests {
     use crate::io::simulated::SimulatedDisk;
     use crate::redo::files::Geometry;
     use crate::store::checkpoint::CheckpointFacts;
+    use crate::store::page_store::WriteOp;
 
-    /// Between two superblocks a map page may have three places: too few were charged.
-    #[test]
-    fn map_pages_written_twice_between_superblocks_find_places() {
-        let disk = SimulatedDisk::new();
-        let redo = Geometry::of(0, 1 << 20);
-        let superblock = Superblock {
+    fn superblock() -> Superblock {
+        Superblock {
             features: 0,
             uuid: [1, 2],
             sequence: 0,
@@ -358,12 +362,65 @@ mod tests {
             nonce: 7,
             directory_bytes: 0,
             directory_crc: 0,
-            redo,
+            redo: Geometry::of(0, 1 << 20),
             switch: None,
-        };
-        PageStore::create(&disk, superblock).expect("created");
-        let (store, _) = PageStore::open(&disk, Arc::new(DirtyCounts::default())).expect("opened");
+        }
+    }
+
+    fn open(disk: &SimulatedDisk) -> PageStore {
+        PageStore::open(disk, Arc::new(DirtyCounts::default())).expect("opened").0
+    }
+
+    fn new_store(disk: &SimulatedDisk) -> PageStore {
+        PageStore::create(disk, superblock()).expect("created");
+        let store = open(disk);
         store.finish_replay(&BTreeSet::new()).expect("nothing to replay");
+        store
+    }
+
+    fn publish(store: &PageStore, lsn: Lsn) {
+        let (checkpoint_lsn, durable_lsn) = (lsn, lsn);
+        let facts = CheckpointFacts { checkpoint_lsn, durable_lsn, nonce: 7, redo: superblock().redo, switch: None };
+        store.publish(store.snapshot(), facts).expect("published");
+    }
+
+    /// A space is dropped after a map record of its page was made and before that was logged.
+    #[test]
+    fn a_map_record_does_not_bring_a_dropped_space_back() {
+        let disk = SimulatedDisk::new();
+        let store = new_store(&disk);
+        let (_, free) = store.slot_counts();
+        let space = store.new_space();
+        let id = store.allocate(space).expect("there is room");
+        let op = WriteOp { id, lsn: Lsn(5000), rec_lsn: Lsn(4096) };
+        store.counts.add(op.rec_lsn);
+        assert!(store.write(&[op], &mut aligned(4096), Lsn(5000)).expect("written"));
+        let covered = store.sync().expect("synced");
+        let records = store.map_records(covered);
+        assert_eq!(records.len(), 1);
+        store.drop_space(space, Lsn(5100));
+        store.apply_records(&records, Lsn(5100), Lsn(5200));
+        while store.give_back_step() {}
+        assert_eq!(store.slot_counts().1, free, "the slot is nobody's");
+        // The checkpoint's directory is later than the drop, its LSN need not be later than the map group.
+        publish(&store, Lsn(5100));
+        let next = store.new_space();
+        drop(store);
+        let store = open(&disk);
+        store.replay_records(&records, Lsn(5100), Lsn(5200)).expect("a record of a space that is gone");
+        store.finish_replay(&BTreeSet::new()).expect("replayed");
+        assert_eq!((store.spaces(), store.slot_counts().1), (BTreeSet::new(), free));
+        assert_eq!((space, next, store.new_space()), (SpaceId(1), SpaceId(2), SpaceId(2)));
+        // A space that the log names has its number for ever.
+        store.note_space(SpaceId(9));
+        assert_eq!(store.new_space(), SpaceId(10));
+    }
+
+    /// Between two superblocks a map page may have three places: too few were charged.
+    #[test]
+    fn map_pages_written_twice_between_superblocks_find_places() {
+        let disk = SimulatedDisk::new();
+        let store = new_store(&disk);
         let mut lsn = 4096;
         for trees in 1..200 {
             store.allocate(SpaceId(trees)).expect("there is room");
@@ -376,10 +433,7 @@ mod tests {
                 }
                 store.write_map_pages(Lsn(u64::MAX)).expect("each map page finds a place");
                 if round == 0 {
-                    let (lsn, switch) = (Lsn(lsn), None);
-                    let (checkpoint_lsn, durable_lsn) = (lsn, lsn);
-                    let facts = CheckpointFacts { checkpoint_lsn, durable_lsn, nonce: 7, next_space: 1, redo, switch };
-                    store.publish(store.snapshot(), facts).expect("published");
+                    publish(&store, Lsn(lsn));
                 }
             }
         }

@@ -83,6 +83,8 @@ pub(super) struct DroppedSpace {
 
 pub(super) struct State {
     pub(super) map: PageMap,
+    /// STORE-7: larger than the number of each space that ever was.
+    pub(super) next_space: u32,
     pub(super) slots: Slots,
     /// Places of the map file.
     pub(super) places: Slots,

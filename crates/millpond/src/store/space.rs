@@ -80,6 +80,14 @@ impl PageStore {
         PLACES_START + places.next_multiple_of(MAP_ZONE) * BLOCK_U64
     }
 
+    /// The number of a new space: one that no space had before.
+    pub(crate) fn new_space(&self) -> SpaceId {
+        let mut state = self.state.lock();
+        let space = SpaceId(state.next_space);
+        state.next_space += 1;
+        space
+    }
+
     /// Gives out a page id, with a slot charged for it. May grow the files; callers hold no latch.
     pub(crate) fn allocate(&self, space: SpaceId) -> Result<PageId, Error> {
         loop {

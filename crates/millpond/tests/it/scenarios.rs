@@ -74,19 +74,18 @@ fn a_page_dirtied_without_pause_for_ten_laps_does_not_hold_the_checkpoint() {
     }
 }
 
-/// Fills the log to the wall of a database on a disk that takes no page, and crashes it there. Returns what was
-/// acknowledged, by turn.
-fn crash_at_the_wall(image: Image, seed: u64) -> (Image, u32) {
+/// Fills the log to the wall of a database of `rows` rows on a disk that takes no page, and crashes it there.
+fn crash_at_the_wall(image: Image, rows: u32, options: Options, seed: u64) -> Image {
     let disk = SimulatedDisk::with_image(image, SLOW);
-    let (acknowledged, _) = run(seed, || {
-        let db = open(&disk, reopen_options());
+    let (boundary, _) = run(seed, || {
+        let db = open(&disk, options);
         // From here on the cleaner stands still: its first write to the data file takes hours.
         disk.slow_down("data.mpd", 3_600_000_000_000);
         let tree = db.open_tree("t").expect("there");
         let (writer, other) = (db.clone(), tree.clone());
         let thread = spawn("writer", move || {
             for turn in 0..100_000u32 {
-                let key = (turn % 25).to_be_bytes();
+                let key = (turn % rows).to_be_bytes();
                 // Small and durable ones at the end, so that nothing is left on the disk but the reserve.
                 let stats = writer.stats();
                 let small = stats.log_checkpoint_age + 8192 > stats.log_capacity;
@@ -103,25 +102,22 @@ fn crash_at_the_wall(image: Image, seed: u64) -> (Image, u32) {
             sleep_ns(50_000_000);
         }
         sleep_ns(1_000_000_000);
-        let turn = tree.get(&7u32.to_be_bytes()).expect("read").expect("there");
         let boundary = disk.boundaries();
         // The crash: nothing after this boundary counts. The run itself has to come to an end, too.
         disk.slow_down("data.mpd", 0);
         disk.halt();
         thread.join().expect("no panic");
         drop(db);
-        (boundary, u32::from_le_bytes([turn[0], turn[1], turn[2], turn[3]]))
+        boundary
     });
-    let (boundary, turn) = acknowledged;
-    (disk.history().crash_image(boundary, Unsynced::All), turn)
+    disk.history().crash_image(boundary, Unsynced::All)
 }
 
 #[test]
 fn a_log_at_the_wall_with_no_cleaner_is_recovered_and_drained_twice() {
     let mut image = with_rows(SMALL, 25, 600);
     for round in 0..2 {
-        let (crashed, _) = crash_at_the_wall(image, 20 + round);
-        let disk = disk_of(crashed);
+        let disk = disk_of(crash_at_the_wall(image, 25, reopen_options(), 20 + round));
         let (age, _) = run(30 + round, || {
             let db = open(&disk, reopen_options());
             let full = db.stats().log_checkpoint_age;
@@ -140,6 +136,45 @@ fn a_log_at_the_wall_with_no_cleaner_is_recovered_and_drained_twice() {
         image = disk.image();
         assert_eq!(recover(&disk).expect("sound")["t"].len(), 25);
     }
+}
+
+/// The log is at its wall, the pages to redo do not fit the pool, the device is slow, and the machine goes down again
+/// and again in the middle of its recovery: each epoch and each page cleaned for its frame takes room in the log, and
+/// there must be enough.
+#[test]
+fn recovery_from_a_log_at_its_wall_may_be_cut_short_over_and_over() {
+    let large = || reopen_options().buffer_pool_size(ByteSize::mib(1));
+    let rows = 500;
+    let crashed = crash_at_the_wall(with_rows(SMALL, rows, 600), rows, large(), 70);
+    let wanted = recover(&disk_of(crashed.clone())).expect("sound");
+    assert_eq!(wanted["t"].len(), 500);
+    let (mut unfinished, mut most_pages) = (0, 0);
+    for first in 0..4u64 {
+        let mut image = crashed.clone();
+        for crash in 0..40u64 {
+            let disk = SimulatedDisk::with_image(image, SLOW);
+            disk.slow_down("data.mpd", 40_000_000);
+            let (other, after_ns) = (disk.clone(), 20_000_000 + (first * 16 + crash) * 12_000_000);
+            let (crash_image, _) = run(crash, || {
+                let opening = spawn("opening", move || {
+                    let opened = Db::open_on(Arc::new(other), reopen_options());
+                    opened.map(|db| db.stats().open_redo_pages)
+                })
+                .expect("a thread");
+                sleep_ns(after_ns);
+                let image = disk.crash_now(Unsynced::Subset(crash));
+                disk.halt();
+                match opening.join().expect("no panic") {
+                    Ok(pages) => most_pages = most_pages.max(pages),
+                    Err(_) => unfinished += 1,
+                }
+                image
+            });
+            image = crash_image;
+        }
+        assert_eq!(recover(&disk_of(image)).expect("sound"), wanted, "sequence {first}");
+    }
+    assert!(unfinished > 40 && most_pages > 40, "{unfinished} were cut short, {most_pages} pages at most were redone");
 }
 
 /// Every page is dirty, and the file system is full: what is charged for each page must be enough to write it.
