@@ -85,7 +85,7 @@ pub struct Trace {
     pub now_ns: u64,
 }
 
-/// Runs `work` and all threads that it starts through [`sync::spawn`](super::sync::spawn) under the schedule that
+/// Runs `work` and all threads that it starts through `sync::spawn` under the schedule that
 /// `seed` chooses.
 ///
 /// `work` must join what it starts. A panic of any task, or a deadlock, ends the simulation and is passed on.

@@ -1,7 +1,7 @@
 //! Mutexes, latches, condition variables and threads: the one seam through which the engine waits.
 //!
 //! Without the feature `simulation` these are thin names for `parking_lot` and `std::thread`. With it, a thread that
-//! runs under a [`Scheduler`](super::scheduler::Scheduler) gives its turn back at every lock, wait and I/O, so that
+//! runs under a [scheduler](super::scheduler) gives its turn back at every lock, wait and I/O, so that
 //! a seed decides the interleaving.
 
 use std::io;

@@ -33,7 +33,7 @@ use crate::mtr::{Core, Mtr};
 use crate::pool::buffer_pool::Pool;
 use crate::recovery;
 use crate::redo::dirty_counts::DirtyCounts;
-use crate::redo::files::{Geometry, LogFiles, Ring, remove_others};
+use crate::redo::files::{CAPACITY_MAX, Geometry, LogFiles, Ring, remove_others};
 use crate::redo::log::{Log, LogCredit, LogLimits};
 use crate::store::open::DATA_FILE;
 use crate::store::page_store::PageStore;
@@ -275,7 +275,7 @@ impl Db {
         let _ddl = engine.ddl.lock();
         engine.check_open()?;
         let smallest = engine.core.log.smallest_capacity().max(REDO_PAGES_MIN * to_u64(engine.core.store.page_size()));
-        if !(smallest..=1 << 40).contains(&capacity.as_u64()) {
+        if !(smallest..=CAPACITY_MAX).contains(&capacity.as_u64()) {
             let message = format!(
                 "redo_capacity is {capacity}: use {} to 1TiB while the database is open; reopening it allows less",
                 ByteSize::b(smallest)

@@ -4,6 +4,8 @@ use bytesize::ByteSize;
 
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
+use crate::base::page::layout::is_page_size;
+use crate::redo::files::CAPACITY_MAX;
 use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::{Log, MAP_RECORD_MAX};
 use crate::store::page_store::LOT_PAGES;
@@ -134,7 +136,7 @@ impl Options {
     /// Checks everything, for a database with pages of `page_size`; all mistakes in one error.
     pub(crate) fn validate(&self, page_size: u64) -> Result<(), Error> {
         let mut mistakes = Vec::new();
-        if !(4096..=65536).contains(&page_size) || !page_size.is_power_of_two() {
+        if !is_page_size(page_size) {
             mistakes.push(format!("page_size is {}: use 4KiB, 8KiB, 16KiB, 32KiB or 64KiB", ByteSize::b(page_size)));
         } else {
             let pool = self.buffer_pool_size.as_u64();
@@ -148,7 +150,7 @@ impl Options {
             }
             let redo_min = REDO_PAGES_MIN * page_size;
             if let Some(redo) = self.redo_capacity
-                && !(redo_min..=1 << 40).contains(&redo.as_u64())
+                && !(redo_min..=CAPACITY_MAX).contains(&redo.as_u64())
             {
                 mistakes.push(format!("redo_capacity is {redo}: use {} to 1TiB", ByteSize::b(redo_min)));
             }

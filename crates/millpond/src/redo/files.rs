@@ -22,6 +22,9 @@ pub(crate) const MAGIC: [u8; 8] = *b"MPREDO\0\0";
 /// How many files form a ring.
 pub(crate) const RING: u64 = 4;
 
+/// Bytes of the largest log.
+pub(crate) const CAPACITY_MAX: u64 = 1 << 40;
+
 /// Where the lap is in the header block: a sector of its own, so that writing it never hurts the header.
 pub(crate) const LAP_OFFSET: usize = 512;
 
@@ -76,6 +79,11 @@ impl Geometry {
     /// The ring of `generation` that holds `capacity` bytes, rounded down to whole blocks per file.
     pub(crate) fn of(generation: u32, capacity: u64) -> Geometry {
         Geometry { generation, payload_bytes: capacity / RING / BLOCK_U64 * BLOCK_U64 }
+    }
+
+    /// Whether this engine makes such rings.
+    pub(crate) fn is_possible(self) -> bool {
+        (BLOCK_U64..=CAPACITY_MAX / RING).contains(&self.payload_bytes) && self.payload_bytes.is_multiple_of(BLOCK_U64)
     }
 
     /// Payload bytes of the ring.

@@ -426,7 +426,9 @@ impl Log {
             let credit = {
                 let mut state = self.state.lock();
                 let bytes = payload + to_u64(GROUP_FRAME_LEN);
-                if !self.buffer_fits(&state, bytes) || !self.files_fit(&state, bytes) {
+                // Who waits for room goes first; and brings the log on, too.
+                let waited_for = !state.space_waiters.is_empty();
+                if waited_for || !self.buffer_fits(&state, bytes) || !self.files_fit(&state, bytes) {
                     return Ok(());
                 }
                 state.credits += bytes;

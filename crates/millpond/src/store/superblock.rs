@@ -7,6 +7,7 @@ use crate::base::aligned::{BLOCK, aligned};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
+use crate::base::page::layout::is_page_size;
 use crate::io::device::Device;
 use crate::redo::files::{Geometry, Owner, Switch};
 
@@ -26,6 +27,9 @@ pub(crate) const FEATURE_IN_PLACE: u64 = 1;
 
 /// The features that this build knows.
 const FEATURES: u64 = FEATURE_IN_PLACE;
+
+/// No sequence and no LSN gets as far.
+const LARGEST: u64 = 1 << 62;
 
 /// A superblock's bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -159,7 +163,7 @@ impl Superblock {
         }
         let to = Geometry { generation: raw.next_generation.get(), payload_bytes: raw.next_payload_bytes.get() };
         let switch = Switch { at: Lsn(raw.switch_lsn.get()), to };
-        Found::Valid(Superblock {
+        let superblock = Superblock {
             features: raw.features.get(),
             uuid: raw.uuid.map(U64::get),
             sequence: raw.sequence.get(),
@@ -172,7 +176,20 @@ impl Superblock {
             directory_crc: raw.directory_crc.get(),
             redo: Geometry { generation: raw.redo_generation.get(), payload_bytes: raw.redo_payload_bytes.get() },
             switch: (switch.at > Lsn::ZERO).then_some(switch),
-        })
+        };
+        if superblock.is_possible() { Found::Valid(superblock) } else { Found::Damaged }
+    }
+
+    /// Whether no value in it is one that this engine never writes.
+    fn is_possible(&self) -> bool {
+        let rings = [Some(self.redo), self.switch.map(|switch| switch.to)];
+        is_page_size(u64::from(self.page_size))
+            && self.sequence < LARGEST
+            && (1..u32::MAX).contains(&self.next_space)
+            && self.checkpoint_lsn <= self.durable_lsn
+            && self.durable_lsn.0 < LARGEST
+            && self.switch.is_none_or(|switch| switch.at.0 < LARGEST)
+            && rings.into_iter().flatten().all(Geometry::is_possible)
     }
 
     /// Whose log belongs to it.
@@ -244,6 +261,7 @@ mod tests {
     fn sample(sequence: u64) -> Superblock {
         let mut raw = Raw::new_zeroed();
         raw.magic = MAGIC;
+        (raw.page_size, raw.next_space, raw.redo_payload_bytes) = (U32::new(4096), U32::new(1), U64::new(1 << 20));
         raw.crc = U32::new(checksum(&raw));
         let Found::Valid(mut superblock) = Superblock::decode(raw.as_bytes()) else {
             unreachable!("a whole superblock")
@@ -283,5 +301,46 @@ mod tests {
             matches!(choose(Found::OtherFormat(3), Found::Foreign), Err(Error::Format(m)) if m.contains("version 3"))
         );
         assert!(matches!(choose(Found::Damaged, Found::Foreign), Err(Error::Corruption(_))));
+    }
+
+    /// A superblock may be of a build with a bug, or made on purpose: opening it ends in an error, not in a panic, and
+    /// takes no memory that the files do not justify.
+    #[test]
+    #[cfg(feature = "simulation")]
+    fn nonsense_with_a_right_checksum_is_refused() {
+        use crate::io::simulated::SimulatedDisk;
+        use crate::{ByteSize, Db, Options};
+        use std::sync::Arc;
+
+        let options = || Options::new().buffer_pool_size(ByteSize::kib(160));
+        let disk = SimulatedDisk::new();
+        let created = options().page_size(ByteSize::kib(4)).redo_capacity(ByteSize::kib(512));
+        let db = Db::open_on(Arc::new(disk.clone()), created).expect("opened");
+        db.create_tree("t").expect("created").put(b"k", b"v").expect("written");
+        db.close().expect("closed");
+        let (mut opened, mut refused) = (0, 0);
+        // All 8-byte words behind magic, format and checksum.
+        for word in (16..size_of::<Raw>()).step_by(8) {
+            for value in [0, 1, 77, 4096, 1 << 20, 1 << 31, u64::from(u32::MAX), 1 << 40, 1 << 61, u64::MAX] {
+                let mut image = disk.image();
+                let data = image.get_mut("data.mpd").expect("there");
+                for offset in [0, 64 << 10] {
+                    data[offset + word..offset + word + 8].copy_from_slice(&value.to_le_bytes());
+                    let (mut raw, _) = Raw::read_from_prefix(&data[offset..]).expect("long enough");
+                    raw.crc = U32::new(checksum(&raw));
+                    data[offset..offset + size_of::<Raw>()].copy_from_slice(raw.as_bytes());
+                }
+                let files = SimulatedDisk::with_image(image, crate::io::simulated::ServiceTime::default());
+                match Db::open_on(Arc::new(files), options()) {
+                    Ok(db) => {
+                        opened += 1;
+                        assert!(db.open_tree("t").is_ok_and(|tree| tree.get(b"k").is_ok()), "word {word} is {value}");
+                    }
+                    Err(Error::Corruption(_) | Error::Format(_) | Error::InvalidOptions(_)) => refused += 1,
+                    Err(other) => unreachable!("word {word} is {value}: {other}"),
+                }
+            }
+        }
+        assert!(opened > 20 && refused > 60, "{opened} opened, {refused} refused");
     }
 }

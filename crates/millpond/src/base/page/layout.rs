@@ -44,6 +44,11 @@ pub(crate) struct PageHeader {
 
 const _: () = assert!(size_of::<PageHeader>() == HEADER_LEN);
 
+/// Whether pages of so many bytes are possible.
+pub(crate) fn is_page_size(bytes: u64) -> bool {
+    (4096..=65536).contains(&bytes) && bytes.is_power_of_two()
+}
+
 /// Bytes of a [`PageHeader`].
 pub(crate) const HEADER_LEN: usize = 64;
 
