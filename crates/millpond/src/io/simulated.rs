@@ -66,7 +66,8 @@ struct State {
     history: Vec<Event>,
     calls: u64,
     fail_at: Option<(u64, io::ErrorKind)>,
-    halted: bool,
+    /// The call from which on every call fails.
+    halts_at: Option<u64>,
     slow: BTreeMap<String, u64>,
     space_limit: Option<u64>,
 }
@@ -135,7 +136,18 @@ impl SimulatedDisk {
 
     /// From now on every call fails: the power is gone.
     pub fn halt(&self) {
-        self.shared.state.lock().halted = true;
+        self.halt_at(0);
+    }
+
+    /// From call number `call` (as [`calls`](Self::calls) counts) on every call fails, and does nothing: the process
+    /// that makes them is dead. What it did before stays as it is, synced or not.
+    pub fn halt_at(&self, call: u64) {
+        self.shared.state.lock().halts_at = Some(call);
+    }
+
+    /// From now on calls succeed again: another process makes them.
+    pub fn go_on(&self) {
+        self.shared.state.lock().halts_at = None;
     }
 
     /// From now on a write to file `name` takes so many nanoseconds more.
@@ -188,7 +200,7 @@ impl SimulatedDisk {
         let mut state = self.shared.state.lock();
         let call = state.calls;
         state.calls += 1;
-        if state.halted {
+        if state.halts_at.is_some_and(|at| at <= call) {
             return Err(io::Error::other("the simulated disk has no power"));
         }
         match state.fail_at {
@@ -204,7 +216,7 @@ impl SimulatedDisk {
                 let half = bytes.len() / SECTOR / 2 * SECTOR;
                 let change = Change::Write { file, offset, bytes: bytes[..half].into() };
                 let mut state = self.shared.state.lock();
-                if !state.halted {
+                if state.halts_at.is_none_or(|at| at >= state.calls) {
                     apply(&mut state, &change);
                     state.history.push(Event::Change { change, done_at: None });
                 }
@@ -545,6 +557,11 @@ mod tests {
         disk.limit_space(Some(8192));
         assert!(file.grow(8192).is_ok());
         assert_eq!(file.grow(12288).expect_err("over the limit").kind(), io::ErrorKind::StorageFull);
+        disk.halt_at(disk.calls() + 1);
+        file.write_at(&block(2), 0).expect("before it dies");
+        assert!(file.write_at(&block(3), 0).is_err() && file.sync().is_err());
+        disk.go_on();
+        assert_eq!(disk.image()["f"][..4096], block(2), "what it did is there");
         disk.halt();
         assert!(file.sync().is_err());
     }

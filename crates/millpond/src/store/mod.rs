@@ -13,7 +13,8 @@
 //!          `durable_lsn` are synced.
 //! STORE-3  Every page id that is given out is charged a slot, and every map page its places, so that rewriting never
 //!          fails for want of space: only giving out a page id does.
-//! STORE-4  The valid superblock of the higher sequence is never overwritten.
+//! STORE-4  The valid superblock of the higher sequence is never overwritten, and it is durable before anything is that
+//!          it gives room for: opening syncs what it has read, which the process before may not have come to.
 //! STORE-5  An image leaves only when the log is durable past its page LSN: no LSN is ever given to two contents.
 //! STORE-6  A page has one image in flight: from its write until a map group names it, it is not written again. The
 //!          image's count ([`DirtyCounts`](crate::redo::dirty_counts::DirtyCounts)) is the store's in that time.

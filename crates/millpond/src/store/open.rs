@@ -104,6 +104,10 @@ impl PageStore {
         if !matches!(found[1 - superblock.place()], Found::Valid(_)) {
             Self::mend_other_superblock(&superblock, &*data, &directory_files)?;
         }
+        // A process that died may have named the data file, or written the newest superblock, and not come to the sync:
+        // what is written from here on relies on both.
+        files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
+        data.sync().map_err(|e| Error::io(&format!("sync '{}'", data.name()), e))?;
         let map_file = open_file(files, MAP_FILE)?;
         let mut map = PageMap::new(Arc::clone(&counts));
         let directory = directory::read(&*directory_files[superblock.place()], &superblock)?;
@@ -143,8 +147,8 @@ impl PageStore {
     /// A superblock is one sector, so a crash leaves it old or new, never damaged. Where one is damaged all the
     /// same, it must be the older one: what the newer one named may be gone already. The directory beside it tells.
     ///
-    /// The damaged one is written anew before that directory changes: else a crash in the next checkpoint would leave
-    /// the directory of the newer beside a superblock that is damaged still.
+    /// The damaged one is written anew before that directory changes (the caller syncs it): else a crash in the next
+    /// checkpoint would leave the directory of the newer beside a superblock that is damaged still.
     fn mend_other_superblock(
         chosen: &Superblock,
         data: &dyn Device,
@@ -155,8 +159,7 @@ impl PageStore {
             && directory::sequence_in(&*directories[other], chosen.uuid)? == Some(older)
         {
             // It names no directory that can be read: its checksum is that of another sequence.
-            Superblock { sequence: older, ..*chosen }.write(data)?;
-            return data.sync().map_err(|e| Error::io(&format!("sync '{}'", data.name()), e));
+            return Superblock { sequence: older, ..*chosen }.write(data);
         }
         let message = format!(
             "superblock {other} is damaged and may be newer than superblock {}, of sequence {}: run `millpond rebuild`, or restore the database from a backup",

@@ -298,7 +298,7 @@ fn many_clients_shaped(shape: Shape, seed: u64, clients: usize, ops: usize, valu
 }
 
 /// How thinly `make test` samples the larger matrices; `make crash` sets MILLPOND_FULL and takes every boundary.
-fn stride(sampled: usize) -> usize {
+pub(crate) fn stride(sampled: usize) -> usize {
     if std::env::var_os("MILLPOND_FULL").is_some() { 1 } else { sampled }
 }
 
