@@ -92,6 +92,7 @@ pub(crate) struct PageMap {
     pub(crate) spaces: BTreeMap<SpaceId, Space>,
     /// Page ids given out, over all spaces.
     charged: u64,
+    /// Those of dropped spaces included, until their places are given back.
     map_pages: u64,
     counts: Arc<DirtyCounts>,
 }
@@ -199,12 +200,16 @@ impl PageMap {
         }
     }
 
-    /// Removes a space.
+    /// Removes a space. Its map pages stay charged until [`forget`](Self::forget).
     pub(crate) fn remove_space(&mut self, id: SpaceId) -> Option<Space> {
         let space = self.spaces.remove(&id)?;
         self.charged = self.charged.saturating_sub(u64::from(space.next_number) - to_u64(space.unused.len()));
-        self.map_pages = self.map_pages.saturating_sub(space.map_pages());
         Some(space)
+    }
+
+    /// The places of a removed space were given back.
+    pub(crate) fn forget(&mut self, space: &Space) {
+        self.map_pages = self.map_pages.saturating_sub(space.map_pages());
     }
 
     /// All pages that have an image.
@@ -273,7 +278,9 @@ mod tests {
         assert_eq!(map.charged(), 4);
         assert_eq!([map.allocate(SpaceId(3)), map.allocate(SpaceId(3))], [id(1), id(3)]);
         assert_eq!((map.charged(), map.map_pages()), (6, 2));
-        assert!(map.remove_space(SpaceId(3)).is_some());
-        assert_eq!(map.charged(), 0);
+        let removed = map.remove_space(SpaceId(3)).expect("there");
+        assert_eq!((map.charged(), map.map_pages()), (0, 2), "its map pages have their places still");
+        map.forget(&removed);
+        assert_eq!(map.map_pages(), 0);
     }
 }

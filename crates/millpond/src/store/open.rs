@@ -441,4 +441,36 @@ mod tests {
             }
         }
     }
+
+    /// Trees are dropped and others made, faster than what the dropped ones had is given back.
+    #[test]
+    fn map_pages_find_places_while_those_of_dropped_spaces_are_not_given_back() {
+        let disk = SimulatedDisk::new();
+        let store = new_store(&disk);
+        let mut lsn = 4096;
+        let mut write = |store: &PageStore, spaces: &[SpaceId]| {
+            lsn += 100;
+            for &space in spaces {
+                let entry = MapEntry::new(SLOTS_START, 4096, 0);
+                let _ = store.state.lock().map.apply(PageId::root(space), entry, Lsn(lsn), Lsn(lsn + 50));
+            }
+            store.write_map_pages(Lsn(u64::MAX)).expect("each map page finds a place");
+            Lsn(lsn)
+        };
+        for _ in 0..20 {
+            let spaces: Vec<SpaceId> = (0..20).map(|_| store.new_space()).collect();
+            for &space in &spaces {
+                store.allocate(space).expect("there is room");
+            }
+            let lsn = write(&store, &spaces);
+            publish(&store, lsn);
+            write(&store, &spaces);
+            spaces.iter().for_each(|space| store.drop_space(*space, lsn));
+        }
+        let places = store.state.lock().places.total();
+        while store.give_back_step() {}
+        publish(&store, Lsn(100_000));
+        let state = store.state.lock();
+        assert_eq!((state.places.free(), state.map.map_pages()), (places, 0), "all was given back");
+    }
 }

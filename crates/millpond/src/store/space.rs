@@ -29,7 +29,8 @@ pub(super) struct Room {
 
 impl Room {
     /// What `charged` pages in `spaces` spaces with `map_pages` map pages need. A map page may have two places, one
-    /// that the durable directory names and one that the next will, and those of a lot being written a third.
+    /// that the durable directory names and one that the next will, and those of a lot being written a third. Model:
+    /// `map_pages`.
     fn needed(charged: u64, spaces: u64, map_pages: u64) -> Room {
         let slots = charged + SLOTS_RESERVED + charged / 50;
         Room { slots, places: 2 * map_pages + to_u64(LOT_PAGES), directory_len: directory::file_len(spaces, map_pages) }
@@ -188,7 +189,10 @@ impl PageStore {
         let mut state = self.state.lock();
         let Some(front) = state.dropped.front_mut() else { return false };
         let (lsn, Some(page)) = (front.lsn, front.space.pages.pop()) else {
-            state.dropped.pop_front();
+            // Until here its map pages are charged: else others would be promised the places that it has.
+            if let Some(dropped) = state.dropped.pop_front() {
+                state.map.forget(&dropped.space);
+            }
             return true;
         };
         if let Some(rec_lsn) = page.rec_lsn {
