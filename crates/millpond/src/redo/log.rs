@@ -67,6 +67,9 @@ pub(super) struct LogState {
 /// Log bytes that cleaning may need for each page that is dirty or being written: a map group of its own at worst.
 pub(crate) const MAP_RECORD_MAX: u64 = 48;
 
+/// Bytes of an epoch group.
+const EPOCH_LEN: u64 = 8 + GROUP_FRAME_LEN as u64;
+
 /// What is fixed while a log is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogLimits {
@@ -249,8 +252,9 @@ impl Log {
         self.reserve_behind_writers(payload, self.epochs)
     }
 
-    /// Room past all who wait, with `left` bytes left before the wall.
-    fn reserve_behind_writers(&self, payload: usize, left: u64) -> Result<LogCredit<'_>, Error> {
+    /// Room past all who wait, with a band for epochs left before the wall: what is not used up by epochs that are in
+    /// the log already, or these would take cleaning's room.
+    fn reserve_behind_writers(&self, payload: usize, band: u64) -> Result<LogCredit<'_>, Error> {
         let bytes = to_u64(payload + GROUP_FRAME_LEN);
         debug_assert!(bytes <= self.clean_band(), "REDO-6: {bytes} bytes are more than cleaning's band");
         if cfg!(planted = "no_reserve") {
@@ -263,6 +267,7 @@ impl Log {
                 let end = state.next.plus(state.credits + bytes);
                 if state.next.since(state.pending_start) + state.credits + bytes <= self.buffer_bytes {
                     debug_assert!(state.closed_from.is_none(), "REDO: nothing is cleaned while a ring is not open");
+                    let left = band.saturating_sub(state.epoch_bytes());
                     if end.plus(left) > state.files.wall(state.checkpoint) {
                         return Err(Error::Bug("REDO-6: the log is too full to be emptied".into()));
                     }
@@ -373,6 +378,7 @@ impl Log {
     /// yet.
     pub(crate) fn begin_epoch(&self, nonce: u64) -> Result<(), Error> {
         let payload = epoch_payload(nonce);
+        debug_assert_eq!(to_u64(payload.len() + GROUP_FRAME_LEN), EPOCH_LEN);
         let credit = self.reserve_behind_writers(payload.len(), 0)?;
         let end = self.append(credit, GroupKind::Epoch, &payload, |_, _| ())?;
         {
@@ -541,6 +547,11 @@ impl Log {
 }
 
 impl LogState {
+    /// What epochs have taken of the log since the checkpoint.
+    fn epoch_bytes(&self) -> u64 {
+        to_u64(self.epochs.len() - 1) * EPOCH_LEN
+    }
+
     /// The nonce of the groups to come.
     fn nonce(&self) -> u64 {
         self.epochs.last().map_or(0, |(_, nonce)| *nonce)

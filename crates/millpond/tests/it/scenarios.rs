@@ -177,6 +177,36 @@ fn recovery_from_a_log_at_its_wall_may_be_cut_short_over_and_over() {
     assert!(unfinished > 40 && most_pages > 40, "{unfinished} were cut short, {most_pages} pages at most were redone");
 }
 
+/// Recovery is cut short right behind its epoch group, so often that these groups have more bytes than cleaning has in
+/// the reserve: they have a band of their own, and take nothing from the map records.
+#[test]
+fn epochs_of_many_crashes_leave_cleaning_its_room() {
+    let mut image = crash_at_the_wall(with_rows(SMALL, 25, 600), 25, reopen_options(), 90);
+    let log = |image: &Image| -> Vec<Vec<u8>> {
+        image.iter().filter(|(name, _)| name.starts_with("redo")).map(|(_, bytes)| bytes.clone()).collect()
+    };
+    let mut calls = 0;
+    for _ in 0..600 {
+        let before = log(&image);
+        // The calls up to the epoch are a few more when the log has a few more blocks.
+        calls = (calls..)
+            .find(|&calls| {
+                let disk = disk_of(image.clone());
+                disk.halt_at(calls);
+                let opened = Db::open_on(Arc::new(disk.clone()), reopen_options());
+                assert!(opened.is_err(), "it does not come to its end");
+                let crashed = disk.crash_now(Unsynced::All);
+                let has_epoch = log(&crashed) != before;
+                if has_epoch {
+                    image = crashed;
+                }
+                has_epoch
+            })
+            .expect("an epoch is written");
+    }
+    assert_eq!(recover(&disk_of(image)).expect("sound")["t"].len(), 25);
+}
+
 /// Every page is dirty, and the file system is full: what is charged for each page must be enough to write it.
 #[test]
 fn all_pages_dirty_on_a_full_disk_are_written() {
