@@ -177,6 +177,36 @@ fn recovery_from_a_log_at_its_wall_may_be_cut_short_over_and_over() {
     assert!(unfinished > 40 && most_pages > 40, "{unfinished} were cut short, {most_pages} pages at most were redone");
 }
 
+/// The pages to redo do not fit the pool, and what each batch changes lies all over the log: a page is cleaned for its
+/// frame when it is redone, not before, or it would be dirty again and take the room of another map record.
+#[test]
+fn recovery_in_a_small_pool_cleans_each_page_once() {
+    let options = || Options::new().page_size(ByteSize::kib(4)).redo_capacity(ByteSize::mib(8));
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, options().buffer_pool_size(ByteSize::mib(8)));
+    let tree = db.create_tree("t").expect("created");
+    for round in 0..2 {
+        for row in 0..2000u32 {
+            put_loosely(&db, &tree, &row.wrapping_mul(2_654_435_761).to_be_bytes(), &[round; 900]).expect("written");
+        }
+        if round == 0 {
+            db.checkpoint().expect("done");
+        }
+    }
+    tree.put(b"last", b"1").expect("written");
+    let image = disk.crash_now(Unsynced::None);
+    db.close().expect("closed");
+    let disk = SimulatedDisk::with_image(image, SLOW);
+    let (stats, _) = run(91, || {
+        let db = open(&disk, reopen_options());
+        let stats = db.stats();
+        db.close().expect("closed");
+        stats
+    });
+    let (redone, written) = (stats.open_redo_pages, stats.data_page_writes);
+    assert!(redone > 400 && written > redone / 2 && written <= redone, "{redone} redone, {written} written");
+}
+
 /// Recovery is cut short right behind its epoch group, so often that these groups have more bytes than cleaning has in
 /// the reserve: they have a band of their own, and take nothing from the map records.
 #[test]
