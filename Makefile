@@ -27,7 +27,7 @@ check: setup ## Formatting, lints, docs: no warning is let through
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, the larger model, and 200 rounds of kill -9
+crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, the larger models, and 200 rounds of kill -9
 	MILLPOND_FULL=1 $(CARGO) test --package millpond --test it
 	MILLPOND_FULL=1 $(CARGO) test --package models
 	$(CARGO) build --release --quiet --package cli

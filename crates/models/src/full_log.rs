@@ -19,12 +19,13 @@
 //! Two more say who waits for whom: a MAP record waits for nobody, and a rollback waits for the cleaner, never for a
 //! writer, who may hold credit while waiting for a row of the transaction that is being rolled back.
 //!
-//! Left out: what is in the pages, and that images and superblocks wait for the durable log ([`page_store`] has
-//! both); a crash that cuts off the log's end, as that is a crash before the end was appended; another crash before the
-//! checkpoint has passed the EPOCH record of the last one, for which the band would have to be larger; groups that
-//! change several pages, which take credit for a MAP record each.
+//! Left out: what is in the pages, and that images and superblocks wait for the durable log ([`page_store`] has both);
+//! a crash that cuts off the log's end, as that is a crash before the end was appended; redo, and another crash before
+//! the checkpoint has passed the EPOCH record of the last one ([`recovery`] has both); groups that change several
+//! pages, which take credit for a MAP record each.
 //!
 //! [`page_store`]: crate::page_store
+//! [`recovery`]: crate::recovery
 
 use stateright::{Model, Property};
 

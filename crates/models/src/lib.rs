@@ -1,16 +1,20 @@
 //! Small models of Millpond's protocols, in which every reachable state is checked.
 //!
 //! A model says which steps there are, when each is allowed, and what must hold in every state; the checker tries all
-//! orders. Each model can be told to break a rule ([`page_store::Bug`], [`full_log::Bug`]), and the tests demand that
-//! the checker notices: so the rule is known to be needed, and the check to be able to fail.
+//! orders. Each model can be told to break a rule ([`page_store::Bug`], for one), and the tests demand that the checker
+//! notices: so the rule is known to be needed, and the check to be able to fail.
 //!
 //! | model | what it shows |
 //! |---|---|
 //! | [`page_store`] | no crash loses a durable change or needs a slot that has been given away |
+//! | [`map_pages`] | no crash loses a map page, and the places that are charged are enough to write them |
 //! | [`full_log`] | a full log always drains |
+//! | [`recovery`] | recovery from a full log ends, however often it is cut short |
 
 pub mod full_log;
+pub mod map_pages;
 pub mod page_store;
+pub mod recovery;
 
 #[cfg(test)]
 mod check {

@@ -16,13 +16,14 @@
 //! * A slot belongs to one: the map, an operation, the retired slots, the free slots.
 //! * No image is on the device before the log is durable past its LSN.
 //!
-//! Left out: what a change is (an LSN stands for the content), and groups that change several pages; the slots of map
-//! pages and of the directory; that a superblock has two places (it is written whole or not at all); the log's size
+//! Left out: what a change is (an LSN stands for the content), and groups that change several pages; the places of map
+//! pages, the directories, and that a superblock has two places ([`map_pages`] has them); the log's size
 //! ([`full_log`] has it); all that comes after recovery. A frame that may be evicted can do nothing that an evicted
 //! one cannot, so eviction is no step either. Slots are alike, so the lowest free one is taken. A page has one
 //! operation at a time, from copy to MAP record.
 //!
 //! [`full_log`]: crate::full_log
+//! [`map_pages`]: crate::map_pages
 
 use stateright::{Model, Property};
 
