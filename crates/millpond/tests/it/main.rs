@@ -7,6 +7,7 @@ mod by_the_book;
 mod crash_matrix;
 mod decoders;
 mod inspect;
+mod long_keys;
 mod model_btreemap;
 mod races;
 mod rebuild;
