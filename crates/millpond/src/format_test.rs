@@ -7,15 +7,14 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::{U16, U64};
+use zerocopy::little_endian::U64;
 
 use crate::base::aligned::{BLOCK, to_u64};
 use crate::base::crc::crc32c;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::apply::apply;
 use crate::base::page::layout::{
-    DIRECTORY_ENTRY, ENTRY_HEADER, HEADER_LEN, MAP_PAGE, NO_FENCE, PAGE_FORMAT, PageHeader, TREE_PAGE, find_damage,
-    seal,
+    ENTRY_HEADER, HEAD, HEADER_LEN, MAP_PAGE, NO_FENCE, OFFSET, PAGE_FORMAT, PageHeader, TREE_PAGE, find_damage, seal,
 };
 use crate::base::page::op::PageOp;
 use crate::db::database::Db;
@@ -104,9 +103,11 @@ fn structs() -> BTreeMap<&'static str, (usize, Vec<Field>)> {
                 entry_count,
                 low_len,
                 high_len,
-                spare3,
+                prefix_len,
                 heap_start,
                 dead_bytes,
+                head_skip,
+                spare3,
                 spare4,
             }),
         ),
@@ -211,7 +212,8 @@ fn the_text_has_the_files_and_their_constants() {
         format!("within {} MiB behind the end", PROOF_WINDOW >> 20),
         format!("{TAG_BITS} bits tag, 4 bits size (in 4 KiB, less one), 40 bits place"),
         "Entries grow down from the page's end: length of the key (2), length of the value (2), key, value".to_owned(),
-        format!("offsets ({DIRECTORY_ENTRY} bytes each)"),
+        format!("heads ({HEAD} bytes each)"),
+        format!("offsets ({OFFSET} bytes each)"),
     ]);
     assert_eq!((NO_FENCE, ENTRY_HEADER, GROUP_TRAILER_LEN), (65_535, 4, 4));
     assert_eq!(BLOCK, HEADER_LEN + 8 * 504);
@@ -294,7 +296,8 @@ fn checksums_are_seeded_as_the_text_says() {
 
     let (uuid, id) = ([3u64, 4u64], PageId(5));
     let mut page = vec![0; BLOCK];
-    apply(&mut page, id, &PageOp::Init { level: 0, low: b"a", high: None, entries: vec![(b"b", b"c")] }).expect("fits");
+    let entries: Vec<(&[u8], &[u8])> = vec![(b"c", b"1"), (b"cdefgh", b"2")];
+    apply(&mut page, id, &PageOp::Init { level: 0, low: b"ab", high: Some(b"ad"), entries }).expect("fits");
     seal(&mut page, uuid, id);
     assert_eq!(find_damage(&page, uuid, id, TREE_PAGE), None);
     assert_eq!(
@@ -302,8 +305,15 @@ fn checksums_are_seeded_as_the_text_says() {
         crc32c(&[], &[U64::new(3).as_bytes(), &[4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0], &page[4..]])
             .to_le_bytes()
     );
-    assert_eq!(page[64..67], [b'a', U16::new(4090).as_bytes()[0], U16::new(4090).as_bytes()[1]], "fence, directory");
-    assert_eq!(page[4090..], [1, 0, 1, 0, b'b', b'c'], "the entry at the page's end");
+    assert_eq!(page[46..48], [1, 0], "the prefix: a");
+    assert_eq!(page[64..76], *b"abad\0\0\0cfedc", "fences, heads");
+    assert_eq!(page[76..80], [0xfa, 0x0f, 0xef, 0x0f], "offsets: 4090, 4079");
+    assert_eq!(page[4079..], *b"\x06\0\x01\0cdefgh2\x01\0\x01\0c1", "the entries at the page's end");
+
+    let entries: Vec<(&[u8], &[u8])> = vec![(b"k", b""), (b"kkkkkab", b""), (b"kkkkkb", b"")];
+    apply(&mut page, id, &PageOp::Init { level: 0, low: b"", high: None, entries }).expect("fits");
+    assert_eq!(page[56..58], [5, 0], "heads skip five bytes");
+    assert_eq!(page[64..76], *b"\0\0\0\0\0\0ba\0\0\0b", "heads");
     assert_eq!(directory_crc(uuid, 6, b"x"), crc32c(&[3, 4, 6], &[b"x"]));
 }
 

@@ -41,8 +41,12 @@ fn rows_between(page: PageView<'_>, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8
         Bound::Included(key) => page.search(key).unwrap_or_else(|index| index),
         Bound::Excluded(key) => page.search(key).map_or_else(|index| index, |index| index + 1),
     };
-    let inside = (first..page.len()).take_while(|&i| below_upper(page.key(i), upper));
-    inside.map(|i| (page.key(i).to_vec(), page.value(i).to_vec())).collect()
+    let end = match upper {
+        Bound::Unbounded => page.len(),
+        Bound::Included(key) => page.search(key).map_or_else(|index| index, |index| index + 1),
+        Bound::Excluded(key) => page.search(key).unwrap_or_else(|index| index),
+    };
+    (first..end).map(|i| (page.key(i), page.value(i).to_vec())).collect()
 }
 
 /// The rows of the first leaf at or above `lower`; the scan goes on from the leaf's high fence.

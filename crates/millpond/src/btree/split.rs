@@ -3,22 +3,27 @@
 //! Who finds no room releases everything, has the page split, and starts again. When the parent has no room for the
 //! separator, the parent is split first.
 
+use std::ops::Range;
+
 use super::descent::{Restarts, Stop, child_id, fetch};
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::layout::HEADER_LEN;
 use crate::base::page::op::PageOp;
-use crate::base::page::view::{PageView, entry_len};
+use crate::base::page::verify::structure_problem;
+use crate::base::page::view::{PageView, common_len, entry_len, prefix_len};
 use crate::mtr::{Core, Mtr};
 use crate::pool::buffer_pool::FrameTicket;
 use crate::pool::frame::PageWrite;
+
+/// Bytes of an inner page's value: the child's number.
+const CHILD_LEN: usize = size_of::<u32>();
 
 /// An entry that is to come into the page being split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(crate) key: Vec<u8>,
-    /// Bytes that it will take, directory included.
-    pub(crate) len: usize,
+    pub(crate) value_len: usize,
 }
 
 /// Where a page is cut: the separator, and how many of its entries stay.
@@ -29,22 +34,22 @@ struct Cut {
 }
 
 /// The shortest byte string above `low` and not above `high`, which is above `low`.
-fn shortest_separator(low: &[u8], high: &[u8]) -> Vec<u8> {
-    let common = low.iter().zip(high).take_while(|(a, b)| a == b).count();
-    high[..(common + 1).min(high.len())].to_vec()
+fn shortest_separator<'k>(low: &[u8], high: &'k [u8]) -> &'k [u8] {
+    &high[..(common_len(low, high) + 1).min(high.len())]
 }
 
-/// Bytes that a page takes without its entries.
-fn frame_len(low: &[u8], high: Option<&[u8]>) -> usize {
-    HEADER_LEN + low.len() + high.map_or(0, <[u8]>::len)
+/// Bytes that a page with these fences takes, into which `range` of `page` goes. Its prefix is not shorter than that of
+/// `page` (PAGE-4).
+fn part_len(page: PageView<'_>, range: Range<usize>, low: &[u8], high: Option<&[u8]>) -> usize {
+    let entries: usize = range.clone().map(|i| page.entry_len(i)).sum();
+    let gained = prefix_len(low, high) - page.prefix_len();
+    HEADER_LEN + low.len() + high.map_or(0, <[u8]>::len) + entries - gained * range.len()
 }
 
 /// Whether both pages of a cut hold their entries **and their new fences**.
 fn both_fit(page: PageView<'_>, cut: &Cut, page_size: usize) -> bool {
-    let entries = |range: std::ops::Range<usize>| range.map(|i| page.entry_len(i)).sum::<usize>();
-    let left = frame_len(page.low_fence(), Some(&cut.separator)) + entries(0..cut.keep);
-    let right = frame_len(&cut.separator, page.high_fence()) + entries(cut.keep..page.len());
-    left <= page_size && right <= page_size
+    part_len(page, 0..cut.keep, page.low_fence(), Some(&cut.separator)) <= page_size
+        && part_len(page, cut.keep..page.len(), &cut.separator, page.high_fence()) <= page_size
 }
 
 /// Chooses the cut of a leaf so that the pending entries find room in few splits. `None`: they fit as it is.
@@ -52,13 +57,15 @@ fn both_fit(page: PageView<'_>, cut: &Cut, page_size: usize) -> bool {
 /// All of `pending` belong into the page. Each cut has entries, there or pending, on both sides, so that repeated
 /// splits come to an end.
 fn cut_leaf(page: PageView<'_>, pending: &[&Pending], page_size: usize) -> Result<Option<Cut>, Error> {
-    // The entries as they will be: those there, and the pending ones (which replace equal keys).
+    // The entries as they will be, without the prefix: those there, and the pending ones (which replace equal keys).
     let mut entries: Vec<(&[u8], usize, bool)> =
-        (0..page.len()).map(|i| (page.key(i), page.entry_len(i), false)).collect();
+        (0..page.len()).map(|i| (page.suffix(i), page.entry_len(i), false)).collect();
     for new in pending {
-        match entries.binary_search_by(|(key, _, _)| (*key).cmp(&new.key)) {
-            Ok(index) => entries[index].1 = entries[index].1.max(new.len),
-            Err(index) => entries.insert(index, (&new.key, new.len, true)),
+        let suffix = page.strip(&new.key).ok_or_else(|| no_cut(page))?;
+        let len = entry_len(suffix.len(), new.value_len);
+        match entries.binary_search_by(|(other, _, _)| (*other).cmp(suffix)) {
+            Ok(index) => entries[index].1 = entries[index].1.max(len),
+            Err(index) => entries.insert(index, (suffix, len, true)),
         }
     }
     let total: usize = entries.iter().map(|(_, len, _)| len).sum();
@@ -76,25 +83,27 @@ fn cut_leaf(page: PageView<'_>, pending: &[&Pending], page_size: usize) -> Resul
     });
     let wanted = fitting.count().max(1);
     let cut = nearest_first(wanted, 1..entries.len()).find_map(|cut| {
-        let separator = shortest_separator(entries[cut - 1].0, entries[cut].0);
-        let keep = (0..page.len()).take_while(|&i| page.key(i) < separator.as_slice()).count();
+        let separator = [page.prefix(), shortest_separator(entries[cut - 1].0, entries[cut].0)].concat();
+        let keep = page.search(&separator).unwrap_or_else(|index| index);
         let cut = Cut { separator, keep };
         both_fit(page, &cut, page_size).then_some(cut)
     });
     cut.map(Some).ok_or_else(|| no_cut(page))
 }
 
+fn corruption(page: PageView<'_>, problem: &str) -> Error {
+    let id = PageId(page.header().page_id.get());
+    let message = format!("page {id}: {problem}: run `millpond check`, restore the database from a backup");
+    Error::Corruption(message.into())
+}
+
 /// The limits of keys and values see to it that there always is one.
 fn no_cut(page: PageView<'_>) -> Error {
-    let id = PageId(page.header().page_id.get());
-    Error::Corruption(
-        format!("page {id} is full and cannot be split: run `millpond check`, restore the database from a backup")
-            .into(),
-    )
+    corruption(page, "it is full and cannot be split")
 }
 
 /// The numbers of `range`, those near `wanted` first.
-fn nearest_first(wanted: usize, range: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
+fn nearest_first(wanted: usize, range: Range<usize>) -> impl Iterator<Item = usize> {
     let mut numbers: Vec<usize> = range.collect();
     numbers.sort_by_key(|number| number.abs_diff(wanted));
     numbers.into_iter()
@@ -120,7 +129,7 @@ fn cut_inner(page: PageView<'_>, key: &[u8], page_size: usize) -> Result<Option<
         half.count()
     };
     let cut = nearest_first(wanted, 1..page.len())
-        .map(|keep| Cut { separator: page.key(keep).to_vec(), keep })
+        .map(|keep| Cut { separator: page.key(keep), keep })
         .find(|cut| both_fit(page, cut, page_size));
     cut.map(Some).ok_or_else(|| no_cut(page))
 }
@@ -192,7 +201,8 @@ fn split_level<'p>(
     }
 }
 
-/// Bytes of redo that a split takes at most: three pages' contents.
+/// Bytes of redo that a split takes at most: three pages' contents. An operation that formats a page takes no more than
+/// the page, for it has keys without the prefix, as the page has.
 fn redo_len(page_size: usize) -> usize {
     3 * page_size + 1024
 }
@@ -213,6 +223,10 @@ fn attempt<'p>(
         let next = fetch(core, child)?.write();
         parent = Some(std::mem::replace(&mut page, next));
     }
+    // Damage must not be spread over two pages. A sound page's separator is between its fences (PAGE-4).
+    if let Some(problem) = structure_problem(page.bytes()) {
+        return Err(corruption(page.view(), &problem).into());
+    }
     let page_size = core.store.page_size();
     let cut = if level == 0 {
         // Another thread may have split the leaf meanwhile: the others of `pending` are of its neighbours then.
@@ -231,7 +245,10 @@ fn attempt<'p>(
             split_root(mtr, [left_id, right_id], &cut, credit)
         }
         Some(parent) => {
-            if parent.view().free_bytes() < entry_len(cut.separator.len(), 4) {
+            if !parent.view().covers(&cut.separator) {
+                return Err(corruption(page.view(), "its keys are not those that its parent says").into());
+            }
+            if parent.view().free_bytes() < parent.view().entry_len_of(cut.separator.len(), CHILD_LEN) {
                 return Ok(Outcome::ParentFull(cut.separator));
             }
             let (right_id, right) = supplies.install()?;
@@ -242,8 +259,11 @@ fn attempt<'p>(
     }
 }
 
-fn entries<'a>(page: PageView<'a>, range: std::ops::Range<usize>) -> Vec<(&'a [u8], &'a [u8])> {
-    range.map(|i| (page.key(i), page.value(i))).collect()
+/// The operation that formats a page with `range` of `page`, which lies between these fences.
+fn part<'a>(page: PageView<'a>, range: Range<usize>, low: &'a [u8], high: Option<&'a [u8]>) -> PageOp<'a> {
+    let gained = prefix_len(low, high) - page.prefix_len();
+    let entries = range.map(|i| (page.suffix(i).get(gained..).unwrap_or_default(), page.value(i)));
+    PageOp::Init { level: page.level(), low, high, entries: entries.collect() }
 }
 
 /// The root keeps its id: both halves move into new pages.
@@ -256,15 +276,13 @@ fn split_root<'p>(
     let root_id = mtr.page(0).id();
     let old = mtr.page(0).bytes().to_vec();
     let view = PageView::new(&old);
-    let level = view.level();
-    let separator = Some(cut.separator.as_slice());
-    let left = PageOp::Init { level, low: b"", high: separator, entries: entries(view, 0..cut.keep) };
-    let right = PageOp::Init { level, low: &cut.separator, high: None, entries: entries(view, cut.keep..view.len()) };
+    let left = part(view, 0..cut.keep, view.low_fence(), Some(&cut.separator));
+    let right = part(view, cut.keep..view.len(), &cut.separator, view.high_fence());
     let numbers = children.map(|id| id.number().to_le_bytes());
     let named: Vec<(&[u8], &[u8])> = vec![(b"", &numbers[0]), (&cut.separator, &numbers[1])];
     mtr.apply(1, children[0], &left)?;
     mtr.apply(2, children[1], &right)?;
-    mtr.apply(0, root_id, &PageOp::Init { level: level + 1, low: b"", high: None, entries: named })?;
+    mtr.apply(0, root_id, &PageOp::Init { level: view.level() + 1, low: b"", high: None, entries: named })?;
     mtr.commit(credit)?;
     Ok(Outcome::Done)
 }
@@ -278,8 +296,7 @@ fn split_child<'p>(
     let (parent_id, left_id) = (mtr.page(0).id(), mtr.page(1).id());
     let old = mtr.page(1).bytes().to_vec();
     let view = PageView::new(&old);
-    let upper = entries(view, cut.keep..view.len());
-    let right = PageOp::Init { level: view.level(), low: &cut.separator, high: view.high_fence(), entries: upper };
+    let right = part(view, cut.keep..view.len(), &cut.separator, view.high_fence());
     let keep = u16::try_from(cut.keep).map_err(|_| Error::Bug("PAGE-3: too many entries in a page".into()))?;
     mtr.apply(2, right_id, &right)?;
     mtr.apply(1, left_id, &PageOp::Truncate { keep, high: &cut.separator })?;
@@ -292,6 +309,7 @@ fn split_child<'p>(
 mod tests {
     use super::*;
     use crate::base::page::apply::apply;
+    use rand_core::{Rng, SeedableRng};
 
     fn leaf(keys: &[&[u8]]) -> Vec<u8> {
         let mut page = vec![0u8; 4096];
@@ -300,8 +318,8 @@ mod tests {
         page
     }
 
-    fn pending(key: &[u8], len: usize) -> Pending {
-        Pending { key: key.to_vec(), len }
+    fn pending(key: &[u8], value_len: usize) -> Pending {
+        Pending { key: key.to_vec(), value_len }
     }
 
     #[test]
@@ -333,5 +351,75 @@ mod tests {
         assert_eq!((below.keep, below.separator.as_slice()), (0, &b"m"[..]));
         let above = cut_leaf(view, &[&pending(b"z", 2500)], 4096).expect("can be cut").expect("does not fit");
         assert_eq!((above.keep, above.separator.as_slice()), (1, &b"z"[..]));
+    }
+
+    /// Cuts a page, and the part of it that covers what is new, until that fits. Each cut fits its log and both pages.
+    fn cut_until_it_fits(page: &[u8], new: &Pending) -> usize {
+        let (mut page, mut cuts) = (page.to_vec(), 0);
+        while let Some(cut) = cut_leaf(PageView::new(&page), &[new], page.len()).expect("can be cut") {
+            cuts += 1;
+            let view = PageView::new(&page);
+            let all = (view.low_fence().to_vec(), view.high_fence().map(<[u8]>::to_vec));
+            let left = part(view, 0..cut.keep, &all.0, Some(&cut.separator));
+            let right = part(view, cut.keep..view.len(), &cut.separator, all.1.as_deref());
+            let mut redo = Vec::new();
+            let parts = [left, right].map(|op| {
+                op.encode(&mut redo);
+                let mut part = vec![0u8; page.len()];
+                apply(&mut part, PageId(1), &op).expect("fits");
+                assert_eq!(structure_problem(&part), None);
+                part
+            });
+            assert!(redo.len() <= 2 * page.len(), "{} bytes of redo for two pages of {}", redo.len(), page.len());
+            let mut truncated = page.clone();
+            let keep = u16::try_from(cut.keep).expect("few");
+            apply(&mut truncated, PageId(1), &PageOp::Truncate { keep, high: &cut.separator }).expect("fits");
+            assert!(truncated == parts[0], "the left part is not what truncation makes");
+            let keys =
+                |page: &[u8]| (0..PageView::new(page).len()).map(|i| PageView::new(page).key(i)).collect::<Vec<_>>();
+            assert_eq!([keys(&parts[0]), keys(&parts[1])].concat(), keys(&page));
+            let [left, right] = parts;
+            page = if PageView::new(&left).covers(&new.key) { left } else { right };
+        }
+        cuts
+    }
+
+    #[test]
+    fn a_page_of_any_keys_is_cut_until_what_is_new_fits() {
+        let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(31);
+        let mut number = |below: usize| usize::try_from(rng.next_u64()).expect("BASE-1") % below;
+        let (mut cuts, mut most) = (0, 0);
+        for page_size in [4096, 8192, 16_384, 32_768, 65_536] {
+            let (key_max, value_max) = ((page_size / 16 * 3).min(3072), page_size / 4);
+            for round in 0..120 {
+                let prefix = vec![b'p'; [0, 3, 100, key_max / 2, key_max - 8, key_max][round % 6]];
+                let key = |number: &mut dyn FnMut(usize) -> usize| {
+                    let mut key = prefix.clone();
+                    let tail = number(key_max - prefix.len() + 1);
+                    key.extend((0..tail.min([4, 8, key_max][number(3)])).map(|_| [b'a', b'z', 0, 0xff][number(4)]));
+                    key
+                };
+                let ends = [key(&mut number), key(&mut number)];
+                let (low, high) = (ends[0].clone().min(ends[1].clone()), ends[0].clone().max(ends[1].clone()));
+                let low = if number(3) == 0 { Vec::new() } else { low };
+                let high = (number(3) > 0 && high > low).then_some(high);
+                let mut page = vec![0u8; page_size];
+                let init = PageOp::Init { level: 0, low: &low, high: high.as_deref(), entries: vec![] };
+                apply(&mut page, PageId(1), &init).expect("fits");
+                let longest = [1, 20, value_max / 3, value_max + 1][number(4)];
+                for _ in 0..600 {
+                    let (key, value) = (key(&mut number), vec![7; number(longest)]);
+                    let _ = apply(&mut page, PageId(1), &PageOp::Insert { key: &key, value: &value });
+                }
+                for _ in 0..6 {
+                    let new = pending(&key(&mut number), number(value_max + 1));
+                    if PageView::new(&page).covers(&new.key) {
+                        let more = cut_until_it_fits(&page, &new);
+                        (cuts, most) = (cuts + more, most.max(more));
+                    }
+                }
+            }
+        }
+        assert!(cuts > 500 && most < 8, "{cuts} cuts, at most {most} for one entry");
     }
 }

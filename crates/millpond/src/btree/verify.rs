@@ -56,9 +56,9 @@ pub(crate) fn verify_tree(core: &Core, space: SpaceId) -> TreeReport {
         for index in 0..view.len() {
             match child_id(space, view, index) {
                 Ok(id) => {
-                    let high = if index + 1 < view.len() { Some(view.key(index + 1)) } else { view.high_fence() };
-                    let (low, high) = (view.key(index).to_vec(), high.map(<[u8]>::to_vec));
-                    open.push(Expected { id, level: view.level().checked_sub(1), low, high });
+                    let last = index + 1 == view.len();
+                    let high = if last { view.high_fence().map(<[u8]>::to_vec) } else { Some(view.key(index + 1)) };
+                    open.push(Expected { id, level: view.level().checked_sub(1), low: view.key(index), high });
                 }
                 Err(error) => report.problems.push(error.to_string()),
             }

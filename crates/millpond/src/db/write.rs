@@ -13,7 +13,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId};
 use crate::base::page::op::PageOp;
-use crate::base::page::view::entry_len;
+use crate::base::page::view::PageView;
 use crate::btree::descent::{Manner, Restarts, Stop, leaf_write};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Mtr, RECORD_HEADER};
@@ -266,13 +266,13 @@ fn net_change<'a>(ops: &'a [BatchOp], before: Option<&[u8]>) -> Result<Option<Op
     Ok(changed)
 }
 
-/// Bytes that a change adds to its leaf, and bytes that it frees.
-fn growth(change: &Planned<'_>) -> (usize, usize) {
-    let (key, old) = (change.key.len(), change.old_len);
+/// Bytes that a change adds to `leaf`, and bytes that it frees.
+fn growth(leaf: PageView<'_>, change: &Planned<'_>) -> (usize, usize) {
+    let entry_len = |value: usize| leaf.entry_len_of(change.key.len(), value);
     match change.effect {
-        Effect::Insert(value) => (entry_len(key, value.len()), 0),
-        Effect::Replace(value) => (entry_len(key, value.len()), entry_len(key, old)),
-        Effect::Remove => (0, entry_len(key, old)),
+        Effect::Insert(value) => (entry_len(value.len()), 0),
+        Effect::Replace(value) => (entry_len(value.len()), entry_len(change.old_len)),
+        Effect::Remove => (0, entry_len(change.old_len)),
     }
 }
 
@@ -281,10 +281,14 @@ fn check_room<'p>(leaves: &[(SpaceId, PageWrite<'_>)], planned: &[Planned<'_>]) 
     for (index, (space, page)) in leaves.iter().enumerate() {
         let view = page.view();
         let here = || planned.iter().filter(|change| change.leaf == index);
-        let (added, freed) = here().map(|change| growth(change)).fold((0, 0), |(a, f), (x, y)| (a + x, f + y));
+        let (added, freed) = here().map(|change| growth(view, change)).fold((0, 0), |(a, f), (x, y)| (a + x, f + y));
         if added > view.free_bytes() + freed {
-            let growing = here().filter(|change| !matches!(change.effect, Effect::Remove));
-            let pending = growing.map(|change| Pending { key: change.key.to_vec(), len: growth(change).0 });
+            let pending = here().filter_map(|change| match change.effect {
+                Effect::Insert(value) | Effect::Replace(value) => {
+                    Some(Pending { key: change.key.to_vec(), value_len: value.len() })
+                }
+                Effect::Remove => None,
+            });
             return Err(Halt::Full(*space, pending.collect()));
         }
     }

@@ -27,7 +27,7 @@ use crate::base::page::layout::{
     HEADER_LEN, MAP_PAGE, PAGE_FORMAT, TREE_PAGE, find_damage, header_mut, page_lsn, seal,
 };
 use crate::base::page::op::{PageOp, Reader};
-use crate::base::page::view::{PageView, entry_len};
+use crate::base::page::view::{PageView, entry_len, u16_at};
 use crate::mtr::{RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, Record, formats, replay};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LAP_OFFSET, Lap, LogFileLap, Owner, Switch, header_block, read_header, read_lap};
@@ -334,7 +334,8 @@ fn read_page(page: &[u8]) -> usize {
     for index in 0..view.len() {
         seen += view.entry_len(index) + usize::from(view.child(index).is_some());
     }
-    for key in [&b""[..], b"k", view.low_fence(), view.key(0), view.key(view.len() / 2), view.key(view.len())] {
+    let keys = [view.key(0), view.key(view.len() / 2), view.key(view.len())];
+    for key in [&b""[..], b"k", view.low_fence(), &keys[0], &keys[1], &keys[2]] {
         seen += match view.search(key) {
             Ok(index) | Err(index) => index,
         };
@@ -360,15 +361,18 @@ fn find_fault(page: &[u8]) -> Option<String> {
     let view = PageView::new(page);
     let header = view.header();
     let heap = to_usize(u64::from(header.heap_start.get()));
-    let directory_end = view.directory() + 2 * view.len();
+    let directory_end = view.directory() + 6 * view.len();
     if header.page_type != TREE_PAGE || directory_end > heap || heap > page.len() {
         return Some(format!("{} entries end at {directory_end}, the heap begins at {heap}", view.len()));
     }
     let mut entries = Vec::new();
     for index in 0..view.len() {
-        let at = crate::base::page::view::u16_at(page, view.directory() + 2 * index);
-        let len = entry_len(view.key(index).len(), view.value(index).len()) - 2;
-        let said = 4 + crate::base::page::view::u16_at(page, at) + crate::base::page::view::u16_at(page, at + 2);
+        let at = u16_at(page, view.directory() + 4 * view.len() + 2 * index);
+        let len = entry_len(view.suffix(index).len(), view.value(index).len()) - 6;
+        let said = 4 + u16_at(page, at) + u16_at(page, at + 2);
+        if view.heads()[index].get() != view.wanted_head(index) {
+            return Some(format!("head {index} is not that of its key"));
+        }
         if at < heap || said != len || at + len > page.len() {
             return Some(format!("entry {index} at {at} of {len} bytes is outside of the heap from {heap}"));
         }

@@ -8,6 +8,7 @@ mod crash_matrix;
 mod decoders;
 mod inspect;
 mod killed;
+mod long_keys;
 mod model_btreemap;
 mod races;
 mod rebuild;

@@ -4,10 +4,10 @@ use zerocopy::FromZeros;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::layout::{
-    DIRECTORY_ENTRY, ENTRY_HEADER, HEADER_LEN, NO_FENCE, PAGE_FORMAT, PageHeader, TREE_PAGE, header_mut,
+    DIRECTORY_ENTRY, ENTRY_HEADER, HEAD, HEADER_LEN, NO_FENCE, OFFSET, PAGE_FORMAT, PageHeader, TREE_PAGE, header_mut,
 };
 use super::op::PageOp;
-use super::view::{PageView, entry_len};
+use super::view::{PageView, entry_len, prefix_len};
 use crate::base::ids::PageId;
 
 /// Why an operation does not fit a page. In normal running never: callers check before they build. In recovery: damage.
@@ -16,8 +16,10 @@ pub(crate) enum Misfit {
     NoRoom,
     KeyThere,
     KeyMissing,
+    KeyOutside,
     NotATreePage,
     BadCount,
+    BadFence,
 }
 
 /// Applies `op` to the bytes of page `id`. On `Err` the page is as it was.
@@ -30,10 +32,14 @@ pub(crate) fn apply(page: &mut [u8], id: PageId, op: &PageOp<'_>) -> Result<(), 
     }
     match op {
         PageOp::Init { .. } => Ok(()),
-        PageOp::Insert { key, value } => match PageView::new(page).search(key) {
-            Ok(_) => Err(Misfit::KeyThere),
-            Err(index) => insert(page, index, key, value),
-        },
+        PageOp::Insert { key, value } => {
+            let view = PageView::new(page);
+            match view.search(key) {
+                Ok(_) => Err(Misfit::KeyThere),
+                Err(_) if !view.covers(key) => Err(Misfit::KeyOutside),
+                Err(index) => insert(page, index, view.strip(key).ok_or(Misfit::KeyOutside)?, value),
+            }
+        }
         PageOp::Replace { key, value } => match PageView::new(page).search(key) {
             Ok(index) => replace(page, index, key, value),
             Err(_) => Err(Misfit::KeyMissing),
@@ -53,6 +59,7 @@ fn narrow(value: usize) -> u16 {
     u16::try_from(value).expect("PAGE-3: offsets and lengths inside of a page are below 64 KiB")
 }
 
+/// `entries` have their keys without the prefix that the fences make.
 fn init(
     page: &mut [u8],
     id: PageId,
@@ -61,25 +68,27 @@ fn init(
     high: Option<&[u8]>,
     entries: &[(&[u8], &[u8])],
 ) -> Result<(), Misfit> {
-    let fences = low.len() + high.map_or(0, <[u8]>::len);
-    let needed = HEADER_LEN + fences + entries.iter().map(|(k, v)| entry_len(k.len(), v.len())).sum::<usize>();
+    if high.is_some_and(|high| high <= low) {
+        return Err(Misfit::BadFence);
+    }
+    let directory = HEADER_LEN + low.len() + high.map_or(0, <[u8]>::len);
+    let needed = directory + entries.iter().map(|(k, v)| entry_len(k.len(), v.len())).sum::<usize>();
     if needed > page.len() {
         return Err(Misfit::NoRoom);
     }
     // The LSN stays: whoever changes a page stamps it when its group has a place in the log.
     let page_lsn = header_mut(page).page_lsn;
     page.fill(0);
-    let mut heap = page.len();
-    let directory = HEADER_LEN + fences;
     page[HEADER_LEN..HEADER_LEN + low.len()].copy_from_slice(low);
     if let Some(high) = high {
         page[HEADER_LEN + low.len()..directory].copy_from_slice(high);
     }
-    for (index, (key, value)) in entries.iter().enumerate() {
-        heap -= ENTRY_HEADER + key.len() + value.len();
-        write_entry(page, heap, key, value);
-        let at = directory + index * DIRECTORY_ENTRY;
-        page[at..at + DIRECTORY_ENTRY].copy_from_slice(&narrow(heap).to_le_bytes());
+    let mut heap = page.len();
+    let offsets = directory + entries.len() * HEAD;
+    for (index, (suffix, value)) in entries.iter().enumerate() {
+        heap -= ENTRY_HEADER + suffix.len() + value.len();
+        write_entry(page, heap, suffix, value);
+        write_offset(page, offsets + index * OFFSET, heap);
     }
     let heap_start = u32::try_from(heap).expect("PAGE-3: a page is at most 64 KiB");
     let mut header = PageHeader::new_zeroed();
@@ -91,37 +100,72 @@ fn init(
     header.entry_count = U16::new(narrow(entries.len()));
     header.low_len = U16::new(narrow(low.len()));
     header.high_len = U16::new(high.map_or(NO_FENCE, |h| narrow(h.len())));
+    header.prefix_len = U16::new(narrow(prefix_len(low, high)));
     header.heap_start = U32::new(heap_start);
     *header_mut(page) = header;
+    write_heads(page);
     Ok(())
 }
 
-fn write_entry(page: &mut [u8], at: usize, key: &[u8], value: &[u8]) {
-    page[at..at + 2].copy_from_slice(&narrow(key.len()).to_le_bytes());
+fn write_entry(page: &mut [u8], at: usize, suffix: &[u8], value: &[u8]) {
+    page[at..at + 2].copy_from_slice(&narrow(suffix.len()).to_le_bytes());
     page[at + 2..at + 4].copy_from_slice(&narrow(value.len()).to_le_bytes());
     let start = at + ENTRY_HEADER;
-    page[start..start + key.len()].copy_from_slice(key);
-    page[start + key.len()..start + key.len() + value.len()].copy_from_slice(value);
+    page[start..start + suffix.len()].copy_from_slice(suffix);
+    page[start + suffix.len()..start + suffix.len() + value.len()].copy_from_slice(value);
 }
 
-fn insert(page: &mut [u8], index: usize, key: &[u8], value: &[u8]) -> Result<(), Misfit> {
+/// Writes all heads.
+fn write_heads(page: &mut [u8]) {
+    let skip = PageView::new(page).wanted_skip();
+    header_mut(page).head_skip = U16::new(narrow(skip));
+    for index in 0..PageView::new(page).len() {
+        write_head(page, index);
+    }
+}
+
+fn write_head(page: &mut [u8], index: usize) {
     let view = PageView::new(page);
-    if view.free_bytes() < entry_len(key.len(), value.len()) {
+    let (at, head) = (view.directory() + index * HEAD, view.wanted_head(index));
+    page[at..at + HEAD].copy_from_slice(&head.to_le_bytes());
+}
+
+/// Writes all heads if entry `index`, which came or went, leaves them with another skip: the second and the last entry
+/// decide on it.
+fn mend_heads(page: &mut [u8], index: usize) {
+    let view = PageView::new(page);
+    let decides = index <= 1 || index + 1 >= view.len();
+    if decides && view.wanted_skip() != view.head_skip() {
+        write_heads(page);
+    }
+}
+
+fn write_offset(page: &mut [u8], at: usize, offset: usize) {
+    page[at..at + OFFSET].copy_from_slice(&narrow(offset).to_le_bytes());
+}
+
+fn insert(page: &mut [u8], index: usize, suffix: &[u8], value: &[u8]) -> Result<(), Misfit> {
+    let view = PageView::new(page);
+    if view.free_bytes() < entry_len(suffix.len(), value.len()) {
         return Err(Misfit::NoRoom);
     }
-    let directory_end = view.directory() + view.len() * DIRECTORY_ENTRY;
-    let bytes = ENTRY_HEADER + key.len() + value.len();
-    if heap_start(page) < directory_end + DIRECTORY_ENTRY + bytes {
+    let (count, heads) = (view.len(), view.directory());
+    let (offsets, end) = (heads + count * HEAD, heads + count * DIRECTORY_ENTRY);
+    let bytes = ENTRY_HEADER + suffix.len() + value.len();
+    if heap_start(page) < end + DIRECTORY_ENTRY + bytes {
         compact(page);
     }
-    let count = PageView::new(page).len();
     let heap = heap_start(page) - bytes;
-    write_entry(page, heap, key, value);
-    let at = PageView::new(page).directory() + index * DIRECTORY_ENTRY;
-    page.copy_within(at..directory_end, at + DIRECTORY_ENTRY);
-    page[at..at + DIRECTORY_ENTRY].copy_from_slice(&narrow(heap).to_le_bytes());
+    write_entry(page, heap, suffix, value);
+    // Offsets behind the new one give way to a head and an offset; heads behind it and offsets before it, to a head.
+    let (head, offset) = (heads + index * HEAD, offsets + index * OFFSET);
+    page.copy_within(offset..end, offset + DIRECTORY_ENTRY);
+    page.copy_within(head..offset, head + HEAD);
+    write_offset(page, offset + HEAD, heap);
     set_heap_start(page, heap);
     header_mut(page).entry_count = U16::new(narrow(count + 1));
+    write_head(page, index);
+    mend_heads(page, index);
     Ok(())
 }
 
@@ -136,20 +180,23 @@ fn replace(page: &mut [u8], index: usize, key: &[u8], value: &[u8]) -> Result<()
     if view.free_bytes() + old.len() < value.len() {
         return Err(Misfit::NoRoom);
     }
+    let suffix = view.strip(key).ok_or(Misfit::KeyOutside)?;
     remove(page, index);
-    insert(page, index, key, value)
+    insert(page, index, suffix, value)
 }
 
 fn remove(page: &mut [u8], index: usize) {
     let view = PageView::new(page);
-    let count = view.len();
-    let directory = view.directory();
+    let (count, heads) = (view.len(), view.directory());
     let freed = view.entry_len(index) - DIRECTORY_ENTRY;
-    let at = directory + index * DIRECTORY_ENTRY;
-    page.copy_within(at + DIRECTORY_ENTRY..directory + count * DIRECTORY_ENTRY, at);
+    let (offsets, end) = (heads + count * HEAD, heads + count * DIRECTORY_ENTRY);
+    let (head, offset) = (heads + index * HEAD, offsets + index * OFFSET);
+    page.copy_within(head + HEAD..offset, head);
+    page.copy_within(offset + OFFSET..end, offset - HEAD);
     let header = header_mut(page);
     header.entry_count = U16::new(narrow(count - 1));
     header.dead_bytes = U32::new(header.dead_bytes.get() + u32::from(narrow(freed)));
+    mend_heads(page, index);
 }
 
 fn truncate(page: &mut [u8], id: PageId, keep: usize, high: &[u8]) -> Result<(), Misfit> {
@@ -158,8 +205,22 @@ fn truncate(page: &mut [u8], id: PageId, keep: usize, high: &[u8]) -> Result<(),
     if keep > view.len() {
         return Err(Misfit::BadCount);
     }
-    let entries: Vec<_> = (0..keep).map(|i| (view.key(i), view.value(i))).collect();
-    init(page, id, view.level(), view.low_fence(), Some(high), &entries)
+    let low = view.low_fence();
+    if high <= low || view.high_fence().is_some_and(|old| high > old) {
+        return Err(Misfit::BadFence);
+    }
+    // What low and old high have in common, all between them have: the prefix can only grow.
+    let prefix = prefix_len(low, Some(high));
+    debug_assert!(prefix >= view.prefix_len(), "PAGE-4: prefix of {} bytes shrinks to {prefix}", view.prefix_len());
+    let below = view.strip(high).ok_or(Misfit::BadFence)?;
+    let gained =
+        prefix.checked_sub(view.prefix_len()).and_then(|gained| below.get(..gained)).ok_or(Misfit::BadFence)?;
+    let entries = (0..keep).map(|index| {
+        let suffix = Some(view.suffix(index)).filter(|suffix| *suffix < below)?;
+        Some((suffix.strip_prefix(gained)?, view.value(index)))
+    });
+    let entries: Vec<_> = entries.collect::<Option<_>>().ok_or(Misfit::KeyOutside)?;
+    init(page, id, view.level(), low, Some(high), &entries)
 }
 
 fn heap_start(page: &[u8]) -> usize {
@@ -175,12 +236,12 @@ fn compact(page: &mut [u8]) {
     let old = page.to_vec();
     let view = PageView::new(&old);
     let mut heap = page.len();
+    let offsets = view.directory() + view.len() * HEAD;
     for index in 0..view.len() {
-        let (key, value) = (view.key(index), view.value(index));
-        heap -= ENTRY_HEADER + key.len() + value.len();
-        write_entry(page, heap, key, value);
-        let at = view.directory() + index * DIRECTORY_ENTRY;
-        page[at..at + DIRECTORY_ENTRY].copy_from_slice(&narrow(heap).to_le_bytes());
+        let (suffix, value) = (view.suffix(index), view.value(index));
+        heap -= ENTRY_HEADER + suffix.len() + value.len();
+        write_entry(page, heap, suffix, value);
+        write_offset(page, offsets + index * OFFSET, heap);
     }
     set_heap_start(page, heap);
     header_mut(page).dead_bytes = U32::new(0);
@@ -202,7 +263,7 @@ mod tests {
 
     fn contents(page: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let view = PageView::new(page);
-        (0..view.len()).map(|i| (view.key(i).to_vec(), view.value(i).to_vec())).collect()
+        (0..view.len()).map(|i| (view.key(i), view.value(i).to_vec())).collect()
     }
 
     #[test]
@@ -249,7 +310,7 @@ mod tests {
         }
         let before = left.clone();
         let view = PageView::new(&before);
-        let entries: Vec<_> = (10..20).map(|i| (view.key(i), view.value(i))).collect();
+        let entries: Vec<_> = (10..20).map(|i| (view.suffix(i), view.value(i))).collect();
         let mut right = vec![0u8; 4096];
         let right_id = PageId::new(SpaceId(0), 6);
         apply(&mut right, right_id, &PageOp::Init { level: 0, low: &[10], high: None, entries }).expect("fits");
@@ -272,6 +333,8 @@ mod tests {
             (PageOp::Replace { key: b"a", value: &[1; 4100] }, Misfit::NoRoom),
             (PageOp::Remove { key: b"b" }, Misfit::KeyMissing),
             (PageOp::Truncate { keep: 2, high: b"" }, Misfit::BadCount),
+            (PageOp::Truncate { keep: 1, high: b"" }, Misfit::BadFence),
+            (PageOp::Truncate { keep: 1, high: b"a" }, Misfit::KeyOutside),
         ] {
             assert_eq!(apply(&mut page, ID, &op), Err(why));
             assert_eq!(page, before);

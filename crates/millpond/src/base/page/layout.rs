@@ -34,12 +34,16 @@ pub(crate) struct PageHeader {
     pub(crate) low_len: U16,
     /// Bytes of the high fence; [`NO_FENCE`]: the page reaches to the end of the tree.
     pub(crate) high_len: U16,
-    pub(crate) spare3: U16,
+    /// Bytes that both fences begin with, and every key between them: entries keep what follows.
+    pub(crate) prefix_len: U16,
     /// Where the lowest entry begins.
     pub(crate) heap_start: U32,
     /// Bytes of removed entries between `heap_start` and the page's end.
     pub(crate) dead_bytes: U32,
-    pub(crate) spare4: U64,
+    /// Bytes of what entries keep of their keys that come before the heads.
+    pub(crate) head_skip: U16,
+    pub(crate) spare3: U16,
+    pub(crate) spare4: U32,
 }
 
 const _: () = assert!(size_of::<PageHeader>() == HEADER_LEN);
@@ -64,10 +68,16 @@ pub(crate) const PAGE_FORMAT: u16 = 0;
 /// The high fence of the last page of a level.
 pub(crate) const NO_FENCE: u16 = u16::MAX;
 
-/// Bytes of an entry in the slot directory: its offset.
-pub(crate) const DIRECTORY_ENTRY: usize = 2;
+/// Bytes of a key's head in the slot directory.
+pub(crate) const HEAD: usize = 4;
 
-/// Bytes before an entry's key: the lengths of key and value.
+/// Bytes of an entry's offset in the slot directory.
+pub(crate) const OFFSET: usize = 2;
+
+/// Bytes of an entry in the slot directory.
+pub(crate) const DIRECTORY_ENTRY: usize = HEAD + OFFSET;
+
+/// Bytes before an entry's key: the lengths of what it keeps of the key, and of the value.
 pub(crate) const ENTRY_HEADER: usize = 4;
 
 /// The header of a page.

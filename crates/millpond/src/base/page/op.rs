@@ -3,7 +3,8 @@
 /// A change of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageOp<'a> {
-    /// Formats the page anew; its old contents do not matter.
+    /// Formats the page anew; its old contents do not matter. Keys are without the prefix that the fences make, as in
+    /// the page: so this, too, takes fewer bytes than a page, however long keys are.
     Init { level: u8, low: &'a [u8], high: Option<&'a [u8]>, entries: Vec<(&'a [u8], &'a [u8])> },
     /// Adds an entry whose key is not there.
     Insert { key: &'a [u8], value: &'a [u8] },

@@ -1,11 +1,11 @@
 //! Whether the inside of a tree page is as it must be. Total: any bytes may be given.
 
 use super::layout::{DIRECTORY_ENTRY, ENTRY_HEADER, HEADER_LEN, NO_FENCE, TREE_PAGE};
-use super::view::{PageView, u16_at};
+use super::view::{PageView, prefix_len, u16_at};
 use crate::base::aligned::to_usize;
 
-/// What is wrong with the structure of a tree page; `None`: fences, offsets, entries, dead bytes and the order of keys
-/// are as they must be, and a [`PageView`] may be trusted.
+/// What is wrong with the structure of a tree page; `None`: fences, prefix, heads, offsets, entries, dead bytes and the
+/// order of keys are as they must be, and a [`PageView`] may be trusted.
 pub(crate) fn structure_problem(page: &[u8]) -> Option<String> {
     if page.len() < HEADER_LEN {
         return Some(format!("it has {} bytes, fewer than a header", page.len()));
@@ -28,35 +28,53 @@ pub(crate) fn structure_problem(page: &[u8]) -> Option<String> {
     {
         return Some("its high fence is not above its low fence".to_owned());
     }
+    let prefix = prefix_len(view.low_fence(), view.high_fence());
+    if view.prefix_len() != prefix {
+        return Some(format!("it says that its prefix has {} bytes, and it has {prefix}", view.prefix_len()));
+    }
     let mut extents = Vec::with_capacity(view.len());
     for index in 0..view.len() {
-        let start = u16_at(page, view.directory() + index * DIRECTORY_ENTRY);
+        let start = view.offset(index);
         let end = start + ENTRY_HEADER + u16_at(page, start) + u16_at(page, start + 2);
         if start < heap_start || end > page.len() {
             return Some(format!("entry {index} is at {start}..{end}, outside of the heap from {heap_start}"));
         }
         extents.push((start, end, index));
     }
-    entries_problem(view).or_else(|| {
+    entries_problem(view).or_else(|| heads_problem(view)).or_else(|| {
         let dead = to_usize(u64::from(header.dead_bytes.get()));
         heap_problem(&mut extents, page.len() - heap_start, dead)
     })
 }
 
 fn entries_problem(view: PageView<'_>) -> Option<String> {
+    // Without the prefix, as the keys are.
+    let low = view.strip(view.low_fence()).unwrap_or_default();
+    let high = view.high_fence().map(|high| view.strip(high).unwrap_or_default());
     for index in 0..view.len() {
-        if index > 0 && view.key(index - 1) >= view.key(index) {
+        let suffix = view.suffix(index);
+        if index > 0 && view.suffix(index - 1) >= suffix {
             return Some(format!("keys {} and {index} are out of order", index - 1));
         }
-        if !view.covers(view.key(index)) {
+        if suffix < low || high.is_some_and(|high| suffix >= high) {
             return Some(format!("key {index} is outside of the page's fences"));
         }
         if !view.is_leaf() && view.child(index).is_none() {
             return Some(format!("entry {index} of an inner page names no child"));
         }
     }
-    let begins = view.is_leaf() || (view.len() > 0 && view.key(0) == view.low_fence());
+    let begins = view.is_leaf() || (view.len() > 0 && view.suffix(0) == low);
     (!begins).then(|| "an inner page that does not begin at its low fence".to_owned())
+}
+
+fn heads_problem(view: PageView<'_>) -> Option<String> {
+    let (said, skip) = (view.head_skip(), view.wanted_skip());
+    if said != skip {
+        return Some(format!("its heads skip {said} bytes, and should skip {skip}"));
+    }
+    let heads = view.heads().iter().enumerate();
+    let wrong = heads.filter(|(index, head)| head.get() != view.wanted_head(*index)).map(|(index, _)| index).next();
+    wrong.map(|index| format!("head {index} is not that of its key"))
 }
 
 /// Entries do not overlap, and what lies between them is counted as dead.
@@ -76,6 +94,7 @@ mod tests {
     use super::*;
     use crate::base::ids::PageId;
     use crate::base::page::apply::apply;
+    use crate::base::page::layout::HEAD;
     use crate::base::page::op::PageOp;
     use rand_core::{Rng, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
@@ -140,8 +159,8 @@ mod tests {
     fn each_kind_of_damage_is_named() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
         let page = sample(&mut rng);
-        let directory = PageView::new(&page).directory();
-        let at = u16_at(&page, directory);
+        let view = PageView::new(&page);
+        let (heads, offsets, at) = (view.directory(), view.directory() + view.len() * HEAD, view.offset(0));
         let changed = |at: usize, bytes: &[u8]| {
             let mut copy = page.clone();
             copy[at..at + bytes.len()].copy_from_slice(bytes);
@@ -151,7 +170,10 @@ mod tests {
         assert!(changed(40, &[255, 7]).contains("overlap"));
         assert!(changed(48, &[0, 0, 1, 0]).contains("heap"));
         assert!(changed(52, &[1, 0, 0, 0]).contains("dead"));
-        assert!(changed(directory, &[255, 15]).contains("outside of the heap"));
+        assert!(changed(46, &[1]).contains("prefix"));
+        assert!(changed(56, &[1]).contains("skip"));
+        assert!(changed(heads + 1, &[0]).contains("head 0"));
+        assert!(changed(offsets, &[255, 15]).contains("outside of the heap"));
         assert!(changed(at + 4, b"k9").contains("order"));
         assert!(changed(HEADER_LEN, b"\x7a").contains("fence"));
     }

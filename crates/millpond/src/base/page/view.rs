@@ -1,11 +1,12 @@
-//! Reading a page: entries, fences, search.
+//! Reading a page: entries, fences. Searching it: `key_heads.rs`.
 //!
 //! The offsets of a verified page are trusted no further than slices are: damage that a checksum missed panics no
 //! decoder, it yields `None` or an empty slice, which `check` reports.
 
-use std::cmp::Ordering;
+use zerocopy::FromBytes;
+use zerocopy::little_endian::{U16, U32};
 
-use super::layout::{DIRECTORY_ENTRY, ENTRY_HEADER, HEADER_LEN, NO_FENCE, PageHeader, header};
+use super::layout::{DIRECTORY_ENTRY, ENTRY_HEADER, HEAD, HEADER_LEN, NO_FENCE, PageHeader, header};
 
 /// A page, to read.
 #[derive(Clone, Copy)]
@@ -18,6 +19,16 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> usize {
         Some(pair) => usize::from(u16::from_le_bytes([pair[0], pair[1]])),
         None => 0,
     }
+}
+
+/// How many bytes the two begin with in common.
+pub(crate) fn common_len(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The length of the prefix of a page with these fences (PAGE-4).
+pub(crate) fn prefix_len(low: &[u8], high: Option<&[u8]>) -> usize {
+    high.map_or(0, |high| common_len(low, high))
 }
 
 impl<'a> PageView<'a> {
@@ -71,32 +82,76 @@ impl<'a> PageView<'a> {
         key >= self.low_fence() && self.high_fence().is_none_or(|high| key < high)
     }
 
-    /// Where the slot directory begins.
+    /// What every key in the page begins with; entries do not keep it.
+    pub(crate) fn prefix(self) -> &'a [u8] {
+        self.bytes.get(HEADER_LEN..HEADER_LEN + self.prefix_len()).unwrap_or_default()
+    }
+
+    /// Bytes of the [`prefix`](Self::prefix).
+    pub(crate) fn prefix_len(self) -> usize {
+        usize::from(self.header().prefix_len.get())
+    }
+
+    /// `key` without the page's prefix; `None`: it does not belong into the page.
+    pub(crate) fn strip(self, key: &[u8]) -> Option<&[u8]> {
+        key.strip_prefix(self.prefix())
+    }
+
+    /// Where the slot directory begins: heads, then offsets.
     pub(crate) fn directory(self) -> usize {
         HEADER_LEN + self.low_len() + self.high_len()
     }
 
-    fn entry_at(self, index: usize) -> usize {
-        u16_at(self.bytes, self.directory() + index * DIRECTORY_ENTRY)
+    /// The slot directory: the heads of all entries, and their offsets. Empty if the count is damaged.
+    pub(super) fn slots(self) -> (&'a [U32], &'a [U16]) {
+        let start = self.directory();
+        let slots = self.bytes.get(start..start + self.len() * DIRECTORY_ENTRY).unwrap_or_default();
+        let (heads, offsets) = slots.split_at(slots.len() / DIRECTORY_ENTRY * HEAD);
+        (<[U32]>::ref_from_bytes(heads).unwrap_or_default(), <[U16]>::ref_from_bytes(offsets).unwrap_or_default())
     }
 
-    /// The key of entry `index`.
-    pub(crate) fn key(self, index: usize) -> &'a [u8] {
-        let at = self.entry_at(index);
-        let start = at + ENTRY_HEADER;
-        self.bytes.get(start..start + u16_at(self.bytes, at)).unwrap_or_default()
+    /// The heads of all entries.
+    pub(crate) fn heads(self) -> &'a [U32] {
+        self.slots().0
+    }
+
+    /// Where entry `index` begins.
+    pub(crate) fn offset(self, index: usize) -> usize {
+        self.slots().1.get(index).map_or(0, |offset| usize::from(offset.get()))
+    }
+
+    /// The key of entry `index` without the page's prefix: what the entry keeps of it.
+    pub(crate) fn suffix(self, index: usize) -> &'a [u8] {
+        self.suffix_at(self.offset(index))
+    }
+
+    /// The same of the entry that begins at `offset`.
+    pub(super) fn suffix_at(self, offset: usize) -> &'a [u8] {
+        let start = offset + ENTRY_HEADER;
+        self.bytes.get(start..start + u16_at(self.bytes, offset)).unwrap_or_default()
+    }
+
+    /// The key of entry `index`, put together.
+    pub(crate) fn key(self, index: usize) -> Vec<u8> {
+        [self.prefix(), self.suffix(index)].concat()
     }
 
     /// The value of entry `index`.
     pub(crate) fn value(self, index: usize) -> &'a [u8] {
-        let at = self.entry_at(index);
+        let at = self.offset(index);
         let start = at + ENTRY_HEADER + u16_at(self.bytes, at);
         self.bytes.get(start..start + u16_at(self.bytes, at + 2)).unwrap_or_default()
     }
 
     /// Bytes that entry `index` takes, directory included.
     pub(crate) fn entry_len(self, index: usize) -> usize {
-        entry_len(self.key(index).len(), self.value(index).len())
+        entry_len(self.suffix(index).len(), self.value(index).len())
+    }
+
+    /// Bytes that an entry takes in this page, directory included, whose key, of which `key` is the length, belongs
+    /// into it.
+    pub(crate) fn entry_len_of(self, key: usize, value: usize) -> usize {
+        entry_len(key.saturating_sub(self.prefix_len()), value)
     }
 
     /// Bytes that an insert may use, after a compaction if need be.
@@ -105,20 +160,6 @@ impl<'a> PageView<'a> {
         let heap = usize::try_from(self.header().heap_start.get()).unwrap_or(0);
         let dead = usize::try_from(self.header().dead_bytes.get()).unwrap_or(0);
         (heap + dead).saturating_sub(used)
-    }
-
-    /// The index of `key`, or where it would be inserted.
-    pub(crate) fn search(self, key: &[u8]) -> Result<usize, usize> {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            match self.key(middle).cmp(key) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Greater => high = middle,
-                Ordering::Equal => return Ok(middle),
-            }
-        }
-        Err(low)
     }
 
     /// The entry of an inner page whose child covers `key`.
@@ -145,7 +186,7 @@ impl<'a> PageView<'a> {
     }
 }
 
-/// Bytes that an entry takes in a page, directory included.
-pub(crate) fn entry_len(key: usize, value: usize) -> usize {
-    DIRECTORY_ENTRY + ENTRY_HEADER + key + value
+/// Bytes that an entry takes in a page, directory included, which keeps `suffix` bytes of its key.
+pub(crate) fn entry_len(suffix: usize, value: usize) -> usize {
+    DIRECTORY_ENTRY + ENTRY_HEADER + suffix + value
 }

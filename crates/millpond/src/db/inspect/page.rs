@@ -6,7 +6,7 @@ use crate::base::error::Error;
 use crate::base::ids::{PageId, SlotId};
 use crate::base::page::layout::{NO_FENCE, header, page_lsn};
 use crate::base::page::verify::structure_problem;
-use crate::base::page::view::PageView;
+use crate::base::page::view::{PageView, entry_len};
 use crate::store::look::{DataFile, SlotContent, content_of, image_problem};
 use crate::store::map::MapEntry;
 use crate::store::superblock::Superblock;
@@ -80,6 +80,7 @@ fn contents(image: &[u8], out: Lines<'_>) {
         ("entry_count", header.entry_count.get().to_string()),
         ("low_len", header.low_len.get().to_string()),
         ("high_len", if high_len == NO_FENCE { "none".to_owned() } else { high_len.to_string() }),
+        ("prefix_len", header.prefix_len.get().to_string()),
         ("heap_start", header.heap_start.get().to_string()),
         ("dead_bytes", header.dead_bytes.get().to_string()),
         ("free_bytes", view.free_bytes().to_string()),
@@ -97,16 +98,16 @@ fn contents(image: &[u8], out: Lines<'_>) {
         return;
     }
     // A page that says it has more entries than bytes has garbage for the rest.
-    for index in 0..view.len().min(image.len() / 6) {
+    for index in 0..view.len().min(image.len() / entry_len(0, 0)) {
         let value = match view.child(index).filter(|_| !view.is_leaf()) {
             Some(child) => format!("page {child}"),
             None => shown_value(view.value(index)),
         };
-        if !out(&format!("  {index:>5}  {} = {value}", shown(view.key(index), usize::MAX))) {
+        if !out(&format!("  {index:>5}  {} = {value}", shown(&view.key(index), usize::MAX))) {
             return;
         }
     }
-    if to_u64(view.len()) > to_u64(image.len() / 6) {
+    if to_u64(view.len()) > to_u64(image.len() / entry_len(0, 0)) {
         out("  the other entries cannot be there: the count is damaged");
     }
 }
