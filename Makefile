@@ -36,8 +36,9 @@ crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, 
 planted: setup ## Plant one bug at a time; each must be found by a crash test
 	sh scripts/planted.sh
 
-figures: setup ## Figures of the store: opening, recovery, page writes, bytes written (docs/benchmarks.md); 10 GiB, some minutes
-	$(CARGO) build --release --quiet --package millpond --example store_figures
+figures: setup ## Figures of reads in the pool and of the store: opening, recovery, page writes (docs/benchmarks.md); 10 GiB, some minutes
+	$(CARGO) build --release --quiet --package millpond --example read_figures --example store_figures
+	target/release/examples/read_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/store_figures $(FIGURES_DIR) $(FIGURES_GIB)
 
 FUZZ_SECONDS ?= 30

@@ -47,7 +47,9 @@ mod redo;
 pub mod simulation;
 mod store;
 
+pub use base::cpus::Cpus;
 pub use base::error::{Action, Error, Failure};
+pub use base::waits::{Stall, WaitClass, WaitSummary};
 pub use bytesize::ByteSize;
 pub use db::batch::WriteBatch;
 pub use db::check::{CheckOptions, CheckReport, check, check_on};
@@ -58,6 +60,7 @@ pub use db::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
 pub use db::stats::Stats;
 pub use db::tree::{Scan, Tree};
 pub use io::device::{Device, Files};
+pub use pool::dirty::DirtyTracking;
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -2,7 +2,8 @@
 //!
 //! A ring is remembered until the keeper has looked, so none is lost between its look and its wait.
 
-use super::sync::{Condvar, Mutex, WaitClass};
+use super::sync::{Condvar, Mutex};
+use super::waits::WaitClass;
 
 /// The keeper's doorbell.
 #[derive(Default)]

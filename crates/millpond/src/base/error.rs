@@ -119,6 +119,25 @@ impl Error {
         }
     }
 
+    /// The same error, for one more who waited for the same thing.
+    pub(crate) fn once_more(&self) -> Error {
+        let again = |failure: &Failure| {
+            let source = match failure.source.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(failure.source.kind(), failure.source.to_string()),
+            };
+            Box::new(Failure { message: failure.message.clone(), source })
+        };
+        match self {
+            Error::OutOfSpace(failure) => Error::OutOfSpace(again(failure)),
+            Error::DeviceFailed(failure) => Error::DeviceFailed(again(failure)),
+            Error::Permission(failure) => Error::Permission(again(failure)),
+            Error::ReadOnly(message) => Error::ReadOnly(message.clone()),
+            Error::Bug(message) => Error::Bug(message.clone()),
+            other => Error::Corruption(other.to_string().into()),
+        }
+    }
+
     /// The error for what the operating system said about `doing`, where no kind of failure leaves a way to go on.
     pub(crate) fn device(doing: &str, source: io::Error) -> Error {
         let message = format!("could not {doing}: see the cause, and the kernel's log for the disk; then reopen");

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use super::sync::{Condvar, Mutex, WaitClass};
+use super::laws;
+use super::sync::{Condvar, Mutex};
+use super::waits::{WaitClass, Waits};
 
 /// A place where one thread waits for one value.
 pub(crate) struct Handoff<T> {
@@ -27,14 +29,17 @@ impl<T> Handoff<T> {
         self.given.notify_one();
     }
 
-    /// Parks until somebody gives. Callers hold no latch (law 1).
-    pub(crate) fn take_wait(&self, class: WaitClass) -> T {
-        let mut slot = self.value.lock();
-        loop {
-            if let Some(value) = slot.take() {
-                return value;
+    /// Parks until somebody gives. Callers hold no latch (LAW-1).
+    pub(crate) fn take_wait(&self, class: WaitClass, waits: &Waits) -> T {
+        laws::check_park();
+        waits.timed(class, || {
+            let mut slot = self.value.lock();
+            loop {
+                if let Some(value) = slot.take() {
+                    return value;
+                }
+                slot = self.given.wait(slot, class);
             }
-            slot = self.given.wait(slot, class);
-        }
+        })
     }
 }

@@ -4,12 +4,17 @@
 pub(crate) mod aligned;
 pub(crate) mod bell;
 pub(crate) mod clock;
+pub(crate) mod cpus;
 pub(crate) mod crc;
 pub(crate) mod error;
 pub(crate) mod handoff;
 pub(crate) mod ids;
+pub(crate) mod latch;
+pub(crate) mod laws;
 pub(crate) mod page;
+pub(crate) mod primitives;
 pub(crate) mod random;
 #[cfg(feature = "simulation")]
 pub(crate) mod scheduler;
 pub(crate) mod sync;
+pub(crate) mod waits;

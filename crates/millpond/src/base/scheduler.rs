@@ -367,13 +367,14 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sync::{self, WaitClass};
+    use super::super::sync;
+    use super::super::waits::WaitClass;
     use super::*;
 
     /// Four tasks add to a counter in turns and note the order.
     fn order_of(seed: u64) -> (Vec<usize>, Trace) {
         run(seed, || {
-            let notes = Arc::new(sync::Mutex::new(Vec::new()));
+            let notes: Arc<sync::Mutex<_>> = Arc::new(sync::Mutex::new(Vec::new()));
             let threads: Vec<_> = (0..4)
                 .map(|id| {
                     let notes = Arc::clone(&notes);

@@ -8,26 +8,13 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 
 use super::clock;
+use super::cpus::{self, Cpus};
 use super::error::Error;
+use super::latch::Latch;
+use super::laws::{self, MutexHeld};
 #[cfg(feature = "simulation")]
 use super::scheduler;
-
-/// What a thread waits for. Every park names its class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitClass {
-    /// A free frame of the buffer pool; ended by whoever frees one (the keeper, mostly).
-    FreeFrame,
-    /// Room in the log's buffer or files; ended by the flush leader or the checkpoint.
-    LogSpace,
-    /// The log being durable up to a commit; ended by the flush leader.
-    LogFlush,
-    /// Another thread's read of the same page; ended by that thread.
-    PageRead,
-    /// A checkpoint that was asked for; ended by the keeper.
-    Checkpoint,
-    /// The keeper's own wait for work; ended by the bell or its deadline.
-    Keeper,
-}
+use super::waits::WaitClass;
 
 #[cfg(feature = "simulation")]
 fn address<T: ?Sized>(of: &T) -> usize {
@@ -50,29 +37,41 @@ impl Drop for Released {
     }
 }
 
-/// Mutual exclusion for a structure. Held for short, never over I/O.
+/// Mutual exclusion for a structure. Held for short, never over I/O (LAW-5), unless it is a [`Turn`].
 #[derive(Default)]
-pub(crate) struct Mutex<T> {
+pub(crate) struct Mutex<T, const OVER_IO: bool = false> {
     inner: parking_lot::Mutex<T>,
 }
 
+/// Mutual exclusion for a piece of work, I/O and waits included: one at a time.
+pub(crate) type Turn<T> = Mutex<T, true>;
+
 /// Access to a [`Mutex`]'s value until dropped.
 #[must_use]
-pub(crate) struct MutexGuard<'a, T> {
+pub(crate) struct MutexGuard<'a, T, const OVER_IO: bool = false> {
     inner: parking_lot::MutexGuard<'a, T>,
     _released: Released,
+    _held: Option<MutexHeld>,
     #[cfg(feature = "simulation")]
-    mutex: &'a Mutex<T>,
+    mutex: &'a Mutex<T, OVER_IO>,
+    #[cfg(not(feature = "simulation"))]
+    _mutex: std::marker::PhantomData<&'a Mutex<T, OVER_IO>>,
 }
 
-impl<T> Mutex<T> {
+/// Access to a [`Turn`]'s value until dropped.
+pub(crate) type TurnGuard<'a, T> = MutexGuard<'a, T, true>;
+
+impl<T, const OVER_IO: bool> Mutex<T, OVER_IO> {
     /// A mutex around `value`.
     pub(crate) fn new(value: T) -> Self {
         Mutex { inner: parking_lot::Mutex::new(value) }
     }
 
     /// Waits for the mutex and takes it.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T, OVER_IO> {
+        if OVER_IO {
+            laws::check_park();
+        }
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
             task.yield_now();
@@ -82,7 +81,7 @@ impl<T> Mutex<T> {
     }
 
     #[cfg(feature = "simulation")]
-    fn lock_in_turn(&self, task: &scheduler::Task) -> MutexGuard<'_, T> {
+    fn lock_in_turn(&self, task: &scheduler::Task) -> MutexGuard<'_, T, OVER_IO> {
         loop {
             if let Some(inner) = self.inner.try_lock() {
                 return self.guard(inner);
@@ -93,27 +92,30 @@ impl<T> Mutex<T> {
         }
     }
 
-    fn guard<'a>(&'a self, inner: parking_lot::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    fn guard<'a>(&'a self, inner: parking_lot::MutexGuard<'a, T>) -> MutexGuard<'a, T, OVER_IO> {
         MutexGuard {
             inner,
             _released: Released {
                 #[cfg(feature = "simulation")]
                 address: address(self),
             },
+            _held: (!OVER_IO).then(MutexHeld::new),
             #[cfg(feature = "simulation")]
             mutex: self,
+            #[cfg(not(feature = "simulation"))]
+            _mutex: std::marker::PhantomData,
         }
     }
 }
 
-impl<T> Deref for MutexGuard<'_, T> {
+impl<T, const OVER_IO: bool> Deref for MutexGuard<'_, T, OVER_IO> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.inner
     }
 }
 
-impl<T> DerefMut for MutexGuard<'_, T> {
+impl<T, const OVER_IO: bool> DerefMut for MutexGuard<'_, T, OVER_IO> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner
     }
@@ -176,44 +178,29 @@ impl Condvar {
     }
 }
 
-#[cfg(feature = "simulation")]
-impl WaitClass {
-    fn name(self) -> &'static str {
-        match self {
-            WaitClass::FreeFrame => "free_frame",
-            WaitClass::LogSpace => "log_space",
-            WaitClass::LogFlush => "log_flush",
-            WaitClass::PageRead => "page_read",
-            WaitClass::Checkpoint => "checkpoint",
-            WaitClass::Keeper => "keeper",
-        }
-    }
-}
-
 /// A latch: many readers or one writer.
-#[derive(Default)]
 pub(crate) struct RwLock<T> {
-    inner: parking_lot::RwLock<T>,
+    inner: lock_api::RwLock<Latch, T>,
 }
 
 /// Shared access to an [`RwLock`]'s value until dropped.
 #[must_use]
 pub(crate) struct ReadGuard<'a, T> {
-    inner: parking_lot::RwLockReadGuard<'a, T>,
+    inner: lock_api::RwLockReadGuard<'a, Latch, T>,
     _released: Released,
 }
 
 /// Exclusive access to an [`RwLock`]'s value until dropped.
 #[must_use]
 pub(crate) struct WriteGuard<'a, T> {
-    inner: parking_lot::RwLockWriteGuard<'a, T>,
+    inner: lock_api::RwLockWriteGuard<'a, Latch, T>,
     _released: Released,
 }
 
 impl<T> RwLock<T> {
     /// A latch around `value`.
     pub(crate) fn new(value: T) -> Self {
-        RwLock { inner: parking_lot::RwLock::new(value) }
+        RwLock { inner: lock_api::RwLock::new(value) }
     }
 
     /// Waits for shared access.
@@ -275,11 +262,11 @@ impl<T> RwLock<T> {
         }
     }
 
-    fn read_guard<'a>(&'a self, inner: parking_lot::RwLockReadGuard<'a, T>) -> ReadGuard<'a, T> {
+    fn read_guard<'a>(&'a self, inner: lock_api::RwLockReadGuard<'a, Latch, T>) -> ReadGuard<'a, T> {
         ReadGuard { inner, _released: self.released() }
     }
 
-    fn write_guard<'a>(&'a self, inner: parking_lot::RwLockWriteGuard<'a, T>) -> WriteGuard<'a, T> {
+    fn write_guard<'a>(&'a self, inner: lock_api::RwLockWriteGuard<'a, Latch, T>) -> WriteGuard<'a, T> {
         WriteGuard { inner, _released: self.released() }
     }
 }
@@ -373,13 +360,13 @@ where
     ended.into_iter().collect()
 }
 
-/// Processors that this process may use; in a simulation always two.
+/// Threads that may usefully run at the same time; in a simulation always two.
 pub(crate) fn processors() -> usize {
     #[cfg(feature = "simulation")]
     if scheduler::current().is_some() {
         return 2;
     }
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    cpus::threads(&Cpus::read())
 }
 
 /// Whether the thread is unwinding.

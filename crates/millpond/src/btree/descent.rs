@@ -1,12 +1,16 @@
 //! From the root to a leaf.
 
+use crossbeam_epoch::{Guard, pin};
+
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::view::PageView;
-use crate::base::sync::MutexGuard;
+use crate::base::sync::TurnGuard;
 use crate::mtr::Core;
+use crate::pool::admission::Admitted;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::{PageRead, PageWrite, Pin};
+use crate::pool::route::FrameHint;
 
 /// Restarts after which an operation goes on in the lane of one.
 const RESTARTS_BEFORE_LANE: u32 = 8;
@@ -33,12 +37,13 @@ pub(crate) struct Restarts<'p> {
     count: u32,
     loaded: Option<Pin<'p>>,
     kept: Vec<Pin<'p>>,
-    lane: Option<MutexGuard<'p, ()>>,
+    lane: Option<TurnGuard<'p, ()>>,
+    admitted: Option<Admitted<'p>>,
 }
 
 impl<'p> Restarts<'p> {
     pub(crate) fn new(pool: &'p Pool) -> Self {
-        Restarts { pool, count: 0, loaded: None, kept: Vec::new(), lane: None }
+        Restarts { pool, count: 0, loaded: None, kept: Vec::new(), lane: None, admitted: None }
     }
 
     /// Gives up what is kept for speed alone: the caller is about to wait for frames.
@@ -57,12 +62,15 @@ impl<'p> Restarts<'p> {
             }
             Stop::Load(id) => {
                 self.loaded = None;
+                if self.admitted.is_none() {
+                    self.admitted = Some(self.pool.admit());
+                }
                 if self.count > RESTARTS_BEFORE_LANE && self.lane.is_none() {
                     self.lane = Some(self.pool.lane.lock());
                 }
                 let pin = self.pool.load(id)?;
                 if self.lane.is_some() {
-                    // `Limits::batch_leaves` times a tree's depth is below this: what goes beyond is of descents that
+                    // What a batch may change times a tree's depth is below this: what goes beyond is of descents that
                     // were given up.
                     if self.kept.len() > self.pool.len() / 2 {
                         self.kept.clear();
@@ -116,6 +124,23 @@ pub(crate) enum Manner {
     Try,
 }
 
+/// Where a tree begins. The root's id is fixed for life.
+pub(crate) struct Root {
+    id: PageId,
+    hint: FrameHint,
+}
+
+impl Root {
+    /// The root of `space`.
+    pub(crate) fn new(space: SpaceId) -> Root {
+        Root { id: PageId::root(space), hint: FrameHint::unknown() }
+    }
+
+    pub(crate) fn space(&self) -> SpaceId {
+        self.id.space()
+    }
+}
+
 /// The child of inner page `page` of `space` that entry `index` names.
 pub(crate) fn child_id(space: SpaceId, page: PageView<'_>, index: usize) -> Result<PageId, Error> {
     let id = PageId(page.header().page_id.get());
@@ -133,25 +158,69 @@ pub(crate) fn fetch(core: &Core, id: PageId) -> Result<Pin<'_>, Stop<'_>> {
     core.pool.fetch(id).ok_or(Stop::Load(id))
 }
 
-fn latch_read(pin: Pin<'_>, manner: Manner) -> Result<PageRead<'_>, Stop<'_>> {
-    match manner {
-        Manner::Wait => Ok(pin.read()),
-        Manner::Try => pin.try_read().map_err(Stop::Refused),
+/// The page latched shared; it may be where `hint` says.
+fn latch_read<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<PageRead<'p>, Stop<'p>> {
+    if let Some(page) = core.pool.read_at(id, hint) {
+        return Ok(page);
     }
+    let page = fetch(core, id)?.read();
+    hint.set(page.frame_id());
+    Ok(page)
 }
 
-fn latch_write(pin: Pin<'_>, manner: Manner) -> Result<PageWrite<'_>, Stop<'_>> {
-    match manner {
-        Manner::Wait => Ok(pin.write()),
-        Manner::Try => pin.try_write().map_err(Stop::Refused),
+/// The page latched exclusively; it may be where `hint` says.
+fn latch_write<'p>(core: &'p Core, id: PageId, hint: &FrameHint, manner: Manner) -> Result<PageWrite<'p>, Stop<'p>> {
+    if let Some(page) = core.pool.write_at(id, hint) {
+        return Ok(page);
+    }
+    let pin = fetch(core, id)?;
+    let page = match manner {
+        Manner::Wait => pin.write(),
+        Manner::Try => pin.try_write().map_err(Stop::Refused)?,
+    };
+    hint.set(page.frame_id());
+    Ok(page)
+}
+
+/// Follows routes to the page of `level` that the target is in, or was: without a latch, so the caller looks. `None`: a
+/// route is missing, or the root is not above `level`.
+fn by_routes<'g>(
+    core: &'g Core,
+    root: &'g Root,
+    target: Target<'_>,
+    level: u8,
+    guard: &'g Guard,
+) -> Option<(PageId, &'g FrameHint)> {
+    let (mut id, mut hint) = (root.id, &root.hint);
+    loop {
+        let route = core.pool.route(id, hint, guard)?;
+        let view = route.view();
+        let above = view.level().checked_sub(level + 1)?;
+        let index = target.child_index(view);
+        id = PageId::new(root.space(), view.child(index)?);
+        hint = route.hint(index)?;
+        if above == 0 {
+            return Some((id, hint));
+        }
     }
 }
 
 /// The leaf, latched shared.
-pub(crate) fn leaf_read<'p>(core: &'p Core, space: SpaceId, target: Target<'_>) -> Result<PageRead<'p>, Stop<'p>> {
-    let mut page = fetch(core, PageId::root(space))?.read();
+pub(crate) fn leaf_read<'p>(core: &'p Core, root: &Root, target: Target<'_>) -> Result<PageRead<'p>, Stop<'p>> {
+    let guard = pin();
+    let (id, hint) = by_routes(core, root, target, 0, &guard).unwrap_or((root.id, &root.hint));
+    let mut page = latch_read(core, id, hint)?;
+    if page.view().is_leaf() && target.is_covered_by(page.view()) {
+        return Ok(page);
+    }
+    if id != root.id {
+        // An old route, or damage: the latched way tells.
+        drop(page);
+        page = latch_read(core, root.id, &root.hint)?;
+    }
     while !page.view().is_leaf() {
-        let child = child_id(space, page.view(), target.child_index(page.view()))?;
+        page.leave_route(&guard);
+        let child = child_id(root.space(), page.view(), target.child_index(page.view()))?;
         // The parent stays latched until the child is.
         let next = fetch(core, child)?.read();
         check_level(page.view(), next.view())?;
@@ -182,31 +251,76 @@ fn check_arrival(page: PageView<'_>, target: Target<'_>) -> Result<(), Error> {
 /// The leaf that covers `key`, latched exclusively.
 pub(crate) fn leaf_write<'p>(
     core: &'p Core,
-    space: SpaceId,
+    root: &Root,
     key: &[u8],
     manner: Manner,
 ) -> Result<PageWrite<'p>, Stop<'p>> {
+    let (guard, target) = (pin(), Target::Key(key));
+    if let Some((id, hint)) = by_routes(core, root, target, 0, &guard) {
+        let page = latch_write(core, id, hint, manner)?;
+        if page.view().is_leaf() && page.view().covers(key) {
+            return Ok(page);
+        }
+    }
     loop {
-        let mut page = latch_read(fetch(core, PageId::root(space))?, manner)?;
+        let mut page = match manner {
+            Manner::Wait => latch_read(core, root.id, &root.hint)?,
+            Manner::Try => fetch(core, root.id)?.try_read().map_err(Stop::Refused)?,
+        };
         if page.view().is_leaf() {
-            let root = latch_write(page.unlatch(), manner)?;
-            if root.view().is_leaf() {
-                return Ok(root);
+            drop(page);
+            let page = latch_write(core, root.id, &root.hint, manner)?;
+            if page.view().is_leaf() {
+                return Ok(page);
             }
             // The root was split between the two latches.
             continue;
         }
         loop {
-            let child = child_id(space, page.view(), page.view().child_index(key))?;
+            page.leave_route(&guard);
+            let child = child_id(root.space(), page.view(), page.view().child_index(key))?;
             let pin = fetch(core, child)?;
             if page.view().level() == 1 {
-                let leaf = latch_write(pin, manner)?;
-                check_arrival(leaf.view(), Target::Key(key))?;
+                let leaf = match manner {
+                    Manner::Wait => pin.write(),
+                    Manner::Try => pin.try_write().map_err(Stop::Refused)?,
+                };
+                check_arrival(leaf.view(), target)?;
                 return Ok(leaf);
             }
-            let next = latch_read(pin, manner)?;
+            let next = match manner {
+                Manner::Wait => pin.read(),
+                Manner::Try => pin.try_read().map_err(Stop::Refused)?,
+            };
             check_level(page.view(), next.view())?;
             page = next;
         }
     }
+}
+
+/// The page of `level` that covers `key` and its parent, both latched exclusively; no parent: it is the root. If the
+/// root is below `level` by now, it is the root, too.
+pub(crate) fn page_and_parent<'p>(
+    core: &'p Core,
+    root: &Root,
+    key: &[u8],
+    level: u8,
+) -> Result<(Option<PageWrite<'p>>, PageWrite<'p>), Stop<'p>> {
+    let guard = pin();
+    let mut page = match by_routes(core, root, Target::Key(key), level + 1, &guard) {
+        Some((id, hint)) => latch_write(core, id, hint, Manner::Wait)?,
+        None => latch_write(core, root.id, &root.hint, Manner::Wait)?,
+    };
+    if page.view().level() != level + 1 || !page.view().covers(key) {
+        drop(page);
+        page = latch_write(core, root.id, &root.hint, Manner::Wait)?;
+    }
+    let mut parent = None;
+    while page.view().level() > level {
+        let child = child_id(root.space(), page.view(), page.view().child_index(key))?;
+        let next = fetch(core, child)?.write();
+        check_level(page.view(), next.view())?;
+        parent = Some(std::mem::replace(&mut page, next));
+    }
+    Ok((parent, page))
 }

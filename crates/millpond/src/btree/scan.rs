@@ -2,9 +2,8 @@
 
 use std::ops::Bound;
 
-use super::descent::{Restarts, Target, leaf_read};
+use super::descent::{Restarts, Root, Target, leaf_read};
 use crate::base::error::Error;
-use crate::base::ids::SpaceId;
 use crate::base::page::view::PageView;
 use crate::mtr::Core;
 
@@ -52,7 +51,7 @@ fn rows_between(page: PageView<'_>, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8
 /// The rows of the first leaf at or above `lower`; the scan goes on from the leaf's high fence.
 pub(crate) fn leaf_forward(
     core: &Core,
-    space: SpaceId,
+    root: &Root,
     lower: &Bound<Vec<u8>>,
     upper: &Bound<Vec<u8>>,
 ) -> Result<LeafRows<Vec<u8>>, Error> {
@@ -62,7 +61,7 @@ pub(crate) fn leaf_forward(
     };
     let mut restarts = Restarts::new(&core.pool);
     loop {
-        match leaf_read(core, space, Target::Key(from)) {
+        match leaf_read(core, root, Target::Key(from)) {
             Ok(page) => {
                 let view = page.view();
                 let next = view.high_fence().filter(|high| below_upper(high, upper)).map(<[u8]>::to_vec);
@@ -76,7 +75,7 @@ pub(crate) fn leaf_forward(
 /// The rows of the last leaf at or below `upper`; the scan goes on below the leaf's low fence.
 pub(crate) fn leaf_backward(
     core: &Core,
-    space: SpaceId,
+    root: &Root,
     lower: &Bound<Vec<u8>>,
     upper: &Bound<Vec<u8>>,
 ) -> Result<LeafRows<Vec<u8>>, Error> {
@@ -87,7 +86,7 @@ pub(crate) fn leaf_backward(
     };
     let mut restarts = Restarts::new(&core.pool);
     loop {
-        match leaf_read(core, space, target) {
+        match leaf_read(core, root, target) {
             Ok(page) => {
                 let view = page.view();
                 // Keys below the low fence are in the range only if the fence itself is above the lower bound.

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::descent::{Restarts, Stop, child_id, fetch};
+use super::descent::{Restarts, Root, Stop, page_and_parent};
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::layout::HEADER_LEN;
@@ -167,12 +167,12 @@ impl Drop for Supplies<'_> {
 /// Splits the leaf that covers the first of `pending`, unless those of them that belong into it fit by now.
 pub(crate) fn split_leaf<'p>(
     core: &'p Core,
-    space: SpaceId,
+    root: &Root,
     pending: &[Pending],
     restarts: &mut Restarts<'p>,
 ) -> Result<(), Error> {
     let Some(first) = pending.first() else { return Ok(()) };
-    split_level(core, space, &first.key, 0, pending, restarts)
+    split_level(core, root, &first.key, 0, pending, restarts)
 }
 
 enum Outcome {
@@ -183,7 +183,7 @@ enum Outcome {
 
 fn split_level<'p>(
     core: &'p Core,
-    space: SpaceId,
+    root: &Root,
     key: &[u8],
     level: u8,
     pending: &[Pending],
@@ -191,10 +191,10 @@ fn split_level<'p>(
 ) -> Result<(), Error> {
     loop {
         restarts.begin_wait();
-        match attempt(core, space, key, level, pending) {
+        match attempt(core, root, key, level, pending) {
             Ok(Outcome::Done) => return Ok(()),
             Ok(Outcome::ParentFull(separator)) => {
-                split_level(core, space, &separator, level + 1, &[], restarts)?;
+                split_level(core, root, &separator, level + 1, &[], restarts)?;
             }
             Err(stop) => restarts.resolve(stop)?,
         }
@@ -207,22 +207,10 @@ fn redo_len(page_size: usize) -> usize {
     3 * page_size + 1024
 }
 
-fn attempt<'p>(
-    core: &'p Core,
-    space: SpaceId,
-    key: &[u8],
-    level: u8,
-    pending: &[Pending],
-) -> Result<Outcome, Stop<'p>> {
-    let mut supplies = Supplies::have(core, space)?;
+fn attempt<'p>(core: &'p Core, root: &Root, key: &[u8], level: u8, pending: &[Pending]) -> Result<Outcome, Stop<'p>> {
+    let mut supplies = Supplies::have(core, root.space())?;
     let credit = core.log.reserve(redo_len(core.store.page_size()), 3)?;
-    let mut parent: Option<PageWrite<'p>> = None;
-    let mut page = fetch(core, PageId::root(space))?.write();
-    while page.view().level() > level {
-        let child = child_id(space, page.view(), page.view().child_index(key))?;
-        let next = fetch(core, child)?.write();
-        parent = Some(std::mem::replace(&mut page, next));
-    }
+    let (parent, page) = page_and_parent(core, root, key, level)?;
     // Damage must not be spread over two pages. A sound page's separator is between its fences (PAGE-4).
     if let Some(problem) = structure_problem(page.bytes()) {
         return Err(corruption(page.view(), &problem).into());

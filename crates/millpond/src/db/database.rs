@@ -9,31 +9,32 @@ use bytesize::ByteSize;
 
 use super::batch::WriteBatch;
 use super::create::{DEFAULT_PAGE_SIZE, check_not_lost, create};
-use super::engine::{Engine, Opening, Requests, Wish, closed};
+use super::engine::{Engine, Opening, Requests, Wish};
 use super::keeper::Keeper;
+use super::online::change_redo_capacity;
 use super::options::{
-    Limits, Options, PageStoreKind, REDO_PAGES_MIN, epochs_reserve, fitting_frames, redo_reserve, unsynced_max,
-    validate_reserve,
+    Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, unsynced_max, validate_reserve,
 };
 use super::stats::Stats;
 use super::tree::{Gate, Tree, TreeState};
 use super::write::{wait_durable, write};
-use crate::base::aligned::{to_u64, to_usize};
+use crate::base::aligned::to_usize;
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
 use crate::base::random::random_u64;
-use crate::base::sync::{self, JoinHandle, Mutex, RwLock};
-use crate::btree::descent::{Manner, Restarts, Stop, leaf_write};
+use crate::base::sync::{self, JoinHandle, Mutex, RwLock, Turn};
+use crate::base::waits::{Stall, WaitSummary, Waits, enter_background};
+use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
 use crate::mtr::{Core, Mtr};
 use crate::pool::buffer_pool::Pool;
 use crate::recovery;
 use crate::redo::dirty_counts::DirtyCounts;
-use crate::redo::files::{CAPACITY_MAX, Geometry, LogFiles, Ring, remove_others};
+use crate::redo::files::{Geometry, LogFiles, remove_others};
 use crate::redo::log::{Log, LogCredit, LogLimits};
 use crate::store::open::DATA_FILE;
 use crate::store::page_store::PageStore;
@@ -262,32 +263,20 @@ impl Db {
         self.inner.engine.checkpoint_wait(Wish::All)
     }
 
-    /// Gives the log another capacity, between 128 pages and 1 TiB, while the database is in use: new files are made
-    /// and zero-written, then the log goes over to them. Waits on `checkpoint`; writers go on meanwhile.
-    ///
-    /// The log keeps 48 bytes for each page of the buffer pool, and must be four times as large as what it keeps.
-    ///
-    /// # Errors
-    /// [`Error::InvalidOptions`]: too small for the pool or for the log's buffers, or too large.
-    /// [`Error::OutOfSpace`]: the files do not fit; the old ones stay. [`Error::ReadOnly`] when the engine has stopped.
-    pub fn set_redo_capacity(&self, capacity: ByteSize) -> Result<(), Error> {
-        let engine = &self.inner.engine;
-        let _ddl = engine.ddl.lock();
-        engine.check_open()?;
-        let smallest = engine.core.log.smallest_capacity().max(REDO_PAGES_MIN * to_u64(engine.core.store.page_size()));
-        if !(smallest..=CAPACITY_MAX).contains(&capacity.as_u64()) {
-            let message = format!(
-                "redo_capacity is {capacity}: use {} to 1TiB while the database is open; reopening it allows less",
-                ByteSize::b(smallest)
-            );
-            return Err(Error::InvalidOptions(message.into()));
-        }
-        change_redo_capacity(engine, capacity.as_u64())
-    }
-
     /// The engine's gauges and counters.
     pub fn stats(&self) -> Stats {
         self.inner.engine.stats()
+    }
+
+    /// What operations waited for so far, by class.
+    pub fn waits(&self) -> Vec<WaitSummary> {
+        self.inner.engine.waits.summary()
+    }
+
+    /// The last 256 operations that took the [stall threshold](Options::stall_threshold) or longer, oldest first, and
+    /// where their time went.
+    pub fn stalls(&self) -> Vec<Stall> {
+        self.inner.engine.waits.stalls().1
     }
 
     /// Closes the database: a last checkpoint, then its files. Other handles get [`Error::Closed`] from now on.
@@ -330,7 +319,13 @@ impl std::fmt::Debug for Db {
 
 fn tree_state(engine: &Arc<Engine>, name: &str, space: SpaceId) -> Arc<TreeState> {
     let database = Arc::as_ptr(engine).addr();
-    Arc::new(TreeState { name: name.to_owned(), space, database, gate: RwLock::new(Gate::Open) })
+    Arc::new(TreeState {
+        name: name.to_owned(),
+        space,
+        root: Root::new(space),
+        database,
+        gate: RwLock::new(Gate::Open),
+    })
 }
 
 fn space_of(name: &str, value: &[u8]) -> Result<SpaceId, Error> {
@@ -357,10 +352,11 @@ fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
 /// Takes a tree out of the catalog and its space out of the map, in one group.
 fn drop_tree(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> {
     let core = &engine.core;
+    let catalog = Root::new(SpaceId::CATALOG);
     let mut restarts = Restarts::new(&core.pool);
     loop {
         let credit = core.log.reserve(NAME_MAX + 128, 1)?;
-        let stop: Stop<'_> = match leaf_write(core, SpaceId::CATALOG, name.as_bytes(), Manner::Wait) {
+        let stop: Stop<'_> = match leaf_write(core, &catalog, name.as_bytes(), Manner::Wait) {
             Ok(page) => {
                 let id = page.id();
                 let mut mtr = Mtr::new(&core.log, vec![page]);
@@ -383,35 +379,6 @@ fn drop_space(engine: &Engine, mut mtr: Mtr<'_>, space: SpaceId, credit: LogCred
     engine.drops.lock().push_back((space, 0));
     engine.bell.ring();
     Ok(end)
-}
-
-/// Makes a new ring of files and has the keeper go over to it.
-fn change_redo_capacity(engine: &Engine, capacity: u64) -> Result<(), Error> {
-    if engine.core.log.geometry().1.is_some() {
-        // An earlier change that a crash interrupted ends with a checkpoint.
-        engine.checkpoint_wait(Wish::All)?;
-    }
-    let (now, _) = engine.core.log.geometry();
-    if engine.core.log.geometry().1.is_some() {
-        let message = "the last change of redo_capacity has not ended yet: try again later";
-        return Err(Error::InUse(message.into()));
-    }
-    let geometry = Geometry::of(now.generation.wrapping_add(1), capacity);
-    if geometry.payload_bytes == now.payload_bytes {
-        return Ok(());
-    }
-    let files = engine.files.lock().clone().ok_or_else(closed)?;
-    let owner = engine.core.store.superblock().owner();
-    let ring = match Ring::create(&*files, owner, geometry) {
-        Ok(ring) => ring,
-        Err(error) => {
-            // Nothing names them; what cannot be removed now is removed at the next open.
-            let _ = remove_others(&*files, &[now.generation]);
-            return Err(error);
-        }
-    };
-    files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
-    engine.checkpoint_wait(Wish::Ring(ring))
 }
 
 /// The options must not say something else than the database.
@@ -445,32 +412,52 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
     let superblock = store.superblock();
     check_fixed(options, &superblock, &files.place())?;
     let log_files = LogFiles::open(&*files, superblock.owner(), superblock.redo, superblock.switch)?;
-    let frames = options.buffer_pool_size.as_u64() / u64::from(superblock.page_size);
+    let page_size = u64::from(superblock.page_size);
+    let frames = options.buffer_pool_size.as_u64() / page_size;
+    let frames_max = options.buffer_pool_size_max.map_or(frames, |size| size.as_u64() / page_size);
     let wanted = options.redo_capacity.map_or(log_files.capacity(), |size| size.as_u64());
-    let frames = if options.fit_pool { fitting_frames(frames, wanted) } else { frames };
-    validate_reserve(frames, wanted)?;
+    let frames_max = if options.fit_pool { fitting_frames(frames_max, wanted) } else { frames_max };
+    let frames = frames.min(frames_max);
+    validate_reserve(frames_max, wanted)?;
     let analysis = recovery::analyse(&log_files, &superblock, &store, &counts)?;
     // What was read may be in the device's cache only (RECOVER-1).
     log_files.sync_all()?;
     let bell = Arc::new(Bell::default());
+    let waits = Arc::new(Waits::new(options.stall_threshold));
     let store = Arc::new(store);
     let limits = LogLimits {
-        reserve: redo_reserve(frames, wanted),
+        reserve: redo_reserve(frames_max, wanted),
         epochs: epochs_reserve(wanted),
         smallest: Geometry::of(0, wanted).capacity().min(log_files.capacity()).min(superblock.redo.capacity()),
     };
-    let log = Log::resume(log_files.clone(), analysis.resume(), limits, Arc::clone(&counts), Arc::clone(&bell))?;
+    let log = Log::resume(
+        log_files.clone(),
+        analysis.resume(),
+        limits,
+        Arc::clone(&counts),
+        Arc::clone(&bell),
+        Arc::clone(&waits),
+    )?;
     let frame_count = u32::try_from(frames).map_err(|_| Error::Bug("a pool size was not checked".into()))?;
-    let pool = Pool::new(frame_count, Arc::clone(&store), counts, Arc::clone(&bell));
+    let pool = Pool::new(
+        frame_count,
+        Arc::clone(&store),
+        counts,
+        options.dirty_tracking,
+        Arc::clone(&bell),
+        Arc::clone(&waits),
+    )?;
     let engine = Arc::new(Engine {
-        limits: Limits::new(store.page_size(), pool.len(), &log),
+        limits: Limits::new(store.page_size(), &log),
         core: Arc::new(Core { store, pool, log }),
         files: Mutex::new(Some(Arc::clone(&files))),
         bell,
+        waits,
         durability: options.durability,
-        unsynced_max: to_usize(unsynced_max(frames)),
+        frames_max,
+        unsynced_max: to_usize(unsynced_max(frames_max)),
         drops: Mutex::new(VecDeque::new()),
-        ddl: Mutex::new(()),
+        ddl: Turn::new(()),
         open_trees: Mutex::new(BTreeMap::new()),
         requests: Mutex::new(Requests::default()),
         redoing: AtomicBool::new(true),
@@ -484,7 +471,11 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
     engine.core.log.begin_epoch(random_u64())?;
     let keeper = {
         let keeper = Keeper::new(Arc::clone(&engine));
-        sync::spawn("mp-keeper", move || keeper.run()).map_err(|e| Error::io("start the keeper's thread", e))?
+        sync::spawn("mp-keeper", move || {
+            enter_background();
+            keeper.run();
+        })
+        .map_err(|e| Error::io("start the keeper's thread", e))?
     };
     let catalog = Tree { engine: Arc::clone(&engine), state: tree_state(&engine, "catalog", SpaceId::CATALOG) };
     let opened = Opened {

@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::options::{Durability, Limits};
 use super::stats::Stats;
 use super::tree::TreeState;
+use crate::base::aligned::to_u64;
 use crate::base::bell::Bell;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::SpaceId;
-use crate::base::sync::Mutex;
+use crate::base::laws;
+use crate::base::sync::{Mutex, Turn};
+use crate::base::waits::{WaitClass, Waits};
 use crate::io::device::Files;
 use crate::mtr::Core;
 use crate::redo::files::Ring;
@@ -22,14 +25,17 @@ pub(crate) struct Engine {
     /// The files, whose lock keeps other processes out; let go when the database is closed.
     pub(crate) files: Mutex<Option<Arc<dyn Files>>>,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) waits: Arc<Waits>,
     pub(crate) limits: Limits,
     pub(crate) durability: Durability,
     /// Images that may wait for their data sync.
     pub(crate) unsynced_max: usize,
+    /// Frames that the buffer pool may be given.
+    pub(crate) frames_max: u64,
     /// Dropped spaces whose pages are still in frames, and from which frame on.
     pub(crate) drops: Mutex<VecDeque<(SpaceId, usize)>>,
     /// Serialises creation and dropping of trees.
-    pub(crate) ddl: Mutex<()>,
+    pub(crate) ddl: Turn<()>,
     /// Trees that have handles.
     pub(crate) open_trees: Mutex<BTreeMap<String, Arc<TreeState>>>,
     pub(crate) requests: Mutex<Requests>,
@@ -64,6 +70,8 @@ pub(crate) enum Wish {
     All,
     /// The same, and the log goes over to this ring.
     Ring(Ring),
+    /// The buffer pool has so many frames from now on.
+    Pool(u64),
 }
 
 /// What the keeper is asked for explicitly.
@@ -90,7 +98,12 @@ impl Engine {
             requests.asked.push(Request { handoff: Arc::clone(&handoff), wish });
         }
         self.bell.ring();
-        handoff.take_wait(crate::base::sync::WaitClass::Checkpoint).map_err(|why| stopped(&why))
+        handoff.take_wait(WaitClass::Checkpoint, &self.waits).map_err(|why| stopped(&why))
+    }
+
+    /// Leaves that a batch may change: so few that it finds frames for them whatever others do.
+    pub(crate) fn batch_leaves(&self) -> usize {
+        (self.core.pool.len() / 16).max(4)
     }
 
     /// An error once the database was closed.
@@ -109,7 +122,8 @@ impl Engine {
         let (slots_total, slots_free) = store.slot_counts();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            buffer_pool_pages_total: crate::base::aligned::to_u64(pool.len()),
+            buffer_pool_pages_total: to_u64(pool.len()),
+            buffer_pool_pages_leaving: to_u64(pool.leaving()),
             buffer_pool_pages_free: free,
             buffer_pool_pages_dirty: dirty,
             buffer_pool_wait_free: count(&pool.counters.wait_free),
@@ -132,6 +146,8 @@ impl Engine {
             map_records: count(&store.counters.map_records),
             map_page_writes: count(&store.counters.map_page_writes),
             checkpoints: count(&store.counters.checkpoints),
+            stalls: self.waits.stalls().0,
+            law_violations: laws::violations(),
             open_us: count(&self.opening.us),
             open_redo_bytes: self.opening.redo_bytes,
             open_redo_pages: self.opening.redo_pages,

@@ -140,6 +140,7 @@ impl Keeper {
                 self.flush_for_log(now)?;
             }
             self.grow_ahead();
+            self.retire_frames()?;
             if now >= self.next_sync_ns || (!redoing && self.log_presses()) {
                 self.publish_images()?;
             }
@@ -203,8 +204,9 @@ impl Keeper {
                 return Ok(());
             }
             let frames: Vec<FrameId> = dirty.iter().map(Pin::frame_id).collect();
-            self.write_lot(dirty)?;
+            let written = self.write_lot(dirty);
             engine.core.pool.free_cleaned(&frames);
+            written?;
             if self.sync_wanted {
                 // What could not be written was in flight.
                 self.publish_images()?;
@@ -374,6 +376,18 @@ impl Keeper {
         true
     }
 
+    /// Has the pages beyond the end of a pool that was made smaller leave, but for those in use.
+    fn retire_frames(&mut self) -> Result<(), Error> {
+        let engine = Arc::clone(&self.engine);
+        if engine.core.pool.leaving() == 0 {
+            return Ok(());
+        }
+        let dirty = engine.core.pool.dirty_beyond();
+        self.flush_frames(dirty)?;
+        engine.core.pool.retire_step();
+        Ok(())
+    }
+
     fn grow_ahead(&self) {
         if self.engine.core.store.wants_growth() {
             // A wish only: who needs the space and cannot have it gets the error.
@@ -392,6 +406,10 @@ impl Keeper {
             match request.wish {
                 Wish::Superblock => self.checkpoint()?,
                 Wish::All => self.checkpoint_all()?,
+                Wish::Pool(frames) => {
+                    self.engine.core.pool.resize(to_usize(frames))?;
+                    self.retire_frames()?;
+                }
                 Wish::Ring(ring) => {
                     // First a superblock that names the ring, then the first byte in it.
                     self.engine.core.log.add_ring(ring)?;

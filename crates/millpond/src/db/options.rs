@@ -1,10 +1,14 @@
 //! What a database is opened with.
 
+use std::time::Duration;
+
 use bytesize::ByteSize;
 
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
 use crate::base::page::layout::is_page_size;
+use crate::pool::dirty::DirtyTracking;
+use crate::pool::memory::FRAMES_MAX;
 use crate::redo::files::CAPACITY_MAX;
 use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::{Log, MAP_RECORD_MAX};
@@ -52,7 +56,10 @@ pub enum PageStoreKind {
 pub struct Options {
     pub(crate) page_size: Option<ByteSize>,
     pub(crate) page_store: Option<PageStoreKind>,
+    pub(crate) dirty_tracking: DirtyTracking,
+    pub(crate) stall_threshold: Duration,
     pub(crate) buffer_pool_size: ByteSize,
+    pub(crate) buffer_pool_size_max: Option<ByteSize>,
     pub(crate) redo_capacity: Option<ByteSize>,
     pub(crate) cached: bool,
     pub(crate) create: bool,
@@ -80,7 +87,10 @@ impl Options {
         Options {
             page_size: None,
             page_store: None,
+            dirty_tracking: DirtyTracking::Scan,
+            stall_threshold: Duration::from_millis(100),
             buffer_pool_size: ByteSize::mib(128),
+            buffer_pool_size_max: None,
             redo_capacity: None,
             cached: false,
             create: true,
@@ -101,9 +111,29 @@ impl Options {
         self
     }
 
+    /// How dirty pages are found that the checkpoint waits for. Default: [`DirtyTracking::Scan`].
+    pub fn dirty_tracking(mut self, tracking: DirtyTracking) -> Self {
+        self.dirty_tracking = tracking;
+        self
+    }
+
+    /// How long an operation takes that is counted and remembered as a stall; measured to a few milliseconds. Default:
+    /// 100 ms.
+    pub fn stall_threshold(mut self, threshold: Duration) -> Self {
+        self.stall_threshold = threshold;
+        self
+    }
+
     /// Bytes of the buffer pool: 32 pages at least. Default: 128 MiB.
     pub fn buffer_pool_size(mut self, size: ByteSize) -> Self {
         self.buffer_pool_size = size;
+        self
+    }
+
+    /// The size that the buffer pool may be [given](crate::Db::set_buffer_pool_size) while the database is open. The
+    /// log keeps room for a pool of this size. Default: `buffer_pool_size`.
+    pub fn buffer_pool_size_max(mut self, size: ByteSize) -> Self {
+        self.buffer_pool_size_max = Some(size);
         self
     }
 
@@ -141,11 +171,21 @@ impl Options {
         } else {
             let pool = self.buffer_pool_size.as_u64();
             let pool_min = FRAMES_MIN * page_size;
-            if pool < pool_min || pool / page_size > u64::from(u32::MAX) {
+            if pool < pool_min || pool / page_size > FRAMES_MAX {
                 mistakes.push(format!(
-                    "buffer_pool_size is {}: use {} ({FRAMES_MIN} pages) or more, and fewer than 2^32 pages",
+                    "buffer_pool_size is {}: use {} ({FRAMES_MIN} pages) to {} (2^24 pages)",
                     self.buffer_pool_size,
-                    ByteSize::b(pool_min)
+                    ByteSize::b(pool_min),
+                    ByteSize::b(FRAMES_MAX * page_size)
+                ));
+            }
+            if let Some(max) = self.buffer_pool_size_max
+                && (max < self.buffer_pool_size || max.as_u64() / page_size > FRAMES_MAX)
+            {
+                mistakes.push(format!(
+                    "buffer_pool_size_max is {max}: use {} (buffer_pool_size) to {} (2^24 pages)",
+                    self.buffer_pool_size,
+                    ByteSize::b(FRAMES_MAX * page_size)
                 ));
             }
             let redo_min = REDO_PAGES_MIN * page_size;
@@ -212,16 +252,14 @@ pub(crate) struct Limits {
     pub(crate) key: usize,
     pub(crate) value: usize,
     pub(crate) batch_bytes: usize,
-    pub(crate) batch_leaves: usize,
 }
 
 impl Limits {
-    pub(crate) fn new(page_size: usize, frames: usize, log: &Log) -> Limits {
+    pub(crate) fn new(page_size: usize, log: &Log) -> Limits {
         Limits {
             key: (page_size / 16 * 3).min(3072),
             value: page_size / 4,
             batch_bytes: log.group_max() - GROUP_FRAME_LEN,
-            batch_leaves: (frames / 16).max(4),
         }
     }
 }

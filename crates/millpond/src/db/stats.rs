@@ -6,6 +6,8 @@
 pub struct Stats {
     /// Frames of the buffer pool.
     pub buffer_pool_pages_total: u64,
+    /// Frames beyond the end of a pool that was made smaller, whose pages were in use.
+    pub buffer_pool_pages_leaving: u64,
     /// Free ones, now.
     pub buffer_pool_pages_free: u64,
     /// Dirty ones, now.
@@ -14,6 +16,10 @@ pub struct Stats {
     pub buffer_pool_wait_free: u64,
     /// Their time, in microseconds.
     pub buffer_pool_wait_free_us: u64,
+    /// Operations that took the stall threshold or longer.
+    pub stalls: u64,
+    /// How often this process did what the engine forbids itself, such as waiting under a latch. Each is a bug.
+    pub law_violations: u64,
     /// Bytes of log since the last checkpoint, now.
     pub log_checkpoint_age: u64,
     /// Bytes that the log may hold.

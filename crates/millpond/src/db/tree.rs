@@ -10,13 +10,14 @@ use super::write::write;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::base::sync::{ReadGuard, RwLock};
-use crate::btree::descent::{Restarts, Target, leaf_read};
+use crate::btree::descent::{Restarts, Root, Target, leaf_read};
 use crate::btree::scan::{Row, leaf_backward, leaf_forward};
 
 /// What all handles of one tree share.
 pub(crate) struct TreeState {
     pub(crate) name: String,
     pub(crate) space: SpaceId,
+    pub(crate) root: Root,
     /// Tells the trees of one open database from those of another.
     pub(crate) database: usize,
     /// Shared by operations under way, exclusive for who drops the tree or closes the database.
@@ -69,10 +70,11 @@ impl Tree {
     /// [`Error::TreeNotFound`] when the tree was dropped, [`Error::Corruption`] and [`Error::DeviceFailed`] when a page
     /// cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let _operation = self.engine.waits.operation("get");
         let _gate = self.state.enter()?;
         let mut restarts = Restarts::new(&self.engine.core.pool);
         loop {
-            match leaf_read(&self.engine.core, self.state.space, Target::Key(key)) {
+            match leaf_read(&self.engine.core, &self.state.root, Target::Key(key)) {
                 Ok(page) => {
                     let view = page.view();
                     return Ok(view.search(key).ok().map(|index| view.value(index).to_vec()));
@@ -174,11 +176,12 @@ pub struct Scan {
 impl Scan {
     /// Fetches the next leaf's rows.
     fn advance(&mut self) -> Result<(), Error> {
+        let _operation = self.tree.engine.waits.operation("scan");
         let _gate = self.tree.state.enter()?;
-        let (core, space) = (&self.tree.engine.core, self.tree.state.space);
+        let (core, root) = (&self.tree.engine.core, &self.tree.state.root);
         match self.direction {
             Direction::Forward => {
-                let leaf = leaf_forward(core, space, &self.lower, &self.upper)?;
+                let leaf = leaf_forward(core, root, &self.lower, &self.upper)?;
                 self.rows = leaf.rows.into();
                 match leaf.next {
                     Some(high) => self.lower = Bound::Included(high),
@@ -186,7 +189,7 @@ impl Scan {
                 }
             }
             Direction::Backward => {
-                let leaf = leaf_backward(core, space, &self.lower, &self.upper)?;
+                let leaf = leaf_backward(core, root, &self.lower, &self.upper)?;
                 self.rows = leaf.rows.into_iter().rev().collect();
                 match leaf.next {
                     Some(low) => self.upper = Bound::Excluded(low),

@@ -11,10 +11,10 @@ use super::engine::Engine;
 use super::options::Durability;
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, SpaceId};
+use crate::base::ids::Lsn;
 use crate::base::page::op::PageOp;
 use crate::base::page::view::PageView;
-use crate::btree::descent::{Manner, Restarts, Stop, leaf_write};
+use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Mtr, RECORD_HEADER};
 use crate::pool::frame::PageWrite;
@@ -56,14 +56,17 @@ struct Done {
     was_there: bool,
 }
 
+/// A latched leaf, and the tree that it is of.
+type Leaf<'p, 'a> = (&'a Root, PageWrite<'p>);
+
 /// Why a plan was not carried out.
-enum Halt<'p> {
+enum Halt<'p, 'a> {
     Stop(Stop<'p>),
-    /// A leaf of this space has no room for these entries.
-    Full(SpaceId, Vec<Pending>),
+    /// A leaf of this tree has no room for these entries.
+    Full(&'a Root, Vec<Pending>),
 }
 
-impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p> {
+impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p, '_> {
     fn from(stop: T) -> Self {
         Halt::Stop(stop.into())
     }
@@ -75,6 +78,7 @@ pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durabili
     if ops.is_empty() {
         return engine.check_open().map(|()| false);
     }
+    let _operation = engine.waits.operation("write");
     ops.sort_by(|a, b| (a.tree.space, &a.key).cmp(&(b.tree.space, &b.key)));
     let redo_len = check_sizes(engine, &ops)?;
     let mut gates = Vec::new();
@@ -88,7 +92,7 @@ pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durabili
         match attempt(engine, &ops, redo_len) {
             Ok(done) => break done,
             Err(Halt::Stop(stop)) => restarts.resolve(stop)?,
-            Err(Halt::Full(space, pending)) => split_leaf(&engine.core, space, &pending, &mut restarts)?,
+            Err(Halt::Full(root, pending)) => split_leaf(&engine.core, root, &pending, &mut restarts)?,
         }
     };
     drop((restarts, gates));
@@ -157,8 +161,8 @@ fn check_sizes(engine: &Engine, ops: &[BatchOp]) -> Result<usize, Error> {
     Ok(redo_len)
 }
 
-fn attempt<'p>(engine: &'p Engine, ops: &[BatchOp], redo_len: usize) -> Result<Done, Halt<'p>> {
-    let credit = engine.core.log.reserve(redo_len, ops.len().min(engine.limits.batch_leaves))?;
+fn attempt<'p, 'a>(engine: &'p Engine, ops: &'a [BatchOp], redo_len: usize) -> Result<Done, Halt<'p, 'a>> {
+    let credit = engine.core.log.reserve(redo_len, ops.len().min(engine.batch_leaves()))?;
     let leaves = latch_leaves(engine, ops)?;
     let mut planned = plan(ops, &leaves)?;
     check_room(&leaves, &planned)?;
@@ -185,29 +189,30 @@ fn attempt<'p>(engine: &'p Engine, ops: &[BatchOp], redo_len: usize) -> Result<D
 }
 
 /// The leaves of all keys, latched exclusively; the first by waiting, the others by trying (BTREE-3).
-fn latch_leaves<'p>(engine: &'p Engine, ops: &[BatchOp]) -> Result<Vec<(SpaceId, PageWrite<'p>)>, Halt<'p>> {
-    let mut leaves: Vec<(SpaceId, PageWrite<'p>)> = Vec::with_capacity(4);
+fn latch_leaves<'p, 'a>(engine: &'p Engine, ops: &'a [BatchOp]) -> Result<Vec<Leaf<'p, 'a>>, Halt<'p, 'a>> {
+    let mut leaves: Vec<Leaf<'p, 'a>> = Vec::with_capacity(4);
     for op in ops {
-        let space = op.tree.space;
-        let covered = leaves.last().is_some_and(|(s, page)| *s == space && page.view().covers(&op.key));
+        let root = &op.tree.root;
+        let covered =
+            leaves.last().is_some_and(|(tree, page)| tree.space() == root.space() && page.view().covers(&op.key));
         if covered {
             continue;
         }
-        if leaves.len() >= engine.limits.batch_leaves {
+        if leaves.len() >= engine.batch_leaves() {
             let message = format!(
                 "the batch changes more than {} pages at once: write it in parts, or use a larger buffer_pool_size",
-                engine.limits.batch_leaves
+                engine.batch_leaves()
             );
             return Err(Error::BatchTooLarge(message.into()).into());
         }
         let manner = if leaves.is_empty() { Manner::Wait } else { Manner::Try };
-        leaves.push((space, leaf_write(&engine.core, space, &op.key, manner)?));
+        leaves.push((root, leaf_write(&engine.core, root, &op.key, manner)?));
     }
     Ok(leaves)
 }
 
 /// Checks all preconditions and reduces the changes of each key to their net effect.
-fn plan<'a>(ops: &'a [BatchOp], leaves: &[(SpaceId, PageWrite<'_>)]) -> Result<Vec<Planned<'a>>, Error> {
+fn plan<'a>(ops: &'a [BatchOp], leaves: &[Leaf<'_, '_>]) -> Result<Vec<Planned<'a>>, Error> {
     let mut planned = Vec::with_capacity(ops.len());
     let mut leaf = 0;
     let mut from = 0;
@@ -215,7 +220,7 @@ fn plan<'a>(ops: &'a [BatchOp], leaves: &[(SpaceId, PageWrite<'_>)]) -> Result<V
         let first = &ops[from];
         let upto =
             from + ops[from..].iter().take_while(|op| op.tree.space == first.tree.space && op.key == first.key).count();
-        while leaves[leaf].0 != first.tree.space || !leaves[leaf].1.view().covers(&first.key) {
+        while leaves[leaf].0.space() != first.tree.space || !leaves[leaf].1.view().covers(&first.key) {
             leaf += 1;
         }
         let view = leaves[leaf].1.view();
@@ -277,8 +282,8 @@ fn growth(leaf: PageView<'_>, change: &Planned<'_>) -> (usize, usize) {
 }
 
 /// Checks that every leaf has room for what is planned.
-fn check_room<'p>(leaves: &[(SpaceId, PageWrite<'_>)], planned: &[Planned<'_>]) -> Result<(), Halt<'p>> {
-    for (index, (space, page)) in leaves.iter().enumerate() {
+fn check_room<'p, 'a>(leaves: &[Leaf<'_, 'a>], planned: &[Planned<'_>]) -> Result<(), Halt<'p, 'a>> {
+    for (index, (root, page)) in leaves.iter().enumerate() {
         let view = page.view();
         let here = || planned.iter().filter(|change| change.leaf == index);
         let (added, freed) = here().map(|change| growth(view, change)).fold((0, 0), |(a, f), (x, y)| (a + x, f + y));
@@ -289,7 +294,7 @@ fn check_room<'p>(leaves: &[(SpaceId, PageWrite<'_>)], planned: &[Planned<'_>]) 
                 }
                 Effect::Remove => None,
             });
-            return Err(Halt::Full(*space, pending.collect()));
+            return Err(Halt::Full(root, pending.collect()));
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 
 use super::device::{Device, Files};
 use crate::base::error::Error;
+use crate::base::laws;
 
 /// A directory on a real file system.
 pub(crate) struct Directory {
@@ -157,6 +158,7 @@ impl Files for Directory {
     }
 
     fn sync_names(&self) -> io::Result<()> {
+        laws::check_io();
         File::open(&self.path)?.sync_all()
     }
 
@@ -172,14 +174,17 @@ struct BlockingFile {
 
 impl Device for BlockingFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        laws::check_io();
         self.file.read_exact_at(buf, offset)
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        laws::check_io();
         self.file.write_all_at(buf, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
+        laws::check_io();
         self.file.sync_data()
     }
 
@@ -188,6 +193,7 @@ impl Device for BlockingFile {
     }
 
     fn grow(&self, len: u64) -> io::Result<()> {
+        laws::check_io();
         let have = self.len()?;
         if len <= have {
             return Ok(());

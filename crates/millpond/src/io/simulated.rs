@@ -16,6 +16,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::device::{Device, Files};
 use crate::base::aligned::{to_u64, to_usize};
+use crate::base::laws;
 use crate::base::scheduler;
 use crate::base::sync::Mutex;
 
@@ -430,6 +431,7 @@ impl Files for SimulatedDisk {
     }
 
     fn sync_names(&self) -> io::Result<()> {
+        laws::check_io();
         self.sync(None)
     }
 
@@ -446,6 +448,7 @@ struct SimulatedFile {
 
 impl Device for SimulatedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        laws::check_io();
         self.disk.enter(self.disk.shared.time.read_ns)?;
         let state = self.disk.shared.state.lock();
         let start = to_usize(offset);
@@ -460,12 +463,14 @@ impl Device for SimulatedFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        laws::check_io();
         let change = Change::Write { file: self.file, offset, bytes: buf.into() };
         let more = self.disk.shared.state.lock().slow.get(&self.name).copied().unwrap_or(0);
         self.disk.change(change, self.disk.shared.time.write_ns + more)
     }
 
     fn sync(&self) -> io::Result<()> {
+        laws::check_io();
         self.disk.sync(Some(self.file))
     }
 
@@ -475,6 +480,7 @@ impl Device for SimulatedFile {
     }
 
     fn grow(&self, len: u64) -> io::Result<()> {
+        laws::check_io();
         {
             let state = self.disk.shared.state.lock();
             let used: u64 = state.files.values().map(|bytes| to_u64(bytes.len())).sum();

@@ -1,55 +1,34 @@
-//! The page table, free frames, and who leaves when none is free.
+//! The buffer pool: fetching, loading, giving and taking frames.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use foldhash::fast::FixedState;
+use crossbeam_epoch::Guard;
 
-use super::frame::{Frame, PageWrite, Pin};
-use crate::base::aligned::{aligned, to_u64};
+use super::admission::{Admission, Admitted};
+use super::dirty::{DirtyPages, DirtyTracking};
+use super::frame::{Frame, PageRead, PageWrite, Pin};
+use super::free_frames::{FreeFrames, Taken};
+use super::memory::Frames;
+use super::replacement::Replacement;
+use super::route::{FrameHint, Route};
+use super::table::{Entry, Table};
+use crate::base::aligned::to_u64;
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
-use crate::base::ids::{FrameId, Lsn, PageId, SpaceId};
-use crate::base::sync::{Mutex, RwLock, WaitClass};
+use crate::base::ids::{FrameId, PageId};
+use crate::base::sync::{Mutex, Turn};
+use crate::base::waits::{WaitClass, Waits};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::store::page_store::PageStore;
 
-/// Frames that a foreground thread looks at for a clean victim before it asks the keeper.
-const FOREGROUND_STEPS: usize = 64;
+/// Frames that a foreground thread that finds none free looks at, for the oldest in the line.
+const STEAL_STEPS: usize = 16;
 
-/// Frames that the keeper looks at under one hold of the table's mutex.
-const SWEEP_STEPS: usize = 256;
-
-/// Frames that are looked at for a dropped space's pages at once.
-const DISCARD_STEPS: usize = 4096;
-
-type Waiter<T> = Arc<Handoff<T>>;
-
-enum Entry {
-    Resident(FrameId),
-    /// Being read by the thread that missed first; the others wait for `true`: look again.
-    Reading(Vec<Waiter<()>>),
-}
-
-/// Who waits for frames, and for how many at once: all or none, so that nobody holds one and waits for the next.
-struct FrameWaiter {
-    count: usize,
-    handoff: Waiter<Option<Vec<FrameId>>>,
-}
-
-struct Table {
-    // FixedState: the order of a map never decides anything, but equal runs must stay equal.
-    entries: HashMap<PageId, Entry, FixedState>,
-    /// For each frame the page in it.
-    pages: Vec<Option<PageId>>,
-    free: Vec<FrameId>,
-    waiters: VecDeque<FrameWaiter>,
-    hand: usize,
-    stopped: bool,
-}
+/// Copies of inner pages take no more than this part of the pool.
+const ROUTES_SHARE: usize = 64;
 
 /// Counters of the pool.
 #[derive(Default)]
@@ -60,19 +39,24 @@ pub(crate) struct PoolCounters {
 
 /// The buffer pool.
 pub(crate) struct Pool {
-    frames: Vec<Frame>,
-    /// For each frame the begin of the oldest group whose change is in no image; 0: clean. Set under the log's mutex
-    /// with the page latched exclusively, taken by the keeper with the page latched. Each is counted.
-    rec_lsns: Vec<AtomicU64>,
-    counts: Arc<DirtyCounts>,
-    table: Mutex<Table>,
-    store: Arc<PageStore>,
+    pub(super) frames: Arc<Frames>,
+    /// Frames in use: those with smaller ids.
+    pub(super) count: AtomicUsize,
+    /// Frames beyond these whose pages have not left yet.
+    pub(super) leaving: Mutex<usize>,
+    table: Table,
+    pub(super) replacement: Mutex<Replacement>,
+    pub(super) free: FreeFrames,
+    pub(super) dirty: DirtyPages,
+    pub(super) store: Arc<PageStore>,
     bell: Arc<Bell>,
-    waiting: AtomicU32,
-    bell_wanted: AtomicBool,
-    low: usize,
+    pub(super) bell_wanted: AtomicBool,
+    route_bytes: AtomicUsize,
+    /// Operations that miss pages, at the same time: so many that their pins leave most frames to others.
+    pub(super) admission: Admission,
     /// The lane of one: an operation that was restarted too often goes on alone, and keeps its pages pinned.
-    pub(crate) lane: Mutex<()>,
+    pub(crate) lane: Turn<()>,
+    pub(super) waits: Arc<Waits>,
     pub(crate) counters: PoolCounters,
 }
 
@@ -87,169 +71,276 @@ pub(crate) struct FrameTicket<'p> {
 impl Drop for FrameTicket<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            self.pool.release(self.frame);
+            self.pool.give(self.frame);
         }
     }
 }
 
-/// A read under way.
+/// A read under way, whose READING entry is ours.
 struct Reading<'p> {
     pool: &'p Pool,
     id: PageId,
+    ended: bool,
+}
+
+impl Reading<'_> {
+    /// Ends the read: the entry says where the page is, or goes; those who waited are told without the mutex.
+    fn end(&mut self, resident: Option<FrameId>, answer: &Result<(), Arc<Error>>) {
+        self.ended = true;
+        let mut shard = self.pool.table.shard(self.id);
+        let entry = match resident {
+            Some(frame) => shard.insert(self.id, Entry::Resident(frame)),
+            None => shard.remove(&self.id),
+        };
+        drop(shard);
+        if let Some(Entry::Reading(waiters)) = entry {
+            waiters.iter().for_each(|waiter| waiter.give(answer.clone()));
+        }
+    }
 }
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        // After a read that succeeded the entry is RESIDENT, and this does nothing.
-        let waiters = Pool::end_reading(&mut self.pool.table.lock(), self.id);
-        for waiter in waiters {
-            waiter.give(());
+        // Only when the device panicked: nobody may wait for a thread that is gone.
+        if !self.ended {
+            let why = Error::Bug(format!("the thread that read page {} panicked", self.id).into());
+            self.end(None, &Err(Arc::new(why)));
         }
     }
 }
 
 impl Pool {
     /// A pool of `count` frames.
-    pub(crate) fn new(count: u32, store: Arc<PageStore>, counts: Arc<DirtyCounts>, bell: Arc<Bell>) -> Pool {
-        let frames = (0..count)
-            .map(|_| Frame { page: RwLock::new(aligned(0)), pins: AtomicU32::new(0), used: AtomicBool::new(false) })
-            .collect();
-        let kept = if cfg!(planted = "count_kept_on_redirty") { 2 } else { 1 };
-        let rec_lsns = (0..count * kept).map(|_| AtomicU64::new(0)).collect();
-        let table = Table {
-            entries: HashMap::with_hasher(FixedState::default()),
-            pages: vec![None; FrameId(count).index()],
-            free: (0..count).rev().map(FrameId).collect(),
-            waiters: VecDeque::new(),
-            hand: 0,
-            stopped: false,
-        };
-        Pool {
+    pub(crate) fn new(
+        count: u32,
+        store: Arc<PageStore>,
+        counts: Arc<DirtyCounts>,
+        tracking: DirtyTracking,
+        bell: Arc<Bell>,
+        waits: Arc<Waits>,
+    ) -> Result<Pool, Error> {
+        let len = FrameId(count).index();
+        let frames = Arc::new(Frames::new(len, store.page_size())?);
+        let free = FreeFrames::new();
+        for frame in (0..count).map(FrameId) {
+            frames.get(frame).set_retired(false);
+            free.give(frame);
+        }
+        Ok(Pool {
+            dirty: DirtyPages::new(Arc::clone(&frames), len, counts, tracking),
             frames,
-            rec_lsns,
-            counts,
-            table: Mutex::new(table),
+            count: AtomicUsize::new(len),
+            leaving: Mutex::new(0),
+            table: Table::new(),
+            replacement: Mutex::new(Replacement::new(len)),
+            free,
             store,
             bell,
-            waiting: AtomicU32::new(0),
             bell_wanted: AtomicBool::new(false),
-            low: (FrameId(count).index() / 32).clamp(2, 1024),
-            lane: Mutex::new(()),
+            route_bytes: AtomicUsize::new(0),
+            admission: Admission::new((len / 16).max(1)),
+            lane: Turn::new(()),
+            waits,
             counters: PoolCounters::default(),
-        }
+        })
     }
 
     pub(crate) fn frame(&self, id: FrameId) -> &Frame {
-        &self.frames[id.index()]
+        self.frames.get(id)
     }
 
+    /// Frames in use.
     pub(crate) fn len(&self) -> usize {
-        self.frames.len()
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Free frames below which the keeper is asked for more.
+    pub(super) fn low(&self) -> usize {
+        (self.len() / 32).clamp(2, 1024)
     }
 
     /// A pin was given back: if somebody waits for a frame, the keeper should look again.
     pub(super) fn unpinned(&self) {
-        // Relaxed: a miss is repaired by the next unpin or the keeper's own deadline while somebody waits.
-        if self.waiting.load(Ordering::Relaxed) > 0 {
+        if self.free.awaited() {
             self.bell.ring();
         }
     }
 
-    fn pin<'p>(&'p self, frame: FrameId) -> Pin<'p> {
+    /// The page in `frame`, which its shard's entry says; the shard's mutex is held.
+    fn pin(&self, frame: FrameId) -> Pin<'_> {
         let meta = self.frame(frame);
-        // Relaxed: pins rise under the table's mutex, where eviction looks at them.
+        // Relaxed: eviction looks at the pins under the shard's mutex.
         meta.pins.fetch_add(1, Ordering::Relaxed);
-        if !meta.used.load(Ordering::Relaxed) {
-            meta.used.store(true, Ordering::Relaxed);
+        meta.touch();
+        Pin { pool: self, frame, counted: true }
+    }
+
+    /// The page, if it is in memory; not counted as a use.
+    pub(super) fn fetch_cold(&self, id: PageId) -> Option<Pin<'_>> {
+        match self.table.shard(id).get(&id) {
+            Some(Entry::Resident(frame)) => {
+                self.frame(*frame).pins.fetch_add(1, Ordering::Relaxed);
+                Some(Pin { pool: self, frame: *frame, counted: true })
+            }
+            _ => None,
         }
-        Pin { pool: self, frame }
     }
 
     /// The page, if it is in memory.
     pub(crate) fn fetch(&self, id: PageId) -> Option<Pin<'_>> {
-        match self.table.lock().entries.get(&id) {
+        match self.table.shard(id).get(&id) {
             Some(Entry::Resident(frame)) => Some(self.pin(*frame)),
             _ => None,
+        }
+    }
+
+    /// The copy of inner page `id`, if there is one; `hint` is where the page may be, and is put right.
+    pub(crate) fn route<'g>(&'g self, id: PageId, hint: &FrameHint, guard: &'g Guard) -> Option<&'g Route> {
+        let at = |frame: FrameId| {
+            let meta = self.frame(frame);
+            let route = meta.route(guard).filter(|route| route.view().header().page_id.get() == id.0)?;
+            meta.touch();
+            Some(route)
+        };
+        hint.get().and_then(at).or_else(|| {
+            let frame = match self.table.shard(id).get(&id) {
+                Some(Entry::Resident(frame)) => *frame,
+                _ => return None,
+            };
+            hint.set(frame);
+            at(frame)
+        })
+    }
+
+    /// The page, latched shared, if it is where `hint` says and the latch is free. The latch alone keeps it there.
+    pub(crate) fn read_at(&self, id: PageId, hint: &FrameHint) -> Option<PageRead<'_>> {
+        let frame = hint.get()?;
+        let meta = self.frame(frame);
+        // Looked at before as well: what is being read into a frame is nobody else's latch to wait for.
+        if meta.holds() != Some(id) {
+            return None;
+        }
+        let guard = meta.page.try_read()?;
+        if meta.holds() != Some(id) {
+            return None;
+        }
+        meta.touch();
+        Some(PageRead::new(guard, Pin { pool: self, frame, counted: false }))
+    }
+
+    /// The same, latched exclusively.
+    pub(crate) fn write_at(&self, id: PageId, hint: &FrameHint) -> Option<PageWrite<'_>> {
+        let frame = hint.get()?;
+        let meta = self.frame(frame);
+        if meta.holds() != Some(id) {
+            return None;
+        }
+        let guard = meta.page.try_write()?;
+        if meta.holds() != Some(id) {
+            return None;
+        }
+        meta.touch();
+        Some(PageWrite::new(guard, Pin { pool: self, frame, counted: false }))
+    }
+
+    /// Leaves a copy of the inner page in `frame`, which is latched shared, unless copies take too much already.
+    pub(super) fn leave_route(&self, frame: FrameId, page: &[u8], guard: &Guard) {
+        if self.frame(frame).has_route() {
+            return;
+        }
+        let budget = self.len() * self.store.page_size() / ROUTES_SHARE;
+        let len = Route::len_for(page);
+        // The root's copy, and that of small trees, is worth more than the budget of a tiny pool.
+        if self.route_bytes.load(Ordering::Relaxed) + len > budget.max(4 * self.store.page_size()) {
+            return;
+        }
+        if self.frame(frame).set_route(Route::new(page), guard) {
+            self.route_bytes.fetch_add(len, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the copy of the page in `frame`, which is latched exclusively.
+    pub(super) fn clear_route(&self, frame: FrameId) {
+        if let Some(len) = self.frame(frame).clear_route() {
+            self.route_bytes.fetch_sub(len, Ordering::Relaxed);
         }
     }
 
     /// The page, read from the device if need be. May wait on `free_frame` and `page_read`; callers hold no latch.
     pub(crate) fn load(&self, id: PageId) -> Result<Pin<'_>, Error> {
         loop {
-            let reading = {
-                let mut table = self.table.lock();
-                match table.entries.get_mut(&id) {
-                    Some(Entry::Resident(frame)) => return Ok(self.pin(*frame)),
-                    Some(Entry::Reading(waiters)) => {
-                        let handoff = Handoff::new();
-                        waiters.push(Arc::clone(&handoff));
-                        Some(handoff)
-                    }
-                    None => None,
+            let reading = match self.table.shard(id).get_mut(&id) {
+                Some(Entry::Resident(frame)) => return Ok(self.pin(*frame)),
+                Some(Entry::Reading(waiters)) => {
+                    let handoff = Handoff::new();
+                    waiters.push(Arc::clone(&handoff));
+                    Some(handoff)
                 }
+                None => None,
             };
             if let Some(handoff) = reading {
-                handoff.take_wait(WaitClass::PageRead);
+                handoff.take_wait(WaitClass::PageRead, &self.waits).map_err(|error| error.once_more())?;
                 continue;
             }
             let ticket = self.take_frame()?;
-            {
-                let mut table = self.table.lock();
-                if table.entries.contains_key(&id) {
-                    continue;
+            let ours = {
+                let mut shard = self.table.shard(id);
+                let free = !shard.contains_key(&id);
+                if free {
+                    shard.insert(id, Entry::Reading(Vec::new()));
                 }
-                table.entries.insert(id, Entry::Reading(Vec::new()));
+                free
+            };
+            if ours {
+                return self.read_into(id, ticket);
             }
-            return self.read_into(id, ticket);
         }
     }
 
-    /// Reads the page whose READING entry is ours, and ends the wait of those who came later.
+    /// Reads the page into the frame in hand.
     fn read_into<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> Result<Pin<'p>, Error> {
-        // Takes the entry out again however the read ends, a panic of the device included.
-        let reading = Reading { pool: self, id };
-        let frame = ticket.frame;
-        self.store.read(id, Frame::buffer(&mut self.frame(frame).page.write(), self.store.page_size()))?;
-        let mut table = self.table.lock();
-        let waiters = Self::end_reading(&mut table, id);
+        let mut reading = Reading { pool: self, id, ended: false };
+        let meta = self.frame(ticket.frame);
+        // Nobody waits for this latch: the frame has no page, and who comes by an old hint only tries.
+        let read = self.waits.timed(WaitClass::PageRead, || self.store.read(id, &mut meta.page.write()));
+        if let Err(error) = read {
+            reading.end(None, &Err(Arc::new(error.once_more())));
+            return Err(error);
+        }
         ticket.kept = true;
-        table.entries.insert(id, Entry::Resident(frame));
-        table.pages[frame.index()] = Some(id);
-        let pin = self.pin(frame);
-        drop(table);
-        drop(reading);
-        for waiter in waiters {
-            waiter.give(());
-        }
-        Ok(pin)
-    }
-
-    /// Takes a READING entry out; who waits for it is to be told without the mutex.
-    fn end_reading(table: &mut Table, id: PageId) -> Vec<Waiter<()>> {
-        match table.entries.get_mut(&id) {
-            Some(Entry::Reading(waiters)) => {
-                let waiters = std::mem::take(waiters);
-                table.entries.remove(&id);
-                waiters
-            }
-            _ => Vec::new(),
-        }
+        meta.set_holds(Some(id));
+        // Ours already: it cannot leave before we have seen it.
+        meta.pins.fetch_add(1, Ordering::Relaxed);
+        meta.reset_heat();
+        meta.touch();
+        self.replacement.lock().admit(ticket.frame, id);
+        reading.end(Some(ticket.frame), &Ok(()));
+        Ok(Pin { pool: self, frame: ticket.frame, counted: true })
     }
 
     /// Puts a page that has no image yet into `ticket`'s frame, latched exclusively. The page is of zeroes.
     pub(crate) fn install<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> PageWrite<'p> {
         ticket.kept = true;
         let frame = ticket.frame;
+        let meta = self.frame(frame);
+        // Nobody has it: who comes by an old hint only tries, and goes.
+        let mut guard = meta.page.write();
+        guard.fill(0);
+        meta.reset_heat();
         let pin = {
-            let mut table = self.table.lock();
-            debug_assert!(!table.entries.contains_key(&id), "POOL-1: a new page {id} is not in the table");
-            table.entries.insert(id, Entry::Resident(frame));
-            table.pages[frame.index()] = Some(id);
+            let mut shard = self.table.shard(id);
+            debug_assert!(!shard.contains_key(&id), "POOL-1: a new page {id} is not in the table");
+            shard.insert(id, Entry::Resident(frame));
+            meta.set_holds(Some(id));
             self.pin(frame)
         };
-        let mut page = pin.write();
-        page.buffer(self.store.page_size()).fill(0);
-        page
+        self.replacement.lock().admit(frame, id);
+        PageWrite::new(guard, pin)
+    }
+
+    /// Leave to miss pages. May wait on `free_frame`; callers hold nothing.
+    pub(crate) fn admit(&self) -> Admitted<'_> {
+        self.admission.enter(&self.waits)
     }
 
     /// A free frame. May wait on `free_frame`; callers hold no latch.
@@ -260,40 +351,30 @@ impl Pool {
 
     /// `count` free frames, all or none. May wait on `free_frame`; callers hold no latch and no frame.
     pub(crate) fn take_frames(&self, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
-        let handoff = {
-            let mut table = self.table.lock();
-            if table.waiters.is_empty() {
-                // When nothing is cleaned any more, the last clean page is worth looking for.
-                let steps = if table.stopped { 2 * self.frames.len() } else { FOREGROUND_STEPS };
-                while table.free.len() < count {
-                    let Some(frame) = self.evict_clean(&mut table, steps) else { break };
-                    table.free.push(frame);
-                }
-                if table.free.len() >= count {
-                    let at = table.free.len() - count;
-                    let frames = table.free.split_off(at);
-                    let below = table.free.len() < self.low;
-                    drop(table);
-                    if below {
-                        self.ask_keeper();
-                    }
-                    return Ok(self.tickets(frames));
-                }
+        if let Some(frames) = self.free.take(count) {
+            if self.free.len() < self.low() {
+                self.ask_keeper();
             }
-            if table.stopped {
-                return Err(self.no_frame());
+            return Ok(self.tickets(frames));
+        }
+        // When nothing is cleaned any more, the last clean page is worth looking for.
+        let steps = if self.free.stopped() { 4 * self.len() } else { STEAL_STEPS };
+        for _ in 0..count {
+            if let Some(frame) = self.steal(steps) {
+                self.give(frame);
             }
-            let handoff = Handoff::new();
-            table.waiters.push_back(FrameWaiter { count, handoff: Arc::clone(&handoff) });
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-            handoff
+        }
+        let ticket = match self.free.take_or_wait(count) {
+            Taken::Frames(frames) => return Ok(self.tickets(frames)),
+            Taken::Wait(ticket) => ticket,
+            Taken::Stopped => return Err(self.no_frame()),
         };
         self.bell.ring();
         let began = clock::now_ns();
-        let frames = handoff.take_wait(WaitClass::FreeFrame);
+        let frames = ticket.handoff.take_wait(WaitClass::FreeFrame, &self.waits);
         self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
         self.counters.wait_free_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
-        frames.map(|frames| self.tickets(frames)).ok_or_else(|| self.no_frame())
+        if frames.is_empty() { Err(self.no_frame()) } else { Ok(self.tickets(frames)) }
     }
 
     fn tickets(&self, frames: Vec<FrameId>) -> Vec<FrameTicket<'_>> {
@@ -312,229 +393,52 @@ impl Pool {
         }
     }
 
-    /// Gives a frame to the oldest waiter, or to the free list.
-    fn release(&self, frame: FrameId) {
-        let mut table = self.table.lock();
-        self.release_locked(&mut table, frame);
-    }
-
-    fn release_locked(&self, table: &mut Table, frame: FrameId) {
-        table.free.push(frame);
-        while let Some(front) = table.waiters.front()
-            && front.count <= table.free.len()
-        {
-            let at = table.free.len() - front.count;
-            let frames = table.free.split_off(at);
-            if let Some(waiter) = table.waiters.pop_front() {
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                waiter.handoff.give(Some(frames));
-            }
-        }
-    }
-
-    fn may_leave(&self, frame: FrameId) -> bool {
+    /// Takes the page out of the table if nobody uses it and it is clean. The frame is out of the queues, and the
+    /// caller's afterwards.
+    pub(super) fn evict(&self, frame: FrameId) -> Evicted {
         let meta = self.frame(frame);
+        let Some(id) = meta.holds() else { return Evicted::Free(None) };
+        let mut shard = self.table.shard(id);
+        if meta.holds() != Some(id) {
+            // Discarded meanwhile.
+            return Evicted::Free(None);
+        }
         // Acquire: pairs with the Release of the last unpin.
-        meta.pins.load(Ordering::Acquire) == 0
-    }
-
-    /// Turns the hand by one; the frame under it if it holds a page that nobody uses (second chance).
-    fn turn(&self, table: &mut Table) -> Option<FrameId> {
-        let hand = table.hand;
-        table.hand = (hand + 1) % self.frames.len();
-        let frame = FrameId(u32::try_from(hand).expect("IDS-2: a frame id has 32 bits"));
-        table.pages[hand]?;
-        if !self.may_leave(frame) || self.frame(frame).used.swap(false, Ordering::Relaxed) {
-            return None;
+        if meta.pins.load(Ordering::Acquire) > 0 {
+            return Evicted::InUse;
         }
-        Some(frame)
-    }
-
-    fn empty(&self, table: &mut Table, frame: FrameId) {
-        debug_assert!(self.rec_lsn(frame).is_none(), "POOL-3: only clean pages leave");
-        if let Some(page) = table.pages[frame.index()].take() {
-            table.entries.remove(&page);
+        if self.dirty.since(frame).is_some() {
+            return Evicted::Dirty;
         }
-    }
-
-    fn evict_clean(&self, table: &mut Table, steps: usize) -> Option<FrameId> {
-        for _ in 0..steps.min(2 * self.frames.len()) {
-            if let Some(frame) = self.turn(table)
-                && self.rec_lsn(frame).is_none()
-            {
-                self.empty(table, frame);
-                return Some(frame);
-            }
+        // Who came by a hint has the latch and no pin.
+        let Some(guard) = meta.page.try_write() else { return Evicted::InUse };
+        // Between the look and the latch it may have been dirtied: by one who had the latch and no pin.
+        if self.dirty.since(frame).is_some() {
+            return Evicted::Dirty;
         }
-        None
-    }
-
-    /// For the keeper: whether free frames are short of what it should keep ready, and by how many.
-    pub(crate) fn frames_short(&self) -> usize {
-        self.bell_wanted.store(false, Ordering::Relaxed);
-        let table = self.table.lock();
-        let high = 2 * self.low;
-        if table.waiters.is_empty() && table.free.len() >= self.low {
-            return 0;
-        }
-        let waited_for: usize = table.waiters.iter().map(|waiter| waiter.count).sum();
-        (high + waited_for).saturating_sub(table.free.len())
-    }
-
-    /// For the keeper: frees clean victims until `wanted` are free, and collects dirty ones, pinned, that would have
-    /// been next: at most `lot`. Returns how many it freed, and the dirty ones.
-    pub(crate) fn sweep(&self, wanted: usize, lot: usize) -> (usize, Vec<Pin<'_>>) {
-        let (mut freed, mut dirty) = (0, Vec::new());
-        let mut left = 2 * self.frames.len();
-        while freed + dirty.len() < wanted && dirty.len() < lot && left > 0 {
-            let mut table = self.table.lock();
-            for _ in 0..SWEEP_STEPS.min(left) {
-                left -= 1;
-                let Some(frame) = self.turn(&mut table) else { continue };
-                if self.rec_lsn(frame).is_some() {
-                    dirty.push(Pin { pool: self, frame });
-                    self.frame(frame).pins.fetch_add(1, Ordering::Relaxed);
-                } else {
-                    self.empty(&mut table, frame);
-                    self.release_locked(&mut table, frame);
-                    freed += 1;
-                }
-                if freed + dirty.len() >= wanted || dirty.len() >= lot {
-                    break;
-                }
-            }
-        }
-        (freed, dirty)
-    }
-
-    /// For the keeper: frees the frames that it has just cleaned, but for those used or dirtied since.
-    pub(crate) fn free_cleaned(&self, frames: &[FrameId]) {
-        let mut table = self.table.lock();
-        for &frame in frames {
-            let used = self.frame(frame).used.load(Ordering::Relaxed);
-            let stays = !self.may_leave(frame) || self.rec_lsn(frame).is_some() || used;
-            if table.pages[frame.index()].is_some() && !stays {
-                self.empty(&mut table, frame);
-                self.release_locked(&mut table, frame);
-            }
-        }
-    }
-
-    /// For the keeper: pins the dirty frames among `frames` that hold a page.
-    pub(crate) fn pin_dirty(&self, frames: &[FrameId]) -> Vec<Pin<'_>> {
-        let table = self.table.lock();
-        let mut pins = Vec::with_capacity(frames.len());
-        for &frame in frames {
-            if table.pages[frame.index()].is_some() && self.rec_lsn(frame).is_some() {
-                self.frame(frame).pins.fetch_add(1, Ordering::Relaxed);
-                pins.push(Pin { pool: self, frame });
-            }
-        }
-        pins
-    }
-
-    /// The begin of the oldest change of the frame's page that is in no image; `None`: clean.
-    pub(super) fn rec_lsn(&self, frame: FrameId) -> Option<Lsn> {
-        match self.rec_lsns[frame.index()].load(Ordering::Relaxed) {
-            0 => None,
-            lsn => Some(Lsn(lsn)),
-        }
-    }
-
-    /// Marks the frame's page dirty from the group at `start` on, unless it is dirty already.
-    pub(super) fn mark_dirty(&self, frame: FrameId, start: Lsn) {
-        // Relaxed: the log's mutex orders this with the checkpoint's look, the page latch with the cleaner's.
-        let slot = &self.rec_lsns[frame.index()];
-        let start = if cfg!(planted = "count_kept_on_redirty") { self.kept(frame).unwrap_or(start) } else { start };
-        if slot.compare_exchange(0, start.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.counts.add(start);
-        }
-    }
-
-    /// Takes the frame's dirtiness, and its count with it: a write has both from now on.
-    pub(super) fn take_dirtiness(&self, frame: FrameId) -> Option<Lsn> {
-        if cfg!(planted = "count_kept_on_redirty") {
-            self.rec_lsns[self.frames.len() + frame.index()]
-                .fetch_max(self.rec_lsn(frame).map_or(0, |lsn| lsn.0), Ordering::Relaxed);
-        }
-        match self.rec_lsns[frame.index()].swap(0, Ordering::Relaxed) {
-            0 => None,
-            lsn => Some(Lsn(lsn)),
-        }
-    }
-
-    /// For a planted bug: a page that is dirtied again keeps its first count.
-    fn kept(&self, frame: FrameId) -> Option<Lsn> {
-        let kept = self.rec_lsns.get(self.frames.len() + frame.index())?.load(Ordering::Relaxed);
-        (kept > 0).then_some(Lsn(kept))
-    }
-
-    /// Gives back the dirtiness, and its count, that a write took and could not end: the older of the two begins
-    /// counts.
-    pub(crate) fn dirty_again(&self, frame: FrameId, rec_lsn: Lsn) {
-        let slot = &self.rec_lsns[frame.index()];
-        let older = |now: u64| Some(if now == 0 { rec_lsn.0 } else { now.min(rec_lsn.0) });
-        let now = slot.fetch_update(Ordering::Relaxed, Ordering::Relaxed, older).unwrap_or(0);
-        if now != 0 {
-            self.counts.remove(Lsn(now.max(rec_lsn.0)));
-        }
-    }
-
-    /// The dirty frames whose oldest change is before `cut`, and where that is.
-    pub(crate) fn dirty_before(&self, cut: Lsn) -> Vec<(Lsn, FrameId)> {
-        let frames = (0u32..).map(FrameId).take(self.frames.len());
-        let dirty = frames.filter_map(|frame| Some((self.rec_lsn(frame)?, frame)));
-        dirty.filter(|(lsn, _)| *lsn < cut).collect()
-    }
-
-    /// Orders frames by the ids of their pages.
-    pub(crate) fn sort_by_page(&self, frames: &mut [FrameId]) {
-        let table = self.table.lock();
-        frames.sort_unstable_by_key(|frame| table.pages[frame.index()]);
-    }
-
-    /// Throws the pages of `space`, which was dropped, out of the frames from `from` on, a step of them. Nobody uses
-    /// them any more but the keeper, whose pages stay until they leave by themselves: clean, since their images go
-    /// nowhere. Returns where to go on; `None`: it was the last step.
-    pub(crate) fn discard_step(&self, space: SpaceId, from: usize) -> Option<usize> {
-        let upto = self.frames.len().min(from + DISCARD_STEPS);
-        let mut table = self.table.lock();
-        for index in from..upto {
-            let frame = FrameId(u32::try_from(index).expect("IDS-2: a frame id has 32 bits"));
-            if table.pages[index].is_some_and(|page| page.space() == space) {
-                if let Some(lsn) = self.take_dirtiness(frame) {
-                    self.counts.remove(lsn);
-                }
-                if self.may_leave(frame) {
-                    self.empty(&mut table, frame);
-                    self.release_locked(&mut table, frame);
-                }
-            }
-        }
-        (upto < self.frames.len()).then_some(upto)
+        shard.remove(&id);
+        meta.set_holds(None);
+        self.clear_route(frame);
+        drop(guard);
+        Evicted::Free(Some(id))
     }
 
     /// Ends all waits with an error: no page can be written any more.
     pub(crate) fn stop(&self) {
-        let mut table = self.table.lock();
-        table.stopped = true;
-        for waiter in std::mem::take(&mut table.waiters) {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            waiter.handoff.give(None);
-        }
+        self.free.stop();
+        self.admission.wake_all();
     }
 
     /// Frames free now, and dirty ones.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        let free = to_u64(self.table.lock().free.len());
-        let lsns = self.rec_lsns.iter().take(self.frames.len());
-        let dirty = to_u64(lsns.filter(|lsn| lsn.load(Ordering::Relaxed) != 0).count());
-        (free, dirty)
+        (to_u64(self.free.len()), to_u64(self.dirty.len()))
     }
 }
 
-impl Pin<'_> {
-    pub(crate) fn frame_id(&self) -> FrameId {
-        self.frame
-    }
+/// What became of a candidate.
+pub(super) enum Evicted {
+    /// The frame is free; it held this page.
+    Free(Option<PageId>),
+    InUse,
+    Dirty,
 }

@@ -1,33 +1,143 @@
 //! Frames, and the guards through which pages are seen and changed.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crossbeam_epoch::{Atomic, Guard, Owned, Shared, pin, unprotected};
 use zerocopy::little_endian::U64;
 
 use super::buffer_pool::Pool;
-use crate::base::aligned::{AlignedBuf, aligned};
+use super::memory::PageBuf;
+use super::replacement::HEAT_MAX;
+use super::route::Route;
 use crate::base::ids::{FrameId, Lsn, PageId};
+use crate::base::laws::LatchHeld;
 use crate::base::page::layout::{header, header_mut, page_lsn};
 use crate::base::page::view::PageView;
 use crate::base::sync::{ReadGuard, RwLock, WriteGuard};
+use crate::base::waits::WaitClass;
+
+/// No page has this id.
+const NO_PAGE: u64 = u64::MAX;
 
 /// A place for one page.
+#[repr(align(64))]
 pub(crate) struct Frame {
-    /// The page, behind its latch. Without memory until the frame is used for the first time.
-    pub(crate) page: RwLock<AlignedBuf>,
-    /// Operations that need the page to stay. Raised under the table's mutex only.
-    pub(crate) pins: AtomicU32,
-    /// Used since the clock's hand passed last.
-    pub(crate) used: AtomicBool,
+    /// The page, behind its latch.
+    pub(super) page: RwLock<PageBuf>,
+    /// The id of the page that is here; [`NO_PAGE`]: none, or not yet. Changed with the page latched exclusively, and
+    /// under the mutex of the page's shard of the table.
+    holds: AtomicU64,
+    /// Operations that need the page to stay. Raised under the shard's mutex, or with the page latched.
+    pub(super) pins: AtomicU32,
+    /// Uses since replacement looked last.
+    heat: AtomicU8,
+    /// Beyond the pool's end, and in nobody's hands.
+    retired: AtomicBool,
+    /// A copy of the inner page that is here.
+    route: Atomic<Route>,
 }
 
 impl Frame {
-    /// The memory for a page, had when it is asked for first: a large pool opens at once.
-    pub(super) fn buffer(page: &mut AlignedBuf, len: usize) -> &mut [u8] {
-        if page.is_empty() {
-            *page = aligned(len);
+    pub(super) fn new(page: PageBuf) -> Frame {
+        Frame {
+            page: RwLock::new(page),
+            holds: AtomicU64::new(NO_PAGE),
+            pins: AtomicU32::new(0),
+            heat: AtomicU8::new(0),
+            retired: AtomicBool::new(true),
+            route: Atomic::null(),
         }
-        page
+    }
+
+    /// The page that is here.
+    pub(super) fn holds(&self) -> Option<PageId> {
+        // Acquire: pairs with `set_holds`, so that who finds the id finds the page's contents.
+        let id = self.holds.load(Ordering::Acquire);
+        (id != NO_PAGE).then_some(PageId(id))
+    }
+
+    pub(super) fn set_holds(&self, page: Option<PageId>) {
+        self.holds.store(page.map_or(NO_PAGE, |id| id.0), Ordering::Release);
+    }
+
+    /// Takes the frame out of use, or into it; returns whether it was out.
+    pub(super) fn set_retired(&self, retired: bool) -> bool {
+        self.retired.swap(retired, Ordering::Relaxed)
+    }
+
+    /// Notes a use.
+    pub(super) fn touch(&self) {
+        // Relaxed, and not one step: a use more or less decides nothing.
+        let heat = self.heat.load(Ordering::Relaxed);
+        if heat < HEAT_MAX {
+            self.heat.store(heat + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the heat down by one; returns what it was.
+    pub(super) fn cool(&self) -> u8 {
+        let heat = self.heat.load(Ordering::Relaxed);
+        self.heat.store(heat.saturating_sub(1), Ordering::Relaxed);
+        heat
+    }
+
+    /// Takes all heat; returns what it was.
+    pub(super) fn reset_heat(&self) -> u8 {
+        self.heat.swap(0, Ordering::Relaxed)
+    }
+
+    pub(super) fn heat(&self) -> u8 {
+        self.heat.load(Ordering::Relaxed)
+    }
+
+    /// The copy of the inner page that is here.
+    pub(super) fn route<'g>(&self, guard: &'g Guard) -> Option<&'g Route> {
+        // Acquire: pairs with `set_route`.
+        let shared = self.route.load(Ordering::Acquire, guard);
+        #[expect(unsafe_code, reason = "epochs: what is loaded under a guard lives as long as the guard")]
+        // SAFETY: a route is destroyed only by `clear_route`, two epochs after it was taken out.
+        unsafe {
+            shared.as_ref()
+        }
+    }
+
+    /// Whether there is a copy.
+    pub(super) fn has_route(&self) -> bool {
+        #[expect(unsafe_code, reason = "epochs: a look at the address alone needs no guard")]
+        // SAFETY: what is loaded is compared with null, and not followed.
+        let route = self.route.load(Ordering::Relaxed, unsafe { unprotected() });
+        !route.is_null()
+    }
+
+    /// Sets the copy. The caller has the page latched, so it is not being changed; of several readers one wins.
+    pub(super) fn set_route(&self, route: Route, guard: &Guard) -> bool {
+        let null = Shared::null();
+        self.route.compare_exchange(null, Owned::new(route), Ordering::Release, Ordering::Relaxed, guard).is_ok()
+    }
+
+    /// Forgets the copy. The caller has the page latched exclusively.
+    pub(super) fn clear_route(&self) -> Option<usize> {
+        if !self.has_route() {
+            return None;
+        }
+        let guard = pin();
+        let old = self.route.swap(Shared::null(), Ordering::AcqRel, &guard);
+        #[expect(unsafe_code, reason = "epochs: who takes it out destroys it, later")]
+        // SAFETY: `old` came out of the one place where others find it, so no new reader gets it; those who have it are
+        // under guards that the destruction waits for.
+        unsafe {
+            let len = old.as_ref().map(Route::len);
+            if !old.is_null() {
+                guard.defer_destroy(old);
+            }
+            len
+        }
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        let _ = self.clear_route();
     }
 }
 
@@ -36,35 +146,57 @@ impl Frame {
 pub(crate) struct Pin<'p> {
     pub(super) pool: &'p Pool,
     pub(super) frame: FrameId,
+    /// Whether the frame's pins count it; if not, the page's latch keeps the page here.
+    pub(super) counted: bool,
 }
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire of whoever evicts the frame, so that our use of the page came before.
-        self.pool.frame(self.frame).pins.fetch_sub(1, Ordering::Release);
-        self.pool.unpinned();
+        if self.counted {
+            // Release: pairs with the Acquire of whoever evicts the frame, so that our use of the page came before.
+            self.pool.frame(self.frame).pins.fetch_sub(1, Ordering::Release);
+            self.pool.unpinned();
+        }
     }
 }
 
 impl<'p> Pin<'p> {
-    pub(crate) fn frame(&self) -> &'p Frame {
+    pub(crate) fn frame_id(&self) -> FrameId {
+        self.frame
+    }
+
+    fn frame(&self) -> &'p Frame {
         self.pool.frame(self.frame)
+    }
+
+    /// Makes it one that outlives the latch. The page is latched.
+    fn count(mut self) -> Self {
+        if !self.counted {
+            // Relaxed: eviction needs the latch, whose release orders this.
+            self.frame().pins.fetch_add(1, Ordering::Relaxed);
+            self.counted = true;
+        }
+        self
     }
 
     /// Waits for the page's latch, shared.
     pub(crate) fn read(self) -> PageRead<'p> {
-        PageRead { guard: self.frame().page.read(), pin: self }
+        let page = &self.frame().page;
+        let guard = page.try_read().unwrap_or_else(|| self.pool.waits.timed(WaitClass::PageLatch, || page.read()));
+        PageRead::new(guard, self)
     }
 
     /// Waits for the page's latch, exclusive.
     pub(crate) fn write(self) -> PageWrite<'p> {
-        PageWrite { guard: self.frame().page.write(), pin: self }
+        let page = &self.frame().page;
+        let guard = page.try_write().unwrap_or_else(|| self.pool.waits.timed(WaitClass::PageLatch, || page.write()));
+        PageWrite::new(guard, self)
     }
 
     /// The page latched shared, or the pin back.
     pub(crate) fn try_read(self) -> Result<PageRead<'p>, Pin<'p>> {
         match self.frame().page.try_read() {
-            Some(guard) => Ok(PageRead { guard, pin: self }),
+            Some(guard) => Ok(PageRead::new(guard, self)),
             None => Err(self),
         }
     }
@@ -72,7 +204,7 @@ impl<'p> Pin<'p> {
     /// The page latched exclusively, or the pin back.
     pub(crate) fn try_write(self) -> Result<PageWrite<'p>, Pin<'p>> {
         match self.frame().page.try_write() {
-            Some(guard) => Ok(PageWrite { guard, pin: self }),
+            Some(guard) => Ok(PageWrite::new(guard, self)),
             None => Err(self),
         }
     }
@@ -81,11 +213,16 @@ impl<'p> Pin<'p> {
 /// A page, latched shared. The latch is released before the pin: fields drop in order.
 #[must_use]
 pub(crate) struct PageRead<'p> {
-    guard: ReadGuard<'p, AlignedBuf>,
+    guard: ReadGuard<'p, PageBuf>,
+    _held: LatchHeld,
     pin: Pin<'p>,
 }
 
 impl<'p> PageRead<'p> {
+    pub(super) fn new(guard: ReadGuard<'p, PageBuf>, pin: Pin<'p>) -> Self {
+        PageRead { guard, _held: LatchHeld::new(), pin }
+    }
+
     pub(crate) fn view(&self) -> PageView<'_> {
         PageView::new(&self.guard)
     }
@@ -94,26 +231,40 @@ impl<'p> PageRead<'p> {
         &self.guard
     }
 
+    pub(crate) fn frame_id(&self) -> FrameId {
+        self.pin.frame
+    }
+
     /// Releases the latch, keeps the pin.
     pub(crate) fn unlatch(self) -> Pin<'p> {
-        self.pin
+        self.pin.count()
     }
 
     /// Takes the frame's dirtiness while the latch is still held, then releases the latch.
     pub(crate) fn take_dirtiness(self) -> (Pin<'p>, Option<Lsn>) {
-        let taken = self.pin.pool.take_dirtiness(self.pin.frame);
+        let taken = self.pin.pool.dirty.take(self.pin.frame);
         (self.unlatch(), taken)
+    }
+
+    /// Leaves a copy of this inner page to those who look for its children.
+    pub(crate) fn leave_route(&self, guard: &Guard) {
+        self.pin.pool.leave_route(self.pin.frame, &self.guard, guard);
     }
 }
 
 /// A page, latched exclusively.
 #[must_use]
 pub(crate) struct PageWrite<'p> {
-    guard: WriteGuard<'p, AlignedBuf>,
+    guard: WriteGuard<'p, PageBuf>,
+    _held: LatchHeld,
     pin: Pin<'p>,
 }
 
 impl<'p> PageWrite<'p> {
+    pub(super) fn new(guard: WriteGuard<'p, PageBuf>, pin: Pin<'p>) -> Self {
+        PageWrite { guard, _held: LatchHeld::new(), pin }
+    }
+
     pub(crate) fn view(&self) -> PageView<'_> {
         PageView::new(&self.guard)
     }
@@ -122,13 +273,16 @@ impl<'p> PageWrite<'p> {
         &self.guard
     }
 
+    /// The bytes, to change. Who looks for children goes through the page itself until a new copy is left.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        if !self.view().is_leaf() {
+            self.pin.pool.clear_route(self.pin.frame);
+        }
         &mut self.guard
     }
 
-    /// The frame's memory, for a page that is not there yet.
-    pub(super) fn buffer(&mut self, len: usize) -> &mut [u8] {
-        Frame::buffer(&mut self.guard, len)
+    pub(crate) fn frame_id(&self) -> FrameId {
+        self.pin.frame
     }
 
     pub(crate) fn id(&self) -> PageId {
@@ -146,11 +300,11 @@ impl<'p> PageWrite<'p> {
 
     /// Marks the page dirty from the group at `start` on, unless it is dirty already. Under the log's mutex (COUNT-1).
     pub(crate) fn mark_dirty(&self, start: Lsn) {
-        self.pin.pool.mark_dirty(self.pin.frame, start);
+        self.pin.pool.dirty.mark(self.pin.frame, start);
     }
 
     /// Releases the latch, keeps the pin.
     pub(crate) fn unlatch(self) -> Pin<'p> {
-        self.pin
+        self.pin.count()
     }
 }

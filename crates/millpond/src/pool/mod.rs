@@ -1,13 +1,25 @@
-//! Pages in memory: fixed frames, a page table, second-chance replacement.
+//! Pages in memory: frames, the page table, who leaves, and who waits.
 //!
-//! POOL-1  A frame is in exactly one place: the free list, the page table, or one thread's hand.
+//! POOL-1  A frame is in exactly one place: the ring of free frames, the replacement queues, or one thread's hand.
 //! POOL-2  Free frames go to waiters in the order in which they came; newcomers never pass them.
-//! POOL-3  A frame is evicted only while it is clean, unpinned, and not being written.
+//! POOL-3  A page leaves its frame only while it is clean, unpinned and unlatched.
 //! POOL-4  No latch and no pin of the waiter's operation is held while it waits for a frame or a read, but for the
 //!         one page that it loaded last, and the few of who is in the lane (see [`buffer_pool::Pool::lane`]).
+//! POOL-5  Who finds a page by a hint only tries its latch, and looks afterwards whether it is that page: no thread
+//!         waits for what another reads or writes in a frame that it never wanted.
 //!
-//! Latch order: page latches (parent to child), then the table's mutex, alone. The table's mutex is never held over
-//! I/O.
+//! Order: page latches (parent to child), then a shard of the table, alone; the queues' mutex, alone. A latch is tried
+//! under a shard's mutex, never waited for. No mutex here is held over I/O.
 
+pub(crate) mod admission;
 pub(crate) mod buffer_pool;
+pub(crate) mod dirty;
+mod evictor;
 pub(crate) mod frame;
+mod free_frames;
+pub(crate) mod memory;
+mod primitives;
+mod replacement;
+mod resize;
+pub(crate) mod route;
+mod table;

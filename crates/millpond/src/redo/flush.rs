@@ -11,7 +11,8 @@ use crate::base::aligned::{round_down, round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::Lsn;
-use crate::base::sync::{MutexGuard, WaitClass};
+use crate::base::sync::MutexGuard;
+use crate::base::waits::WaitClass;
 
 /// What ends a wait for the log.
 pub(super) enum FlushSignal {
@@ -82,7 +83,7 @@ impl Log {
             let handoff = Handoff::new();
             state.flush_waiters.push(FlushWaiter { lsn, handoff: Arc::clone(&handoff) });
             drop(state);
-            match handoff.take_wait(WaitClass::LogFlush) {
+            match handoff.take_wait(WaitClass::LogFlush, &self.waits) {
                 FlushSignal::Durable => return Ok(()),
                 FlushSignal::Lead => {
                     let led = self.lead(self.state.lock());
@@ -127,7 +128,8 @@ impl Log {
             let used = to_usize(upto.since(from));
             let len = to_usize(round_up(to_u64(used)));
             buf[used..len].fill(0);
-            let written = self.write_and_sync(&files, &laps, &buf[..len], from, upto);
+            let write = || self.write_and_sync(&files, &laps, &buf[..len], from, upto);
+            let written = self.waits.timed(WaitClass::LogFlush, write);
             state = self.state.lock();
             state.spare = Some(buf);
             if let Err(error) = written {

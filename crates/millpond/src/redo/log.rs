@@ -25,7 +25,8 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::Lsn;
-use crate::base::sync::{Mutex, WaitClass};
+use crate::base::sync::Mutex;
+use crate::base::waits::{WaitClass, Waits};
 
 /// Bytes of each of the two log buffers, at most; a small log has smaller ones.
 pub(crate) const BUFFER_MAX: u64 = 4 << 20;
@@ -130,6 +131,7 @@ pub(crate) struct Log {
     pub(super) state: Mutex<LogState>,
     bell: Arc<Bell>,
     pub(crate) counts: Arc<DirtyCounts>,
+    pub(super) waits: Arc<Waits>,
     pub(crate) counters: LogCounters,
 }
 
@@ -158,6 +160,7 @@ impl Log {
         limits: LogLimits,
         counts: Arc<DirtyCounts>,
         bell: Arc<Bell>,
+        waits: Arc<Waits>,
     ) -> Result<Log, Error> {
         let LogLimits { reserve, epochs, smallest } = limits;
         let buffer_bytes = Self::buffer_for(smallest);
@@ -194,6 +197,7 @@ impl Log {
             state: Mutex::new(state),
             bell,
             counts,
+            waits,
             counters: LogCounters::default(),
         })
     }
@@ -306,7 +310,7 @@ impl Log {
             drop(state);
             self.bell.ring();
             let began = clock::now_ns();
-            let granted = handoff.take_wait(WaitClass::LogSpace);
+            let granted = handoff.take_wait(WaitClass::LogSpace, &self.waits);
             self.counters.space_waits.fetch_add(1, Ordering::Relaxed);
             self.counters.space_wait_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
             if granted {
@@ -491,7 +495,7 @@ impl Log {
             }
             state.idle_waiters.push(Arc::clone(&handoff));
         }
-        handoff.take_wait(WaitClass::LogFlush);
+        handoff.take_wait(WaitClass::LogFlush, &self.waits);
     }
 
     pub(super) fn tell_idle(state: &mut LogState) {

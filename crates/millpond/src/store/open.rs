@@ -18,7 +18,7 @@ use super::superblock::{FEATURE_IN_PLACE, Found, SLOTS_START, Superblock};
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
-use crate::base::sync::{self, Mutex};
+use crate::base::sync::{self, Mutex, Turn};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
 
@@ -137,7 +137,7 @@ impl PageStore {
             superblock,
         };
         let uuid = superblock.uuid;
-        let (state, growth) = (Mutex::new(state), Mutex::new(()));
+        let (state, growth) = (Mutex::new(state), Turn::new(()));
         let counters = StoreCounters::default();
         let store =
             PageStore { data, map_file, directory_files, page_size, uuid, placement, state, growth, counts, counters };

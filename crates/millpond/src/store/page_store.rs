@@ -17,7 +17,7 @@ use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
 use crate::base::page::layout::{TREE_PAGE, find_damage, page_lsn, seal};
-use crate::base::sync::Mutex;
+use crate::base::sync::{Mutex, Turn};
 use crate::io::device::Device;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::group::GROUP_FRAME_LEN;
@@ -116,7 +116,7 @@ pub(crate) struct PageStore {
     pub(super) placement: Box<dyn Placement>,
     pub(super) state: Mutex<State>,
     /// Held while the files grow; the state is not.
-    pub(super) growth: Mutex<()>,
+    pub(super) growth: Turn<()>,
     pub(super) counts: Arc<DirtyCounts>,
     pub(crate) counters: StoreCounters,
 }

@@ -10,6 +10,7 @@ mod inspect;
 mod killed;
 mod long_keys;
 mod model_btreemap;
+mod pool;
 mod races;
 mod rebuild;
 mod scenarios;

@@ -1,0 +1,135 @@
+//! How frames become free: for the keeper, and for who finds none.
+
+use std::sync::atomic::Ordering;
+
+use super::buffer_pool::{Evicted, Pool};
+use super::frame::Pin;
+use super::replacement::{HEAT_MAX, Queue};
+use crate::base::ids::{FrameId, Lsn, SpaceId};
+
+/// Frames that are looked at for a dropped space's pages at once.
+const DISCARD_STEPS: usize = 4096;
+
+impl Pool {
+    /// The next frame that should leave, out of its queue.
+    fn candidate(&self, steps: &mut usize) -> Option<(FrameId, Queue)> {
+        let cool = |frame| self.frame(frame).cool();
+        let reset = |frame| self.frame(frame).reset_heat();
+        self.replacement.lock().candidate(steps, cool, reset)
+    }
+
+    /// Evicts `frame`, which came from `queue`; what cannot leave goes back into the queues.
+    fn evict_candidate(&self, frame: FrameId, queue: Queue) -> Evicted {
+        let evicted = self.evict(frame);
+        match evicted {
+            Evicted::Free(Some(page)) if queue == Queue::Small => self.replacement.lock().remember(page),
+            Evicted::InUse => self.replacement.lock().keep(frame),
+            _ => {}
+        }
+        evicted
+    }
+
+    /// One clean page that nobody uses, out of its frame, in at most `steps` looks.
+    pub(super) fn steal(&self, mut steps: usize) -> Option<FrameId> {
+        while let Some((frame, queue)) = self.candidate(&mut steps) {
+            match self.evict_candidate(frame, queue) {
+                Evicted::Free(_) => return Some(frame),
+                Evicted::InUse => {}
+                // The keeper writes it when it gets there.
+                Evicted::Dirty => self.replacement.lock().keep(frame),
+            }
+        }
+        None
+    }
+
+    /// For the keeper: how many free frames are short of what it should keep ready; 0: enough.
+    pub(crate) fn frames_short(&self) -> usize {
+        self.bell_wanted.store(false, Ordering::Relaxed);
+        let (free, wanted) = (self.free.len(), self.free.wanted());
+        if wanted == 0 && free >= self.low() {
+            return 0;
+        }
+        (2 * self.low() + wanted).saturating_sub(free)
+    }
+
+    /// For the keeper: frees clean victims until `wanted` are free, and collects dirty ones, pinned, that would have
+    /// been next: at most `lot`. Returns how many it freed, and the dirty ones, which are out of the queues until
+    /// [`free_cleaned`](Self::free_cleaned).
+    pub(crate) fn sweep(&self, wanted: usize, lot: usize) -> (usize, Vec<Pin<'_>>) {
+        let (mut freed, mut dirty) = (0, Vec::new());
+        // Enough to look at each page once more after all heat is gone.
+        let mut steps = (usize::from(HEAT_MAX) + 2) * self.len();
+        while freed + dirty.len() < wanted
+            && dirty.len() < lot
+            && let Some((frame, queue)) = self.candidate(&mut steps)
+        {
+            match self.evict_candidate(frame, queue) {
+                Evicted::Free(_) => {
+                    self.give(frame);
+                    freed += 1;
+                }
+                Evicted::InUse => {}
+                Evicted::Dirty => match self.pin_dirty_frame(frame) {
+                    Some(pin) => dirty.push(pin),
+                    None => self.replacement.lock().keep(frame),
+                },
+            }
+        }
+        (freed, dirty)
+    }
+
+    /// For the keeper: frees the frames that [`sweep`](Self::sweep) collected, but for those used or dirtied since.
+    pub(crate) fn free_cleaned(&self, frames: &[FrameId]) {
+        for &frame in frames {
+            let used = self.frame(frame).heat() > 0;
+            match if used { Evicted::InUse } else { self.evict(frame) } {
+                Evicted::Free(_) => self.give(frame),
+                Evicted::InUse | Evicted::Dirty => self.replacement.lock().keep(frame),
+            }
+        }
+    }
+
+    /// Pins the page in `frame` if it is dirty.
+    fn pin_dirty_frame(&self, frame: FrameId) -> Option<Pin<'_>> {
+        let id = self.frame(frame).holds()?;
+        self.fetch_cold(id).filter(|pin| pin.frame == frame && self.dirty.since(frame).is_some())
+    }
+
+    /// For the keeper: pins the dirty frames among `frames`.
+    pub(crate) fn pin_dirty(&self, frames: &[FrameId]) -> Vec<Pin<'_>> {
+        frames.iter().filter_map(|frame| self.pin_dirty_frame(*frame)).collect()
+    }
+
+    /// Gives back the dirtiness that a write took and could not end.
+    pub(crate) fn dirty_again(&self, frame: FrameId, rec_lsn: Lsn) {
+        self.dirty.again(frame, rec_lsn);
+    }
+
+    /// The dirty frames whose oldest change is before `cut`, and where that is.
+    pub(crate) fn dirty_before(&self, cut: Lsn) -> Vec<(Lsn, FrameId)> {
+        self.dirty.before(cut, self.frames.made())
+    }
+
+    /// Orders frames by the ids of their pages.
+    pub(crate) fn sort_by_page(&self, frames: &mut [FrameId]) {
+        frames.sort_by_cached_key(|frame| self.frame(*frame).holds());
+    }
+
+    /// Throws the pages of `space`, which was dropped, out of the frames from `from` on, a step of them. Nobody uses
+    /// them any more but the keeper, whose pages stay until they leave by themselves: clean, since their images go
+    /// nowhere. Returns where to go on; `None`: it was the last step.
+    ///
+    /// The frames stay in the queues, and are free when their turn comes.
+    pub(crate) fn discard_step(&self, space: SpaceId, from: usize) -> Option<usize> {
+        let made = self.frames.made();
+        let upto = made.min(from + DISCARD_STEPS);
+        for index in from..upto {
+            let frame = FrameId(u32::try_from(index).expect("IDS-2: a frame id has 32 bits"));
+            if self.frame(frame).holds().is_some_and(|page| page.space() == space) {
+                self.dirty.forget(frame);
+                let _ = self.evict(frame);
+            }
+        }
+        (upto < made).then_some(upto)
+    }
+}

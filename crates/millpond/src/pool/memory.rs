@@ -1,0 +1,165 @@
+//! Where frames live: chunks of 1,024, each with its pages in one mapping.
+//!
+//! A chunk is made when its first frame is wanted and stays until the pool goes: nobody has to ask whether a frame is
+//! still there. Pages take memory when they are touched first, so a large pool opens at once.
+
+#![allow(unsafe_code, reason = "pages are parts of one mapping, so that the kernel can back them with huge pages")]
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::frame::Frame;
+use crate::base::error::Error;
+use crate::base::ids::FrameId;
+
+/// Frames of a chunk.
+const CHUNK: usize = 1024;
+
+/// Chunks at most: 16 Mi frames.
+const CHUNKS_MAX: usize = 16 << 10;
+
+/// Frames of a pool, at most.
+pub(crate) const FRAMES_MAX: u64 = 16 << 20;
+
+/// Private memory from the kernel, zeroed.
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is reached through the `PageBuf`s cut from it alone, each of which is behind its frame's latch.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(len: usize) -> Result<Mapping, Error> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps nothing.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        let start = start.map_err(|e| Error::io(&format!("map {len} bytes for the buffer pool"), e.into()))?;
+        // A wish: without huge pages everything works, with more misses of the TLB.
+        // SAFETY: the range is the mapping just made; the advice changes no contents.
+        let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
+        let start = NonNull::new(start.cast()).ok_or_else(|| Error::Bug("a mapping at address 0".into()))?;
+        Ok(Mapping { start, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and the frames, which point into it, were dropped before it.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A page's memory.
+pub(crate) struct PageBuf {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a `PageBuf` is the only way to its bytes, like a `Box<[u8]>`.
+unsafe impl Send for PageBuf {}
+// SAFETY: as above.
+unsafe impl Sync for PageBuf {}
+
+impl Deref for PageBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` bytes of a mapping that outlives the frame, disjoint from every other `PageBuf`, initialised
+        // (a mapping is of zeroes).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for PageBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` makes it the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+/// Frames whose pages lie side by side. Fields drop in order: the frames before their memory.
+struct Chunk {
+    frames: Box<[Frame]>,
+    rec_lsns: Box<[AtomicU64]>,
+    _memory: Mapping,
+}
+
+impl Chunk {
+    fn new(page_size: usize) -> Result<Chunk, Error> {
+        let memory = Mapping::new(CHUNK * page_size)?;
+        let page = |index: usize| {
+            // SAFETY: `index` is below `CHUNK`, so the page is inside of the mapping.
+            PageBuf { start: unsafe { memory.start.add(index * page_size) }, len: page_size }
+        };
+        let frames = (0..CHUNK).map(|index| Frame::new(page(index))).collect();
+        let rec_lsns = (0..CHUNK).map(|_| AtomicU64::new(0)).collect();
+        Ok(Chunk { frames, rec_lsns, _memory: memory })
+    }
+}
+
+/// The frames of a pool.
+pub(super) struct Frames {
+    chunks: Box<[OnceLock<Chunk>]>,
+    page_size: usize,
+}
+
+impl Frames {
+    /// `count` frames, at most [`FRAMES_MAX`].
+    pub(super) fn new(count: usize, page_size: usize) -> Result<Frames, Error> {
+        let frames = Frames { chunks: (0..CHUNKS_MAX).map(|_| OnceLock::new()).collect(), page_size };
+        frames.make(count)?;
+        Ok(frames)
+    }
+
+    /// Sees to it that the first `count` frames are there. One caller at a time.
+    pub(super) fn make(&self, count: usize) -> Result<(), Error> {
+        for chunk in &self.chunks[..count.div_ceil(CHUNK)] {
+            if chunk.get().is_none() {
+                let _ = chunk.set(Chunk::new(self.page_size)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames that there are, in use or not.
+    pub(super) fn made(&self) -> usize {
+        self.chunks.iter().take_while(|chunk| chunk.get().is_some()).count() * CHUNK
+    }
+
+    fn chunk(&self, frame: FrameId) -> &Chunk {
+        self.chunks[frame.index() / CHUNK].get().expect("POOL-1: a frame id was given out, so its chunk is there")
+    }
+
+    pub(super) fn get(&self, frame: FrameId) -> &Frame {
+        &self.chunk(frame).frames[frame.index() % CHUNK]
+    }
+
+    /// The begin of the oldest change of the frame's page that is in no image; 0: clean.
+    pub(super) fn rec_lsn(&self, frame: FrameId) -> &AtomicU64 {
+        &self.chunk(frame).rec_lsns[frame.index() % CHUNK]
+    }
+
+    /// The dirty ones among the first `count` frames, and since when: one pass over dense memory.
+    pub(super) fn dirty(&self, count: usize) -> impl Iterator<Item = (u64, FrameId)> {
+        let chunks = self.chunks[..count.div_ceil(CHUNK)].iter().filter_map(OnceLock::get);
+        let lsns = chunks.flat_map(|chunk| chunk.rec_lsns.iter()).take(count);
+        let numbered = lsns.zip((0..).map(FrameId));
+        numbered.map(|(lsn, frame)| (lsn.load(Ordering::Relaxed), frame)).filter(|(lsn, _)| *lsn != 0)
+    }
+
+    /// Gives a frame's memory back to the kernel; it is of zeroes when it is touched next. The caller has it.
+    pub(super) fn release_memory(&self, frame: FrameId) {
+        let mut page = self.get(frame).page.write();
+        let start = page.as_mut_ptr();
+        // SAFETY: the range is this page's own memory, latched exclusively; private anonymous memory reads as zeroes
+        // afterwards, which is a valid content. Failure leaves it as it is.
+        let _ = unsafe { madvise(start.cast(), self.page_size, Advice::LinuxDontNeed) };
+    }
+}

@@ -1,0 +1,8 @@
+//! What the line for free frames is made of: replaced as a whole in the checked models, which include its code.
+
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+
+pub(super) use crate::base::handoff::Handoff;
+pub(super) use crate::base::ids::FrameId;
+pub(super) use crate::base::sync::Mutex;
+pub(super) use crossbeam_queue::SegQueue as Ring;

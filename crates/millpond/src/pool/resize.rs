@@ -1,0 +1,80 @@
+//! Another size for the pool, online.
+//!
+//! A smaller pool ends earlier at once: what is freed beyond its end is not used again. The keeper has the rest leave.
+//! All that changes who is beyond the end happens under the mutex of `leaving`.
+
+use std::sync::atomic::Ordering;
+
+use super::buffer_pool::{Evicted, Pool};
+use crate::base::error::Error;
+use crate::base::ids::{FrameId, Lsn};
+
+impl Pool {
+    /// Frames beyond the end whose pages have not left yet.
+    pub(crate) fn leaving(&self) -> usize {
+        *self.leaving.lock()
+    }
+
+    /// Takes a frame back: for who waits for one, or for good when it is beyond the pool's end.
+    pub(super) fn give(&self, frame: FrameId) {
+        if frame.index() >= self.len() && self.retire(frame) {
+            return;
+        }
+        self.free.give(frame);
+    }
+
+    fn retire(&self, frame: FrameId) -> bool {
+        let mut leaving = self.leaving.lock();
+        // Looked at again: the pool may just have been made larger.
+        if frame.index() < self.len() {
+            return false;
+        }
+        self.frames.release_memory(frame);
+        self.frame(frame).set_retired(true);
+        *leaving = leaving.saturating_sub(1);
+        true
+    }
+
+    /// The pool has `count` frames from now on. For the keeper alone.
+    pub(crate) fn resize(&self, count: usize) -> Result<(), Error> {
+        self.frames.make(count)?;
+        let before = self.len();
+        let back = {
+            let mut leaving = self.leaving.lock();
+            self.count.store(count, Ordering::Relaxed);
+            *leaving += before.saturating_sub(count);
+            let beyond = (before..count).map(|index| FrameId(u32::try_from(index).expect("IDS-2: 32 bits")));
+            let (back, still_used): (Vec<_>, Vec<_>) = beyond.partition(|frame| self.frame(*frame).set_retired(false));
+            *leaving -= still_used.len();
+            back
+        };
+        self.replacement.lock().resize(count);
+        self.admission.resize((before / 16).max(1), (count / 16).max(1));
+        back.into_iter().for_each(|frame| self.free.give(frame));
+        Ok(())
+    }
+
+    /// Dirty frames beyond the end.
+    pub(crate) fn dirty_beyond(&self) -> Vec<FrameId> {
+        let count = self.len();
+        let dirty = self.dirty.before(Lsn(u64::MAX), self.frames.made());
+        dirty.into_iter().map(|(_, frame)| frame).filter(|frame| frame.index() >= count).collect()
+    }
+
+    /// Retires the frames beyond the end that are free or hold clean pages that nobody uses. For the keeper alone.
+    pub(crate) fn retire_step(&self) {
+        for _ in 0..self.free.len() {
+            match self.free.take(1) {
+                Some(frames) => frames.into_iter().for_each(|frame| self.give(frame)),
+                None => break,
+            }
+        }
+        let beyond = self.replacement.lock().take_beyond(self.len());
+        for frame in beyond {
+            match self.evict(frame) {
+                Evicted::Free(_) => self.give(frame),
+                Evicted::InUse | Evicted::Dirty => self.replacement.lock().keep(frame),
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The buffer pool under threads: few frames and many clients, one page that all want, pages that move while others
+//! look for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millpond::simulation::{ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, DirtyTracking, Durability, Options, PageStoreKind, Tree, WriteBatch};
+
+use crate::support::{SMALL, recover, reopen_options, small_options};
+
+fn open(disk: &SimulatedDisk, options: Options) -> Db {
+    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
+}
+
+fn scattered(number: u32) -> [u8; 4] {
+    number.wrapping_mul(2_654_435_761).to_be_bytes()
+}
+
+fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) {
+    let mut batch = WriteBatch::new();
+    batch.put(tree, key, value).durability(Durability::None);
+    db.write(batch).expect("written");
+}
+
+/// 256 real threads on real files, 1,024 frames, data eight times the pool: reads, writes, splits and scans all get on.
+#[test]
+fn a_thousand_frames_serve_256_threads() {
+    for tracking in [DirtyTracking::Scan, DirtyTracking::FlushList] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = Options::new()
+            .page_size(ByteSize::kib(4))
+            .buffer_pool_size(ByteSize::mib(4))
+            .redo_capacity(ByteSize::mib(16))
+            .dirty_tracking(tracking)
+            .durability(Durability::Background(50));
+        let db = Db::open(dir.path(), options).expect("opened");
+        assert_eq!(db.stats().buffer_pool_pages_total, 1024);
+        let tree = db.create_tree("t").expect("created");
+        let rows = 32_768u32;
+        for first in (0..rows).step_by(64) {
+            let mut batch = WriteBatch::new();
+            for row in first..first + 64 {
+                batch.put(&tree, &scattered(row), &[0; 900]);
+            }
+            db.write(batch).expect("written");
+        }
+        std::thread::scope(|scope| {
+            for client in 0..256u32 {
+                let tree = &tree;
+                scope.spawn(move || {
+                    let mut x = client.wrapping_mul(747_796_405) | 1;
+                    for turn in 0..24u32 {
+                        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                        let row = (x >> 8) % rows;
+                        match turn % 8 {
+                            0 => {
+                                let from = scattered(row);
+                                let found = tree.scan(&from[..]..).take(50).collect::<Result<Vec<_>, _>>();
+                                assert!(found.expect("scanned").is_sorted());
+                            }
+                            1 => tree.put(&[&scattered(row)[..], &[7; 2]].concat(), &[1; 900]).expect("written"),
+                            2..5 => tree.put(&scattered(row), &[1; 900]).expect("written"),
+                            _ => assert_eq!(tree.get(&scattered(row)).expect("read").map(|v| v.len()), Some(900)),
+                        }
+                    }
+                });
+            }
+        });
+        db.close().expect("closed");
+        let report = millpond::check(dir.path(), millpond::CheckOptions::default()).expect("checked");
+        assert_eq!(report.problems, Vec::<String>::new());
+    }
+}
+
+/// All rows in one leaf: each increment is made exactly once, whoever comes in between, and readers see them ascend.
+#[test]
+fn writers_and_readers_of_one_leaf_lose_no_change() {
+    let number =
+        |value: Option<Vec<u8>>| value.map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
+    for seed in 0..8 {
+        let disk = SimulatedDisk::new();
+        run(seed, || {
+            let db = open(&disk, small_options());
+            let tree = db.create_tree("t").expect("created");
+            let writers: Vec<_> = (0..4)
+                .map(|_| {
+                    let (db, tree) = (db.clone(), tree.clone());
+                    spawn("writer", move || {
+                        for _ in 0..20 {
+                            loop {
+                                let before = tree.get(b"n").expect("read");
+                                let after = number(before.clone()) + 1;
+                                let mut batch = WriteBatch::new();
+                                batch.expect(&tree, b"n", before.as_deref()).put(&tree, b"n", &after.to_le_bytes());
+                                batch.durability(Durability::None);
+                                match db.write(batch) {
+                                    Ok(()) => break,
+                                    Err(error) => assert!(matches!(error, millpond::Error::Conflict(_)), "{error}"),
+                                }
+                            }
+                        }
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            let mut last = 0;
+            for _ in 0..200 {
+                let seen = number(tree.get(b"n").expect("read"));
+                assert!(seen >= last, "{seen} after {last}");
+                last = seen;
+            }
+            writers.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            assert_eq!(number(tree.get(b"n").expect("read")), 80, "seed {seed}");
+            db.close().expect("closed");
+        });
+    }
+}
+
+/// Rows that are there all the time are seen by every scan, once and in order, while pages split around it.
+#[test]
+fn scans_in_both_directions_see_every_row_while_pages_split() {
+    for seed in 0..12 {
+        let disk = SimulatedDisk::new();
+        run(seed, || {
+            let db = open(&disk, small_options().durability(Durability::None));
+            let tree = db.create_tree("t").expect("created");
+            let old: Vec<[u8; 4]> = (0..60u32).map(|row| (row * 1000).to_be_bytes()).collect();
+            old.iter().for_each(|key| put_loosely(&db, &tree, key, &[1; 200]));
+            let (other, splitting) = (db.clone(), tree.clone());
+            let thread = spawn("splitter", move || {
+                for row in 0..150u32 {
+                    put_loosely(&other, &splitting, &(((row * 7919) % 60_000) | 1).to_be_bytes(), &[2; 300]);
+                }
+            })
+            .expect("a thread");
+            for turn in 0..12 {
+                let forward = turn % 2 == 0;
+                let rows = if forward { tree.scan(..) } else { tree.scan_back(..) };
+                let mut keys: Vec<Vec<u8>> = rows.map(|row| row.expect("scanned").0).collect();
+                if !forward {
+                    keys.reverse();
+                }
+                assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "seed {seed}: in order, each once");
+                let seen = old.iter().filter(|old| keys.iter().any(|key| old[..] == key[..])).count();
+                assert_eq!(seen, old.len(), "seed {seed}, scan {turn}");
+            }
+            thread.join().expect("no panic");
+            db.close().expect("closed");
+        });
+        recover(&disk).expect("sound");
+    }
+}
+
+/// Many want one page that is not in memory: one reads, the others wait for that read.
+#[test]
+fn a_herd_reads_a_page_once_and_learns_of_a_failure_together() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options());
+    let tree = db.create_tree("t").expect("created");
+    put_loosely(&db, &tree, b"k", b"v");
+    db.close().expect("closed");
+    let slow = || ServiceTime { read_ns: 5_000_000, ..ServiceTime::default() };
+    for fails in [false, true] {
+        let disk = SimulatedDisk::with_image(disk.image(), slow());
+        let ((reads, answers), _) = run(3, || {
+            // Frames enough that all are admitted.
+            let db = open(&disk, reopen_options().buffer_pool_size(ByteSize::kib(512)));
+            let tree = db.open_tree("t").expect("there");
+            let before = (db.stats().data_page_reads, disk.calls());
+            if fails {
+                disk.fail_at(before.1, std::io::ErrorKind::Other);
+            }
+            let herd: Vec<_> = (0..6)
+                .map(|_| {
+                    let tree = tree.clone();
+                    spawn("reader", move || tree.get(b"k").map_err(|error| error.to_string())).expect("a thread")
+                })
+                .collect();
+            let answers: Vec<_> = herd.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+            let reads = db.stats().data_page_reads - before.0;
+            db.close().expect("closed");
+            (reads, answers)
+        });
+        assert_eq!(reads, 1, "{answers:?}");
+        assert!(answers.iter().all(|answer| answer.is_err() == fails), "{answers:?}");
+        assert!(!fails || answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    }
+}
+
+/// Pages come and go under those who look for them by old hints: every row is found, whatever is where by now.
+#[test]
+fn hints_that_lead_to_other_pages_lead_nobody_astray() {
+    for (seed, store) in [(1, PageStoreKind::CopyOnWrite), (2, PageStoreKind::InPlace), (3, PageStoreKind::CopyOnWrite)]
+    {
+        let disk = SimulatedDisk::new();
+        run(seed, || {
+            let shape = crate::support::Shape { store, ..SMALL };
+            let db = open(&disk, shape.options().durability(Durability::None));
+            let trees: Vec<Tree> = (0..3).map(|i| db.create_tree(&format!("t{i}")).expect("created")).collect();
+            let clients: Vec<_> = (0..4u32)
+                .map(|client| {
+                    let (db, trees) = (db.clone(), trees.clone());
+                    spawn("client", move || {
+                        let mut mine = BTreeMap::new();
+                        for turn in 0..150u32 {
+                            let tree = &trees[(turn as usize + client as usize) % 3];
+                            let key = scattered(client * 1000 + turn % 40);
+                            match mine.get(&(tree.name().to_owned(), key)) {
+                                Some(value) => assert_eq!(tree.get(&key).expect("read").as_ref(), Some(value)),
+                                None => assert_eq!(tree.get(&key).expect("read"), None),
+                            }
+                            let value = vec![turn.to_le_bytes()[0]; 300 + turn as usize];
+                            put_loosely(&db, tree, &key, &value);
+                            mine.insert((tree.name().to_owned(), key), value);
+                            if turn % 50 == 49 {
+                                sleep_ns(30_000_000);
+                            }
+                        }
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            clients.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            db.close().expect("closed");
+        });
+    }
+}
+
+/// The pool shrinks and grows while clients work; what was beyond its end is written, and nothing is lost.
+#[test]
+fn the_pool_changes_its_size_under_load() {
+    for seed in 0..4 {
+        let disk = SimulatedDisk::new();
+        run(seed, || {
+            let options = small_options().buffer_pool_size_max(ByteSize::kib(4 * 200));
+            let db = open(&disk, options.durability(Durability::None));
+            let tree = db.create_tree("t").expect("created");
+            let clients: Vec<_> = (0..3u32)
+                .map(|client| {
+                    let (db, tree) = (db.clone(), tree.clone());
+                    spawn("client", move || {
+                        for turn in 0..250u32 {
+                            let key = scattered(client * 1000 + turn % 100);
+                            put_loosely(&db, &tree, &key, &[turn.to_le_bytes()[0]; 400]);
+                            assert_eq!(tree.get(&key).expect("read").map(|value| value.len()), Some(400));
+                            sleep_ns(1_000_000);
+                        }
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            for pages in [200u64, 32, 150, 40, 33, 100] {
+                db.set_buffer_pool_size(ByteSize::kib(4 * pages)).expect("changed");
+                assert_eq!(db.stats().buffer_pool_pages_total, pages);
+                sleep_ns(70_000_000);
+            }
+            for wrong in [31, 201] {
+                let error = db.set_buffer_pool_size(ByteSize::kib(4 * wrong)).expect_err("refused");
+                assert!(error.to_string().contains("buffer_pool_size_max"), "{error}");
+            }
+            clients.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            db.set_buffer_pool_size(ByteSize::kib(4 * 32)).expect("changed");
+            sleep_ns(500_000_000);
+            let stats = db.stats();
+            assert_eq!(stats.buffer_pool_pages_leaving, 0, "{stats:?}");
+            assert!(stats.buffer_pool_pages_free <= 32, "{stats:?}");
+            db.close().expect("closed");
+        });
+        assert_eq!(recover(&disk).expect("sound")["t"].len(), 300);
+    }
+}
