@@ -35,6 +35,16 @@ const WANTS_EXCLUSIVE: ParkToken = ParkToken(1);
 const RETRY: UnparkToken = UnparkToken(0);
 const YOURS: UnparkToken = UnparkToken(1);
 
+/// How a wait ended.
+enum Woken {
+    /// The latch is ours.
+    Holding,
+    /// It is our turn to try.
+    InTurn,
+    /// There was nothing to wait for any more.
+    NotParked,
+}
+
 /// A latch's word.
 pub(crate) struct Latch {
     word: AtomicU64,
@@ -45,9 +55,13 @@ impl Latch {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Takes it shared if no writer has it, and nobody waits; `woken`: also when others wait, since it was our turn.
-    fn take_shared(&self, woken: bool) -> bool {
-        let blocked = if woken { EXCLUSIVE } else { EXCLUSIVE | PARKED };
+    /// What keeps a reader out: a writer, and those who wait, unless it is the reader's turn.
+    fn blocks_shared(in_turn: bool) -> u64 {
+        if in_turn { EXCLUSIVE } else { EXCLUSIVE | PARKED }
+    }
+
+    fn take_shared(&self, in_turn: bool) -> bool {
+        let blocked = Self::blocks_shared(in_turn);
         let free = |word: u64| (word & blocked == 0).then_some(word + READER);
         // Acquire: pairs with the Release of the writer before.
         self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).is_ok()
@@ -59,10 +73,9 @@ impl Latch {
         self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).is_ok()
     }
 
-    /// Parks, unless the latch is to be had; true: it is ours, false: try again.
-    fn wait(&self, wants: ParkToken) -> bool {
+    /// Parks while one of the bits `blocking` is set.
+    fn wait(&self, wants: ParkToken, blocking: u64) -> Woken {
         let still_blocked = || {
-            let blocking = if wants == WANTS_SHARED { EXCLUSIVE } else { !PARKED };
             let mark = |word: u64| (word & blocking != 0).then_some(word | PARKED);
             // Relaxed: the queue's lock orders this with whoever wakes.
             self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, mark).is_ok()
@@ -70,25 +83,30 @@ impl Latch {
         // SAFETY: the address is this latch's own, and nobody parks on it for anything else; the closures neither
         // panic nor park.
         let result = unsafe { park(self.address(), still_blocked, || (), |_, _| (), wants, None) };
-        matches!(result, ParkResult::Unparked(token) if token == YOURS)
+        match result {
+            ParkResult::Unparked(token) if token == YOURS => Woken::Holding,
+            ParkResult::Unparked(_) => Woken::InTurn,
+            ParkResult::Invalid | ParkResult::TimedOut => Woken::NotParked,
+        }
     }
 
     #[cold]
     fn wait_shared(&self) {
         // The second look, before parking.
-        let mut woken = false;
-        while !self.take_shared(woken) {
-            if self.wait(WANTS_SHARED) {
-                return;
+        let mut in_turn = false;
+        while !self.take_shared(in_turn) {
+            match self.wait(WANTS_SHARED, Self::blocks_shared(in_turn)) {
+                Woken::Holding => return,
+                Woken::InTurn => in_turn = true,
+                Woken::NotParked => {}
             }
-            woken = true;
         }
     }
 
     #[cold]
     fn wait_exclusive(&self) {
         while !self.take_exclusive() {
-            if self.wait(WANTS_EXCLUSIVE) {
+            if matches!(self.wait(WANTS_EXCLUSIVE, !PARKED), Woken::Holding) {
                 return;
             }
         }
@@ -191,6 +209,26 @@ mod tests {
         assert!(latch.try_read().is_none() && latch.try_write().is_none());
         drop(writer);
         assert!(latch.try_read().is_some());
+    }
+
+    /// A reader that comes after a parked writer is served after it, however many readers hold the latch.
+    #[test]
+    fn new_readers_do_not_overtake_a_parked_writer() {
+        let latch = RwLock::<Latch, Vec<&'static str>>::new(Vec::new());
+        std::thread::scope(|scope| {
+            let held = latch.read();
+            scope.spawn(|| latch.write().push("writer"));
+            while latch.try_read().is_some() {
+                std::thread::yield_now();
+            }
+            let late = scope.spawn(|| latch.read().clone());
+            // Time for a reader that does not wait its turn to show itself.
+            for _ in 0..1000 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            assert_eq!(late.join().expect("no panic"), ["writer"]);
+        });
     }
 
     /// Two counters that only differ while a writer is at work.

@@ -1,4 +1,4 @@
-//! What the latch word is made of: replaced as a whole in the checked models, which include the word's code.
+//! What the latch word is made of, in one place: so that a checked model can replace it as a whole.
 
 pub(crate) use parking_lot_core::{
     DEFAULT_PARK_TOKEN, FilterOp, ParkResult, ParkToken, UnparkResult, UnparkToken, park, unpark_filter,

@@ -46,9 +46,12 @@ impl<'p> Restarts<'p> {
         Restarts { pool, count: 0, loaded: None, kept: Vec::new(), lane: None, admitted: None }
     }
 
-    /// Gives up what is kept for speed alone: the caller is about to wait for frames.
+    /// Gives up everything: the caller is about to wait, for frames or for the log.
     pub(crate) fn begin_wait(&mut self) {
         self.loaded = None;
+        self.kept.clear();
+        self.lane = None;
+        self.admitted = None;
     }
 
     /// Deals with what stopped a descent, so that the operation can start again. Nothing is latched here.
@@ -192,9 +195,15 @@ fn by_routes<'g>(
     guard: &'g Guard,
 ) -> Option<(PageId, &'g FrameHint)> {
     let (mut id, mut hint) = (root.id, &root.hint);
+    let mut expected = None;
     loop {
         let route = core.pool.route(id, hint, guard)?;
         let view = route.view();
+        // Levels descend: else damage could send us in circles.
+        if expected.is_some_and(|level| view.level() != level) {
+            return None;
+        }
+        expected = view.level().checked_sub(1);
         let above = view.level().checked_sub(level + 1)?;
         let index = target.child_index(view);
         id = PageId::new(root.space(), view.child(index)?);

@@ -208,8 +208,9 @@ fn redo_len(page_size: usize) -> usize {
 }
 
 fn attempt<'p>(core: &'p Core, root: &Root, key: &[u8], level: u8, pending: &[Pending]) -> Result<Outcome, Stop<'p>> {
-    let mut supplies = Supplies::have(core, root.space())?;
+    // First the log, then frames: who waits for the log holds no frame.
     let credit = core.log.reserve(redo_len(core.store.page_size()), 3)?;
+    let mut supplies = Supplies::have(core, root.space())?;
     let (parent, page) = page_and_parent(core, root, key, level)?;
     // Damage must not be spread over two pages. A sound page's separator is between its fences (PAGE-4).
     if let Some(problem) = structure_problem(page.bytes()) {

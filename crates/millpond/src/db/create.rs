@@ -42,7 +42,7 @@ pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> 
     options.validate(page_size)?;
     let capacity = options.redo_capacity.map_or(DEFAULT_REDO_CAPACITY, |size| size.as_u64());
     let uuid = [random_u64(), random_u64()];
-    let frames = options.buffer_pool_size.as_u64() / page_size;
+    let frames = options.buffer_pool_size_max.unwrap_or(options.buffer_pool_size).as_u64() / page_size;
     validate_reserve(frames, capacity)?;
     let redo = Geometry::of(0, capacity);
     let in_place = options.page_store == Some(PageStoreKind::InPlace);

@@ -44,6 +44,9 @@ const LOTS_A_STEP: usize = 4;
 /// Steps of giving back what dropped trees had, before the other duties are looked at.
 const GIVE_BACK_STEPS: usize = 8;
 
+/// Steps of having frames leave a pool that was made smaller, at each tick.
+const RETIRE_STEPS: usize = 8;
+
 /// Passes over the dirty pages in which a checkpoint that was asked for must have written all.
 const PASSES_MAX: u32 = 100_000;
 
@@ -379,12 +382,18 @@ impl Keeper {
     /// Has the pages beyond the end of a pool that was made smaller leave, but for those in use.
     fn retire_frames(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
-        if engine.core.pool.leaving() == 0 {
-            return Ok(());
+        for _ in 0..RETIRE_STEPS {
+            let leaving = engine.core.pool.leaving();
+            if leaving > 0 {
+                let dirty = engine.core.pool.dirty_beyond();
+                self.flush_frames(dirty)?;
+                engine.core.pool.retire_step();
+            }
+            // Those in use are looked at again at the next tick.
+            if leaving == engine.core.pool.leaving() {
+                break;
+            }
         }
-        let dirty = engine.core.pool.dirty_beyond();
-        self.flush_frames(dirty)?;
-        engine.core.pool.retire_step();
         Ok(())
     }
 

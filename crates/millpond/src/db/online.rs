@@ -5,7 +5,7 @@ use bytesize::ByteSize;
 use super::database::Db;
 use super::engine::{Engine, Wish, closed};
 use super::options::{FRAMES_MIN, REDO_PAGES_MIN};
-use crate::base::aligned::to_u64;
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::redo::files::{CAPACITY_MAX, Geometry, Ring, remove_others};
 
@@ -56,6 +56,8 @@ impl Db {
             );
             return Err(Error::InvalidOptions(message.into()));
         }
+        // Here, and not in the keeper: who has no memory is told so, and nothing else stops.
+        engine.core.pool.make_frames(to_usize(frames))?;
         engine.checkpoint_wait(Wish::Pool(frames))
     }
 }

@@ -89,7 +89,7 @@ pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durabili
     }
     let mut restarts = Restarts::new(&engine.core.pool);
     let done = loop {
-        match attempt(engine, &ops, redo_len) {
+        match attempt(engine, &ops, redo_len, &mut restarts) {
             Ok(done) => break done,
             Err(Halt::Stop(stop)) => restarts.resolve(stop)?,
             Err(Halt::Full(root, pending)) => split_leaf(&engine.core, root, &pending, &mut restarts)?,
@@ -161,9 +161,24 @@ fn check_sizes(engine: &Engine, ops: &[BatchOp]) -> Result<usize, Error> {
     Ok(redo_len)
 }
 
-fn attempt<'p, 'a>(engine: &'p Engine, ops: &'a [BatchOp], redo_len: usize) -> Result<Done, Halt<'p, 'a>> {
-    let credit = engine.core.log.reserve(redo_len, ops.len().min(engine.batch_leaves()))?;
-    let leaves = latch_leaves(engine, ops)?;
+fn attempt<'p, 'a>(
+    engine: &'p Engine,
+    ops: &'a [BatchOp],
+    redo_len: usize,
+    restarts: &mut Restarts<'p>,
+) -> Result<Done, Halt<'p, 'a>> {
+    let batch_leaves = engine.batch_leaves();
+    let log = &engine.core.log;
+    let pages = ops.len().min(batch_leaves);
+    let credit = match log.try_reserve(redo_len, pages)? {
+        Some(credit) => credit,
+        None => {
+            // Nothing that others need is held over this wait.
+            restarts.begin_wait();
+            log.reserve(redo_len, pages)?
+        }
+    };
+    let leaves = latch_leaves(engine, ops, batch_leaves)?;
     let mut planned = plan(ops, &leaves)?;
     check_room(&leaves, &planned)?;
     let was_there = leaves.first().is_some_and(|(_, page)| page.view().search(&ops[0].key).is_ok());
@@ -189,7 +204,11 @@ fn attempt<'p, 'a>(engine: &'p Engine, ops: &'a [BatchOp], redo_len: usize) -> R
 }
 
 /// The leaves of all keys, latched exclusively; the first by waiting, the others by trying (BTREE-3).
-fn latch_leaves<'p, 'a>(engine: &'p Engine, ops: &'a [BatchOp]) -> Result<Vec<Leaf<'p, 'a>>, Halt<'p, 'a>> {
+fn latch_leaves<'p, 'a>(
+    engine: &'p Engine,
+    ops: &'a [BatchOp],
+    batch_leaves: usize,
+) -> Result<Vec<Leaf<'p, 'a>>, Halt<'p, 'a>> {
     let mut leaves: Vec<Leaf<'p, 'a>> = Vec::with_capacity(4);
     for op in ops {
         let root = &op.tree.root;
@@ -198,10 +217,10 @@ fn latch_leaves<'p, 'a>(engine: &'p Engine, ops: &'a [BatchOp]) -> Result<Vec<Le
         if covered {
             continue;
         }
-        if leaves.len() >= engine.batch_leaves() {
+        if leaves.len() >= batch_leaves {
             let message = format!(
                 "the batch changes more than {} pages at once: write it in parts, or use a larger buffer_pool_size",
-                engine.batch_leaves()
+                batch_leaves
             );
             return Err(Error::BatchTooLarge(message.into()).into());
         }

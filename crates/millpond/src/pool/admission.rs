@@ -12,7 +12,8 @@ use crate::base::sync::Mutex;
 use crate::base::waits::{WaitClass, Waits};
 
 struct State {
-    free: usize,
+    limit: usize,
+    held: usize,
     line: VecDeque<Arc<Handoff<()>>>,
     open: bool,
 }
@@ -30,15 +31,15 @@ pub(crate) struct Admitted<'p> {
 
 impl Admission {
     pub(super) fn new(places: usize) -> Admission {
-        Admission { state: Mutex::new(State { free: places, line: VecDeque::new(), open: false }) }
+        Admission { state: Mutex::new(State { limit: places, held: 0, line: VecDeque::new(), open: false }) }
     }
 
     /// Waits for a place, on `free_frame`; callers hold nothing.
     pub(crate) fn enter(&self, waits: &Waits) -> Admitted<'_> {
         let handoff = {
             let mut state = self.state.lock();
-            if state.open || (state.free > 0 && state.line.is_empty()) {
-                state.free = state.free.saturating_sub(1);
+            if state.open || (state.held < state.limit && state.line.is_empty()) {
+                state.held += 1;
                 return Admitted { admission: self };
             }
             let handoff = Handoff::new();
@@ -49,16 +50,13 @@ impl Admission {
         Admitted { admission: self }
     }
 
-    /// The pool has another size.
-    pub(super) fn resize(&self, before: usize, now: usize) {
-        let mut state = self.state.lock();
-        state.free = (state.free + now).saturating_sub(before);
-        let woken: Vec<_> = {
-            let count = state.free.min(state.line.len());
-            state.free -= count;
-            state.line.drain(..count).collect()
+    /// So many places from now on.
+    pub(super) fn resize(&self, places: usize) {
+        let woken = {
+            let mut state = self.state.lock();
+            state.limit = places;
+            state.next()
         };
-        drop(state);
         woken.iter().for_each(|handoff| handoff.give(()));
     }
 
@@ -67,24 +65,54 @@ impl Admission {
         let line = {
             let mut state = self.state.lock();
             state.open = true;
+            state.held += state.line.len();
             std::mem::take(&mut state.line)
         };
         line.iter().for_each(|handoff| handoff.give(()));
     }
 }
 
+impl State {
+    /// Gives the free places to those who came first.
+    fn next(&mut self) -> Vec<Arc<Handoff<()>>> {
+        let count = self.limit.saturating_sub(self.held).min(self.line.len());
+        self.held += count;
+        self.line.drain(..count).collect()
+    }
+}
+
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        let next = {
+        let woken = {
             let mut state = self.admission.state.lock();
-            let next = state.line.pop_front();
-            if next.is_none() {
-                state.free += 1;
-            }
-            next
+            state.held -= 1;
+            state.next()
         };
-        if let Some(next) = next {
-            next.give(());
-        }
+        woken.iter().for_each(|handoff| handoff.give(()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_door_made_narrower_lets_nobody_in_before_enough_have_left() {
+        let (admission, waits) = (Admission::new(3), Waits::new(Duration::from_secs(1)));
+        let mut inside: Vec<_> = (0..3).map(|_| admission.enter(&waits)).collect();
+        admission.resize(1);
+        inside.truncate(1);
+        assert_eq!(admission.state.lock().held, 1);
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| drop(admission.enter(&waits)));
+            while admission.state.lock().line.is_empty() {
+                std::thread::yield_now();
+            }
+            assert_eq!(admission.state.lock().held, 1);
+            inside.clear();
+            late.join().expect("no panic");
+        });
+        assert_eq!(admission.state.lock().held, 0);
     }
 }

@@ -12,7 +12,7 @@ use super::free_frames::{FreeFrames, Taken};
 use super::memory::Frames;
 use super::replacement::Replacement;
 use super::route::{FrameHint, Route};
-use super::table::{Entry, Table};
+use super::table::{Entry, Shard, Table};
 use crate::base::aligned::to_u64;
 use crate::base::bell::Bell;
 use crate::base::clock;
@@ -89,7 +89,10 @@ impl Reading<'_> {
         self.ended = true;
         let mut shard = self.pool.table.shard(self.id);
         let entry = match resident {
-            Some(frame) => shard.insert(self.id, Entry::Resident(frame)),
+            Some(frame) => {
+                self.pool.frame(frame).set_holds(Some(self.id));
+                shard.insert(self.id, Entry::Resident(frame))
+            }
             None => shard.remove(&self.id),
         };
         drop(shard);
@@ -164,6 +167,11 @@ impl Pool {
         if self.free.awaited() {
             self.bell.ring();
         }
+    }
+
+    /// Has memory for `count` frames mapped, before the pool is given that size.
+    pub(crate) fn make_frames(&self, count: usize) -> Result<(), Error> {
+        self.frames.make(count)
     }
 
     /// The page in `frame`, which its shard's entry says; the shard's mutex is held.
@@ -308,13 +316,11 @@ impl Pool {
             return Err(error);
         }
         ticket.kept = true;
-        meta.set_holds(Some(id));
-        // Ours already: it cannot leave before we have seen it.
+        // Ours already: it cannot leave before we have seen it. Its first use is noted when we come for it again.
         meta.pins.fetch_add(1, Ordering::Relaxed);
         meta.reset_heat();
-        meta.touch();
-        self.replacement.lock().admit(ticket.frame, id);
         reading.end(Some(ticket.frame), &Ok(()));
+        self.replacement.lock().admit(ticket.frame, id);
         Ok(Pin { pool: self, frame: ticket.frame, counted: true })
     }
 
@@ -357,10 +363,14 @@ impl Pool {
             }
             return Ok(self.tickets(frames));
         }
-        // When nothing is cleaned any more, the last clean page is worth looking for.
-        let steps = if self.free.stopped() { 4 * self.len() } else { STEAL_STEPS };
+        if self.free.stopped() {
+            // Nothing is cleaned any more: the last clean page is worth looking for.
+            let frames: Vec<_> = (0..count).map_while(|_| self.steal(4 * self.len())).collect();
+            let tickets = self.tickets(frames);
+            return if tickets.len() == count { Ok(tickets) } else { Err(self.no_frame()) };
+        }
         for _ in 0..count {
-            if let Some(frame) = self.steal(steps) {
+            if let Some(frame) = self.steal(STEAL_STEPS) {
                 self.give(frame);
             }
         }
@@ -398,7 +408,22 @@ impl Pool {
     pub(super) fn evict(&self, frame: FrameId) -> Evicted {
         let meta = self.frame(frame);
         let Some(id) = meta.holds() else { return Evicted::Free(None) };
+        self.evict_from(&mut self.table.shard(id), frame, id)
+    }
+
+    /// Throws page `id` of a dropped space out of `frame`, if it is there: it is clean from now on, and leaves unless
+    /// somebody is just looking at it.
+    pub(super) fn discard(&self, frame: FrameId, id: PageId) {
         let mut shard = self.table.shard(id);
+        // Under the shard's mutex no page comes into the frame and none leaves it.
+        if self.frame(frame).holds() == Some(id) {
+            self.dirty.forget(frame);
+            let _ = self.evict_from(&mut shard, frame, id);
+        }
+    }
+
+    fn evict_from(&self, shard: &mut Shard, frame: FrameId, id: PageId) -> Evicted {
+        let meta = self.frame(frame);
         if meta.holds() != Some(id) {
             // Discarded meanwhile.
             return Evicted::Free(None);
@@ -412,9 +437,12 @@ impl Pool {
         }
         // Who came by a hint has the latch and no pin.
         let Some(guard) = meta.page.try_write() else { return Evicted::InUse };
-        // Between the look and the latch it may have been dirtied: by one who had the latch and no pin.
+        // Between the look and the latch it may have been dirtied, or pinned: by one who had the latch and no pin.
         if self.dirty.since(frame).is_some() {
             return Evicted::Dirty;
+        }
+        if meta.pins.load(Ordering::Acquire) > 0 {
+            return Evicted::InUse;
         }
         shard.remove(&id);
         meta.set_holds(None);

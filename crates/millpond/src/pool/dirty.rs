@@ -55,12 +55,22 @@ impl DirtyPages {
             Some(kept) if kept > 0 => Lsn(kept),
             _ => start,
         };
+        if self.since(frame).is_some() {
+            return;
+        }
+        // Counted first: from the moment at which the mark can be seen, who takes it takes a count.
+        self.counts.add(start);
+        if let Some(list) = &self.list {
+            list.lock().insert((start, frame));
+        }
         if self.frames.rec_lsn(frame).compare_exchange(0, start.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.counts.add(start);
             self.dirty.fetch_add(1, Ordering::Relaxed);
-            if let Some(list) = &self.list {
-                list.lock().insert((start, frame));
-            }
+            return;
+        }
+        // A write that failed has just given its dirtiness back.
+        self.counts.remove(start);
+        if let Some(list) = &self.list {
+            list.lock().remove(&(start, frame));
         }
     }
 

@@ -7,6 +7,9 @@ use super::frame::Pin;
 use super::replacement::{HEAT_MAX, Queue};
 use crate::base::ids::{FrameId, Lsn, SpaceId};
 
+/// Frames that are looked at under one hold of the queues' mutex.
+const LOOKS: usize = 64;
+
 /// Frames that are looked at for a dropped space's pages at once.
 const DISCARD_STEPS: usize = 4096;
 
@@ -15,7 +18,17 @@ impl Pool {
     fn candidate(&self, steps: &mut usize) -> Option<(FrameId, Queue)> {
         let cool = |frame| self.frame(frame).cool();
         let reset = |frame| self.frame(frame).reset_heat();
-        self.replacement.lock().candidate(steps, cool, reset)
+        while *steps > 0 {
+            // A few looks at a time: who brings a page in waits for this mutex.
+            let few = LOOKS.min(*steps);
+            let mut left = few;
+            let found = self.replacement.lock().candidate(&mut left, cool, reset);
+            *steps -= few - left;
+            if found.is_some() || left > 0 {
+                return found;
+            }
+        }
+        None
     }
 
     /// Evicts `frame`, which came from `queue`; what cannot leave goes back into the queues.
@@ -125,9 +138,8 @@ impl Pool {
         let upto = made.min(from + DISCARD_STEPS);
         for index in from..upto {
             let frame = FrameId(u32::try_from(index).expect("IDS-2: a frame id has 32 bits"));
-            if self.frame(frame).holds().is_some_and(|page| page.space() == space) {
-                self.dirty.forget(frame);
-                let _ = self.evict(frame);
+            if let Some(page) = self.frame(frame).holds().filter(|page| page.space() == space) {
+                self.discard(frame, page);
             }
         }
         (upto < made).then_some(upto)

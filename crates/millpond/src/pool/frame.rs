@@ -155,8 +155,8 @@ impl Drop for Pin<'_> {
         if self.counted {
             // Release: pairs with the Acquire of whoever evicts the frame, so that our use of the page came before.
             self.pool.frame(self.frame).pins.fetch_sub(1, Ordering::Release);
-            self.pool.unpinned();
         }
+        self.pool.unpinned();
     }
 }
 

@@ -154,12 +154,16 @@ impl Frames {
         numbered.map(|(lsn, frame)| (lsn.load(Ordering::Relaxed), frame)).filter(|(lsn, _)| *lsn != 0)
     }
 
-    /// Gives a frame's memory back to the kernel; it is of zeroes when it is touched next. The caller has it.
+    /// Gives a frame's memory back to the kernel, if it is whole pages of the kernel's and nobody looks at it; it is of
+    /// zeroes when it is touched next. The caller has the frame.
     pub(super) fn release_memory(&self, frame: FrameId) {
-        let mut page = self.get(frame).page.write();
+        if !self.page_size.is_multiple_of(rustix::param::page_size()) {
+            return;
+        }
+        let Some(mut page) = self.get(frame).page.try_write() else { return };
         let start = page.as_mut_ptr();
-        // SAFETY: the range is this page's own memory, latched exclusively; private anonymous memory reads as zeroes
-        // afterwards, which is a valid content. Failure leaves it as it is.
+        // SAFETY: the range is this page's own memory, in whole pages of the kernel's, latched exclusively; private
+        // anonymous memory reads as zeroes afterwards, which is a valid content. Failure leaves it as it is.
         let _ = unsafe { madvise(start.cast(), self.page_size, Advice::LinuxDontNeed) };
     }
 }

@@ -1,4 +1,4 @@
-//! What the line for free frames is made of: replaced as a whole in the checked models, which include its code.
+//! What the line for free frames is made of, in one place: so that a checked model can replace it as a whole.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 

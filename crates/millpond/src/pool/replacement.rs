@@ -70,12 +70,12 @@ impl Replacement {
         self.main.push_back(frame);
     }
 
-    /// Takes the frames from `count` on out of the queues.
-    pub(super) fn take_beyond(&mut self, count: usize) -> Vec<FrameId> {
+    /// Takes the frames from `count` on out of the queues, at most so many.
+    pub(super) fn take_beyond(&mut self, count: usize, most: usize) -> Vec<FrameId> {
         let mut beyond = Vec::new();
         for queue in [&mut self.small, &mut self.main] {
             queue.retain(|frame| {
-                let stays = frame.index() < count;
+                let stays = frame.index() < count || beyond.len() == most;
                 if !stays {
                     beyond.push(*frame);
                 }

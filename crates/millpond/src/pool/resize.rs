@@ -9,6 +9,9 @@ use super::buffer_pool::{Evicted, Pool};
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
 
+/// Frames beyond the end that the keeper has leave before it looks at its other duties.
+pub(crate) const RETIRED_A_STEP: usize = 256;
+
 impl Pool {
     /// Frames beyond the end whose pages have not left yet.
     pub(crate) fn leaving(&self) -> usize {
@@ -49,16 +52,17 @@ impl Pool {
             back
         };
         self.replacement.lock().resize(count);
-        self.admission.resize((before / 16).max(1), (count / 16).max(1));
+        self.admission.resize((count / 16).max(1));
         back.into_iter().for_each(|frame| self.free.give(frame));
         Ok(())
     }
 
-    /// Dirty frames beyond the end.
+    /// Dirty frames beyond the end: a step of them.
     pub(crate) fn dirty_beyond(&self) -> Vec<FrameId> {
         let count = self.len();
         let dirty = self.dirty.before(Lsn(u64::MAX), self.frames.made());
-        dirty.into_iter().map(|(_, frame)| frame).filter(|frame| frame.index() >= count).collect()
+        let beyond = dirty.into_iter().map(|(_, frame)| frame).filter(|frame| frame.index() >= count);
+        beyond.take(RETIRED_A_STEP).collect()
     }
 
     /// Retires the frames beyond the end that are free or hold clean pages that nobody uses. For the keeper alone.
@@ -69,7 +73,7 @@ impl Pool {
                 None => break,
             }
         }
-        let beyond = self.replacement.lock().take_beyond(self.len());
+        let beyond = self.replacement.lock().take_beyond(self.len(), RETIRED_A_STEP);
         for frame in beyond {
             match self.evict(frame) {
                 Evicted::Free(_) => self.give(frame),

@@ -284,13 +284,29 @@ impl Log {
         }
     }
 
+    /// As [`reserve`](Self::reserve), if it is to be had without waiting.
+    pub(crate) fn try_reserve(&self, payload: usize, pages: usize) -> Result<Option<LogCredit<'_>>, Error> {
+        let bytes = Self::bytes_for(payload, pages);
+        let mut state = self.state.lock();
+        Self::check(&state)?;
+        let fits = state.space_waiters.is_empty() && self.buffer_fits(&state, bytes) && self.files_fit(&state, bytes);
+        if fits {
+            state.credits += bytes;
+        }
+        Ok(fits.then(|| LogCredit { log: self, bytes }))
+    }
+
+    fn bytes_for(payload: usize, pages: usize) -> u64 {
+        to_u64(payload + GROUP_FRAME_LEN) + MAP_RECORD_MAX * to_u64(pages)
+    }
+
     /// Room for a group of `payload` bytes that changes `pages` pages at most. May wait on `log_space`; callers hold no
     /// latch.
     ///
     /// The map records of these pages are paid for, too: a page that is cleaned while the credit is outstanding, and
     /// then changed with it, needs one more than the reserve has.
     pub(crate) fn reserve(&self, payload: usize, pages: usize) -> Result<LogCredit<'_>, Error> {
-        let bytes = to_u64(payload + GROUP_FRAME_LEN) + MAP_RECORD_MAX * to_u64(pages);
+        let bytes = Self::bytes_for(payload, pages);
         let mut state = self.state.lock();
         loop {
             Self::check(&state)?;

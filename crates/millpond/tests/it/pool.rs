@@ -270,3 +270,34 @@ fn the_pool_changes_its_size_under_load() {
         assert_eq!(recover(&disk).expect("sound")["t"].len(), 300);
     }
 }
+
+/// A scan of much more than the pool passes through the small queue: what is used again and again stays.
+#[test]
+fn a_scan_does_not_drive_out_what_is_used() {
+    let disk = SimulatedDisk::new();
+    run(5, || {
+        let options = small_options().buffer_pool_size(ByteSize::mib(1)).redo_capacity(ByteSize::mib(4));
+        let db = open(&disk, options);
+        let (hot, cold) = (db.create_tree("hot").expect("created"), db.create_tree("cold").expect("created"));
+        for row in 0..60u32 {
+            put_loosely(&db, &hot, &row.to_be_bytes(), &[1; 900]);
+        }
+        for row in 0..3000u32 {
+            put_loosely(&db, &cold, &row.to_be_bytes(), &[1; 900]);
+        }
+        db.checkpoint().expect("done");
+        for _ in 0..6 {
+            for row in 0..60u32 {
+                assert!(hot.get(&row.to_be_bytes()).expect("read").is_some());
+            }
+        }
+        assert_eq!(cold.scan(..).filter(Result::is_ok).count(), 3000);
+        let before = db.stats().data_page_reads;
+        for row in 0..60u32 {
+            assert!(hot.get(&row.to_be_bytes()).expect("read").is_some());
+        }
+        let again = db.stats().data_page_reads - before;
+        assert!(again <= 2, "{again} pages in use had to be read again");
+        db.close().expect("closed");
+    });
+}
