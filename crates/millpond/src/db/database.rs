@@ -356,7 +356,7 @@ fn drop_tree(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> 
     let mut restarts = Restarts::new(&core.pool);
     loop {
         let credit = core.log.reserve(NAME_MAX + 128, 1)?;
-        let stop: Stop<'_> = match leaf_write(core, &catalog, name.as_bytes(), Manner::Wait) {
+        let stop: Stop<'_> = match leaf_write(core, &catalog, name.as_bytes(), Manner::First) {
             Ok(page) => {
                 let id = page.id();
                 let mut mtr = Mtr::new(&core.log, vec![page]);
