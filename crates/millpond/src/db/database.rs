@@ -470,7 +470,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
     });
     engine.core.log.begin_epoch(random_u64())?;
     let keeper = {
-        let keeper = Keeper::new(Arc::clone(&engine));
+        let keeper = Keeper::new(Arc::clone(&engine))?;
         sync::spawn("mp-keeper", move || {
             enter_background();
             keeper.run();
