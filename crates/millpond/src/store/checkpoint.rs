@@ -158,7 +158,7 @@ impl PageStore {
             ..old
         };
         let file = &*self.directory_files[superblock.place()];
-        directory::write(file, self.uuid, sequence, &snapshot.directory)?;
+        directory::write(file, &superblock, &snapshot.directory)?;
         if !cfg!(planted = "directory_not_synced") {
             for file in [&*self.map_file, file] {
                 file.sync().map_err(|e| Error::device(&format!("sync '{}'", file.name()), e))?;
