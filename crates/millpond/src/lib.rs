@@ -59,7 +59,8 @@ pub use db::options::{Durability, Options, PageStoreKind};
 pub use db::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
 pub use db::stats::Stats;
 pub use db::tree::{Scan, Tree};
-pub use io::device::{Device, Files};
+pub use io::batch::IoEngine;
+pub use io::device::{Device, Files, ReadPiece, WritePiece};
 pub use pool::dirty::DirtyTracking;
 
 /// The README's example is a test.

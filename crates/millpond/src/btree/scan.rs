@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::descent::{Restarts, Root, Target, leaf_read};
+use super::descent::{Restarts, Root, Stop, Target, leaf_read, leaves_ahead};
 use crate::base::error::Error;
 use crate::base::page::view::PageView;
 use crate::mtr::Core;
@@ -16,6 +16,29 @@ pub(crate) struct LeafRows<N> {
     pub(crate) rows: Vec<Row>,
     /// `None`: the range is exhausted.
     pub(crate) next: Option<N>,
+}
+
+/// How far ahead a scan reads. The first leaf that it misses is read by itself, for most scans are short; from then on
+/// it has ever more read together, so that the device has several reads under way.
+pub(crate) struct ReadAhead {
+    max: usize,
+    window: usize,
+}
+
+impl ReadAhead {
+    /// At most `max` leaves together.
+    pub(crate) fn new(max: usize) -> ReadAhead {
+        ReadAhead { max, window: 0 }
+    }
+
+    /// A leaf was missing: has it read together with those that the scan comes to next.
+    fn missed(&mut self, core: &Core, root: &Root, target: Target<'_>, leftwards: bool) {
+        let window = self.window.min(core.pool.len() / 64);
+        self.window = (2 * self.window).max(4).min(self.max);
+        if window > 1 {
+            core.pool.load_many(&leaves_ahead(core, root, target, leftwards, window));
+        }
+    }
 }
 
 fn below_upper(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
@@ -54,6 +77,7 @@ pub(crate) fn leaf_forward(
     root: &Root,
     lower: &Bound<Vec<u8>>,
     upper: &Bound<Vec<u8>>,
+    ahead: &mut ReadAhead,
 ) -> Result<LeafRows<Vec<u8>>, Error> {
     let from: &[u8] = match lower {
         Bound::Unbounded => b"",
@@ -67,7 +91,12 @@ pub(crate) fn leaf_forward(
                 let next = view.high_fence().filter(|high| below_upper(high, upper)).map(<[u8]>::to_vec);
                 return Ok(LeafRows { rows: rows_between(view, lower, upper), next });
             }
-            Err(stop) => restarts.resolve(stop)?,
+            Err(stop) => {
+                if matches!(stop, Stop::Load(_)) {
+                    ahead.missed(core, root, Target::Key(from), false);
+                }
+                restarts.resolve(stop)?;
+            }
         }
     }
 }
@@ -78,6 +107,7 @@ pub(crate) fn leaf_backward(
     root: &Root,
     lower: &Bound<Vec<u8>>,
     upper: &Bound<Vec<u8>>,
+    ahead: &mut ReadAhead,
 ) -> Result<LeafRows<Vec<u8>>, Error> {
     let target = match upper {
         Bound::Unbounded => Target::Below(None),
@@ -95,7 +125,12 @@ pub(crate) fn leaf_backward(
                     !low.is_empty() && above_lower(low, lower) && !matches!(lower, Bound::Included(b) if b == low);
                 return Ok(LeafRows { rows: rows_between(view, lower, upper), next: more.then(|| low.to_vec()) });
             }
-            Err(stop) => restarts.resolve(stop)?,
+            Err(stop) => {
+                if matches!(stop, Stop::Load(_)) {
+                    ahead.missed(core, root, target, true);
+                }
+                restarts.resolve(stop)?;
+            }
         }
     }
 }

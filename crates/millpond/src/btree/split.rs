@@ -144,7 +144,7 @@ impl<'p> Supplies<'p> {
     fn have(core: &'p Core, space: SpaceId) -> Result<Self, Error> {
         let mut supplies = Supplies { core, pages: Vec::with_capacity(2) };
         for ticket in core.pool.take_frames(2)? {
-            supplies.pages.push((core.store.allocate(space)?, ticket));
+            supplies.pages.push((core.store.allocate(space, core.pool.waits())?, ticket));
         }
         Ok(supplies)
     }

@@ -11,7 +11,7 @@ use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::base::sync::{ReadGuard, RwLock};
 use crate::btree::descent::{Restarts, Root, Target, leaf_read};
-use crate::btree::scan::{Row, leaf_backward, leaf_forward};
+use crate::btree::scan::{ReadAhead, Row, leaf_backward, leaf_forward};
 
 /// What all handles of one tree share.
 pub(crate) struct TreeState {
@@ -150,6 +150,7 @@ impl Tree {
             lower: own(range.start_bound()),
             upper: own(range.end_bound()),
             direction,
+            ahead: ReadAhead::new(self.engine.read_ahead_pages),
             rows: VecDeque::new(),
             done: false,
         }
@@ -169,6 +170,7 @@ pub struct Scan {
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     direction: Direction,
+    ahead: ReadAhead,
     rows: VecDeque<Row>,
     done: bool,
 }
@@ -181,7 +183,7 @@ impl Scan {
         let (core, root) = (&self.tree.engine.core, &self.tree.state.root);
         match self.direction {
             Direction::Forward => {
-                let leaf = leaf_forward(core, root, &self.lower, &self.upper)?;
+                let leaf = leaf_forward(core, root, &self.lower, &self.upper, &mut self.ahead)?;
                 self.rows = leaf.rows.into();
                 match leaf.next {
                     Some(high) => self.lower = Bound::Included(high),
@@ -189,7 +191,7 @@ impl Scan {
                 }
             }
             Direction::Backward => {
-                let leaf = leaf_backward(core, root, &self.lower, &self.upper)?;
+                let leaf = leaf_backward(core, root, &self.lower, &self.upper, &mut self.ahead)?;
                 self.rows = leaf.rows.into_iter().rev().collect();
                 match leaf.next {
                     Some(low) => self.upper = Bound::Excluded(low),

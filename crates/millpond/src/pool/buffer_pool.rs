@@ -1,5 +1,6 @@
 //! The buffer pool: fetching, loading, giving and taking frames.
 
+use std::collections::hash_map;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -19,7 +20,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{FrameId, PageId};
-use crate::base::sync::{Mutex, Turn};
+use crate::base::sync::{Mutex, Turn, TurnGuard};
 use crate::base::waits::{WaitClass, Waits};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::store::page_store::PageStore;
@@ -55,7 +56,7 @@ pub(crate) struct Pool {
     /// Operations that miss pages, at the same time: so many that their pins leave most frames to others.
     pub(super) admission: Admission,
     /// The lane of one: an operation that was restarted too often goes on alone, and keeps its pages pinned.
-    pub(crate) lane: Turn<()>,
+    lane: Turn<()>,
     pub(super) waits: Arc<Waits>,
     pub(crate) counters: PoolCounters,
 }
@@ -324,6 +325,51 @@ impl Pool {
         Ok(Pin { pool: self, frame: ticket.frame, counted: true })
     }
 
+    /// Reads those of `ids` that are not in memory, all together, as far as frames are free at once. Who misses one
+    /// meanwhile waits for it here. A page that cannot be read is not there afterwards: who loads it learns why.
+    pub(crate) fn load_many(&self, ids: &[PageId]) {
+        let mut readings = Vec::with_capacity(ids.len());
+        for &id in ids {
+            if self.table.shard(id).contains_key(&id) {
+                continue;
+            }
+            // The last free frames are for those who cannot go on without one.
+            if self.free.len() <= self.low() {
+                self.ask_keeper();
+                break;
+            }
+            let Some(frame) = self.free.take(1).and_then(|frames| frames.first().copied()) else { break };
+            let ticket = FrameTicket { pool: self, frame, kept: false };
+            if let hash_map::Entry::Vacant(place) = self.table.shard(id).entry(id) {
+                place.insert(Entry::Reading(Vec::new()));
+            } else {
+                continue;
+            }
+            readings.push((Reading { pool: self, id, ended: false }, ticket));
+        }
+        let results = {
+            // As in `read_into`, nobody waits for these latches.
+            let latch = |(reading, ticket): &(Reading<'_>, FrameTicket<'_>)| {
+                (reading.id, self.frame(ticket.frame).page.write())
+            };
+            let mut latched: Vec<_> = readings.iter().map(latch).collect();
+            let mut pages: Vec<(PageId, &mut [u8])> =
+                latched.iter_mut().map(|(id, page)| (*id, &mut ***page)).collect();
+            self.waits.timed(WaitClass::PageRead, || self.store.read_many(&mut pages))
+        };
+        for ((mut reading, mut ticket), result) in readings.into_iter().zip(results) {
+            match result {
+                Ok(()) => {
+                    ticket.kept = true;
+                    self.frame(ticket.frame).reset_heat();
+                    reading.end(Some(ticket.frame), &Ok(()));
+                    self.replacement.lock().admit(ticket.frame, reading.id);
+                }
+                Err(error) => reading.end(None, &Err(Arc::new(error))),
+            }
+        }
+    }
+
     /// Puts a page that has no image yet into `ticket`'s frame, latched exclusively. The page is of zeroes.
     pub(crate) fn install<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> PageWrite<'p> {
         ticket.kept = true;
@@ -342,6 +388,16 @@ impl Pool {
         };
         self.replacement.lock().admit(frame, id);
         PageWrite::new(guard, pin)
+    }
+
+    /// What operations wait for.
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// The lane of one. Callers hold nothing.
+    pub(crate) fn enter_lane(&self) -> TurnGuard<'_, ()> {
+        self.waits.timed(WaitClass::Lane, || self.lane.lock())
     }
 
     /// Leave to miss pages. May wait on `free_frame`; callers hold nothing.
