@@ -50,6 +50,7 @@ mod store;
 pub use base::cpus::Cpus;
 pub use base::error::{Action, Error, Failure};
 pub use base::waits::{Stall, WaitClass, WaitSummary};
+pub use btree::scan::RowRef;
 pub use bytesize::ByteSize;
 pub use db::batch::WriteBatch;
 pub use db::check::{CheckOptions, CheckReport, check, check_on};

@@ -1,6 +1,5 @@
 //! Handles of trees, and scans.
 
-use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::base::sync::{ReadGuard, RwLock};
 use crate::btree::descent::{Restarts, Root, Target, leaf_read};
-use crate::btree::scan::{ReadAhead, Row, leaf_backward, leaf_forward};
+use crate::btree::scan::{ReadAhead, RowRef, Rows, leaf_backward, leaf_forward};
 
 /// What all handles of one tree share.
 pub(crate) struct TreeState {
@@ -151,7 +150,7 @@ impl Tree {
             upper: own(range.end_bound()),
             direction,
             ahead: ReadAhead::new(self.engine.read_ahead_pages),
-            rows: VecDeque::new(),
+            rows: Rows::default(),
             done: false,
         }
     }
@@ -163,7 +162,8 @@ enum Direction {
     Backward,
 }
 
-/// The rows of a range; ends after the first error.
+/// The rows of a range; ends after the first error. As an iterator it gives each row its own memory;
+/// [`next_row`](Scan::next_row) only lends them.
 #[must_use]
 pub struct Scan {
     tree: Tree,
@@ -171,7 +171,7 @@ pub struct Scan {
     upper: Bound<Vec<u8>>,
     direction: Direction,
     ahead: ReadAhead,
-    rows: VecDeque<Row>,
+    rows: Rows,
     done: bool,
 }
 
@@ -181,25 +181,39 @@ impl Scan {
         let _operation = self.tree.engine.waits.operation("scan");
         let _gate = self.tree.state.enter()?;
         let (core, root) = (&self.tree.engine.core, &self.tree.state.root);
+        let Scan { lower, upper, ahead, rows, .. } = self;
         match self.direction {
-            Direction::Forward => {
-                let leaf = leaf_forward(core, root, &self.lower, &self.upper, &mut self.ahead)?;
-                self.rows = leaf.rows.into();
-                match leaf.next {
-                    Some(high) => self.lower = Bound::Included(high),
-                    None => self.done = true,
-                }
-            }
-            Direction::Backward => {
-                let leaf = leaf_backward(core, root, &self.lower, &self.upper, &mut self.ahead)?;
-                self.rows = leaf.rows.into_iter().rev().collect();
-                match leaf.next {
-                    Some(low) => self.upper = Bound::Excluded(low),
-                    None => self.done = true,
-                }
-            }
+            Direction::Forward => match leaf_forward(core, root, lower, upper, ahead, rows)? {
+                Some(high) => *lower = Bound::Included(high),
+                None => self.done = true,
+            },
+            Direction::Backward => match leaf_backward(core, root, lower, upper, ahead, rows)? {
+                Some(low) => *upper = Bound::Excluded(low),
+                None => self.done = true,
+            },
         }
         Ok(())
+    }
+
+    /// The next key and value, borrowed until the scan goes on; `None`: the range is exhausted, or an error came
+    /// before. The same rows as those of the iterator, without an allocation for each.
+    ///
+    /// # Errors
+    /// Those of [`Tree::get`].
+    pub fn next_row(&mut self) -> Result<Option<RowRef<'_>>, Error> {
+        while self.rows.is_empty() {
+            if self.done {
+                return Ok(None);
+            }
+            if let Err(error) = self.advance() {
+                self.done = true;
+                return Err(error);
+            }
+        }
+        Ok(match self.direction {
+            Direction::Forward => self.rows.take_first(),
+            Direction::Backward => self.rows.take_last(),
+        })
     }
 }
 
@@ -207,17 +221,6 @@ impl Iterator for Scan {
     type Item = Result<(Vec<u8>, Vec<u8>), Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(row) = self.rows.pop_front() {
-                return Some(Ok(row));
-            }
-            if self.done {
-                return None;
-            }
-            if let Err(error) = self.advance() {
-                self.done = true;
-                return Some(Err(error));
-            }
-        }
+        self.next_row().map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec()))).transpose()
     }
 }
