@@ -19,8 +19,9 @@ demo: setup ## Run the main job: 60 s of durable updates on a database larger th
 	$(MILLPOND) bench --dir=$(DEMO_DIR) --remove --threads=16 --tables=4 --table-size=250000 \
 		--buffer-pool-size=64MiB --rate=80% --time=60 oltp_update_index
 
-test: setup ## Run the tests: units, properties, crash matrix (sampled), command, kill -9 rounds
+test: setup ## Run the tests: units, properties, crash matrix (sampled), command, kill -9 rounds, budgets
 	$(CARGO) test --workspace --quiet
+	$(CARGO) test --package millpond --test budgets --release --quiet
 
 check: setup ## Formatting, lints, docs: no warning is let through
 	$(CARGO) fmt --all --check

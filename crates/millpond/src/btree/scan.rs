@@ -57,6 +57,7 @@ impl Rows {
         };
         self.bytes.clear();
         self.places.clear();
+        self.places.reserve(end.saturating_sub(first));
         let prefix = page.prefix();
         for index in first..end {
             let key = self.bytes.len();

@@ -230,7 +230,7 @@ fn attempt<'p>(core: &'p Core, root: &Root, key: &[u8], level: u8, pending: &[Pe
             let (left_id, left) = supplies.install()?;
             let (right_id, right) = supplies.install()?;
             drop(supplies);
-            let mtr = Mtr::new(&core.log, vec![page, left, right]);
+            let mtr = Mtr::new(&core.log, [page, left, right]);
             split_root(mtr, [left_id, right_id], &cut, credit)
         }
         Some(parent) => {
@@ -242,7 +242,7 @@ fn attempt<'p>(core: &'p Core, root: &Root, key: &[u8], level: u8, pending: &[Pe
             }
             let (right_id, right) = supplies.install()?;
             drop(supplies);
-            let mtr = Mtr::new(&core.log, vec![parent, page, right]);
+            let mtr = Mtr::new(&core.log, [parent, page, right]);
             split_child(mtr, right_id, &cut, credit)
         }
     }

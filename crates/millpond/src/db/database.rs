@@ -243,16 +243,17 @@ impl Db {
     /// In all cases but `DeviceFailed` and `ReadOnly` nothing was changed.
     pub fn write(&self, batch: WriteBatch) -> Result<(), Error> {
         let engine = &self.inner.engine;
-        if let Some(op) = batch.ops.iter().find(|op| !self.owns(&op.tree)) {
+        let mut ops: Vec<_> = batch.ops().collect();
+        if let Some(op) = ops.iter().find(|op| !self.owns(op.tree)) {
             let message = format!("tree '{}' in the batch is of another database", op.tree.name);
             return Err(Error::TreeNotFound(message.into()));
         }
         let durability = batch.durability.unwrap_or(engine.durability);
         durability.validate().map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
-        write(engine, batch.ops, durability).map(drop)
+        write(engine, &mut ops, durability).map(drop)
     }
 
-    fn owns(&self, tree: &Arc<TreeState>) -> bool {
+    fn owns(&self, tree: &TreeState) -> bool {
         tree.database == Arc::as_ptr(&self.inner.engine).addr()
     }
 
@@ -351,7 +352,7 @@ fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
     let ticket = core.pool.take_frame()?;
     let id = core.store.allocate(space, core.pool.waits())?;
     debug_assert_eq!(id, PageId::root(space), "BTREE-1: the root is the first page of its space");
-    let mut mtr = Mtr::new(&core.log, vec![core.pool.install(id, ticket)]);
+    let mut mtr = Mtr::new(&core.log, [core.pool.install(id, ticket)]);
     mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
     mtr.commit(credit)?;
     Ok(())
@@ -367,7 +368,7 @@ fn drop_tree(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> 
         let stop: Stop<'_> = match leaf_write(core, &catalog, name.as_bytes(), Manner::First) {
             Ok(page) => {
                 let id = page.id();
-                let mut mtr = Mtr::new(&core.log, vec![page]);
+                let mut mtr = Mtr::new(&core.log, [page]);
                 mtr.apply(0, id, &PageOp::Remove { key: name.as_bytes() })?;
                 return drop_space(engine, mtr, space, credit);
             }
@@ -541,7 +542,7 @@ fn drop_orphans(inner: &Inner) -> Result<Vec<SpaceId>, Error> {
     for &space in &orphans {
         let log = &inner.engine.core.log;
         let credit = log.reserve(16, 0)?;
-        drop_space(&inner.engine, Mtr::new(log, Vec::new()), space, credit)?;
+        drop_space(&inner.engine, Mtr::new(log, []), space, credit)?;
     }
     Ok(orphans.into_iter().collect())
 }

@@ -3,7 +3,7 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use super::batch::WriteBatch;
+use super::batch::{Change, Op};
 use super::engine::{Engine, closed};
 use super::write::write;
 use crate::base::error::Error;
@@ -83,10 +83,8 @@ impl Tree {
         }
     }
 
-    fn write_one(&self, fill: impl FnOnce(&mut WriteBatch)) -> Result<bool, Error> {
-        let mut batch = WriteBatch::new();
-        fill(&mut batch);
-        write(&self.engine, batch.ops, self.engine.durability)
+    fn write_one(&self, key: &[u8], change: Change<&[u8]>) -> Result<bool, Error> {
+        write(&self.engine, &mut [Op { tree: &self.state, key, change }], self.engine.durability)
     }
 
     /// Adds `key`, which must not be there.
@@ -94,10 +92,7 @@ impl Tree {
     /// # Errors
     /// [`Error::KeyExists`], and those of [`Db::write`](crate::Db::write).
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.write_one(|batch| {
-            batch.insert(self, key, value);
-        })
-        .map(drop)
+        self.write_one(key, Change::Insert(value)).map(drop)
     }
 
     /// Sets `key`, whether it is there or not.
@@ -105,10 +100,7 @@ impl Tree {
     /// # Errors
     /// Those of [`Db::write`](crate::Db::write).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.write_one(|batch| {
-            batch.put(self, key, value);
-        })
-        .map(drop)
+        self.write_one(key, Change::Put(value)).map(drop)
     }
 
     /// Sets `key`, which must be there.
@@ -116,10 +108,7 @@ impl Tree {
     /// # Errors
     /// [`Error::KeyNotFound`], and those of [`Db::write`](crate::Db::write).
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.write_one(|batch| {
-            batch.update(self, key, value);
-        })
-        .map(drop)
+        self.write_one(key, Change::Update(value)).map(drop)
     }
 
     /// Removes `key`; true if it was there.
@@ -127,9 +116,7 @@ impl Tree {
     /// # Errors
     /// Those of [`Db::write`](crate::Db::write).
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        self.write_one(|batch| {
-            batch.delete(self, key);
-        })
+        self.write_one(key, Change::Delete)
     }
 
     /// The rows with keys in `range`, ascending. Not a snapshot: each leaf is seen as it is when the scan comes to it.
