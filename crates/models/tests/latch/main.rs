@@ -83,14 +83,24 @@ struct Turns {
     fair: bool,
 }
 
+/// Who may have the latch next.
+#[derive(Default)]
+struct Next {
+    /// Nobody: anybody may.
+    threads: Vec<ThreadId>,
+    /// Once readers have it, and nobody waits behind them, others may join.
+    readers: bool,
+}
+
 thread_local! {
-    static NEXT: RefCell<Vec<ThreadId>> = const { RefCell::new(Vec::new()) };
+    static NEXT: RefCell<Next> = RefCell::default();
 }
 
 impl Turns {
-    fn taken(&self) {
+    fn taken(&self, who: Who) {
         let next = NEXT.take();
-        assert!(next.is_empty() || next.contains(&loom::thread::current().id()), "somebody took another's turn");
+        let free = next.threads.is_empty() || next.readers && who == Reader;
+        assert!(free || next.threads.contains(&loom::thread::current().id()), "somebody took another's turn");
     }
 
     fn about_to_release(&self) {
@@ -99,9 +109,11 @@ impl Turns {
         }
         let line = line_in_a_step();
         if let Some(first) = line.first() {
-            let group = if first.wants == primitives::DEFAULT_PARK_TOKEN { line.len() } else { 1 };
-            let front = line.iter().take(group).take_while(|place| place.wants == first.wants);
-            NEXT.set(front.map(|place| place.thread).collect());
+            let readers = first.wants == primitives::DEFAULT_PARK_TOKEN;
+            let group = line.iter().take(if readers { line.len() } else { 1 });
+            let threads: Vec<_> =
+                group.take_while(|place| place.wants == first.wants).map(|place| place.thread).collect();
+            NEXT.set(Next { readers: readers && threads.len() == line.len(), threads });
         }
     }
 }
@@ -111,7 +123,7 @@ fn pass(latch: &Shared, who: Who, turns: &Turns) -> bool {
     if who == Reader {
         let before: Vec<Place> = line_in_a_step();
         let guard = latch.read();
-        turns.taken();
+        turns.taken(who);
         let now = line();
         assert!(before.iter().all(|place| !now.contains(place)), "a reader passed who was parked before it came");
         // SAFETY: loom's cell looks after that.
@@ -121,7 +133,7 @@ fn pass(latch: &Shared, who: Who, turns: &Turns) -> bool {
     }
     let guard = if who == Writer { Some(latch.write()) } else { latch.try_write() };
     let Some(guard) = guard else { return false };
-    turns.taken();
+    turns.taken(who);
     // SAFETY: loom's cell looks after that.
     guard.0.with_mut(|value| unsafe { *value += 1 });
     turns.about_to_release();
