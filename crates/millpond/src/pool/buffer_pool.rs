@@ -12,12 +12,11 @@ use super::free_frames::{FreeFrames, Taken};
 use super::memory::Frames;
 use super::replacement::Replacement;
 use super::route::{FrameHint, Route};
-use super::table::{Entry, Shard, Table};
+use super::table::{Entry, Table};
 use crate::base::aligned::to_u64;
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::handoff::Handoff;
 use crate::base::ids::{FrameId, PageId};
 use crate::base::sync::{Mutex, Turn};
 use crate::base::waits::{WaitClass, Waits};
@@ -44,7 +43,7 @@ pub(crate) struct Pool {
     pub(super) count: AtomicUsize,
     /// Frames beyond these whose pages have not left yet.
     pub(super) leaving: Mutex<usize>,
-    table: Table,
+    pub(super) table: Table,
     pub(super) replacement: Mutex<Replacement>,
     pub(super) free: FreeFrames,
     pub(super) dirty: DirtyPages,
@@ -64,50 +63,15 @@ pub(crate) struct Pool {
 #[must_use]
 pub(crate) struct FrameTicket<'p> {
     pool: &'p Pool,
-    frame: FrameId,
-    kept: bool,
+    pub(super) frame: FrameId,
+    /// It does not go back any more.
+    pub(super) kept: bool,
 }
 
 impl Drop for FrameTicket<'_> {
     fn drop(&mut self) {
         if !self.kept {
             self.pool.give(self.frame);
-        }
-    }
-}
-
-/// A read under way, whose READING entry is ours.
-struct Reading<'p> {
-    pool: &'p Pool,
-    id: PageId,
-    ended: bool,
-}
-
-impl Reading<'_> {
-    /// Ends the read: the entry says where the page is, or goes; those who waited are told without the mutex.
-    fn end(&mut self, resident: Option<FrameId>, answer: &Result<(), Arc<Error>>) {
-        self.ended = true;
-        let mut shard = self.pool.table.shard(self.id);
-        let entry = match resident {
-            Some(frame) => {
-                self.pool.frame(frame).set_holds(Some(self.id));
-                shard.insert(self.id, Entry::Resident(frame))
-            }
-            None => shard.remove(&self.id),
-        };
-        drop(shard);
-        if let Some(Entry::Reading(waiters)) = entry {
-            waiters.iter().for_each(|waiter| waiter.give(answer.clone()));
-        }
-    }
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        // Only when the device panicked: nobody may wait for a thread that is gone.
-        if !self.ended {
-            let why = Error::Bug(format!("the thread that read page {} panicked", self.id).into());
-            self.end(None, &Err(Arc::new(why)));
         }
     }
 }
@@ -175,7 +139,7 @@ impl Pool {
     }
 
     /// The page in `frame`, which its shard's entry says; the shard's mutex is held.
-    fn pin(&self, frame: FrameId) -> Pin<'_> {
+    pub(super) fn pin(&self, frame: FrameId) -> Pin<'_> {
         let meta = self.frame(frame);
         // Relaxed: eviction looks at the pins under the shard's mutex.
         meta.pins.fetch_add(1, Ordering::Relaxed);
@@ -274,56 +238,6 @@ impl Pool {
         }
     }
 
-    /// The page, read from the device if need be. May wait on `free_frame` and `page_read`; callers hold no latch.
-    pub(crate) fn load(&self, id: PageId) -> Result<Pin<'_>, Error> {
-        loop {
-            let reading = match self.table.shard(id).get_mut(&id) {
-                Some(Entry::Resident(frame)) => return Ok(self.pin(*frame)),
-                Some(Entry::Reading(waiters)) => {
-                    let handoff = Handoff::new();
-                    waiters.push(Arc::clone(&handoff));
-                    Some(handoff)
-                }
-                None => None,
-            };
-            if let Some(handoff) = reading {
-                handoff.take_wait(WaitClass::PageRead, &self.waits).map_err(|error| error.once_more())?;
-                continue;
-            }
-            let ticket = self.take_frame()?;
-            let ours = {
-                let mut shard = self.table.shard(id);
-                let free = !shard.contains_key(&id);
-                if free {
-                    shard.insert(id, Entry::Reading(Vec::new()));
-                }
-                free
-            };
-            if ours {
-                return self.read_into(id, ticket);
-            }
-        }
-    }
-
-    /// Reads the page into the frame in hand.
-    fn read_into<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> Result<Pin<'p>, Error> {
-        let mut reading = Reading { pool: self, id, ended: false };
-        let meta = self.frame(ticket.frame);
-        // Nobody waits for this latch: the frame has no page, and who comes by an old hint only tries.
-        let read = self.waits.timed(WaitClass::PageRead, || self.store.read(id, &mut meta.page.write()));
-        if let Err(error) = read {
-            reading.end(None, &Err(Arc::new(error.once_more())));
-            return Err(error);
-        }
-        ticket.kept = true;
-        // Ours already: it cannot leave before we have seen it. Its first use is noted when we come for it again.
-        meta.pins.fetch_add(1, Ordering::Relaxed);
-        meta.reset_heat();
-        reading.end(Some(ticket.frame), &Ok(()));
-        self.replacement.lock().admit(ticket.frame, id);
-        Ok(Pin { pool: self, frame: ticket.frame, counted: true })
-    }
-
     /// Puts a page that has no image yet into `ticket`'s frame, latched exclusively. The page is of zeroes.
     pub(crate) fn install<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> PageWrite<'p> {
         ticket.kept = true;
@@ -403,54 +317,6 @@ impl Pool {
         }
     }
 
-    /// Takes the page out of the table if nobody uses it and it is clean. The frame is out of the queues, and the
-    /// caller's afterwards.
-    pub(super) fn evict(&self, frame: FrameId) -> Evicted {
-        let meta = self.frame(frame);
-        let Some(id) = meta.holds() else { return Evicted::Free(None) };
-        self.evict_from(&mut self.table.shard(id), frame, id)
-    }
-
-    /// Throws page `id` of a dropped space out of `frame`, if it is there: it is clean from now on, and leaves unless
-    /// somebody is just looking at it.
-    pub(super) fn discard(&self, frame: FrameId, id: PageId) {
-        let mut shard = self.table.shard(id);
-        // Under the shard's mutex no page comes into the frame and none leaves it.
-        if self.frame(frame).holds() == Some(id) {
-            self.dirty.forget(frame);
-            let _ = self.evict_from(&mut shard, frame, id);
-        }
-    }
-
-    fn evict_from(&self, shard: &mut Shard, frame: FrameId, id: PageId) -> Evicted {
-        let meta = self.frame(frame);
-        if meta.holds() != Some(id) {
-            // Discarded meanwhile.
-            return Evicted::Free(None);
-        }
-        // Acquire: pairs with the Release of the last unpin.
-        if meta.pins.load(Ordering::Acquire) > 0 {
-            return Evicted::InUse;
-        }
-        if self.dirty.since(frame).is_some() {
-            return Evicted::Dirty;
-        }
-        // Who came by a hint has the latch and no pin.
-        let Some(guard) = meta.page.try_write() else { return Evicted::InUse };
-        // Between the look and the latch it may have been dirtied, or pinned: by one who had the latch and no pin.
-        if self.dirty.since(frame).is_some() {
-            return Evicted::Dirty;
-        }
-        if meta.pins.load(Ordering::Acquire) > 0 {
-            return Evicted::InUse;
-        }
-        shard.remove(&id);
-        meta.set_holds(None);
-        self.clear_route(frame);
-        drop(guard);
-        Evicted::Free(Some(id))
-    }
-
     /// Ends all waits with an error: no page can be written any more.
     pub(crate) fn stop(&self) {
         self.free.stop();
@@ -461,12 +327,4 @@ impl Pool {
     pub(crate) fn counts(&self) -> (u64, u64) {
         (to_u64(self.free.len()), to_u64(self.dirty.len()))
     }
-}
-
-/// What became of a candidate.
-pub(super) enum Evicted {
-    /// The frame is free; it held this page.
-    Free(Option<PageId>),
-    InUse,
-    Dirty,
 }

@@ -20,6 +20,7 @@ mod free_frames;
 pub(crate) mod memory;
 mod primitives;
 mod replacement;
+mod residence;
 mod resize;
 pub(crate) mod route;
 mod table;
