@@ -33,7 +33,7 @@ crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, 
 	$(CARGO) build --release --quiet --package cli
 	$(MILLPOND) crashtest --rounds 200 --seed 1
 
-planted: setup ## Plant one bug at a time; each must be found by a crash test
+planted: setup ## Plant one bug at a time; each must be found by a crash test or a model
 	sh scripts/planted.sh
 
 figures: setup ## Figures of reads in the pool and of the store: opening, recovery, page writes (docs/benchmarks.md); 10 GiB, some minutes
