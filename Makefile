@@ -42,7 +42,7 @@ figures: setup ## Figures of reads in the pool and of the store: opening, recove
 	target/release/examples/store_figures $(FIGURES_DIR) $(FIGURES_GIB)
 
 FUZZ_SECONDS ?= 30
-DECODERS = Superblock DirectoryHead Directory MapPage LogFileHeader LogFileLap Group Records PageOps MapRecords \
+DECODERS = Superblock Directory MapPage LogFileHeader LogFileLap Group Records PageOps MapRecords \
 	PageImage Replay LogScan Recovery
 
 # A rustup proxy is needed for `+nightly`; rust-toolchain.toml pins the stable compiler.

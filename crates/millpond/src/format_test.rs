@@ -26,10 +26,11 @@ use crate::redo::group::{
     GROUP_HEADER_LEN, GROUP_TRAILER_LEN, GroupHeader, GroupKind, Place, epoch_payload, payload_crc, write_group,
 };
 use crate::redo::scan::PROOF_WINDOW;
-use crate::store::directory::{DIRECTORY_FILES, DirectoryHead, directory_crc};
+use crate::store::directory::{DIRECTORY_FILES, directory_crc};
 use crate::store::map::{ENTRIES, MapEntry, TAG_BITS, tag_of};
 use crate::store::open::{DATA_FILE, DATA_FILE_NEW, MAP_FILE};
 use crate::store::page_store::MapRecord;
+use crate::store::rewrite::{FILE_NEW, kept_name};
 use crate::store::space::PLACES_START;
 use crate::store::superblock::{self, FEATURE_IN_PLACE, FORMAT, OFFSETS, Raw, SLOTS_START};
 
@@ -86,7 +87,6 @@ fn structs() -> BTreeMap<&'static str, (usize, Vec<Field>)> {
                 write_capacity,
             }),
         ),
-        ("DirectoryHead", fields!(DirectoryHead { sequence, crc })),
         (
             "PageHeader",
             fields!(PageHeader {
@@ -189,6 +189,8 @@ fn the_text_has_the_files_and_their_constants() {
         format!("Format version {FORMAT}:"),
         format!("| `{DATA_FILE}` |"),
         format!("`{DATA_FILE_NEW}` is the data file"),
+        format!("`{}`, `{}`", kept_name(0, MAP_FILE).replace('0', "<n>"), kept_name(0, DATA_FILE).replace('0', "<n>")),
+        format!("`{FILE_NEW}` is a file of a rebuild"),
         format!("| `{MAP_FILE}` |"),
         format!("| `{}`, `{}` |", DIRECTORY_FILES[0], DIRECTORY_FILES[1]),
         format!("| `redo-<generation>-<0..{}>.mpd` | the log: a ring of four equal files |", RING - 1),

@@ -13,9 +13,13 @@ use crate::output::print;
 #[derive(Debug, Args)]
 #[command(after_long_help = "For a database that does not open because both superblocks, or parts of the map, are
 damaged. Of each page the newest image in the data file is taken; the next open then recovers from the log. Copy the
-files first, if you can. Cut short, run it again.
+files first, if you can. Cut short, run it again. The old superblocks and map are kept in files 'old-<n>-*': remove
+them when all is well.
 
-Exit code: 0 nothing is lost, 1 something is (the output says what), 2 it could not be done.
+A page is lost if the log, or what can be read of the old maps, shows that a newer image was there. It is unproven if
+neither knows it: then an older image would not be noticed.
+
+Exit code: 0 nothing is known to be lost, 1 something is (the output says what), 2 it could not be done.
 
 Example:
   millpond rebuild millpond-bench-data")]
@@ -48,7 +52,7 @@ fn text(dir: &str, report: &RebuildReport) -> String {
     let mut text = String::new();
     for (name, value) in [
         ("database:", dir.to_owned()),
-        ("pages:", report.pages.to_string()),
+        ("pages:", format!("{}, {} of them unproven", report.pages, report.unproven_pages)),
         ("spaces:", report.spaces.to_string()),
         ("slots:", format!("{}, {} of them damaged or torn", report.slots, report.damaged_slots)),
         ("log:", format!("{} groups, found by {by}", report.log_groups)),

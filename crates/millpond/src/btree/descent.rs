@@ -118,13 +118,13 @@ impl Target<'_> {
     }
 }
 
-/// How latches are taken on the way.
+/// What the caller of a descent holds already (BTREE-3).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Wait for them: the caller holds none.
-    Wait,
-    /// Only try: the caller holds some.
-    Try,
+    /// No latch: all latches are waited for.
+    First,
+    /// Leaves to the left: inner pages are only tried, the leaf is waited for.
+    Further,
 }
 
 /// Where a tree begins. The root's id is fixed for life.
@@ -172,15 +172,11 @@ fn latch_read<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<PageRe
 }
 
 /// The page latched exclusively; it may be where `hint` says.
-fn latch_write<'p>(core: &'p Core, id: PageId, hint: &FrameHint, manner: Manner) -> Result<PageWrite<'p>, Stop<'p>> {
+fn latch_write<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<PageWrite<'p>, Stop<'p>> {
     if let Some(page) = core.pool.write_at(id, hint) {
         return Ok(page);
     }
-    let pin = fetch(core, id)?;
-    let page = match manner {
-        Manner::Wait => pin.write(),
-        Manner::Try => pin.try_write().map_err(Stop::Refused)?,
-    };
+    let page = fetch(core, id)?.write();
     hint.set(page.frame_id());
     Ok(page)
 }
@@ -266,19 +262,19 @@ pub(crate) fn leaf_write<'p>(
 ) -> Result<PageWrite<'p>, Stop<'p>> {
     let (guard, target) = (pin(), Target::Key(key));
     if let Some((id, hint)) = by_routes(core, root, target, 0, &guard) {
-        let page = latch_write(core, id, hint, manner)?;
+        let page = latch_write(core, id, hint)?;
         if page.view().is_leaf() && page.view().covers(key) {
             return Ok(page);
         }
     }
     loop {
         let mut page = match manner {
-            Manner::Wait => latch_read(core, root.id, &root.hint)?,
-            Manner::Try => fetch(core, root.id)?.try_read().map_err(Stop::Refused)?,
+            Manner::First => latch_read(core, root.id, &root.hint)?,
+            Manner::Further => fetch(core, root.id)?.try_read().map_err(Stop::Refused)?,
         };
         if page.view().is_leaf() {
             drop(page);
-            let page = latch_write(core, root.id, &root.hint, manner)?;
+            let page = latch_write(core, root.id, &root.hint)?;
             if page.view().is_leaf() {
                 return Ok(page);
             }
@@ -290,16 +286,13 @@ pub(crate) fn leaf_write<'p>(
             let child = child_id(root.space(), page.view(), page.view().child_index(key))?;
             let pin = fetch(core, child)?;
             if page.view().level() == 1 {
-                let leaf = match manner {
-                    Manner::Wait => pin.write(),
-                    Manner::Try => pin.try_write().map_err(Stop::Refused)?,
-                };
+                let leaf = pin.write();
                 check_arrival(leaf.view(), target)?;
                 return Ok(leaf);
             }
             let next = match manner {
-                Manner::Wait => pin.read(),
-                Manner::Try => pin.try_read().map_err(Stop::Refused)?,
+                Manner::First => pin.read(),
+                Manner::Further => pin.try_read().map_err(Stop::Refused)?,
             };
             check_level(page.view(), next.view())?;
             page = next;
@@ -317,12 +310,12 @@ pub(crate) fn page_and_parent<'p>(
 ) -> Result<(Option<PageWrite<'p>>, PageWrite<'p>), Stop<'p>> {
     let guard = pin();
     let mut page = match by_routes(core, root, Target::Key(key), level + 1, &guard) {
-        Some((id, hint)) => latch_write(core, id, hint, Manner::Wait)?,
-        None => latch_write(core, root.id, &root.hint, Manner::Wait)?,
+        Some((id, hint)) => latch_write(core, id, hint)?,
+        None => latch_write(core, root.id, &root.hint)?,
     };
     if page.view().level() != level + 1 || !page.view().covers(key) {
         drop(page);
-        page = latch_write(core, root.id, &root.hint, Manner::Wait)?;
+        page = latch_write(core, root.id, &root.hint)?;
     }
     let mut parent = None;
     while page.view().level() > level {

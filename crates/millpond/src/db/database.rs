@@ -356,7 +356,7 @@ fn drop_tree(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> 
     let mut restarts = Restarts::new(&core.pool);
     loop {
         let credit = core.log.reserve(NAME_MAX + 128, 1)?;
-        let stop: Stop<'_> = match leaf_write(core, &catalog, name.as_bytes(), Manner::Wait) {
+        let stop: Stop<'_> = match leaf_write(core, &catalog, name.as_bytes(), Manner::First) {
             Ok(page) => {
                 let id = page.id();
                 let mut mtr = Mtr::new(&core.log, vec![page]);
@@ -470,7 +470,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
     });
     engine.core.log.begin_epoch(random_u64())?;
     let keeper = {
-        let keeper = Keeper::new(Arc::clone(&engine));
+        let keeper = Keeper::new(Arc::clone(&engine))?;
         sync::spawn("mp-keeper", move || {
             enter_background();
             keeper.run();

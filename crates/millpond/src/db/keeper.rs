@@ -2,18 +2,21 @@
 //! their images durable and named, grows the files ahead of need, gives back what dropped trees had, and takes
 //! checkpoints.
 //!
-//! KEEPER-1  All page writes, map groups and checkpoints are its own, one after the other.
+//! KEEPER-1  All page writes, map groups and checkpoints are its own, one after the other. Only syncs, and the
+//!           superblock's write between two, are waited for by a second thread meanwhile ([`syncer`]).
 //! KEEPER-2  It never waits for anything that waits for it: it takes no writer's credit of the log, no frame, no page
 //!          id.
 //!
 //! It sleeps until its bell is rung or its next deadline has come.
 
+mod publish;
+mod syncer;
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use zerocopy::IntoBytes;
-
+use self::publish::SyncThread;
 use super::engine::{CheckpointAnswer, Engine, Wish};
 use crate::base::aligned::{AlignedBuf, aligned, to_usize};
 use crate::base::clock;
@@ -24,10 +27,7 @@ use crate::base::ids::{FrameId, Lsn};
 use crate::base::page::layout::{header, page_lsn};
 use crate::pace::envelope::{LogPace, pages_due};
 use crate::pool::frame::Pin;
-use crate::redo::files::remove_others;
-use crate::redo::group::GroupKind;
-use crate::store::checkpoint::CheckpointFacts;
-use crate::store::page_store::{LOT_PAGES, MapRecord, WriteOp};
+use crate::store::page_store::{LOT_PAGES, WriteOp};
 
 /// How often dirty pages are looked at for the log's sake.
 const FLUSH_TICK_NS: u64 = 50_000_000;
@@ -47,15 +47,10 @@ const GIVE_BACK_STEPS: usize = 8;
 /// Steps of having frames leave a pool that was made smaller, at each tick.
 const RETIRE_STEPS: usize = 8;
 
-/// Passes over the dirty pages in which a checkpoint that was asked for must have written all.
-const PASSES_MAX: u32 = 100_000;
-
-/// Passes in which a change of the log's capacity should have come to its end.
-const SWITCH_PASSES: u32 = 100;
-
 /// The keeper's memory between steps.
 pub(crate) struct Keeper {
     engine: Arc<Engine>,
+    syncer: SyncThread,
     buf: AlignedBuf,
     next_flush_ns: u64,
     next_sync_ns: u64,
@@ -71,12 +66,14 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn new(engine: Arc<Engine>) -> Keeper {
+    pub(crate) fn new(engine: Arc<Engine>) -> Result<Keeper, Error> {
         let now = clock::now_ns();
+        let syncer = SyncThread::start(Arc::clone(&engine.bell))?;
         let buf = aligned(LOT_PAGES * engine.core.store.page_size());
         let last_lsn = engine.core.log.positions().next;
-        Keeper {
+        Ok(Keeper {
             engine,
+            syncer,
             buf,
             next_flush_ns: now + FLUSH_TICK_NS,
             next_sync_ns: now + SYNC_TICK_NS,
@@ -87,7 +84,7 @@ impl Keeper {
             sync_wanted: false,
             asked: Vec::new(),
             failed: false,
-        }
+        })
     }
 
     /// The thread's body: works until it is asked to stop.
@@ -131,23 +128,28 @@ impl Keeper {
 
     fn work(&mut self, now: u64) -> Result<(), Error> {
         self.engine.core.log.health()?;
+        let synced = self.take_synced(false)?;
         self.serve_log(now)?;
         self.free_frames()?;
         self.give_back(GIVE_BACK_STEPS);
-        if now >= self.next_flush_ns {
+        // While the log is redone the checkpoint cannot move: a page cleaned in the middle of its history would be
+        // dirty again, and each time take a map record's room from the reserve.
+        let redoing = self.engine.redoing.load(Ordering::Relaxed);
+        let tick = now >= self.next_flush_ns;
+        if tick {
             self.next_flush_ns = now + FLUSH_TICK_NS;
-            // While the log is redone the checkpoint cannot move: a page cleaned in the middle of its history would be
-            // dirty again, and each time take a map record's room from the reserve.
-            let redoing = self.engine.redoing.load(Ordering::Relaxed);
             if !redoing {
                 self.flush_for_log(now)?;
             }
             self.grow_ahead();
             self.retire_frames()?;
-            if now >= self.next_sync_ns || (!redoing && self.log_presses()) {
-                self.publish_images()?;
-            }
+        }
+        if tick || synced {
+            // In this order: what a sync has brought is not behind the next sync.
             self.checkpoint_if_due(now)?;
+            if now >= self.next_sync_ns || (!redoing && self.log_presses()) {
+                self.begin_publishing();
+            }
         }
         self.serve_requests()
     }
@@ -209,10 +211,14 @@ impl Keeper {
             let frames: Vec<FrameId> = dirty.iter().map(Pin::frame_id).collect();
             let written = self.write_lot(dirty);
             engine.core.pool.free_cleaned(&frames);
-            written?;
+            let written = written?;
             if self.sync_wanted {
                 // What could not be written was in flight.
-                self.publish_images()?;
+                self.begin_publishing();
+                if freed + written == 0 && self.syncer.busy() {
+                    // The sync's end rings.
+                    return Ok(());
+                }
             }
         }
         // More may be wanted: look again at once.
@@ -275,12 +281,16 @@ impl Keeper {
         Ok(())
     }
 
-    /// Copies pages under their latches, has the log durable past them, writes them to free slots.
-    fn write_lot(&mut self, pins: Vec<Pin<'_>>) -> Result<(), Error> {
+    /// Copies pages under their latches, has the log durable past them, writes them to free slots. Returns how
+    /// many: those with an image in flight stay dirty.
+    fn write_lot(&mut self, pins: Vec<Pin<'_>>) -> Result<usize, Error> {
         let engine = Arc::clone(&self.engine);
         let core = &engine.core;
-        if core.store.unsynced() + pins.len() > engine.unsynced_max {
+        let unsynced = core.store.unsynced() + pins.len();
+        if unsynced > engine.unsynced_max {
             self.publish_images()?;
+        } else if unsynced > engine.unsynced_max / 2 {
+            self.begin_publishing();
         }
         let size = core.store.page_size();
         let mut copied = Copied { engine: &engine, pages: Vec::with_capacity(pins.len()) };
@@ -302,7 +312,7 @@ impl Keeper {
             }
         }
         if copied.pages.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         if !cfg!(planted = "page_before_log") {
             core.log.flush_wait(newest)?;
@@ -312,7 +322,7 @@ impl Keeper {
         for attempt in 0..3 {
             if core.store.write(&ops, &mut self.buf[..bytes], core.log.positions().durable)? {
                 copied.pages.clear();
-                return Ok(());
+                return Ok(ops.len());
             }
             // STORE-3: what was replaced, or dropped, comes free.
             if attempt == 1 {
@@ -322,41 +332,6 @@ impl Keeper {
             core.log.flush_all()?;
         }
         Err(Error::Bug("STORE-3: pages find no slots, although each is charged one".into()))
-    }
-
-    /// One data sync, then map groups for all images written before it: they are durable and named from here on, and
-    /// hold nothing back any more.
-    fn publish_images(&mut self) -> Result<(), Error> {
-        self.next_sync_ns = clock::now_ns() + SYNC_TICK_NS;
-        self.sync_wanted = false;
-        let engine = Arc::clone(&self.engine);
-        let core = &engine.core;
-        if core.store.unsynced() == 0 {
-            return Ok(());
-        }
-        let covered = core.store.sync()?;
-        if cfg!(planted = "map_after_submission") {
-            // Not covered by the sync, and named all the same.
-            let dirty = core.pool.dirty_before(Lsn(u64::MAX));
-            let frames: Vec<FrameId> = dirty.into_iter().map(|(_, frame)| frame).take(8).collect();
-            if core.store.unsynced() + frames.len() <= engine.unsynced_max {
-                self.write_lot(core.pool.pin_dirty(&frames))?;
-            }
-        }
-        let records = core.store.map_records(covered);
-        for group in records.chunks(core.log.map_payload_max() / size_of::<MapRecord>()) {
-            let payload = group.as_bytes();
-            let credit = core.log.reserve_for_cleaning(payload.len())?;
-            let counts = &core.log.counts;
-            let mut begin = Lsn::ZERO;
-            let end = core.log.append(credit, GroupKind::Map, payload, |start, _| {
-                counts.add(start);
-                begin = start;
-            })?;
-            core.store.apply_records(group, begin, end);
-            counts.remove(begin);
-        }
-        Ok(())
     }
 
     /// Gives back some of what dropped trees had: first their frames, then their slots. False: there is nothing.
@@ -411,6 +386,8 @@ impl Keeper {
         }
         // On failure, `refuse_requests` answers.
         self.asked.extend(requests.iter().map(|request| Arc::clone(&request.handoff)));
+        // A checkpoint that ends later must not undo what is begun here.
+        self.take_synced(true)?;
         for request in requests {
             match request.wish {
                 Wish::Superblock => self.checkpoint()?,
@@ -430,94 +407,6 @@ impl Keeper {
         }
         for handoff in self.asked.drain(..) {
             handoff.give(Ok(()));
-        }
-        Ok(())
-    }
-
-    /// A checkpoint of everything up to now.
-    fn checkpoint_all(&mut self) -> Result<(), Error> {
-        let next = self.engine.core.log.positions().next;
-        while self.give_back(GIVE_BACK_STEPS) {}
-        // A page that was in flight is dirty still: then once more.
-        let mut passes = 0;
-        while !self.engine.core.pool.dirty_before(next).is_empty() {
-            passes += 1;
-            if passes > PASSES_MAX {
-                return Err(Error::Bug("STORE-3: pages stay dirty, however often they are written".into()));
-            }
-            self.clean_before(next)?;
-        }
-        self.publish_images()?;
-        self.engine.core.store.write_map_pages(Lsn(u64::MAX))?;
-        self.checkpoint()?;
-        self.leave_first_ring()
-    }
-
-    /// Has the log get into its second ring, also when nobody writes, and the first one forgotten. When others keep the
-    /// log full, that comes later by itself.
-    fn leave_first_ring(&mut self) -> Result<(), Error> {
-        for _ in 0..SWITCH_PASSES {
-            let (_, Some(switch)) = self.engine.core.log.geometry() else { break };
-            self.engine.core.log.pad_to(switch.at)?;
-            let next = self.engine.core.log.positions().next;
-            self.clean_before(next)?;
-            self.checkpoint()?;
-        }
-        Ok(())
-    }
-
-    fn checkpoint_if_due(&mut self, now: u64) -> Result<(), Error> {
-        let (log, store) = (&self.engine.core.log, &self.engine.core.store);
-        let positions = log.positions();
-        let reachable = log.counts.oldest().unwrap_or(positions.next);
-        let gain = reachable.since(positions.checkpoint);
-        if store.wants_slots() {
-            // Replaced slots are free when the log is durable past the map groups.
-            self.publish_images()?;
-            let durable = self.engine.core.log.flush_all()?;
-            self.engine.core.store.release_slots(durable);
-        }
-        if gain > self.engine.core.log.capacity() / 16 || (now >= self.next_checkpoint_ns && gain > 0) {
-            return self.checkpoint();
-        }
-        if now >= self.next_checkpoint_ns {
-            self.next_checkpoint_ns = now + CHECKPOINT_TICK_NS;
-        }
-        Ok(())
-    }
-
-    /// Writes a checkpoint: everything before its LSN is in images that map pages on the device name.
-    fn checkpoint(&mut self) -> Result<(), Error> {
-        self.next_checkpoint_ns = clock::now_ns() + CHECKPOINT_TICK_NS;
-        let engine = &self.engine;
-        let core = &engine.core;
-        // First the log's end, under its mutex: all groups before it are counted (COUNT-1).
-        let positions = core.log.positions();
-        let oldest = core.log.counts.oldest().unwrap_or(positions.next);
-        let reached = if cfg!(planted = "checkpoint_skips_dirty") { positions.next } else { oldest };
-        // Counters are coarse: they may say less than is known.
-        let checkpoint_lsn = reached.min(positions.next).max(positions.checkpoint);
-        let snapshot = core.store.snapshot();
-        let durable_lsn =
-            if cfg!(planted = "superblock_before_log") { core.log.positions().next } else { core.log.flush_all()? };
-        let (redo, switch) = core.log.geometry();
-        let switched = switch.filter(|switch| checkpoint_lsn >= switch.at);
-        let facts = CheckpointFacts {
-            checkpoint_lsn,
-            durable_lsn,
-            nonce: core.log.nonce_at(checkpoint_lsn),
-            redo: switched.map_or(redo, |switch| switch.to),
-            switch: switch.filter(|_| switched.is_none()),
-        };
-        core.store.publish(snapshot, facts)?;
-        core.log.set_checkpoint(checkpoint_lsn);
-        if let Some(switch) = switched {
-            core.log.forget_first_ring();
-            let files = engine.files.lock().clone();
-            if let Some(files) = files {
-                let removed = remove_others(&*files, &[switch.to.generation]);
-                removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
-            }
         }
         Ok(())
     }

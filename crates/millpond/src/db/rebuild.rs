@@ -1,8 +1,9 @@
 //! `rebuild`: the map and the superblocks anew, from the images in the data file and the log.
 //!
-//! Of each page the image with the highest page LSN counts. The log is searched for the first group that is in no
-//! image; there the new checkpoint is, and the next open recovers from it as from any other. What cannot be had again
-//! is reported, and a page that is lost stays one that cannot be read.
+//! Of each page the image with the highest page LSN counts, unless the log or what can be read of the old maps shows
+//! that there was a newer one. The log is searched for the first group that is in no image; there the new checkpoint
+//! is, and the next open recovers from it as from any other. What cannot be had again is reported, and a page that is
+//! lost stays one that cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -24,10 +25,12 @@ use crate::io::directory::{Access, Directory};
 use crate::mtr::{Record, formats};
 use crate::redo::files::{LogFiles, Owner};
 use crate::redo::group::GroupKind;
-use crate::redo::locate::{FoundLog, Start, find_log, find_rings};
+use crate::redo::locate::{FoundLog, Start, find_log, find_rings, reach_back};
 use crate::redo::scan::LogScan;
-use crate::store::directory::{DIRECTORY_FILES, sequence_in};
-use crate::store::look::{DataFile, SlotContent, content_of};
+use crate::store::look::{
+    DataFile, SlotContent, content_of, copy_of, image_problem, names, read_map, slot_of, superblocks,
+};
+use crate::store::map::{MapEntry, PageMap};
 use crate::store::page_store::MapRecord;
 use crate::store::rewrite::{Images, rewrite};
 use crate::store::superblock::{Found, Superblock};
@@ -48,6 +51,9 @@ pub struct RebuildOptions {
 pub struct RebuildReport {
     /// Pages whose newest image the new map names.
     pub pages: u64,
+    /// Those of them that neither the log nor a readable part of the old maps knows. If a newer image was lost without
+    /// a trace, an older one stands in for it there, and nothing tells.
+    pub unproven_pages: u64,
     /// Spaces that they are of, the catalog among them.
     pub spaces: u64,
     /// Slots read.
@@ -60,14 +66,15 @@ pub struct RebuildReport {
     pub log_end: u64,
     /// Groups of the log that were read.
     pub log_groups: u64,
-    /// Whether the checkpoint was known from a superblock.
+    /// Whether the checkpoint was known, from a superblock or its copy.
     pub checkpoint_known: bool,
     /// What could not be had again; empty: everything is there.
     pub lost: Vec<String>,
 }
 
 /// Writes map and superblocks of the database in directory `path` anew. Cut short, it is to be run again: images and
-/// log are only read.
+/// log are only read, the old map stays until the new one is whole, and copies of what is replaced are kept beside, in
+/// files named `old-<n>-*`.
 ///
 /// # Errors
 /// [`Error::InvalidOptions`]: the database opens. [`Error::Corruption`]: there is no log to be found, or part of it is
@@ -95,39 +102,32 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
         }
     }
     let known = known_superblock(&*files, &data)?;
-    let (owner, log, found) = match known {
-        Some(superblock) => {
-            let log = LogFiles::open(&*files, superblock.owner(), superblock.redo, superblock.switch)?;
-            let start = Start { at: superblock.checkpoint_lsn, nonce: superblock.nonce };
-            (superblock.owner(), log, FoundLog { start, doubt: None })
-        }
-        None => {
-            let (owner, log) = find_rings(&*files)?;
-            let found = find_log(&log)?;
-            (owner, log, found)
-        }
-    };
+    let (owner, log, found) = log_of(&*files, &data, known)?;
+    let superblocks = superblocks(&*files, &data, owner.uuid);
     let mut work =
         Work { report: RebuildReport { checkpoint_known: known.is_some(), ..Default::default() }, ..Work::default() };
+    work.read_maps(&*files, &superblocks, found.start.at);
     work.read_slots(&data, owner)?;
     let end = work.read_log(&log, found.start)?;
     if let Some(doubt) = found.doubt.filter(|_| !options.force) {
         let message = format!("{doubt}: restore a backup, or use force and mistrust what was written last");
         return Err(Error::Corruption(message.into()));
     }
-    if let Some(superblock) = known.filter(|superblock| superblock.durable_lsn > end.at) {
-        work.lose(format!("the log ends at LSN {}, but was durable up to {}", end.at, superblock.durable_lsn));
+    if let Some(durable) = superblocks.iter().map(|superblock| superblock.durable_lsn).max().filter(|at| *at > end.at) {
+        work.lose(format!("the log ends at LSN {}, but was durable up to {durable}", end.at));
     }
     let from = work.first_needed.unwrap_or(end);
     let images = work.settle(&data, owner, end.at)?;
     log.sync_all()?;
-    let sequence = next_sequence(&*files, &data, owner);
+    // Above all that were ever written.
+    let sequence = superblocks.first().map_or(0, |newest| newest.sequence) + 1;
+    let next_space = superblocks.iter().map(|superblock| superblock.next_space).max().unwrap_or(0);
     let superblock = Superblock {
         features: owner.features,
         uuid: owner.uuid,
         sequence,
         page_size: owner.page_size,
-        next_space: known.map_or(0, |known| known.next_space).max(work.last_space.0.saturating_add(1)),
+        next_space: next_space.max(work.last_space.0.saturating_add(1)),
         checkpoint_lsn: from.at,
         durable_lsn: end.at,
         nonce: from.nonce,
@@ -144,33 +144,39 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
     Ok(report)
 }
 
-/// The newest superblock, if it is certain which that is.
+/// The newest superblock, if it is certain which that is: in each place it, or its copy, is whole. The copy may be of a
+/// superblock that was not written any more; all that it says was true then.
 fn known_superblock(files: &dyn Files, data: &DataFile) -> Result<Option<Superblock>, Error> {
-    let Ok(superblock) = data.superblock() else {
-        // A stranger's file, or another version's: not ours to write.
-        return match data.found.iter().find(|found| matches!(found, Found::OtherFormat(_) | Found::UnknownFeatures(_)))
-        {
-            Some(_) => data.superblock().map(Some),
-            None => Ok(None),
-        };
+    let is_stranger = |found: &Found| matches!(found, Found::OtherFormat(_) | Found::UnknownFeatures(_));
+    if data.found.iter().any(is_stranger) {
+        // Another version's: not ours to write, unless the other one is.
+        data.superblock()?;
+    }
+    let told = |place: usize| match data.found[place] {
+        Found::Valid(superblock) => Some(superblock),
+        _ => copy_of(files, place),
     };
-    let other = 1 - superblock.place();
-    let older = superblock.sequence.checked_sub(1);
-    let beside =
-        || files.open(DIRECTORY_FILES[other]).ok().and_then(|file| sequence_in(&*file, superblock.uuid).ok()?);
-    let certain = matches!(data.found[other], Found::Valid(_)) || (older.is_some() && beside() == older);
-    Ok(certain.then_some(superblock))
+    let both = told(0).zip(told(1)).filter(|(even, odd)| even.uuid == odd.uuid);
+    Ok(both.map(|(even, odd)| if even.sequence > odd.sequence { even } else { odd }))
 }
 
-/// A sequence above all that were ever written.
-fn next_sequence(files: &dyn Files, data: &DataFile, owner: Owner) -> u64 {
-    let superblocks = data.found.iter().filter_map(|found| match found {
-        Found::Valid(superblock) => Some(superblock.sequence),
-        _ => None,
-    });
-    let directories =
-        DIRECTORY_FILES.iter().filter_map(|name| sequence_in(&*files.open(name).ok()?, owner.uuid).ok()?);
-    superblocks.chain(directories).max().unwrap_or(0) + 1
+/// Whose log it is, its files, and where to begin to read it: at the oldest checkpoint that it leads on from, for the
+/// more of it is known, the more do the old maps prove.
+fn log_of(files: &dyn Files, data: &DataFile, known: Option<Superblock>) -> Result<(Owner, LogFiles, FoundLog), Error> {
+    let Some(known) = known else {
+        let (owner, log, doubt) = find_rings(files)?;
+        let found = find_log(&log)?;
+        return Ok((owner, log, FoundLog { doubt: doubt.or(found.doubt), ..found }));
+    };
+    let log = LogFiles::open(files, known.owner(), known.redo, known.switch)?;
+    let others = superblocks(files, data, known.uuid);
+    let same_ring = others.iter().filter(|other| other.redo == known.redo);
+    let start = reach_back(&log, start_at(&known), same_ring.map(start_at))?;
+    Ok((known.owner(), log, FoundLog { start, doubt: None }))
+}
+
+fn start_at(superblock: &Superblock) -> Start {
+    Start { at: superblock.checkpoint_lsn, nonce: superblock.nonce }
 }
 
 /// What the log says of a page.
@@ -195,6 +201,8 @@ struct Work {
     newest: HashMap<PageId, (SlotId, Lsn), FixedState>,
     /// What the headers of damaged slots say.
     claims: HashMap<PageId, Lsn, FixedState>,
+    /// The maps of the last checkpoints, as far as they can be read, and where the checkpoints are.
+    old_maps: Vec<(PageMap, Lsn)>,
     log: BTreeMap<PageId, Replayed>,
     dropped: BTreeSet<SpaceId>,
     last_space: SpaceId,
@@ -206,6 +214,14 @@ struct Work {
 impl Work {
     fn lose(&mut self, what: String) {
         self.report.lost.push(what);
+    }
+
+    /// Reads the maps whose checkpoints are not before `start`, where the log begins. What cannot be read proves
+    /// nothing.
+    fn read_maps(&mut self, files: &dyn Files, superblocks: &[Superblock], start: Lsn) {
+        let map = |superblock| read_map(files, superblock, &mut Vec::new()).ok();
+        let told = superblocks.iter().filter(|superblock| superblock.checkpoint_lsn >= start);
+        self.old_maps = told.filter_map(|told| Some((map(told)?, told.checkpoint_lsn))).collect();
     }
 
     fn read_slots(&mut self, data: &DataFile, owner: Owner) -> Result<(), Error> {
@@ -324,7 +340,7 @@ impl Work {
     /// Decides for each page: its newest image, or lost.
     fn settle(&mut self, data: &DataFile, owner: Owner, end: Lsn) -> Result<Images, Error> {
         let referenced = self.references(data, owner)?;
-        let mut lost: BTreeMap<PageId, String> = BTreeMap::new();
+        let mut lost = self.lost_by_old_maps(data, owner)?;
         for id in referenced {
             let formatted = self.log.get(&id).is_some_and(|page| page.format > Lsn::ZERO);
             if !self.newest.contains_key(&id) && !formatted {
@@ -346,7 +362,8 @@ impl Work {
         }
         for (&id, &claim) in &self.claims {
             let reached = self.log.get(&id).map(|page| page.lsn).or(self.newest.get(&id).map(|(_, lsn)| *lsn));
-            if reached.is_some_and(|lsn| claim > lsn) {
+            // A claim on a page that is proven is itself damaged, if it is not about what the log has lost.
+            if reached.is_some_and(|lsn| claim > lsn) && (claim > end || !self.is_proven(id, owner)) {
                 lost.insert(id, format!("a damaged image says that it is the one of LSN {claim}"));
             }
         }
@@ -358,8 +375,57 @@ impl Work {
         let mut images: Images = newest.collect();
         lost.retain(|id, _| wanted(*id));
         images.extend(lost.keys().map(|id| (*id, None)));
+        let unproven = images.iter().filter(|(id, image)| image.is_some() && !self.is_proven(**id, owner));
+        self.report.unproven_pages = to_u64(unproven.count());
         self.report.lost.extend(lost.into_iter().map(|(id, why)| format!("page {id}: {why}")));
         Ok(images)
+    }
+
+    /// Whether the log or an old map knows the newest image that is found of a page.
+    fn is_proven(&self, id: PageId, owner: Owner) -> bool {
+        let is_named = |&(slot, lsn): &(SlotId, Lsn)| {
+            self.old_maps.iter().any(|(map, _)| names(map.get(id), slot, lsn, u64::from(owner.page_size)))
+        };
+        self.log.contains_key(&id) || self.newest.get(&id).is_some_and(is_named)
+    }
+
+    /// Pages of which an old map shows that there was a newer image than those that are found.
+    ///
+    /// What an entry proves: when the checkpoint at C was written, each change before C was in an image that its map
+    /// names, or a map group from C on. The log was read from C on, or from before. So if it has no map group for the
+    /// page, then of all images up to C the one that the entry names is the newest, and another that is found is older.
+    ///
+    /// Of images above C the entry says nothing: what changed the page since is in the log. And where the log changes
+    /// the page behind the older image, it tells by itself whether it leads on from there; if so, nothing is lost.
+    fn lost_by_old_maps(&self, data: &DataFile, owner: Owner) -> Result<BTreeMap<PageId, String>, Error> {
+        let page_size = u64::from(owner.page_size);
+        let mut lost = BTreeMap::new();
+        for (map, checkpoint) in &self.old_maps {
+            for (id, entry) in map.pages() {
+                let newest = self.newest.get(&id);
+                let log_tells = self.log.get(&id).is_some_and(|page| page.named > Lsn::ZERO || page.needed.is_some());
+                let is_fine = |(slot, lsn): &(SlotId, Lsn)| lsn > checkpoint || names(entry, *slot, *lsn, page_size);
+                if log_tells || newest.is_some_and(is_fine) {
+                    continue;
+                }
+                if let Some(problem) = self.problem_at(entry, id, data, owner)? {
+                    let found = newest.map_or("none".to_owned(), |(_, lsn)| format!("one of LSN {lsn}"));
+                    lost.insert(id, format!("{problem}; of its older images, {found} is found"));
+                }
+            }
+        }
+        Ok(lost)
+    }
+
+    /// What is wrong with the image that an entry names; `None`: it is there.
+    fn problem_at(&self, entry: MapEntry, id: PageId, data: &DataFile, owner: Owner) -> Result<Option<String>, Error> {
+        let page_size = u64::from(owner.page_size);
+        let Some(slot) = slot_of(entry, page_size).filter(|slot| slot.0 < self.report.slots) else {
+            return Ok(Some("the old map names a slot for its newest image that is not in the data file".to_owned()));
+        };
+        let image = data.read_slots(slot, 1, page_size)?;
+        let problem = image_problem(&image, owner.uuid, id, entry.tag());
+        Ok(problem.map(|what| format!("the old map names slot {} for its newest image, and there {what}", slot.0)))
     }
 
     /// The pages that inner pages and the catalog lead to.

@@ -203,7 +203,7 @@ fn attempt<'p, 'a>(
     Ok(Done { end: mtr.commit(credit)?, was_there })
 }
 
-/// The leaves of all keys, latched exclusively; the first by waiting, the others by trying (BTREE-3).
+/// The leaves of all keys, latched exclusively from left to right (BTREE-3).
 fn latch_leaves<'p, 'a>(
     engine: &'p Engine,
     ops: &'a [BatchOp],
@@ -224,7 +224,7 @@ fn latch_leaves<'p, 'a>(
             );
             return Err(Error::BatchTooLarge(message.into()).into());
         }
-        let manner = if leaves.is_empty() { Manner::Wait } else { Manner::Try };
+        let manner = if leaves.is_empty() { Manner::First } else { Manner::Further };
         leaves.push((root, leaf_write(&engine.core, root, &op.key, manner)?));
     }
     Ok(leaves)
@@ -300,14 +300,15 @@ fn growth(leaf: PageView<'_>, change: &Planned<'_>) -> (usize, usize) {
     }
 }
 
-/// Checks that every leaf has room for what is planned.
+/// Checks that every leaf has room for what is planned, which is in the order of the leaves.
 fn check_room<'p, 'a>(leaves: &[Leaf<'_, 'a>], planned: &[Planned<'_>]) -> Result<(), Halt<'p, 'a>> {
-    for (index, (root, page)) in leaves.iter().enumerate() {
+    for here in planned.chunk_by(|one, next| one.leaf == next.leaf) {
+        let (root, page) = &leaves[here[0].leaf];
         let view = page.view();
-        let here = || planned.iter().filter(|change| change.leaf == index);
-        let (added, freed) = here().map(|change| growth(view, change)).fold((0, 0), |(a, f), (x, y)| (a + x, f + y));
+        let sizes = here.iter().map(|change| growth(view, change));
+        let (added, freed) = sizes.fold((0, 0), |(a, f), (x, y)| (a + x, f + y));
         if added > view.free_bytes() + freed {
-            let pending = here().filter_map(|change| match change.effect {
+            let pending = here.iter().filter_map(|change| match change.effect {
                 Effect::Insert(value) | Effect::Replace(value) => {
                     Some(Pending { key: change.key.to_vec(), value_len: value.len() })
                 }

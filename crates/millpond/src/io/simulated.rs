@@ -44,6 +44,7 @@ impl Default for ServiceTime {
 enum Change {
     Write { file: u64, offset: u64, bytes: Arc<[u8]> },
     Length { file: u64, len: u64 },
+    Empty { file: u64 },
     Name { name: String, file: Option<u64> },
 }
 
@@ -323,6 +324,7 @@ impl History {
                         bytes.resize(to_usize(*len), 0);
                     }
                 }
+                Change::Empty { file } if chosen => files.entry(*file).or_default().clear(),
                 Change::Write { file, offset, bytes } if chosen => {
                     let torn = match unsynced {
                         Unsynced::Torn(_) => !certain,
@@ -352,7 +354,9 @@ fn synced_at(history: &[Event]) -> Vec<usize> {
         for position in 0..sync_position {
             let Event::Change { change, done_at } = &history[position] else { continue };
             let same = match change {
-                Change::Write { file, .. } | Change::Length { file, .. } => *synced_file == Some(*file),
+                Change::Write { file, .. } | Change::Length { file, .. } | Change::Empty { file } => {
+                    *synced_file == Some(*file)
+                }
                 Change::Name { .. } => synced_file.is_none(),
             };
             if same && done_at.is_some_and(|done| done <= *began_at) {
@@ -381,6 +385,7 @@ fn apply(state: &mut State, change: &Change) {
                 bytes.resize(to_usize(*len), 0);
             }
         }
+        Change::Empty { file } => state.files.entry(*file).or_default().clear(),
         Change::Name { name, file } => {
             match file {
                 Some(file) => state.names.insert(name.clone(), *file),
@@ -401,6 +406,12 @@ impl Files for SimulatedDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn Device>> {
+        let there = self.shared.state.lock().names.get(name).copied();
+        if let Some(file) = there {
+            // It stays the same file, and an image may have any part of what was in it.
+            self.change(Change::Empty { file }, 0)?;
+            return Ok(self.file(name, file));
+        }
         let file = {
             let mut state = self.shared.state.lock();
             let file = state.next_file;
@@ -551,6 +562,19 @@ mod tests {
         let names = |unsynced| disk.history().crash_image(end, unsynced).into_keys().collect::<Vec<_>>();
         assert_eq!(names(Unsynced::None), ["a"]);
         assert_eq!(names(Unsynced::All), ["b"]);
+    }
+
+    #[test]
+    fn a_file_that_is_created_again_is_emptied_at_once() {
+        let disk = SimulatedDisk::new();
+        let file = disk.create("f").expect("created");
+        file.write_at(&block(1), 0).expect("written");
+        file.sync().expect("synced");
+        disk.sync_names().expect("synced");
+        assert!(disk.create("f").expect("created").is_empty().expect("a length"));
+        let after = |unsynced| disk.crash_now(unsynced)["f"].clone();
+        assert_eq!(after(Unsynced::None), block(1));
+        assert_eq!(after(Unsynced::All), Vec::<u8>::new(), "no name has to be synced for that");
     }
 
     #[test]

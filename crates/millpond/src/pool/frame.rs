@@ -200,14 +200,6 @@ impl<'p> Pin<'p> {
             None => Err(self),
         }
     }
-
-    /// The page latched exclusively, or the pin back.
-    pub(crate) fn try_write(self) -> Result<PageWrite<'p>, Pin<'p>> {
-        match self.frame().page.try_write() {
-            Some(guard) => Ok(PageWrite::new(guard, self)),
-            None => Err(self),
-        }
-    }
 }
 
 /// A page, latched shared. The latch is released before the pin: fields drop in order.

@@ -4,6 +4,7 @@
 //! payloads of a ring's files put one after the other. While `redo_capacity` changes there are two rings: the log goes
 //! over from one to the other at the LSN that the superblock names.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::locate::Start;
-use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
+use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, to_u64, to_usize};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
@@ -240,12 +241,34 @@ impl Ring {
         (&self.files[to_usize(index)], index)
     }
 
+    /// The first group of a file's lap, and its nonce; `None`: the file does not say it.
+    fn lap_of(&self, file: &dyn Device) -> Result<Option<Start>, Error> {
+        let mut block = aligned(BLOCK);
+        file.read_at(&mut block, 0).map_err(|e| Error::io(&format!("read the header of '{}'", file.name()), e))?;
+        Ok(read_lap(&block, self.owner.uuid))
+    }
+
     /// Writes the lap of the file that holds `lap.boundary`.
     pub(crate) fn write_lap(&self, lap: &Lap) -> Result<(), Error> {
         let (file, index) = self.file(lap.boundary);
         let block = header_block(self.owner, index, self.geometry, Some(lap));
         file.write_at(&block, 0).map_err(|e| Error::device(&format!("write the header of '{}'", file.name()), e))
     }
+}
+
+/// Whether anything was ever written to the payload of a log file.
+pub(crate) fn holds_groups(file: &dyn Device) -> Result<bool, Error> {
+    let reading = |e| Error::io(&format!("read log file '{}'", file.name()), e);
+    let end = round_down(file.len().map_err(reading)?);
+    let mut buf = aligned(1 << 20);
+    for at in (BLOCK_U64..end).step_by(1 << 20) {
+        let len = to_usize((end - at).min(1 << 20));
+        file.read_at(&mut buf[..len], at).map_err(reading)?;
+        if buf[..len].iter().any(|byte| *byte != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Removes all log files that are not of one of `generations`.
@@ -268,6 +291,10 @@ pub(crate) struct LogFiles {
 impl LogFiles {
     pub(crate) fn new(first: Ring, second: Option<(Lsn, Ring)>) -> LogFiles {
         LogFiles { first, second }
+    }
+
+    fn rings(&self) -> impl Iterator<Item = &Ring> {
+        [&self.first].into_iter().chain(self.second.as_ref().map(|(_, ring)| ring))
     }
 
     /// Opens the rings that a superblock names.
@@ -391,23 +418,38 @@ impl LogFiles {
 
     /// The first groups of the files' laps, where files say it; oldest first.
     pub(crate) fn laps(&self) -> Result<Vec<Start>, Error> {
-        let mut block = aligned(BLOCK);
         let mut laps = Vec::new();
-        for ring in [&self.first].into_iter().chain(self.second.as_ref().map(|(_, ring)| ring)) {
+        for ring in self.rings() {
             for file in &ring.files {
-                file.read_at(&mut block, 0)
-                    .map_err(|e| Error::io(&format!("read the header of '{}'", file.name()), e))?;
-                laps.extend(read_lap(&block, ring.owner.uuid));
+                laps.extend(ring.lap_of(&**file)?);
             }
         }
         laps.sort_unstable();
         Ok(laps)
     }
 
+    /// The name of a file that holds groups, although it names no lap, and the log from `start` to its `end` does not
+    /// run into it. What groups these are is not known. In the file behind the end they may be what a crash left of the
+    /// last flush.
+    pub(crate) fn unknown_file(&self, start: Lsn, end: Lsn) -> Result<Option<String>, Error> {
+        let behind = self.boundary(end, Lsn(u64::MAX)).unwrap_or(end).plus(1);
+        // A piece begins where the log runs into a file, but for the first.
+        let pieces = self.pieces(start, to_usize(behind.since(start))).enumerate();
+        let entered = pieces.filter(|(index, (_, offset, _))| *index > 0 || *offset == BLOCK_U64);
+        let entered: BTreeSet<String> = entered.map(|(_, (file, ..))| file.name().to_owned()).collect();
+        for ring in self.rings() {
+            for file in ring.files.iter().filter(|file| !entered.contains(file.name())) {
+                if ring.lap_of(&**file)?.is_none() && holds_groups(&**file)? {
+                    return Ok(Some(file.name().to_owned()));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Syncs all files.
     pub(crate) fn sync_all(&self) -> Result<(), Error> {
-        let second = self.second.iter().flat_map(|(_, ring)| &ring.files);
-        for file in self.first.files.iter().chain(second) {
+        for file in self.rings().flat_map(|ring| &ring.files) {
             file.sync().map_err(|e| Error::device(&format!("sync log file '{}'", file.name()), e))?;
         }
         Ok(())

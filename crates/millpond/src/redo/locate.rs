@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::files::{Geometry, LogFiles, Owner, Ring, parse_name, read_header};
+use super::files::{Geometry, LogFiles, Owner, Ring, holds_groups, parse_name, read_header};
 use super::group::{Place, claimed_len, read_group};
 use super::log::BUFFER_MAX;
 use super::scan::LogScan;
@@ -18,30 +18,57 @@ pub(crate) struct Start {
     pub(crate) nonce: u64,
 }
 
-/// Whose log it is, and its files. Where the log goes over to a second ring follows from the groups there.
-pub(crate) fn find_rings(files: &dyn Files) -> Result<(Owner, LogFiles), Error> {
+/// Whose log it is, its files, and why they may not be all of it; `None`: they are. Where the log goes over to a second
+/// ring follows from the groups there.
+pub(crate) fn find_rings(files: &dyn Files) -> Result<(Owner, LogFiles, Option<String>), Error> {
     let (owner, geometries) = read_headers(files)?;
     let mut rings = Vec::new();
+    let mut incomplete = None;
     for geometry in geometries {
-        // One that is not complete was never in use, or is no longer.
-        if let Ok(ring) = Ring::open(files, owner, geometry) {
-            let log = LogFiles::new(ring.clone(), None);
-            rings.push((ring, log.laps()?.into_iter().min()));
+        match Ring::open(files, owner, geometry) {
+            Err(_) => incomplete = Some(geometry.generation),
+            Ok(ring) => {
+                let log = LogFiles::new(ring.clone(), None);
+                rings.push((ring, log.laps()?.into_iter().min()));
+            }
         }
     }
-    let used = rings.iter().filter(|(_, lap)| lap.is_some()).count();
+    rings.retain(|(_, lap)| lap.is_some());
+    let told: BTreeSet<u32> = rings.iter().map(|(ring, _)| ring.geometry.generation).collect();
+    let used = rings.len();
     let mut used_rings = rings.into_iter().filter_map(|(ring, lap)| Some((ring, lap?)));
-    match (used, used_rings.next(), used_rings.next()) {
-        (1, Some((ring, _)), _) => Ok((owner, LogFiles::new(ring, None))),
-        (2, Some((first, _)), Some((second, lap))) => Ok((owner, find_switch(first, &second, lap)?)),
+    let (log, doubt) = match (used, used_rings.next(), used_rings.next()) {
+        (1, Some((ring, _)), _) => (LogFiles::new(ring, None), None),
+        (2, Some((first, _)), Some((second, lap))) => find_switch(first, &second, lap)?,
         _ => {
             let message = format!(
                 "the log files in '{}' are not one whole ring, or two: restore them, or the database from a backup",
                 files.place()
             );
-            Err(Error::Corruption(message.into()))
+            return Err(Error::Corruption(message.into()));
+        }
+    };
+    // An older one may be on its way out. A newer one is not in use yet, if it is not that it lost files.
+    let newer = incomplete.filter(|generation| told.last() < Some(generation));
+    let doubt =
+        doubt.or(newer.map(|generation| format!("log files of generation {generation} are missing or damaged")));
+    let doubt = if doubt.is_some() { doubt } else { left_over(files, &told)? };
+    Ok((owner, log, doubt))
+}
+
+/// Why the log may be longer than the rings of generations `told`, which say where their groups begin: a file of none
+/// of them holds groups.
+fn left_over(files: &dyn Files, told: &BTreeSet<u32>) -> Result<Option<String>, Error> {
+    let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+    for name in names {
+        let file = || files.open(&name).map_err(|e| Error::io(&format!("open log file '{name}'"), e));
+        if parse_name(&name).is_some_and(|(generation, _)| !told.contains(&generation)) && holds_groups(&*file()?)? {
+            return Ok(Some(format!(
+                "log file '{name}' holds groups, and its ring is damaged: where they begin is not known"
+            )));
         }
     }
+    Ok(None)
 }
 
 /// What the headers of the log files agree on, and the rings that they are of, older generations first.
@@ -73,8 +100,9 @@ fn read_headers(files: &dyn Files) -> Result<(Owner, Vec<Geometry>), Error> {
 }
 
 /// The block at which the log goes over from `first` to `second`, whose oldest lap is `lap`: there, and there alone,
-/// the group that crosses it is whole, and ends where the lap begins.
-fn find_switch(first: Ring, second: &Ring, lap: Start) -> Result<LogFiles, Error> {
+/// the group that crosses it is whole, and ends where the lap begins. Else: which ring the log is in, and why that is
+/// not certain.
+fn find_switch(first: Ring, second: &Ring, lap: Start) -> Result<(LogFiles, Option<String>), Error> {
     let alone = LogFiles::new(first, None);
     for start in alone.laps()? {
         let mut scan = LogScan::new(&alone, start.nonce, start.at);
@@ -85,16 +113,22 @@ fn find_switch(first: Ring, second: &Ring, lap: Start) -> Result<LogFiles, Error
             let log = alone.with_second(at, second.clone());
             let mut scan = LogScan::new(&log, nonce, crossing);
             if crossing == lap.at && at == lap.at && scan.next()?.is_some() {
-                return Ok(log);
+                return Ok((log, None));
             }
             if crossing < lap.at && scan.next()?.is_some_and(|group| group.end == lap.at) {
-                return Ok(log);
+                return Ok((log, None));
             }
             at = Lsn(at.0.saturating_sub(BLOCK_U64));
         }
     }
-    // The superblock had gone over, and the first ring was not removed yet.
-    Ok(LogFiles::new(second.clone(), None))
+    let other = LogFiles::new(second.clone(), None);
+    if LogScan::new(&other, lap.nonce, lap.at).next()?.is_none() {
+        // It was going over: a crash kept the lap, and took the groups.
+        return Ok((alone, None));
+    }
+    let (from, to) = (alone.geometry().generation, second.geometry.generation);
+    let doubt = format!("the log in the files of generation {from} does not lead on to that of generation {to}");
+    Ok((other, Some(doubt)))
 }
 
 /// The log, found by its files alone.
@@ -105,11 +139,46 @@ pub(crate) struct FoundLog {
     pub(crate) doubt: Option<String>,
 }
 
-/// Finds the log by its laps: the first groups of files that the log runs through to its end.
+/// Finds the log by its laps, and sees that it explains all files.
+pub(crate) fn find_log(log: &LogFiles) -> Result<FoundLog, Error> {
+    let (found, end) = search(log)?;
+    if found.doubt.is_some() {
+        return Ok(found);
+    }
+    // The first group of a database is behind the first block of the first file.
+    let from = if found.start.at.0 <= BLOCK_U64 { Lsn::ZERO } else { found.start.at };
+    let unknown = log.unknown_file(from, end)?;
+    let doubt = unknown.map(|name| format!("log file '{name}' holds groups, and does not say where they begin"));
+    Ok(FoundLog { doubt, ..found })
+}
+
+/// The oldest of `newest` and `others` from which the log leads through `newest` to its end.
+pub(crate) fn reach_back(log: &LogFiles, newest: Start, others: impl Iterator<Item = Start>) -> Result<Start, Error> {
+    let run = |from: Start| -> Result<(bool, Lsn), Error> {
+        let mut scan = LogScan::new(log, from.nonce, from.at);
+        let mut passes = false;
+        loop {
+            passes |= Start { at: scan.position(), nonce: scan.nonce() } == newest;
+            if scan.next()?.is_none() {
+                return Ok((passes, scan.position()));
+            }
+        }
+    };
+    let wanted = run(newest)?;
+    let older: BTreeSet<Start> = others.filter(|other| *other < newest).collect();
+    for start in older {
+        if run(start)? == wanted {
+            return Ok(start);
+        }
+    }
+    Ok(newest)
+}
+
+/// Looks for the first groups of files that the log runs through to its end; returns the end, too.
 ///
 /// The file that the log is in has lost its earlier lap. What is left of that lap is searched for groups, from where
 /// the oldest checkpoint may be on: one ring before the end, less the two blocks that are left free.
-pub(crate) fn find_log(log: &LogFiles) -> Result<FoundLog, Error> {
+fn search(log: &LogFiles) -> Result<(FoundLog, Lsn), Error> {
     let mut chains: Vec<Chain> = Vec::new();
     for lap in log.laps()? {
         match chains.last_mut() {
@@ -134,16 +203,16 @@ pub(crate) fn find_log(log: &LogFiles) -> Result<FoundLog, Error> {
     let slack = 2 * (capacity / 8).clamp(16 << 10, BUFFER_MAX);
     if let Some(later) = later.filter(|later| later.since(end) > slack) {
         let doubt = format!("the log ends at LSN {end}, though groups from LSN {later} on are there");
-        return Ok(FoundLog { start, doubt: Some(doubt) });
+        return Ok((FoundLog { start, doubt: Some(doubt) }, end));
     }
     let back = Lsn((written + 2 * BLOCK_U64).saturating_sub(capacity));
     if back > start.at {
         let first = chain.begins.range(back..).next();
         let start = first.map_or(start, |(at, nonce)| Start { at: *at, nonce: *nonce });
-        return Ok(FoundLog { start, doubt: None });
+        return Ok((FoundLog { start, doubt: None }, end));
     }
     // The first group of a database is behind the first block.
-    search_before(log, back.max(Lsn(BLOCK_U64)), slack, start)
+    Ok((search_before(log, back.max(Lsn(BLOCK_U64)), slack, start)?, end))
 }
 
 struct Chain {

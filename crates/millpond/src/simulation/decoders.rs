@@ -33,7 +33,7 @@ use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LAP_OFFSET, Lap, LogFileLap, Owner, Switch, header_block, read_header, read_lap};
 use crate::redo::locate::Start;
 use crate::store::checkpoint;
-use crate::store::directory::{self, DirectoryHead};
+use crate::store::directory;
 use crate::store::map::{MapEntry, MapPage, PageMap, tag_of};
 use crate::store::page_store::MapRecord;
 use crate::store::superblock::{self, FORMAT, Found, Raw, SLOTS_START, Superblock};
@@ -47,7 +47,6 @@ const ID: PageId = PageId(7 << 32 | 5);
 #[expect(missing_docs, reason = "each is named for what it decodes")]
 pub enum Decoder {
     Superblock,
-    DirectoryHead,
     Directory,
     MapPage,
     LogFileHeader,
@@ -64,9 +63,8 @@ pub enum Decoder {
 
 impl Decoder {
     /// All decoders.
-    pub const ALL: [Decoder; 14] = [
+    pub const ALL: [Decoder; 13] = [
         Decoder::Superblock,
-        Decoder::DirectoryHead,
         Decoder::Directory,
         Decoder::MapPage,
         Decoder::LogFileHeader,
@@ -88,7 +86,6 @@ impl Decoder {
     pub fn feed(self, bytes: &[u8]) -> Result<bool, String> {
         match self {
             Decoder::Superblock => feed_superblock(bytes),
-            Decoder::DirectoryHead => feed_directory_head(bytes),
             Decoder::Directory => feed_directory(bytes),
             Decoder::MapPage => feed_map_page(bytes),
             Decoder::LogFileHeader => feed_log_file_header(bytes),
@@ -109,7 +106,6 @@ impl Decoder {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         match self {
             Decoder::Superblock => superblock_sample(&mut rng).encode().as_bytes().to_vec(),
-            Decoder::DirectoryHead => directory::encode_head(UUID, rng.next_u64()).as_bytes().to_vec(),
             Decoder::Directory => {
                 let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
                 for space in 0..rng.next_u64() % 6 {
@@ -203,15 +199,6 @@ fn feed_superblock(bytes: &[u8]) -> Result<bool, String> {
     }
     let _ = Superblock::choose([found, mended], "x");
     Ok(matches!(found, Found::Valid(_)))
-}
-
-fn feed_directory_head(bytes: &[u8]) -> Result<bool, String> {
-    let decoded = directory::decode_head(bytes, UUID);
-    if let Some(sequence) = decoded {
-        let head = &bytes[..size_of::<DirectoryHead>()];
-        same("a directory's head", &directory::encode_head(UUID, sequence).as_bytes(), &head)?;
-    }
-    Ok(decoded.is_some())
 }
 
 fn feed_directory(bytes: &[u8]) -> Result<bool, String> {

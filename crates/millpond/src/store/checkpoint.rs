@@ -141,8 +141,8 @@ impl PageStore {
     }
 
     /// Makes a directory the durable one: map pages and directory, sync, superblock, sync. The log is durable up to
-    /// `facts.durable_lsn`.
-    pub(crate) fn publish(&self, snapshot: Snapshot, facts: CheckpointFacts) -> Result<(), Error> {
+    /// `facts.durable_lsn`. Its last sync covers images as well: returns what [`sync`](Self::sync) would.
+    pub(crate) fn publish(&self, snapshot: Snapshot, facts: CheckpointFacts) -> Result<u64, Error> {
         let old = self.superblock();
         let sequence = old.sequence + 1;
         let superblock = Superblock {
@@ -158,13 +158,15 @@ impl PageStore {
             ..old
         };
         let file = &*self.directory_files[superblock.place()];
-        directory::write(file, self.uuid, sequence, &snapshot.directory)?;
+        directory::write(file, &superblock, &snapshot.directory)?;
         if !cfg!(planted = "directory_not_synced") {
             for file in [&*self.map_file, file] {
                 file.sync().map_err(|e| Error::device(&format!("sync '{}'", file.name()), e))?;
             }
         }
         superblock.write(&*self.data)?;
+        // STORE-2: read before the sync is submitted.
+        let covered = self.state.lock().turn;
         self.sync_data()?;
         let mut state = self.state.lock();
         state.superblock = superblock;
@@ -172,7 +174,7 @@ impl PageStore {
             state.places.give(place);
         }
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(covered)
     }
 }
 

@@ -1,10 +1,12 @@
 //! The map directory: where the image of each map page is. Written whole at each checkpoint, into two files in turn.
+//!
+//! Before it is a copy of the superblock that names it, which is written later: where superblocks are lost, the copies
+//! tell `rebuild` of the checkpoints, and whether a directory is whole.
 
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::IntoBytes;
 
 use super::map::{MapEntry, MapPage, PageMap};
-use super::superblock::Superblock;
+use super::superblock::{Found, Superblock};
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_up, to_u64, to_usize};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
@@ -17,30 +19,6 @@ pub(crate) const DIRECTORY_FILES: [&str; 2] = ["directory-0.mpd", "directory-1.m
 
 /// Bytes written at once.
 const CHUNK: usize = 1 << 20;
-
-/// What a directory file begins with.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(crate) struct DirectoryHead {
-    pub(crate) sequence: U64,
-    pub(crate) crc: U32,
-}
-
-fn head_crc(uuid: [u64; 2], sequence: u64) -> u32 {
-    crc32c(&[uuid[0], uuid[1]], &[&sequence.to_le_bytes()])
-}
-
-/// The head of the directory of checkpoint `sequence`.
-pub(crate) fn encode_head(uuid: [u64; 2], sequence: u64) -> DirectoryHead {
-    DirectoryHead { sequence: U64::new(sequence), crc: U32::new(head_crc(uuid, sequence)) }
-}
-
-/// Which checkpoint's directory has this head; `None`: it is not whole.
-pub(crate) fn decode_head(block: &[u8], uuid: [u64; 2]) -> Option<u64> {
-    let (head, _) = DirectoryHead::read_from_prefix(block).ok()?;
-    let sequence = head.sequence.get();
-    (head.crc.get() == head_crc(uuid, sequence)).then_some(sequence)
-}
 
 /// The checksum of the directory of checkpoint `sequence`.
 pub(crate) fn directory_crc(uuid: [u64; 2], sequence: u64, bytes: &[u8]) -> u32 {
@@ -82,9 +60,9 @@ pub(crate) fn decode(bytes: &[u8], map: &mut PageMap) -> Option<()> {
     Some(())
 }
 
-/// Writes a directory. Not durable before the next sync.
-pub(crate) fn write(file: &dyn Device, uuid: [u64; 2], sequence: u64, bytes: &[u8]) -> Result<(), Error> {
-    let head = encode_head(uuid, sequence);
+/// Writes the directory that `superblock` names. Not durable before the next sync.
+pub(crate) fn write(file: &dyn Device, superblock: &Superblock, bytes: &[u8]) -> Result<(), Error> {
+    let head = superblock.encode();
     let mut block = aligned(to_usize(round_up(to_u64(bytes.len().min(CHUNK))).max(BLOCK_U64)));
     let mut offset = 0;
     for chunk in [head.as_bytes()].into_iter().chain(bytes.chunks(CHUNK)) {
@@ -98,18 +76,21 @@ pub(crate) fn write(file: &dyn Device, uuid: [u64; 2], sequence: u64, bytes: &[u
     Ok(())
 }
 
-/// Which checkpoint's directory is in this file; `None`: the file's head is not whole.
-pub(crate) fn sequence_in(file: &dyn Device, uuid: [u64; 2]) -> Result<Option<u64>, Error> {
+/// The copy of the superblock that names the directory in this file; `None`: it is not whole.
+pub(crate) fn superblock_in(file: &dyn Device) -> Result<Option<Superblock>, Error> {
     let mut block = aligned(BLOCK);
     file.read_at(&mut block, 0).map_err(|e| Error::io(&format!("read the map directory '{}'", file.name()), e))?;
-    Ok(decode_head(&block, uuid))
+    Ok(match Superblock::decode(&block) {
+        Found::Valid(superblock) => Some(superblock),
+        _ => None,
+    })
 }
 
 /// The directory that `superblock` names.
 pub(crate) fn read(file: &dyn Device, superblock: &Superblock) -> Result<Vec<u8>, Error> {
     let damaged = || {
         let message = format!(
-            "the map directory '{}' is not the one that superblock {} names: restore the database from a backup",
+            "the map directory '{}' is not the one that superblock {} names: run `millpond rebuild`, or restore the database from a backup",
             file.name(),
             superblock.sequence
         );

@@ -1,14 +1,15 @@
 //! A store's files as they are, without opening the store: for dumps and for `rebuild`. Nothing is written.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::directory::{self, DIRECTORY_FILES};
-use super::map::{MapEntry, PageMap};
+use super::map::{MapEntry, PageMap, tag_of};
 use super::open::{DATA_FILE, MAP_FILE, len_of, open_file, read_map_pages};
 use super::superblock::{Found, SLOTS_START, Superblock};
 use crate::base::aligned::{AlignedBuf, aligned, to_usize};
 use crate::base::error::Error;
-use crate::base::ids::{PageId, SlotId};
+use crate::base::ids::{Lsn, PageId, SlotId};
 use crate::base::page::layout::{TREE_PAGE, find_damage, header, page_lsn};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
@@ -42,9 +43,18 @@ pub(crate) fn image_problem(image: &[u8], uuid: [u64; 2], id: PageId, tag: u64) 
     }
 }
 
+/// Whether the map's entry is that of the image of page LSN `lsn` in `slot`. A failed write may have left the same
+/// image in another slot, too: the tag tells, and the slot only where there is none.
+pub(crate) fn names(entry: MapEntry, slot: SlotId, lsn: Lsn, page_size: u64) -> bool {
+    match entry.tag() {
+        0 => slot_of(entry, page_size) == Some(slot),
+        tag => tag == tag_of(lsn),
+    }
+}
+
 /// The tag that the map keeps of an image: 0 for pages that are written in place.
 fn tag_in(image: &[u8], expected: u64) -> u64 {
-    if expected == 0 { 0 } else { super::map::tag_of(page_lsn(image)) }
+    if expected == 0 { 0 } else { tag_of(page_lsn(image)) }
 }
 
 /// The data file, to read.
@@ -103,4 +113,22 @@ pub(crate) fn read_map(
         Ok(())
     })?;
     Ok(map)
+}
+
+/// The copy in front of the directory of place `place`: of the superblock that is there, or of the next one.
+pub(crate) fn copy_of(files: &dyn Files, place: usize) -> Option<Superblock> {
+    directory::superblock_in(&*files.open(DIRECTORY_FILES[place]).ok()?).ok()?
+}
+
+/// All whole superblocks of the database, and whole copies in front of directories, newest first.
+pub(crate) fn superblocks(files: &dyn Files, data: &DataFile, uuid: [u64; 2]) -> Vec<Superblock> {
+    let named = data.found.iter().filter_map(|found| match found {
+        Found::Valid(superblock) => Some(*superblock),
+        _ => None,
+    });
+    let copies = [0, 1].into_iter().filter_map(|place| copy_of(files, place));
+    let mut all: Vec<Superblock> = named.chain(copies).filter(|superblock| superblock.uuid == uuid).collect();
+    all.sort_unstable_by_key(|superblock| Reverse(superblock.sequence));
+    all.dedup_by_key(|superblock| superblock.sequence);
+    all
 }

@@ -75,15 +75,14 @@ impl PageStore {
         let room = Room::initial();
         let data = make(DATA_FILE_NEW, Self::data_len(room.slots, u64::from(superblock.page_size)))?;
         sync(&*make(MAP_FILE, Self::map_len(room.places))?)?;
-        for (sequence, name) in (0..).zip(DIRECTORY_FILES) {
-            let file = make(name, room.directory_len)?;
-            directory::write(&*file, superblock.uuid, sequence, &[])?;
-            sync(&*file)?;
-        }
         // Both, so that one that is not whole is always damage.
-        for sequence in [0, 1] {
+        for (sequence, name) in (0..).zip(DIRECTORY_FILES) {
             let directory_crc = directory::directory_crc(superblock.uuid, sequence, &[]);
-            Superblock { sequence, directory_crc, ..superblock }.write(&*data)?;
+            let superblock = Superblock { sequence, directory_crc, ..superblock };
+            let file = make(name, room.directory_len)?;
+            directory::write(&*file, &superblock, &[])?;
+            sync(&*file)?;
+            superblock.write(&*data)?;
         }
         sync(&*data)?;
         let name_it = || -> std::io::Result<()> {
@@ -155,11 +154,10 @@ impl PageStore {
         directories: &[Arc<dyn Device>; 2],
     ) -> Result<(), Error> {
         let other = 1 - chosen.place();
-        if let Some(older) = chosen.sequence.checked_sub(1)
-            && directory::sequence_in(&*directories[other], chosen.uuid)? == Some(older)
+        if let Some(copy) = directory::superblock_in(&*directories[other])?
+            && (copy.uuid, Some(copy.sequence)) == (chosen.uuid, chosen.sequence.checked_sub(1))
         {
-            // It names no directory that can be read: its checksum is that of another sequence.
-            return Superblock { sequence: older, ..*chosen }.write(data);
+            return copy.write(data);
         }
         let message = format!(
             "superblock {other} is damaged and may be newer than superblock {}, of sequence {}: run `millpond rebuild`, or restore the database from a backup",

@@ -1,6 +1,7 @@
 //! Writing a map anew, for the images that `rebuild` found.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use super::checkpoint::encode;
@@ -10,7 +11,7 @@ use super::open::{DATA_FILE, MAP_FILE, len_of, open_file};
 use super::page_store::PageStore;
 use super::space::PLACES_START;
 use super::superblock::{FEATURE_IN_PLACE, SLOTS_START, Superblock};
-use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64};
+use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_down, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SlotId};
 use crate::io::device::{Device, Files};
@@ -19,15 +20,34 @@ use crate::redo::dirty_counts::DirtyCounts;
 /// Where a page's newest image is, and its page LSN; `None`: it is lost. Its id stays in use, and reading it fails.
 pub(crate) type Images = BTreeMap<PageId, Option<(SlotId, Lsn)>>;
 
+/// The name of a file until it is whole.
+pub(crate) const FILE_NEW: &str = "rebuild-new.mpd";
+
+/// What is kept, and how much of it. The data file last, for it is always there: then the others are kept.
+const KEPT: [(&str, u64); 4] =
+    [(MAP_FILE, u64::MAX), (DIRECTORY_FILES[0], u64::MAX), (DIRECTORY_FILES[1], u64::MAX), (DATA_FILE, SLOTS_START)];
+
+/// Bytes copied at once.
+const CHUNK: u64 = 64 << 10;
+
+/// The name of what rebuild number `turn` found under `name`.
+pub(crate) fn kept_name(turn: u64, name: &str) -> String {
+    format!("old-{turn}-{name}")
+}
+
 /// Writes map pages that know all map groups up to `lsn`, both directories, and last the superblocks, of the sequences
-/// of `superblock` and the one behind it. What was there before is gone from the first write on.
+/// of `superblock` and the one behind it. Copies of what was there are kept beside.
+///
+/// A crash on the way leaves the next rebuild what this one had: the old map pages stay where they are, the new ones go
+/// behind them, and a directory is replaced as a whole, when the map pages that the new one names are durable.
 pub(crate) fn rewrite(files: &dyn Files, superblock: Superblock, images: &Images, lsn: Lsn) -> Result<(), Error> {
+    keep_old(files)?;
     let data = open_file(files, DATA_FILE)?;
     let mut map = map_of(&*data, &superblock, images, lsn)?;
     let count = to_u64(map.map_pages_mut().count());
-    let map_file = create(files, MAP_FILE, PageStore::map_len(2 * count + 1))?;
+    let (map_file, first) = map_file(files, count)?;
     let mut image = aligned(BLOCK);
-    for ((id, page), number) in map.map_pages_mut().zip(0..) {
+    for ((id, page), number) in map.map_pages_mut().zip(first..) {
         let place = PLACES_START + number * BLOCK_U64;
         page.lsn = lsn;
         page.place = MapEntry::new(place, BLOCK_U64, tag_of(lsn));
@@ -35,6 +55,7 @@ pub(crate) fn rewrite(files: &dyn Files, superblock: Superblock, images: &Images
         map_file.write_at(&image, place).map_err(|e| Error::io(&format!("write '{}'", map_file.name()), e))?;
     }
     sync(&*map_file)?;
+    sync_names(files)?;
     let bytes = directory::encode(&map);
     let superblocks = [superblock.sequence, superblock.sequence + 1].map(|sequence| Superblock {
         sequence,
@@ -44,11 +65,10 @@ pub(crate) fn rewrite(files: &dyn Files, superblock: Superblock, images: &Images
     });
     for superblock in &superblocks {
         let len = directory::file_len(map.space_count(), count).next_multiple_of(16 << 10);
-        let file = create(files, DIRECTORY_FILES[superblock.place()], len)?;
-        directory::write(&*file, superblock.uuid, superblock.sequence, &bytes)?;
-        sync(&*file)?;
+        let file = create(files, FILE_NEW, len)?;
+        directory::write(&*file, superblock, &bytes)?;
+        give_name(files, &*file, DIRECTORY_FILES[superblock.place()])?;
     }
-    files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
     sync(&*data)?;
     // The newer first: with the older alone the other place would seem to have been the newer.
     for superblock in superblocks.iter().rev() {
@@ -56,6 +76,49 @@ pub(crate) fn rewrite(files: &dyn Files, superblock: Superblock, images: &Images
         sync(&*data)?;
     }
     Ok(())
+}
+
+/// Copies what a rebuild replaces, so that one that turns out to be wrong can be undone. No earlier copy is written
+/// over but one that a crash cut short.
+fn keep_old(files: &dyn Files) -> Result<(), Error> {
+    let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+    let is_taken = |turn: &u64| names.contains(&kept_name(*turn, DATA_FILE));
+    let turn = (0..).find(|turn| !is_taken(turn)).expect("names are fewer than numbers");
+    let mut chunk = aligned(to_usize(CHUNK));
+    for (old_name, upto) in KEPT {
+        let Ok(old) = files.open(old_name) else { continue };
+        let len = round_down(len_of(&*old)?.min(upto));
+        let copy = create(files, FILE_NEW, len)?;
+        for at in (0..len).step_by(to_usize(CHUNK)) {
+            let chunk = &mut chunk[..to_usize(CHUNK.min(len - at))];
+            // What cannot be read stays zero here, as what is zero does.
+            if old.read_at(chunk, at).is_ok() && chunk.iter().any(|byte| *byte != 0) {
+                copy.write_at(chunk, at).map_err(|e| Error::io(&format!("write '{FILE_NEW}'"), e))?;
+            }
+        }
+        give_name(files, &*copy, &kept_name(turn, old_name))?;
+    }
+    Ok(())
+}
+
+/// Gives a new file that is whole its name; durable on return.
+fn give_name(files: &dyn Files, file: &dyn Device, name: &str) -> Result<(), Error> {
+    sync(file)?;
+    files.rename(FILE_NEW, name).map_err(|e| Error::io(&format!("rename '{FILE_NEW}' to '{name}'"), e))?;
+    sync_names(files)
+}
+
+/// The map file, with room for `count` map pages from the place on that is returned: none of before is behind it.
+fn map_file(files: &dyn Files, count: u64) -> Result<(Arc<dyn Device>, u64), Error> {
+    let file = match files.open(MAP_FILE) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::NotFound => create(files, MAP_FILE, PLACES_START)?,
+        Err(e) => return Err(Error::io(&format!("open '{MAP_FILE}' in '{}'", files.place()), e)),
+    };
+    let first = len_of(&*file)?.saturating_sub(PLACES_START).div_ceil(BLOCK_U64);
+    let len = PageStore::map_len(first + count);
+    file.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", file.name()), e))?;
+    Ok((file, first))
 }
 
 fn map_of(data: &dyn Device, superblock: &Superblock, images: &Images, lsn: Lsn) -> Result<PageMap, Error> {
@@ -81,6 +144,10 @@ fn create(files: &dyn Files, name: &str, len: u64) -> Result<Arc<dyn Device>, Er
     let file = files.create(name).map_err(|e| Error::io(&format!("create '{name}' in '{}'", files.place()), e))?;
     file.grow(len).map_err(|e| Error::io(&format!("grow '{name}' to {len} bytes"), e))?;
     Ok(file)
+}
+
+fn sync_names(files: &dyn Files) -> Result<(), Error> {
+    files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))
 }
 
 fn sync(file: &dyn Device) -> Result<(), Error> {

@@ -112,9 +112,9 @@ impl Book<'_> {
         let len = small(u64_at(self.superblock, 80));
         for (file, used) in [(newest, len), (1 - newest, 0)] {
             let name = format!("directory-{file}.mpd");
-            // The head tells whether a damaged superblock was the older one.
-            self.add("directory, head", Duty::Healed, &name, 0, 12);
-            self.add("directory, the rest", Duty::Unused, &name, 12, BLOCK - 12);
+            // It tells whether a damaged superblock was the older one.
+            self.add("directory, copy of superblock", Duty::Healed, &name, 0, SUPERBLOCK);
+            self.add("directory, the rest", Duty::Unused, &name, SUPERBLOCK, BLOCK - SUPERBLOCK);
             if used > 0 {
                 self.add("directory, the newest", Duty::Found, &name, BLOCK, used);
             }

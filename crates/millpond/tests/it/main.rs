@@ -13,6 +13,7 @@ mod model_btreemap;
 mod pool;
 mod races;
 mod rebuild;
+mod rebuild_loss;
 mod scenarios;
 mod support;
 mod tidy;

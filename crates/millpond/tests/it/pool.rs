@@ -301,3 +301,34 @@ fn a_scan_does_not_drive_out_what_is_used() {
         db.close().expect("closed");
     });
 }
+
+/// A disk whose syncs take long: the frames that are dirtied meanwhile are cleaned meanwhile, and nobody waits for one
+/// behind a data sync or a checkpoint.
+#[test]
+fn frames_come_free_while_a_sync_is_under_way() {
+    for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
+        let options =
+            SMALL.options().page_store(store).buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(64));
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, options);
+        let tree = db.create_tree("t").expect("created");
+        for row in 0..65_536u32 {
+            put_loosely(&db, &tree, &scattered(row), &[0; 900]);
+        }
+        db.close().expect("closed");
+        let slow_syncs = ServiceTime { read_ns: 200_000, write_ns: 200_000, sync_ns: 100_000_000 };
+        let disk = SimulatedDisk::with_image(disk.image(), slow_syncs);
+        let (waits, _) = run(3, || {
+            let db = open(&disk, reopen_options().buffer_pool_size(ByteSize::mib(16)));
+            let tree = db.open_tree("t").expect("there");
+            for turn in 0..8000u32 {
+                put_loosely(&db, &tree, &scattered(turn * 17 % 65_536), &[1; 900]);
+                sleep_ns(2_000_000);
+            }
+            let waits = db.stats().buffer_pool_wait_free;
+            db.close().expect("closed");
+            waits
+        });
+        assert_eq!(waits, 0, "{store:?}: frames were waited for");
+    }
+}

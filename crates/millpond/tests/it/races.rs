@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Options, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Options, WaitClass, WriteBatch};
 
 use crate::support::{recover, small_options};
 
 fn open(disk: &SimulatedDisk, options: Options) -> Db {
     Db::open_on(Arc::new(disk.clone()), options).expect("opened")
+}
+
+fn latch_waits(db: &Db) -> u64 {
+    db.waits().iter().filter(|wait| wait.class == WaitClass::PageLatch).map(|wait| wait.count).sum()
 }
 
 fn number(value: u64) -> u32 {
@@ -197,5 +201,50 @@ fn a_close_while_others_write_answers_everybody() {
         });
         let found = recover(&disk).expect("sound");
         assert!(acknowledged.iter().all(|(key, _)| found["t"].contains_key(&key[..])), "seed {seed}");
+    }
+}
+
+/// Batches that change many leaves of two trees, from different places on: they queue up from left to right, and
+/// do not send each other back. When a latch further right was only tried, each refusal cost a batch all its latches.
+#[test]
+fn batches_over_many_leaves_queue_up() {
+    const CLIENTS: u32 = 5;
+    const ROUNDS: u32 = 10;
+    for seed in 0..10u64 {
+        let (latch_waits, _) = run(seed, || {
+            let options = small_options().buffer_pool_size(ByteSize::mib(2)).redo_capacity(ByteSize::mib(8));
+            let db = open(&SimulatedDisk::new(), options.durability(Durability::None));
+            let trees = ["a", "b"].map(|name| db.create_tree(name).expect("created"));
+            for tree in &trees {
+                for i in 0..60u32 {
+                    tree.put(&i.to_be_bytes(), &[1; 800]).expect("written");
+                }
+            }
+            let before = latch_waits(&db);
+            let threads: Vec<_> = (0..CLIENTS)
+                .map(|id| {
+                    let (db, trees) = (db.clone(), trees.clone());
+                    spawn("writer", move || {
+                        for round in 0..ROUNDS {
+                            let mut batch = WriteBatch::new();
+                            // The rows of the leaves from a place of its own on, the last ones first.
+                            for key in (id * 10..60).rev() {
+                                let value = [u8::try_from(id * ROUNDS + round).expect("small"); 800];
+                                batch.put(&trees[(key % 2) as usize], &key.to_be_bytes(), &value);
+                            }
+                            db.write(batch).expect("written");
+                        }
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            let waits = latch_waits(&db) - before;
+            db.close().expect("closed");
+            waits
+        });
+        assert!(latch_waits <= u64::from(CLIENTS * ROUNDS * 3 / 2), "seed {seed}: {latch_waits} waits for latches");
     }
 }

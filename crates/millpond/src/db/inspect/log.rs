@@ -29,7 +29,10 @@ pub(super) fn groups(files: &dyn Files, from: Option<u64>, limit: Option<u64>, o
             if !out(&format!("no superblock ({error}): the log files' headers must do")) {
                 return Ok(());
             }
-            let (owner, log) = find_rings(files)?;
+            let (owner, log, doubt) = find_rings(files)?;
+            if doubt.is_some_and(|doubt| !out(&format!("doubtful: {doubt}"))) {
+                return Ok(());
+            }
             (log, owner.page_size, None)
         }
     };

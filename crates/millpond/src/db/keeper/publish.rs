@@ -1,0 +1,214 @@
+//! What becomes of images that are written: data syncs, map groups, checkpoints.
+//!
+//! Syncs are waited for by the keeper's second thread, and what they allow is done when the keeper takes the result: in
+//! its next step, or at once by a duty that cannot go on without it.
+
+use std::sync::Arc;
+
+use zerocopy::IntoBytes;
+
+use super::syncer::Syncer;
+use super::{CHECKPOINT_TICK_NS, GIVE_BACK_STEPS, Keeper, SYNC_TICK_NS};
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::ids::{FrameId, Lsn};
+use crate::redo::files::{Switch, remove_others};
+use crate::redo::group::GroupKind;
+use crate::store::checkpoint::CheckpointFacts;
+use crate::store::page_store::MapRecord;
+
+/// Passes over the dirty pages in which a checkpoint that was asked for must have written all.
+const PASSES_MAX: u32 = 100_000;
+
+/// Passes in which a change of the log's capacity should have come to its end.
+const SWITCH_PASSES: u32 = 100;
+
+/// What the second thread has waited for.
+pub(super) enum Synced {
+    /// The images of all turns up to this one are durable.
+    Images(u64),
+    /// A superblock with this checkpoint LSN is durable, and images as well; the log's first ring, if there is a
+    /// switch, is not needed any more.
+    Superblock { checkpoint_lsn: Lsn, switched: Option<Switch>, covered: u64 },
+}
+
+/// The thread that waits for them.
+pub(super) type SyncThread = Syncer<Synced>;
+
+impl Keeper {
+    /// Takes a result of the second thread: if there is one, or, with `wait`, as soon as what is under way has one.
+    /// Returns whether there was one.
+    pub(super) fn take_synced(&mut self, wait: bool) -> Result<bool, Error> {
+        let Some(synced) = self.syncer.result(wait).transpose()? else { return Ok(false) };
+        match synced {
+            Synced::Images(covered) => self.name_images(covered)?,
+            Synced::Superblock { checkpoint_lsn, switched, covered } => {
+                self.end_checkpoint(checkpoint_lsn, switched)?;
+                // Who waits for a superblock may be about to open a ring of the log, and nothing is logged before.
+                if !wait {
+                    self.name_images(covered)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Begins a data sync, which covers the images that are written by now; unless another job is under way.
+    pub(super) fn begin_publishing(&mut self) {
+        if self.syncer.busy() {
+            return;
+        }
+        self.next_sync_ns = clock::now_ns() + SYNC_TICK_NS;
+        self.sync_wanted = false;
+        let engine = Arc::clone(&self.engine);
+        if engine.core.store.unsynced() > 0 {
+            self.syncer.begin(Box::new(move || engine.core.store.sync().map(Synced::Images)));
+        }
+    }
+
+    /// Has all images that are written by now durable and named: they hold nothing back any more.
+    pub(super) fn publish_images(&mut self) -> Result<(), Error> {
+        self.take_synced(true)?;
+        self.begin_publishing();
+        self.take_synced(true).map(|_| ())
+    }
+
+    /// Map groups for all images that a sync has covered.
+    fn name_images(&mut self, covered: u64) -> Result<(), Error> {
+        let engine = Arc::clone(&self.engine);
+        let core = &engine.core;
+        if cfg!(planted = "map_after_submission") {
+            // Not covered by the sync, and named all the same.
+            let dirty = core.pool.dirty_before(Lsn(u64::MAX));
+            let frames: Vec<FrameId> = dirty.into_iter().map(|(_, frame)| frame).take(8).collect();
+            if core.store.unsynced() + frames.len() <= engine.unsynced_max {
+                self.write_lot(core.pool.pin_dirty(&frames))?;
+            }
+        }
+        let records = core.store.map_records(covered);
+        for group in records.chunks(core.log.map_payload_max() / size_of::<MapRecord>()) {
+            let payload = group.as_bytes();
+            let credit = core.log.reserve_for_cleaning(payload.len())?;
+            let counts = &core.log.counts;
+            let mut begin = Lsn::ZERO;
+            let end = core.log.append(credit, GroupKind::Map, payload, |start, _| {
+                counts.add(start);
+                begin = start;
+            })?;
+            core.store.apply_records(group, begin, end);
+            counts.remove(begin);
+        }
+        Ok(())
+    }
+
+    /// A checkpoint of everything up to now.
+    pub(super) fn checkpoint_all(&mut self) -> Result<(), Error> {
+        let next = self.engine.core.log.positions().next;
+        while self.give_back(GIVE_BACK_STEPS) {}
+        // A page that was in flight is dirty still: then once more.
+        let mut passes = 0;
+        while !self.engine.core.pool.dirty_before(next).is_empty() {
+            passes += 1;
+            if passes > PASSES_MAX {
+                return Err(Error::Bug("STORE-3: pages stay dirty, however often they are written".into()));
+            }
+            self.clean_before(next)?;
+        }
+        self.publish_images()?;
+        self.engine.core.store.write_map_pages(Lsn(u64::MAX))?;
+        self.checkpoint()?;
+        self.leave_first_ring()
+    }
+
+    /// Has the log get into its second ring, also when nobody writes, and the first one forgotten. When others keep the
+    /// log full, that comes later by itself.
+    fn leave_first_ring(&mut self) -> Result<(), Error> {
+        for _ in 0..SWITCH_PASSES {
+            let (_, Some(switch)) = self.engine.core.log.geometry() else { break };
+            self.engine.core.log.pad_to(switch.at)?;
+            let next = self.engine.core.log.positions().next;
+            self.clean_before(next)?;
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn checkpoint_if_due(&mut self, now: u64) -> Result<(), Error> {
+        let (log, store) = (&self.engine.core.log, &self.engine.core.store);
+        let positions = log.positions();
+        let reachable = log.counts.oldest().unwrap_or(positions.next);
+        let gain = reachable.since(positions.checkpoint);
+        if store.wants_slots() {
+            // Replaced slots are free when the log is durable past the map groups.
+            self.begin_publishing();
+            let durable = self.engine.core.log.flush_all()?;
+            self.engine.core.store.release_slots(durable);
+        }
+        if gain > self.engine.core.log.capacity() / 16 || (now >= self.next_checkpoint_ns && gain > 0) {
+            // One that is under way may be enough.
+            if !self.syncer.busy() {
+                self.begin_checkpoint();
+            }
+            return Ok(());
+        }
+        if now >= self.next_checkpoint_ns {
+            self.next_checkpoint_ns = now + CHECKPOINT_TICK_NS;
+        }
+        Ok(())
+    }
+
+    /// Has a checkpoint on the device.
+    pub(super) fn checkpoint(&mut self) -> Result<(), Error> {
+        self.take_synced(true)?;
+        self.begin_checkpoint();
+        self.take_synced(true).map(|_| ())
+    }
+
+    /// Begins a checkpoint: everything before its LSN is in images that map pages on the device name. No job is under
+    /// way.
+    fn begin_checkpoint(&mut self) {
+        self.next_checkpoint_ns = clock::now_ns() + CHECKPOINT_TICK_NS;
+        let engine = Arc::clone(&self.engine);
+        let core = &engine.core;
+        // First the log's end, under its mutex: all groups before it are counted (COUNT-1).
+        let positions = core.log.positions();
+        let oldest = core.log.counts.oldest().unwrap_or(positions.next);
+        let reached = if cfg!(planted = "checkpoint_skips_dirty") { positions.next } else { oldest };
+        // Counters are coarse: they may say less than is known.
+        let checkpoint_lsn = reached.min(positions.next).max(positions.checkpoint);
+        let snapshot = core.store.snapshot();
+        let (redo, switch) = core.log.geometry();
+        let switched = switch.filter(|switch| checkpoint_lsn >= switch.at);
+        let facts = CheckpointFacts {
+            checkpoint_lsn,
+            durable_lsn: positions.next,
+            nonce: core.log.nonce_at(checkpoint_lsn),
+            redo: switched.map_or(redo, |switch| switch.to),
+            switch: switch.filter(|_| switched.is_none()),
+        };
+        self.syncer.begin(Box::new(move || {
+            let core = &engine.core;
+            let durable_lsn = if cfg!(planted = "superblock_before_log") {
+                core.log.positions().next
+            } else {
+                core.log.flush_all()?
+            };
+            let covered = core.store.publish(snapshot, CheckpointFacts { durable_lsn, ..facts })?;
+            Ok(Synced::Superblock { checkpoint_lsn, switched, covered })
+        }));
+    }
+
+    fn end_checkpoint(&mut self, checkpoint_lsn: Lsn, switched: Option<Switch>) -> Result<(), Error> {
+        let engine = &self.engine;
+        engine.core.log.set_checkpoint(checkpoint_lsn);
+        if let Some(switch) = switched {
+            engine.core.log.forget_first_ring();
+            let files = engine.files.lock().clone();
+            if let Some(files) = files {
+                let removed = remove_others(&*files, &[switch.to.generation]);
+                removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
+            }
+        }
+        Ok(())
+    }
+}
