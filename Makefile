@@ -56,11 +56,10 @@ fuzz: setup ## Fuzz each decoder for 30 s (FUZZ_SECONDS) with libFuzzer; install
 			-print_final_stats=1 -verbosity=0 || exit 1; \
 	done
 
-# One test run for `base`, one for what else of the pool is unsafe. Miri says nothing of integers cast to pointers, which
-# the parking of threads needs, and lets epochs keep garbage at the end.
+# Tree borrows, integers as pointers, garbage at the end: what crossbeam's epochs and parking_lot's threads need.
 miri: setup ## Run the tests of base and of the pool's memory under Miri; a few minutes; needs a nightly compiler
 	rustup component add --toolchain nightly miri rust-src
-	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
 		$(CARGO) +nightly miri test --package millpond --lib -- base:: pool::
 
 clean: ## Remove build outputs and what the demo left

@@ -157,6 +157,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "long")]
     fn each_kind_of_damage_is_named() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
         let page = sample(&mut rng);
