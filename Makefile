@@ -1,6 +1,6 @@
 # Every task is a target; `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash planted figures fuzz clean
+.PHONY: help setup demo test check crash planted figures fuzz miri clean
 
 CARGO ?= cargo
 MILLPOND = target/release/millpond
@@ -34,7 +34,7 @@ crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, 
 	$(CARGO) build --release --quiet --package cli
 	$(MILLPOND) crashtest --rounds 200 --seed 1
 
-planted: setup ## Plant one bug at a time; each must be found by a crash test
+planted: setup ## Plant one bug at a time; each must be found by a crash test or a model
 	sh scripts/planted.sh
 
 figures: setup ## Figures of reads in the pool and of the store: opening, recovery, page writes (docs/benchmarks.md); 10 GiB, some minutes
@@ -57,6 +57,12 @@ fuzz: setup ## Fuzz each decoder for 30 s (FUZZ_SECONDS) with libFuzzer; install
 			-max_total_time=$(FUZZ_SECONDS) -max_len=16384 -len_control=0 -rss_limit_mb=2048 -timeout=20 \
 			-print_final_stats=1 -verbosity=0 || exit 1; \
 	done
+
+# Tree borrows, integers as pointers, garbage at the end: what crossbeam's epochs and parking_lot's threads need.
+miri: setup ## Run the tests of base and of the pool's memory under Miri; a few minutes; needs a nightly compiler
+	rustup component add --toolchain nightly miri rust-src
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
+		$(CARGO) +nightly miri test --package millpond --lib -- base:: pool::
 
 clean: ## Remove build outputs and what the demo left
 	$(CARGO) clean

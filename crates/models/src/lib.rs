@@ -10,6 +10,10 @@
 //! | [`map_pages`] | no crash loses a map page, and the places that are charged are enough to write them |
 //! | [`full_log`] | a full log always drains |
 //! | [`recovery`] | recovery from a full log ends, however often it is cut short |
+//!
+//! The models in `tests/` compile the engine's own files, with other primitives below them, and try the orders in which
+//! their threads may run: `latch` and `free_frames` under loom, `page_reads` and `commits` under shuttle. What each
+//! shows, and which bugs it was seen to find, is said at its head.
 
 pub mod full_log;
 pub mod map_pages;

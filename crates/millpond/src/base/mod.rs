@@ -10,6 +10,8 @@ pub(crate) mod error;
 pub(crate) mod handoff;
 pub(crate) mod ids;
 pub(crate) mod latch;
+#[cfg(test)]
+mod latch_tests;
 pub(crate) mod laws;
 pub(crate) mod page;
 pub(crate) mod primitives;

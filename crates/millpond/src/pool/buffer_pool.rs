@@ -1,6 +1,5 @@
 //! The buffer pool: fetching, loading, giving and taking frames.
 
-use std::collections::hash_map;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -13,12 +12,11 @@ use super::free_frames::{FreeFrames, Taken};
 use super::memory::Frames;
 use super::replacement::Replacement;
 use super::route::{FrameHint, Route};
-use super::table::{Entry, Shard, Table};
+use super::table::{Entry, Table};
 use crate::base::aligned::to_u64;
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::handoff::Handoff;
 use crate::base::ids::{FrameId, PageId};
 use crate::base::sync::{Mutex, Turn, TurnGuard};
 use crate::base::waits::{WaitClass, Waits};
@@ -45,7 +43,7 @@ pub(crate) struct Pool {
     pub(super) count: AtomicUsize,
     /// Frames beyond these whose pages have not left yet.
     pub(super) leaving: Mutex<usize>,
-    table: Table,
+    pub(super) table: Table,
     pub(super) replacement: Mutex<Replacement>,
     pub(super) free: FreeFrames,
     pub(super) dirty: DirtyPages,
@@ -65,50 +63,15 @@ pub(crate) struct Pool {
 #[must_use]
 pub(crate) struct FrameTicket<'p> {
     pool: &'p Pool,
-    frame: FrameId,
-    kept: bool,
+    pub(super) frame: FrameId,
+    /// It does not go back any more.
+    pub(super) kept: bool,
 }
 
 impl Drop for FrameTicket<'_> {
     fn drop(&mut self) {
         if !self.kept {
             self.pool.give(self.frame);
-        }
-    }
-}
-
-/// A read under way, whose READING entry is ours.
-struct Reading<'p> {
-    pool: &'p Pool,
-    id: PageId,
-    ended: bool,
-}
-
-impl Reading<'_> {
-    /// Ends the read: the entry says where the page is, or goes; those who waited are told without the mutex.
-    fn end(&mut self, resident: Option<FrameId>, answer: &Result<(), Arc<Error>>) {
-        self.ended = true;
-        let mut shard = self.pool.table.shard(self.id);
-        let entry = match resident {
-            Some(frame) => {
-                self.pool.frame(frame).set_holds(Some(self.id));
-                shard.insert(self.id, Entry::Resident(frame))
-            }
-            None => shard.remove(&self.id),
-        };
-        drop(shard);
-        if let Some(Entry::Reading(waiters)) = entry {
-            waiters.iter().for_each(|waiter| waiter.give(answer.clone()));
-        }
-    }
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        // Only when the device panicked: nobody may wait for a thread that is gone.
-        if !self.ended {
-            let why = Error::Bug(format!("the thread that read page {} panicked", self.id).into());
-            self.end(None, &Err(Arc::new(why)));
         }
     }
 }
@@ -176,7 +139,7 @@ impl Pool {
     }
 
     /// The page in `frame`, which its shard's entry says; the shard's mutex is held.
-    fn pin(&self, frame: FrameId) -> Pin<'_> {
+    pub(super) fn pin(&self, frame: FrameId) -> Pin<'_> {
         let meta = self.frame(frame);
         // Relaxed: eviction looks at the pins under the shard's mutex.
         meta.pins.fetch_add(1, Ordering::Relaxed);
@@ -275,101 +238,6 @@ impl Pool {
         }
     }
 
-    /// The page, read from the device if need be. May wait on `free_frame` and `page_read`; callers hold no latch.
-    pub(crate) fn load(&self, id: PageId) -> Result<Pin<'_>, Error> {
-        loop {
-            let reading = match self.table.shard(id).get_mut(&id) {
-                Some(Entry::Resident(frame)) => return Ok(self.pin(*frame)),
-                Some(Entry::Reading(waiters)) => {
-                    let handoff = Handoff::new();
-                    waiters.push(Arc::clone(&handoff));
-                    Some(handoff)
-                }
-                None => None,
-            };
-            if let Some(handoff) = reading {
-                handoff.take_wait(WaitClass::PageRead, &self.waits).map_err(|error| error.once_more())?;
-                continue;
-            }
-            let ticket = self.take_frame()?;
-            let ours = {
-                let mut shard = self.table.shard(id);
-                let free = !shard.contains_key(&id);
-                if free {
-                    shard.insert(id, Entry::Reading(Vec::new()));
-                }
-                free
-            };
-            if ours {
-                return self.read_into(id, ticket);
-            }
-        }
-    }
-
-    /// Reads the page into the frame in hand.
-    fn read_into<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> Result<Pin<'p>, Error> {
-        let mut reading = Reading { pool: self, id, ended: false };
-        let meta = self.frame(ticket.frame);
-        // Nobody waits for this latch: the frame has no page, and who comes by an old hint only tries.
-        let read = self.waits.timed(WaitClass::PageRead, || self.store.read(id, &mut meta.page.write()));
-        if let Err(error) = read {
-            reading.end(None, &Err(Arc::new(error.once_more())));
-            return Err(error);
-        }
-        ticket.kept = true;
-        // Ours already: it cannot leave before we have seen it. Its first use is noted when we come for it again.
-        meta.pins.fetch_add(1, Ordering::Relaxed);
-        meta.reset_heat();
-        reading.end(Some(ticket.frame), &Ok(()));
-        self.replacement.lock().admit(ticket.frame, id);
-        Ok(Pin { pool: self, frame: ticket.frame, counted: true })
-    }
-
-    /// Reads those of `ids` that are not in memory, all together, as far as frames are free at once. Who misses one
-    /// meanwhile waits for it here. A page that cannot be read is not there afterwards: who loads it learns why.
-    pub(crate) fn load_many(&self, ids: &[PageId]) {
-        let mut readings = Vec::with_capacity(ids.len());
-        for &id in ids {
-            if self.table.shard(id).contains_key(&id) {
-                continue;
-            }
-            // The last free frames are for those who cannot go on without one.
-            if self.free.len() <= self.low() {
-                self.ask_keeper();
-                break;
-            }
-            let Some(frame) = self.free.take(1).and_then(|frames| frames.first().copied()) else { break };
-            let ticket = FrameTicket { pool: self, frame, kept: false };
-            if let hash_map::Entry::Vacant(place) = self.table.shard(id).entry(id) {
-                place.insert(Entry::Reading(Vec::new()));
-            } else {
-                continue;
-            }
-            readings.push((Reading { pool: self, id, ended: false }, ticket));
-        }
-        let results = {
-            // As in `read_into`, nobody waits for these latches.
-            let latch = |(reading, ticket): &(Reading<'_>, FrameTicket<'_>)| {
-                (reading.id, self.frame(ticket.frame).page.write())
-            };
-            let mut latched: Vec<_> = readings.iter().map(latch).collect();
-            let mut pages: Vec<(PageId, &mut [u8])> =
-                latched.iter_mut().map(|(id, page)| (*id, &mut ***page)).collect();
-            self.waits.timed(WaitClass::PageRead, || self.store.read_many(&mut pages))
-        };
-        for ((mut reading, mut ticket), result) in readings.into_iter().zip(results) {
-            match result {
-                Ok(()) => {
-                    ticket.kept = true;
-                    self.frame(ticket.frame).reset_heat();
-                    reading.end(Some(ticket.frame), &Ok(()));
-                    self.replacement.lock().admit(ticket.frame, reading.id);
-                }
-                Err(error) => reading.end(None, &Err(Arc::new(error))),
-            }
-        }
-    }
-
     /// Puts a page that has no image yet into `ticket`'s frame, latched exclusively. The page is of zeroes.
     pub(crate) fn install<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> PageWrite<'p> {
         ticket.kept = true;
@@ -444,7 +312,12 @@ impl Pool {
     }
 
     fn tickets(&self, frames: Vec<FrameId>) -> Vec<FrameTicket<'_>> {
-        frames.into_iter().map(|frame| FrameTicket { pool: self, frame, kept: false }).collect()
+        frames.into_iter().map(|frame| self.ticket(frame)).collect()
+    }
+
+    /// A frame that came out of the ring.
+    pub(super) fn ticket(&self, frame: FrameId) -> FrameTicket<'_> {
+        FrameTicket { pool: self, frame, kept: false }
     }
 
     fn no_frame(&self) -> Error {
@@ -452,59 +325,11 @@ impl Pool {
         Error::ReadOnly(message.into())
     }
 
-    fn ask_keeper(&self) {
+    pub(super) fn ask_keeper(&self) {
         // Relaxed: only spares rings; the keeper clears it before it looks.
         if !self.bell_wanted.swap(true, Ordering::Relaxed) {
             self.bell.ring();
         }
-    }
-
-    /// Takes the page out of the table if nobody uses it and it is clean. The frame is out of the queues, and the
-    /// caller's afterwards.
-    pub(super) fn evict(&self, frame: FrameId) -> Evicted {
-        let meta = self.frame(frame);
-        let Some(id) = meta.holds() else { return Evicted::Free(None) };
-        self.evict_from(&mut self.table.shard(id), frame, id)
-    }
-
-    /// Throws page `id` of a dropped space out of `frame`, if it is there: it is clean from now on, and leaves unless
-    /// somebody is just looking at it.
-    pub(super) fn discard(&self, frame: FrameId, id: PageId) {
-        let mut shard = self.table.shard(id);
-        // Under the shard's mutex no page comes into the frame and none leaves it.
-        if self.frame(frame).holds() == Some(id) {
-            self.dirty.forget(frame);
-            let _ = self.evict_from(&mut shard, frame, id);
-        }
-    }
-
-    fn evict_from(&self, shard: &mut Shard, frame: FrameId, id: PageId) -> Evicted {
-        let meta = self.frame(frame);
-        if meta.holds() != Some(id) {
-            // Discarded meanwhile.
-            return Evicted::Free(None);
-        }
-        // Acquire: pairs with the Release of the last unpin.
-        if meta.pins.load(Ordering::Acquire) > 0 {
-            return Evicted::InUse;
-        }
-        if self.dirty.since(frame).is_some() {
-            return Evicted::Dirty;
-        }
-        // Who came by a hint has the latch and no pin.
-        let Some(guard) = meta.page.try_write() else { return Evicted::InUse };
-        // Between the look and the latch it may have been dirtied, or pinned: by one who had the latch and no pin.
-        if self.dirty.since(frame).is_some() {
-            return Evicted::Dirty;
-        }
-        if meta.pins.load(Ordering::Acquire) > 0 {
-            return Evicted::InUse;
-        }
-        shard.remove(&id);
-        meta.set_holds(None);
-        self.clear_route(frame);
-        drop(guard);
-        Evicted::Free(Some(id))
     }
 
     /// Ends all waits with an error: no page can be written any more.
@@ -517,12 +342,4 @@ impl Pool {
     pub(crate) fn counts(&self) -> (u64, u64) {
         (to_u64(self.free.len()), to_u64(self.dirty.len()))
     }
-}
-
-/// What became of a candidate.
-pub(super) enum Evicted {
-    /// The frame is free; it held this page.
-    Free(Option<PageId>),
-    InUse,
-    Dirty,
 }

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::buffer_pool::{Evicted, Pool};
+use super::buffer_pool::Pool;
 use super::frame::Pin;
 use super::replacement::{HEAT_MAX, Queue};
+use super::residence::Evicted;
 use crate::base::ids::{FrameId, Lsn, SpaceId};
 
 /// Frames that are looked at under one hold of the queues' mutex.

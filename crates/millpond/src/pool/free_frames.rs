@@ -115,7 +115,9 @@ impl FreeFrames {
         }
         fence(Ordering::SeqCst);
         // FREE-2: a frame that was pushed before we were counted.
-        self.grant();
+        if !cfg!(planted = "ticket_not_looked_for") {
+            self.grant();
+        }
         if self.stopped.load(Ordering::SeqCst) {
             self.cancel(&ticket);
         }
@@ -152,7 +154,10 @@ impl FreeFrames {
                     {
                         granted.push((Arc::clone(front), frames));
                     } else {
-                        frames.into_iter().for_each(|frame| self.ring.push(frame));
+                        // Into the ring, for the next.
+                        if !(enough && cfg!(planted = "frames_lost_on_cancel")) {
+                            frames.into_iter().for_each(|frame| self.ring.push(frame));
+                        }
                         if !enough {
                             // Whoever gives the next one comes here again.
                             break;

@@ -38,6 +38,9 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(len: usize) -> Result<Mapping, Error> {
+        if cfg!(miri) {
+            return Mapping::from_allocator(len);
+        }
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps nothing.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
@@ -48,10 +51,24 @@ impl Mapping {
         let start = NonNull::new(start.cast()).ok_or_else(|| Error::Bug("a mapping at address 0".into()))?;
         Ok(Mapping { start, len })
     }
+
+    /// For Miri, which knows no advice to the kernel.
+    fn from_allocator(len: usize) -> Result<Mapping, Error> {
+        let memory = vec![0u8; len].into_boxed_slice();
+        let start =
+            NonNull::new(Box::into_raw(memory).cast()).ok_or_else(|| Error::Bug("a box at address 0".into()))?;
+        Ok(Mapping { start, len })
+    }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if cfg!(miri) {
+            let memory = std::ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len);
+            // SAFETY: it came from a box of that length; the frames, which point into it, were dropped before it.
+            drop(unsafe { Box::from_raw(memory) });
+            return;
+        }
         // SAFETY: the mapping is ours, and the frames, which point into it, were dropped before it.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
@@ -161,9 +178,77 @@ impl Frames {
             return;
         }
         let Some(mut page) = self.get(frame).page.try_write() else { return };
+        if cfg!(miri) {
+            return page.fill(0);
+        }
         let start = page.as_mut_ptr();
         // SAFETY: the range is this page's own memory, in whole pages of the kernel's, latched exclusively; private
         // anonymous memory reads as zeroes afterwards, which is a valid content. Failure leaves it as it is.
         let _ = unsafe { madvise(start.cast(), self.page_size, Advice::LinuxDontNeed) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::little_endian::U64;
+
+    use super::*;
+    use crate::base::page::layout::{header_mut, page_lsn};
+    use crate::pool::route::Route;
+
+    /// Frames that are written at the same time by several threads, next to each other and across the end of a chunk.
+    #[test]
+    fn pages_lie_side_by_side_and_apart() {
+        let frames = Frames::new(CHUNK + 2, 4096).expect("memory");
+        let ids: Vec<_> = [0, 1, 2, 1023, 1024, 1025].map(FrameId).to_vec();
+        std::thread::scope(|scope| {
+            for id in &ids {
+                let frames = &frames;
+                scope.spawn(move || {
+                    for value in 1..=3 {
+                        frames.get(*id).page.write().fill(value);
+                        assert!(frames.get(*id).page.read().iter().all(|byte| *byte == value));
+                    }
+                });
+            }
+        });
+        frames.release_memory(FrameId(1));
+        let seen: Vec<_> = ids.iter().map(|id| frames.get(*id).page.read()[4095]).collect();
+        assert_eq!(seen, [3, 0, 3, 3, 3, 3]);
+        assert_eq!(frames.made(), 2 * CHUNK);
+    }
+
+    /// Somebody looks at the copy of a page while others forget it, and make another.
+    #[test]
+    fn a_copy_lives_as_long_as_somebody_looks_at_it() {
+        let frames = Frames::new(1, 4096).expect("memory");
+        let frame = frames.get(FrameId(0));
+        let rounds = if cfg!(miri) { 20 } else { 10_000 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..rounds {
+                    let mut page = frame.page.write();
+                    let _ = frame.clear_route();
+                    header_mut(&mut page).page_lsn = U64::new(round);
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..rounds {
+                        let guard = crossbeam_epoch::pin();
+                        let seen = frame.route(&guard);
+                        {
+                            let page = frame.page.read();
+                            if !frame.has_route() {
+                                let _ = frame.set_route(Route::new(&page), &guard);
+                            }
+                            let now = frame.route(&guard).expect("nobody forgets it under the latch");
+                            assert_eq!(now.view().header().page_lsn.get(), page_lsn(&page).0);
+                        }
+                        assert!(seen.is_none_or(|route| route.len() >= 4096));
+                    }
+                });
+            }
+        });
     }
 }

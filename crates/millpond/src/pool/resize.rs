@@ -5,7 +5,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::buffer_pool::{Evicted, Pool};
+use super::buffer_pool::Pool;
+use super::residence::Evicted;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
 

@@ -141,7 +141,9 @@ impl Log {
             leadership.ended = !ended.another_round;
             drop(state);
             // Woken without the mutex, which is the first thing that a new leader takes.
-            if let Some(leader) = ended.next_leader {
+            if let Some(leader) = ended.next_leader
+                && !cfg!(planted = "next_leader_forgotten")
+            {
                 leader.give(FlushSignal::Lead);
             }
             for waiter in ended.covered {

@@ -267,6 +267,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "long")]
     fn a_page_agrees_with_a_map_through_a_thousand_operations() {
         use rand_core::{Rng, SeedableRng};
         let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(11);

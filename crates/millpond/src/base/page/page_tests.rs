@@ -209,6 +209,7 @@ fn live(rng: &mut Xoshiro256PlusPlus, keys: &Keys, size: usize) -> (usize, usize
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "long")]
 fn pages_agree_with_maps_whatever_the_keys() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(21);
     let (mut done, mut full) = (0, 0);
@@ -248,6 +249,7 @@ fn heads_skip_what_all_keys_but_the_first_begin_with() {
 
 /// The most entries, and the largest offset, that a page can have.
 #[test]
+#[cfg_attr(miri, ignore = "long")]
 fn the_largest_page_takes_as_many_entries_as_it_has_room_for() {
     let mut modelled = Modelled::new(65_536, b"", None);
     let keys: Vec<[u8; 2]> = (0..=u16::MAX).map(u16::to_be_bytes).collect();

@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn what_operations_make_is_sound_at_every_step() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
-        for _ in 0..50 {
+        for _ in 0..if cfg!(miri) { 1 } else { 50 } {
             assert_eq!(structure_problem(&sample(&mut rng)), None);
         }
         let mut page = vec![0u8; 65_536];
@@ -137,6 +137,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "long")]
     fn any_bytes_may_be_given() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(4);
         let (mut found, mut noise) = (0, vec![0u8; 4096]);
@@ -156,6 +157,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "long")]
     fn each_kind_of_damage_is_named() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
         let page = sample(&mut rng);

@@ -1,0 +1,321 @@
+//! Commits that become durable together: all of `redo/` but for the dirty counts, with `base/handoff.rs`, under shuttle.
+//!
+//! Shuttle, because a commit is dozens of steps over one mutex, and none of what is shown here hangs on memory order.
+//!
+//! | shown | by |
+//! |---|---|
+//! | who is told that his commit is durable finds it on the device, synced | [`Disk::assert_durable`] |
+//! | nobody who waits is forgotten, whoever leads, fails or panics | shuttle reports who cannot go on |
+//! | one leads at a time | [`Disk`] refuses a write or a sync beside another |
+//! | who waits for room in the buffer gets it, also if nobody waits for the log | shuttle, again |
+//! | nothing is written after `close_wait` | [`Disk`] refuses it |
+//!
+//! Bugs that were planted, and found (`make planted`): `ack_before_sync`, `next_leader_forgotten`,
+//! `waiters_forgotten_on_failure`.
+
+#[path = "../stand_ins/base.rs"]
+mod base;
+#[path = "../stand_ins/explore.rs"]
+mod explore;
+mod redo;
+
+/// Devices.
+mod io {
+    pub(crate) use super::device;
+}
+#[path = "../../../millpond/src/io/device.rs"]
+#[expect(dead_code, unreachable_pub, reason = "it is public in the engine")]
+mod device;
+
+use std::io::{Error as IoError, Result as IoResult};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+use base::aligned::{BLOCK, to_u64, to_usize};
+use base::bell::Bell;
+use base::error::Error;
+use base::ids::Lsn;
+use base::waits::Waits;
+use device::{Device, Files};
+use explore::explore;
+use redo::files::{Geometry, LogFiles, Owner, Ring};
+use redo::group::{GROUP_FRAME_LEN, GROUP_TRAILER_LEN, GroupKind};
+use redo::log::{Log, LogLimits, Resume};
+use shuttle::sync::atomic::{AtomicBool, Ordering};
+use shuttle::thread;
+
+/// The log of the model stays in its first file.
+const CAPACITY: u64 = 256 << 10;
+
+/// What goes wrong, and at which sync.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    Fails(usize),
+    Panics(usize),
+}
+
+#[derive(Default)]
+struct Bytes {
+    written: Vec<u8>,
+    synced: Vec<u8>,
+    syncs: usize,
+    trouble: Option<Trouble>,
+    busy: bool,
+    closed: bool,
+}
+
+/// The first log file. Not a part of the model itself: it is looked at between its steps.
+struct Disk {
+    bytes: Mutex<Bytes>,
+}
+
+impl Disk {
+    fn begin(&self) {
+        let mut bytes = self.bytes.lock().expect("no thread panicked with it");
+        assert!(!bytes.busy, "REDO-3: two at once write the log");
+        assert!(!bytes.closed, "the log is written after it was closed");
+        bytes.busy = true;
+        drop(bytes);
+        thread::yield_now();
+    }
+
+    /// The group that ends at `end` is on the device, synced.
+    fn assert_durable(&self, end: Lsn, payload: &[u8]) {
+        let bytes = self.bytes.lock().expect("no thread panicked with it");
+        let at = BLOCK + to_usize(end.0) - GROUP_TRAILER_LEN - payload.len();
+        assert_eq!(bytes.synced.get(at..at + payload.len()), Some(payload), "acknowledged, and not durable");
+    }
+}
+
+/// A log file.
+struct File {
+    name: String,
+    /// None: it is there, and of zeroes.
+    disk: Option<Arc<Disk>>,
+}
+
+impl Device for File {
+    fn read_at(&self, buf: &mut [u8], _offset: u64) -> IoResult<()> {
+        buf.fill(0);
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> IoResult<()> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        disk.begin();
+        let (at, mut bytes) = (to_usize(offset), disk.bytes.lock().expect("no thread panicked with it"));
+        let len = bytes.written.len().max(at + buf.len());
+        bytes.written.resize(len, 0);
+        bytes.written[at..at + buf.len()].copy_from_slice(buf);
+        bytes.busy = false;
+        Ok(())
+    }
+
+    fn sync(&self) -> IoResult<()> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let covered = disk.bytes.lock().expect("no thread panicked with it").written.clone();
+        disk.begin();
+        let mut bytes = disk.bytes.lock().expect("no thread panicked with it");
+        bytes.busy = false;
+        bytes.syncs += 1;
+        if bytes.trouble == Some(Trouble::Fails(bytes.syncs)) {
+            return Err(IoError::other("worn out"));
+        }
+        if bytes.trouble == Some(Trouble::Panics(bytes.syncs)) {
+            drop(bytes);
+            std::panic::resume_unwind(Box::new("the device panicked"));
+        }
+        bytes.synced = covered;
+        Ok(())
+    }
+
+    fn len(&self) -> IoResult<u64> {
+        Ok(CAPACITY)
+    }
+
+    fn grow(&self, _len: u64) -> IoResult<()> {
+        Ok(())
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+struct Directory(Arc<Disk>);
+
+impl Files for Directory {
+    fn create(&self, name: &str) -> IoResult<Arc<dyn Device>> {
+        let disk = (name == redo::files::file_name(0, 0)).then(|| Arc::clone(&self.0));
+        Ok(Arc::new(File { name: name.to_owned(), disk }))
+    }
+
+    fn open(&self, name: &str) -> IoResult<Arc<dyn Device>> {
+        self.create(name)
+    }
+
+    fn rename(&self, _from: &str, _to: &str) -> IoResult<()> {
+        Ok(())
+    }
+
+    fn remove(&self, _name: &str) -> IoResult<()> {
+        Ok(())
+    }
+
+    fn list(&self) -> IoResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn sync_names(&self) -> IoResult<()> {
+        Ok(())
+    }
+
+    fn place(&self) -> String {
+        "the model".to_owned()
+    }
+}
+
+struct Model {
+    log: Log,
+    bell: Arc<Bell>,
+    disk: Arc<Disk>,
+}
+
+impl Model {
+    fn new(trouble: Option<Trouble>) -> Arc<Model> {
+        let disk = Arc::new(Disk { bytes: Mutex::default() });
+        let owner = Owner { uuid: [1, 2], page_size: 4096, features: 0 };
+        let ring =
+            Ring::create(&Directory(Arc::clone(&disk)), owner, Geometry::of(0, CAPACITY)).expect("nothing fails yet");
+        {
+            let mut bytes = disk.bytes.lock().expect("no thread panicked with it");
+            (bytes.syncs, bytes.trouble) = (0, trouble);
+        }
+        let resume = Resume { checkpoint: Lsn::ZERO, epochs: vec![(Lsn::ZERO, 7)], end: Lsn::ZERO };
+        // The smallest buffer there is: of four blocks.
+        let limits = LogLimits { reserve: 4096, epochs: 0, smallest: 4096 };
+        let files = LogFiles::new(ring, None);
+        let bell = Arc::<Bell>::default();
+        let log = Log::resume(files, resume, limits, Arc::default(), Arc::clone(&bell), Arc::new(Waits));
+        Arc::new(Model { log: log.expect("nothing fails yet"), bell, disk })
+    }
+
+    /// A commit: durable when it returns.
+    fn commit(&self, who: u8, bytes: usize) -> Result<(), Error> {
+        let payload = vec![who; bytes];
+        let credit = self.log.reserve(bytes, 0)?;
+        let end = self.log.append(credit, GroupKind::Pages, &payload, |_, _| ())?;
+        self.log.flush_wait(end)?;
+        self.disk.assert_durable(end, &payload);
+        Ok(())
+    }
+
+    /// The same; false if it failed, as it may when the device does.
+    fn try_commit(&self, who: u8, bytes: usize) -> bool {
+        match catch_unwind(AssertUnwindSafe(|| self.commit(who, bytes))) {
+            Ok(committed) => committed.is_ok(),
+            Err(panic) if panic.downcast_ref::<&str>() == Some(&"the device panicked") => false,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+/// Threads that commit, each so often, groups of so many bytes; returns how many commits failed.
+fn commit_all(model: &Arc<Model>, threads: u8, commits: usize, bytes: usize) -> usize {
+    let committer = |who| {
+        let model = Arc::clone(model);
+        thread::spawn(move || (0..commits).filter(|_| !model.try_commit(who, bytes)).count())
+    };
+    let committers: Vec<_> = (1..=threads).map(committer).collect();
+    committers.into_iter().map(|committer| committer.join().expect("no panic")).sum()
+}
+
+#[test]
+fn commits_are_durable_when_they_are_acknowledged() {
+    explore(3_000, || {
+        let model = Model::new(None);
+        assert_eq!(commit_all(&model, 4, 2, 100), 0);
+        let positions = model.log.positions();
+        assert_eq!((positions.durable, positions.next), (positions.next, Lsn(8 * to_u64(100 + GROUP_FRAME_LEN))));
+    });
+}
+
+/// Groups of a fourth of the buffer: who finds it short writes it, or is given room by who does.
+#[test]
+fn a_short_buffer_is_written_by_who_needs_it() {
+    explore(3_000, || {
+        let model = Model::new(None);
+        assert_eq!(commit_all(&model, 4, 2, 4000), 0);
+    });
+}
+
+/// Nobody waits for these to be durable: who wants room in the buffer rings for the keeper, who writes it.
+#[test]
+fn who_does_not_wait_for_durability_is_given_room_by_the_keeper() {
+    explore(3_000, || {
+        let model = Model::new(None);
+        let ended = Arc::new(AtomicBool::new(false));
+        let keeper = {
+            let (model, ended) = (Arc::clone(&model), Arc::clone(&ended));
+            thread::spawn(move || {
+                while !ended.load(Ordering::SeqCst) {
+                    model.bell.wait_until(u64::MAX);
+                    if model.log.demand().buffer_short {
+                        model.log.flush_all().expect("nothing fails");
+                    }
+                }
+            })
+        };
+        let append = |who: u8| {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    let credit = model.log.reserve(4000, 0).expect("nothing fails");
+                    model.log.append(credit, GroupKind::Pages, &[who; 4000], |_, _| ()).expect("nothing fails");
+                }
+            })
+        };
+        let appenders: Vec<_> = (1..=3).map(append).collect();
+        assert!(model.try_commit(9, 100));
+        appenders.into_iter().for_each(|appender| appender.join().expect("no panic"));
+        ended.store(true, Ordering::SeqCst);
+        model.bell.ring();
+        keeper.join().expect("no panic");
+    });
+}
+
+#[test]
+fn all_are_told_when_a_sync_fails() {
+    explore(3_000, || {
+        let model = Model::new(Some(Trouble::Fails(2)));
+        let failed = commit_all(&model, 4, 2, 100);
+        // The first sync covers at most a commit of each thread.
+        assert!((4..=8).contains(&failed) || model.disk.bytes.lock().expect("whole").syncs < 2);
+        assert!(failed == 0 || model.log.health().is_err());
+    });
+}
+
+#[test]
+fn all_are_told_when_the_leader_panics() {
+    explore(3_000, || {
+        let model = Model::new(Some(Trouble::Panics(2)));
+        let failed = commit_all(&model, 4, 2, 4000);
+        assert!(failed == 0 || model.log.health().is_err());
+    });
+}
+
+#[test]
+fn nothing_is_written_once_the_log_is_closed() {
+    explore(3_000, || {
+        let model = Model::new(None);
+        let closer = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                model.log.close_wait();
+                model.disk.bytes.lock().expect("whole").closed = true;
+            })
+        };
+        commit_all(&model, 3, 2, 100);
+        closer.join().expect("no panic");
+    });
+}

@@ -1,0 +1,211 @@
+//! The latch word, `base/latch.rs` itself, under loom.
+//!
+//! Loom, because the word is all about memory order, and small: loom tries every order of steps, with at most so many
+//! switches away from a thread that could go on, and every value that a relaxed load may see.
+//!
+//! | shown | by |
+//! |---|---|
+//! | readers or one writer; what one did is seen by the next | loom's cell behind the latch |
+//! | no wake-up is lost | loom reports threads of which none can go on |
+//! | a fair wake-up hands the latch to the queue's front, past everybody | [`Turns`] |
+//! | readers do not pass a parked writer | [`pass`] |
+
+#[path = "../../../millpond/src/base/latch.rs"]
+mod latch;
+mod primitives;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use latch::Latch;
+use lock_api::RwLock;
+use loom::cell::UnsafeCell;
+use loom::thread::ThreadId;
+use primitives::{Flaw, Place, line, line_in_a_step};
+
+/// What the latch guards; loom looks whether two get at it at once, or one without having seen what the other did.
+struct Guarded(UnsafeCell<u64>);
+
+// SAFETY: it is reached through the latch only, which is what the model checks.
+unsafe impl Send for Guarded {}
+// SAFETY: as above.
+unsafe impl Sync for Guarded {}
+
+/// Who goes through the latch, each in a thread of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Reader,
+    Writer,
+    /// Goes away if it would have to wait.
+    Trier,
+}
+use Who::{Reader, Trier, Writer};
+
+/// How much is tried.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// Switches away from a thread that could go on.
+    preemptions: usize,
+    /// The first so many wake-ups are tried fair and unfair.
+    wakes: u32,
+}
+
+fn bounds() -> Bounds {
+    if std::env::var_os("MILLPOND_FULL").is_some() {
+        Bounds { preemptions: 3, wakes: 3 }
+    } else {
+        Bounds { preemptions: 2, wakes: 2 }
+    }
+}
+
+fn explore(flaw: Flaw, fair: u32, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        primitives::begin(flaw, fair);
+        model();
+    });
+}
+
+type Shared = RwLock<Latch, Guarded>;
+
+fn shared() -> Arc<Shared> {
+    let latch: Arc<Shared> = Arc::new(RwLock::new(Guarded(UnsafeCell::new(0))));
+    // Makes the word, before others can see it.
+    drop(latch.try_write());
+    latch
+}
+
+/// Whose turn it is, where every wake-up is a fair one.
+///
+/// Who waited when the latch was released has it next: nobody else may have it in between.
+struct Turns {
+    fair: bool,
+}
+
+/// Who may have the latch next.
+#[derive(Default)]
+struct Next {
+    /// Nobody: anybody may.
+    threads: Vec<ThreadId>,
+    /// Once readers have it, and nobody waits behind them, others may join.
+    readers: bool,
+}
+
+thread_local! {
+    static NEXT: RefCell<Next> = RefCell::default();
+}
+
+impl Turns {
+    fn taken(&self, who: Who) {
+        let next = NEXT.take();
+        let free = next.threads.is_empty() || next.readers && who == Reader;
+        assert!(free || next.threads.contains(&loom::thread::current().id()), "somebody took another's turn");
+    }
+
+    fn about_to_release(&self) {
+        if !self.fair {
+            return;
+        }
+        let line = line_in_a_step();
+        if let Some(first) = line.first() {
+            let readers = first.wants == primitives::DEFAULT_PARK_TOKEN;
+            let group = line.iter().take(if readers { line.len() } else { 1 });
+            let threads: Vec<_> =
+                group.take_while(|place| place.wants == first.wants).map(|place| place.thread).collect();
+            NEXT.set(Next { readers: readers && threads.len() == line.len(), threads });
+        }
+    }
+}
+
+/// Goes through the latch; returns whether it wrote.
+fn pass(latch: &Shared, who: Who, turns: &Turns) -> bool {
+    if who == Reader {
+        let before: Vec<Place> = line_in_a_step();
+        let guard = latch.read();
+        turns.taken(who);
+        let now = line();
+        assert!(before.iter().all(|place| !now.contains(place)), "a reader passed who was parked before it came");
+        // SAFETY: loom's cell looks after that.
+        guard.0.with(|value| assert!(unsafe { *value } <= 3));
+        turns.about_to_release();
+        return false;
+    }
+    let guard = if who == Writer { Some(latch.write()) } else { latch.try_write() };
+    let Some(guard) = guard else { return false };
+    turns.taken(who);
+    // SAFETY: loom's cell looks after that.
+    guard.0.with_mut(|value| unsafe { *value += 1 });
+    turns.about_to_release();
+    true
+}
+
+/// All of `who` go through the latch once, the first in the model's first thread; each of the writers counts.
+fn crowd(flaw: Flaw, fair: u32, who: &'static [Who]) {
+    explore(flaw, fair, bounds().preemptions, move || {
+        NEXT.take();
+        let turns = || Turns { fair: fair == u32::MAX };
+        let latch = shared();
+        let start = |&who: &Who| {
+            let (latch, turns) = (Arc::clone(&latch), turns());
+            loom::thread::spawn(move || pass(&latch, who, &turns))
+        };
+        let others: Vec<_> = who[1..].iter().map(start).collect();
+        let mut written = u64::from(pass(&latch, who[0], &turns()));
+        for other in others {
+            written += u64::from(other.join().expect("no panic"));
+        }
+        // SAFETY: loom's cell looks after that.
+        latch.write().0.with(|value| assert_eq!(unsafe { *value }, written));
+    });
+}
+
+/// The same, with every choice of which of the first wake-ups are fair, and with all.
+fn crowds(flaw: Flaw, who: &'static [Who]) {
+    (0..1 << bounds().wakes).for_each(|fair| crowd(flaw, fair, who));
+    crowd(flaw, u32::MAX, who);
+}
+
+#[test]
+fn writers_exclude_each_other_and_all_get_through() {
+    crowds(Flaw::None, &[Writer, Writer, Writer]);
+}
+
+#[test]
+fn readers_and_a_writer_exclude_each_other_and_all_get_through() {
+    crowds(Flaw::None, &[Reader, Writer, Reader]);
+}
+
+#[test]
+fn writers_and_a_reader_exclude_each_other_and_all_get_through() {
+    crowds(Flaw::None, &[Writer, Reader, Writer]);
+}
+
+#[test]
+fn who_only_tries_leaves_nobody_asleep() {
+    crowds(Flaw::None, &[Trier, Writer, Reader]);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_release_that_orders_nothing_is_noticed() {
+    crowds(Flaw::Unordered, &[Writer, Writer]);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_last_reader_that_does_not_vouch_for_the_others_is_noticed() {
+    crowds(Flaw::ReadersUnordered, &[Reader, Writer, Reader]);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_lost_wake_up_is_noticed() {
+    crowds(Flaw::WakeLost, &[Writer, Writer]);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn parking_without_a_last_look_is_noticed() {
+    crowds(Flaw::NoLastLook, &[Writer, Writer]);
+}

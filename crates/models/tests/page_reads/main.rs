@@ -1,0 +1,167 @@
+//! Pages that several threads miss at once: `pool/residence.rs`, `pool/table.rs` and the line for frames, under shuttle.
+//!
+//! Shuttle, because a load is dozens of steps over mutexes, too many for loom to try all their orders, and none of what
+//! is shown here hangs on memory order: what the mutexes do not order, the latch does, which has a model of its own.
+//!
+//! | shown | by |
+//! |---|---|
+//! | of a herd that misses a page, one reads it | [`Disk`] counts reads, and refuses two of a page at once |
+//! | all get the page, or all learn of the error; nobody sleeps for ever | shuttle reports who cannot go on |
+//! | who waited for a page never gets another, also if it has left meanwhile, or its frame went to another page | [`come`] |
+//! | frames are not lost, whatever fails, a panic of the device included | [`Pool::assert_at_rest`] |
+//!
+//! Bugs that were planted, and found (`make planted`): `failed_read_tells_nobody`, `two_read_one_page`.
+
+#[path = "../stand_ins/base.rs"]
+mod base;
+#[path = "../stand_ins/explore.rs"]
+mod explore;
+mod pool;
+
+use std::collections::HashSet;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use base::error::Error;
+use base::ids::PageId;
+use explore::explore;
+use pool::buffer_pool::{Pool, Reads};
+use shuttle::sync::atomic::AtomicBool;
+use shuttle::thread;
+
+/// What a read does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Read {
+    Works,
+    Fails,
+    Panics,
+}
+
+/// What the model's reads were. Not a part of the model itself.
+struct Disk {
+    /// How the first reads end; all others work.
+    first: &'static [Read],
+    begun: AtomicUsize,
+    under_way: Mutex<HashSet<PageId>>,
+}
+
+impl Disk {
+    fn new(first: &'static [Read]) -> Arc<Disk> {
+        Arc::new(Disk { first, begun: AtomicUsize::new(0), under_way: Mutex::default() })
+    }
+
+    fn reads(&self) -> usize {
+        self.begun.load(Ordering::Relaxed)
+    }
+}
+
+struct Head(Arc<Disk>);
+
+impl Reads for Head {
+    fn read(&self, id: PageId) -> Result<(), Error> {
+        let disk = &self.0;
+        let nth = disk.begun.fetch_add(1, Ordering::Relaxed);
+        let first = disk.under_way.lock().expect("no thread panicked with it").insert(id);
+        assert!(first, "page {id} is read by two at once");
+        thread::yield_now();
+        disk.under_way.lock().expect("no thread panicked with it").remove(&id);
+        match disk.first.get(nth).unwrap_or(&Read::Works) {
+            Read::Works => Ok(()),
+            Read::Fails => Err(Error::device(&format!("read {nth}"), io::Error::other("worn out"))),
+            Read::Panics => std::panic::resume_unwind(Box::new("the device panicked")),
+        }
+    }
+}
+
+/// Comes for the page; says whether it was had.
+fn come(pool: &Pool, id: PageId) -> bool {
+    match catch_unwind(AssertUnwindSafe(|| pool.load(id).map(|pin| assert_eq!(pin.read(), id, "another page")))) {
+        Ok(loaded) => loaded.is_ok(),
+        Err(panic) => {
+            let from_device = panic.downcast_ref::<&str>() == Some(&"the device panicked");
+            if !from_device {
+                std::panic::resume_unwind(panic);
+            }
+            false
+        }
+    }
+}
+
+/// One thread for each of `visits`, which comes for these pages in turn; returns how often a page was not had.
+fn visit(frames: u32, disk: &Arc<Disk>, visits: &'static [&'static [u64]], dropped: Option<u64>) -> usize {
+    let pool = Pool::new(frames, Box::new(Head(Arc::clone(disk))));
+    let ended = Arc::new(AtomicBool::new(false));
+    let keeper = {
+        let (pool, ended) = (Arc::clone(&pool), Arc::clone(&ended));
+        thread::spawn(move || pool.keep(&ended))
+    };
+    let visitor = |pages: &&'static [u64]| {
+        let (pool, pages) = (Arc::clone(&pool), *pages);
+        thread::spawn(move || pages.iter().filter(|page| !come(&pool, PageId(**page))).count())
+    };
+    let visitors: Vec<_> = visits.iter().map(visitor).collect();
+    if let Some(page) = dropped {
+        pool.drop_page(PageId(page));
+    }
+    let missed = visitors.into_iter().map(|visitor| visitor.join().expect("no panic")).sum();
+    ended.store(true, Ordering::SeqCst);
+    pool.ring();
+    keeper.join().expect("no panic");
+    pool.assert_at_rest(visits.concat().into_iter().collect::<HashSet<_>>().into_iter().map(PageId));
+    missed
+}
+
+#[test]
+fn a_herd_reads_once() {
+    explore(10_000, || {
+        let disk = Disk::new(&[]);
+        // More frames than anybody takes: nothing leaves.
+        let missed = visit(8, &disk, &[&[1], &[1], &[1], &[1]], None);
+        assert_eq!((missed, disk.reads()), (0, 1));
+    });
+}
+
+#[test]
+fn a_herd_shares_the_error() {
+    explore(10_000, || {
+        let disk = Disk::new(&[Read::Fails]);
+        let missed = visit(8, &disk, &[&[1], &[1], &[1]], None);
+        assert!((1..=3).contains(&missed), "the first to read had an error");
+    });
+}
+
+#[test]
+fn a_herd_whose_reader_panics_is_told() {
+    explore(10_000, || {
+        let disk = Disk::new(&[Read::Panics, Read::Fails]);
+        let missed = visit(8, &disk, &[&[1], &[1], &[1]], None);
+        assert!((1..=3).contains(&missed));
+    });
+}
+
+/// One frame and two pages: what a thread waited for has often left when it wakes.
+#[test]
+fn who_waited_for_a_page_never_gets_another() {
+    explore(10_000, || {
+        let disk = Disk::new(&[]);
+        assert_eq!(visit(1, &disk, &[&[1, 2], &[2, 1], &[1]], None), 0);
+    });
+}
+
+#[test]
+fn two_frames_and_three_pages_and_a_read_that_fails() {
+    explore(10_000, || {
+        let disk = Disk::new(&[Read::Works, Read::Fails]);
+        assert!(visit(2, &disk, &[&[1, 2], &[2, 3], &[3, 1], &[1, 2]], None) <= 4);
+    });
+}
+
+#[test]
+fn a_page_that_is_thrown_out_meanwhile_comes_back() {
+    explore(10_000, || {
+        let disk = Disk::new(&[]);
+        assert_eq!(visit(1, &disk, &[&[1], &[1, 2]], Some(1)), 0);
+    });
+}

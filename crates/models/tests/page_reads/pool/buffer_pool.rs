@@ -1,0 +1,171 @@
+//! A pool of the model: frames, a store, and somebody who evicts.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use shuttle::sync::atomic::Ordering;
+
+use super::frame::{Frame, PageBuf, Pin};
+use super::free_frames::{FreeFrames, Taken};
+use super::residence::Evicted;
+use super::table::{Entry, Table};
+use crate::base::bell::Bell;
+use crate::base::error::Error;
+use crate::base::ids::{FrameId, Lsn, PageId};
+use crate::base::sync::Mutex;
+use crate::base::waits::{WaitClass, Waits};
+
+/// Where pages are read from.
+pub(crate) trait Reads: Send + Sync {
+    /// Reads the page; whatever happens in between happens here.
+    fn read(&self, id: PageId) -> Result<(), Error>;
+}
+
+pub(super) struct Store(Box<dyn Reads>);
+
+impl Store {
+    pub(super) fn read(&self, id: PageId, page: &mut PageBuf) -> Result<(), Error> {
+        self.0.read(id)?;
+        *page = id.0;
+        Ok(())
+    }
+}
+
+/// No page of the model is ever dirty.
+pub(super) struct Clean;
+
+impl Clean {
+    pub(super) fn since(&self, _frame: FrameId) -> Option<Lsn> {
+        None
+    }
+
+    pub(super) fn forget(&self, _frame: FrameId) {}
+}
+
+/// Who leaves: the oldest.
+#[derive(Default)]
+pub(super) struct Replacement(VecDeque<FrameId>);
+
+impl Replacement {
+    pub(super) fn admit(&mut self, frame: FrameId, _page: PageId) {
+        assert!(!self.0.contains(&frame), "POOL-1: a frame is in one place");
+        self.0.push_back(frame);
+    }
+}
+
+pub(crate) struct Pool {
+    frames: Vec<Frame>,
+    pub(super) table: Table,
+    pub(super) replacement: Mutex<Replacement>,
+    free: FreeFrames,
+    pub(super) dirty: Clean,
+    pub(super) store: Store,
+    bell: Bell,
+    pub(super) waits: Waits,
+}
+
+pub(crate) struct FrameTicket<'p> {
+    pool: &'p Pool,
+    pub(super) frame: FrameId,
+    pub(super) kept: bool,
+}
+
+impl Drop for FrameTicket<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.pool.free.give(self.frame);
+        }
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(frames: u32, store: Box<dyn Reads>) -> Arc<Pool> {
+        let free = FreeFrames::new();
+        (0..frames).map(FrameId).for_each(|frame| free.give(frame));
+        Arc::new(Pool {
+            frames: (0..frames).map(|_| Frame::new()).collect(),
+            table: Table::new(),
+            replacement: Mutex::default(),
+            free,
+            dirty: Clean,
+            store: Store(store),
+            bell: Bell::default(),
+            waits: Waits,
+        })
+    }
+
+    pub(super) fn frame(&self, id: FrameId) -> &Frame {
+        &self.frames[id.index()]
+    }
+
+    pub(super) fn pin(&self, frame: FrameId) -> Pin<'_> {
+        let pins = self.frame(frame).pins.fetch_add(1, Ordering::Relaxed);
+        assert!(pins < 100, "POOL-3: pinned while it left");
+        Pin { pool: self, frame, counted: true }
+    }
+
+    pub(super) fn unpinned(&self) {
+        if self.free.awaited() {
+            self.bell.ring();
+        }
+    }
+
+    pub(super) fn clear_route(&self, _frame: FrameId) {}
+
+    pub(super) fn take_frame(&self) -> Result<FrameTicket<'_>, Error> {
+        let frame = match self.free.take_or_wait(1) {
+            Taken::Frames(frames) => frames[0],
+            Taken::Wait(ticket) => {
+                self.bell.ring();
+                ticket.handoff.take_wait(WaitClass::FreeFrame, &self.waits)[0]
+            }
+            Taken::Stopped => unreachable!("the model's pool never stops"),
+        };
+        Ok(FrameTicket { pool: self, frame, kept: false })
+    }
+
+    /// Evicts what it can, whenever it is asked, until `ended`.
+    pub(crate) fn keep(&self, ended: &shuttle::sync::atomic::AtomicBool) {
+        while !ended.load(Ordering::SeqCst) {
+            self.bell.wait_until(u64::MAX);
+            self.evict_all();
+        }
+    }
+
+    pub(crate) fn ring(&self) {
+        self.bell.ring();
+    }
+
+    fn evict_all(&self) {
+        let candidates = std::mem::take(&mut self.replacement.lock().0);
+        for frame in candidates {
+            match self.evict(frame) {
+                Evicted::Free(_) => self.free.give(frame),
+                Evicted::InUse | Evicted::Dirty => self.replacement.lock().0.push_back(frame),
+            }
+        }
+    }
+
+    /// Throws the page out if it is there: its space was dropped. Its frame stays in the queue.
+    pub(crate) fn drop_page(&self, id: PageId) {
+        (0..self.frames.len()).for_each(|frame| self.discard(FrameId(u32::try_from(frame).expect("few")), id));
+    }
+
+    /// Nobody is at work any more: each frame is free or has a page, in the table it says so, and nothing is read.
+    pub(crate) fn assert_at_rest(&self, pages: impl IntoIterator<Item = PageId>) {
+        let resident = |id| match self.table.shard(id).get(&id) {
+            Some(Entry::Resident(frame)) => {
+                let meta = self.frame(*frame);
+                assert_eq!((meta.holds(), *meta.page.read()), (Some(id), id.0));
+                assert_eq!(meta.pins.load(Ordering::SeqCst), 0);
+                true
+            }
+            Some(Entry::Reading(_)) => unreachable!("page {id} is still being read"),
+            None => false,
+        };
+        let resident = pages.into_iter().filter(|id| resident(*id)).count();
+        let queued = self.replacement.lock().0.len();
+        assert!(resident <= queued, "POOL-1: a page is where nobody finds it");
+        assert_eq!(self.free.len() + queued, self.frames.len(), "POOL-1: a frame is lost, or there twice");
+    }
+}

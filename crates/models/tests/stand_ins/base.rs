@@ -1,0 +1,50 @@
+//! The engine's `base` with shuttle's threads below it: the real files, but for the seam itself.
+
+#![expect(dead_code, unreachable_pub, reason = "each model uses a part of the engine's base")]
+
+#[path = "../../../millpond/src/base/aligned.rs"]
+pub(crate) mod aligned;
+#[path = "../../../millpond/src/base/bell.rs"]
+pub(crate) mod bell;
+#[path = "../../../millpond/src/base/crc.rs"]
+pub(crate) mod crc;
+#[path = "../../../millpond/src/base/error.rs"]
+pub(crate) mod error;
+#[path = "../../../millpond/src/base/handoff.rs"]
+pub(crate) mod handoff;
+#[path = "../../../millpond/src/base/ids.rs"]
+pub(crate) mod ids;
+#[path = "shuttle_sync.rs"]
+pub(crate) mod sync;
+
+/// The laws are looked at by the engine's own tests.
+pub(crate) mod laws {
+    pub(crate) fn check_park() {}
+}
+
+/// Time stands still.
+pub(crate) mod clock {
+    pub(crate) fn now_ns() -> u64 {
+        0
+    }
+}
+
+/// Waits without clocks.
+pub(crate) mod waits {
+    #[derive(Clone, Copy)]
+    pub(crate) enum WaitClass {
+        FreeFrame,
+        LogSpace,
+        LogFlush,
+        PageRead,
+        Keeper,
+    }
+
+    pub(crate) struct Waits;
+
+    impl Waits {
+        pub(crate) fn timed<T>(&self, _class: WaitClass, wait: impl FnOnce() -> T) -> T {
+            wait()
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The seam for waiting, over shuttle. Who panicked with a mutex held does not spoil it for the others.
+
+use std::sync::PoisonError;
+
+use shuttle::sync as real;
+
+use super::waits::WaitClass;
+
+pub(crate) struct Mutex<T>(real::Mutex<T>);
+
+pub(crate) type MutexGuard<'a, T> = real::MutexGuard<'a, T>;
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Mutex(real::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Mutex::new(T::default())
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Condvar(real::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Condvar::default()
+    }
+
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, _class: WaitClass) -> MutexGuard<'a, T> {
+        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No time ever runs out: a wait that nobody else ends is a bug.
+    pub(crate) fn wait_until<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        _deadline_ns: u64,
+        class: WaitClass,
+    ) -> (MutexGuard<'a, T>, bool) {
+        (self.wait(guard, class), false)
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+}
