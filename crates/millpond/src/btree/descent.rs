@@ -105,8 +105,8 @@ impl Target<'_> {
         }
     }
 
-    /// Whether `page` is a leaf that the target can be in.
-    fn is_covered_by(self, page: PageView<'_>) -> bool {
+    /// Whether the target can be in `page`, or below it.
+    fn is_within(self, page: PageView<'_>) -> bool {
         match self {
             Target::Key(key) => page.covers(key),
             Target::Below(None) => page.high_fence().is_none(),
@@ -200,6 +200,11 @@ fn by_routes<'g>(
             return None;
         }
         expected = view.level().checked_sub(1);
+        // BTREE-3: a page that was split since its parent's route was read would send us to its last child, perhaps a
+        // leaf that we hold, or one to the left.
+        if !target.is_within(view) {
+            return None;
+        }
         let above = view.level().checked_sub(level + 1)?;
         let index = target.child_index(view);
         id = PageId::new(root.space(), view.child(index)?);
@@ -232,7 +237,7 @@ pub(crate) fn leaf_read<'p>(core: &'p Core, root: &Root, target: Target<'_>) -> 
     let guard = pin();
     let (id, hint) = by_routes(core, root, target, 0, &guard).unwrap_or((root.id, &root.hint));
     let mut page = latch_read(core, id, hint)?;
-    if page.view().is_leaf() && target.is_covered_by(page.view()) {
+    if page.view().is_leaf() && target.is_within(page.view()) {
         return Ok(page);
     }
     if id != root.id {
@@ -267,7 +272,7 @@ fn contradiction(page: PageView<'_>) -> Error {
 
 /// BTREE-2, looked at from below: pages that contradict each other are damage, and must not send a scan in circles.
 fn check_arrival(page: PageView<'_>, target: Target<'_>) -> Result<(), Error> {
-    if page.is_leaf() && target.is_covered_by(page) { Ok(()) } else { Err(contradiction(page)) }
+    if page.is_leaf() && target.is_within(page) { Ok(()) } else { Err(contradiction(page)) }
 }
 
 /// The leaf that covers `key`, latched exclusively.

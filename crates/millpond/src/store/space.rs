@@ -29,12 +29,12 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// What `charged` pages in `spaces` spaces with `map_pages` map pages need. A map page may have two places, one
-    /// that the durable directory names and one that the next will, and those of a lot being written a third. Model:
-    /// `map_pages`.
+    /// What `charged` pages in `spaces` spaces with `map_pages` map pages need. A map page may have three places:
+    /// one that the durable directory names, one in the directory that is on its way to the device, and one written
+    /// since that was taken; those of a lot being written have one more.
     fn needed(charged: u64, spaces: u64, map_pages: u64) -> Room {
         let slots = charged + SLOTS_RESERVED + charged / 50;
-        Room { slots, places: 2 * map_pages + to_u64(LOT_PAGES), directory_len: directory::file_len(spaces, map_pages) }
+        Room { slots, places: 3 * map_pages + to_u64(LOT_PAGES), directory_len: directory::file_len(spaces, map_pages) }
     }
 
     /// What an empty database has.
