@@ -19,8 +19,9 @@ demo: setup ## Run the main job: 60 s of durable updates on a database larger th
 	$(MILLPOND) bench --dir=$(DEMO_DIR) --remove --threads=16 --tables=4 --table-size=250000 \
 		--buffer-pool-size=64MiB --rate=80% --time=60 oltp_update_index
 
-test: setup ## Run the tests: units, properties, crash matrix (sampled), command, kill -9 rounds
+test: setup ## Run the tests: units, properties, crash matrix (sampled), command, kill -9 rounds, budgets
 	$(CARGO) test --workspace --quiet
+	$(CARGO) test --package millpond --test budgets --release --quiet
 
 check: setup ## Formatting, lints, docs: no warning is let through
 	$(CARGO) fmt --all --check
@@ -37,8 +38,9 @@ planted: setup ## Plant one bug at a time; each must be found by a crash test or
 	sh scripts/planted.sh
 
 figures: setup ## Figures of reads in the pool and of the store: opening, recovery, page writes (docs/benchmarks.md); 10 GiB, some minutes
-	$(CARGO) build --release --quiet --package millpond --example read_figures --example store_figures
+	$(CARGO) build --release --quiet --package millpond --example read_figures --example scan_figures --example store_figures
 	target/release/examples/read_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
+	target/release/examples/scan_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/store_figures $(FIGURES_DIR) $(FIGURES_GIB)
 
 FUZZ_SECONDS ?= 30

@@ -1,4 +1,4 @@
-//! The `millpond` command: `bench`, `crashtest`, `check`, `info`, `dump`, `rebuild`.
+//! The `millpond` command: `bench`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `probe`.
 //!
 //! Standard output is data, standard error is talk. Exit codes: see [`exit`].
 
@@ -41,6 +41,8 @@ enum Command {
     Dump(commands::dump::DumpArgs),
     /// Makes map and superblocks anew, from page images and log, when they are lost.
     Rebuild(commands::rebuild::RebuildArgs),
+    /// Says what the device under a directory can do by itself.
+    Probe(commands::probe::ProbeArgs),
     /// The child of `crashtest`.
     #[command(hide = true)]
     CrashtestVictim(commands::crashtest::victim::VictimArgs),
@@ -62,6 +64,7 @@ fn run(command: Command) -> Result<Answer, Failure> {
         Command::Info(args) => commands::info::run(&args),
         Command::Dump(args) => commands::dump::run(&args),
         Command::Rebuild(args) => commands::rebuild::run(&args),
+        Command::Probe(args) => commands::probe::run(&args),
         Command::CrashtestVictim(args) => commands::crashtest::victim::run(&args),
     }
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use bytesize::ByteSize;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use millpond::Durability;
+use millpond::{Durability, IoEngine};
 use workload::generators::oltp::Workload;
 use workload::keys::RandType;
 
@@ -46,6 +46,16 @@ pub(crate) fn durability(text: &str) -> Result<Durability, String> {
     ms.filter(|&ms| ms > 0)
         .map(Durability::Background)
         .ok_or_else(|| "background needs a time with its unit: write, for example, background(100ms)".to_owned())
+}
+
+/// Reads an I/O engine: `auto`, `io_uring` or `threads`.
+pub(crate) fn io_engine(text: &str) -> Result<IoEngine, String> {
+    match text {
+        "auto" => Ok(IoEngine::Auto),
+        "io_uring" => Ok(IoEngine::IoUring),
+        "threads" => Ok(IoEngine::Threads),
+        _ => Err("not one of auto, io_uring, threads".to_owned()),
+    }
 }
 
 /// What `--rate` asks for.

@@ -50,6 +50,7 @@ mod store;
 pub use base::cpus::Cpus;
 pub use base::error::{Action, Error, Failure};
 pub use base::waits::{Stall, WaitClass, WaitSummary};
+pub use btree::scan::RowRef;
 pub use bytesize::ByteSize;
 pub use db::batch::WriteBatch;
 pub use db::check::{CheckOptions, CheckReport, check, check_on};
@@ -59,7 +60,8 @@ pub use db::options::{Durability, Options, PageStoreKind};
 pub use db::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
 pub use db::stats::Stats;
 pub use db::tree::{Scan, Tree};
-pub use io::device::{Device, Files};
+pub use io::batch::IoEngine;
+pub use io::device::{Device, Files, ReadPiece, WritePiece};
 pub use pool::dirty::DirtyTracking;
 
 /// The README's example is a test.

@@ -157,17 +157,33 @@ pub struct Gauges {
     pub free_frames: u64,
 }
 
+/// Waits of one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The name of the class, such as `free_frame`.
+    pub class: &'static str,
+    /// How many there were.
+    pub count: u64,
+    /// Their time together, in microseconds.
+    pub total_us: u64,
+}
+
+impl Wait {
+    /// What came after `earlier`.
+    fn since(self, earlier: &[Wait]) -> Wait {
+        let before = earlier.iter().find(|wait| wait.class == self.class);
+        let (count, total_us) = before.map_or((0, 0), |wait| (wait.count, wait.total_us));
+        Wait { count: self.count.saturating_sub(count), total_us: self.total_us.saturating_sub(total_us), ..self }
+    }
+}
+
 /// What an engine counts; none ever decreases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Times that a thread waited for a free frame.
-    pub free_frame_waits: u64,
-    /// The time of those waits, in microseconds.
-    pub free_frame_wait_us: u64,
-    /// Times that a thread waited for space in the log.
-    pub log_space_waits: u64,
-    /// The time of those waits, in microseconds.
-    pub log_space_wait_us: u64,
+    /// What operations waited for.
+    pub waits: Vec<Wait>,
+    /// Operations that took longer than the engine's stall threshold.
+    pub stalls: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
     /// Syncs of the data.
@@ -180,10 +196,8 @@ impl Counters {
     /// What was counted since `earlier`.
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
-            free_frame_waits: self.free_frame_waits.saturating_sub(earlier.free_frame_waits),
-            free_frame_wait_us: self.free_frame_wait_us.saturating_sub(earlier.free_frame_wait_us),
-            log_space_waits: self.log_space_waits.saturating_sub(earlier.log_space_waits),
-            log_space_wait_us: self.log_space_wait_us.saturating_sub(earlier.log_space_wait_us),
+            waits: self.waits.iter().map(|wait| wait.since(&earlier.waits)).collect(),
+            stalls: self.stalls.saturating_sub(earlier.stalls),
             log_syncs: self.log_syncs.saturating_sub(earlier.log_syncs),
             data_syncs: self.data_syncs.saturating_sub(earlier.data_syncs),
             checkpoints: self.checkpoints.saturating_sub(earlier.checkpoints),

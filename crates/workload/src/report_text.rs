@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 
 use crate::calm::Calm;
 use crate::driver::{Finished, Interval};
+use crate::engine::Wait;
 use crate::generators::oltp::Workload;
 use crate::probe::{Access, SyncPairs};
 
@@ -112,12 +113,11 @@ pub fn calm_block(finished: &Finished, device: &SyncPairs) -> String {
     add(
         &mut text,
         format_args!(
-            "    waited for:                          free frame {} times, {:.1} ms; log space {} times, {:.1} ms\n    \
+            "    waited for:                          {}\n    \
+             stalls (slower than 100 ms):         {}\n    \
              syncs:                               log {}, data {}; checkpoints: {}\n",
-            counters.free_frame_waits,
-            counters.free_frame_wait_us as f64 / 1e3,
-            counters.log_space_waits,
-            counters.log_space_wait_us as f64 / 1e3,
+            waits_text(&counters.waits),
+            counters.stalls,
             counters.log_syncs,
             counters.data_syncs,
             counters.checkpoints,
@@ -127,6 +127,17 @@ pub fn calm_block(finished: &Finished, device: &SyncPairs) -> String {
         add(&mut text, format_args!("    arrived and not begun at the end:    {}\n", finished.unserved));
     }
     text
+}
+
+/// What was waited for, the most time first.
+fn waits_text(waits: &[Wait]) -> String {
+    let mut waits: Vec<&Wait> = waits.iter().filter(|wait| wait.count > 0).collect();
+    waits.sort_by_key(|wait| std::cmp::Reverse(wait.total_us));
+    let text = |wait: &&Wait| {
+        let ms = wait.total_us as f64 / 1e3;
+        format!("{} {} x {:.2} ms", wait.class, wait.count, ms / wait.count as f64)
+    };
+    if waits.is_empty() { "nothing".to_owned() } else { waits.iter().map(text).collect::<Vec<_>>().join(", ") }
 }
 
 /// The probe's line: what one thread can do on the device.
@@ -264,8 +275,11 @@ mod tests {
             seconds: vec![9_118, 9_000, 9_300, 4_000],
             unserved: 0,
             counters: Counters {
-                free_frame_waits: 2,
-                free_frame_wait_us: 1_500,
+                waits: vec![
+                    Wait { class: "log_space", count: 0, total_us: 0 },
+                    Wait { class: "free_frame", count: 2, total_us: 1_500 },
+                    Wait { class: "log_flush", count: 6, total_us: 3_000 },
+                ],
                 log_syncs: 3,
                 checkpoints: 1,
                 ..Counters::default()
@@ -340,7 +354,8 @@ Threads fairness:
             "Calm:
     median rate:                         9059.00 tps        worst second:     4000.00 tps (second 4)
     brownout (under half the median):    1 s                blackout (longest gap): 7.2 ms (device: 6.8 ms)
-    waited for:                          free frame 2 times, 1.5 ms; log space 0 times, 0.0 ms
+    waited for:                          log_flush 6 x 0.50 ms, free_frame 2 x 0.75 ms
+    stalls (slower than 100 ms):         0
     syncs:                               log 3, data 0; checkpoints: 1
 "
         );

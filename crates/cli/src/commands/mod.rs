@@ -5,4 +5,5 @@ pub(crate) mod check;
 pub(crate) mod crashtest;
 pub(crate) mod dump;
 pub(crate) mod info;
+pub(crate) mod probe;
 pub(crate) mod rebuild;

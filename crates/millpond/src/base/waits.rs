@@ -36,19 +36,29 @@ pub enum WaitClass {
     PageLatch,
     /// A checkpoint that was asked for; ended by the keeper.
     Checkpoint,
-    /// The keeper's own wait for work; ended by the bell or its deadline.
+    /// The lane of one; ended by the operation that is in it.
+    Lane,
+    /// Another thread's creation or dropping of a tree, or operations on a tree that is dropped; ended when they are
+    /// through.
+    Metadata,
+    /// Room in the data files; ended by the thread that makes them grow, one's own or another.
+    FileGrowth,
+    /// The keeper's own wait for work, or for a sync; ended by the bell or its deadline, or the thread that syncs.
     Keeper,
 }
 
 impl WaitClass {
     /// All of them, in the order of their declaration.
-    pub const ALL: [WaitClass; 7] = [
+    pub const ALL: [WaitClass; 10] = [
         WaitClass::FreeFrame,
         WaitClass::LogSpace,
         WaitClass::LogFlush,
         WaitClass::PageRead,
         WaitClass::PageLatch,
         WaitClass::Checkpoint,
+        WaitClass::Lane,
+        WaitClass::Metadata,
+        WaitClass::FileGrowth,
         WaitClass::Keeper,
     ];
 
@@ -61,6 +71,9 @@ impl WaitClass {
             WaitClass::PageRead => "page_read",
             WaitClass::PageLatch => "page_latch",
             WaitClass::Checkpoint => "checkpoint",
+            WaitClass::Lane => "lane",
+            WaitClass::Metadata => "metadata",
+            WaitClass::FileGrowth => "file_growth",
             WaitClass::Keeper => "keeper",
         }
     }

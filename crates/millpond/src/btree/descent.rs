@@ -69,7 +69,7 @@ impl<'p> Restarts<'p> {
                     self.admitted = Some(self.pool.admit());
                 }
                 if self.count > RESTARTS_BEFORE_LANE && self.lane.is_none() {
-                    self.lane = Some(self.pool.lane.lock());
+                    self.lane = Some(self.pool.enter_lane());
                 }
                 let pin = self.pool.load(id)?;
                 if self.lane.is_some() {
@@ -208,6 +208,23 @@ fn by_routes<'g>(
             return Some((id, hint));
         }
     }
+}
+
+/// Up to `count` leaves from the one on that the target is in, or was, as far as they have one parent; to the left, if
+/// `leftwards`. A guess, without a latch.
+pub(crate) fn leaves_ahead(core: &Core, root: &Root, target: Target<'_>, leftwards: bool, count: usize) -> Vec<PageId> {
+    let guard = pin();
+    let (id, hint) = by_routes(core, root, target, 1, &guard).unwrap_or((root.id, &root.hint));
+    let Some(route) = core.pool.route(id, hint, &guard).filter(|route| route.view().level() == 1) else {
+        return Vec::new();
+    };
+    let view = route.view();
+    let first = target.child_index(view);
+    let children = (0..count).map_while(|step| {
+        let index = if leftwards { first.checked_sub(step)? } else { first + step };
+        if index < view.len() { view.child(index) } else { None }
+    });
+    children.map(|number| PageId::new(root.space(), number)).collect()
 }
 
 /// The leaf, latched shared.

@@ -1,21 +1,97 @@
 //! Range scans, a leaf at a time: each leaf is seen as it is at one moment; between leaves nothing is held.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
-use super::descent::{Restarts, Root, Target, leaf_read};
+use super::descent::{Restarts, Root, Stop, Target, leaf_read, leaves_ahead};
 use crate::base::error::Error;
 use crate::base::page::view::PageView;
 use crate::mtr::Core;
 
-/// A key and its value.
-pub(crate) type Row = (Vec<u8>, Vec<u8>);
+/// A key and its value, borrowed.
+pub type RowRef<'a> = (&'a [u8], &'a [u8]);
 
-/// What one leaf gave, and where the scan goes on.
-pub(crate) struct LeafRows<N> {
-    /// In key order.
-    pub(crate) rows: Vec<Row>,
-    /// `None`: the range is exhausted.
-    pub(crate) next: Option<N>,
+/// Rows of a leaf, copied into one piece of memory, in key order; taken from either end.
+#[derive(Default)]
+pub(crate) struct Rows {
+    bytes: Vec<u8>,
+    /// Where each row's key begins, where it ends and the value begins, and where that ends.
+    places: Vec<[usize; 3]>,
+    /// Those that were not taken.
+    left: Range<usize>,
+}
+
+impl Rows {
+    /// Whether all were taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// The first row that was not taken.
+    pub(crate) fn take_first(&mut self) -> Option<RowRef<'_>> {
+        let index = self.left.next()?;
+        Some(self.row(index))
+    }
+
+    /// The last row that was not taken.
+    pub(crate) fn take_last(&mut self) -> Option<RowRef<'_>> {
+        let index = self.left.next_back()?;
+        Some(self.row(index))
+    }
+
+    fn row(&self, index: usize) -> RowRef<'_> {
+        let [key, value, end] = self.places[index];
+        (&self.bytes[key..value], &self.bytes[value..end])
+    }
+
+    /// The rows of `page` between the bounds, instead of those that were here.
+    fn fill(&mut self, page: PageView<'_>, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) {
+        let first = match lower {
+            Bound::Unbounded => 0,
+            Bound::Included(key) => page.search(key).unwrap_or_else(|index| index),
+            Bound::Excluded(key) => page.search(key).map_or_else(|index| index, |index| index + 1),
+        };
+        let end = match upper {
+            Bound::Unbounded => page.len(),
+            Bound::Included(key) => page.search(key).map_or_else(|index| index, |index| index + 1),
+            Bound::Excluded(key) => page.search(key).unwrap_or_else(|index| index),
+        };
+        self.bytes.clear();
+        self.places.clear();
+        self.places.reserve(end.saturating_sub(first));
+        let prefix = page.prefix();
+        for index in first..end {
+            let key = self.bytes.len();
+            self.bytes.extend_from_slice(prefix);
+            self.bytes.extend_from_slice(page.suffix(index));
+            let value = self.bytes.len();
+            self.bytes.extend_from_slice(page.value(index));
+            self.places.push([key, value, self.bytes.len()]);
+        }
+        self.left = 0..self.places.len();
+    }
+}
+
+/// How far ahead a scan reads. The first leaf that it misses is read by itself, for most scans are short; from then on
+/// it has ever more read together, so that the device has several reads under way.
+pub(crate) struct ReadAhead {
+    max: usize,
+    window: usize,
+}
+
+impl ReadAhead {
+    /// At most `max` leaves together.
+    pub(crate) fn new(max: usize) -> ReadAhead {
+        ReadAhead { max, window: 0 }
+    }
+
+    /// A leaf was missing: has it read together with those that the scan comes to next.
+    fn missed(&mut self, core: &Core, root: &Root, target: Target<'_>, leftwards: bool) {
+        let window = self.window.min(core.pool.len() / 64);
+        self.window = (2 * self.window).max(4).min(self.max);
+        if window > 1 {
+            core.pool.load_many(&leaves_ahead(core, root, target, leftwards, window));
+        }
+    }
 }
 
 fn below_upper(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
@@ -34,27 +110,16 @@ fn above_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-fn rows_between(page: PageView<'_>, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Vec<Row> {
-    let first = match lower {
-        Bound::Unbounded => 0,
-        Bound::Included(key) => page.search(key).unwrap_or_else(|index| index),
-        Bound::Excluded(key) => page.search(key).map_or_else(|index| index, |index| index + 1),
-    };
-    let end = match upper {
-        Bound::Unbounded => page.len(),
-        Bound::Included(key) => page.search(key).map_or_else(|index| index, |index| index + 1),
-        Bound::Excluded(key) => page.search(key).unwrap_or_else(|index| index),
-    };
-    (first..end).map(|i| (page.key(i), page.value(i).to_vec())).collect()
-}
-
-/// The rows of the first leaf at or above `lower`; the scan goes on from the leaf's high fence.
+/// Fills `rows` with those of the first leaf at or above `lower`; returns the leaf's high fence, from which the scan
+/// goes on. `None`: the range is exhausted.
 pub(crate) fn leaf_forward(
     core: &Core,
     root: &Root,
     lower: &Bound<Vec<u8>>,
     upper: &Bound<Vec<u8>>,
-) -> Result<LeafRows<Vec<u8>>, Error> {
+    ahead: &mut ReadAhead,
+    rows: &mut Rows,
+) -> Result<Option<Vec<u8>>, Error> {
     let from: &[u8] = match lower {
         Bound::Unbounded => b"",
         Bound::Included(key) | Bound::Excluded(key) => key,
@@ -65,20 +130,29 @@ pub(crate) fn leaf_forward(
             Ok(page) => {
                 let view = page.view();
                 let next = view.high_fence().filter(|high| below_upper(high, upper)).map(<[u8]>::to_vec);
-                return Ok(LeafRows { rows: rows_between(view, lower, upper), next });
+                rows.fill(view, lower, upper);
+                return Ok(next);
             }
-            Err(stop) => restarts.resolve(stop)?,
+            Err(stop) => {
+                if matches!(stop, Stop::Load(_)) {
+                    ahead.missed(core, root, Target::Key(from), false);
+                }
+                restarts.resolve(stop)?;
+            }
         }
     }
 }
 
-/// The rows of the last leaf at or below `upper`; the scan goes on below the leaf's low fence.
+/// Fills `rows` with those of the last leaf at or below `upper`; returns the leaf's low fence, below which the scan
+/// goes on. `None`: the range is exhausted.
 pub(crate) fn leaf_backward(
     core: &Core,
     root: &Root,
     lower: &Bound<Vec<u8>>,
     upper: &Bound<Vec<u8>>,
-) -> Result<LeafRows<Vec<u8>>, Error> {
+    ahead: &mut ReadAhead,
+    rows: &mut Rows,
+) -> Result<Option<Vec<u8>>, Error> {
     let target = match upper {
         Bound::Unbounded => Target::Below(None),
         Bound::Included(key) => Target::Key(key),
@@ -93,9 +167,15 @@ pub(crate) fn leaf_backward(
                 let low = view.low_fence();
                 let more =
                     !low.is_empty() && above_lower(low, lower) && !matches!(lower, Bound::Included(b) if b == low);
-                return Ok(LeafRows { rows: rows_between(view, lower, upper), next: more.then(|| low.to_vec()) });
+                rows.fill(view, lower, upper);
+                return Ok(more.then(|| low.to_vec()));
             }
-            Err(stop) => restarts.resolve(stop)?,
+            Err(stop) => {
+                if matches!(stop, Stop::Load(_)) {
+                    ahead.missed(core, root, target, true);
+                }
+                restarts.resolve(stop)?;
+            }
         }
     }
 }

@@ -144,7 +144,7 @@ impl<'p> Supplies<'p> {
     fn have(core: &'p Core, space: SpaceId) -> Result<Self, Error> {
         let mut supplies = Supplies { core, pages: Vec::with_capacity(2) };
         for ticket in core.pool.take_frames(2)? {
-            supplies.pages.push((core.store.allocate(space)?, ticket));
+            supplies.pages.push((core.store.allocate(space, core.pool.waits())?, ticket));
         }
         Ok(supplies)
     }
@@ -230,7 +230,7 @@ fn attempt<'p>(core: &'p Core, root: &Root, key: &[u8], level: u8, pending: &[Pe
             let (left_id, left) = supplies.install()?;
             let (right_id, right) = supplies.install()?;
             drop(supplies);
-            let mtr = Mtr::new(&core.log, vec![page, left, right]);
+            let mtr = Mtr::new(&core.log, [page, left, right]);
             split_root(mtr, [left_id, right_id], &cut, credit)
         }
         Some(parent) => {
@@ -242,7 +242,7 @@ fn attempt<'p>(core: &'p Core, root: &Root, key: &[u8], level: u8, pending: &[Pe
             }
             let (right_id, right) = supplies.install()?;
             drop(supplies);
-            let mtr = Mtr::new(&core.log, vec![parent, page, right]);
+            let mtr = Mtr::new(&core.log, [parent, page, right]);
             split_child(mtr, right_id, &cut, credit)
         }
     }

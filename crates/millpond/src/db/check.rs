@@ -12,6 +12,7 @@ use crate::base::aligned::{aligned, to_u64};
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::btree::verify::verify_tree;
+use crate::io::batch::IoEngine;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
 use crate::io::overlay::Overlay;
@@ -69,7 +70,7 @@ pub struct CheckReport {
 /// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the
 /// report.
 pub fn check(path: impl AsRef<Path>, options: CheckOptions) -> Result<CheckReport, Error> {
-    let directory = Directory::open(path.as_ref(), options.cached, Access::Read)?;
+    let directory = Directory::open(path.as_ref(), options.cached, Access::Read, IoEngine::Auto)?;
     check_on(Arc::new(directory), &options)
 }
 

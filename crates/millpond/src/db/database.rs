@@ -26,7 +26,7 @@ use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
 use crate::base::random::random_u64;
 use crate::base::sync::{self, JoinHandle, Mutex, RwLock, Turn};
-use crate::base::waits::{Stall, WaitSummary, Waits, enter_background};
+use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
 use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
@@ -53,6 +53,7 @@ struct Inner {
     engine: Arc<Engine>,
     catalog: Tree,
     keeper: Mutex<Option<JoinHandle<()>>>,
+    io_engine: &'static str,
     opened: Opened,
 }
 
@@ -86,7 +87,7 @@ impl Inner {
     fn shut_down(&self) -> Result<(), Error> {
         let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
         {
-            let _ddl = self.engine.ddl.lock();
+            let _ddl = self.engine.ddl();
             self.engine.closed.store(true, Ordering::Relaxed);
             let open_trees: Vec<_> = self.engine.open_trees.lock().values().cloned().collect();
             for tree in open_trees.iter().chain([&self.catalog.state]) {
@@ -137,6 +138,7 @@ impl Db {
             path.as_ref(),
             options.cached,
             if options.create { Access::Create } else { Access::Write },
+            options.io_engine,
         )?;
         Self::open_on(Arc::new(directory), options)
     }
@@ -170,7 +172,7 @@ impl Db {
             let message = format!("the tree name has {} bytes: use 1 to {NAME_MAX}", name.len());
             return Err(Error::InvalidOptions(message.into()));
         }
-        let _ddl = engine.ddl.lock();
+        let _ddl = engine.ddl();
         engine.check_open()?;
         if self.find(name)?.is_some() {
             return Err(Error::TreeExists(format!("tree '{name}' exists already: open it").into()));
@@ -187,7 +189,7 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`], and those of [`Tree::get`].
     pub fn open_tree(&self, name: &str) -> Result<Tree, Error> {
-        let _ddl = self.inner.engine.ddl.lock();
+        let _ddl = self.inner.engine.ddl();
         self.inner.engine.check_open()?;
         match self.find(name)? {
             Some(space) => Ok(self.handle(name, space)),
@@ -211,13 +213,13 @@ impl Db {
     /// [`Error::TreeNotFound`], and those of [`write`](Self::write).
     pub fn drop_tree(&self, name: &str) -> Result<(), Error> {
         let engine = &self.inner.engine;
-        let _ddl = engine.ddl.lock();
+        let _ddl = engine.ddl();
         engine.check_open()?;
         let Some(space) = self.find(name)? else {
             return Err(Error::TreeNotFound(format!("no tree '{name}' to drop: see `trees`").into()));
         };
         let tree = self.handle(name, space);
-        let mut gate = tree.state.gate.write();
+        let mut gate = engine.waits.timed(WaitClass::Metadata, || tree.state.gate.write());
         let end = drop_tree(engine, name, space)?;
         *gate = Gate::Dropped;
         drop(gate);
@@ -241,16 +243,17 @@ impl Db {
     /// In all cases but `DeviceFailed` and `ReadOnly` nothing was changed.
     pub fn write(&self, batch: WriteBatch) -> Result<(), Error> {
         let engine = &self.inner.engine;
-        if let Some(op) = batch.ops.iter().find(|op| !self.owns(&op.tree)) {
+        let mut ops: Vec<_> = batch.ops().collect();
+        if let Some(op) = ops.iter().find(|op| !self.owns(op.tree)) {
             let message = format!("tree '{}' in the batch is of another database", op.tree.name);
             return Err(Error::TreeNotFound(message.into()));
         }
         let durability = batch.durability.unwrap_or(engine.durability);
         durability.validate().map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
-        write(engine, batch.ops, durability).map(drop)
+        write(engine, &mut ops, durability).map(drop)
     }
 
-    fn owns(&self, tree: &Arc<TreeState>) -> bool {
+    fn owns(&self, tree: &TreeState) -> bool {
         tree.database == Arc::as_ptr(&self.inner.engine).addr()
     }
 
@@ -266,6 +269,12 @@ impl Db {
     /// The engine's gauges and counters.
     pub fn stats(&self) -> Stats {
         self.inner.engine.stats()
+    }
+
+    /// How transfers that are under way together are done: `io_uring`, `threads`, or, on other devices than real
+    /// files, `one by one`.
+    pub fn io_engine(&self) -> &'static str {
+        self.inner.io_engine
     }
 
     /// What operations waited for so far, by class.
@@ -341,9 +350,9 @@ fn space_of(name: &str, value: &[u8]) -> Result<SpaceId, Error> {
 fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
     let credit = core.log.reserve(256, 1)?;
     let ticket = core.pool.take_frame()?;
-    let id = core.store.allocate(space)?;
+    let id = core.store.allocate(space, core.pool.waits())?;
     debug_assert_eq!(id, PageId::root(space), "BTREE-1: the root is the first page of its space");
-    let mut mtr = Mtr::new(&core.log, vec![core.pool.install(id, ticket)]);
+    let mut mtr = Mtr::new(&core.log, [core.pool.install(id, ticket)]);
     mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
     mtr.commit(credit)?;
     Ok(())
@@ -359,7 +368,7 @@ fn drop_tree(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> 
         let stop: Stop<'_> = match leaf_write(core, &catalog, name.as_bytes(), Manner::First) {
             Ok(page) => {
                 let id = page.id();
-                let mut mtr = Mtr::new(&core.log, vec![page]);
+                let mut mtr = Mtr::new(&core.log, [page]);
                 mtr.apply(0, id, &PageOp::Remove { key: name.as_bytes() })?;
                 return drop_space(engine, mtr, space, credit);
             }
@@ -455,6 +464,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         waits,
         durability: options.durability,
         frames_max,
+        read_ahead_pages: options.read_ahead_pages,
         unsynced_max: to_usize(unsynced_max(frames_max)),
         drops: Mutex::new(VecDeque::new()),
         ddl: Turn::new(()),
@@ -484,7 +494,8 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
         orphan_spaces: Vec::new(),
     };
-    let mut inner = Inner { engine, catalog, keeper: Mutex::new(Some(keeper)), opened };
+    let io_engine = files.io_engine();
+    let mut inner = Inner { engine, io_engine, catalog, keeper: Mutex::new(Some(keeper)), opened };
     if let Err(error) = finish_open(&mut inner, &*files, options, log_files, analysis) {
         inner.abandon();
         return Err(error);
@@ -531,7 +542,7 @@ fn drop_orphans(inner: &Inner) -> Result<Vec<SpaceId>, Error> {
     for &space in &orphans {
         let log = &inner.engine.core.log;
         let credit = log.reserve(16, 0)?;
-        drop_space(&inner.engine, Mtr::new(log, Vec::new()), space, credit)?;
+        drop_space(&inner.engine, Mtr::new(log, []), space, credit)?;
     }
     Ok(orphans.into_iter().collect())
 }

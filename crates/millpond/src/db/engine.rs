@@ -13,7 +13,7 @@ use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::SpaceId;
 use crate::base::laws;
-use crate::base::sync::{Mutex, Turn};
+use crate::base::sync::{Mutex, Turn, TurnGuard};
 use crate::base::waits::{WaitClass, Waits};
 use crate::io::device::Files;
 use crate::mtr::Core;
@@ -30,12 +30,14 @@ pub(crate) struct Engine {
     pub(crate) durability: Durability,
     /// Images that may wait for their data sync.
     pub(crate) unsynced_max: usize,
+    /// Leaves that a scan has read together, at most.
+    pub(crate) read_ahead_pages: usize,
     /// Frames that the buffer pool may be given.
     pub(crate) frames_max: u64,
     /// Dropped spaces whose pages are still in frames, and from which frame on.
     pub(crate) drops: Mutex<VecDeque<(SpaceId, usize)>>,
     /// Serialises creation and dropping of trees.
-    pub(crate) ddl: Turn<()>,
+    pub(super) ddl: Turn<()>,
     /// Trees that have handles.
     pub(crate) open_trees: Mutex<BTreeMap<String, Arc<TreeState>>>,
     pub(crate) requests: Mutex<Requests>,
@@ -99,6 +101,11 @@ impl Engine {
         }
         self.bell.ring();
         handoff.take_wait(WaitClass::Checkpoint, &self.waits).map_err(|why| stopped(&why))
+    }
+
+    /// Keeps creation and dropping of trees to this thread.
+    pub(crate) fn ddl(&self) -> TurnGuard<'_, ()> {
+        self.waits.timed(WaitClass::Metadata, || self.ddl.lock())
     }
 
     /// Leaves that a batch may change: so few that it finds frames for them whatever others do.

@@ -20,7 +20,7 @@ impl Db {
     /// [`Error::OutOfSpace`]: the files do not fit; the old ones stay. [`Error::ReadOnly`] when the engine has stopped.
     pub fn set_redo_capacity(&self, capacity: ByteSize) -> Result<(), Error> {
         let engine = self.engine();
-        let _ddl = engine.ddl.lock();
+        let _ddl = engine.ddl();
         engine.check_open()?;
         let smallest = engine.core.log.smallest_capacity().max(REDO_PAGES_MIN * to_u64(engine.core.store.page_size()));
         if !(smallest..=CAPACITY_MAX).contains(&capacity.as_u64()) {

@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
 use crate::base::page::layout::is_page_size;
+use crate::io::batch::IoEngine;
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::memory::FRAMES_MAX;
 use crate::redo::files::CAPACITY_MAX;
@@ -57,6 +58,8 @@ pub struct Options {
     pub(crate) page_size: Option<ByteSize>,
     pub(crate) page_store: Option<PageStoreKind>,
     pub(crate) dirty_tracking: DirtyTracking,
+    pub(crate) io_engine: IoEngine,
+    pub(crate) read_ahead_pages: usize,
     pub(crate) stall_threshold: Duration,
     pub(crate) buffer_pool_size: ByteSize,
     pub(crate) buffer_pool_size_max: Option<ByteSize>,
@@ -88,6 +91,8 @@ impl Options {
             page_size: None,
             page_store: None,
             dirty_tracking: DirtyTracking::Scan,
+            io_engine: IoEngine::Auto,
+            read_ahead_pages: 32,
             stall_threshold: Duration::from_millis(100),
             buffer_pool_size: ByteSize::mib(128),
             buffer_pool_size_max: None,
@@ -108,6 +113,22 @@ impl Options {
     /// How pages get to the device, fixed at creation. Default: copy-on-write, or what the database has.
     pub fn page_store(mut self, kind: PageStoreKind) -> Self {
         self.page_store = Some(kind);
+        self
+    }
+
+    /// How several reads or writes are under way together. Default: [`IoEngine::Auto`]. [`Db::io_engine`] tells which
+    /// it is.
+    ///
+    /// [`Db::io_engine`]: crate::Db::io_engine
+    pub fn io_engine(mut self, engine: IoEngine) -> Self {
+        self.io_engine = engine;
+        self
+    }
+
+    /// Leaves that a scan which misses again and again has read together, at most; 0 and 1: each by itself. Never more
+    /// than 1/64 of the pool, nor than frames are free at once. Range: 0 to 64; default: 32.
+    pub fn read_ahead_pages(mut self, pages: usize) -> Self {
+        self.read_ahead_pages = pages;
         self
     }
 
@@ -195,12 +216,18 @@ impl Options {
                 mistakes.push(format!("redo_capacity is {redo}: use {} to 1TiB", ByteSize::b(redo_min)));
             }
         }
+        if self.read_ahead_pages > READ_AHEAD_MAX {
+            mistakes.push(format!("read_ahead_pages is {}: use 0 to {READ_AHEAD_MAX}", self.read_ahead_pages));
+        }
         if let Err(mistake) = self.durability.validate() {
             mistakes.push(mistake);
         }
         if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes.join("; ").into())) }
     }
 }
+
+/// Leaves that may be read together.
+const READ_AHEAD_MAX: usize = 64;
 
 /// Log bytes for epochs at most: a crash takes one of 25 bytes. Crashes one after the other, without a checkpoint
 /// between them, add up: these bytes are good for some 2,600.

@@ -1,17 +1,16 @@
 //! Handles of trees, and scans.
 
-use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use super::batch::WriteBatch;
+use super::batch::{Change, Op};
 use super::engine::{Engine, closed};
 use super::write::write;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::base::sync::{ReadGuard, RwLock};
 use crate::btree::descent::{Restarts, Root, Target, leaf_read};
-use crate::btree::scan::{Row, leaf_backward, leaf_forward};
+use crate::btree::scan::{ReadAhead, RowRef, Rows, leaf_backward, leaf_forward};
 
 /// What all handles of one tree share.
 pub(crate) struct TreeState {
@@ -84,10 +83,8 @@ impl Tree {
         }
     }
 
-    fn write_one(&self, fill: impl FnOnce(&mut WriteBatch)) -> Result<bool, Error> {
-        let mut batch = WriteBatch::new();
-        fill(&mut batch);
-        write(&self.engine, batch.ops, self.engine.durability)
+    fn write_one(&self, key: &[u8], change: Change<&[u8]>) -> Result<bool, Error> {
+        write(&self.engine, &mut [Op { tree: &self.state, key, change }], self.engine.durability)
     }
 
     /// Adds `key`, which must not be there.
@@ -95,10 +92,7 @@ impl Tree {
     /// # Errors
     /// [`Error::KeyExists`], and those of [`Db::write`](crate::Db::write).
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.write_one(|batch| {
-            batch.insert(self, key, value);
-        })
-        .map(drop)
+        self.write_one(key, Change::Insert(value)).map(drop)
     }
 
     /// Sets `key`, whether it is there or not.
@@ -106,10 +100,7 @@ impl Tree {
     /// # Errors
     /// Those of [`Db::write`](crate::Db::write).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.write_one(|batch| {
-            batch.put(self, key, value);
-        })
-        .map(drop)
+        self.write_one(key, Change::Put(value)).map(drop)
     }
 
     /// Sets `key`, which must be there.
@@ -117,10 +108,7 @@ impl Tree {
     /// # Errors
     /// [`Error::KeyNotFound`], and those of [`Db::write`](crate::Db::write).
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.write_one(|batch| {
-            batch.update(self, key, value);
-        })
-        .map(drop)
+        self.write_one(key, Change::Update(value)).map(drop)
     }
 
     /// Removes `key`; true if it was there.
@@ -128,9 +116,7 @@ impl Tree {
     /// # Errors
     /// Those of [`Db::write`](crate::Db::write).
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        self.write_one(|batch| {
-            batch.delete(self, key);
-        })
+        self.write_one(key, Change::Delete)
     }
 
     /// The rows with keys in `range`, ascending. Not a snapshot: each leaf is seen as it is when the scan comes to it.
@@ -150,7 +136,8 @@ impl Tree {
             lower: own(range.start_bound()),
             upper: own(range.end_bound()),
             direction,
-            rows: VecDeque::new(),
+            ahead: ReadAhead::new(self.engine.read_ahead_pages),
+            rows: Rows::default(),
             done: false,
         }
     }
@@ -162,14 +149,16 @@ enum Direction {
     Backward,
 }
 
-/// The rows of a range; ends after the first error.
+/// The rows of a range; ends after the first error. As an iterator it gives each row its own memory;
+/// [`next_row`](Scan::next_row) only lends them.
 #[must_use]
 pub struct Scan {
     tree: Tree,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     direction: Direction,
-    rows: VecDeque<Row>,
+    ahead: ReadAhead,
+    rows: Rows,
     done: bool,
 }
 
@@ -179,25 +168,39 @@ impl Scan {
         let _operation = self.tree.engine.waits.operation("scan");
         let _gate = self.tree.state.enter()?;
         let (core, root) = (&self.tree.engine.core, &self.tree.state.root);
+        let Scan { lower, upper, ahead, rows, .. } = self;
         match self.direction {
-            Direction::Forward => {
-                let leaf = leaf_forward(core, root, &self.lower, &self.upper)?;
-                self.rows = leaf.rows.into();
-                match leaf.next {
-                    Some(high) => self.lower = Bound::Included(high),
-                    None => self.done = true,
-                }
-            }
-            Direction::Backward => {
-                let leaf = leaf_backward(core, root, &self.lower, &self.upper)?;
-                self.rows = leaf.rows.into_iter().rev().collect();
-                match leaf.next {
-                    Some(low) => self.upper = Bound::Excluded(low),
-                    None => self.done = true,
-                }
-            }
+            Direction::Forward => match leaf_forward(core, root, lower, upper, ahead, rows)? {
+                Some(high) => *lower = Bound::Included(high),
+                None => self.done = true,
+            },
+            Direction::Backward => match leaf_backward(core, root, lower, upper, ahead, rows)? {
+                Some(low) => *upper = Bound::Excluded(low),
+                None => self.done = true,
+            },
         }
         Ok(())
+    }
+
+    /// The next key and value, borrowed until the scan goes on; `None`: the range is exhausted, or an error came
+    /// before. The same rows as those of the iterator, without an allocation for each.
+    ///
+    /// # Errors
+    /// Those of [`Tree::get`].
+    pub fn next_row(&mut self) -> Result<Option<RowRef<'_>>, Error> {
+        while self.rows.is_empty() {
+            if self.done {
+                return Ok(None);
+            }
+            if let Err(error) = self.advance() {
+                self.done = true;
+                return Err(error);
+            }
+        }
+        Ok(match self.direction {
+            Direction::Forward => self.rows.take_first(),
+            Direction::Backward => self.rows.take_last(),
+        })
     }
 }
 
@@ -205,17 +208,6 @@ impl Iterator for Scan {
     type Item = Result<(Vec<u8>, Vec<u8>), Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(row) = self.rows.pop_front() {
-                return Some(Ok(row));
-            }
-            if self.done {
-                return None;
-            }
-            if let Err(error) = self.advance() {
-                self.done = true;
-                return Some(Err(error));
-            }
-        }
+        self.next_row().map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec()))).transpose()
     }
 }

@@ -6,7 +6,9 @@
 //! WRITE-3  All leaves of a batch are latched until its group has its place in the log: readers see all of it or
 //!          nothing.
 
-use super::batch::{BatchOp, Change};
+use smallvec::SmallVec;
+
+use super::batch::{Change, Op};
 use super::engine::Engine;
 use super::options::Durability;
 use crate::base::clock;
@@ -59,6 +61,11 @@ struct Done {
 /// A latched leaf, and the tree that it is of.
 type Leaf<'p, 'a> = (&'a Root, PageWrite<'p>);
 
+/// Leaves of a batch for which no memory is allocated.
+const LEAVES_INLINE: usize = 4;
+
+type Leaves<'p, 'a> = SmallVec<[Leaf<'p, 'a>; LEAVES_INLINE]>;
+
 /// Why a plan was not carried out.
 enum Halt<'p, 'a> {
     Stop(Stop<'p>),
@@ -74,14 +81,15 @@ impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p, '_> {
 
 /// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, and at the end,
 /// with nothing held, on `log_flush`. Returns whether the batch's first key (in key order) was there before.
-pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durability) -> Result<bool, Error> {
+pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability) -> Result<bool, Error> {
     if ops.is_empty() {
         return engine.check_open().map(|()| false);
     }
     let _operation = engine.waits.operation("write");
-    ops.sort_by(|a, b| (a.tree.space, &a.key).cmp(&(b.tree.space, &b.key)));
-    let redo_len = check_sizes(engine, &ops)?;
-    let mut gates = Vec::new();
+    ops.sort_by(|a, b| (a.tree.space, a.key).cmp(&(b.tree.space, b.key)));
+    let ops = &*ops;
+    let redo_len = check_sizes(engine, ops)?;
+    let mut gates: SmallVec<[_; 2]> = SmallVec::new();
     for (index, op) in ops.iter().enumerate() {
         if index == 0 || ops[index - 1].tree.space != op.tree.space {
             gates.push(op.tree.enter()?);
@@ -89,7 +97,7 @@ pub(crate) fn write(engine: &Engine, mut ops: Vec<BatchOp>, durability: Durabili
     }
     let mut restarts = Restarts::new(&engine.core.pool);
     let done = loop {
-        match attempt(engine, &ops, redo_len, &mut restarts) {
+        match attempt(engine, ops, redo_len, &mut restarts) {
             Ok(done) => break done,
             Err(Halt::Stop(stop)) => restarts.resolve(stop)?,
             Err(Halt::Full(root, pending)) => split_leaf(&engine.core, root, &pending, &mut restarts)?,
@@ -119,7 +127,7 @@ fn shown(key: &[u8]) -> String {
 }
 
 /// Refuses what is too long; returns the redo that the batch takes at most.
-fn check_sizes(engine: &Engine, ops: &[BatchOp]) -> Result<usize, Error> {
+fn check_sizes(engine: &Engine, ops: &[Op<'_>]) -> Result<usize, Error> {
     let limits = engine.limits;
     let page_size = engine.core.store.page_size();
     let mut redo_len = 0;
@@ -131,7 +139,7 @@ fn check_sizes(engine: &Engine, ops: &[BatchOp]) -> Result<usize, Error> {
         if op.key.len() > limits.key {
             let message = format!(
                 "key {} of tree '{}' has {} bytes: at most {} fit with pages of {page_size} bytes",
-                shown(&op.key),
+                shown(op.key),
                 op.tree.name,
                 op.key.len(),
                 limits.key
@@ -141,7 +149,7 @@ fn check_sizes(engine: &Engine, ops: &[BatchOp]) -> Result<usize, Error> {
         if value > limits.value {
             let message = format!(
                 "the value for key {} of tree '{}' has {value} bytes: at most {} (a quarter of a page) fit; store it in parts or use larger pages",
-                shown(&op.key),
+                shown(op.key),
                 op.tree.name,
                 limits.value
             );
@@ -163,7 +171,7 @@ fn check_sizes(engine: &Engine, ops: &[BatchOp]) -> Result<usize, Error> {
 
 fn attempt<'p, 'a>(
     engine: &'p Engine,
-    ops: &'a [BatchOp],
+    ops: &'a [Op<'a>],
     redo_len: usize,
     restarts: &mut Restarts<'p>,
 ) -> Result<Done, Halt<'p, 'a>> {
@@ -181,14 +189,14 @@ fn attempt<'p, 'a>(
     let leaves = latch_leaves(engine, ops, batch_leaves)?;
     let mut planned = plan(ops, &leaves)?;
     check_room(&leaves, &planned)?;
-    let was_there = leaves.first().is_some_and(|(_, page)| page.view().search(&ops[0].key).is_ok());
+    let was_there = leaves.first().is_some_and(|(_, page)| page.view().search(ops[0].key).is_ok());
     if planned.is_empty() {
         // Nothing to change. What makes that true may not be durable yet, and the caller is told that it is.
         let end = leaves.iter().map(|(_, page)| page.lsn()).max().unwrap_or(Lsn::ZERO);
         return Ok(Done { end, was_there });
     }
-    let ids: Vec<_> = leaves.iter().map(|(_, page)| page.id()).collect();
-    let mut mtr = Mtr::new(&engine.core.log, leaves.into_iter().map(|(_, page)| page).collect());
+    let ids: SmallVec<[_; LEAVES_INLINE]> = leaves.iter().map(|(_, page)| page.id()).collect();
+    let mut mtr = Mtr::new(&engine.core.log, leaves.into_iter().map(|(_, page)| page));
     // Leaf by leaf (MTR-3), and what frees room comes before what takes it.
     planned.sort_by_key(|change| (change.leaf, change.turn()));
     for change in &planned {
@@ -206,14 +214,14 @@ fn attempt<'p, 'a>(
 /// The leaves of all keys, latched exclusively from left to right (BTREE-3).
 fn latch_leaves<'p, 'a>(
     engine: &'p Engine,
-    ops: &'a [BatchOp],
+    ops: &'a [Op<'a>],
     batch_leaves: usize,
-) -> Result<Vec<Leaf<'p, 'a>>, Halt<'p, 'a>> {
-    let mut leaves: Vec<Leaf<'p, 'a>> = Vec::with_capacity(4);
+) -> Result<Leaves<'p, 'a>, Halt<'p, 'a>> {
+    let mut leaves = Leaves::new();
     for op in ops {
         let root = &op.tree.root;
         let covered =
-            leaves.last().is_some_and(|(tree, page)| tree.space() == root.space() && page.view().covers(&op.key));
+            leaves.last().is_some_and(|(tree, page)| tree.space() == root.space() && page.view().covers(op.key));
         if covered {
             continue;
         }
@@ -225,25 +233,25 @@ fn latch_leaves<'p, 'a>(
             return Err(Error::BatchTooLarge(message.into()).into());
         }
         let manner = if leaves.is_empty() { Manner::First } else { Manner::Further };
-        leaves.push((root, leaf_write(&engine.core, root, &op.key, manner)?));
+        leaves.push((root, leaf_write(&engine.core, root, op.key, manner)?));
     }
     Ok(leaves)
 }
 
 /// Checks all preconditions and reduces the changes of each key to their net effect.
-fn plan<'a>(ops: &'a [BatchOp], leaves: &[Leaf<'_, '_>]) -> Result<Vec<Planned<'a>>, Error> {
-    let mut planned = Vec::with_capacity(ops.len());
+fn plan<'a>(ops: &'a [Op<'a>], leaves: &[Leaf<'_, '_>]) -> Result<SmallVec<[Planned<'a>; LEAVES_INLINE]>, Error> {
+    let mut planned = SmallVec::with_capacity(ops.len());
     let mut leaf = 0;
     let mut from = 0;
     while from < ops.len() {
         let first = &ops[from];
         let upto =
             from + ops[from..].iter().take_while(|op| op.tree.space == first.tree.space && op.key == first.key).count();
-        while leaves[leaf].0.space() != first.tree.space || !leaves[leaf].1.view().covers(&first.key) {
+        while leaves[leaf].0.space() != first.tree.space || !leaves[leaf].1.view().covers(first.key) {
             leaf += 1;
         }
         let view = leaves[leaf].1.view();
-        let before = view.search(&first.key).ok().map(|index| view.value(index));
+        let before = view.search(first.key).ok().map(|index| view.value(index));
         let effect = match (before, net_change(&ops[from..upto], before)?) {
             (None, Some(Some(value))) => Some(Effect::Insert(value)),
             (Some(old), Some(Some(value))) if old != value => Some(Effect::Replace(value)),
@@ -252,7 +260,7 @@ fn plan<'a>(ops: &'a [BatchOp], leaves: &[Leaf<'_, '_>]) -> Result<Vec<Planned<'
         };
         if let Some(effect) = effect {
             let old_len = before.map_or(0, <[u8]>::len);
-            planned.push(Planned { leaf, key: &first.key, effect, old_len });
+            planned.push(Planned { leaf, key: first.key, effect, old_len });
         }
         from = upto;
     }
@@ -261,28 +269,28 @@ fn plan<'a>(ops: &'a [BatchOp], leaves: &[Leaf<'_, '_>]) -> Result<Vec<Planned<'
 
 /// What `ops`, which are all of one key whose value is `before`, leave of it: nothing changed (`None`), a value, or
 /// no key. An error names the precondition that does not hold.
-fn net_change<'a>(ops: &'a [BatchOp], before: Option<&[u8]>) -> Result<Option<Option<&'a [u8]>>, Error> {
+fn net_change<'a>(ops: &[Op<'a>], before: Option<&[u8]>) -> Result<Option<Option<&'a [u8]>>, Error> {
     let mut changed: Option<Option<&'a [u8]>> = None;
     for op in ops {
         let value = if let Some(value) = changed { value } else { before };
         match &op.change {
             Change::Insert(_) if value.is_some() => {
-                let message = format!("tree '{}' has key {} already: update or put it", op.tree.name, shown(&op.key));
+                let message = format!("tree '{}' has key {} already: update or put it", op.tree.name, shown(op.key));
                 return Err(Error::KeyExists(message.into()));
             }
             Change::Update(_) if value.is_none() => {
-                let message = format!("tree '{}' has no key {}: insert or put it", op.tree.name, shown(&op.key));
+                let message = format!("tree '{}' has no key {}: insert or put it", op.tree.name, shown(op.key));
                 return Err(Error::KeyNotFound(message.into()));
             }
-            Change::Expect(expected) if value != expected.as_deref() => {
+            Change::Expect(expected) if value != *expected => {
                 let message = format!(
                     "key {} of tree '{}' is not as the batch expects: read it again and retry",
-                    shown(&op.key),
+                    shown(op.key),
                     op.tree.name
                 );
                 return Err(Error::Conflict(message.into()));
             }
-            Change::Insert(new) | Change::Put(new) | Change::Update(new) => changed = Some(Some(new)),
+            Change::Insert(new) | Change::Put(new) | Change::Update(new) => changed = Some(Some(*new)),
             Change::Delete => changed = Some(None),
             Change::Expect(_) => {}
         }

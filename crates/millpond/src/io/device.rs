@@ -9,6 +9,12 @@
 use std::io;
 use std::sync::Arc;
 
+/// A piece to be read: where to, and from which offset.
+pub type ReadPiece<'a> = (&'a mut [u8], u64);
+
+/// A piece to be written, and at which offset.
+pub type WritePiece<'a> = (&'a [u8], u64);
+
 /// One file.
 pub trait Device: Send + Sync {
     /// Reads `buf.len()` bytes at `offset`, in the caller's thread. Short files are an error.
@@ -22,6 +28,18 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// What the operating system says; any part of the bytes may have been written.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Reads several pieces, all under way together where the device can do that; returns when all have come to their
+    /// end, with what became of each. Otherwise as [`read_at`](Self::read_at).
+    fn read_many(&self, reads: &mut [ReadPiece<'_>]) -> Vec<io::Result<()>> {
+        reads.iter_mut().map(|(buf, offset)| self.read_at(buf, *offset)).collect()
+    }
+
+    /// Writes several pieces that do not overlap, as [`read_many`](Self::read_many) reads them. Otherwise as
+    /// [`write_at`](Self::write_at).
+    fn write_many(&self, writes: &[WritePiece<'_>]) -> Vec<io::Result<()>> {
+        writes.iter().map(|(buf, offset)| self.write_at(buf, *offset)).collect()
+    }
 
     /// Makes all writes that returned before durable. After an error nothing is known about them.
     ///
@@ -93,4 +111,9 @@ pub trait Files: Send + Sync {
 
     /// What the directory is called in messages.
     fn place(&self) -> String;
+
+    /// How several transfers are under way together, in a word.
+    fn io_engine(&self) -> &'static str {
+        "one by one"
+    }
 }

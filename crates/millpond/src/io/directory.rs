@@ -1,4 +1,5 @@
-//! The blocking device: a directory of the file system, `pread`, `pwrite` and `fdatasync` in the caller's thread.
+//! The real device: a directory of the file system. `pread`, `pwrite` and `fdatasync` in the caller's thread, and
+//! batches of reads or writes that are under way together.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, OFlags};
 
-use super::device::{Device, Files};
+use super::batch::{Batches, IoEngine};
+use super::device::{Device, Files, ReadPiece, WritePiece};
 use crate::base::error::Error;
 use crate::base::laws;
 
@@ -17,6 +19,7 @@ pub(crate) struct Directory {
     path: PathBuf,
     cached: bool,
     access: Access,
+    batches: Arc<Batches>,
     /// Locked for as long as the database is open.
     _lock: File,
 }
@@ -37,7 +40,11 @@ pub(crate) const LOCK_FILE: &str = "lock.mpd";
 
 impl Directory {
     /// Opens (and for [`Access::Create`] makes) the directory and takes its lock.
-    pub(crate) fn open(path: &Path, cached: bool, access: Access) -> Result<Directory, Error> {
+    pub(crate) fn open(path: &Path, cached: bool, access: Access, engine: IoEngine) -> Result<Directory, Error> {
+        let batches = Batches::new(engine).map_err(|e| {
+            let message = format!("io_engine = io_uring cannot be had here ({e}): leave io_engine at auto");
+            Error::InvalidOptions(message.into())
+        })?;
         if access == Access::Create {
             create_durably(path).map_err(|e| {
                 use io::ErrorKind::{AlreadyExists, NotADirectory, NotFound};
@@ -64,7 +71,7 @@ impl Directory {
             Err(e) => return Err(Error::io(&format!("look at '{}'", path.display()), e)),
         }
         let lock = Self::lock(path, access)?;
-        Ok(Directory { path: path.to_owned(), cached, access, _lock: lock })
+        Ok(Directory { path: path.to_owned(), cached, access, batches: Arc::new(batches), _lock: lock })
     }
 
     fn lock(path: &Path, access: Access) -> Result<File, Error> {
@@ -109,7 +116,7 @@ impl Directory {
             }
             e
         })?;
-        Ok(Arc::new(BlockingFile { file, name: path.display().to_string() }))
+        Ok(Arc::new(RealFile { file, batches: Arc::clone(&self.batches), name: path.display().to_string() }))
     }
 }
 
@@ -165,14 +172,19 @@ impl Files for Directory {
     fn place(&self) -> String {
         self.path.display().to_string()
     }
+
+    fn io_engine(&self) -> &'static str {
+        self.batches.name()
+    }
 }
 
-struct BlockingFile {
+struct RealFile {
     file: File,
+    batches: Arc<Batches>,
     name: String,
 }
 
-impl Device for BlockingFile {
+impl Device for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         laws::check_io();
         self.file.read_exact_at(buf, offset)
@@ -181,6 +193,16 @@ impl Device for BlockingFile {
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         laws::check_io();
         self.file.write_all_at(buf, offset)
+    }
+
+    fn read_many(&self, reads: &mut [ReadPiece<'_>]) -> Vec<io::Result<()>> {
+        laws::check_io();
+        self.batches.read(&self.file, reads)
+    }
+
+    fn write_many(&self, writes: &[WritePiece<'_>]) -> Vec<io::Result<()>> {
+        laws::check_io();
+        self.batches.write(&self.file, writes)
     }
 
     fn sync(&self) -> io::Result<()> {

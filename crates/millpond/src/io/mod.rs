@@ -1,5 +1,6 @@
 //! Devices: where bytes go, and when they are safe there.
 
+pub(crate) mod batch;
 pub(crate) mod device;
 pub(crate) mod directory;
 pub(crate) mod overlay;

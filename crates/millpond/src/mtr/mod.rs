@@ -7,7 +7,10 @@
 //! MTR-4  The operations, applied to the pages of before, give the pages of after, byte for byte (checked in debug
 //!          builds).
 
+use std::cell::Cell;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
@@ -106,7 +109,8 @@ pub(crate) fn replay(page: &mut [u8], id: PageId, ops: &[u8]) -> Result<(), Stri
 /// A mini-transaction under way.
 pub(crate) struct Mtr<'p> {
     log: &'p Log,
-    pages: Vec<PageWrite<'p>>,
+    pages: SmallVec<[PageWrite<'p>; 4]>,
+    /// The thread's own, back in its place when this is dropped.
     payload: Vec<u8>,
     /// The page whose record is being written, and where it begins.
     open: Option<(usize, usize)>,
@@ -127,10 +131,30 @@ impl Drop for Hold<'_> {
     }
 }
 
+thread_local! {
+    /// Memory for the next mini-transaction's records.
+    static PAYLOAD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Bytes of a payload's memory that a thread keeps.
+const PAYLOAD_KEPT: usize = 64 << 10;
+
+impl Drop for Mtr<'_> {
+    fn drop(&mut self) {
+        let mut payload = std::mem::take(&mut self.payload);
+        if payload.capacity() <= PAYLOAD_KEPT {
+            payload.clear();
+            // A thread that ends may have none any more.
+            let _ = PAYLOAD.try_with(|place| place.set(payload));
+        }
+    }
+}
+
 impl<'p> Mtr<'p> {
     /// One over `pages`, which are latched and not yet changed.
-    pub(crate) fn new(log: &'p Log, pages: Vec<PageWrite<'p>>) -> Self {
-        Mtr { log, pages, payload: Vec::with_capacity(512), open: None, before: Vec::new() }
+    pub(crate) fn new(log: &'p Log, pages: impl IntoIterator<Item = PageWrite<'p>>) -> Self {
+        let pages = pages.into_iter().collect();
+        Mtr { log, pages, payload: PAYLOAD.take(), open: None, before: Vec::new() }
     }
 
     pub(crate) fn page(&self, index: usize) -> &PageWrite<'p> {

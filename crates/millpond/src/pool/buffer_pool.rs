@@ -18,7 +18,7 @@ use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, PageId};
-use crate::base::sync::{Mutex, Turn};
+use crate::base::sync::{Mutex, Turn, TurnGuard};
 use crate::base::waits::{WaitClass, Waits};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::store::page_store::PageStore;
@@ -54,7 +54,7 @@ pub(crate) struct Pool {
     /// Operations that miss pages, at the same time: so many that their pins leave most frames to others.
     pub(super) admission: Admission,
     /// The lane of one: an operation that was restarted too often goes on alone, and keeps its pages pinned.
-    pub(crate) lane: Turn<()>,
+    lane: Turn<()>,
     pub(super) waits: Arc<Waits>,
     pub(crate) counters: PoolCounters,
 }
@@ -258,6 +258,16 @@ impl Pool {
         PageWrite::new(guard, pin)
     }
 
+    /// What operations wait for.
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// The lane of one. Callers hold nothing.
+    pub(crate) fn enter_lane(&self) -> TurnGuard<'_, ()> {
+        self.waits.timed(WaitClass::Lane, || self.lane.lock())
+    }
+
     /// Leave to miss pages. May wait on `free_frame`; callers hold nothing.
     pub(crate) fn admit(&self) -> Admitted<'_> {
         self.admission.enter(&self.waits)
@@ -302,7 +312,12 @@ impl Pool {
     }
 
     fn tickets(&self, frames: Vec<FrameId>) -> Vec<FrameTicket<'_>> {
-        frames.into_iter().map(|frame| FrameTicket { pool: self, frame, kept: false }).collect()
+        frames.into_iter().map(|frame| self.ticket(frame)).collect()
+    }
+
+    /// A frame that came out of the ring.
+    pub(super) fn ticket(&self, frame: FrameId) -> FrameTicket<'_> {
+        FrameTicket { pool: self, frame, kept: false }
     }
 
     fn no_frame(&self) -> Error {
@@ -310,7 +325,7 @@ impl Pool {
         Error::ReadOnly(message.into())
     }
 
-    fn ask_keeper(&self) {
+    pub(super) fn ask_keeper(&self) {
         // Relaxed: only spares rings; the keeper clears it before it looks.
         if !self.bell_wanted.swap(true, Ordering::Relaxed) {
             self.bell.ring();

@@ -19,6 +19,7 @@ pub(crate) mod frame;
 mod free_frames;
 pub(crate) mod memory;
 mod primitives;
+mod read_ahead;
 mod replacement;
 mod residence;
 mod resize;

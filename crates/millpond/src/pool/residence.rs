@@ -23,15 +23,20 @@ pub(super) enum Evicted {
 }
 
 /// A read under way, whose READING entry is ours.
-struct Reading<'p> {
+pub(super) struct Reading<'p> {
     pool: &'p Pool,
-    id: PageId,
+    pub(super) id: PageId,
     ended: bool,
 }
 
-impl Reading<'_> {
+impl<'p> Reading<'p> {
+    /// The entry was just made READING.
+    pub(super) fn new(pool: &'p Pool, id: PageId) -> Self {
+        Reading { pool, id, ended: false }
+    }
+
     /// Ends the read: the entry says where the page is, or goes; those who waited are told without the mutex.
-    fn end(&mut self, resident: Option<FrameId>, answer: &Result<(), Arc<Error>>) {
+    pub(super) fn end(&mut self, resident: Option<FrameId>, answer: &Result<(), Arc<Error>>) {
         self.ended = true;
         let mut shard = self.pool.table.shard(self.id);
         let entry = match resident {
@@ -95,7 +100,7 @@ impl Pool {
 
     /// Reads the page into the frame in hand.
     fn read_into<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> Result<Pin<'p>, Error> {
-        let mut reading = Reading { pool: self, id, ended: false };
+        let mut reading = Reading::new(self, id);
         let meta = self.frame(ticket.frame);
         // Nobody waits for this latch: the frame has no page, and who comes by an old hint only tries.
         let read = self.waits.timed(WaitClass::PageRead, || self.store.read(id, &mut meta.page.write()));

@@ -1,5 +1,6 @@
 //! Map pages, the directory, and the superblock that names it.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
@@ -110,11 +111,11 @@ impl PageStore {
             }
             state.directories + 1
         };
-        for (&(_, _, entry), image) in lot.iter().zip(buf.chunks(BLOCK)) {
-            self.map_file
-                .write_at(image, entry.offset())
-                .map_err(|e| Error::device(&format!("write a map page to '{}'", self.map_file.name()), e))?;
-        }
+        let writes: Vec<_> = lot.iter().zip(buf.chunks(BLOCK)).map(|(page, image)| (image, page.2.offset())).collect();
+        let ends = self.map_file.write_many(&writes);
+        ends.into_iter()
+            .collect::<io::Result<()>>()
+            .map_err(|e| Error::device(&format!("write a map page to '{}'", self.map_file.name()), e))?;
         self.counters.map_page_writes.fetch_add(to_u64(lot.len()), Ordering::Relaxed);
         let mut state = self.state.lock();
         for &(id, rec_lsn, entry) in &lot {

@@ -345,7 +345,10 @@ fn read_share(
 
 #[cfg(all(test, feature = "simulation"))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::base::waits::Waits;
     use crate::io::simulated::SimulatedDisk;
     use crate::redo::files::Geometry;
     use crate::store::checkpoint::CheckpointFacts;
@@ -379,6 +382,10 @@ mod tests {
         store
     }
 
+    fn waits() -> Waits {
+        Waits::new(Duration::from_secs(1))
+    }
+
     fn publish(store: &PageStore, lsn: Lsn) {
         let (checkpoint_lsn, durable_lsn) = (lsn, lsn);
         let facts = CheckpointFacts { checkpoint_lsn, durable_lsn, nonce: 7, redo: superblock().redo, switch: None };
@@ -392,7 +399,7 @@ mod tests {
         let store = new_store(&disk);
         let (_, free) = store.slot_counts();
         let space = store.new_space();
-        let id = store.allocate(space).expect("there is room");
+        let id = store.allocate(space, &waits()).expect("there is room");
         let op = WriteOp { id, lsn: Lsn(5000), rec_lsn: Lsn(4096) };
         store.counts.add(op.rec_lsn);
         assert!(store.write(&[op], &mut aligned(4096), Lsn(5000)).expect("written"));
@@ -424,7 +431,7 @@ mod tests {
         let store = new_store(&disk);
         let mut lsn = 4096;
         for trees in 1..200 {
-            store.allocate(SpaceId(trees)).expect("there is room");
+            store.allocate(SpaceId(trees), &waits()).expect("there is room");
             for round in 0..3 {
                 lsn += 100;
                 for tree in 1..=trees {
@@ -458,7 +465,7 @@ mod tests {
         for _ in 0..20 {
             let spaces: Vec<SpaceId> = (0..20).map(|_| store.new_space()).collect();
             for &space in &spaces {
-                store.allocate(space).expect("there is room");
+                store.allocate(space, &waits()).expect("there is room");
             }
             let lsn = write(&store, &spaces);
             publish(&store, lsn);

@@ -1,6 +1,7 @@
 //! Reading and writing images.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +19,7 @@ use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
 use crate::base::page::layout::{TREE_PAGE, find_damage, page_lsn, seal};
 use crate::base::sync::{Mutex, Turn};
-use crate::io::device::Device;
+use crate::io::device::{Device, ReadPiece};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::MAP_RECORD_MAX;
@@ -182,6 +183,37 @@ impl PageStore {
         SLOTS_START + slot.0 * self.page_size
     }
 
+    /// Reads the newest images of several pages, all under way together, and checks that they are that.
+    pub(crate) fn read_many(&self, pages: &mut [(PageId, &mut [u8])]) -> Vec<Result<(), Error>> {
+        let entries: Vec<MapEntry> = {
+            let state = self.state.lock();
+            pages.iter().map(|(id, _)| state.newest(*id)).collect()
+        };
+        let named = pages.iter_mut().zip(&entries);
+        let mut reads: Vec<ReadPiece<'_>> =
+            named.filter_map(|((_, buf), entry)| Some((&mut **buf, self.offset(self.slot_of(*entry)?)))).collect();
+        self.counters.page_reads.fetch_add(to_u64(reads.len()), Ordering::Relaxed);
+        let mut ends = self.data.read_many(&mut reads).into_iter();
+        let check = |((id, buf), entry): (&mut (PageId, &mut [u8]), MapEntry)| {
+            let read = self.slot_of(entry).and_then(|_| ends.next()).is_some_and(|end| end.is_ok());
+            if read && self.problem_of(*id, entry, buf).is_none() {
+                return Ok(());
+            }
+            // By itself: that finds the image that is there by now, or says what is wrong.
+            self.read(*id, buf)
+        };
+        pages.iter_mut().zip(entries).map(check).collect()
+    }
+
+    /// What is wrong with the image of page `id` that was read from where `entry` says.
+    fn problem_of(&self, id: PageId, entry: MapEntry, image: &[u8]) -> Option<String> {
+        match find_damage(image, self.uuid, id, TREE_PAGE) {
+            None if self.placement.tag(page_lsn(image)) == entry.tag() => None,
+            None => Some("the image is an older one (a lost write)".to_owned()),
+            damage => damage,
+        }
+    }
+
     /// Reads a page's newest image and checks that it is that.
     pub(crate) fn read(&self, id: PageId, buf: &mut [u8]) -> Result<(), Error> {
         loop {
@@ -200,11 +232,7 @@ impl PageStore {
             let read = self.data.read_at(buf, offset);
             self.counters.page_reads.fetch_add(1, Ordering::Relaxed);
             read.map_err(|e| Error::io(&format!("read page {id} at {offset} of '{}'", self.data.name()), e))?;
-            let problem = match find_damage(buf, self.uuid, id, TREE_PAGE) {
-                None if self.placement.tag(page_lsn(buf)) == entry.tag() => return Ok(()),
-                None => "the image is an older one (a lost write)".to_owned(),
-                Some(what) => what,
-            };
+            let Some(problem) = self.problem_of(id, entry, buf) else { return Ok(()) };
             if self.state.lock().newest(id) == entry {
                 return Err(damage(&format!("at offset {offset}, {problem}")));
             }
@@ -266,28 +294,33 @@ impl PageStore {
     /// failed is not known, and it is not used again before the next open.
     fn write_images(&self, slots: &mut [SlotId], buf: &[u8]) -> Result<(), Error> {
         let size = self.page_size();
-        let (mut from, mut failures) = (0, 0);
-        while from < slots.len() {
-            let run = slots[from..].windows(2).take_while(|pair| pair[0].0 + 1 == pair[1].0).count() + 1;
-            let offset = self.offset(slots[from]);
-            self.counters.write_calls.fetch_add(1, Ordering::Relaxed);
-            match self.data.write_at(&buf[from * size..(from + run) * size], offset) {
-                Ok(()) => from += run,
-                Err(error) => {
-                    self.counters.write_failures.fetch_add(1, Ordering::Relaxed);
-                    failures += 1;
-                    let others = {
-                        let mut state = self.state.lock();
-                        state.bad_slots.extend(&slots[from..from + run]);
-                        if failures < WRITE_TRIES { state.slots.take_many(run) } else { None }
-                    };
-                    let Some(others) = others else {
-                        let doing = format!("write {run} pages at {offset} of '{}'", self.data.name());
-                        return Err(Error::device(&doing, error));
-                    };
-                    slots[from..from + run].copy_from_slice(&others);
-                }
+        let mut runs = neighbours(slots, 0..slots.len());
+        for tries_left in (0..WRITE_TRIES).rev() {
+            let write = |run: &Range<usize>| (&buf[run.start * size..run.end * size], self.offset(slots[run.start]));
+            let writes: Vec<_> = runs.iter().map(write).collect();
+            self.counters.write_calls.fetch_add(to_u64(runs.len()), Ordering::Relaxed);
+            let results = self.data.write_many(&writes);
+            let mut again = Vec::new();
+            for (run, result) in runs.into_iter().zip(results) {
+                let Err(error) = result else { continue };
+                self.counters.write_failures.fetch_add(1, Ordering::Relaxed);
+                let others = {
+                    let mut state = self.state.lock();
+                    state.bad_slots.extend(&slots[run.clone()]);
+                    if tries_left > 0 { state.slots.take_many(run.len()) } else { None }
+                };
+                let Some(others) = others else {
+                    let offset = self.offset(slots[run.start]);
+                    let doing = format!("write {} pages at {offset} of '{}'", run.len(), self.data.name());
+                    return Err(Error::device(&doing, error));
+                };
+                slots[run.clone()].copy_from_slice(&others);
+                again.extend(neighbours(slots, run));
             }
+            if again.is_empty() {
+                break;
+            }
+            runs = again;
         }
         Ok(())
     }
@@ -383,6 +416,17 @@ impl PageStore {
         let state = self.state.lock();
         (state.slots.total(), state.slots.free())
     }
+}
+
+/// The runs of slots of which each is behind the one before.
+fn neighbours(slots: &[SlotId], within: Range<usize>) -> Vec<Range<usize>> {
+    let mut from = within.start;
+    let runs = slots[within].chunk_by(|one, next| one.0 + 1 == next.0);
+    runs.map(|run| {
+        from += run.len();
+        from - run.len()..from
+    })
+    .collect()
 }
 
 impl MapRecord {

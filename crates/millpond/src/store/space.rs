@@ -7,6 +7,7 @@ use super::superblock::SLOTS_START;
 use crate::base::aligned::{BLOCK_U64, to_u64};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::waits::{WaitClass, Waits};
 use crate::io::device::Device;
 
 /// Slots beyond the charged ones without which no page id is given out: two lots, so that while one lot is in flight
@@ -89,8 +90,9 @@ impl PageStore {
         space
     }
 
-    /// Gives out a page id, with a slot charged for it. May grow the files; callers hold no latch.
-    pub(crate) fn allocate(&self, space: SpaceId) -> Result<PageId, Error> {
+    /// Gives out a page id, with a slot charged for it. May have the files grow, on
+    /// `file_growth`; callers hold no latch.
+    pub(crate) fn allocate(&self, space: SpaceId, waits: &Waits) -> Result<PageId, Error> {
         loop {
             {
                 let mut state = self.state.lock();
@@ -98,7 +100,7 @@ impl PageStore {
                     return Ok(state.map.allocate(space));
                 }
             }
-            self.grow()?;
+            waits.timed(WaitClass::FileGrowth, || self.grow())?;
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, DirtyTracking, Durability, Options, PageStoreKind, Tree, WriteBatch};
+use millpond::{ByteSize, Db, DirtyTracking, Durability, IoEngine, Options, PageStoreKind, Tree, WriteBatch};
 
 use crate::support::{SMALL, recover, reopen_options, small_options};
 
@@ -331,4 +331,84 @@ fn frames_come_free_while_a_sync_is_under_way() {
         });
         assert_eq!(waits, 0, "{store:?}: frames were waited for");
     }
+}
+
+/// Scans of a table four times the pool: read ahead or leaf by leaf, forwards and backwards, by io_uring or threads,
+/// the rows are the same, and read ahead no leaf is read twice in vain.
+#[test]
+fn scans_read_ahead() {
+    for engine in [IoEngine::Auto, IoEngine::Threads] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = |ahead| {
+            Options::new()
+                .page_size(ByteSize::kib(4))
+                .buffer_pool_size(ByteSize::mib(4))
+                .redo_capacity(ByteSize::mib(16))
+                .io_engine(engine)
+                .read_ahead_pages(ahead)
+        };
+        let rows = 16_384u32;
+        let key = |row: u32| row.to_be_bytes();
+        {
+            let db = Db::open(dir.path(), options(32)).expect("opened");
+            let tree = db.create_tree("t").expect("created");
+            for first in (0..rows).step_by(64) {
+                let mut batch = WriteBatch::new();
+                for row in first..first + 64 {
+                    batch.put(&tree, &key(row), &[row.to_le_bytes()[0]; 900]);
+                }
+                db.write(batch).expect("written");
+            }
+            db.close().expect("closed");
+        }
+        let reads: Vec<u64> = [0, 32]
+            .map(|ahead| {
+                let db = Db::open(dir.path(), options(ahead)).expect("opened");
+                let tree = db.open_tree("t").expect("there");
+                let mut row = 0;
+                for found in tree.scan(..) {
+                    let (k, v) = found.expect("scanned");
+                    assert_eq!((&k[..], &v[..]), (&key(row)[..], &[row.to_le_bytes()[0]; 900][..]));
+                    row += 1;
+                }
+                assert_eq!(row, rows);
+                for found in tree.scan_back(..) {
+                    row -= 1;
+                    assert_eq!(found.expect("scanned").0, key(row));
+                }
+                assert_eq!(row, 0);
+                let reads = db.stats().data_page_reads;
+                db.close().expect("closed");
+                reads
+            })
+            .into();
+        assert!(reads[0] > 6000, "{engine:?}: both scans came from the device: {reads:?}");
+        assert!(reads[1] < reads[0] + reads[0] / 8, "{engine:?}: leaves are read in vain: {reads:?}");
+    }
+}
+
+/// A leaf that cannot be read ends the scan when it gets there, not before.
+#[test]
+fn a_scan_gets_to_a_damaged_leaf_before_it_fails() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, SMALL.options().buffer_pool_size(ByteSize::mib(4)));
+    let tree = db.create_tree("t").expect("created");
+    for row in 0..2000u32 {
+        put_loosely(&db, &tree, &row.to_be_bytes(), &[7; 900]);
+    }
+    db.close().expect("closed");
+    let mut image = disk.image();
+    // The value of one row, wherever its image is.
+    let needle: Vec<u8> = [&1500u32.to_be_bytes()[..]].concat();
+    let data = image.get_mut("data.mpd").expect("there");
+    let page =
+        data.chunks_mut(4096).filter(|page| page.windows(4).any(|bytes| bytes == needle)).last().expect("a page");
+    page[2000] ^= 1;
+    let disk = SimulatedDisk::with_image(image, ServiceTime::default());
+    let db = open(&disk, reopen_options().buffer_pool_size(ByteSize::mib(4)));
+    let tree = db.open_tree("t").expect("there");
+    let mut scan = tree.scan(..);
+    let seen = scan.by_ref().take_while(Result::is_ok).count();
+    assert!((1490..=1500).contains(&seen), "{seen} rows before the damaged leaf");
+    assert!(scan.next().is_none());
 }

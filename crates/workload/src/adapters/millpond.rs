@@ -15,7 +15,7 @@ use std::path::Path;
 use ::millpond::{Db, Durability, Error as MillpondError, Options, Tree, WriteBatch};
 
 use crate::Error;
-use crate::engine::{Counters, Engine, Gauges, Outcome, Session, TableNo, TableState};
+use crate::engine::{Counters, Engine, Gauges, Outcome, Session, TableNo, TableState, Wait};
 use crate::generators::row::{C_LEN, PAD_LEN, Row};
 
 /// The tree with the notes on the tables.
@@ -189,15 +189,18 @@ impl Engine for Millpond {
     fn counters(&self) -> Counters {
         let stats = self.db.stats();
         Counters {
-            free_frame_waits: stats.buffer_pool_wait_free,
-            free_frame_wait_us: stats.buffer_pool_wait_free_us,
-            log_space_waits: stats.log_space_waits,
-            log_space_wait_us: stats.log_space_wait_us,
+            waits: self.db.waits().iter().map(wait).collect(),
+            stalls: stats.stalls,
             log_syncs: stats.log_syncs,
             data_syncs: stats.data_syncs,
             checkpoints: stats.checkpoints,
         }
     }
+}
+
+fn wait(wait: &millpond::WaitSummary) -> Wait {
+    let total_us = u64::try_from(wait.total.as_micros()).unwrap_or(u64::MAX);
+    Wait { class: wait.class.name(), count: wait.count, total_us }
 }
 
 /// One thread's handles.

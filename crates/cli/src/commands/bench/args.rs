@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
-use millpond::{Durability, Options};
+use millpond::{Durability, IoEngine, Options};
 use workload::Error;
 use workload::generators::oltp::{TableSet, Workload};
 use workload::keys::RandType;
@@ -107,6 +107,10 @@ pub(crate) struct EngineArgs {
     #[arg(long)]
     cached: bool,
 
+    /// How several page reads or writes are under way together
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = values::io_engine)]
+    io_engine: IoEngine,
+
     /// When a commit is durable: commit, background(100ms) or none
     #[arg(long, value_name = "WHEN", default_value = "commit", value_parser = values::durability)]
     pub(crate) durability: Durability,
@@ -164,7 +168,11 @@ impl BenchArgs {
     /// The engine's options; what was not asked for has the engine's own default.
     pub(crate) fn engine_options(&self) -> Options {
         let engine = &self.engine;
-        let mut options = Options::new().cached(engine.cached).durability(engine.durability).create(self.prepares());
+        let mut options = Options::new()
+            .cached(engine.cached)
+            .io_engine(engine.io_engine)
+            .durability(engine.durability)
+            .create(self.prepares());
         if let Some(size) = engine.buffer_pool_size {
             options = options.buffer_pool_size(size);
         }

@@ -1,0 +1,41 @@
+//! `millpond probe DIR`: what can the device do?
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use workload::probe::{self, Access};
+use workload::report_text;
+
+use crate::exit::{Answer, Failure};
+use crate::output::print;
+
+/// Arguments of `probe`.
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "The figures are those of one thread in a file of 4 MiB, made and removed in DIR: a write of 4 KiB and \
+its sync, again and again. This is what durable commits are compared with.
+
+Example:
+  millpond probe . --time 3"
+)]
+pub(crate) struct ProbeArgs {
+    /// A directory on the device
+    dir: PathBuf,
+
+    /// Seconds to measure
+    #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
+    time: u64,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    cached: bool,
+}
+
+/// Measures the device.
+pub(crate) fn run(args: &ProbeArgs) -> Result<Answer, Failure> {
+    let access = if args.cached { Access::Cached } else { Access::Direct };
+    let device = probe::sync_pairs(&args.dir, access, Duration::from_secs(args.time))?;
+    print(&format!("{}slowest pair: {:.1} ms\n", report_text::device_line(&device), device.worst_ms))?;
+    Ok(Answer::Yes)
+}

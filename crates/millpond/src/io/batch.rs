@@ -1,0 +1,251 @@
+//! Transfers that are under way together: by io_uring where the kernel allows it, else by a few threads.
+//!
+//! In both cases the caller waits for all of them, so a batch is as easy to reason about as one call. Buffers are not
+//! registered with the kernel: with transfers of 16 KiB that gained nothing that could be measured.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use io_uring::squeue::Entry;
+use io_uring::{IoUring, opcode, types};
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
+
+use super::device::{ReadPiece, WritePiece};
+use crate::base::aligned::{to_u64, to_usize};
+use crate::base::sync::Mutex;
+
+/// Transfers of one batch that are under way together.
+const DEPTH: usize = 64;
+
+/// Threads that transfer where there is no io_uring.
+const THREADS: usize = 8;
+
+/// Rings that are kept for the next batches: one for each thread that has one under way.
+const RINGS_KEPT: usize = 16;
+
+/// How several transfers are under way together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum IoEngine {
+    /// io_uring if the kernel allows it (many containers do not), else threads.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    IoUring,
+    /// Eight threads that read and write.
+    Threads,
+}
+
+/// The way that was chosen.
+pub(crate) enum Batches {
+    IoUring(Rings),
+    Threads(ThreadPool),
+}
+
+impl Batches {
+    /// The way that `engine` asks for.
+    pub(crate) fn new(engine: IoEngine) -> io::Result<Batches> {
+        if engine != IoEngine::Threads {
+            match Rings::new() {
+                Ok(rings) => return Ok(Batches::IoUring(rings)),
+                Err(error) if engine == IoEngine::IoUring => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let threads = ThreadPoolBuilder::new().num_threads(THREADS).thread_name(|i| format!("mp-io-{i}")).build();
+        threads.map(Batches::Threads).map_err(io::Error::other)
+    }
+
+    /// What reports call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Batches::IoUring(_) => "io_uring",
+            Batches::Threads(_) => "threads",
+        }
+    }
+
+    /// Reads all pieces.
+    pub(crate) fn read(&self, file: &File, reads: &mut [ReadPiece<'_>]) -> Vec<io::Result<()>> {
+        if let [(buf, offset)] = reads {
+            return vec![file.read_exact_at(buf, *offset)];
+        }
+        match self {
+            Batches::IoUring(rings) => {
+                let fd = types::Fd(file.as_raw_fd());
+                let entry = |(buf, offset): &mut ReadPiece<'_>| {
+                    opcode::Read::new(fd, buf.as_mut_ptr(), piece_len(buf)).offset(*offset).build()
+                };
+                let entries = reads.iter_mut().map(entry).collect();
+                #[expect(unsafe_code, reason = "the kernel fills buffers that it was given by address")]
+                // SAFETY: the entries name buffers that are borrowed exclusively, and a file that is open, until `run`
+                // has returned.
+                let ends = unsafe { rings.run(entries) };
+                let finish = |((buf, offset), end): (&mut ReadPiece<'_>, io::Result<usize>)| {
+                    let done = done_of(end, buf.len())?;
+                    file.read_exact_at(&mut buf[done..], *offset + to_u64(done))
+                };
+                reads.iter_mut().zip(ends).map(finish).collect()
+            }
+            Batches::Threads(threads) => {
+                let mut results: Vec<io::Result<()>> = reads.iter().map(|_| Ok(())).collect();
+                threads.in_place_scope(|scope| {
+                    for ((buf, offset), result) in reads.iter_mut().zip(&mut results) {
+                        scope.spawn(move |_| *result = file.read_exact_at(buf, *offset));
+                    }
+                });
+                results
+            }
+        }
+    }
+
+    /// Writes all pieces.
+    pub(crate) fn write(&self, file: &File, writes: &[WritePiece<'_>]) -> Vec<io::Result<()>> {
+        if let [(buf, offset)] = writes {
+            return vec![file.write_all_at(buf, *offset)];
+        }
+        match self {
+            Batches::IoUring(rings) => {
+                let fd = types::Fd(file.as_raw_fd());
+                let entry = |(buf, offset): &WritePiece<'_>| {
+                    opcode::Write::new(fd, buf.as_ptr(), piece_len(buf)).offset(*offset).build()
+                };
+                let entries = writes.iter().map(entry).collect();
+                #[expect(unsafe_code, reason = "the kernel reads buffers that it was given by address")]
+                // SAFETY: the entries name buffers that are borrowed, and a file that is open, until `run` has
+                // returned.
+                let ends = unsafe { rings.run(entries) };
+                let finish = |((buf, offset), end): (&WritePiece<'_>, io::Result<usize>)| {
+                    let done = done_of(end, buf.len())?;
+                    file.write_all_at(&buf[done..], *offset + to_u64(done))
+                };
+                writes.iter().zip(ends).map(finish).collect()
+            }
+            Batches::Threads(threads) => {
+                let mut results: Vec<io::Result<()>> = writes.iter().map(|_| Ok(())).collect();
+                threads.in_place_scope(|scope| {
+                    for ((buf, offset), result) in writes.iter().zip(&mut results) {
+                        scope.spawn(move |_| *result = file.write_all_at(buf, *offset));
+                    }
+                });
+                results
+            }
+        }
+    }
+}
+
+/// Bytes of a piece, which is a lot at most.
+fn piece_len(buf: &[u8]) -> u32 {
+    u32::try_from(buf.len()).unwrap_or(u32::MAX)
+}
+
+/// How much of a transfer of `len` bytes is done; the rest of it is for an ordinary call, which also tells the error of
+/// one that was only interrupted.
+fn done_of(end: io::Result<usize>, len: usize) -> io::Result<usize> {
+    match end {
+        Ok(done) => Ok(done.min(len)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// Rings, one for each batch that is under way.
+pub(crate) struct Rings {
+    idle: Mutex<Vec<IoUring>>,
+}
+
+impl Rings {
+    fn new() -> io::Result<Rings> {
+        Ok(Rings { idle: Mutex::new(vec![new_ring()?]) })
+    }
+
+    /// Has the kernel do all of `entries`; for each the bytes that were transferred, or the error.
+    ///
+    /// # Safety
+    /// What the entries name must stay until this returns.
+    #[expect(unsafe_code, reason = "io_uring is given addresses")]
+    unsafe fn run(&self, entries: Vec<Entry>) -> Vec<io::Result<usize>> {
+        let mut results: Vec<io::Result<usize>> = entries.iter().map(|_| Ok(0)).collect();
+        let idle = self.idle.lock().pop();
+        let Ok(mut ring) = idle.map_or_else(new_ring, Ok) else {
+            // Nothing is done: ordinary calls do it.
+            return results;
+        };
+        let (mut entries, mut pushed, mut ended, total) = (entries.into_iter(), 0, 0, results.len());
+        while ended < total {
+            let mut queue = ring.submission();
+            while pushed - ended < DEPTH
+                && let Some(entry) = entries.next()
+            {
+                // SAFETY: the caller keeps what the entry names; a ring has room for `DEPTH`.
+                let full = unsafe { queue.push(&entry.user_data(to_u64(pushed))) };
+                debug_assert!(full.is_ok(), "a ring has room for what is under way");
+                pushed += 1;
+            }
+            drop(queue);
+            let waited = ring.submit_and_wait(pushed - ended);
+            for end in ring.completion() {
+                let result = end.result();
+                results[to_usize(end.user_data())] =
+                    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+                ended += 1;
+            }
+            if let Err(error) = waited {
+                // Interrupted, or short of memory: again, but never without those that the kernel has taken.
+                let taken = pushed - ended - ring.submission().len();
+                let passing = matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ResourceBusy);
+                if taken == 0 && !passing {
+                    // The kernel takes nothing: this ring goes, and what is not done is done by ordinary calls.
+                    return results;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        let mut idle = self.idle.lock();
+        if idle.len() < RINGS_KEPT {
+            idle.push(ring);
+        }
+        results
+    }
+}
+
+fn new_ring() -> io::Result<IoUring> {
+    IoUring::new(u32::try_from(DEPTH).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_larger_than_a_ring_is_transferred_and_each_piece_has_its_own_result() {
+        for engine in [IoEngine::Auto, IoEngine::Threads] {
+            let batches = Batches::new(engine).expect("one way or the other");
+            let file = tempfile::tempfile().expect("a file");
+            let pieces: Vec<Vec<u8>> = (0..3 * DEPTH + 1).map(|i| vec![i.to_le_bytes()[0]; 4096]).collect();
+            let offset = |i: usize| to_u64(i * 8192);
+            let writes: Vec<WritePiece<'_>> = pieces.iter().enumerate().map(|(i, p)| (&p[..], offset(i))).collect();
+            assert!(batches.write(&file, &writes).iter().all(Result::is_ok));
+            let mut found = vec![vec![0xee; 4096]; pieces.len()];
+            let mut reads: Vec<ReadPiece<'_>> =
+                found.iter_mut().enumerate().map(|(i, buf)| (&mut buf[..], offset(i))).collect();
+            // One piece is beyond the end of the file, and one ends beyond it.
+            reads[7].1 = 1 << 40;
+            reads[9].1 = offset(pieces.len() - 1) + 1024;
+            let ends = batches.read(&file, &mut reads);
+            let failed: Vec<usize> = (0..ends.len()).filter(|&i| ends[i].is_err()).collect();
+            assert_eq!(failed, [7, 9], "{}", batches.name());
+            assert!((0..ends.len()).filter(|i| ![7, 9].contains(i)).all(|i| found[i] == pieces[i]));
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_says_so() {
+        for engine in [IoEngine::Auto, IoEngine::Threads] {
+            let batches = Batches::new(engine).expect("one way or the other");
+            let file = File::open("/dev/null").expect("there");
+            let ends = batches.write(&file, &[(&[1; 512], 0), (&[2; 512], 512)]);
+            assert!(ends.iter().all(Result::is_err), "a file that is open for reading only: {ends:?}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Several pages read together, ahead of who needs them.
+
+use std::collections::hash_map;
+use std::sync::Arc;
+
+use super::buffer_pool::{FrameTicket, Pool};
+use super::residence::Reading;
+use super::table::Entry;
+use crate::base::ids::PageId;
+use crate::base::waits::WaitClass;
+
+impl Pool {
+    /// Reads those of `ids` that are not in memory, all together, as far as frames are free at once. Who misses one
+    /// meanwhile waits for it here. A page that cannot be read is not there afterwards: who loads it learns why.
+    pub(crate) fn load_many(&self, ids: &[PageId]) {
+        let mut readings = Vec::with_capacity(ids.len());
+        for &id in ids {
+            if self.table.shard(id).contains_key(&id) {
+                continue;
+            }
+            // The last free frames are for those who cannot go on without one.
+            if self.free.len() <= self.low() {
+                self.ask_keeper();
+                break;
+            }
+            let Some(frame) = self.free.take(1).and_then(|frames| frames.first().copied()) else { break };
+            let ticket = self.ticket(frame);
+            if let hash_map::Entry::Vacant(place) = self.table.shard(id).entry(id) {
+                place.insert(Entry::Reading(Vec::new()));
+            } else {
+                continue;
+            }
+            readings.push((Reading::new(self, id), ticket));
+        }
+        let results = {
+            // As in `read_into`, nobody waits for these latches.
+            let latch = |(reading, ticket): &(Reading<'_>, FrameTicket<'_>)| {
+                (reading.id, self.frame(ticket.frame).page.write())
+            };
+            let mut latched: Vec<_> = readings.iter().map(latch).collect();
+            let mut pages: Vec<(PageId, &mut [u8])> =
+                latched.iter_mut().map(|(id, page)| (*id, &mut ***page)).collect();
+            self.waits.timed(WaitClass::PageRead, || self.store.read_many(&mut pages))
+        };
+        for ((mut reading, mut ticket), result) in readings.into_iter().zip(results) {
+            match result {
+                Ok(()) => {
+                    ticket.kept = true;
+                    self.frame(ticket.frame).reset_heat();
+                    reading.end(Some(ticket.frame), &Ok(()));
+                    self.replacement.lock().admit(ticket.frame, reading.id);
+                }
+                Err(error) => reading.end(None, &Err(Arc::new(error))),
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What an operation costs, in counts: heap allocations, and syncs of the log. For release builds: with debug
+//! assertions each mini-transaction keeps copies of its pages.
+#![cfg(not(debug_assertions))]
+
+use millpond::{ByteSize, Db, Options, Tree};
+use tempfile::TempDir;
+
+fn warm() -> (Db, Tree, TempDir) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options::new().buffer_pool_size(ByteSize::mib(64)).redo_capacity(ByteSize::mib(256));
+    let db = Db::open(dir.path(), options).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    for row in 0..2000u32 {
+        tree.put(&row.to_be_bytes(), &[1; 100]).expect("written");
+    }
+    // Routes and the thread's own memory are there.
+    for row in 0..2000u32 {
+        tree.put(&row.to_be_bytes(), &[2; 100]).expect("written");
+    }
+    (db, tree, dir)
+}
+
+/// Some operations, whose counts the keeper's work at the same time does not reach: allocations are counted by thread.
+fn allocations(mut operation: impl FnMut(u32)) -> u64 {
+    allocation_counter::measure(|| (0..1000).for_each(&mut operation)).count_total
+}
+
+#[test]
+fn a_durable_update_allocates_nothing_and_syncs_once() {
+    let (db, tree, _dir) = warm();
+    let before = db.stats();
+    let count = allocations(|row| tree.put(&row.to_be_bytes(), &[3; 100]).expect("written"));
+    let after = db.stats();
+    // Who comes while the keeper has the log synced waits for it, and has a place for that wait allocated.
+    assert!(count <= 20, "{count} heap allocations of 1000 updates");
+    // Each writes and syncs the log; the keeper may have it synced as well, for a page that it writes.
+    let syncs = after.log_syncs - before.log_syncs;
+    assert!((1000..1100).contains(&syncs), "{syncs} syncs for 1000 commits of one thread");
+    db.close().expect("closed");
+}
+
+#[test]
+fn a_read_allocates_the_value_only() {
+    let (db, tree, _dir) = warm();
+    let count = allocations(|row| {
+        tree.get(&row.to_be_bytes()).expect("read");
+    });
+    assert_eq!(count, 1000, "the values of 1000 reads");
+    let count = allocations(|row| {
+        let mut scan = tree.scan(&row.to_be_bytes()[..]..&(row + 100).to_be_bytes()[..]);
+        while scan.next_row().expect("read").is_some() {}
+    });
+    // Its bounds, and the memory for its rows, which grows a few times; not one for each row.
+    assert!(count < 20 * 1000, "{count} allocations of 1000 scans of 100 rows");
+    db.close().expect("closed");
+}
