@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use bytesize::ByteSize;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use millpond::{Durability, IoEngine};
+use millpond::{DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine};
 use workload::generators::oltp::Workload;
 use workload::keys::RandType;
 
@@ -55,6 +55,24 @@ pub(crate) fn io_engine(text: &str) -> Result<IoEngine, String> {
         "io_uring" => Ok(IoEngine::IoUring),
         "threads" => Ok(IoEngine::Threads),
         _ => Err("not one of auto, io_uring, threads".to_owned()),
+    }
+}
+
+/// Reads an answer to an empty free list: `handoff` or `legacy`.
+pub(crate) fn empty_free_list_algorithm(text: &str) -> Result<EmptyFreeListAlgorithm, String> {
+    match text {
+        "handoff" => Ok(EmptyFreeListAlgorithm::Handoff),
+        "legacy" => Ok(EmptyFreeListAlgorithm::Legacy),
+        _ => Err("not one of handoff, legacy".to_owned()),
+    }
+}
+
+/// Reads how dirty pages are found: `scan` or `flush_list`.
+pub(crate) fn dirty_tracking(text: &str) -> Result<DirtyTracking, String> {
+    match text {
+        "scan" => Ok(DirtyTracking::Scan),
+        "flush_list" => Ok(DirtyTracking::FlushList),
+        _ => Err("not one of scan, flush_list".to_owned()),
     }
 }
 

@@ -63,6 +63,7 @@ pub use db::tree::{Scan, Tree};
 pub use io::batch::IoEngine;
 pub use io::device::{Device, Files, ReadPiece, WritePiece};
 pub use pool::dirty::DirtyTracking;
+pub use pool::legacy::EmptyFreeListAlgorithm;
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -15,6 +15,7 @@ use super::online::change_redo_capacity;
 use super::options::{
     Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, unsynced_max, validate_reserve,
 };
+use super::page_writer::{PageWriter, SinglePage};
 use super::stats::Stats;
 use super::tree::{Gate, Tree, TreeState};
 use super::write::{wait_durable, write};
@@ -453,9 +454,11 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         Arc::clone(&store),
         counts,
         options.dirty_tracking,
+        options.empty_free_list_algorithm,
         Arc::clone(&bell),
         Arc::clone(&waits),
     )?;
+    let writer = Turn::new(PageWriter::new(store.page_size()));
     let engine = Arc::new(Engine {
         limits: Limits::new(store.page_size(), &log),
         core: Arc::new(Core { store, pool, log }),
@@ -470,6 +473,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         ddl: Turn::new(()),
         open_trees: Mutex::new(BTreeMap::new()),
         requests: Mutex::new(Requests::default()),
+        writer,
         redoing: AtomicBool::new(true),
         opening: Opening {
             redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
@@ -478,6 +482,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         },
         closed: AtomicBool::new(false),
     });
+    engine.core.pool.set_single_page_flush(Box::new(SinglePage(Arc::downgrade(&engine))));
     engine.core.log.begin_epoch(random_u64())?;
     let keeper = {
         let keeper = Keeper::new(Arc::clone(&engine))?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::options::{Durability, Limits};
+use super::page_writer::PageWriter;
 use super::stats::Stats;
 use super::tree::TreeState;
 use crate::base::aligned::to_u64;
@@ -41,6 +42,8 @@ pub(crate) struct Engine {
     /// Trees that have handles.
     pub(crate) open_trees: Mutex<BTreeMap<String, Arc<TreeState>>>,
     pub(crate) requests: Mutex<Requests>,
+    /// Who has it writes pages (WRITER-1).
+    pub(super) writer: Turn<PageWriter>,
     /// Recovery is applying the log: pages are cleaned for their frames only.
     pub(crate) redoing: AtomicBool,
     pub(crate) opening: Opening,
@@ -135,6 +138,7 @@ impl Engine {
             buffer_pool_pages_dirty: dirty,
             buffer_pool_wait_free: count(&pool.counters.wait_free),
             buffer_pool_wait_free_us: count(&pool.counters.wait_free_us),
+            buffer_pool_single_page_flushes: pool.single_flushes(),
             log_checkpoint_age: positions.next.since(positions.checkpoint),
             log_capacity: log.capacity(),
             log_lsn_current: positions.next.0,

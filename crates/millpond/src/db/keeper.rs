@@ -2,8 +2,9 @@
 //! their images durable and named, grows the files ahead of need, gives back what dropped trees had, and takes
 //! checkpoints.
 //!
-//! KEEPER-1  All page writes, map groups and checkpoints are its own, one after the other. Only syncs, and the
-//!           superblock's write between two, are waited for by a second thread meanwhile ([`syncer`]).
+//! KEEPER-1  All map groups and checkpoints are its own, one after the other, and with the default settings all page
+//!           writes ([`page_writer`](super::page_writer)). Only syncs, and the superblock's write between two, are
+//!           waited for by a second thread meanwhile ([`syncer`]).
 //! KEEPER-2  It never waits for anything that waits for it: it takes no writer's credit of the log, no frame, no page
 //!          id.
 //!
@@ -18,16 +19,15 @@ use std::sync::atomic::Ordering;
 
 use self::publish::SyncThread;
 use super::engine::{CheckpointAnswer, Engine, Wish};
-use crate::base::aligned::{AlignedBuf, aligned, to_usize};
+use super::page_writer::Lot;
+use crate::base::aligned::to_usize;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
-use crate::base::ids::PageId;
 use crate::base::ids::{FrameId, Lsn};
-use crate::base::page::layout::{header, page_lsn};
 use crate::pace::envelope::{LogPace, pages_due};
 use crate::pool::frame::Pin;
-use crate::store::page_store::{LOT_PAGES, WriteOp};
+use crate::store::page_store::LOT_PAGES;
 
 /// How often dirty pages are looked at for the log's sake.
 const FLUSH_TICK_NS: u64 = 50_000_000;
@@ -51,7 +51,6 @@ const RETIRE_STEPS: usize = 8;
 pub(crate) struct Keeper {
     engine: Arc<Engine>,
     syncer: SyncThread,
-    buf: AlignedBuf,
     next_flush_ns: u64,
     next_sync_ns: u64,
     next_checkpoint_ns: u64,
@@ -69,12 +68,10 @@ impl Keeper {
     pub(crate) fn new(engine: Arc<Engine>) -> Result<Keeper, Error> {
         let now = clock::now_ns();
         let syncer = SyncThread::start(Arc::clone(&engine.bell))?;
-        let buf = aligned(LOT_PAGES * engine.core.store.page_size());
         let last_lsn = engine.core.log.positions().next;
         Ok(Keeper {
             engine,
             syncer,
-            buf,
             next_flush_ns: now + FLUSH_TICK_NS,
             next_sync_ns: now + SYNC_TICK_NS,
             next_checkpoint_ns: now + CHECKPOINT_TICK_NS,
@@ -281,57 +278,32 @@ impl Keeper {
         Ok(())
     }
 
-    /// Copies pages under their latches, has the log durable past them, writes them to free slots. Returns how
-    /// many: those with an image in flight stay dirty.
+    /// Writes dirty pages. Returns how many: those with an image in flight stay dirty.
     fn write_lot(&mut self, pins: Vec<Pin<'_>>) -> Result<usize, Error> {
         let engine = Arc::clone(&self.engine);
-        let core = &engine.core;
-        let unsynced = core.store.unsynced() + pins.len();
+        let unsynced = engine.core.store.unsynced() + pins.len();
         if unsynced > engine.unsynced_max {
             self.publish_images()?;
         } else if unsynced > engine.unsynced_max / 2 {
             self.begin_publishing();
         }
-        let size = core.store.page_size();
-        let mut copied = Copied { engine: &engine, pages: Vec::with_capacity(pins.len()) };
-        let mut newest = Lsn::ZERO;
-        for pin in pins {
-            let at = copied.pages.len() * size;
-            let page = pin.read();
-            let id = PageId(header(page.bytes()).page_id.get());
-            if core.store.in_flight(&[id])[0] {
-                self.sync_wanted = true;
-                continue;
-            }
-            self.buf[at..at + size].copy_from_slice(page.bytes());
-            let lsn = page_lsn(page.bytes());
-            // What was discarded meanwhile is clean, and goes nowhere.
-            if let (pin, Some(rec_lsn)) = page.take_dirtiness() {
-                newest = newest.max(lsn);
-                copied.pages.push((pin, WriteOp { id, lsn, rec_lsn }));
-            }
-        }
-        if copied.pages.is_empty() {
-            return Ok(0);
-        }
-        if !cfg!(planted = "page_before_log") {
-            core.log.flush_wait(newest)?;
-        }
-        let ops: Vec<WriteOp> = copied.pages.iter().map(|(_, op)| *op).collect();
-        let bytes = ops.len() * size;
-        for attempt in 0..3 {
-            if core.store.write(&ops, &mut self.buf[..bytes], core.log.positions().durable)? {
-                copied.pages.clear();
-                return Ok(ops.len());
-            }
-            // STORE-3: what was replaced, or dropped, comes free.
-            if attempt == 1 {
+        // STORE-3: what was replaced, or dropped, comes free.
+        let make_room = |asked: u32| {
+            if asked == 1 {
                 while self.give_back(GIVE_BACK_STEPS) {}
             }
             self.publish_images()?;
-            core.log.flush_all()?;
+            engine.core.log.flush_all()?;
+            Ok(asked < 2)
+        };
+        let mut writer = engine.writer.lock();
+        match writer.write(&engine.core, pins, make_room)? {
+            Lot::Written { pages, skipped } => {
+                self.sync_wanted |= skipped;
+                Ok(pages)
+            }
+            Lot::NoSlots => Err(Error::Bug("STORE-3: pages find no slots, although each is charged one".into())),
         }
-        Err(Error::Bug("STORE-3: pages find no slots, although each is charged one".into()))
     }
 
     /// Gives back some of what dropped trees had: first their frames, then their slots. False: there is nothing.
@@ -411,20 +383,6 @@ impl Keeper {
             handoff.give(Ok(()));
         }
         Ok(())
-    }
-}
-
-/// Pages whose dirtiness was taken for a write: dirty again, from where they were, unless the write came to its end.
-struct Copied<'p> {
-    engine: &'p Engine,
-    pages: Vec<(Pin<'p>, WriteOp)>,
-}
-
-impl Drop for Copied<'_> {
-    fn drop(&mut self) {
-        for (pin, op) in &self.pages {
-            self.engine.core.pool.dirty_again(pin.frame_id(), op.rec_lsn);
-        }
     }
 }
 

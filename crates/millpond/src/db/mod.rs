@@ -9,6 +9,7 @@ pub(crate) mod inspect;
 pub(crate) mod keeper;
 pub(crate) mod online;
 pub(crate) mod options;
+mod page_writer;
 pub(crate) mod rebuild;
 pub(crate) mod stats;
 pub(crate) mod tree;

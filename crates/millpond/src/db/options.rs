@@ -9,6 +9,7 @@ use crate::base::error::Error;
 use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
 use crate::pool::dirty::DirtyTracking;
+use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::memory::FRAMES_MAX;
 use crate::redo::files::CAPACITY_MAX;
 use crate::redo::group::GROUP_FRAME_LEN;
@@ -58,6 +59,7 @@ pub struct Options {
     pub(crate) page_size: Option<ByteSize>,
     pub(crate) page_store: Option<PageStoreKind>,
     pub(crate) dirty_tracking: DirtyTracking,
+    pub(crate) empty_free_list_algorithm: EmptyFreeListAlgorithm,
     pub(crate) io_engine: IoEngine,
     pub(crate) read_ahead_pages: usize,
     pub(crate) stall_threshold: Duration,
@@ -91,6 +93,7 @@ impl Options {
             page_size: None,
             page_store: None,
             dirty_tracking: DirtyTracking::Scan,
+            empty_free_list_algorithm: EmptyFreeListAlgorithm::Handoff,
             io_engine: IoEngine::Auto,
             read_ahead_pages: 32,
             stall_threshold: Duration::from_millis(100),
@@ -135,6 +138,12 @@ impl Options {
     /// How dirty pages are found that the checkpoint waits for. Default: [`DirtyTracking::Scan`].
     pub fn dirty_tracking(mut self, tracking: DirtyTracking) -> Self {
         self.dirty_tracking = tracking;
+        self
+    }
+
+    /// What an operation does that finds no free frame. Default: [`EmptyFreeListAlgorithm::Handoff`].
+    pub fn empty_free_list_algorithm(mut self, algorithm: EmptyFreeListAlgorithm) -> Self {
+        self.empty_free_list_algorithm = algorithm;
         self
     }
 

@@ -16,6 +16,9 @@ pub struct Stats {
     pub buffer_pool_wait_free: u64,
     /// Their time, in microseconds.
     pub buffer_pool_wait_free_us: u64,
+    /// Pages that were written by operations that found no free frame: only with
+    /// [`EmptyFreeListAlgorithm::Legacy`](crate::EmptyFreeListAlgorithm::Legacy).
+    pub buffer_pool_single_page_flushes: u64,
     /// Operations that took the stall threshold or longer.
     pub stalls: u64,
     /// How often this process did what the engine forbids itself, such as waiting under a latch. Each is a bug.

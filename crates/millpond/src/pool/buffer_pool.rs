@@ -9,6 +9,7 @@ use super::admission::{Admission, Admitted};
 use super::dirty::{DirtyPages, DirtyTracking};
 use super::frame::{Frame, PageRead, PageWrite, Pin};
 use super::free_frames::{FreeFrames, Taken};
+use super::legacy::{EmptyFreeListAlgorithm, Legacy};
 use super::memory::Frames;
 use super::replacement::Replacement;
 use super::route::{FrameHint, Route};
@@ -46,6 +47,8 @@ pub(crate) struct Pool {
     pub(super) table: Table,
     pub(super) replacement: Mutex<Replacement>,
     pub(super) free: FreeFrames,
+    /// The other answer to an empty ring.
+    pub(super) legacy: Option<Legacy>,
     pub(super) dirty: DirtyPages,
     pub(super) store: Arc<PageStore>,
     bell: Arc<Bell>,
@@ -83,6 +86,7 @@ impl Pool {
         store: Arc<PageStore>,
         counts: Arc<DirtyCounts>,
         tracking: DirtyTracking,
+        empty: EmptyFreeListAlgorithm,
         bell: Arc<Bell>,
         waits: Arc<Waits>,
     ) -> Result<Pool, Error> {
@@ -101,6 +105,7 @@ impl Pool {
             table: Table::new(),
             replacement: Mutex::new(Replacement::new(len)),
             free,
+            legacy: (empty == EmptyFreeListAlgorithm::Legacy).then(Legacy::default),
             store,
             bell,
             bell_wanted: AtomicBool::new(false),
@@ -292,6 +297,11 @@ impl Pool {
             let frames: Vec<_> = (0..count).map_while(|_| self.steal(4 * self.len())).collect();
             let tickets = self.tickets(frames);
             return if tickets.len() == count { Ok(tickets) } else { Err(self.no_frame()) };
+        }
+        if let Some(legacy) = &self.legacy
+            && let Some(frames) = self.take_legacy(legacy, count)?
+        {
+            return Ok(self.tickets(frames));
         }
         for _ in 0..count {
             if let Some(frame) = self.steal(STEAL_STEPS) {

@@ -17,6 +17,7 @@ pub(crate) mod dirty;
 mod evictor;
 pub(crate) mod frame;
 mod free_frames;
+pub(crate) mod legacy;
 pub(crate) mod memory;
 mod primitives;
 mod read_ahead;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use millpond::simulation::SimulatedDisk;
 use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, WriteBatch, check};
 
-use crate::support::{Shape, small_options};
+use crate::support::{SMALL, Shape, small_options};
 
 fn options() -> Options {
     // Temporary directories may be on file systems without O_DIRECT.
@@ -256,7 +256,7 @@ fn scans_during_splits_see_every_row_that_stays() {
 fn every_page_size_and_both_page_stores_keep_rows_through_eviction_and_reopening() {
     for page_kib in [4, 8, 16, 32, 64] {
         for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
-            let shape = Shape { page_kib, store };
+            let shape = Shape { page_kib, store, ..SMALL };
             let dir = tempfile::tempdir().expect("a directory");
             let db = Db::open(dir.path(), shape.options().cached(true)).expect("opened");
             let tree = db.create_tree("t").expect("created");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millpond::simulation::{Image, SimulatedDisk, run};
 use millpond::{Action, ByteSize, CheckOptions, Db, Error, Options, check, check_on};
 
-use crate::support::{disk_of, recover, reopen_options, small_options};
+use crate::support::{SMALL, Shape, disk_of, recover, reopen_options, small_options};
 
 fn open(disk: &SimulatedDisk, options: Options) -> Result<Db, Error> {
     Db::open_on(Arc::new(disk.clone()), options)
@@ -221,12 +221,20 @@ fn after_a_failed_log_sync_nothing_is_acknowledged_and_reads_go_on() {
 #[test]
 fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
     let image = sample();
-    for kind in [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::PermissionDenied] {
-        let mut call = 0;
+    let classic = Shape { classic: true, ..SMALL };
+    for (shape, kind) in [
+        (SMALL, ErrorKind::Other),
+        (SMALL, ErrorKind::StorageFull),
+        (SMALL, ErrorKind::PermissionDenied),
+        (classic, ErrorKind::Other),
+        (classic, ErrorKind::StorageFull),
+    ] {
+        let (mut call, mut single_flushes) = (0, 0);
         loop {
             let disk = disk_of(image.clone());
             disk.fail_at(call, kind);
-            let (acknowledged, _) = run(call, || write_some(&disk));
+            let ((acknowledged, single), _) = run(call, || write_some(&disk, shape));
+            single_flushes += single;
             if disk.calls() <= call {
                 break;
             }
@@ -238,25 +246,30 @@ fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
             call += 1;
         }
         assert!(call > 60, "only {call} calls");
+        assert_eq!(single_flushes > 0, shape.classic, "{single_flushes} pages were written by the writer");
     }
 }
 
-/// Opens, writes until something fails, closes; the keys that were acknowledged.
-fn write_some(disk: &SimulatedDisk) -> Vec<Vec<u8>> {
+/// Opens, writes to many pages until something fails, closes; the keys that were acknowledged, and how many pages the
+/// writer wrote itself.
+fn write_some(disk: &SimulatedDisk, shape: Shape) -> (Vec<Vec<u8>>, u64) {
     let mut acknowledged = Vec::new();
-    let Ok(db) = open(disk, reopen_options()) else { return acknowledged };
-    let Ok(tree) = db.open_tree("t") else { return acknowledged };
-    for i in 0..25u16 {
-        let key = (1000 + i * 7).to_be_bytes();
+    let Ok(db) = open(disk, shape.reopen_options().buffer_pool_size(ByteSize::kib(128))) else {
+        return (acknowledged, 0);
+    };
+    let Ok(tree) = db.open_tree("t") else { return (acknowledged, 0) };
+    for i in 0..45u16 {
+        let key = [&(i * 11).to_be_bytes()[..], &[1]].concat();
         if tree.put(&key, &[9; 900]).is_ok() {
-            acknowledged.push(key.to_vec());
+            acknowledged.push(key);
         }
-        if i == 12 {
+        if i == 40 {
             let _ = db.checkpoint();
         }
     }
+    let single = db.stats().buffer_pool_single_page_flushes;
     let _ = db.close();
-    acknowledged
+    (acknowledged, single)
 }
 
 /// An older superblock was taken for the newest when that one was damaged, and the log since was not looked for.

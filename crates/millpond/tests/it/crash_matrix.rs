@@ -292,6 +292,8 @@ fn many_clients_shaped(shape: Shape, seed: u64, clients: usize, ops: usize, valu
         for thread in threads {
             thread.join().expect("no panic");
         }
+        let single = db.stats().buffer_pool_single_page_flushes;
+        assert_eq!(single > 0, shape.classic, "{single} pages were written by clients");
         db.close().expect("closed");
     });
     Recorded { shape, ..recorded }
@@ -319,7 +321,7 @@ fn a_crash_at_any_io_of_three_clients_and_the_keeper_loses_nothing() {
 
 #[test]
 fn a_crash_with_large_pages_loses_nothing() {
-    let large = Shape { page_kib: 16, store: PageStoreKind::CopyOnWrite };
+    let large = Shape { page_kib: 16, store: PageStoreKind::CopyOnWrite, ..SMALL };
     let recorded = many_clients_shaped(large, 11, 3, 40, 3000);
     check_matrix(&recorded, 0, stride(7));
 }
@@ -327,9 +329,17 @@ fn a_crash_with_large_pages_loses_nothing() {
 #[test]
 fn a_crash_of_a_store_that_writes_in_place_loses_nothing_or_is_reported() {
     for (page_kib, seed, sampled) in [(4, 12, 3), (16, 13, 9)] {
-        let in_place = Shape { page_kib, store: PageStoreKind::InPlace };
+        let in_place = Shape { page_kib, store: PageStoreKind::InPlace, ..SMALL };
         let recorded = many_clients_shaped(in_place, seed, 3, 40, 250 * usize::try_from(page_kib).expect("small"));
         check_matrix(&recorded, 0, stride(sampled));
+    }
+}
+
+#[test]
+fn a_crash_while_clients_write_pages_themselves_loses_nothing() {
+    for (store, seed) in [(PageStoreKind::CopyOnWrite, 14), (PageStoreKind::InPlace, 15)] {
+        let recorded = many_clients_shaped(Shape { store, classic: true, ..SMALL }, seed, 4, 40, 1000);
+        check_matrix(&recorded, 0, stride(4));
     }
 }
 

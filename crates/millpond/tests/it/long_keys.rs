@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Shape, disk_of, recover_shaped};
+use crate::support::{SMALL, Shape, disk_of, recover_shaped};
 
 #[derive(Clone, Copy, Debug)]
 enum Order {
@@ -29,7 +29,7 @@ fn key_of(number: u64, common: usize, len: usize) -> Vec<u8> {
 
 fn grow_and_recover(page_kib: u64, order: Order, common: usize, seed: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let shape = Shape { page_kib, store: PageStoreKind::CopyOnWrite };
+    let shape = Shape { page_kib, store: PageStoreKind::CopyOnWrite, ..SMALL };
     let disk = SimulatedDisk::new();
     let db = Db::open_on(Arc::new(disk.clone()), shape.options()).expect("opened");
     let tree = db.create_tree("t").expect("created");

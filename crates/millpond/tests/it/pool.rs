@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, DirtyTracking, Durability, IoEngine, Options, PageStoreKind, Tree, WriteBatch};
+use millpond::{
+    ByteSize, Db, DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine, Options, PageStoreKind, Tree, WriteBatch,
+};
 
 use crate::support::{SMALL, recover, reopen_options, small_options};
 
@@ -26,13 +28,17 @@ fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) {
 /// 256 real threads on real files, 1,024 frames, data eight times the pool: reads, writes, splits and scans all get on.
 #[test]
 fn a_thousand_frames_serve_256_threads() {
-    for tracking in [DirtyTracking::Scan, DirtyTracking::FlushList] {
+    for (tracking, empty) in [
+        (DirtyTracking::Scan, EmptyFreeListAlgorithm::Handoff),
+        (DirtyTracking::FlushList, EmptyFreeListAlgorithm::Legacy),
+    ] {
         let dir = tempfile::tempdir().expect("a directory");
         let options = Options::new()
             .page_size(ByteSize::kib(4))
             .buffer_pool_size(ByteSize::mib(4))
             .redo_capacity(ByteSize::mib(16))
             .dirty_tracking(tracking)
+            .empty_free_list_algorithm(empty)
             .durability(Durability::Background(50));
         let db = Db::open(dir.path(), options).expect("opened");
         assert_eq!(db.stats().buffer_pool_pages_total, 1024);

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk};
-use millpond::{ByteSize, CheckOptions, Db, Error, Options, PageStoreKind, check_on};
+use millpond::{
+    ByteSize, CheckOptions, Db, DirtyTracking, EmptyFreeListAlgorithm, Error, Options, PageStoreKind, check_on,
+};
 
 /// The contents of a database, by tree and key.
 pub(crate) type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -14,10 +16,12 @@ pub(crate) type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 pub(crate) struct Shape {
     pub(crate) page_kib: u64,
     pub(crate) store: PageStoreKind,
+    /// Foreground threads write pages, and dirty ones are in a list.
+    pub(crate) classic: bool,
 }
 
 /// Pages of 4 KiB, copy-on-write.
-pub(crate) const SMALL: Shape = Shape { page_kib: 4, store: PageStoreKind::CopyOnWrite };
+pub(crate) const SMALL: Shape = Shape { page_kib: 4, store: PageStoreKind::CopyOnWrite, classic: false };
 
 impl Shape {
     /// A pool of a few dozen frames, a log of a few laps.
@@ -32,7 +36,16 @@ impl Shape {
 
     /// The same for a database that exists.
     pub(crate) fn reopen_options(self) -> Options {
-        Options::new().create(false).buffer_pool_size(ByteSize::kib(self.page_kib * 40))
+        let (empty, tracking) = if self.classic {
+            (EmptyFreeListAlgorithm::Legacy, DirtyTracking::FlushList)
+        } else {
+            (EmptyFreeListAlgorithm::Handoff, DirtyTracking::Scan)
+        };
+        Options::new()
+            .create(false)
+            .buffer_pool_size(ByteSize::kib(self.page_kib * 40))
+            .empty_free_list_algorithm(empty)
+            .dirty_tracking(tracking)
     }
 }
 

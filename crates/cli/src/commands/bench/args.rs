@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
-use millpond::{Durability, IoEngine, Options};
+use millpond::{DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine, Options};
 use workload::Error;
 use workload::generators::oltp::{TableSet, Workload};
 use workload::keys::RandType;
@@ -111,6 +111,14 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = values::io_engine)]
     io_engine: IoEngine,
 
+    /// What an operation does that finds no free frame: it is handed one, or writes a page itself
+    #[arg(long, value_name = "HOW", default_value = "handoff", value_parser = values::empty_free_list_algorithm)]
+    empty_free_list_algorithm: EmptyFreeListAlgorithm,
+
+    /// How dirty pages are found: by a scan, or in a list behind a mutex
+    #[arg(long, value_name = "HOW", default_value = "scan", value_parser = values::dirty_tracking)]
+    dirty_tracking: DirtyTracking,
+
     /// When a commit is durable: commit, background(100ms) or none
     #[arg(long, value_name = "WHEN", default_value = "commit", value_parser = values::durability)]
     pub(crate) durability: Durability,
@@ -171,6 +179,8 @@ impl BenchArgs {
         let mut options = Options::new()
             .cached(engine.cached)
             .io_engine(engine.io_engine)
+            .empty_free_list_algorithm(engine.empty_free_list_algorithm)
+            .dirty_tracking(engine.dirty_tracking)
             .durability(engine.durability)
             .create(self.prepares());
         if let Some(size) = engine.buffer_pool_size {

@@ -1,0 +1,144 @@
+//! How dirty pages get into images, a lot at a time.
+//!
+//! WRITER-1  One thread at a time, from the look whether a page has an image in flight until its new one is in flight
+//!           (STORE-6): [`Engine::writer`] is a turn, which is held over the write.
+//!
+//! Mostly the keeper writes. With [`EmptyFreeListAlgorithm::Legacy`] who finds no free frame does, too.
+//!
+//! [`EmptyFreeListAlgorithm::Legacy`]: crate::EmptyFreeListAlgorithm::Legacy
+
+use std::sync::Weak;
+
+use super::engine::Engine;
+use crate::base::aligned::{AlignedBuf, aligned};
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, PageId};
+use crate::base::page::layout::{header, page_lsn};
+use crate::base::waits::WaitClass;
+use crate::mtr::Core;
+use crate::pool::buffer_pool::Pool;
+use crate::pool::frame::Pin;
+use crate::pool::legacy::SinglePageFlush;
+use crate::store::page_store::{LOT_PAGES, WriteOp};
+
+/// Writes lots of pages.
+pub(crate) struct PageWriter {
+    buf: AlignedBuf,
+}
+
+/// What became of a lot.
+pub(super) enum Lot {
+    Written {
+        pages: usize,
+        /// Some stay dirty, because an image of them is in flight.
+        skipped: bool,
+    },
+    /// There are no slots for them: all are as dirty as before.
+    NoSlots,
+}
+
+impl PageWriter {
+    pub(crate) fn new(page_size: usize) -> PageWriter {
+        PageWriter { buf: aligned(LOT_PAGES * page_size) }
+    }
+
+    /// Copies pages under their latches, has the log durable past them, writes them to free slots. `make_room` is
+    /// asked for slots when there are none, with the number of times that it was asked before, until it says no.
+    pub(super) fn write(
+        &mut self,
+        core: &Core,
+        pins: Vec<Pin<'_>>,
+        mut make_room: impl FnMut(u32) -> Result<bool, Error>,
+    ) -> Result<Lot, Error> {
+        let size = core.store.page_size();
+        let mut copied = Copied { pool: &core.pool, pages: Vec::with_capacity(pins.len()) };
+        let mut newest = Lsn::ZERO;
+        let mut skipped = false;
+        for pin in pins {
+            let at = copied.pages.len() * size;
+            let page = pin.read();
+            let id = PageId(header(page.bytes()).page_id.get());
+            if core.store.in_flight(&[id])[0] {
+                skipped = true;
+                continue;
+            }
+            self.buf[at..at + size].copy_from_slice(page.bytes());
+            let lsn = page_lsn(page.bytes());
+            // What was discarded meanwhile is clean, and goes nowhere.
+            if let (pin, Some(rec_lsn)) = page.take_dirtiness() {
+                newest = newest.max(lsn);
+                copied.pages.push((pin, WriteOp { id, lsn, rec_lsn }));
+            }
+        }
+        let pages = copied.pages.len();
+        if pages > 0 && !cfg!(planted = "page_before_log") {
+            core.log.flush_wait(newest)?;
+        }
+        let ops: Vec<WriteOp> = copied.pages.iter().map(|(_, op)| *op).collect();
+        let buf = &mut self.buf[..pages * size];
+        for asked in 0.. {
+            // Of the foreground, only who needs a frame writes.
+            let write = || core.store.write(&ops, buf, core.log.positions().durable);
+            if pages == 0 || core.pool.waits().timed(WaitClass::FreeFrame, write)? {
+                copied.pages.clear();
+                break;
+            }
+            if !make_room(asked)? {
+                return Ok(Lot::NoSlots);
+            }
+        }
+        Ok(Lot::Written { pages, skipped })
+    }
+}
+
+/// Pages whose dirtiness was taken for a write: dirty again, from where they were, unless the write came to its end.
+struct Copied<'p> {
+    pool: &'p Pool,
+    pages: Vec<(Pin<'p>, WriteOp)>,
+}
+
+impl Drop for Copied<'_> {
+    fn drop(&mut self) {
+        for (pin, op) in &self.pages {
+            self.pool.dirty_again(pin.frame_id(), op.rec_lsn);
+        }
+    }
+}
+
+/// For the pool, which knows no log and no writer.
+pub(super) struct SinglePage(pub(super) Weak<Engine>);
+
+impl SinglePageFlush for SinglePage {
+    fn flush(&self, page: Pin<'_>) -> Result<bool, Error> {
+        let Some(engine) = self.0.upgrade() else { return Ok(false) };
+        let flushed = engine.flush_single(page);
+        if let Err(error) = &flushed {
+            // A sync that failed is not tried again: as when the keeper's fails, nothing is written from here on.
+            engine.core.log.stop(error);
+            engine.bell.ring();
+        }
+        flushed
+    }
+}
+
+impl Engine {
+    /// Writes one page and syncs, in the caller's thread. False: not now.
+    fn flush_single(&self, page: Pin<'_>) -> Result<bool, Error> {
+        let mut writer = self.waits.timed(WaitClass::FreeFrame, || self.writer.lock());
+        let unsynced = self.core.store.unsynced();
+        if unsynced > self.unsynced_max / 2 {
+            // Only the keeper can name them.
+            self.bell.ring();
+        }
+        // The last lot before the limit is the keeper's, which has looked at the limit before its turn came.
+        if unsynced + LOT_PAGES >= self.unsynced_max {
+            return Ok(false);
+        }
+        let lot = writer.write(&self.core, vec![page], |_| Ok(false))?;
+        if !matches!(lot, Lot::Written { pages: 1, .. }) {
+            return Ok(false);
+        }
+        self.waits.timed(WaitClass::FreeFrame, || self.core.store.sync())?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,103 @@
+//! InnoDB's old answer to a pool without a free frame, to be seen beside the hand-off: who needs one looks for a clean
+//! page that may leave, and failing that writes one page, with a sync of its own, while all who need a frame wait
+//! behind it (`buf_LRU_get_free_block` and `buf_flush_single_page_from_LRU` of MySQL 5.6). Nobody frees frames ahead
+//! of need.
+//!
+//! LEGACY-1  Who finds nothing to write either waits in the line for frames, like everybody does with the hand-off.
+//!
+//! Who ends the wait for the turn: the thread that has it, after a write and two syncs at most.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::buffer_pool::Pool;
+use super::frame::Pin;
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::ids::FrameId;
+use crate::base::sync::Turn;
+use crate::base::waits::WaitClass;
+
+/// Pages that are looked at first.
+const TAIL: usize = 100;
+
+/// What an operation does that finds no free frame in the buffer pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum EmptyFreeListAlgorithm {
+    /// It has a place in a line, and is handed the next frame that comes free. It writes nothing.
+    #[default]
+    Handoff,
+    /// It looks for a clean page among the hundred that are next to leave, then among all; failing that it writes one
+    /// page, and syncs it, while everybody else who finds no free frame waits behind it: InnoDB's `legacy`.
+    /// Nobody frees frames ahead of need.
+    Legacy,
+}
+
+/// Writes a page for who finds no free frame.
+pub(crate) trait SinglePageFlush: Send + Sync {
+    /// Writes the dirty page, and syncs it. False: it cannot be written now.
+    fn flush(&self, page: Pin<'_>) -> Result<bool, Error>;
+}
+
+/// What `legacy` needs.
+#[derive(Default)]
+pub(super) struct Legacy {
+    /// Held while frames are looked for and a page is written: the convoy is the point.
+    lru: Turn<()>,
+    flush: OnceLock<Box<dyn SinglePageFlush>>,
+    pub(super) single_flushes: AtomicU64,
+}
+
+impl Pool {
+    /// Says how a single page is written. Once, and only for `legacy`.
+    pub(crate) fn set_single_page_flush(&self, flush: Box<dyn SinglePageFlush>) {
+        if let Some(legacy) = &self.legacy {
+            let _ = legacy.flush.set(flush);
+        }
+    }
+
+    /// Pages that were written by who needed a frame.
+    pub(crate) fn single_flushes(&self) -> u64 {
+        self.legacy.as_ref().map_or(0, |legacy| legacy.single_flushes.load(Ordering::Relaxed))
+    }
+
+    /// `count` frames by one's own work; `None`: there is nothing to be had that way.
+    pub(super) fn take_legacy(&self, legacy: &Legacy, count: usize) -> Result<Option<Vec<FrameId>>, Error> {
+        let began = clock::now_ns();
+        let mut looks = TAIL;
+        let taken = loop {
+            let _lru = self.waits.timed(WaitClass::FreeFrame, || legacy.lru.lock());
+            if let Some(frames) = self.free.take(count) {
+                break Some(frames);
+            }
+            if self.free.stopped() {
+                break None;
+            }
+            if let Some(frame) = self.steal(looks) {
+                self.give(frame);
+            } else if looks == TAIL {
+                looks = 4 * self.len();
+            } else if !self.flush_single(legacy)? {
+                break None;
+            }
+        };
+        self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
+        self.counters.wait_free_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
+        Ok(taken)
+    }
+
+    /// Writes the page that is next to leave, and frees its frame unless it is used again. False: there is none that
+    /// can be written.
+    fn flush_single(&self, legacy: &Legacy) -> Result<bool, Error> {
+        let Some(flush) = legacy.flush.get() else { return Ok(false) };
+        let (freed, mut dirty) = self.sweep(1, 1);
+        let Some(page) = dirty.pop() else { return Ok(freed > 0) };
+        let frame = page.frame_id();
+        let flushed = flush.flush(page);
+        self.free_cleaned(&[frame]);
+        if matches!(flushed, Ok(true)) {
+            legacy.single_flushes.fetch_add(1, Ordering::Relaxed);
+        }
+        flushed
+    }
+}
