@@ -26,6 +26,7 @@ use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{FrameId, Lsn};
 use crate::pace::envelope::{LogPace, pages_due};
+use crate::pace::free_frames::FrameNeed;
 use crate::pool::frame::Pin;
 use crate::store::page_store::LOT_PAGES;
 
@@ -57,6 +58,8 @@ pub(crate) struct Keeper {
     last_flush_ns: u64,
     last_lsn: Lsn,
     redo_bytes_per_s: f64,
+    frame_need: FrameNeed,
+    last_taken: u64,
     /// A page could not be written because an image of it is in flight.
     sync_wanted: bool,
     /// Requests for a checkpoint that is under way: answered even if it panics.
@@ -78,6 +81,8 @@ impl Keeper {
             last_flush_ns: now,
             last_lsn,
             redo_bytes_per_s: 0.0,
+            frame_need: FrameNeed::default(),
+            last_taken: 0,
             sync_wanted: false,
             asked: Vec::new(),
             failed: false,
@@ -128,6 +133,7 @@ impl Keeper {
         let synced = self.take_synced(false)?;
         self.serve_log(now)?;
         self.free_frames()?;
+        self.clean_ahead()?;
         self.give_back(GIVE_BACK_STEPS);
         // While the log is redone the checkpoint cannot move: a page cleaned in the middle of its history would be
         // dirty again, and each time take a map record's room from the reserve.
@@ -135,8 +141,11 @@ impl Keeper {
         let tick = now >= self.next_flush_ns;
         if tick {
             self.next_flush_ns = now + FLUSH_TICK_NS;
+            let elapsed_s = seconds(now - self.last_flush_ns);
+            self.last_flush_ns = now;
+            self.look_at_frame_need(elapsed_s);
             if !redoing {
-                self.flush_for_log(now)?;
+                self.flush_for_log(elapsed_s)?;
             }
             self.grow_ahead();
             self.retire_frames()?;
@@ -144,18 +153,18 @@ impl Keeper {
         if tick || synced {
             // In this order: what a sync has brought is not behind the next sync.
             self.checkpoint_if_due(now)?;
-            if now >= self.next_sync_ns || (!redoing && self.log_presses()) {
+            if now >= self.next_sync_ns || (!redoing && self.images_hold_log_back()) {
                 self.begin_publishing();
             }
         }
         self.serve_requests()
     }
 
-    /// Whether changes that are in images, or still in pages, hold back the checkpoint by a fourth of the log.
-    fn log_presses(&self) -> bool {
+    /// Whether the checkpoint is held back by a fourth of the log by changes that only wait for a data sync.
+    fn images_hold_log_back(&self) -> bool {
         let log = &self.engine.core.log;
-        let oldest = log.counts.oldest();
-        oldest.is_some_and(|oldest| log.positions().next.since(oldest) > log.capacity() / 4)
+        let cut = Lsn(log.positions().next.0.saturating_sub(log.capacity() / 4));
+        self.engine.core.store.holds_before(cut)
     }
 
     /// A failure below: from here on nothing is written, and everybody who waits is told.
@@ -223,15 +232,44 @@ impl Keeper {
         Ok(())
     }
 
+    /// Adapts how many frames are kept free.
+    fn look_at_frame_need(&mut self, elapsed_s: f64) {
+        let pool = &self.engine.core.pool;
+        let taken = pool.counters.taken.load(Ordering::Relaxed);
+        self.frame_need.tick(taken - self.last_taken, elapsed_s);
+        self.last_taken = taken;
+        pool.set_target(self.frame_need.target(pool.len()));
+    }
+
+    /// Has the pages that leave next clean before frames are short again: then they leave at once. A lot at a time.
+    fn clean_ahead(&mut self) -> Result<(), Error> {
+        let engine = Arc::clone(&self.engine);
+        let pool = &engine.core.pool;
+        // With `legacy` nothing is done ahead of need; while the log is redone each page is written once (RECOVER-4).
+        if !self.frame_need.is_taken_from() || pool.is_legacy() || engine.redoing.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if engine.core.store.unsynced() + LOT_PAGES > engine.unsynced_max {
+            // Not worth a wait.
+            self.begin_publishing();
+            return Ok(());
+        }
+        let dirty = pool.dirty_victims(LOT_PAGES);
+        // A few are not worth a write of their own: there will be more.
+        let enough = dirty.len() >= LOT_PAGES.min(pool.target() / 2);
+        if enough && self.write_lot(dirty)? > 0 {
+            engine.bell.ring();
+        }
+        Ok(())
+    }
+
     /// Writes dirty pages at the smallest rate that has all of them clean in time.
-    fn flush_for_log(&mut self, now: u64) -> Result<(), Error> {
+    fn flush_for_log(&mut self, elapsed_s: f64) -> Result<(), Error> {
         let next = self.engine.core.log.positions().next;
-        let elapsed_s = seconds(now - self.last_flush_ns);
         #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact byte count")]
         let rate = next.since(self.last_lsn) as f64 / elapsed_s.max(1e-3);
         // Up at once, down slowly: a lull is no reason to fall behind.
         self.redo_bytes_per_s = rate.max(self.redo_bytes_per_s * 0.95);
-        self.last_flush_ns = now;
         self.last_lsn = next;
         let ages: Vec<(u64, u64)> = self.engine.core.log.counts.by_age().into_iter().map(|(l, n)| (l.0, n)).collect();
         let window_bytes = self.engine.core.log.capacity() / 2;
@@ -297,7 +335,10 @@ impl Keeper {
             Ok(asked < 2)
         };
         let mut writer = engine.writer.lock();
-        match writer.write(&engine.core, pins, make_room)? {
+        let began = clock::now_ns();
+        let lot = writer.write(&engine.core, pins, make_room)?;
+        self.frame_need.written(seconds(clock::now_ns() - began));
+        match lot {
             Lot::Written { pages, skipped } => {
                 self.sync_wanted |= skipped;
                 Ok(pages)

@@ -21,6 +21,7 @@ use crate::base::error::Error;
 use crate::base::ids::{FrameId, PageId};
 use crate::base::sync::{Mutex, Turn, TurnGuard};
 use crate::base::waits::{WaitClass, Waits};
+use crate::pace::free_frames::FrameNeed;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::store::page_store::PageStore;
 
@@ -35,6 +36,8 @@ const ROUTES_SHARE: usize = 64;
 pub(crate) struct PoolCounters {
     pub(crate) wait_free: AtomicU64,
     pub(crate) wait_free_us: AtomicU64,
+    /// Frames that were taken.
+    pub(crate) taken: AtomicU64,
 }
 
 /// The buffer pool.
@@ -47,6 +50,8 @@ pub(crate) struct Pool {
     pub(super) table: Table,
     pub(super) replacement: Mutex<Replacement>,
     pub(super) free: FreeFrames,
+    /// Frames that the keeper keeps free.
+    target: AtomicUsize,
     /// The other answer to an empty ring.
     pub(super) legacy: Option<Legacy>,
     pub(super) dirty: DirtyPages,
@@ -105,6 +110,7 @@ impl Pool {
             table: Table::new(),
             replacement: Mutex::new(Replacement::new(len)),
             free,
+            target: AtomicUsize::new(FrameNeed::default().target(len)),
             legacy: (empty == EmptyFreeListAlgorithm::Legacy).then(Legacy::default),
             store,
             bell,
@@ -128,7 +134,17 @@ impl Pool {
 
     /// Free frames below which the keeper is asked for more.
     pub(super) fn low(&self) -> usize {
-        (self.len() / 32).clamp(2, 1024)
+        self.target() / 4 * 3
+    }
+
+    /// Free frames that the keeper refills to.
+    pub(crate) fn target(&self) -> usize {
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// For the keeper: how many frames to keep free from now on.
+    pub(crate) fn set_target(&self, frames: usize) {
+        self.target.store(frames, Ordering::Relaxed);
     }
 
     /// A pin was given back: if somebody waits for a frame, the keeper should look again.
@@ -321,13 +337,9 @@ impl Pool {
         if frames.is_empty() { Err(self.no_frame()) } else { Ok(self.tickets(frames)) }
     }
 
-    fn tickets(&self, frames: Vec<FrameId>) -> Vec<FrameTicket<'_>> {
-        frames.into_iter().map(|frame| self.ticket(frame)).collect()
-    }
-
-    /// A frame that came out of the ring.
-    pub(super) fn ticket(&self, frame: FrameId) -> FrameTicket<'_> {
-        FrameTicket { pool: self, frame, kept: false }
+    pub(super) fn tickets(&self, frames: Vec<FrameId>) -> Vec<FrameTicket<'_>> {
+        self.counters.taken.fetch_add(to_u64(frames.len()), Ordering::Relaxed);
+        frames.into_iter().map(|frame| FrameTicket { pool: self, frame, kept: false }).collect()
     }
 
     fn no_frame(&self) -> Error {

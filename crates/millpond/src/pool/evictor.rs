@@ -61,10 +61,10 @@ impl Pool {
         self.bell_wanted.store(false, Ordering::Relaxed);
         let (free, wanted) = (self.free.len(), self.free.wanted());
         // With `legacy` nobody keeps frames free ahead of need, as in the InnoDB before page cleaners.
-        if wanted == 0 && (free >= self.low() || self.legacy.is_some()) {
+        if wanted == 0 && (free >= self.low() || self.is_legacy()) {
             return 0;
         }
-        (2 * self.low() + wanted).saturating_sub(free)
+        (self.target() + wanted).saturating_sub(free)
     }
 
     /// For the keeper: frees clean victims until `wanted` are free, and collects dirty ones, pinned, that would have
@@ -91,6 +91,13 @@ impl Pool {
             }
         }
         (freed, dirty)
+    }
+
+    /// For the keeper: the dirty pages among those that are to leave next, so many as the target of free frames;
+    /// pinned, at most `lot`. They keep their places: clean when their turn comes, they leave without a wait.
+    pub(crate) fn dirty_victims(&self, lot: usize) -> Vec<Pin<'_>> {
+        let victims = self.replacement.lock().next(self.target(), |frame| self.frame(frame).heat());
+        victims.into_iter().filter_map(|frame| self.pin_dirty_frame(frame)).take(lot).collect()
     }
 
     /// For the keeper: frees the frames that [`sweep`](Self::sweep) collected, but for those used or dirtied since.

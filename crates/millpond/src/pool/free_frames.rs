@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use super::primitives::{AtomicBool, AtomicU8, AtomicUsize, FrameId, Handoff, Mutex, Ordering, Ring, fence};
 
-const WAITING: u8 = 0;
-const GRANTED: u8 = 1;
-const CANCELLED: u8 = 2;
+pub(super) const WAITING: u8 = 0;
+pub(super) const GRANTED: u8 = 1;
+pub(super) const CANCELLED: u8 = 2;
 
 /// A place in the line.
 pub(super) struct Ticket {
     count: usize,
-    state: AtomicU8,
+    pub(super) state: AtomicU8,
     /// The frames; none: cancelled, or nothing is freed any more.
     pub(super) handoff: Arc<Handoff<Vec<FrameId>>>,
 }

@@ -49,6 +49,11 @@ pub(super) struct Legacy {
 }
 
 impl Pool {
+    /// Whether foreground threads write pages, and nobody does ahead of need.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.legacy.is_some()
+    }
+
     /// Says how a single page is written. Once, and only for `legacy`.
     pub(crate) fn set_single_page_flush(&self, flush: Box<dyn SinglePageFlush>) {
         if let Some(legacy) = &self.legacy {

@@ -17,6 +17,8 @@ pub(crate) mod dirty;
 mod evictor;
 pub(crate) mod frame;
 mod free_frames;
+#[cfg(test)]
+mod free_frames_tests;
 pub(crate) mod legacy;
 pub(crate) mod memory;
 mod primitives;

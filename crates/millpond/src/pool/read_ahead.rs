@@ -23,8 +23,7 @@ impl Pool {
                 self.ask_keeper();
                 break;
             }
-            let Some(frame) = self.free.take(1).and_then(|frames| frames.first().copied()) else { break };
-            let ticket = self.ticket(frame);
+            let Some(ticket) = self.free.take(1).and_then(|frames| self.tickets(frames).pop()) else { break };
             if let hash_map::Entry::Vacant(place) = self.table.shard(id).entry(id) {
                 place.insert(Entry::Reading(Vec::new()));
             } else {

@@ -102,6 +102,13 @@ impl Replacement {
         }
     }
 
+    /// The first of those that leave if nobody uses them before: `count` at most of each queue's first `count`.
+    pub(super) fn next(&self, count: usize, heat: impl Fn(FrameId) -> u8) -> Vec<FrameId> {
+        let small = self.small.iter().take(count).filter(|frame| heat(**frame) < WARM);
+        let main = self.main.iter().take(count).filter(|frame| heat(**frame) == 0);
+        small.chain(main).copied().collect()
+    }
+
     /// The next frame to look at, out of its queue. `cool` takes a page's heat down by one and returns what it was;
     /// `reset` sets it to 0 and returns what it was. Each look takes one of `steps`; `None`: they are used up, or the
     /// queues are empty.

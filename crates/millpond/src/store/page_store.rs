@@ -251,6 +251,11 @@ impl PageStore {
         self.state.lock().unsynced.len()
     }
 
+    /// Whether a change before `cut` waits for the data sync of its image.
+    pub(crate) fn holds_before(&self, cut: Lsn) -> bool {
+        self.state.lock().unsynced.values().any(|written| written.op.rec_lsn < cut)
+    }
+
     /// Writes the images in `buf`, one for each of `ops`. When this returns they are what is read; durable they are
     /// once they are named in a map group ([`map_records`](Self::map_records)).
     ///

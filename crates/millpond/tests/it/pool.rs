@@ -339,6 +339,43 @@ fn frames_come_free_while_a_sync_is_under_way() {
     }
 }
 
+/// Page writes take long, and frames are wanted in a burst, twice as many as are kept free: the pages that leave next
+/// were cleaned ahead of need, and nobody waits.
+#[test]
+fn victims_are_clean_ahead_of_need() {
+    let options = SMALL.options().buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(64));
+    let disk = SimulatedDisk::new();
+    let rows = 32_768u32;
+    run(4, || {
+        let db = open(&disk, options);
+        let tree = db.create_tree("t").expect("created");
+        for row in 0..rows {
+            put_loosely(&db, &tree, &scattered(row), &[0; 900]);
+        }
+        db.close().expect("closed");
+    });
+    let slow_writes = ServiceTime { read_ns: 10_000, write_ns: 20_000_000, sync_ns: 1_000_000 };
+    let disk = SimulatedDisk::with_image(disk.image(), slow_writes);
+    run(5, || {
+        let db = open(&disk, reopen_options().buffer_pool_size(ByteSize::mib(8)));
+        let tree = db.open_tree("t").expect("there");
+        for row in 0..6000u32 {
+            put_loosely(&db, &tree, &scattered(row * 17 % rows), &[1; 900]);
+            sleep_ns(10_000_000);
+        }
+        sleep_ns(1_000_000_000);
+        let before = db.stats();
+        for row in 6000..6000 + 90u32 {
+            assert!(tree.get(&scattered(row * 17 % rows)).expect("read").is_some());
+        }
+        let after = db.stats();
+        assert!(after.data_page_reads - before.data_page_reads > 80, "these were misses");
+        let waits = after.buffer_pool_wait_free - before.buffer_pool_wait_free;
+        assert_eq!(waits, 0, "with {} frames free", before.buffer_pool_pages_free);
+        db.close().expect("closed");
+    });
+}
+
 /// Scans of a table four times the pool: read ahead or leaf by leaf, forwards and backwards, by io_uring or threads,
 /// the rows are the same, and read ahead no leaf is read twice in vain.
 #[test]

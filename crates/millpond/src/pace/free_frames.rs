@@ -1,0 +1,68 @@
+//! How many frames to keep free: twice as many as are taken while a lot of pages is written.
+//!
+//! The rate at which frames are taken and the time that a write takes are recent maxima: up at once, down by a
+//! twentieth a tick, so that a burst finds ready what the last one needed.
+
+/// What is kept free when nothing is known yet, in a pool that is large enough.
+const FLOOR: usize = 64;
+
+/// The largest part of a pool that is kept free, as a divisor.
+const SHARE: usize = 20;
+
+/// Between the ring of its bell and the keeper's first look, at the worst.
+const WAKE_S: f64 = 1e-3;
+
+/// What remains of a recent maximum after a tick.
+const FADE: f64 = 0.95;
+
+/// What is known about the need of frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FrameNeed {
+    taken_per_s: f64,
+    write_s: f64,
+}
+
+impl FrameNeed {
+    /// A lot of pages took so long to be written.
+    pub(crate) fn written(&mut self, seconds: f64) {
+        self.write_s = self.write_s.max(seconds);
+    }
+
+    /// A tick: so many frames were taken in the last `seconds`.
+    pub(crate) fn tick(&mut self, taken: u64, seconds: f64) {
+        #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact count")]
+        let rate = taken as f64 / seconds.max(1e-3);
+        self.taken_per_s = rate.max(self.taken_per_s * FADE);
+        self.write_s *= FADE;
+    }
+
+    /// Whether frames were taken lately.
+    pub(crate) fn is_taken_from(&self) -> bool {
+        self.taken_per_s > 1.0
+    }
+
+    /// Frames to keep free in a pool of `frames`: 64 to a twentieth of it, and 4 in a pool that is smaller than that.
+    pub(crate) fn target(&self, frames: usize) -> usize {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and bounded below")]
+        let wanted = (2.0 * self.taken_per_s * (self.write_s + WAKE_S)).min(1e9) as usize;
+        wanted.max(FLOOR).min(frames / SHARE).max(4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_as_are_taken_while_a_lot_is_written_twice() {
+        let mut need = FrameNeed::default();
+        assert_eq!((need.target(8192), need.target(1024), need.target(32)), (64, 51, 4));
+        need.written(0.009);
+        need.tick(500, 0.05);
+        // 10,000 a second for 9.55 ms, twice.
+        assert_eq!((need.target(8192), need.target(2048)), (191, 102));
+        assert!(need.is_taken_from());
+        (0..200).for_each(|_| need.tick(0, 0.05));
+        assert!(need.target(8192) == 64 && !need.is_taken_from(), "forgotten after ten seconds");
+    }
+}
