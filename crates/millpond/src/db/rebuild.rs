@@ -24,7 +24,7 @@ use crate::io::batch::IoEngine;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
 use crate::mtr::{Record, formats};
-use crate::redo::files::{LogFiles, Owner};
+use crate::redo::files::{LogFiles, Owner, Ring};
 use crate::redo::group::GroupKind;
 use crate::redo::locate::{FoundLog, Start, find_log, find_rings, reach_back};
 use crate::redo::scan::LogScan;
@@ -103,10 +103,14 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
         }
     }
     let known = known_superblock(&*files, &data)?;
+    let made = if options.force { complete_log(&*files, known)? } else { Vec::new() };
     let (owner, log, found) = log_of(&*files, &data, known)?;
     let superblocks = superblocks(&*files, &data, owner.uuid);
     let mut work =
         Work { report: RebuildReport { checkpoint_known: known.is_some(), ..Default::default() }, ..Work::default() };
+    for name in made {
+        work.lose(format!("log file '{name}' was missing: if the database was not closed, what was written last"));
+    }
     work.read_maps(&*files, &superblocks, found.start.at);
     work.read_slots(&data, owner)?;
     let end = work.read_log(&log, found.start)?;
@@ -163,6 +167,7 @@ fn known_superblock(files: &dyn Files, data: &DataFile) -> Result<Option<Superbl
 
 /// Whose log it is, its files, and where to begin to read it: at the oldest checkpoint that it leads on from, for the
 /// more of it is known, the more do the old maps prove.
+///
 fn log_of(files: &dyn Files, data: &DataFile, known: Option<Superblock>) -> Result<(Owner, LogFiles, FoundLog), Error> {
     let Some(known) = known else {
         let (owner, log, doubt) = find_rings(files)?;
@@ -174,6 +179,18 @@ fn log_of(files: &dyn Files, data: &DataFile, known: Option<Superblock>) -> Resu
     let same_ring = others.iter().filter(|other| other.redo == known.redo);
     let start = reach_back(&log, start_at(&known), same_ring.map(start_at))?;
     Ok((known.owner(), log, FoundLog { start, doubt: None }))
+}
+
+/// Makes log files that are missing anew, empty, and returns their names. Of a database that was closed they held
+/// nothing that is needed; of another one the log ends where they are.
+fn complete_log(files: &dyn Files, known: Option<Superblock>) -> Result<Vec<String>, Error> {
+    let mut made = Vec::new();
+    if let Some(known) = known {
+        for ring in known.switch.map(|switch| switch.to).into_iter().chain([known.redo]) {
+            made.append(&mut Ring::complete(files, known.owner(), ring)?);
+        }
+    }
+    Ok(made)
 }
 
 fn start_at(superblock: &Superblock) -> Start {
@@ -200,6 +217,8 @@ struct Work {
     report: RebuildReport,
     /// The newest whole image of each page.
     newest: HashMap<PageId, (SlotId, Lsn), FixedState>,
+    /// Those that lead to other pages: of inner pages and of the catalog.
+    leading: BTreeSet<SlotId>,
     /// What the headers of damaged slots say.
     claims: HashMap<PageId, Lsn, FixedState>,
     /// The maps of the last checkpoints, as far as they can be read, and where the checkpoints are.
@@ -251,6 +270,9 @@ impl Work {
 
     fn note_image(&mut self, id: PageId, slot: SlotId, image: &[u8]) {
         self.last_space = self.last_space.max(id.space());
+        if !PageView::new(image).is_leaf() || id.space() == SpaceId::CATALOG {
+            self.leading.insert(slot);
+        }
         let newest = self.newest.entry(id).or_insert((slot, page_lsn(image)));
         if page_lsn(image) > newest.1 {
             *newest = (slot, page_lsn(image));
@@ -432,9 +454,12 @@ impl Work {
     /// The pages that inner pages and the catalog lead to.
     fn references(&mut self, data: &DataFile, owner: Owner) -> Result<BTreeSet<PageId>, Error> {
         let mut referenced = BTreeSet::from([PageId::root(SpaceId::CATALOG)]);
-        let images: Vec<_> = self.newest.iter().map(|(id, (slot, _))| (*slot, *id)).collect();
-        for (slot, id) in images {
+        for slot in std::mem::take(&mut self.leading) {
             let image = data.read_slots(slot, 1, u64::from(owner.page_size))?;
+            let id = PageId(header(&image).page_id.get());
+            if self.newest.get(&id).is_none_or(|newest| newest.0 != slot) {
+                continue;
+            }
             let view = PageView::new(&image);
             if !view.is_leaf() {
                 let children = (0..view.len()).filter_map(|index| view.child(index));

@@ -1,6 +1,7 @@
 //! The real device: a directory of the file system. `pread`, `pwrite` and `fdatasync` in the caller's thread, and
 //! batches of reads or writes that are under way together.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -83,6 +84,16 @@ impl Directory {
         };
         let lock = opened.map_err(|e| {
             if e.kind() == io::ErrorKind::NotFound {
+                let ours = |entry: io::Result<std::fs::DirEntry>| {
+                    entry.is_ok_and(|entry| entry.path().extension() == Some(OsStr::new("mpd")))
+                };
+                if std::fs::read_dir(path).is_ok_and(|mut entries| entries.any(ours)) {
+                    let message = format!(
+                        "file '{LOCK_FILE}' is missing in '{}', where other files of a database are: if nobody has it open, make an empty file of that name",
+                        path.display()
+                    );
+                    return Error::Corruption(message.into());
+                }
                 let message = format!("'{}' is not a Millpond database: it has no file '{LOCK_FILE}'", path.display());
                 return Error::Format(message.into());
             }

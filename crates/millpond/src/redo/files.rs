@@ -176,29 +176,44 @@ pub(crate) fn header_block(owner: Owner, index: u64, geometry: Geometry, lap: Op
 impl Ring {
     /// Makes a ring anew. Its files are durable on return, their names are not.
     pub(crate) fn create(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Ring, Error> {
+        let ring = (0..RING).map(|index| Self::create_file(files, owner, geometry, index));
+        Ok(Ring { files: ring.collect::<Result<_, _>>()?, geometry, owner })
+    }
+
+    fn create_file(files: &dyn Files, owner: Owner, geometry: Geometry, index: u64) -> Result<Arc<dyn Device>, Error> {
         let payload_bytes = geometry.payload_bytes;
         let zeroes = aligned(to_usize(payload_bytes.min(1 << 20)));
-        let mut ring = Vec::new();
+        let name = file_name(geometry.generation, index);
+        let make = || -> io::Result<Arc<dyn Device>> {
+            let file = files.create(&name)?;
+            file.grow(BLOCK_U64 + payload_bytes)?;
+            file.write_at(&header_block(owner, index, geometry, None), 0)?;
+            let mut at = 0;
+            while at < payload_bytes {
+                let len = (payload_bytes - at).min(to_u64(zeroes.len()));
+                file.write_at(&zeroes[..to_usize(len)], BLOCK_U64 + at)?;
+                at += len;
+            }
+            file.sync()?;
+            Ok(file)
+        };
+        let doing =
+            || format!("create log file '{name}' of {} bytes in '{}'", BLOCK_U64 + payload_bytes, files.place());
+        make().map_err(|e| Error::io(&doing(), e))
+    }
+
+    /// Makes those files of a ring that are missing, empty; returns their names.
+    pub(crate) fn complete(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Vec<String>, Error> {
+        let mut made = Vec::new();
         for index in 0..RING {
             let name = file_name(geometry.generation, index);
-            let make = || -> io::Result<Arc<dyn Device>> {
-                let file = files.create(&name)?;
-                file.grow(BLOCK_U64 + payload_bytes)?;
-                file.write_at(&header_block(owner, index, geometry, None), 0)?;
-                let mut at = 0;
-                while at < payload_bytes {
-                    let len = (payload_bytes - at).min(to_u64(zeroes.len()));
-                    file.write_at(&zeroes[..to_usize(len)], BLOCK_U64 + at)?;
-                    at += len;
-                }
-                file.sync()?;
-                Ok(file)
-            };
-            let doing =
-                || format!("create log file '{name}' of {} bytes in '{}'", BLOCK_U64 + payload_bytes, files.place());
-            ring.push(make().map_err(|e| Error::io(&doing(), e))?);
+            if files.open(&name).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+                Self::create_file(files, owner, geometry, index)?;
+                made.push(name);
+            }
         }
-        Ok(Ring { files: ring, geometry, owner })
+        files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
+        Ok(made)
     }
 
     /// Opens a ring and checks that every file is the one expected.
@@ -210,7 +225,7 @@ impl Ring {
             let file = files.open(&name).map_err(|e| {
                 if e.kind() == io::ErrorKind::NotFound {
                     let message = format!(
-                        "log file '{name}' is missing in '{}': restore it, or the database from a backup",
+                        "log file '{name}' is missing in '{}': restore it, or the database from a backup; if the database was closed, `millpond rebuild --force` does without",
                         files.place()
                     );
                     return Error::Corruption(message.into());

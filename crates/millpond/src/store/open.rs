@@ -61,6 +61,19 @@ pub(super) fn len_of(file: &dyn Device) -> Result<u64, Error> {
     file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
 }
 
+/// A data file that no superblock says anything of, beside the other files of a database.
+fn check_not_overwritten(files: &dyn Files, found: [Found; 2]) -> Result<(), Error> {
+    let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+    if found == [Found::Foreign; 2] && names.iter().any(|name| is_map_file(name)) {
+        let message = format!(
+            "both superblocks of '{DATA_FILE}' in '{}' are overwritten: run `millpond rebuild`, or restore the database from a backup",
+            files.place()
+        );
+        return Err(Error::Corruption(message.into()));
+    }
+    Ok(())
+}
+
 impl PageStore {
     /// Makes the files of an empty store, durable on return. The data file gets its name last: from then on the
     /// database exists.
@@ -98,6 +111,7 @@ impl PageStore {
     pub(crate) fn open(files: &dyn Files, counts: Arc<DirtyCounts>) -> Result<(PageStore, [Found; 2]), Error> {
         let data = open_file(files, DATA_FILE)?;
         let found = Superblock::read_both(&*data)?;
+        check_not_overwritten(files, found)?;
         let superblock = Superblock::choose(found, data.name())?;
         let directory_files = [open_file(files, DIRECTORY_FILES[0])?, open_file(files, DIRECTORY_FILES[1])?];
         if !matches!(found[1 - superblock.place()], Found::Valid(_)) {

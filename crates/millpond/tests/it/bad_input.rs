@@ -69,6 +69,7 @@ fn a_newer_format_and_foreign_bytes_are_told_apart() {
     let error = error_of(open(&disk, reopen_options()), &["format version 8", "this build reads version 0"]);
     assert!(matches!(error, Error::Format(_)));
     let mut image = sample();
+    image.retain(|name, _| name.starts_with("redo-"));
     image.insert("data.mpd".to_owned(), vec![b'x'; 1 << 20]);
     error_of(open(&disk_of(image), reopen_options()), &["not a Millpond data file"]);
 }
@@ -80,6 +81,26 @@ fn missing_files_are_named() {
         image.remove(name).expect("there");
         assert!(matches!(error_of(open(&disk_of(image), reopen_options()), &[name, "missing"]), Error::Corruption(_)));
     }
+}
+
+#[test]
+fn a_database_whose_superblocks_or_lock_file_are_gone_is_damaged_and_no_stranger() {
+    let mut image = sample();
+    let data = image.get_mut("data.mpd").expect("there");
+    [0, 64 << 10].into_iter().for_each(|at| data[at..at + 4096].fill(0));
+    let opened = open(&disk_of(image), reopen_options());
+    assert!(matches!(error_of(opened, &["overwritten", "millpond rebuild"]), Error::Corruption(_)));
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = || Options::new().redo_capacity(ByteSize::mib(4)).buffer_pool_size(ByteSize::mib(1)).cached(true);
+    Db::open(dir.path(), options()).expect("made").close().expect("closed");
+    let lock = dir.path().join("lock.mpd");
+    std::fs::remove_file(&lock).expect("removed");
+    let mut cached = CheckOptions::default();
+    cached.cached = true;
+    let checked = check(dir.path(), cached.clone());
+    assert!(matches!(error_of(checked, &["'lock.mpd' is missing", "make an empty file"]), Error::Corruption(_)));
+    std::fs::write(&lock, b"").expect("made");
+    assert!(check(dir.path(), cached).expect("checked").problems.is_empty());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
-use millpond::{ByteSize, CheckOptions, Db, Durability, WriteBatch, check_on};
+use millpond::{ByteSize, CheckOptions, Db, Durability, PageStoreKind, WriteBatch, check_on};
 
 use crate::by_the_book::{Duty, Region, regions};
 use crate::support::{Contents, contents, disk_of, recover, reopen_options, small_options};
@@ -47,8 +47,8 @@ fn put(db: &Db, tree: &str, number: u32, durable: bool) {
 }
 
 /// Two trees with a split, a checkpoint, and changes behind it, splits among them.
-fn fill(disk: &SimulatedDisk) -> (Db, Vec<Contents>) {
-    let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
+fn fill(disk: &SimulatedDisk, store: PageStoreKind) -> (Db, Vec<Contents>) {
+    let db = Db::open_on(Arc::new(disk.clone()), small_options().page_store(store)).expect("opened");
     for name in ["a", "b"] {
         db.create_tree(name).expect("created");
         (0..90).for_each(|i| put(&db, name, i * 3, true));
@@ -63,20 +63,20 @@ fn fill(disk: &SimulatedDisk) -> (Db, Vec<Contents>) {
     (db, moments)
 }
 
-fn closed() -> Sample {
+fn closed(store: PageStoreKind) -> Sample {
     let disk = SimulatedDisk::new();
     let (moments, _) = run(21, || {
-        let (db, moments) = fill(&disk);
+        let (db, moments) = fill(&disk, store);
         db.close().expect("closed");
         moments
     });
     Sample { image: disk.image(), moments }
 }
 
-fn crashed() -> Sample {
+fn crashed(store: PageStoreKind) -> Sample {
     let disk = SimulatedDisk::new();
     let (sample, _) = run(22, || {
-        let (db, moments) = fill(&disk);
+        let (db, moments) = fill(&disk, store);
         let image = disk.crash_now(Unsynced::All);
         drop(db);
         Sample { image, moments }
@@ -86,7 +86,7 @@ fn crashed() -> Sample {
 
 /// The crashed one, opened, changed, and crashed again: its log has two epochs, and the durable LSN is within it.
 fn reopened() -> Sample {
-    let Sample { image, mut moments } = crashed();
+    let Sample { image, mut moments } = crashed(PageStoreKind::CopyOnWrite);
     let disk = disk_of(image);
     let (sample, _) = run(23, || {
         let db = Db::open_on(Arc::new(disk.clone()), reopen_options()).expect("opened");
@@ -219,7 +219,7 @@ fn rows<'t>(table: &'t Table, what: &str) -> &'t BTreeMap<Outcome, usize> {
 
 #[test]
 fn every_flipped_bit_of_a_closed_database_is_found_or_harmless() {
-    let table = sweep_all("closed database", &closed());
+    let table = sweep_all("closed database", &closed(PageStoreKind::CopyOnWrite));
     assert!(!table.keys().any(|(duty, _)| *duty == Duty::LastBatch), "the superblock knows the log's end");
     for what in ["page", "map page", "directory, the newest", "superblock, the newest", "log file, header"] {
         assert!(rows(&table, what).get(&Outcome::Found).is_some_and(|found| *found > 0), "{what}");
@@ -228,7 +228,7 @@ fn every_flipped_bit_of_a_closed_database_is_found_or_harmless() {
 
 #[test]
 fn every_flipped_bit_of_a_crashed_database_is_found_or_harmless_but_in_the_last_batch() {
-    let table = sweep_all("crashed database", &crashed());
+    let table = sweep_all("crashed database", &crashed(PageStoreKind::CopyOnWrite));
     for what in ["page", "map page", "log, shown by later groups"] {
         assert!(rows(&table, what).get(&Outcome::Found).is_some_and(|found| *found > 0), "{what}");
     }
@@ -241,4 +241,12 @@ fn every_flipped_bit_of_a_database_that_crashed_twice_is_found_or_harmless_but_i
     for what in ["page", "log, before the durable LSN", "log, shown by later groups"] {
         assert!(rows(&table, what).get(&Outcome::Found).is_some_and(|found| *found > 0), "{what}");
     }
+}
+
+#[test]
+fn every_flipped_bit_of_a_database_that_is_written_in_place_is_found_or_harmless() {
+    let table = sweep_all("closed, in place", &closed(PageStoreKind::InPlace));
+    assert!(rows(&table, "page").get(&Outcome::Found).is_some_and(|found| *found > 0));
+    let table = sweep_all("crashed, in place", &crashed(PageStoreKind::InPlace));
+    assert!(rows(&table, "log, the last batch").contains_key(&Outcome::Earlier), "as the head of this file says");
 }

@@ -379,6 +379,33 @@ fn a_ring_that_holds_groups_and_does_not_fit_in_is_a_doubt_that_force_passes_ove
     }
 }
 
+/// Log files are missing. Of a database that was closed they held nothing that is needed, but nobody can know that it
+/// was: only force does without them, and says what may be lost.
+#[test]
+fn log_files_that_are_missing_are_made_anew_when_forced() {
+    let (history, notes) = several_laps(10, small_options());
+    let image = history.crash_image(history.boundaries(), Unsynced::All);
+    let logs: Vec<&String> = image.keys().filter(|name| name.starts_with("redo-")).collect();
+    assert_eq!(logs.len(), 4);
+    for gone in [&logs[..1], &logs[1..2], &logs[2..3], &logs[3..], &logs[..]] {
+        let mut image = image.clone();
+        image.retain(|name, _| !gone.contains(&name));
+        let disk = disk_of(image);
+        for error in [Db::open_on(Arc::new(disk.clone()), reopen_options()).map(|_| ()), rebuild(&disk).map(|_| ())] {
+            let error = error.expect_err("a file is missing");
+            let text = error.to_string();
+            assert!(matches!(error, Error::Corruption(_)), "{text}");
+            assert!(text.contains(gone[0]) && text.contains("rebuild --force"), "{text}");
+        }
+        let mut options = RebuildOptions::default();
+        options.force = true;
+        let report = rebuild_on(Arc::new(disk.clone()), &options).expect("rebuilt");
+        assert_eq!(report.lost.len(), gone.len(), "{:?}", report.lost);
+        assert!(report.lost[0].contains(gone[0]), "{:?}", report.lost);
+        compare(&recover(&disk).expect("sound"), &notes, history.boundaries()).expect("all rows");
+    }
+}
+
 /// The lap of the first file is lost, and the epoch in force has begun in the middle of it: the log leads back to there
 /// only, and the checkpoint is before.
 #[test]
