@@ -7,7 +7,7 @@
 //! | model | what it shows |
 //! |---|---|
 //! | [`page_store`] | no crash loses a durable change or needs a slot that has been given away |
-//! | [`map_pages`] | no crash loses a map page, and the places that are charged are enough to write them |
+//! | [`map_pages`] | no crash loses a map page, and the places that are charged are enough to write them at any time |
 //! | [`full_log`] | a full log always drains |
 //! | [`recovery`] | recovery from a full log ends, however often it is cut short |
 //!

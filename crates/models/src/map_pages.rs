@@ -1,8 +1,15 @@
 //! Map pages: the places of their images in the map file, the two directories that name them, and the two superblocks.
 //!
-//! Modelled is all that is written in a checkpoint: images of map pages to free places, the directory, a sync of both,
-//! the superblock, its sync; and what is given back when. Spaces, of one map page each, come and go meanwhile. A place
-//! is charged when a space gets its first page id, never when a map page is written.
+//! Modelled is all that is written for a checkpoint: images of map pages to free places, the directory, a sync of both,
+//! the superblock, its sync; and what is given back when. Spaces, of one map page each, come and go meanwhile. Places
+//! are charged when a space gets its first page id, never when a map page is written.
+//!
+//! Two threads do that. The keeper writes map pages, a lot at a time, gives back what dropped spaces had, and takes the
+//! directory of the next superblock, each when no write of its own is under way. All that follows for the checkpoint
+//! is the second thread's (`Stage`), and the keeper goes on in each stage: so a map page may be written while the
+//! directory that names its older place is on its way. The second thread has one job at a time. A data sync is
+//! the other kind: it is no step here, for no superblock is on its way then, and map pages are in another file. What
+//! comes of it is: MAP records, which the keeper applies when a job has ended, before it gives the next.
 //!
 //! A crash is a step, since what follows depends on it. A process that dies leaves the device all that it has written
 //! ([`Action::Kill`]), synced or not: the next one reads it, and the power may fail later still. A loss of power
@@ -14,25 +21,29 @@
 //!
 //! * A crash at any moment recovers: the superblock that counts names a whole directory, and each place in it has the
 //!   image that was meant. Only damage to a superblock that may have been the newer one is refused.
-//! * A map page that is to be written finds a place: two for each map page that is charged and one for each of a lot
-//!   are enough.
+//! * A map page that is to be written finds a place: three for each map page that is charged (in the durable directory,
+//!   in the one under way, written since) and one for each of a lot are enough; two and the lot are not. Those of the
+//!   lot are for a keeper that applies MAP records while a checkpoint is under way ([`MapPages::records_meanwhile`]):
+//!   without that a map page is written once in a checkpoint at most.
 //! * A place belongs to one.
 //!
 //! Left out: what is in the map pages, and the log ([`page_store`] has both): which map pages are dirty after recovery
-//! is left open. A space of several map pages is as several spaces. Growth of the file: a space that has no room is
-//! not made, and room is never given back. That a directory may be old after a loss of power: one that is not synced
-//! is named by no superblock that counts.
+//! is left open, and when each is written. A space of several map pages is as several spaces. Growth of the file: a
+//! space that has no room is not made, and room is never given back. That a directory may be old after a loss of power:
+//! one that is not synced is named by no superblock that counts.
 //!
 //! Turns and sequences are counted from the lowest one that is still on the device, so the states are finite in number.
 //!
 //! [`page_store`]: crate::page_store
 
 mod device;
+mod memory;
 mod names;
 
 use stateright::{Model, Property};
 
 use device::{Device, Directory, Refusal, Sector, Superblock};
+use memory::{MapPage, Memory, Stage};
 
 const RECOVERS: &str = "a crash at any moment recovers";
 const FINDS_PLACE: &str = "a map page that is to be written finds a place";
@@ -43,12 +54,21 @@ const PLACE_HAS_ONE_OWNER: &str = "a place belongs to one";
 pub enum Bug {
     /// A place less than needed is charged.
     OnePlaceLess,
+    /// Two places are charged for a map page: as if none were written while a directory is on its way.
+    NoThirdPlace,
     /// A dropped space is charged no places any more, although what it had has not been given back yet.
     DroppedNotCharged,
     /// A place that is replaced is free at once, also when the durable directory names it.
     FreedWhenReplaced,
-    /// What a superblock replaces is free when that is written, and map pages are written before it is durable.
+    /// A place that is replaced is free at once if the durable directory does not name it, though the one under way
+    /// does.
+    OneUnderWayForgotten,
+    /// What is replaced while a superblock is under way is free when that is durable.
+    FreedWithOneUnderWay,
+    /// What a superblock replaces is free when that is written.
     FreedBeforeSync,
+    /// A directory names images whose writes are under way.
+    NamedBeforeWritten,
     /// The superblock is written before the directory and the images are synced.
     DirectoryNotSynced,
     /// What was read at open is not synced: the newest superblock may be in the device's cache only.
@@ -66,59 +86,13 @@ pub struct MapPages {
     pub charged: usize,
     /// Map pages written together, at most.
     pub lot: usize,
+    /// Whether MAP records are applied while a checkpoint is under way, too. The engine's keeper applies none then, but
+    /// charges places as if it did.
+    pub records_meanwhile: bool,
     /// Whether a superblock may be damaged.
     pub damage: bool,
     /// The rule to break, if any.
     pub planted: Option<Bug>,
-}
-
-/// A map page in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MapPage {
-    /// Where the last image is that is whole; `None`: there is none yet.
-    image: Option<usize>,
-    /// No directory was taken since that image was written.
-    unnamed: bool,
-    /// It knows of a MAP record that its last image does not have.
-    dirty: bool,
-    /// Where the image is that is under way to the device.
-    lot: Option<usize>,
-}
-
-/// How far a checkpoint is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// There is none under way.
-    None,
-    /// The directory was taken.
-    Taken(Vec<usize>),
-    /// The directory is on the device.
-    DirectoryWritten,
-    /// It is durable, and so are all images.
-    DirectorySynced,
-    /// The superblock is on the device.
-    SuperblockWritten,
-}
-
-/// A process.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Memory {
-    /// Of the newest superblock.
-    sequence: usize,
-    /// Replays the log: it has written nothing.
-    replays: bool,
-    /// The map pages of the spaces.
-    live: Vec<MapPage>,
-    /// Those of dropped spaces that are to be given back.
-    dropped: Vec<MapPage>,
-    /// Places of a lot whose space was dropped meanwhile.
-    orphans: Vec<usize>,
-    free: Vec<bool>,
-    /// Places that are free once the next superblock is durable.
-    replaced: Vec<usize>,
-    /// Those that are free once the one under way is.
-    frees: Vec<usize>,
-    checkpoint: Stage,
 }
 
 /// Memory and device together.
@@ -172,66 +146,6 @@ pub enum Action {
     SyncOpened,
 }
 
-impl MapPage {
-    fn new() -> MapPage {
-        MapPage { image: None, unnamed: true, dirty: false, lot: None }
-    }
-}
-
-impl Memory {
-    fn new(sequence: usize, images: &[usize], places: usize) -> Memory {
-        let mut free = vec![true; places];
-        images.iter().for_each(|&image| free[image] = false);
-        let live = images.iter().map(|&image| MapPage { image: Some(image), unnamed: false, ..MapPage::new() });
-        Memory {
-            sequence,
-            replays: false,
-            live: live.collect(),
-            dropped: Vec::new(),
-            orphans: Vec::new(),
-            free,
-            replaced: Vec::new(),
-            frees: Vec::new(),
-            checkpoint: Stage::None,
-        }
-    }
-
-    fn lot_len(&self) -> usize {
-        self.live.iter().filter(|page| page.lot.is_some()).count() + self.orphans.len()
-    }
-
-    /// Whether no lot and no checkpoint is under way: the keeper does one after the other.
-    fn is_idle(&self) -> bool {
-        !self.replays && self.lot_len() == 0 && self.checkpoint == Stage::None
-    }
-
-    /// Frees a place, or keeps it until the next superblock is durable if the newest one may name it.
-    fn replace(&mut self, place: usize, free: bool) {
-        if free {
-            self.free[place] = true;
-        } else {
-            self.replaced.push(place);
-        }
-    }
-
-    fn free_what_is_replaced(&mut self) {
-        std::mem::take(&mut self.frees).into_iter().for_each(|place| self.free[place] = true);
-    }
-
-    fn images(&self) -> impl Iterator<Item = usize> {
-        let pages = self.live.iter().chain(&self.dropped);
-        pages.flat_map(|page| [page.image, page.lot]).flatten()
-    }
-
-    fn places_have_one_owner(&self) -> bool {
-        let mut owners: Vec<usize> = self.free.iter().map(|&free| usize::from(free)).collect();
-        for place in self.images().chain([&self.orphans, &self.replaced, &self.frees].into_iter().flatten().copied()) {
-            owners[place] += 1;
-        }
-        owners.iter().all(|&count| count == 1)
-    }
-}
-
 impl State {
     fn initial(places: usize) -> State {
         State {
@@ -261,7 +175,8 @@ impl MapPages {
     }
 
     fn places(&self) -> usize {
-        2 * self.charged + self.lot - usize::from(self.has(Bug::OnePlaceLess))
+        let of_each = if self.has(Bug::NoThirdPlace) { 2 } else { 3 };
+        of_each * self.charged + self.lot - usize::from(self.has(Bug::OnePlaceLess))
     }
 
     /// The superblock that counts, and the places that its directory names.
@@ -285,12 +200,7 @@ impl MapPages {
 
     fn may_write(&self, memory: &Memory, page: usize) -> bool {
         let page = &memory.live[page];
-        let in_checkpoint = match memory.checkpoint {
-            Stage::None => false,
-            Stage::SuperblockWritten => !self.has(Bug::FreedBeforeSync),
-            _ => true,
-        };
-        !memory.replays && !in_checkpoint && memory.lot_len() < self.lot && page.dirty && page.lot.is_none()
+        !memory.replays && memory.lot_len() < self.lot && page.dirty && page.lot.is_none()
     }
 
     fn finds_place(&self, state: &State) -> bool {
@@ -310,11 +220,17 @@ impl MapPages {
         match action {
             Action::Create => self.has_room(memory),
             Action::Drop(_) | Action::Kill => true,
-            Action::GiveBack(_) => memory.is_idle(),
-            Action::Apply(page) => !memory.live[page].dirty && (memory.replays || memory.is_idle()),
+            Action::GiveBack(_) => memory.keeper_is_free(),
+            Action::Apply(page) => {
+                let between_jobs = memory.checkpoint == Stage::None || self.records_meanwhile;
+                !memory.live[page].dirty && (memory.replays || (memory.keeper_is_free() && between_jobs))
+            }
             Action::Write(page, place) => memory.free[place] && self.may_write(memory, page),
             Action::CompleteLot => memory.lot_len() > 0,
-            Action::TakeDirectory => memory.is_idle(),
+            Action::TakeDirectory => {
+                let may_name = memory.keeper_is_free() || (!memory.replays && self.has(Bug::NamedBeforeWritten));
+                may_name && memory.checkpoint == Stage::None
+            }
             Action::WriteDirectory => matches!(memory.checkpoint, Stage::Taken(_)),
             Action::SyncDirectory => memory.checkpoint == Stage::DirectoryWritten,
             Action::WriteSuperblock => memory.checkpoint == Stage::DirectorySynced,
@@ -335,6 +251,21 @@ impl MapPages {
         Some(())
     }
 
+    /// Frees a place, or keeps it until the next superblock that is begun is durable: a directory may name it.
+    fn replace(&self, memory: &mut Memory, device: &Device, place: usize, unnamed: bool) {
+        let durable = &device.directories[memory.sequence % 2];
+        let forgotten = match self.planted {
+            Some(Bug::FreedWhenReplaced) => true,
+            Some(Bug::OneUnderWayForgotten) => !durable.names(place),
+            _ => false,
+        };
+        if unnamed || forgotten {
+            memory.free[place] = true;
+        } else {
+            memory.replaced.push(place);
+        }
+    }
+
     /// Takes a step that is allowed, and that a process takes.
     fn apply_to_memory(&self, state: &mut State, action: Action) -> Option<()> {
         let State { device, memory, .. } = state;
@@ -353,7 +284,7 @@ impl MapPages {
             Action::GiveBack(page) => {
                 let page = memory.dropped.remove(page);
                 if let Some(image) = page.image {
-                    memory.replace(image, page.unnamed);
+                    self.replace(memory, device, image, page.unnamed);
                 }
             }
             Action::Apply(page) => memory.live[page].dirty = true,
@@ -369,9 +300,9 @@ impl MapPages {
                     let page = &mut memory.live[index];
                     let Some(image) = page.lot.take() else { continue };
                     let old = page.image.replace(image);
-                    let free = std::mem::replace(&mut page.unnamed, true) || self.has(Bug::FreedWhenReplaced);
+                    let unnamed = std::mem::replace(&mut page.unnamed, true);
                     if let Some(old) = old {
-                        memory.replace(old, free);
+                        self.replace(memory, device, old, unnamed);
                     }
                 }
                 let orphans = std::mem::take(&mut memory.orphans);
@@ -381,7 +312,8 @@ impl MapPages {
                 memory.frees = std::mem::take(&mut memory.replaced);
                 let pages = memory.live.iter_mut().chain(&mut memory.dropped);
                 pages.for_each(|page| page.unnamed = false);
-                let mut images: Vec<usize> = memory.live.iter().filter_map(|page| page.image).collect();
+                let place = |page: &MapPage| page.lot.filter(|_| self.has(Bug::NamedBeforeWritten)).or(page.image);
+                let mut images: Vec<usize> = memory.live.iter().filter_map(place).collect();
                 images.sort_unstable();
                 memory.checkpoint = Stage::Taken(images);
             }
@@ -394,7 +326,10 @@ impl MapPages {
             }
             Action::SyncDirectory => {
                 if !self.has(Bug::DirectoryNotSynced) {
-                    device.synced.fill(true);
+                    // What is under way to the device now need not be covered.
+                    (0..device.synced.len())
+                        .filter(|&place| !memory.places_under_way().any(|other| other == place))
+                        .for_each(|place| device.synced[place] = true);
                     device.directories[place].before = None;
                 }
                 memory.checkpoint = Stage::DirectorySynced;
@@ -410,6 +345,9 @@ impl MapPages {
                 device.sync_superblocks();
                 memory.sequence = next;
                 memory.checkpoint = Stage::None;
+                if self.has(Bug::FreedWithOneUnderWay) {
+                    memory.frees.append(&mut memory.replaced);
+                }
                 memory.free_what_is_replaced();
             }
             Action::SyncOpened => {
@@ -485,17 +423,26 @@ impl Model for MapPages {
             Property::always(PLACE_HAS_ONE_OWNER, |_, state: &State| {
                 state.memory.as_ref().is_none_or(Memory::places_have_one_owner)
             }),
-            Property::sometimes("all places are in use", |_, state: &State| {
-                state.memory.as_ref().is_some_and(|memory| !memory.free.contains(&true))
+            Property::sometimes("a map page is written while a directory is on its way", |_, state: &State| {
+                state.memory.as_ref().is_some_and(|memory| memory.lot_len() > 0 && memory.checkpoint != Stage::None)
+            }),
+            Property::sometimes("a map page has three places", |_, state: &State| {
+                state.memory.as_ref().is_some_and(Memory::has_three_places)
             }),
             Property::sometimes("a crash loses the newest superblock", |_, state: &State| state.checkpoint_is_lost()),
             Property::sometimes("a superblock that is not durable is opened", |_, state: &State| {
                 state.unsynced_superblock_is_open()
             }),
         ];
+        if self.records_meanwhile {
+            properties.push(Property::sometimes("all places are in use", |_, state: &State| {
+                state.memory.as_ref().is_some_and(|memory| !memory.free.contains(&true))
+            }));
+        }
         if self.damage {
             properties.push(Property::sometimes("a damaged superblock is mended", |_, state: &State| {
-                state.damaged && state.memory.as_ref().is_some_and(|memory| memory.is_idle() && !memory.live.is_empty())
+                state.damaged
+                    && state.memory.as_ref().is_some_and(|memory| memory.keeper_is_free() && !memory.live.is_empty())
             }));
         }
         properties
@@ -505,42 +452,75 @@ impl Model for MapPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{assert_holds, counterexample};
+    use crate::check::{assert_holds, counterexample, violated};
 
     fn planted(bug: Bug) -> MapPages {
-        MapPages { charged: 2, lot: 1, damage: true, planted: Some(bug) }
+        MapPages { charged: 2, lot: 1, records_meanwhile: false, damage: true, planted: Some(bug) }
     }
 
     /// Why the state that the checker stops at does not open; `None`: it opens with an older map.
     fn refusal(bug: Bug) -> Option<Refusal> {
-        let path = counterexample(planted(bug), RECOVERS);
-        planted(bug).find(&path.last_state().device).err()
+        refusal_of(planted(bug))
+    }
+
+    fn refusal_of(model: MapPages) -> Option<Refusal> {
+        let path = counterexample(model, RECOVERS);
+        model.find(&path.last_state().device).err()
     }
 
     #[test]
     fn every_crash_recovers_and_every_map_page_finds_a_place() {
-        for (charged, lot) in [(1, 1), (2, 1), (2, 2)] {
-            assert_holds(MapPages { charged, lot, damage: true, planted: None });
-        }
-        // Some half a minute: `make crash` has it.
+        let holds = |charged, lot, records_meanwhile, damage| {
+            assert_holds(MapPages { charged, lot, records_meanwhile, damage, planted: None });
+        };
+        holds(1, 1, true, true);
+        holds(2, 1, false, true);
+        holds(2, 1, true, false);
+        // Some three minutes, and 2 GB: `make crash` has them.
         if std::env::var_os("MILLPOND_FULL").is_some() {
-            assert_holds(MapPages { charged: 3, lot: 1, damage: true, planted: None });
+            holds(2, 1, true, true);
+            holds(2, 2, true, true);
+            holds(3, 1, false, false);
         }
     }
 
     #[test]
-    fn one_place_less_is_too_few() {
-        counterexample(planted(Bug::OnePlaceLess), FINDS_PLACE);
+    fn one_place_less_is_too_few_if_map_records_are_applied_meanwhile() {
+        counterexample(MapPages { records_meanwhile: true, ..planted(Bug::OnePlaceLess) }, FINDS_PLACE);
+        let spared = violated(MapPages { charged: 1, ..planted(Bug::OnePlaceLess) });
+        assert_eq!(spared, [""; 0]);
+    }
+
+    #[test]
+    fn two_places_for_each_map_page_are_too_few() {
+        counterexample(planted(Bug::NoThirdPlace), FINDS_PLACE);
     }
 
     #[test]
     fn dropped_spaces_are_charged_until_they_are_given_back() {
-        counterexample(planted(Bug::DroppedNotCharged), FINDS_PLACE);
+        // What is charged for one is taken by several; with two the way there is long.
+        let model = MapPages { charged: 1, damage: false, ..planted(Bug::DroppedNotCharged) };
+        counterexample(model, FINDS_PLACE);
     }
 
     #[test]
     fn place_that_the_durable_directory_names_is_not_free() {
         assert_eq!(refusal(Bug::FreedWhenReplaced), Some(Refusal::WrongImage));
+    }
+
+    #[test]
+    fn place_that_the_directory_under_way_names_is_not_free() {
+        assert_eq!(refusal(Bug::OneUnderWayForgotten), Some(Refusal::WrongImage));
+    }
+
+    #[test]
+    fn place_that_was_replaced_meanwhile_waits_for_the_next_superblock() {
+        assert_eq!(refusal(Bug::FreedWithOneUnderWay), Some(Refusal::WrongImage));
+    }
+
+    #[test]
+    fn directory_names_no_image_under_way() {
+        assert_eq!(refusal(Bug::NamedBeforeWritten), Some(Refusal::WrongImage));
     }
 
     #[test]
@@ -555,7 +535,8 @@ mod tests {
 
     #[test]
     fn superblock_that_was_read_is_synced_before_it_counts() {
-        assert_eq!(refusal(Bug::NotSyncedAtOpen), Some(Refusal::WrongDirectory));
+        let model = MapPages { damage: false, ..planted(Bug::NotSyncedAtOpen) };
+        assert_eq!(refusal_of(model), Some(Refusal::WrongDirectory));
     }
 
     #[test]

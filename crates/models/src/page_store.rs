@@ -4,9 +4,14 @@
 //! go of the log before it. A page is copied, written, synced, and named by a MAP record. The end of a write and the
 //! end of a sync are steps of their own, so that anything may happen between submission and completion.
 //!
+//! A data sync, and what follows when a checkpoint was decided on, are jobs of the keeper's second thread, one at a
+//! time ([`Job`]). The keeper writes images, MAP records and the map page meanwhile, in every stage of a job. The sync
+//! that makes a superblock durable covers images as a data sync does.
+//!
 //! A crash is no step: [`State::recover`] tries every crash in every state. It lets the log end anywhere behind its
-//! durable part, and takes each write that no sync covers for torn. That such a write came through, or never began,
-//! need not be tried as well: recovery that survives a torn slot has not looked at it.
+//! durable part, lets a superblock that is not synced be there or not, and takes each image that no sync covers for
+//! torn. That such an image came through, or never began, need not be tried as well: recovery that survives a torn slot
+//! has not looked at it.
 //!
 //! Invariants, each a property of the model:
 //!
@@ -50,10 +55,17 @@ pub enum Bug {
     SlotFreedEarly,
     /// The end of a sync is taken to cover writes that completed after its submission.
     SyncCoversLaterWrites,
+    /// The same of the sync that makes a superblock durable.
+    SuperblockCoversLaterWrites,
     /// The frame gives its dirtiness away with the copy, and the operation does not hold it.
     OperationHoldsNothing,
     /// The map page does not hold the MAP records that its image lacks.
     MapPageHoldsNothing,
+    /// The checkpoint is decided on when the superblock is written, and the map page's image when the job begins: the
+    /// map page may be written in between, and holds nothing any more that the older image lacks.
+    CheckpointAfterDirectory,
+    /// The log before a checkpoint is gone when the superblock is written, not when it is durable.
+    LogGoneBeforeSync,
     /// The superblock does not wait for the log. Its checkpoint counts on MAP records that a crash may cut off: the
     /// changes that their images have are before the checkpoint then, and the images are nowhere named.
     SuperblockBeforeLog,
@@ -144,6 +156,21 @@ pub struct Superblock {
     map: [Image; PAGES],
 }
 
+/// What the keeper's second thread has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Job {
+    /// Nothing.
+    None,
+    /// It waits for a data sync.
+    DataSync,
+    /// It is to write this superblock, once the log is durable up to there.
+    Checkpoint(Superblock, Lsn),
+    /// It has written it.
+    SuperblockWritten(Superblock),
+    /// It waits for the sync of it.
+    SuperblockSync(Superblock),
+}
+
 /// Memory and device together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
@@ -158,9 +185,11 @@ pub struct State {
     map_rec_lsn: Option<Lsn>,
     /// The map page's last image, which the next superblock will name.
     map_image: [Image; PAGES],
-    /// What the checkpoint under way will write, and how far the log must be durable before it does.
-    pending: Option<(Superblock, Lsn)>,
+    job: Job,
+    /// The one that is durable.
     superblock: Superblock,
+    /// The log before is gone.
+    log_begin: Lsn,
 }
 
 /// A step.
@@ -176,7 +205,7 @@ pub enum Action {
     Write(usize),
     /// The write ends.
     CompleteWrite(usize),
-    /// Submits a sync.
+    /// Submits a sync: of images alone, or of the superblock, too.
     Sync,
     /// The sync ends.
     CompleteSync,
@@ -201,6 +230,8 @@ pub enum Loss {
     ChangeLost,
     /// The log ends before the checkpoint.
     LogTooShort,
+    /// The log begins behind the checkpoint.
+    LogGone,
 }
 
 impl State {
@@ -219,8 +250,9 @@ impl State {
             map,
             map_rec_lsn: None,
             map_image: map,
-            pending: None,
+            job: Job::None,
             superblock: Superblock { checkpoint: 0, map },
+            log_begin: 0,
         }
     }
 
@@ -272,11 +304,14 @@ impl State {
         }
     }
 
-    /// Recovers from a crash at this moment that leaves the log up to `end`.
-    pub fn recover(&self, end: Lsn) -> Result<(), Loss> {
-        let Superblock { checkpoint, mut map } = self.superblock;
+    /// Recovers from a crash at this moment that leaves the log up to `end`, and this superblock.
+    pub fn recover(&self, superblock: Superblock, end: Lsn) -> Result<(), Loss> {
+        let Superblock { checkpoint, mut map } = superblock;
         if end < checkpoint {
             return Err(Loss::LogTooShort);
+        }
+        if checkpoint < self.log_begin {
+            return Err(Loss::LogGone);
         }
         for &record in &self.log[checkpoint..end] {
             if let Record::Map(page, image) = record {
@@ -300,7 +335,13 @@ impl State {
 
     /// The first crash at this moment that does not recover.
     pub fn find_loss(&self) -> Option<Loss> {
-        (self.durable..=self.next()).find_map(|end| self.recover(end).err())
+        let unsynced = match self.job {
+            Job::SuperblockWritten(superblock) | Job::SuperblockSync(superblock) => Some(superblock),
+            _ => None,
+        };
+        let superblocks = unsynced.into_iter().chain([self.superblock]);
+        let mut crashes = superblocks.flat_map(|it| (self.durable..=self.next()).map(move |end| (it, end)));
+        crashes.find_map(|(superblock, end)| self.recover(superblock, end).err())
     }
 
     fn slots_have_one_owner(&self) -> bool {
@@ -360,14 +401,18 @@ impl PageStore {
                 operation.written.is_none() && log_is_durable && slot_is_free
             }),
             Action::CompleteWrite(page) => state.stage(page) == Some(Stage::Writing),
-            Action::Sync => state.has_stage(Stage::Unsynced) && !state.has_stage(Stage::Syncing),
-            Action::CompleteSync => state.has_stage(Stage::Syncing),
+            Action::Sync => match state.job {
+                Job::None => state.has_stage(Stage::Unsynced),
+                job => matches!(job, Job::SuperblockWritten(_)),
+            },
+            Action::CompleteSync => matches!(state.job, Job::DataSync | Job::SuperblockSync(_)),
             Action::LogMap(page) => log_has_room && state.stage(page) == Some(Stage::Synced),
             Action::WriteMapPage => state.map_image != state.map,
-            Action::BeginCheckpoint => state.pending.is_none() && state.oldest_holder() > state.superblock.checkpoint,
-            Action::WriteSuperblock => {
-                state.pending.is_some_and(|(_, durable)| durable <= state.durable || self.has(Bug::SuperblockBeforeLog))
-            }
+            Action::BeginCheckpoint => state.job == Job::None && state.oldest_holder() > state.superblock.checkpoint,
+            Action::WriteSuperblock => match state.job {
+                Job::Checkpoint(_, durable) => durable <= state.durable || self.has(Bug::SuperblockBeforeLog),
+                _ => false,
+            },
         }
     }
 
@@ -394,13 +439,22 @@ impl PageStore {
             }
             Action::CompleteWrite(page) => state.operations[page].as_mut()?.written.as_mut()?.1 = Stage::Unsynced,
             Action::Sync => {
+                state.job = match state.job {
+                    Job::SuperblockWritten(superblock) => Job::SuperblockSync(superblock),
+                    _ => Job::DataSync,
+                };
                 for (_, stage) in state.written_mut().filter(|(_, stage)| *stage == Stage::Unsynced) {
                     *stage = Stage::Syncing;
                 }
             }
             Action::CompleteSync => {
+                let mut too_many = self.has(Bug::SyncCoversLaterWrites);
+                if let Job::SuperblockSync(superblock) = state.job {
+                    too_many |= self.has(Bug::SuperblockCoversLaterWrites);
+                    (state.superblock, state.log_begin) = (superblock, superblock.checkpoint);
+                }
+                state.job = Job::None;
                 let mut covered = [false; SLOTS];
-                let too_many = self.has(Bug::SyncCoversLaterWrites);
                 for (slot, stage) in state.written_mut() {
                     covered[*slot] = *stage == Stage::Syncing;
                     if covered[*slot] || (*stage == Stage::Unsynced && too_many) {
@@ -429,9 +483,18 @@ impl PageStore {
             }
             Action::BeginCheckpoint => {
                 let checkpoint = state.oldest_holder();
-                state.pending = Some((Superblock { checkpoint, map: state.map_image }, next));
+                state.job = Job::Checkpoint(Superblock { checkpoint, map: state.map_image }, next);
             }
-            Action::WriteSuperblock => state.superblock = state.pending.take()?.0,
+            Action::WriteSuperblock => {
+                let Job::Checkpoint(mut superblock, _) = state.job else { return None };
+                if self.has(Bug::CheckpointAfterDirectory) {
+                    superblock.checkpoint = state.oldest_holder();
+                }
+                if self.has(Bug::LogGoneBeforeSync) {
+                    state.log_begin = superblock.checkpoint;
+                }
+                state.job = Job::SuperblockWritten(superblock);
+            }
         }
         Some(())
     }
@@ -478,70 +541,13 @@ impl Model for PageStore {
                 state.page_evictable_before_sync()
             }),
             Property::sometimes("a slot is used again", |_, state: &State| state.slot_used_again()),
+            Property::sometimes("an image is written while a superblock is not durable", |_, state: &State| {
+                matches!(state.job, Job::SuperblockSync(_)) && state.has_stage(Stage::Unsynced)
+            }),
             Property::sometimes("the checkpoint moves", |_, state: &State| state.superblock.checkpoint > 0),
         ]
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::check::{assert_holds, counterexample, violated};
-
-    fn planted(bug: Bug) -> PageStore {
-        PageStore { log_limit: 6, planted: Some(bug) }
-    }
-
-    /// What a crash loses in the state that the checker stops at.
-    fn loss(bug: Bug) -> Option<Loss> {
-        counterexample(planted(bug), RECOVERS).last_state().find_loss()
-    }
-
-    #[test]
-    fn every_crash_recovers() {
-        // A record more takes a minute and 3 GB: `make crash` has them.
-        let log_limit = if std::env::var_os("MILLPOND_FULL").is_some() { 7 } else { 6 };
-        assert_holds(PageStore { log_limit, planted: None });
-    }
-
-    #[test]
-    fn image_is_not_written_over_the_last_one() {
-        assert_eq!(loss(Bug::WrittenInPlace), Some(Loss::WrongImage));
-        counterexample(planted(Bug::WrittenInPlace), SLOT_HAS_ONE_OWNER);
-    }
-
-    #[test]
-    fn slot_freed_before_the_map_record_is_durable_is_overwritten() {
-        assert_eq!(loss(Bug::SlotFreedEarly), Some(Loss::WrongImage));
-    }
-
-    #[test]
-    fn sync_does_not_cover_writes_that_complete_after_its_submission() {
-        assert_eq!(loss(Bug::SyncCoversLaterWrites), Some(Loss::WrongImage));
-    }
-
-    #[test]
-    fn checkpoint_waits_for_operations() {
-        assert_eq!(loss(Bug::OperationHoldsNothing), Some(Loss::ChangeLost));
-    }
-
-    #[test]
-    fn checkpoint_waits_for_the_map_page() {
-        assert_eq!(loss(Bug::MapPageHoldsNothing), Some(Loss::ChangeLost));
-    }
-
-    #[test]
-    fn superblock_waits_for_the_log() {
-        assert_eq!(loss(Bug::SuperblockBeforeLog), Some(Loss::ChangeLost));
-    }
-
-    #[test]
-    fn image_before_the_log_survives_crashes_but_lends_its_lsn() {
-        assert_eq!(violated(planted(Bug::ImageBeforeLog)), [LOG_BEFORE_IMAGE]);
-    }
-
-    #[test]
-    fn frame_whose_image_is_being_written_stays() {
-        counterexample(planted(Bug::EvictedDuringWrite), READS_NEWEST);
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! Makes states equal that differ by names only: those of places and map pages, which are alike, and sequences.
 
-use super::{MapPage, Memory, Stage, State};
+use super::State;
+use super::memory::{MapPage, Memory, Stage};
 
 /// All that tells a place from others, but for its name.
 type Role = ([bool; 3], Option<([bool; 5], Vec<(bool, bool, MapPage)>)>);
