@@ -8,6 +8,8 @@
 //!           or was formatted here. Its structure is whole afterwards; an operation refused has changed nothing.
 //!           On a page that is not whole, changing it may panic: no such page gets past `find_damage`.
 //! DECODE-4  Recovery takes any payload in a whole group, and ends: with a database or with an error.
+//! DECODE-5  A forced rebuild takes any files, and ends: with a database that opens, or says what is lost, or with an
+//!           error.
 //!
 //! A checksum lets hardly any bytes through, so most decoders here get the bytes twice: as they are, and with the
 //! checksum made right, as if the engine had written them.
@@ -59,11 +61,12 @@ pub enum Decoder {
     Replay,
     LogScan,
     Recovery,
+    Rebuild,
 }
 
 impl Decoder {
     /// All decoders.
-    pub const ALL: [Decoder; 13] = [
+    pub const ALL: [Decoder; 14] = [
         Decoder::Superblock,
         Decoder::Directory,
         Decoder::MapPage,
@@ -77,6 +80,7 @@ impl Decoder {
         Decoder::Replay,
         Decoder::LogScan,
         Decoder::Recovery,
+        Decoder::Rebuild,
     ];
 
     /// Decodes `bytes`; whether they were accepted as they are. A panic, or `Err`, is a fault of the decoder.
@@ -98,6 +102,7 @@ impl Decoder {
             Decoder::Replay => feed_replay(bytes),
             Decoder::LogScan => log_decoders::feed_log_scan(bytes),
             Decoder::Recovery => log_decoders::feed_recovery(bytes),
+            Decoder::Rebuild => log_decoders::feed_rebuild(bytes),
         }
     }
 
@@ -148,6 +153,7 @@ impl Decoder {
             Decoder::Replay => [&[rng.next_u64().to_le_bytes()[0]], &ops_sample(&mut rng)[..]].concat(),
             Decoder::LogScan => log_decoders::log_scan_sample(&mut rng),
             Decoder::Recovery => log_decoders::recovery_sample(seed),
+            Decoder::Rebuild => log_decoders::rebuild_sample(&mut rng),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The decoders of the log: a group, the scan over many, and recovery of a database from any groups.
+//! The decoders of the log: a group, the scan over many, recovery of a database from any groups, and a rebuild from any
+//! files.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +16,8 @@ use crate::base::page::op::Reader;
 use crate::db::check::{CheckOptions, check_on};
 use crate::db::database::Db;
 use crate::db::options::Options;
-use crate::redo::files::{Geometry, LogFiles, Owner, Ring};
+use crate::db::rebuild::{RebuildOptions, rebuild_on};
+use crate::redo::files::{Geometry, Lap, LogFiles, Owner, RING, Ring, header_block, is_log_file};
 use crate::redo::group::{
     GROUP_FRAME_LEN, Group, GroupKind, Place, claimed_len, epoch_nonce, payload_crc, read_group, write_group,
 };
@@ -265,5 +267,64 @@ pub(super) fn feed_recovery(bytes: &[u8]) -> Result<bool, String> {
         Ok(report) => Ok(report.problems.is_empty()),
         Err(Error::Bug(message)) => Err(message.into()),
         Err(_) => Ok(false),
+    }
+}
+
+/// What is done to one of the files, in the order of their names: file and way (1), where (4), length (2), bytes. The
+/// upper three bits of the first byte are the way: overwritten, cut off, removed, or a header of a log file, whole.
+pub(super) fn rebuild_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+    let mut out = Vec::new();
+    for _ in 0..rng.next_u64() % 6 {
+        let [file, way, len, byte, ..] = rng.next_u64().to_le_bytes();
+        out.push((file % 8) | ((way % 8) << 5));
+        out.extend_from_slice(&(rng.next_u32() % 70_000).to_le_bytes());
+        out.extend_from_slice(&u16::from(len % 40).to_le_bytes());
+        out.extend(std::iter::repeat_n(byte, usize::from(len % 40)));
+    }
+    out
+}
+
+/// Rebuilds a crashed database to whose files these things were done, with force, and opens it.
+pub(super) fn feed_rebuild(bytes: &[u8]) -> Result<bool, String> {
+    let template = template()?;
+    let mut image = template.image.clone();
+    let names: Vec<String> = image.keys().cloned().collect();
+    let mut reader = Reader::new(bytes);
+    while let (Some(which), Some(at), Some(len)) = (reader.u8(), reader.u32(), reader.u16()) {
+        let Some(new) = reader.take(usize::from(len)) else { break };
+        let name = &names[usize::from(which & 0x1f) % names.len()];
+        let Some(file) = image.get_mut(name) else { continue };
+        let at = to_usize(u64::from(at)) % file.len().max(1);
+        match which >> 5 {
+            0..5 => file.iter_mut().skip(at).zip(new).for_each(|(byte, new)| *byte = *new),
+            5 => file.truncate(at),
+            6 => drop(image.remove(name)),
+            _ if is_log_file(name) && file.len() >= BLOCK => {
+                let mut reader = Reader::new(new);
+                let numbers = (reader.u32(), reader.u64(), reader.u64(), reader.u64());
+                let (Some(generation), Some(payload_bytes), Some(first_group), Some(nonce)) = numbers else { continue };
+                let lap = Lap { boundary: Lsn::ZERO, first_group: Lsn(first_group >> 1), nonce };
+                let geometry = Geometry { generation, payload_bytes };
+                let index = u64::from(which) % RING;
+                file[..BLOCK].copy_from_slice(&header_block(template.superblock.owner(), index, geometry, Some(&lap)));
+            }
+            _ => {}
+        }
+    }
+    let disk = SimulatedDisk::with_image(image, ServiceTime::default());
+    let options = RebuildOptions { force: true, ..RebuildOptions::default() };
+    let (rebuilt, _) = run(3, || rebuild_on(Arc::new(disk.clone()), &options));
+    let report = match rebuilt {
+        Ok(report) => report,
+        Err(Error::Bug(message)) => return Err(message.into()),
+        Err(_) => return Ok(false),
+    };
+    // What was rebuilt opens: damage that is left is in pages, and is told page by page.
+    let options = CheckOptions { buffer_pool_size: ByteSize::kib(160), ..CheckOptions::default() };
+    let (checked, _) = run(3, || check_on(Arc::new(disk), &options));
+    match checked {
+        Ok(checked) => Ok(report.lost.is_empty() && checked.problems.is_empty()),
+        Err(Error::Corruption(_)) if !report.lost.is_empty() => Ok(false),
+        Err(error) => Err(format!("the rebuilt database does not open: {error}; lost: {:?}", report.lost)),
     }
 }
