@@ -1,8 +1,9 @@
 //! The deterministic scheduler: real threads, of which one at a time holds the baton.
 //!
-//! Every lock, wait and I/O of `base::sync` and the simulated disk is a place where the baton may pass; a seed chooses
-//! to whom. Virtual time moves only when all tasks are parked: then to the earliest deadline. When all are parked and
-//! none has a deadline, that is a deadlock: every task panics, and the panic lists who waits for what.
+//! Every lock, wait, I/O and preemption point of `base::sync` and the simulated disk is a place where the baton may
+//! pass; a seed chooses to whom. Virtual time moves only when all tasks are parked: then to the earliest deadline. When
+//! all are parked and none has a deadline, that is a deadlock: every task panics, and the panic lists who waits for
+//! what.
 //!
 //! SCHED-1  Exactly one task runs at any time, until the simulation is aborted by a panic.
 //! SCHED-2  The choice depends on the seed and the tasks' own doings alone: not on addresses, clocks or hash seeds.
@@ -17,6 +18,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Switches without virtual time moving after which a simulation is taken for a livelock.
 const LIVELOCK_SWITCHES: u64 = 20_000_000;
+
+/// Of so many preemptions one is long.
+const LONG_PREEMPTION_ONE_IN: u64 = 8;
+
+/// Virtual time that it takes. Any will do: it passes when nobody else can run.
+const LONG_PREEMPTION_NS: u64 = 1_000;
 
 /// A task's number in its simulation; the caller of [`run`] is 0.
 pub(crate) type TaskId = usize;
@@ -211,6 +218,16 @@ impl Task {
         }
         self.pass_baton(&mut state);
         self.wait_for_baton(state);
+    }
+
+    /// A place where the thread may lose its processor: for a moment, or for so long that all others get as far as they
+    /// can without it. A baton passed at random comes back before another thread has done much.
+    pub(crate) fn preempt(&self) {
+        if self.random_u64().is_multiple_of(LONG_PREEMPTION_ONE_IN) {
+            self.sleep_ns(LONG_PREEMPTION_NS);
+        } else {
+            self.yield_now();
+        }
     }
 
     /// Parks until `address` is woken or `deadline_ns` has come. False: the simulation is over and the caller, which

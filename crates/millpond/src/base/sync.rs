@@ -21,6 +21,16 @@ fn address<T: ?Sized>(of: &T) -> usize {
     std::ptr::from_ref(of).addr()
 }
 
+/// A place between two looks at what others change meanwhile, where nothing is locked or waited for: here, too, the
+/// thread may lose its processor. Nothing but the scheduler takes notice.
+#[inline]
+pub(crate) fn preemption_point() {
+    #[cfg(feature = "simulation")]
+    if let Some(task) = scheduler::current() {
+        task.preempt();
+    }
+}
+
 /// Tells the scheduler that what lives at this address was released. Declared after the real guard in the wrappers
 /// below: fields drop in order of declaration, so the release comes first.
 struct Released {

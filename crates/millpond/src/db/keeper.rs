@@ -411,7 +411,9 @@ impl Keeper {
                 }
                 Wish::Ring(ring) => {
                     // What became durable meanwhile is named now: nothing is logged between the next two steps.
-                    self.take_synced(true)?;
+                    if !cfg!(planted = "ring_added_beside_sync") {
+                        self.take_synced(true)?;
+                    }
                     // First a superblock that names the ring, then the first byte in it.
                     self.engine.core.log.add_ring(ring)?;
                     self.checkpoint()?;

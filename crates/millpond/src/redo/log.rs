@@ -268,9 +268,12 @@ impl Log {
             let upto = {
                 let mut state = self.state.lock();
                 Self::check(&state)?;
+                if state.closed_from.is_some() {
+                    // Promised room ends at the ring, exactly: this group would push the last ones into it.
+                    return Err(Error::Bug("REDO: pages are cleaned while a ring of the log is not open".into()));
+                }
                 let end = state.next.plus(state.credits + bytes);
                 if state.next.since(state.pending_start) + state.credits + bytes <= self.buffer_bytes {
-                    debug_assert!(state.closed_from.is_none(), "REDO: nothing is cleaned while a ring is not open");
                     let left = band.saturating_sub(state.epoch_bytes());
                     if end.plus(left) > state.files.wall(state.checkpoint) {
                         return Err(Error::Bug("REDO-6: the log is too full to be emptied".into()));

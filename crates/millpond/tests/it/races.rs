@@ -1,6 +1,6 @@
 //! Threads in each other's way: splits between two looks at a leaf, pools of a few frames, a close while others write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
@@ -246,5 +246,50 @@ fn batches_over_many_leaves_queue_up() {
             waits
         });
         assert!(latch_waits <= u64::from(CLIENTS * ROUNDS * 3 / 2), "seed {seed}: {latch_waits} waits for latches");
+    }
+}
+
+/// Batches over neighbouring leaves, while pages above these are split between the looks at two routes of one descent.
+/// The new route of such a page led who came for its right part to its last child: a leaf that the batch held already,
+/// or one further left, and it waited for ever. Separators are long, so that pages have few children: the tree is high,
+/// and its inner pages are split often.
+#[test]
+fn batches_find_their_leaves_while_inner_pages_are_split() {
+    const CLIENTS: u64 = 12;
+    const ROUNDS: u64 = 15;
+    for seed in 0..16u64 {
+        let ((written, found), _) = run(seed, || {
+            let options = small_options().buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(16));
+            let db = open(&SimulatedDisk::new(), options.durability(Durability::None));
+            let tree = db.create_tree("t").expect("created");
+            let threads: Vec<_> = (0..CLIENTS)
+                .map(|id| {
+                    let (db, tree) = (db.clone(), tree.clone());
+                    spawn("writer", move || {
+                        let mut written = Vec::new();
+                        let mut x = seed * 1000 + id + 1;
+                        for _ in 0..ROUNDS {
+                            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                            let group = number(x >> 33) % 100;
+                            let mut batch = WriteBatch::new();
+                            // Some three rows to a leaf, which differ in the last byte.
+                            for last in 0..6u8 {
+                                let key = [&group.to_be_bytes()[..], &[b'x'; 600], &[last]].concat();
+                                batch.put(&tree, &key, &[last; 300]);
+                                written.push(key);
+                            }
+                            db.write(batch).expect("written");
+                        }
+                        written
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            let written: BTreeSet<_> = threads.into_iter().flat_map(|t| t.join().expect("no panic")).collect();
+            let found: BTreeSet<_> = tree.scan(..).map(|row| row.expect("read").0).collect();
+            db.close().expect("closed");
+            (written, found)
+        });
+        assert_eq!(written, found, "seed {seed}");
     }
 }
