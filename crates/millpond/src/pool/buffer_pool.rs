@@ -7,7 +7,7 @@ use crossbeam_epoch::Guard;
 
 use super::admission::{Admission, Admitted};
 use super::dirty::{DirtyPages, DirtyTracking};
-use super::frame::{Frame, PageRead, PageWrite, Pin};
+use super::frame::{Frame, HeldBy, PageRead, PageWrite, Pin};
 use super::free_frames::{FreeFrames, Taken};
 use super::legacy::{EmptyFreeListAlgorithm, Legacy};
 use super::memory::Frames;
@@ -159,21 +159,26 @@ impl Pool {
         self.frames.make(count)
     }
 
+    /// A pin on the page in `frame`, whose number of pins has it already.
+    pub(super) fn pinned(&self, frame: FrameId) -> Pin<'_> {
+        Pin { pool: self, frame, held_by: HeldBy::Count }
+    }
+
     /// The page in `frame`, which its shard's entry says; the shard's mutex is held.
     pub(super) fn pin(&self, frame: FrameId) -> Pin<'_> {
         let meta = self.frame(frame);
         // Relaxed: eviction looks at the pins under the shard's mutex.
         meta.pins.fetch_add(1, Ordering::Relaxed);
         meta.touch();
-        Pin { pool: self, frame, counted: true }
+        self.pinned(frame)
     }
 
-    /// The page, if it is in memory; not counted as a use.
+    /// The page, if it is in memory, for who writes it; not counted as a use.
     pub(super) fn fetch_cold(&self, id: PageId) -> Option<Pin<'_>> {
         match self.table.shard(id).get(&id) {
             Some(Entry::Resident(frame)) => {
                 self.frame(*frame).pins.fetch_add(1, Ordering::Relaxed);
-                Some(Pin { pool: self, frame: *frame, counted: true })
+                Some(Pin { pool: self, frame: *frame, held_by: HeldBy::Writer })
             }
             _ => None,
         }
@@ -218,7 +223,7 @@ impl Pool {
             return None;
         }
         meta.touch();
-        Some(PageRead::new(guard, Pin { pool: self, frame, counted: false }))
+        Some(PageRead::new(guard, Pin { pool: self, frame, held_by: HeldBy::Latch }))
     }
 
     /// The same, latched exclusively.
@@ -233,7 +238,7 @@ impl Pool {
             return None;
         }
         meta.touch();
-        Some(PageWrite::new(guard, Pin { pool: self, frame, counted: false }))
+        Some(PageWrite::new(guard, Pin { pool: self, frame, held_by: HeldBy::Latch }))
     }
 
     /// Leaves a copy of the inner page in `frame`, which is latched shared, unless copies take too much already.

@@ -146,17 +146,29 @@ impl Drop for Frame {
 pub(crate) struct Pin<'p> {
     pub(super) pool: &'p Pool,
     pub(super) frame: FrameId,
-    /// Whether the frame's pins count it; if not, the page's latch keeps the page here.
-    pub(super) counted: bool,
+    pub(super) held_by: HeldBy,
+}
+
+/// What keeps a pinned page in its frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeldBy {
+    /// The frame's number of pins.
+    Count,
+    /// The same, for who writes pages: its own pins are no news to it, and ring no bell.
+    Writer,
+    /// The page's latch.
+    Latch,
 }
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        if self.counted {
+        if self.held_by != HeldBy::Latch {
             // Release: pairs with the Acquire of whoever evicts the frame, so that our use of the page came before.
             self.pool.frame(self.frame).pins.fetch_sub(1, Ordering::Release);
         }
-        self.pool.unpinned();
+        if self.held_by != HeldBy::Writer {
+            self.pool.unpinned();
+        }
     }
 }
 
@@ -171,10 +183,10 @@ impl<'p> Pin<'p> {
 
     /// Makes it one that outlives the latch. The page is latched.
     fn count(mut self) -> Self {
-        if !self.counted {
+        if self.held_by == HeldBy::Latch {
             // Relaxed: eviction needs the latch, whose release orders this.
             self.frame().pins.fetch_add(1, Ordering::Relaxed);
-            self.counted = true;
+            self.held_by = HeldBy::Count;
         }
         self
     }

@@ -114,7 +114,7 @@ impl Pool {
         meta.reset_heat();
         reading.end(Some(ticket.frame), &Ok(()));
         self.replacement.lock().admit(ticket.frame, id);
-        Ok(Pin { pool: self, frame: ticket.frame, counted: true })
+        Ok(self.pinned(ticket.frame))
     }
 
     /// Takes the page out of the table if nobody uses it and it is clean. The frame is out of the queues, and the

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millpond::simulation::{ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{
     ByteSize, Db, DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine, Options, PageStoreKind, Tree, WriteBatch,
 };
@@ -336,6 +336,26 @@ fn frames_come_free_while_a_sync_is_under_way() {
             waits
         });
         assert_eq!(waits, 0, "{store:?}: frames were waited for");
+    }
+}
+
+/// Whoever wants a frame finds every page in use or in flight, and the sync takes long: the keeper sleeps until it has
+/// ended. (A keeper that goes round and round meanwhile is a livelock to the scheduler.)
+#[test]
+fn the_keeper_sleeps_while_all_that_could_leave_is_in_flight() {
+    for trees in [110u32, 115, 119, 120] {
+        run(1, || {
+            let time = ServiceTime { read_ns: 60_000, write_ns: 40_000, sync_ns: 10_000_000 };
+            let disk = SimulatedDisk::with_image(Image::new(), time);
+            let options = small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::mib(2));
+            let db = open(&disk, options);
+            let trees: Vec<_> = (0..trees).map(|tree| db.create_tree(&tree.to_string()).expect("created")).collect();
+            for turn in 0..2000u32 {
+                put_loosely(&db, &trees[turn as usize % trees.len()], b"k", &turn.to_le_bytes());
+            }
+            assert!(db.stats().buffer_pool_wait_free > 0, "frames were waited for");
+            db.close().expect("closed");
+        });
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shuttle::sync::atomic::Ordering;
 
-use super::frame::{Frame, PageBuf, Pin};
+use super::frame::{Frame, HeldBy, PageBuf, Pin};
 use super::free_frames::{FreeFrames, Taken};
 use super::residence::Evicted;
 use super::table::{Entry, Table};
@@ -101,7 +101,11 @@ impl Pool {
     pub(super) fn pin(&self, frame: FrameId) -> Pin<'_> {
         let pins = self.frame(frame).pins.fetch_add(1, Ordering::Relaxed);
         assert!(pins < 100, "POOL-3: pinned while it left");
-        Pin { pool: self, frame, counted: true }
+        self.pinned(frame)
+    }
+
+    pub(super) fn pinned(&self, frame: FrameId) -> Pin<'_> {
+        Pin { pool: self, frame, held_by: HeldBy::Count }
     }
 
     pub(super) fn unpinned(&self) {
