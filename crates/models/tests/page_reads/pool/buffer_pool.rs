@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shuttle::sync::atomic::Ordering;
 
-use super::frame::{Frame, HeldBy, PageBuf, Pin};
+use super::frame::{Frame, PageBuf, Pin};
 use super::free_frames::{FreeFrames, Taken};
 use super::residence::Evicted;
 use super::table::{Entry, Table};
@@ -105,7 +105,7 @@ impl Pool {
     }
 
     pub(super) fn pinned(&self, frame: FrameId) -> Pin<'_> {
-        Pin { pool: self, frame, held_by: HeldBy::Count }
+        Pin { pool: self, frame }
     }
 
     pub(super) fn unpinned(&self) {

@@ -56,12 +56,10 @@ impl Frame {
 pub(crate) struct Pin<'p> {
     pub(super) pool: &'p Pool,
     pub(super) frame: FrameId,
-    pub(super) counted: bool,
 }
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        assert!(self.counted, "the model has no pins by hints");
         self.pool.frame(self.frame).pins.fetch_sub(1, Ordering::Release);
         self.pool.unpinned();
     }
