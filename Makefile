@@ -21,7 +21,7 @@ demo: setup ## Run the main job: 60 s of durable updates on a database larger th
 
 test: setup ## Run the tests: units, properties, crash matrix (sampled), command, kill -9 rounds, budgets
 	$(CARGO) test --workspace --quiet
-	$(CARGO) test --package millpond --test budgets --release --quiet
+	$(CARGO) test --package millpond --test budgets --test memory --release --quiet
 
 check: setup ## Formatting, lints, docs: no warning is let through
 	$(CARGO) fmt --all --check

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::aligned::to_u64;
 use super::clock;
 use super::sync::Mutex;
 
@@ -265,6 +266,12 @@ impl Waits {
             }
         };
         WaitClass::ALL.into_iter().zip(&self.classes).map(summary).collect()
+    }
+
+    /// Bytes that this takes: mostly the histograms.
+    pub(crate) fn memory_budget(&self) -> u64 {
+        let times = |class: &Class| to_u64(class.times_us.lock().distinct_values() * size_of::<u64>());
+        self.classes.iter().map(times).sum()
     }
 
     /// How many operations were slow, and the last of them.

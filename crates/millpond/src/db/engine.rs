@@ -159,6 +159,7 @@ impl Engine {
             checkpoints: count(&store.counters.checkpoints),
             stalls: self.waits.stalls().0,
             law_violations: laws::violations(),
+            memory_budget: self.memory_budget(),
             open_us: count(&self.opening.us),
             open_redo_bytes: self.opening.redo_bytes,
             open_redo_pages: self.opening.redo_pages,

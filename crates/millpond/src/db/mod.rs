@@ -7,6 +7,7 @@ pub(crate) mod database;
 pub(crate) mod engine;
 pub(crate) mod inspect;
 pub(crate) mod keeper;
+mod memory;
 pub(crate) mod online;
 pub(crate) mod options;
 mod page_writer;

@@ -28,6 +28,10 @@ use crate::store::page_store::PageStore;
 /// Frames that a foreground thread that finds none free looks at, for the oldest in the line.
 const STEAL_STEPS: usize = 16;
 
+/// Bytes in tables for each frame: its page's entry in the table (40, in a map that is half full at worst), a place in
+/// a queue that may be twice as long (8), a ghost in line and in its set (16 and 18).
+const BESIDE_FRAME: usize = 2 * 40 + 8 + 16 + 18;
+
 /// Copies of inner pages take no more than this part of the pool.
 const ROUTES_SHARE: usize = 64;
 
@@ -363,6 +367,14 @@ impl Pool {
     pub(crate) fn stop(&self) {
         self.free.stop();
         self.admission.wake_all();
+    }
+
+    /// Bytes that the pool holds at most: pages, what is kept of each frame, routes.
+    pub(crate) fn memory_budget(&self) -> u64 {
+        let page = self.store.page_size();
+        let frames = self.len() + self.leaving();
+        let kept = size_of::<Frame>() + size_of::<AtomicU64>() + BESIDE_FRAME;
+        to_u64(frames * page + self.frames.made() * kept + self.len() * page / ROUTES_SHARE)
     }
 
     /// Frames free now, and dirty ones.

@@ -129,6 +129,8 @@ impl Frame {
             let len = old.as_ref().map(Route::len);
             if !old.is_null() {
                 guard.defer_destroy(old);
+                // At once into everybody's reach: a thread keeps up to 64 for itself otherwise, of a page each.
+                guard.flush();
             }
             len
         }

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use crate::base::aligned::to_usize;
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::Lsn;
 use crate::base::sync::Mutex;
 
@@ -55,6 +55,11 @@ pub(crate) struct DirtyCounts {
 }
 
 impl DirtyCounts {
+    /// Bytes of the counters for a log of `capacity`, in a queue that may be twice as long.
+    pub(crate) fn memory_for(capacity: u64) -> u64 {
+        2 * (capacity >> SHIFT) * to_u64(size_of::<Bucket>())
+    }
+
     /// The counter that stands for `lsn`.
     pub(crate) fn bucket(lsn: Lsn) -> u64 {
         lsn.0 >> SHIFT

@@ -221,6 +221,11 @@ impl Log {
         to_usize(self.clean_band()) - GROUP_FRAME_LEN
     }
 
+    /// Bytes that the log holds at most: two buffers, and the counters of its buckets.
+    pub(crate) fn memory_budget(&self) -> u64 {
+        2 * self.buffer_bytes + DirtyCounts::memory_for(self.capacity())
+    }
+
     fn clean_band(&self) -> u64 {
         (self.buffer_bytes / 8).min(16 << 10)
     }

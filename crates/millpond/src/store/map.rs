@@ -238,6 +238,11 @@ impl PageMap {
         self.spaces.keys().copied().collect()
     }
 
+    pub(crate) fn memory(&self) -> u64 {
+        let page = to_u64(size_of::<MapPage>()) + u64::from(ENTRIES) * to_u64(size_of::<MapEntry>());
+        self.map_pages * page + 2 * self.space_count() * to_u64(size_of::<(SpaceId, Space)>())
+    }
+
     pub(crate) fn space_count(&self) -> u64 {
         to_u64(self.spaces.len())
     }

@@ -416,6 +416,15 @@ impl PageStore {
         (0..state.slots.total()).map(SlotId).filter(|slot| state.slots.is_free(*slot)).collect()
     }
 
+    /// Bytes that the store holds at most, with `unsynced` images that are not durable: the map, what is known of slots,
+    /// the images' entries.
+    pub(crate) fn memory_budget(&self, unsynced: u64) -> u64 {
+        let state = self.state.lock();
+        let image = to_u64(size_of::<PageId>() + size_of::<Written>());
+        // Trees of the standard library are half full at worst.
+        state.map.memory() + state.slots.memory() + state.places.memory() + 2 * unsynced * image
+    }
+
     /// Slots in all, and free ones.
     pub(crate) fn slot_counts(&self) -> (u64, u64) {
         let state = self.state.lock();

@@ -30,6 +30,11 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
+    /// Bytes that this takes: each zone, and its place among those with free slots.
+    pub(crate) fn memory(&self) -> u64 {
+        to_u64(self.zones.len() * (size_of::<Zone>() + 2 * size_of::<(u32, usize)>()))
+    }
+
     /// Slots for a file with room for `total` of them, all free, in zones of `per_zone`, which is 256 at most.
     pub(crate) fn all_free(per_zone: u64, total: u64) -> Self {
         let mut slots = Slots { per_zone, zones: Vec::new(), by_free: BTreeSet::new(), current: None, free: 0 };
