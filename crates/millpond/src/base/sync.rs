@@ -14,7 +14,7 @@ use super::latch::Latch;
 use super::laws::{self, MutexHeld};
 #[cfg(feature = "simulation")]
 use super::scheduler;
-use super::waits::WaitClass;
+use super::waits::{WaitClass, enter_background};
 
 #[cfg(feature = "simulation")]
 fn address<T: ?Sized>(of: &T) -> usize {
@@ -343,8 +343,8 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// Runs a piece of work on each of `threads` threads, which is at least one; their results in order, or the first
-/// error.
+/// Runs a piece of work on each of `threads` background threads, or, if it is one, on the caller's; their results in
+/// order, or the first error.
 ///
 /// # Errors
 /// Those of the work; a thread that cannot be started, or that panicked.
@@ -357,7 +357,14 @@ where
         return work(0)().map(|result| vec![result]);
     }
     // All are started, then all are joined: none outlives this call.
-    let running: Vec<_> = (0..threads).map(|thread| spawn(name, work(thread))).collect();
+    let start = |thread| {
+        let work = work(thread);
+        spawn(name, move || {
+            enter_background();
+            work()
+        })
+    };
+    let running: Vec<_> = (0..threads).map(start).collect();
     let ended: Vec<_> = running
         .into_iter()
         .map(|thread| match thread {

@@ -67,6 +67,25 @@ fn threads_clocks_and_locks_come_from_the_seam() {
     }
 }
 
+/// LAW-2: no wait ends by a timer but the keeper's, which has ticks.
+#[test]
+fn nobody_but_the_keeper_waits_for_a_clock() {
+    let mut seen = 0;
+    for (path, text) in sources() {
+        let file = path.file_name().expect("a file").to_string_lossy().into_owned();
+        for line in text.lines().take_while(|line| !line.contains("#[cfg(test)]")) {
+            let timed = ["wait_until(", "wait_for(", "wait_timeout", "park_until", "park_timeout", "sleep("];
+            let code = !line.trim_start().starts_with("//");
+            for timer in timed.iter().filter(|timer| code && line.contains(**timer)) {
+                seen += 1;
+                let ticks = ["sync.rs", "scheduler.rs", "simulated.rs", "bell.rs", "keeper.rs"];
+                assert!(ticks.contains(&file.as_str()), "LAW-2: {timer} in {}", path.display());
+            }
+        }
+    }
+    assert!(seen >= 3, "the keeper's is seen");
+}
+
 #[test]
 fn files_are_short_and_lines_are_not_wide() {
     for (path, text) in sources() {
