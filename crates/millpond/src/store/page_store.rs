@@ -416,8 +416,8 @@ impl PageStore {
         (0..state.slots.total()).map(SlotId).filter(|slot| state.slots.is_free(*slot)).collect()
     }
 
-    /// Bytes that the store holds at most: the map, what is known of slots, and the entries of `unsynced` images that are
-    /// not durable.
+    /// Bytes that the store holds at most: the map, what is known of slots, and the entries of `unsynced` images that
+    /// are not durable.
     pub(crate) fn memory_budget(&self, unsynced: u64) -> u64 {
         let state = self.state.lock();
         let image = to_u64(size_of::<PageId>() + size_of::<Written>());
