@@ -59,9 +59,9 @@ pub struct Stats {
     pub map_page_writes: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
-    /// Bytes of memory that the engine takes at most with the present settings and data: pool, tables of its pages, map,
-    /// log buffers. What operations hold for themselves (keys and values of batches, rows of scans), stacks, and what
-    /// the allocator keeps, come on top; 64 MiB are enough for some hundred threads.
+    /// Bytes of memory that the engine takes at most with the present settings and data: pool, tables of its pages,
+    /// map, log buffers. What operations hold for themselves (keys and values of batches, rows of scans), stacks, and
+    /// what the allocator keeps, come on top; 64 MiB are enough for some hundred threads.
     pub memory_budget: u64,
     /// Microseconds that opening took.
     pub open_us: u64,
