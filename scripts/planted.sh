@@ -31,7 +31,8 @@ for bug in $bugs; do
     RUST_BACKTRACE=0 timeout 300 cargo test -q $tests -- $filter > target/planted/out.txt 2>&1
     passed=$?
     took=$((($(date +%s%N) - began) / 1000000))
-    tests=$(sed -n 's/^    \([a-z_]*\(::[a-z_]*\)*\)$/\1/p' target/planted/out.txt | sort -u | tr '\n' ' ')
+    # From the list at the end, or, where another test hung and none came, from the lines in between.
+    tests=$(sed -n -e 's/^    \([a-z_]*\(::[a-z_]*\)*\)$/\1/p' -e 's/^\([a-z_:]*\) --- FAILED$/\1/p' target/planted/out.txt | sort -u | tr '\n' ' ')
     if [ "$passed" -ne 0 ] && [ -n "$tests" ]; then
         found=$((found + 1))
         printf '%-28s found in %5d ms by %s\n' "$bug" "$took" "$tests"
