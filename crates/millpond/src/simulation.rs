@@ -42,3 +42,8 @@ pub fn sleep_ns(ns: u64) {
         task.sleep_ns(ns);
     }
 }
+
+/// Virtual time, in nanoseconds; outside of a run real time.
+pub fn now_ns() -> u64 {
+    crate::base::clock::now_ns()
+}

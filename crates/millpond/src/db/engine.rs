@@ -138,6 +138,7 @@ impl Engine {
             buffer_pool_pages_dirty: dirty,
             buffer_pool_wait_free: count(&pool.counters.wait_free),
             buffer_pool_wait_free_us: count(&pool.counters.wait_free_us),
+            buffer_pool_read_ahead: count(&pool.counters.read_ahead),
             buffer_pool_single_page_flushes: pool.single_flushes(),
             log_checkpoint_age: positions.next.since(positions.checkpoint),
             log_capacity: log.capacity(),

@@ -2,6 +2,8 @@
 //!
 //! WRITER-1  One thread at a time, from the look whether a page has an image in flight until its new one is in flight
 //!           (STORE-6): [`Engine::writer`] is a turn, which is held over the write.
+//! WRITER-2  After the copy the log is looked at, and nothing is written if it has stopped: who then had a page changed
+//!           and found no place for the group any more has let go of a page whose change is not in the log.
 //!
 //! Mostly the keeper writes. With [`EmptyFreeListAlgorithm::Legacy`] who finds no free frame does, too.
 //!
@@ -74,6 +76,10 @@ impl PageWriter {
         if pages > 0 && !cfg!(planted = "page_before_log") {
             core.log.flush_wait(newest)?;
         }
+        // WRITER-2
+        if !cfg!(planted = "log_not_looked_at") {
+            core.log.health()?;
+        }
         let ops: Vec<WriteOp> = copied.pages.iter().map(|(_, op)| *op).collect();
         let buf = &mut self.buf[..pages * size];
         for asked in 0.. {
@@ -111,13 +117,7 @@ pub(super) struct SinglePage(pub(super) Weak<Engine>);
 impl SinglePageFlush for SinglePage {
     fn flush(&self, page: Pin<'_>) -> Result<bool, Error> {
         let Some(engine) = self.0.upgrade() else { return Ok(false) };
-        let flushed = engine.flush_single(page);
-        if let Err(error) = &flushed {
-            // A sync that failed is not tried again: as when the keeper's fails, nothing is written from here on.
-            engine.core.log.stop(error);
-            engine.bell.ring();
-        }
-        flushed
+        engine.flush_single(page)
     }
 }
 
@@ -134,11 +134,18 @@ impl Engine {
         if unsynced + LOT_PAGES >= self.unsynced_max {
             return Ok(false);
         }
-        let lot = writer.write(&self.core, vec![page], |_| Ok(false))?;
-        if !matches!(lot, Lot::Written { pages: 1, .. }) {
-            return Ok(false);
+        let written = writer.write(&self.core, vec![page], |_| Ok(false)).and_then(|lot| {
+            let written = matches!(lot, Lot::Written { pages: 1, .. });
+            if written {
+                self.waits.timed(WaitClass::FreeFrame, || self.core.store.sync())?;
+            }
+            Ok(written)
+        });
+        if let Err(error) = &written {
+            // As when the keeper's fails: nothing is written from here on. Before the next writer's turn.
+            self.core.log.stop(error);
+            self.bell.ring();
         }
-        self.waits.timed(WaitClass::FreeFrame, || self.core.store.sync())?;
-        Ok(true)
+        written
     }
 }

@@ -23,8 +23,9 @@ use crate::base::page::view::PageView;
 use crate::io::batch::IoEngine;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
+use crate::io::overlay::Overlay;
 use crate::mtr::{Record, formats};
-use crate::redo::files::{LogFiles, Owner, Ring};
+use crate::redo::files::{LogFiles, MissingFile, Owner, is_log_file};
 use crate::redo::group::GroupKind;
 use crate::redo::locate::{FoundLog, Start, find_log, find_rings, reach_back};
 use crate::redo::scan::LogScan;
@@ -103,13 +104,16 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
         }
     }
     let known = known_superblock(&*files, &data)?;
-    let made = if options.force { complete_log(&*files, known)? } else { Vec::new() };
-    let (owner, log, found) = log_of(&*files, &data, known)?;
+    let missing = if options.force { missing_log_files(&*files, known)? } else { Vec::new() };
+    let (owner, log, found) = log_of(&*with_stand_ins(&files, &missing)?, &data, known)?;
     let superblocks = superblocks(&*files, &data, owner.uuid);
     let mut work =
         Work { report: RebuildReport { checkpoint_known: known.is_some(), ..Default::default() }, ..Work::default() };
-    for name in made {
-        work.lose(format!("log file '{name}' was missing: if the database was not closed, what was written last"));
+    for file in &missing {
+        work.lose(format!(
+            "log file '{}' is missing: if the database was not closed, what was written last",
+            file.name()
+        ));
     }
     work.read_maps(&*files, &superblocks, found.start.at);
     work.read_slots(&data, owner)?;
@@ -123,7 +127,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
     }
     let from = work.first_needed.unwrap_or(end);
     let images = work.settle(&data, owner, end.at)?;
-    log.sync_all()?;
+    sync_log_files(&*files)?;
     // Above all that were ever written.
     let sequence = superblocks.first().map_or(0, |newest| newest.sequence) + 1;
     let next_space = superblocks.iter().map(|superblock| superblock.next_space).max().unwrap_or(0);
@@ -142,6 +146,8 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
         switch: log.switch(),
     };
     rewrite(&*files, superblock, &images, end.at)?;
+    // Last: as long as one is missing, nobody takes the database for whole, and another rebuild reports the same.
+    missing.iter().try_for_each(|file| file.create(&*files))?;
     let mut report = work.report;
     (report.log_from, report.log_end) = (from.at.0, end.at.0);
     report.pages = to_u64(images.values().filter(|image| image.is_some()).count());
@@ -181,16 +187,33 @@ fn log_of(files: &dyn Files, data: &DataFile, known: Option<Superblock>) -> Resu
     Ok((known.owner(), log, FoundLog { start, doubt: None }))
 }
 
-/// Makes log files that are missing anew, empty, and returns their names. Of a database that was closed they held
-/// nothing that is needed; of another one the log ends where they are.
-fn complete_log(files: &dyn Files, known: Option<Superblock>) -> Result<Vec<String>, Error> {
-    let mut made = Vec::new();
-    if let Some(known) = known {
-        for ring in known.switch.map(|switch| switch.to).into_iter().chain([known.redo]) {
-            made.append(&mut Ring::complete(files, known.owner(), ring)?);
-        }
+/// The log files that are missing. Of a database that was closed they held nothing that is needed; of another one the
+/// log ends where they are.
+fn missing_log_files(files: &dyn Files, known: Option<Superblock>) -> Result<Vec<MissingFile>, Error> {
+    let Some(known) = known else { return Ok(Vec::new()) };
+    let rings = known.switch.map(|switch| switch.to).into_iter().chain([known.redo]);
+    let missing = rings.map(|ring| MissingFile::find(files, known.owner(), ring));
+    Ok(missing.collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+/// The files, with empty ones in memory in the places of those that are missing.
+fn with_stand_ins(files: &Arc<dyn Files>, missing: &[MissingFile]) -> Result<Arc<dyn Files>, Error> {
+    if missing.is_empty() {
+        return Ok(Arc::clone(files));
     }
-    Ok(made)
+    let overlay = Overlay::new(Arc::clone(files));
+    missing.iter().try_for_each(|file| file.stand_in(&overlay))?;
+    Ok(Arc::new(overlay))
+}
+
+/// What was read of the log may be in the device's cache only.
+fn sync_log_files(files: &dyn Files) -> Result<(), Error> {
+    let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+    for name in names.iter().filter(|name| is_log_file(name)) {
+        let synced = files.open(name).and_then(|file| file.sync());
+        synced.map_err(|e| Error::io(&format!("sync log file '{name}'"), e))?;
+    }
+    Ok(())
 }
 
 fn start_at(superblock: &Superblock) -> Start {

@@ -16,6 +16,8 @@ pub struct Stats {
     pub buffer_pool_wait_free: u64,
     /// Their time, in microseconds.
     pub buffer_pool_wait_free_us: u64,
+    /// Pages that scans had read together with others, most of them ahead of need.
+    pub buffer_pool_read_ahead: u64,
     /// Pages that were written by operations that found no free frame: only with
     /// [`EmptyFreeListAlgorithm::Legacy`](crate::EmptyFreeListAlgorithm::Legacy).
     pub buffer_pool_single_page_flushes: u64,

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use io_uring::squeue::Entry;
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, Probe, opcode, types};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use super::device::{ReadPiece, WritePiece};
@@ -210,7 +210,15 @@ impl Rings {
 }
 
 fn new_ring() -> io::Result<IoUring> {
-    IoUring::new(u32::try_from(DEPTH).unwrap_or(u32::MAX))
+    let ring = IoUring::new(u32::try_from(DEPTH).unwrap_or(u32::MAX))?;
+    // Linux 5.1 to 5.5 have rings without these two.
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    if probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE) {
+        Ok(ring)
+    } else {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(crate) struct Directory {
     access: Access,
     batches: Arc<Batches>,
     /// Locked for as long as the database is open.
-    _lock: File,
+    _lock: [File; 2],
 }
 
 /// What a directory is opened for.
@@ -75,13 +75,16 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), cached, access, batches: Arc::new(batches), _lock: lock })
     }
 
-    fn lock(path: &Path, access: Access) -> Result<File, Error> {
+    fn lock(path: &Path, access: Access) -> Result<[File; 2], Error> {
         let lock_path = path.join(LOCK_FILE);
         let opened = if access == Access::Create {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock_path)
         } else {
             File::open(&lock_path)
         };
+        // The directory itself, too: a lock file that was removed and made anew is another file. File systems that
+        // cannot lock a directory have the lock file alone.
+        let directory = File::open(path).map_err(|e| Error::io(&format!("open '{}'", path.display()), e))?;
         let lock = opened.map_err(|e| {
             if e.kind() == io::ErrorKind::NotFound {
                 let ours = |entry: io::Result<std::fs::DirEntry>| {
@@ -99,8 +102,12 @@ impl Directory {
             }
             Error::io(&format!("open '{}'", lock_path.display()), e)
         })?;
-        match lock.try_lock() {
-            Ok(()) => Ok(lock),
+        let locked = match directory.try_lock() {
+            Err(std::fs::TryLockError::WouldBlock) => Err(std::fs::TryLockError::WouldBlock),
+            _ => lock.try_lock(),
+        };
+        match locked {
+            Ok(()) => Ok([lock, directory]),
             Err(std::fs::TryLockError::WouldBlock) => {
                 let message = format!(
                     "database '{}' is in use, by another process or by this one: close it there first",

@@ -40,6 +40,8 @@ const ROUTES_SHARE: usize = 64;
 pub(crate) struct PoolCounters {
     pub(crate) wait_free: AtomicU64,
     pub(crate) wait_free_us: AtomicU64,
+    /// Pages read ahead of who needs them.
+    pub(crate) read_ahead: AtomicU64,
     /// Frames that were taken.
     pub(crate) taken: AtomicU64,
 }

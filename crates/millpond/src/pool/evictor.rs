@@ -11,6 +11,9 @@ use crate::base::ids::{FrameId, Lsn, SpaceId};
 /// Frames that are looked at under one hold of the queues' mutex.
 const LOOKS: usize = 64;
 
+/// Victims of each queue that are looked at ahead of need, under one hold of the queues' mutex.
+const VICTIMS: usize = 256;
+
 /// Frames that are looked at for a dropped space's pages at once.
 const DISCARD_STEPS: usize = 4096;
 
@@ -73,7 +76,8 @@ impl Pool {
     pub(crate) fn sweep(&self, wanted: usize, lot: usize) -> (usize, Vec<Pin<'_>>) {
         let (mut freed, mut dirty) = (0, Vec::new());
         // Enough to look at each page once more after all heat is gone.
-        let mut steps = (usize::from(HEAT_MAX) + 2) * self.len();
+        // (Those beyond the end of a pool that was made smaller are in the queues as well.)
+        let mut steps = (usize::from(HEAT_MAX) + 2) * self.frames.made();
         while freed + dirty.len() < wanted
             && dirty.len() < lot
             && let Some((frame, queue)) = self.candidate(&mut steps)
@@ -93,22 +97,32 @@ impl Pool {
         (freed, dirty)
     }
 
-    /// For the keeper: the dirty pages among those that are to leave next, so many as the target of free frames;
-    /// pinned, at most `lot`. They keep their places: clean when their turn comes, they leave without a wait.
+    /// For the keeper: the dirty pages among those that are to leave next, so many as the target of free frames, or
+    /// [`VICTIMS`]; pinned, at most `lot`. They keep their places: clean when their turn comes, they leave without a
+    /// wait.
     pub(crate) fn dirty_victims(&self, lot: usize) -> Vec<Pin<'_>> {
-        let victims = self.replacement.lock().next(self.target(), |frame| self.frame(frame).heat());
+        let victims = self.replacement.lock().next(self.target().min(VICTIMS), |frame| self.frame(frame).heat());
         victims.into_iter().filter_map(|frame| self.pin_dirty_frame(frame)).take(lot).collect()
     }
 
     /// For the keeper: frees the frames that [`sweep`](Self::sweep) collected, but for those used or dirtied since.
     pub(crate) fn free_cleaned(&self, frames: &[FrameId]) {
         for &frame in frames {
-            let used = self.frame(frame).heat() > 0;
-            match if used { Evicted::InUse } else { self.evict(frame) } {
-                Evicted::Free(_) => self.give(frame),
-                Evicted::InUse | Evicted::Dirty => self.replacement.lock().keep(frame),
+            if self.evict_cleaned(frame) {
+                self.give(frame);
             }
         }
+    }
+
+    /// The page leaves `frame`, which a sweep collected and which was written since, unless it was used or dirtied
+    /// meanwhile. True: the frame is the caller's.
+    pub(super) fn evict_cleaned(&self, frame: FrameId) -> bool {
+        let used = self.frame(frame).heat() > 0;
+        let left = !used && matches!(self.evict(frame), Evicted::Free(_));
+        if !left {
+            self.replacement.lock().keep(frame);
+        }
+        left
     }
 
     /// Pins the page in `frame` if it is dirty.

@@ -48,6 +48,14 @@ pub(super) struct Legacy {
     pub(super) single_flushes: AtomicU64,
 }
 
+/// What a search has led to.
+enum Found {
+    Frame(FrameId),
+    /// Something has changed: look again.
+    Again,
+    Nothing,
+}
+
 impl Pool {
     /// Whether foreground threads write pages, and nobody does ahead of need.
     pub(crate) fn is_legacy(&self) -> bool {
@@ -70,39 +78,57 @@ impl Pool {
     pub(super) fn take_legacy(&self, legacy: &Legacy, count: usize) -> Result<Option<Vec<FrameId>>, Error> {
         let began = clock::now_ns();
         let mut looks = TAIL;
+        // Kept in hand: put into the ring, one would be taken by who wants no more than one.
+        let mut hand = Vec::new();
         let taken = loop {
             let _lru = self.waits.timed(WaitClass::FreeFrame, || legacy.lru.lock());
-            if let Some(frames) = self.free.take(count) {
-                break Some(frames);
+            if hand.len() == count {
+                break Ok(Some(std::mem::take(&mut hand)));
             }
-            if self.free.stopped() {
-                break None;
+            if let Some(mut frames) = self.free.take(count - hand.len()) {
+                frames.append(&mut hand);
+                break Ok(Some(frames));
             }
-            if let Some(frame) = self.steal(looks) {
-                self.give(frame);
-            } else if looks == TAIL {
-                looks = 4 * self.len();
-            } else if !self.flush_single(legacy)? {
-                break None;
+            let found = self.steal(looks);
+            if found.is_none() && looks == TAIL {
+                looks = 4 * self.frames.made();
+                continue;
+            }
+            match found.map_or_else(|| self.flush_single(legacy), |frame| Ok(Found::Frame(frame))) {
+                Ok(Found::Frame(frame)) if frame.index() < self.len() => hand.push(frame),
+                Ok(Found::Frame(beyond)) => self.give(beyond),
+                Ok(Found::Again) if !self.free.stopped() => {}
+                Ok(_) => break Ok(None),
+                Err(error) => break Err(error),
             }
         };
+        hand.into_iter().for_each(|frame| self.give(frame));
         self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
         self.counters.wait_free_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
-        Ok(taken)
+        taken
     }
 
-    /// Writes the page that is next to leave, and frees its frame unless it is used again. False: there is none that
-    /// can be written.
-    fn flush_single(&self, legacy: &Legacy) -> Result<bool, Error> {
-        let Some(flush) = legacy.flush.get() else { return Ok(false) };
+    /// Writes the page that is next to leave, and takes its frame unless it is used again.
+    fn flush_single(&self, legacy: &Legacy) -> Result<Found, Error> {
+        let Some(flush) = legacy.flush.get().filter(|_| !self.free.stopped()) else { return Ok(Found::Nothing) };
         let (freed, mut dirty) = self.sweep(1, 1);
-        let Some(page) = dirty.pop() else { return Ok(freed > 0) };
+        let Some(page) = dirty.pop() else { return Ok(if freed > 0 { Found::Again } else { Found::Nothing }) };
         let frame = page.frame_id();
         let flushed = flush.flush(page);
-        self.free_cleaned(&[frame]);
+        let left = self.evict_cleaned(frame);
         if matches!(flushed, Ok(true)) {
             legacy.single_flushes.fetch_add(1, Ordering::Relaxed);
         }
-        flushed
+        match flushed {
+            Ok(_) if left => Ok(Found::Frame(frame)),
+            Ok(true) => Ok(Found::Again),
+            Ok(false) => Ok(Found::Nothing),
+            Err(error) => {
+                if left {
+                    self.give(frame);
+                }
+                Err(error)
+            }
+        }
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::hash_map;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::buffer_pool::{FrameTicket, Pool};
 use super::residence::Reading;
 use super::table::Entry;
+use crate::base::aligned::to_u64;
 use crate::base::ids::PageId;
 use crate::base::waits::WaitClass;
 
@@ -31,6 +33,7 @@ impl Pool {
             }
             readings.push((Reading::new(self, id), ticket));
         }
+        self.counters.read_ahead.fetch_add(to_u64(readings.len()), Ordering::Relaxed);
         let results = {
             // As in `read_into`, nobody waits for these latches.
             let latch = |(reading, ticket): &(Reading<'_>, FrameTicket<'_>)| {

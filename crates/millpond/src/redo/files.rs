@@ -173,47 +173,80 @@ pub(crate) fn header_block(owner: Owner, index: u64, geometry: Geometry, lap: Op
     block
 }
 
+/// Makes a log file of zeroes, durable on return; its name is not.
+fn create_file(
+    files: &dyn Files,
+    name: &str,
+    owner: Owner,
+    index: u64,
+    geometry: Geometry,
+) -> Result<Arc<dyn Device>, Error> {
+    let payload_bytes = geometry.payload_bytes;
+    let zeroes = aligned(to_usize(payload_bytes.min(1 << 20)));
+    let make = || -> io::Result<Arc<dyn Device>> {
+        let file = files.create(name)?;
+        file.grow(BLOCK_U64 + payload_bytes)?;
+        file.write_at(&header_block(owner, index, geometry, None), 0)?;
+        let mut at = 0;
+        while at < payload_bytes {
+            let len = (payload_bytes - at).min(to_u64(zeroes.len()));
+            file.write_at(&zeroes[..to_usize(len)], BLOCK_U64 + at)?;
+            at += len;
+        }
+        file.sync()?;
+        Ok(file)
+    };
+    let doing = || format!("create log file '{name}' of {} bytes in '{}'", BLOCK_U64 + payload_bytes, files.place());
+    make().map_err(|e| Error::io(&doing(), e))
+}
+
+/// The name of a log file until it is whole.
+const FILE_NEW: &str = "redo-new.mpd";
+
+/// A file that a ring should have, and has not.
+#[derive(Clone)]
+pub(crate) struct MissingFile {
+    owner: Owner,
+    index: u64,
+    geometry: Geometry,
+}
+
+impl MissingFile {
+    /// Those of a ring.
+    pub(crate) fn find(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Vec<MissingFile>, Error> {
+        let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+        let all = (0..RING).map(|index| MissingFile { owner, index, geometry });
+        Ok(all.filter(|file| !names.contains(&file.name())).collect())
+    }
+
+    pub(crate) fn name(&self) -> String {
+        file_name(self.geometry.generation, self.index)
+    }
+
+    /// Puts one that is not written into its place in `files`, which are in memory.
+    pub(crate) fn stand_in(&self, files: &dyn Files) -> Result<(), Error> {
+        let header = header_block(self.owner, self.index, self.geometry, None);
+        let made = files.create(&self.name()).and_then(|file| {
+            file.grow(BLOCK_U64 + self.geometry.payload_bytes)?;
+            file.write_at(&header, 0)
+        });
+        made.map_err(|e| Error::io(&format!("hold log file '{}' in memory", self.name()), e))
+    }
+
+    /// Makes it, empty, in one step; durable on return.
+    pub(crate) fn create(&self, files: &dyn Files) -> Result<(), Error> {
+        create_file(files, FILE_NEW, self.owner, self.index, self.geometry)?;
+        let named = files.rename(FILE_NEW, &self.name()).and_then(|()| files.sync_names());
+        named.map_err(|e| Error::io(&format!("rename '{FILE_NEW}' to '{}'", self.name()), e))
+    }
+}
+
 impl Ring {
     /// Makes a ring anew. Its files are durable on return, their names are not.
     pub(crate) fn create(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Ring, Error> {
-        let ring = (0..RING).map(|index| Self::create_file(files, owner, geometry, index));
+        let ring =
+            (0..RING).map(|index| create_file(files, &file_name(geometry.generation, index), owner, index, geometry));
         Ok(Ring { files: ring.collect::<Result<_, _>>()?, geometry, owner })
-    }
-
-    fn create_file(files: &dyn Files, owner: Owner, geometry: Geometry, index: u64) -> Result<Arc<dyn Device>, Error> {
-        let payload_bytes = geometry.payload_bytes;
-        let zeroes = aligned(to_usize(payload_bytes.min(1 << 20)));
-        let name = file_name(geometry.generation, index);
-        let make = || -> io::Result<Arc<dyn Device>> {
-            let file = files.create(&name)?;
-            file.grow(BLOCK_U64 + payload_bytes)?;
-            file.write_at(&header_block(owner, index, geometry, None), 0)?;
-            let mut at = 0;
-            while at < payload_bytes {
-                let len = (payload_bytes - at).min(to_u64(zeroes.len()));
-                file.write_at(&zeroes[..to_usize(len)], BLOCK_U64 + at)?;
-                at += len;
-            }
-            file.sync()?;
-            Ok(file)
-        };
-        let doing =
-            || format!("create log file '{name}' of {} bytes in '{}'", BLOCK_U64 + payload_bytes, files.place());
-        make().map_err(|e| Error::io(&doing(), e))
-    }
-
-    /// Makes those files of a ring that are missing, empty; returns their names.
-    pub(crate) fn complete(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Vec<String>, Error> {
-        let mut made = Vec::new();
-        for index in 0..RING {
-            let name = file_name(geometry.generation, index);
-            if files.open(&name).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
-                Self::create_file(files, owner, geometry, index)?;
-                made.push(name);
-            }
-        }
-        files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
-        Ok(made)
     }
 
     /// Opens a ring and checks that every file is the one expected.
@@ -234,7 +267,11 @@ impl Ring {
             })?;
             let wrong = |what: &str| {
                 Error::Corruption(
-                    format!("log file '{}' {what}: restore the database from a backup", file.name()).into(),
+                    format!(
+                        "log file '{}' {what}: restore the database from a backup; if it was closed, take the file away and run `millpond rebuild --force`",
+                        file.name()
+                    )
+                    .into(),
                 )
             };
             let len = file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))?;

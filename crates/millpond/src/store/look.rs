@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::directory::{self, DIRECTORY_FILES};
 use super::map::{MapEntry, PageMap, tag_of};
-use super::open::{DATA_FILE, MAP_FILE, len_of, open_file, read_map_pages};
+use super::open::{DATA_FILE, MAP_FILE, check_not_overwritten, is_beside_map, len_of, open_file, read_map_pages};
 use super::superblock::{Found, SLOTS_START, Superblock};
 use crate::base::aligned::{AlignedBuf, aligned, to_usize};
 use crate::base::error::Error;
@@ -62,17 +62,19 @@ pub(crate) struct DataFile {
     pub(crate) file: Arc<dyn Device>,
     /// What is in the places of the superblocks.
     pub(crate) found: [Found; 2],
+    beside_map: bool,
 }
 
 impl DataFile {
     pub(crate) fn open(files: &dyn Files) -> Result<DataFile, Error> {
         let file = open_file(files, DATA_FILE)?;
         let found = Superblock::read_both(&*file)?;
-        Ok(DataFile { file, found })
+        Ok(DataFile { file, found, beside_map: is_beside_map(files)? })
     }
 
     /// The valid superblock of the higher sequence.
     pub(crate) fn superblock(&self) -> Result<Superblock, Error> {
+        check_not_overwritten(self.found, self.beside_map)?;
         Superblock::choose(self.found, self.file.name())
     }
 

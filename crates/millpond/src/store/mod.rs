@@ -20,6 +20,8 @@
 //!          image's count ([`DirtyCounts`](crate::redo::dirty_counts::DirtyCounts)) is the store's in that time.
 //! STORE-7  A space number is given out once: what is left of a dropped space, in frames, slots and log, is never taken
 //!          for another's.
+//! STORE-8  One sync of the data file at a time, and none after one that failed: the kernel tells of a lost write once,
+//!          and the next sync would pass.
 
 pub(crate) mod checkpoint;
 pub(crate) mod copy_on_write;

@@ -61,17 +61,21 @@ pub(super) fn len_of(file: &dyn Device) -> Result<u64, Error> {
     file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
 }
 
-/// A data file that no superblock says anything of, beside the other files of a database.
-fn check_not_overwritten(files: &dyn Files, found: [Found; 2]) -> Result<(), Error> {
+/// Whether there are map files.
+pub(super) fn is_beside_map(files: &dyn Files) -> Result<bool, Error> {
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
-    if found == [Found::Foreign; 2] && names.iter().any(|name| is_map_file(name)) {
-        let message = format!(
-            "both superblocks of '{DATA_FILE}' in '{}' are overwritten: run `millpond rebuild`, or restore the database from a backup",
-            files.place()
-        );
-        return Err(Error::Corruption(message.into()));
+    Ok(names.iter().any(|name| is_map_file(name)))
+}
+
+/// A data file that no superblock says anything of, beside the map files of a database.
+pub(super) fn check_not_overwritten(found: [Found; 2], beside_map: bool) -> Result<(), Error> {
+    if found != [Found::Foreign; 2] || !beside_map {
+        return Ok(());
     }
-    Ok(())
+    let message = format!(
+        "both superblocks of '{DATA_FILE}' are overwritten: run `millpond rebuild`, or restore the database from a backup"
+    );
+    Err(Error::Corruption(message.into()))
 }
 
 impl PageStore {
@@ -111,7 +115,7 @@ impl PageStore {
     pub(crate) fn open(files: &dyn Files, counts: Arc<DirtyCounts>) -> Result<(PageStore, [Found; 2]), Error> {
         let data = open_file(files, DATA_FILE)?;
         let found = Superblock::read_both(&*data)?;
-        check_not_overwritten(files, found)?;
+        check_not_overwritten(found, is_beside_map(files)?)?;
         let superblock = Superblock::choose(found, data.name())?;
         let directory_files = [open_file(files, DIRECTORY_FILES[0])?, open_file(files, DIRECTORY_FILES[1])?];
         if !matches!(found[1 - superblock.place()], Found::Valid(_)) {
@@ -150,10 +154,21 @@ impl PageStore {
             superblock,
         };
         let uuid = superblock.uuid;
-        let (state, growth) = (Mutex::new(state), Turn::new(()));
+        let (state, growth, syncing) = (Mutex::new(state), Turn::new(()), Turn::new(false));
         let counters = StoreCounters::default();
-        let store =
-            PageStore { data, map_file, directory_files, page_size, uuid, placement, state, growth, counts, counters };
+        let store = PageStore {
+            data,
+            map_file,
+            directory_files,
+            page_size,
+            uuid,
+            placement,
+            state,
+            growth,
+            syncing,
+            counts,
+            counters,
+        };
         Ok((store, found))
     }
 

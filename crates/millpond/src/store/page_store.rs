@@ -118,6 +118,8 @@ pub(crate) struct PageStore {
     pub(super) state: Mutex<State>,
     /// Held while the files grow; the state is not.
     pub(super) growth: Turn<()>,
+    /// The data file's syncs, one at a time; whether one has failed.
+    pub(super) syncing: Turn<bool>,
     pub(super) counts: Arc<DirtyCounts>,
     pub(crate) counters: StoreCounters,
 }
@@ -397,8 +399,16 @@ impl PageStore {
     }
 
     pub(super) fn sync_data(&self) -> Result<(), Error> {
+        // STORE-8: the kernel tells of a lost write once.
+        let mut failed = self.syncing.lock();
+        if *failed {
+            let message = format!("an earlier sync of '{}' failed: reopen the database", self.data.name());
+            return Err(Error::ReadOnly(message.into()));
+        }
         self.counters.data_syncs.fetch_add(1, Ordering::Relaxed);
-        self.data.sync().map_err(|e| Error::device(&format!("sync '{}'", self.data.name()), e))
+        let synced = self.data.sync();
+        *failed = synced.is_err();
+        synced.map_err(|e| Error::device(&format!("sync '{}'", self.data.name()), e))
     }
 
     /// What is in a slot, as the device has it.

@@ -103,6 +103,18 @@ fn a_database_whose_superblocks_or_lock_file_are_gone_is_damaged_and_no_stranger
     assert!(check(dir.path(), cached).expect("checked").problems.is_empty());
 }
 
+/// The lock file is removed while the database is open: the directory is locked, too.
+#[test]
+fn a_database_is_not_opened_twice_when_its_lock_file_is_removed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = || Options::new().redo_capacity(ByteSize::mib(4)).buffer_pool_size(ByteSize::mib(1)).cached(true);
+    let db = Db::open(dir.path(), options()).expect("made");
+    std::fs::remove_file(dir.path().join("lock.mpd")).expect("removed");
+    assert!(matches!(error_of(Db::open(dir.path(), options()), &["in use"]), Error::InUse(_)));
+    db.close().expect("closed");
+    Db::open(dir.path(), options()).expect("opened").close().expect("closed");
+}
+
 #[test]
 fn options_are_checked_against_their_range_and_against_the_database() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -6,6 +6,7 @@ mod bit_flips;
 mod by_the_book;
 mod crash_matrix;
 mod decoders;
+mod failing_syncs;
 mod inspect;
 mod killed;
 mod long_keys;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
 use millpond::{
     ByteSize, Db, DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine, Options, PageStoreKind, Tree, WriteBatch,
 };
@@ -359,6 +359,40 @@ fn the_keeper_sleeps_while_all_that_could_leave_is_in_flight() {
     }
 }
 
+/// The pool is made much smaller, and all its pages are hot: who misses one does not wait for the keeper's ticks, in
+/// which the others leave.
+#[test]
+fn a_miss_in_a_pool_made_smaller_waits_for_no_tick() {
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let options = small_options().buffer_pool_size(ByteSize::mib(64)).redo_capacity(ByteSize::mib(64));
+        let db = open(&disk, options.durability(Durability::None));
+        let tree = db.create_tree("t").expect("created");
+        let rows = 98_304u32;
+        for first in (0..rows).step_by(32) {
+            let mut batch = WriteBatch::new();
+            for row in first..first + 32 {
+                batch.put(&tree, &row.to_be_bytes(), &[1; 900]);
+            }
+            db.write(batch).expect("written");
+        }
+        db.checkpoint().expect("done");
+        for row in (0..8).flat_map(|_| (rows / 2..rows).step_by(2)) {
+            assert!(tree.get(&row.to_be_bytes()).expect("read").is_some());
+        }
+        sleep_ns(2_000_000_000);
+        db.set_buffer_pool_size(ByteSize::kib(4 * 32)).expect("changed");
+        let mut worst = 0;
+        for row in (0..rows / 4).step_by(64).take(40) {
+            let began = now_ns();
+            assert!(tree.get(&row.to_be_bytes()).expect("read").is_some());
+            worst = worst.max(now_ns() - began);
+        }
+        assert!(worst < 20_000_000, "a read took {worst} ns");
+        db.close().expect("closed");
+    });
+}
+
 /// Page writes take long, and frames are wanted in a burst, twice as many as are kept free: the pages that leave next
 /// were cleaned ahead of need, and nobody waits.
 #[test]
@@ -440,9 +474,11 @@ fn scans_read_ahead() {
                     assert_eq!(found.expect("scanned").0, key(row));
                 }
                 assert_eq!(row, 0);
-                let reads = db.stats().data_page_reads;
+                let stats = db.stats();
+                let together = stats.buffer_pool_read_ahead;
+                assert!(if ahead == 0 { together == 0 } else { together > 3000 }, "{engine:?}, {ahead}: {together}");
                 db.close().expect("closed");
-                reads
+                stats.data_page_reads
             })
             .into();
         assert!(reads[0] > 6000, "{engine:?}: both scans came from the device: {reads:?}");

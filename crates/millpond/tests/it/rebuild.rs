@@ -406,6 +406,61 @@ fn log_files_that_are_missing_are_made_anew_when_forced() {
     }
 }
 
+/// A crashed database with acknowledged rows in each of two log files, of which one is missing; and the rows.
+fn without_a_log_file(gone: &str) -> (Image, usize) {
+    let disk = SimulatedDisk::new();
+    let (mut image, _) = run(7, || {
+        let db = Db::open_on(Arc::new(disk.clone()), small_options().buffer_pool_size(ByteSize::mib(1)));
+        let db = db.expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        db.checkpoint().expect("done");
+        (0..220u32).for_each(|row| tree.put(&row.to_be_bytes(), &[1; 900]).expect("written"));
+        let image = disk.crash_now(Unsynced::None);
+        db.close().expect("closed");
+        image
+    });
+    image.remove(gone).expect("there");
+    (image, 220)
+}
+
+/// A rebuild that does without a log file is cut short, or fails, at any call: until it is through nobody takes the
+/// database for whole, and the next rebuild comes to its end and says the same.
+#[test]
+fn a_rebuild_without_a_log_file_that_does_not_come_to_its_end_hides_no_loss() {
+    let mut options = RebuildOptions::default();
+    options.force = true;
+    for gone in ["redo-0-0.mpd", "redo-0-1.mpd"] {
+        let (image, rows) = without_a_log_file(gone);
+        let count = |disk: &SimulatedDisk| recover(disk).map(|found| found.get("t").map_or(0, BTreeMap::len));
+        let whole = disk_of(image.clone());
+        let report = rebuild_on(Arc::new(whole.clone()), &options).expect("rebuilt");
+        let calls = whole.calls();
+        assert!(!report.lost.is_empty() && count(&whole) != Ok(rows), "{:?}", report.lost);
+        assert!(calls > 100, "{calls}");
+        for (call, dies) in (0..calls).flat_map(|call| [(call, true), (call, false)]) {
+            let disk = disk_of(image.clone());
+            if dies {
+                disk.halt_at(call);
+            } else {
+                disk.fail_at(call, std::io::ErrorKind::Other);
+            }
+            if rebuild_on(Arc::new(disk.clone()), &options).is_ok() {
+                // What failed did not matter: a file that is looked for, a copy that cannot be read.
+                continue;
+            }
+            disk.go_on();
+            disk.fail_at(u64::MAX, std::io::ErrorKind::Other);
+            let disk = disk_of(disk.image());
+            // Before the last two the file has its name: then it was through.
+            let through = call + 2 >= calls;
+            assert!(through || count(&disk).is_err(), "{gone}, call {call}: opens with {:?} rows", count(&disk));
+            let again = rebuild_on(Arc::new(disk.clone()), &options);
+            let again = again.unwrap_or_else(|error| unreachable!("{gone}, call {call}: {error}"));
+            assert!(through || !again.lost.is_empty(), "{gone}, call {call}: the loss is forgotten");
+        }
+    }
+}
+
 /// The lap of the first file is lost, and the epoch in force has begun in the middle of it: the log leads back to there
 /// only, and the checkpoint is before.
 #[test]

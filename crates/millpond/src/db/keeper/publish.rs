@@ -107,7 +107,15 @@ impl Keeper {
         while self.give_back(GIVE_BACK_STEPS) {}
         // A page that was in flight is dirty still: then once more.
         let mut passes = 0;
-        while !self.engine.core.pool.dirty_before(next).is_empty() {
+        loop {
+            let clean = {
+                // Nobody has a page in hand that is not dirty any more and not yet written (WRITER-1).
+                let _writer = self.engine.writer.lock();
+                self.engine.core.pool.dirty_before(next).is_empty()
+            };
+            if clean {
+                break;
+            }
             passes += 1;
             if passes > PASSES_MAX {
                 return Err(Error::Bug("STORE-3: pages stay dirty, however often they are written".into()));
