@@ -19,6 +19,9 @@ them when all is well.
 A page is lost if the log, or what can be read of the old maps, shows that a newer image was there. It is unproven if
 neither knows it: then an older image would not be noticed.
 
+With --force also where log files are missing: a database that was closed does without them, of another one what was
+written last may be lost. A damaged log file has to be taken away for that.
+
 Exit code: 0 nothing is known to be lost, 1 something is (the output says what), 2 it could not be done.
 
 Example:
