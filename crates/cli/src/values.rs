@@ -50,30 +50,23 @@ pub(crate) fn durability(text: &str) -> Result<Durability, String> {
 
 /// Reads an I/O engine: `auto`, `io_uring` or `threads`.
 pub(crate) fn io_engine(text: &str) -> Result<IoEngine, String> {
-    match text {
-        "auto" => Ok(IoEngine::Auto),
-        "io_uring" => Ok(IoEngine::IoUring),
-        "threads" => Ok(IoEngine::Threads),
-        _ => Err("not one of auto, io_uring, threads".to_owned()),
-    }
+    one_of(text, &[("auto", IoEngine::Auto), ("io_uring", IoEngine::IoUring), ("threads", IoEngine::Threads)])
 }
 
 /// Reads an answer to an empty free list: `handoff` or `legacy`.
 pub(crate) fn empty_free_list_algorithm(text: &str) -> Result<EmptyFreeListAlgorithm, String> {
-    match text {
-        "handoff" => Ok(EmptyFreeListAlgorithm::Handoff),
-        "legacy" => Ok(EmptyFreeListAlgorithm::Legacy),
-        _ => Err("not one of handoff, legacy".to_owned()),
-    }
+    one_of(text, &[("handoff", EmptyFreeListAlgorithm::Handoff), ("legacy", EmptyFreeListAlgorithm::Legacy)])
 }
 
 /// Reads how dirty pages are found: `scan` or `flush_list`.
 pub(crate) fn dirty_tracking(text: &str) -> Result<DirtyTracking, String> {
-    match text {
-        "scan" => Ok(DirtyTracking::Scan),
-        "flush_list" => Ok(DirtyTracking::FlushList),
-        _ => Err("not one of scan, flush_list".to_owned()),
-    }
+    one_of(text, &[("scan", DirtyTracking::Scan), ("flush_list", DirtyTracking::FlushList)])
+}
+
+/// What `text` names among `values`.
+fn one_of<T: Copy>(text: &str, values: &[(&str, T)]) -> Result<T, String> {
+    let found = values.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    found.ok_or_else(|| format!("not one of {}", values.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")))
 }
 
 /// What `--rate` asks for.

@@ -13,8 +13,8 @@ use crate::base::page::op::PageOp;
 use crate::base::page::verify::structure_problem;
 use crate::base::page::view::{PageView, common_len, entry_len, prefix_len};
 use crate::mtr::{Core, Mtr};
-use crate::pool::buffer_pool::FrameTicket;
 use crate::pool::frame::PageWrite;
+use crate::pool::frame_ticket::FrameTicket;
 
 /// Bytes of an inner page's value: the child's number.
 const CHILD_LEN: usize = size_of::<u32>();

@@ -60,7 +60,7 @@ impl PageWriter {
             let at = copied.pages.len() * size;
             let page = pin.read();
             let id = PageId(header(page.bytes()).page_id.get());
-            if core.store.in_flight(&[id])[0] {
+            if core.store.in_flight(id) {
                 skipped = true;
                 continue;
             }

@@ -8,6 +8,7 @@ use crossbeam_epoch::Guard;
 use super::admission::{Admission, Admitted};
 use super::dirty::{DirtyPages, DirtyTracking};
 use super::frame::{Frame, HeldBy, PageRead, PageWrite, Pin};
+use super::frame_ticket::FrameTicket;
 use super::free_frames::{FreeFrames, Taken};
 use super::legacy::{EmptyFreeListAlgorithm, Legacy};
 use super::memory::Frames;
@@ -71,23 +72,6 @@ pub(crate) struct Pool {
     lane: Turn<()>,
     pub(super) waits: Arc<Waits>,
     pub(crate) counters: PoolCounters,
-}
-
-/// A frame in one thread's hand; it goes back when dropped.
-#[must_use]
-pub(crate) struct FrameTicket<'p> {
-    pool: &'p Pool,
-    pub(super) frame: FrameId,
-    /// It does not go back any more.
-    pub(super) kept: bool,
-}
-
-impl Drop for FrameTicket<'_> {
-    fn drop(&mut self) {
-        if !self.kept {
-            self.pool.give(self.frame);
-        }
-    }
 }
 
 impl Pool {
@@ -350,7 +334,7 @@ impl Pool {
 
     pub(super) fn tickets(&self, frames: Vec<FrameId>) -> Vec<FrameTicket<'_>> {
         self.counters.taken.fetch_add(to_u64(frames.len()), Ordering::Relaxed);
-        frames.into_iter().map(|frame| FrameTicket { pool: self, frame, kept: false }).collect()
+        frames.into_iter().map(|frame| FrameTicket::new(self, frame)).collect()
     }
 
     fn no_frame(&self) -> Error {

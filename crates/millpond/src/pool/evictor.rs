@@ -127,6 +127,8 @@ impl Pool {
 
     /// Pins the page in `frame` if it is dirty.
     fn pin_dirty_frame(&self, frame: FrameId) -> Option<Pin<'_>> {
+        // Most of those that are looked at ahead of need are clean: they cost no look into the table.
+        self.dirty.since(frame)?;
         let id = self.frame(frame).holds()?;
         self.fetch_cold(id).filter(|pin| pin.frame == frame && self.dirty.since(frame).is_some())
     }

@@ -16,6 +16,7 @@ pub(crate) mod buffer_pool;
 pub(crate) mod dirty;
 mod evictor;
 pub(crate) mod frame;
+pub(crate) mod frame_ticket;
 mod free_frames;
 #[cfg(test)]
 mod free_frames_tests;

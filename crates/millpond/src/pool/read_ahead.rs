@@ -4,7 +4,8 @@ use std::collections::hash_map;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::buffer_pool::{FrameTicket, Pool};
+use super::buffer_pool::Pool;
+use super::frame_ticket::FrameTicket;
 use super::residence::Reading;
 use super::table::Entry;
 use crate::base::aligned::to_u64;

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::buffer_pool::{FrameTicket, Pool};
+use super::buffer_pool::Pool;
 use super::frame::Pin;
+use super::frame_ticket::FrameTicket;
 use super::table::{Entry, Shard};
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;

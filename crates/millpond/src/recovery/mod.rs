@@ -301,7 +301,7 @@ fn page_for_redo(core: &Core, id: PageId, anew: bool) -> Result<Pin<'_>, Error> 
     if let Some(pin) = core.pool.fetch(id) {
         return Ok(pin);
     }
-    if anew && !core.store.in_flight(&[id])[0] {
+    if anew && !core.store.in_flight(id) {
         let ticket = core.pool.take_frame()?;
         return Ok(core.pool.install(id, ticket).unlatch());
     }

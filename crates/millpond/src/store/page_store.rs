@@ -242,10 +242,9 @@ impl PageStore {
         }
     }
 
-    /// Which of `ids` have an image that is not durable: they are not written again before it is.
-    pub(crate) fn in_flight(&self, ids: &[PageId]) -> Vec<bool> {
-        let state = self.state.lock();
-        ids.iter().map(|id| state.unsynced.contains_key(id)).collect()
+    /// Whether the page has an image that is not durable: it is not written again before it is.
+    pub(crate) fn in_flight(&self, id: PageId) -> bool {
+        self.state.lock().unsynced.contains_key(&id)
     }
 
     /// Images that are not durable.

@@ -25,6 +25,20 @@ fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) {
     db.write(batch).expect("written");
 }
 
+/// A closed database with so many rows of 900 bytes in tree `t`.
+fn scattered_rows(rows: u32, options: Options) -> Image {
+    let disk = SimulatedDisk::new();
+    run(4, || {
+        let db = open(&disk, options);
+        let tree = db.create_tree("t").expect("created");
+        for row in 0..rows {
+            put_loosely(&db, &tree, &scattered(row), &[0; 900]);
+        }
+        db.close().expect("closed");
+    });
+    disk.image()
+}
+
 /// 256 real threads on real files, 1,024 frames, data eight times the pool: reads, writes, splits and scans all get on.
 #[test]
 fn a_thousand_frames_serve_256_threads() {
@@ -315,15 +329,8 @@ fn frames_come_free_while_a_sync_is_under_way() {
     for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
         let options =
             SMALL.options().page_store(store).buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(64));
-        let disk = SimulatedDisk::new();
-        let db = open(&disk, options);
-        let tree = db.create_tree("t").expect("created");
-        for row in 0..65_536u32 {
-            put_loosely(&db, &tree, &scattered(row), &[0; 900]);
-        }
-        db.close().expect("closed");
         let slow_syncs = ServiceTime { read_ns: 200_000, write_ns: 200_000, sync_ns: 100_000_000 };
-        let disk = SimulatedDisk::with_image(disk.image(), slow_syncs);
+        let disk = SimulatedDisk::with_image(scattered_rows(65_536, options), slow_syncs);
         let (waits, _) = run(3, || {
             let db = open(&disk, reopen_options().buffer_pool_size(ByteSize::mib(16)));
             let tree = db.open_tree("t").expect("there");
@@ -398,18 +405,9 @@ fn a_miss_in_a_pool_made_smaller_waits_for_no_tick() {
 #[test]
 fn victims_are_clean_ahead_of_need() {
     let options = SMALL.options().buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(64));
-    let disk = SimulatedDisk::new();
     let rows = 32_768u32;
-    run(4, || {
-        let db = open(&disk, options);
-        let tree = db.create_tree("t").expect("created");
-        for row in 0..rows {
-            put_loosely(&db, &tree, &scattered(row), &[0; 900]);
-        }
-        db.close().expect("closed");
-    });
     let slow_writes = ServiceTime { read_ns: 10_000, write_ns: 20_000_000, sync_ns: 1_000_000 };
-    let disk = SimulatedDisk::with_image(disk.image(), slow_writes);
+    let disk = SimulatedDisk::with_image(scattered_rows(rows, options), slow_writes);
     run(5, || {
         let db = open(&disk, reopen_options().buffer_pool_size(ByteSize::mib(8)));
         let tree = db.open_tree("t").expect("there");

@@ -14,8 +14,12 @@ pub(crate) mod error;
 pub(crate) mod handoff;
 #[path = "../../../millpond/src/base/ids.rs"]
 pub(crate) mod ids;
-#[path = "shuttle_sync.rs"]
 pub(crate) mod sync;
+
+/// What `sync` is made of.
+mod threads {
+    pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+}
 
 /// The laws are looked at by the engine's own tests.
 pub(crate) mod laws {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use shuttle::sync::atomic::Ordering;
 
 use super::frame::{Frame, PageBuf, Pin};
+use super::frame_ticket::FrameTicket;
 use super::free_frames::{FreeFrames, Taken};
 use super::residence::Evicted;
 use super::table::{Entry, Table};
@@ -64,20 +65,6 @@ pub(crate) struct Pool {
     pub(super) waits: Waits,
 }
 
-pub(crate) struct FrameTicket<'p> {
-    pool: &'p Pool,
-    pub(super) frame: FrameId,
-    pub(super) kept: bool,
-}
-
-impl Drop for FrameTicket<'_> {
-    fn drop(&mut self) {
-        if !self.kept {
-            self.pool.free.give(self.frame);
-        }
-    }
-}
-
 impl Pool {
     pub(crate) fn new(frames: u32, store: Box<dyn Reads>) -> Arc<Pool> {
         let free = FreeFrames::new();
@@ -108,6 +95,10 @@ impl Pool {
         Pin { pool: self, frame }
     }
 
+    pub(super) fn give(&self, frame: FrameId) {
+        self.free.give(frame);
+    }
+
     pub(super) fn unpinned(&self) {
         if self.free.awaited() {
             self.bell.ring();
@@ -125,7 +116,7 @@ impl Pool {
             }
             Taken::Stopped => unreachable!("the model's pool never stops"),
         };
-        Ok(FrameTicket { pool: self, frame, kept: false })
+        Ok(FrameTicket::new(self, frame))
     }
 
     /// Evicts what it can, whenever it is asked, until `ended`.

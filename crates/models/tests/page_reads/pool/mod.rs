@@ -3,6 +3,8 @@
 
 pub(crate) mod buffer_pool;
 pub(crate) mod frame;
+#[path = "../../../../millpond/src/pool/frame_ticket.rs"]
+mod frame_ticket;
 #[path = "../../../../millpond/src/pool/free_frames.rs"]
 #[expect(dead_code, reason = "the pool uses more of it than the model")]
 mod free_frames;

@@ -1,9 +1,9 @@
-//! The seam for waiting, over shuttle. Who panicked with a mutex held does not spoil it for the others.
+//! The seam for waiting, over shuttle or loom, whichever `threads` is. Who panicked with a mutex held does not spoil it
+//! for the others.
 
 use std::sync::PoisonError;
 
-use shuttle::sync as real;
-
+use super::threads as real;
 use super::waits::WaitClass;
 
 pub(crate) struct Mutex<T>(real::Mutex<T>);
@@ -26,12 +26,17 @@ impl<T: Default> Default for Mutex<T> {
     }
 }
 
-#[derive(Default)]
 pub(crate) struct Condvar(real::Condvar);
+
+impl Default for Condvar {
+    fn default() -> Self {
+        Condvar::new()
+    }
+}
 
 impl Condvar {
     pub(crate) fn new() -> Self {
-        Condvar::default()
+        Condvar(real::Condvar::new())
     }
 
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, _class: WaitClass) -> MutexGuard<'a, T> {
