@@ -1,0 +1,143 @@
+//! Figures of durable updates: `make figures`.
+//!
+//! `update_figures DIR [SECONDS [CALM_SECONDS]]`: sysbench's `oltp_update_index` on two databases made in DIR, one that is
+//! all in its pool and one of four times its pool. Three rounds, each with the device's own figure and a run of SECONDS
+//! (10) of every kind, in turn; medians. Then CALM_SECONDS (60) at 80 % of the maximum, data four times the pool, and as
+//! long at the maximum. Prints Markdown tables.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use millpond::{ByteSize, Options};
+use workload::adapters::millpond::Millpond;
+use workload::calm::Calm;
+use workload::driver::{self, Finished, Pace, Plan, Unobserved, maximum};
+use workload::generators::oltp::{Load, TableSet, Workload};
+use workload::keys::RandType;
+use workload::prepare::{self, LoadPlan};
+use workload::probe::{self, Access};
+
+/// Tables of each database.
+const TABLES: u32 = 4;
+
+/// Rows of each table of the database that is in its pool: 25 MiB with the indexes, for 256.
+const IN_POOL_ROWS: u64 = 25_000;
+
+/// Rows of each table of the other: 250 MiB with the indexes, for 64.
+const LARGER_ROWS: u64 = 250_000;
+
+/// Share of the maximum at which the engine must be calm.
+const CALM_SHARE: f64 = 0.8;
+
+const SEED: u64 = 1;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("update_figures: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1);
+    let dir = arguments.next().ok_or("usage: update_figures DIR [SECONDS [CALM_SECONDS]]")?;
+    let seconds = arguments.next().map_or(Ok(10), |seconds| seconds.parse())?;
+    let calm_seconds = arguments.next().map_or(Ok(60), |seconds| seconds.parse())?;
+    let dir = Path::new(&dir);
+    std::fs::create_dir_all(dir)?;
+    let in_pool = database(&dir.join("in_pool"), IN_POOL_ROWS, ByteSize::mib(256))?;
+    let larger = database(&dir.join("four_pools"), LARGER_ROWS, ByteSize::mib(64))?;
+    let special = RandType::default();
+    let mut kinds = [
+        Kind::new("in the pool, 16 threads", &in_pool, IN_POOL_ROWS, special, 16)?,
+        Kind::new("in the pool, 64 threads", &in_pool, IN_POOL_ROWS, special, 64)?,
+        Kind::new("four times the pool, 16 threads", &larger, LARGER_ROWS, special, 16)?,
+        Kind::new("the same, `uniform`", &larger, LARGER_ROWS, RandType::Uniform, 16)?,
+    ];
+    for _ in 0..3 {
+        let device = probe::sync_pairs(dir, Access::Direct, Duration::from_secs(1))?;
+        for kind in &mut kinds {
+            let finished = kind.run(seconds, Pace::ClosedLoop)?;
+            let calm = Calm::of(&finished.seconds).ok_or("a run of no second")?;
+            kind.runs.push((calm.median_per_s / device.per_s, calm.median_per_s));
+        }
+    }
+    println!("| durable updates | per second | commits per write + sync pair |\n|---|---|---|");
+    for kind in &mut kinds {
+        kind.runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (per_pair, per_s) = kind.runs[1];
+        println!("| {} | {per_s:.0} | {per_pair:.1} |", kind.name);
+    }
+    let (probed, kind) = (probe::sync_pairs(dir, Access::Direct, Duration::from_secs(5))?, &kinds[2]);
+    let found = maximum::measure(kind.engine, &kind.load, &kind.plan(0, Pace::ClosedLoop), &AtomicBool::new(false))?;
+    let calm = kind.run(calm_seconds, Pace::OpenLoop { per_s: found.per_s * CALM_SHARE })?;
+    let full = kind.run(calm_seconds, Pace::ClosedLoop)?;
+    println!("\n| four times the pool, {calm_seconds} s | at 80 % | at 100 % |\n|---|---|---|");
+    both("median, per second", &calm, &full, |_, calm| format!("{:.0}", calm.median_per_s));
+    both("worst second", &calm, &full, |_, calm| calm.worst_per_s.to_string());
+    both("seconds under half of the median", &calm, &full, |_, calm| calm.brownout_s.to_string());
+    both("longest gap", &calm, &full, |run, _| format!("{:.1} ms", run.blackout_ms()));
+    both("slowest", &calm, &full, |run, _| format!("{:.1} ms", run.record.max_ns as f64 / 1e6));
+    both("stalls", &calm, &full, |run, _| run.counters.stalls.to_string());
+    both("waits for a free frame", &calm, &full, |run, _| {
+        run.counters.waits.iter().find(|wait| wait.class == "free_frame").map_or(0, |wait| wait.count).to_string()
+    });
+    println!("\nThe device's slowest write + sync pair of five seconds before: {:.1} ms.", probed.worst_ms);
+    drop(kinds);
+    in_pool.close()?;
+    larger.close()?;
+    Ok(())
+}
+
+/// The database in `dir`, loaded.
+fn database(dir: &Path, table_size: u64, pool: ByteSize) -> Outcome<Millpond> {
+    let engine = Millpond::open(dir, Options::new().buffer_pool_size(pool))?;
+    let set = TableSet::new(TABLES, table_size)?;
+    let plan = LoadPlan { set, rand_type: RandType::default(), seed: SEED, threads: 16 };
+    let missing = prepare::missing(&engine, set)?;
+    prepare::load(&engine, &plan, &missing, &AtomicBool::new(false), &|_| {})?;
+    Ok(engine)
+}
+
+/// One kind of run, and what its runs came to: commits per pair of the device, and per second.
+struct Kind<'e> {
+    name: &'static str,
+    engine: &'e Millpond,
+    load: Load,
+    threads: usize,
+    runs: Vec<(f64, f64)>,
+}
+
+impl<'e> Kind<'e> {
+    fn new(
+        name: &'static str,
+        engine: &'e Millpond,
+        rows: u64,
+        rand_type: RandType,
+        threads: usize,
+    ) -> Outcome<Kind<'e>> {
+        let load = Load::new(engine, Workload::UpdateIndex, TableSet::new(TABLES, rows)?, rand_type)?;
+        Ok(Kind { name, engine, load, threads, runs: Vec::new() })
+    }
+
+    fn plan(&self, time_s: u64, pace: Pace) -> Plan {
+        Plan { threads: self.threads, time_s, report_interval_s: 0, pace, seed: SEED }
+    }
+
+    fn run(&self, time_s: u64, pace: Pace) -> Outcome<Finished> {
+        Ok(driver::run(self.engine, &self.load, &self.plan(time_s, pace), &AtomicBool::new(false), &mut Unobserved)?)
+    }
+}
+
+/// One row of the second table.
+fn both(what: &str, calm: &Finished, full: &Finished, figure: impl Fn(&Finished, Calm) -> String) {
+    let of = |run: &Finished| Calm::of(&run.seconds).map_or_else(String::new, |calm| figure(run, calm));
+    println!("| {what} | {} | {} |", of(calm), of(full));
+}
