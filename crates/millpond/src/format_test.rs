@@ -17,6 +17,7 @@ use crate::base::page::layout::{
     ENTRY_HEADER, HEAD, HEADER_LEN, MAP_PAGE, NO_FENCE, OFFSET, PAGE_FORMAT, PageHeader, TREE_PAGE, find_damage, seal,
 };
 use crate::base::page::op::PageOp;
+use crate::base::page::patch::{Patch, PatchBuf, find_patch};
 use crate::db::database::Db;
 use crate::db::options::Options;
 use crate::io::simulated::SimulatedDisk;
@@ -242,6 +243,7 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
     let insert = code(PageOp::Insert { key: b"", value: b"" });
     let replace = code(PageOp::Replace { key: b"", value: b"" });
     let remove = code(PageOp::Remove { key: b"" });
+    let patch = code(PageOp::Patch { key: b"", patch: Patch(b"") });
     let truncate = code(PageOp::Truncate { keep: 0, high: b"" });
     assert_said(&[
         format!("| 12 | 1 | kind | {pages}: pages, {map}: map, {epoch}: epoch |"),
@@ -253,6 +255,7 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
         format!(
             "`{insert}` insert: key, value; `{replace}` replace: key, value; `{remove}` remove: key; `{truncate}` truncate:"
         ),
+        format!("`{patch}` patch: key, pieces"),
         format!("**Kind {map}**, map: MapRecords."),
         format!("**Kind {epoch}**, epoch: the nonce ({})", epoch_payload(0).len()),
     ]);
@@ -260,6 +263,9 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
     let mut truncated = Vec::new();
     PageOp::Truncate { keep: 258, high: b"ab" }.encode(&mut truncated);
     assert_eq!(truncated, [truncate, 2, 1, 2, 0, b'a', b'b']);
+    let mut pieces = PatchBuf::new();
+    assert!(find_patch(&[1; 99], &[&[1; 40][..], &[2; 2], &[1; 59]].concat(), &mut pieces));
+    assert_eq!(pieces[..], [40, 0, 0, 0, 2, 0, 2, 2], "kept, left out, put in");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::base::page::op::PageOp;
+use crate::base::page::patch::{Patch, PatchBuf, find_patch};
 use crate::base::page::view::PageView;
 use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
 use crate::btree::split::{Pending, split_leaf};
@@ -28,7 +29,19 @@ const OP_HEADER: usize = 5;
 enum Effect<'a> {
     Insert(&'a [u8]),
     Replace(&'a [u8]),
+    /// Replaces the value with this one, most of which is there.
+    Patch(&'a [u8], PatchBuf),
     Remove,
+}
+
+impl Effect<'_> {
+    /// Bytes of the value that is left.
+    fn value_len(&self) -> Option<usize> {
+        match self {
+            Effect::Insert(value) | Effect::Replace(value) | Effect::Patch(value, _) => Some(value.len()),
+            Effect::Remove => None,
+        }
+    }
 }
 
 struct Planned<'a> {
@@ -44,8 +57,8 @@ impl Planned<'_> {
     fn turn(&self) -> u8 {
         match self.effect {
             Effect::Remove => 0,
-            Effect::Replace(value) if value.len() <= self.old_len => 1,
-            Effect::Replace(_) => 2,
+            Effect::Replace(value) | Effect::Patch(value, _) if value.len() <= self.old_len => 1,
+            Effect::Replace(_) | Effect::Patch(..) => 2,
             Effect::Insert(_) => 3,
         }
     }
@@ -201,9 +214,10 @@ fn attempt<'p, 'a>(
     planned.sort_by_key(|change| (change.leaf, change.turn()));
     for change in &planned {
         let key = change.key;
-        let op = match change.effect {
+        let op = match &change.effect {
             Effect::Insert(value) => PageOp::Insert { key, value },
             Effect::Replace(value) => PageOp::Replace { key, value },
+            Effect::Patch(_, patch) => PageOp::Patch { key, patch: Patch(patch) },
             Effect::Remove => PageOp::Remove { key },
         };
         mtr.apply(change.leaf, ids[change.leaf], &op)?;
@@ -254,7 +268,11 @@ fn plan<'a>(ops: &'a [Op<'a>], leaves: &[Leaf<'_, '_>]) -> Result<SmallVec<[Plan
         let before = view.search(first.key).ok().map(|index| view.value(index));
         let effect = match (before, net_change(&ops[from..upto], before)?) {
             (None, Some(Some(value))) => Some(Effect::Insert(value)),
-            (Some(old), Some(Some(value))) if old != value => Some(Effect::Replace(value)),
+            (Some(old), Some(Some(value))) if old != value => {
+                let mut patch = PatchBuf::new();
+                let is_shorter = find_patch(old, value, &mut patch);
+                Some(if is_shorter { Effect::Patch(value, patch) } else { Effect::Replace(value) })
+            }
             (Some(_), Some(None)) => Some(Effect::Remove),
             _ => None,
         };
@@ -301,11 +319,8 @@ fn net_change<'a>(ops: &[Op<'a>], before: Option<&[u8]>) -> Result<Option<Option
 /// Bytes that a change adds to `leaf`, and bytes that it frees.
 fn growth(leaf: PageView<'_>, change: &Planned<'_>) -> (usize, usize) {
     let entry_len = |value: usize| leaf.entry_len_of(change.key.len(), value);
-    match change.effect {
-        Effect::Insert(value) => (entry_len(value.len()), 0),
-        Effect::Replace(value) => (entry_len(value.len()), entry_len(change.old_len)),
-        Effect::Remove => (0, entry_len(change.old_len)),
-    }
+    let freed = if matches!(change.effect, Effect::Insert(_)) { 0 } else { entry_len(change.old_len) };
+    (change.effect.value_len().map_or(0, entry_len), freed)
 }
 
 /// Checks that every leaf has room for what is planned, which is in the order of the leaves.
@@ -316,11 +331,9 @@ fn check_room<'p, 'a>(leaves: &[Leaf<'_, 'a>], planned: &[Planned<'_>]) -> Resul
         let sizes = here.iter().map(|change| growth(view, change));
         let (added, freed) = sizes.fold((0, 0), |(a, f), (x, y)| (a + x, f + y));
         if added > view.free_bytes() + freed {
-            let pending = here.iter().filter_map(|change| match change.effect {
-                Effect::Insert(value) | Effect::Replace(value) => {
-                    Some(Pending { key: change.key.to_vec(), value_len: value.len() })
-                }
-                Effect::Remove => None,
+            let pending = here.iter().filter_map(|change| {
+                let value_len = change.effect.value_len()?;
+                Some(Pending { key: change.key.to_vec(), value_len })
             });
             return Err(Halt::Full(root, pending.collect()));
         }

@@ -20,6 +20,7 @@ pub(crate) enum Misfit {
     NotATreePage,
     BadCount,
     BadFence,
+    BadPatch,
 }
 
 /// Applies `op` to the bytes of page `id`. On `Err` the page is as it was.
@@ -42,6 +43,13 @@ pub(crate) fn apply(page: &mut [u8], id: PageId, op: &PageOp<'_>) -> Result<(), 
         }
         PageOp::Replace { key, value } => match PageView::new(page).search(key) {
             Ok(index) => replace(page, index, key, value),
+            Err(_) => Err(Misfit::KeyMissing),
+        },
+        PageOp::Patch { key, patch } => match PageView::new(page).search(key) {
+            Ok(index) => {
+                let new = patch.apply(PageView::new(page).value(index)).ok_or(Misfit::BadPatch)?;
+                replace(page, index, key, &new)
+            }
             Err(_) => Err(Misfit::KeyMissing),
         },
         PageOp::Remove { key } => match PageView::new(page).search(key) {
@@ -249,6 +257,7 @@ fn compact(page: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::patch::Patch;
     use super::*;
     use crate::base::ids::SpaceId;
     use std::collections::BTreeMap;
@@ -332,6 +341,8 @@ mod tests {
             (PageOp::Insert { key: b"a", value: b"" }, Misfit::KeyThere),
             (PageOp::Insert { key: b"b", value: &[1; 2100] }, Misfit::NoRoom),
             (PageOp::Replace { key: b"a", value: &[1; 4100] }, Misfit::NoRoom),
+            (PageOp::Patch { key: b"a", patch: Patch(&[0, 0, 209, 7, 0, 0]) }, Misfit::BadPatch),
+            (PageOp::Patch { key: b"b", patch: Patch(b"") }, Misfit::KeyMissing),
             (PageOp::Remove { key: b"b" }, Misfit::KeyMissing),
             (PageOp::Truncate { keep: 2, high: b"" }, Misfit::BadCount),
             (PageOp::Truncate { keep: 1, high: b"" }, Misfit::BadFence),

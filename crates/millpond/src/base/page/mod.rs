@@ -22,5 +22,6 @@ pub(crate) mod layout;
 pub(crate) mod op;
 #[cfg(test)]
 mod page_tests;
+pub(crate) mod patch;
 pub(crate) mod verify;
 pub(crate) mod view;

@@ -1,5 +1,7 @@
 //! Page operations and their bytes in the redo log.
 
+use super::patch::Patch;
+
 /// A change of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageOp<'a> {
@@ -10,6 +12,8 @@ pub(crate) enum PageOp<'a> {
     Insert { key: &'a [u8], value: &'a [u8] },
     /// Gives an entry that is there another value.
     Replace { key: &'a [u8], value: &'a [u8] },
+    /// Changes parts of the value of an entry that is there.
+    Patch { key: &'a [u8], patch: Patch<'a> },
     /// Removes an entry that is there.
     Remove { key: &'a [u8] },
     /// Keeps the first `keep` entries and lowers the high fence: the left half of a split.
@@ -21,6 +25,7 @@ const INSERT: u8 = 2;
 const REPLACE: u8 = 3;
 const REMOVE: u8 = 4;
 const TRUNCATE: u8 = 5;
+const PATCH: u8 = 8;
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let len = u16::try_from(bytes.len()).expect("PAGE-3: keys and values are shorter than a page");
@@ -100,6 +105,11 @@ impl<'a> PageOp<'a> {
                 put_bytes(out, key);
                 put_bytes(out, value);
             }
+            PageOp::Patch { key, patch } => {
+                out.push(PATCH);
+                put_bytes(out, key);
+                put_bytes(out, patch.0);
+            }
             PageOp::Remove { key } => {
                 out.push(REMOVE);
                 put_bytes(out, key);
@@ -134,6 +144,7 @@ impl<'a> PageOp<'a> {
             }
             INSERT => PageOp::Insert { key: reader.bytes()?, value: reader.bytes()? },
             REPLACE => PageOp::Replace { key: reader.bytes()?, value: reader.bytes()? },
+            PATCH => PageOp::Patch { key: reader.bytes()?, patch: Patch(reader.bytes()?) },
             REMOVE => PageOp::Remove { key: reader.bytes()? },
             TRUNCATE => PageOp::Truncate { keep: reader.u16()?, high: reader.bytes()? },
             _ => return None,
@@ -152,6 +163,7 @@ mod tests {
             PageOp::Init { level: 0, low: b"", high: None, entries: vec![] },
             PageOp::Insert { key: b"k", value: b"v" },
             PageOp::Replace { key: b"", value: b"w" },
+            PageOp::Patch { key: b"k", patch: Patch(&[1, 0, 1, 0, 1, 0, 7]) },
             PageOp::Remove { key: b"k" },
             PageOp::Truncate { keep: 7, high: b"m" },
         ];

@@ -7,6 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::apply::{Misfit, apply};
 use super::op::{PageOp, Reader};
+use super::patch::{Patch, PatchBuf, find_patch};
 use super::verify::structure_problem;
 use super::view::PageView;
 use crate::base::aligned::to_usize;
@@ -101,6 +102,12 @@ impl Modelled {
                 Some(old) if value.len() > old.len() + view.free_bytes() => Err(Misfit::NoRoom),
                 Some(_) => Ok(()),
             },
+            PageOp::Patch { key, patch } => match self.map.get(*key).map(|old| (old.len(), patch.len_of(old.len()))) {
+                None => Err(Misfit::KeyMissing),
+                Some((_, None)) => Err(Misfit::BadPatch),
+                Some((old, Some(new))) if new > old + view.free_bytes() => Err(Misfit::NoRoom),
+                Some(_) => Ok(()),
+            },
             PageOp::Remove { key } if !self.map.contains_key(*key) => Err(Misfit::KeyMissing),
             _ => Ok(()),
         };
@@ -112,6 +119,10 @@ impl Modelled {
         match op {
             PageOp::Insert { key, value } | PageOp::Replace { key, value } => {
                 self.map.insert(key.to_vec(), value.to_vec());
+            }
+            PageOp::Patch { key, patch } => {
+                let new = self.map.get(*key).and_then(|old| patch.apply(old)).expect("looked at before");
+                self.map.insert(key.to_vec(), new.to_vec());
             }
             PageOp::Remove { key } => {
                 self.map.remove(*key);
@@ -179,8 +190,12 @@ fn live(rng: &mut Xoshiro256PlusPlus, keys: &Keys, size: usize) -> (usize, usize
         let key = if number(rng, 10) == 0 { edges[number(rng, edges.len())].clone() } else { keys.draw(rng) };
         let value = vec![b'v'; number(rng, longest)];
         let there = modelled.map.contains_key(&key);
-        let op = match number(rng, 8) {
+        let mut patch = PatchBuf::new();
+        let old = modelled.map.get(&key).or(modelled.map.values().next()).cloned().unwrap_or_default();
+        let has_patch = find_patch(&old, &value, &mut patch);
+        let op = match number(rng, 9) {
             0 | 1 => PageOp::Remove { key: &key },
+            8 if has_patch => PageOp::Patch { key: &key, patch: Patch(&patch) },
             2 if !there => PageOp::Replace { key: &key, value: &value },
             _ if there => PageOp::Replace { key: &key, value: &value },
             _ => PageOp::Insert { key: &key, value: &value },

@@ -126,6 +126,7 @@ fn op_text(op: PageOp<'_>) -> String {
         }
         PageOp::Insert { key, value } => format!("insert {} = {}", key_text(key), shown_value(value)),
         PageOp::Replace { key, value } => format!("replace {} = {}", key_text(key), shown_value(value)),
+        PageOp::Patch { key, patch } => format!("patch {}: {} bytes of changes", key_text(key), patch.0.len()),
         PageOp::Remove { key } => format!("remove {}", key_text(key)),
         PageOp::Truncate { keep, high } => format!("truncate to {keep} entries below {}", key_text(high)),
     }
