@@ -12,6 +12,7 @@
 //!            dirty again, and take a map record's room that nobody has paid for. Model: `recovery`.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -49,6 +50,8 @@ struct History {
     image: Lsn,
     /// Begin and end of the last group that formatted it: what was before does not matter.
     format: Option<(Lsn, Lsn)>,
+    /// Which it is of all pages that are redone, in the order of their slots.
+    turn: usize,
 }
 
 /// What the first pass found.
@@ -62,6 +65,8 @@ pub(crate) struct Analysis {
     pub(crate) groups: u64,
     /// Nonces in force, each from an LSN on.
     epochs: Vec<(Lsn, u64)>,
+    /// The space of the last record that the store was told of.
+    noted: Option<SpaceId>,
     /// Spaces dropped in them.
     pub(crate) dropped: BTreeSet<SpaceId>,
     pages: HashMap<PageId, History, FixedState>,
@@ -116,7 +121,9 @@ impl Analysis {
                             ));
                         }
                         Some(Record::Page { id, ops, .. }) => {
-                            store.note_space(id.space());
+                            if self.noted.replace(id.space()) != Some(id.space()) {
+                                store.note_space(id.space());
+                            }
                             let history = self.pages.entry(id).or_default();
                             history.last = group.end;
                             if formats(ops) {
@@ -152,6 +159,7 @@ pub(crate) fn analyse(
         end: from,
         groups: 0,
         epochs: vec![(from, nonce)],
+        noted: None,
         dropped: BTreeSet::new(),
         pages: HashMap::default(),
     };
@@ -188,14 +196,19 @@ pub(crate) fn analyse(
 }
 
 /// The second pass. The keeper must be running: it frees frames when the pages do not fit the pool.
-pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, analysis: Analysis) -> Result<(), Error> {
+pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, mut analysis: Analysis) -> Result<(), Error> {
     let from = analysis.from;
     let mut pages: Vec<PageId> = analysis.pages.keys().copied().collect();
     core.store.sort_by_place(&mut pages);
+    for (turn, id) in pages.iter().enumerate() {
+        analysis.pages.entry(*id).or_default().turn = turn;
+    }
     let shared = Arc::new((files, analysis));
     // Each batch costs a pass over the log: as large as the pool allows. Pages that were dirty at the crash fitted it.
+    let mut first = 0;
     for batch in pages.chunks(core.pool.len() - core.pool.len() / 8) {
-        redo_batch(core, &shared, batch)?;
+        redo_batch(core, &shared, first, batch)?;
+        first += batch.len();
     }
     if !cfg!(planted = "unredone_not_counted") {
         core.log.counts.remove(from);
@@ -205,7 +218,8 @@ pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, analysis: Analysis) -> Res
 
 type Shared = Arc<(LogFiles, Analysis)>;
 
-fn redo_batch(core: &Arc<Core>, shared: &Shared, batch: &[PageId]) -> Result<(), Error> {
+/// Redoes `batch`, whose first page has turn `first`.
+fn redo_batch(core: &Arc<Core>, shared: &Shared, first: usize, batch: &[PageId]) -> Result<(), Error> {
     let threads = (batch.len() / PAGES_A_THREAD).max(1);
     let ids = Arc::new(batch.to_vec());
     let readers = threads.min(READERS);
@@ -222,20 +236,40 @@ fn redo_batch(core: &Arc<Core>, shared: &Shared, batch: &[PageId]) -> Result<(),
     })?;
     let shards = threads.min(SHARDS_MAX).min(sync::processors());
     sync::in_parallel("mp-redo", shards, |shard| {
-        let (core, shared, ids) = (Arc::clone(core), Arc::clone(shared), Arc::clone(&ids));
-        move || {
-            let mine: BTreeSet<PageId> = ids.iter().copied().skip(shard).step_by(shards).collect();
-            redo_pages(&core, &shared.0, &shared.1, &mine)
-        }
+        let (core, shared) = (Arc::clone(core), Arc::clone(shared));
+        let mine = Share { turns: first..first + batch.len(), shard, shards };
+        move || redo_pages(&core, &shared.0, &shared.1, &mine)
     })?;
     Ok(())
 }
 
+/// The pages that one thread redoes in one pass.
+struct Share {
+    /// Those of the batch.
+    turns: Range<usize>,
+    /// Of each `shards` in a row, the one at this place.
+    shard: usize,
+    shards: usize,
+}
+
+impl Share {
+    fn len(&self) -> usize {
+        (self.turns.len() + self.shards - 1 - self.shard) / self.shards
+    }
+
+    /// Which of them has this turn.
+    fn index(&self, turn: usize) -> Option<usize> {
+        let place = turn.checked_sub(self.turns.start).filter(|_| turn < self.turns.end)?;
+        (place % self.shards == self.shard).then_some(place / self.shards)
+    }
+}
+
 /// One pass over the log for some pages.
-fn redo_pages(core: &Core, files: &LogFiles, analysis: &Analysis, mine: &BTreeSet<PageId>) -> Result<(), Error> {
+fn redo_pages(core: &Core, files: &LogFiles, analysis: &Analysis, mine: &Share) -> Result<(), Error> {
     let mut scan = LogScan::new(files, analysis.nonce, analysis.from);
     // RECOVER-4. A batch leaves an eighth of the pool to those pages of it that are not begun.
-    let mut begun: HashMap<PageId, Pin<'_>, FixedState> = HashMap::default();
+    let mut begun: Vec<Option<Pin<'_>>> = (0..mine.len()).map(|_| None).collect();
+    let mut gathered = Gathered::default();
     while scan.position() < analysis.end {
         let Some(group) = scan.next()? else {
             return Err(rotten(scan.position(), "it ended later when it was read before"));
@@ -245,16 +279,70 @@ fn redo_pages(core: &Core, files: &LogFiles, analysis: &Analysis, mine: &BTreeSe
         }
         for record in Record::all(group.payload).flatten() {
             if let Record::Page { id, previous, ops } = record
-                && mine.contains(&id)
+                && let Some(history) = analysis.pages.get(&id)
+                && let Some(index) = mine.index(history.turn)
+                && !(starts_empty(history) && history.format.is_some_and(|(format, _)| group.start < format))
             {
-                let pin = redo_record(core, analysis, &group, id, previous, ops)?;
-                if let Some(pin) = pin {
-                    begun.entry(id).or_insert(pin);
-                }
+                gathered.add(Change { index, id, previous, start: group.start, end: group.end, ops: 0..0 }, ops);
             }
         }
+        if gathered.is_full() {
+            gathered.apply(core, analysis, &mut begun)?;
+        }
     }
-    Ok(())
+    gathered.apply(core, analysis, &mut begun)
+}
+
+/// Changes that a thread gathers.
+const GATHERED_MAX: usize = 1 << 17;
+
+/// Bytes of their operations.
+const GATHERED_BYTES: usize = 8 << 20;
+
+/// Changes of many pages, gathered so that those of one page are applied together, while the CPU has the page at hand:
+/// one by one, each would wait for memory several times.
+#[derive(Default)]
+struct Gathered {
+    changes: Vec<Change>,
+    /// Their operations.
+    bytes: Vec<u8>,
+}
+
+/// One page's record.
+struct Change {
+    /// Which of the thread's pages.
+    index: usize,
+    id: PageId,
+    previous: Lsn,
+    start: Lsn,
+    end: Lsn,
+    /// Where its operations are.
+    ops: Range<usize>,
+}
+
+impl Gathered {
+    fn add(&mut self, change: Change, ops: &[u8]) {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(ops);
+        self.changes.push(Change { ops: from..self.bytes.len(), ..change });
+    }
+
+    fn is_full(&self) -> bool {
+        self.changes.len() >= GATHERED_MAX || self.bytes.len() >= GATHERED_BYTES
+    }
+
+    /// Applies them all, each page's in the order of the log; leaves the pages pinned that they change.
+    fn apply<'c>(&mut self, core: &'c Core, analysis: &Analysis, begun: &mut [Option<Pin<'c>>]) -> Result<(), Error> {
+        // Stable: RECOVER-3.
+        self.changes.sort_by_key(|change| change.index);
+        for changes in self.changes.chunk_by(|one, next| one.index == next.index) {
+            let page = &mut begun[changes[0].index];
+            *page = redo_page(core, analysis, page.take(), changes, &self.bytes)?;
+        }
+        self.changes.clear();
+        self.bytes.clear();
+        Ok(())
+    }
 }
 
 /// Whether redo of the page begins with its formatting: its image, if there is one, is older.
@@ -262,38 +350,45 @@ fn starts_empty(history: &History) -> bool {
     !cfg!(planted = "init_reads_old_image") && history.format.is_some_and(|(_, end)| history.image < end)
 }
 
-/// Redoes one record of a page, and leaves the page pinned if there was something to do.
-fn redo_record<'c>(
+/// Redoes some changes of one page, which is in memory if it was begun, and leaves the page pinned if there was something
+/// to do.
+fn redo_page<'c>(
     core: &'c Core,
     analysis: &Analysis,
-    group: &Group<'_>,
-    id: PageId,
-    previous: Lsn,
-    ops: &[u8],
+    begun: Option<Pin<'c>>,
+    changes: &[Change],
+    bytes: &[u8],
 ) -> Result<Option<Pin<'c>>, Error> {
-    let (start, end) = (group.start, group.end);
+    let (id, first) = (changes[0].id, (changes[0].start, changes[0].end));
     let history = &analysis.pages[&id];
-    if starts_empty(history) && history.format.is_some_and(|(format, _)| start < format) {
-        return Ok(None);
-    }
-    let anew = starts_empty(history) && history.format == Some((start, end));
-    let mut page = page_for_redo(core, id, anew)?.write();
+    let anew = starts_empty(history) && history.format == Some(first);
+    let mut changed = begun.is_some();
+    let pin = match begun {
+        Some(pin) => pin,
+        None => page_for_redo(core, id, anew)?,
+    };
+    let mut page = pin.write();
     if page.lsn() > analysis.end {
         let what = format!("it ends at {}, but page {id} has an image of LSN {}", analysis.end, page.lsn());
-        return Err(rotten(start, &what));
+        return Err(rotten(first.0, &what));
     }
-    if page.lsn() >= end {
-        return Ok(None);
+    for change in changes {
+        if page.lsn() >= change.end {
+            continue;
+        }
+        let formatted_here = anew && (change.start, change.end) == first;
+        if !formatted_here && page.lsn() != change.previous {
+            let what = format!("it changes page {id} from LSN {}, but the page is at {}", change.previous, page.lsn());
+            return Err(rotten(change.start, &what));
+        }
+        debug_assert!(page_lsn(page.bytes()) < change.end, "RECOVER-3: a page LSN never goes back");
+        replay(page.bytes_mut(), id, &bytes[change.ops.clone()])
+            .map_err(|what| rotten(change.start, &format!("page {id}: {what}")))?;
+        page.set_lsn(change.end);
+        page.mark_dirty(change.start);
+        changed = true;
     }
-    if !anew && page.lsn() != previous {
-        let what = format!("it changes page {id} from LSN {previous}, but the page is at {}", page.lsn());
-        return Err(rotten(start, &what));
-    }
-    debug_assert!(page_lsn(page.bytes()) < end, "RECOVER-3: a page LSN never goes back");
-    replay(page.bytes_mut(), id, ops).map_err(|what| rotten(start, &format!("page {id}: {what}")))?;
-    page.set_lsn(end);
-    page.mark_dirty(start);
-    Ok(Some(page.unlatch()))
+    Ok(changed.then(|| page.unlatch()))
 }
 
 /// The page as it is now: in memory, or its image, or an empty frame when the group formats it `anew`.

@@ -47,6 +47,9 @@ pub(crate) fn apply(page: &mut [u8], id: PageId, op: &PageOp<'_>) -> Result<(), 
         },
         PageOp::Patch { key, patch } => match PageView::new(page).search(key) {
             Ok(index) => {
+                if patch.apply_in_place(value_mut(page, index)) {
+                    return Ok(());
+                }
                 let new = patch.apply(PageView::new(page).value(index)).ok_or(Misfit::BadPatch)?;
                 replace(page, index, key, &new)
             }
@@ -177,12 +180,18 @@ fn insert(page: &mut [u8], index: usize, suffix: &[u8], value: &[u8]) -> Result<
     Ok(())
 }
 
+/// The value of entry `index`, to overwrite.
+fn value_mut(page: &mut [u8], index: usize) -> &mut [u8] {
+    let value = PageView::new(page).value(index);
+    let (start, len) = (value.as_ptr().addr() - page.as_ptr().addr(), value.len());
+    if len == 0 { &mut [] } else { &mut page[start..start + len] }
+}
+
 fn replace(page: &mut [u8], index: usize, key: &[u8], value: &[u8]) -> Result<(), Misfit> {
     let view = PageView::new(page);
     let old = view.value(index);
     if old.len() == value.len() {
-        let start = old.as_ptr().addr() - page.as_ptr().addr();
-        page[start..start + value.len()].copy_from_slice(value);
+        value_mut(page, index).copy_from_slice(value);
         return Ok(());
     }
     if view.free_bytes() + old.len() < value.len() {

@@ -55,6 +55,26 @@ impl<'a> Patch<'a> {
         Some(new)
     }
 
+    /// Changes `value` where it is, if that leaves every byte that is kept where it was.
+    pub(crate) fn apply_in_place(self, value: &mut [u8]) -> bool {
+        let mut at = 0;
+        let fits = self.pieces().all(|piece| {
+            piece.is_some_and(|piece| {
+                at += piece.keep + piece.leave_out;
+                piece.leave_out == piece.put_in.len() && at <= value.len()
+            })
+        });
+        if fits {
+            at = 0;
+            for piece in self.pieces().flatten() {
+                at += piece.keep;
+                value[at..at + piece.leave_out].copy_from_slice(piece.put_in);
+                at += piece.leave_out;
+            }
+        }
+        fits
+    }
+
     /// The new value of which `old` was the old one.
     pub(crate) fn apply(self, old: &[u8]) -> Option<SmallVec<[u8; 512]>> {
         let mut new = SmallVec::with_capacity(self.len_of(old.len())?);
@@ -206,7 +226,10 @@ mod tests {
             if let Some(patch) = patch_between(&old, &new) {
                 prop_assert!(patch.len() < new.len().max(1));
                 prop_assert_eq!(Patch(&patch).len_of(old.len()), Some(new.len()));
-                prop_assert_eq!(Patch(&patch).apply(&old).map(|found| found.to_vec()), Some(new));
+                prop_assert_eq!(Patch(&patch).apply(&old).map(|found| found.to_vec()), Some(new.clone()));
+                let mut value = old.clone();
+                prop_assert_eq!(Patch(&patch).apply_in_place(&mut value), old.len() == new.len());
+                prop_assert_eq!(value, if old.len() == new.len() { new } else { old });
             }
         }
 
@@ -217,7 +240,13 @@ mod tests {
             old in proptest::collection::vec(any::<u8>(), 0..40),
         ) {
             let new = Patch(&bytes).apply(&old);
-            prop_assert_eq!(Patch(&bytes).len_of(old.len()), new.map(|new| new.len()));
-        }
+            prop_assert_eq!(Patch(&bytes).len_of(old.len()), new.as_ref().map(|new| new.len()));
+            let mut value = old.clone();
+            if Patch(&bytes).apply_in_place(&mut value) {
+                prop_assert_eq!(Some(value), new.map(|new| new.to_vec()));
+            } else {
+                prop_assert_eq!(value, old);
+            }
+            }
     }
 }

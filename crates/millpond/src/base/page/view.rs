@@ -23,7 +23,11 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> usize {
 
 /// How many bytes the two begin with in common.
 pub(crate) fn common_len(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    // Most of two versions of a row is equal: by steps first, each of which is one comparison of the CPU.
+    const STEP: usize = 32;
+    let steps = a.as_chunks::<STEP>().0.iter().zip(b.as_chunks::<STEP>().0).take_while(|(a, b)| a == b).count();
+    let equal = steps * STEP;
+    equal + a[equal..].iter().zip(&b[equal..]).take_while(|(a, b)| a == b).count()
 }
 
 /// The length of the prefix of a page with these fences (PAGE-4).
