@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
-use crate::base::aligned::to_u64;
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::layout::page_lsn;
@@ -50,8 +50,6 @@ struct History {
     image: Lsn,
     /// Begin and end of the last group that formatted it: what was before does not matter.
     format: Option<(Lsn, Lsn)>,
-    /// Which it is of all pages that are redone, in the order of their slots.
-    turn: usize,
 }
 
 /// What the first pass found.
@@ -196,14 +194,13 @@ pub(crate) fn analyse(
 }
 
 /// The second pass. The keeper must be running: it frees frames when the pages do not fit the pool.
-pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, mut analysis: Analysis) -> Result<(), Error> {
+pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, analysis: Analysis) -> Result<(), Error> {
     let from = analysis.from;
     let mut pages: Vec<PageId> = analysis.pages.keys().copied().collect();
     core.store.sort_by_place(&mut pages);
-    for (turn, id) in pages.iter().enumerate() {
-        analysis.pages.entry(*id).or_default().turn = turn;
-    }
-    let shared = Arc::new((files, analysis));
+    let turns = (0..).zip(&pages).map(|(turn, id)| (*id, turn)).collect();
+    let begins = pages.iter().map(|id| analysis.pages[id].begin()).collect();
+    let shared = Arc::new(Redo { files, analysis, turns, begins });
     // Each batch costs a pass over the log: as large as the pool allows. Pages that were dirty at the crash fitted it.
     let mut first = 0;
     for batch in pages.chunks(core.pool.len() - core.pool.len() / 8) {
@@ -216,19 +213,29 @@ pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, mut analysis: Analysis) ->
     Ok(())
 }
 
-type Shared = Arc<(LogFiles, Analysis)>;
+/// What all threads of redo look at.
+struct Redo {
+    files: LogFiles,
+    analysis: Analysis,
+    /// Which each page is of all that are redone, in the order of their slots. Asked for each record of the log: small,
+    /// so that it stays in the CPU's cache.
+    turns: HashMap<PageId, u32, FixedState>,
+    /// Where the changes of each begin that are redone, by turn.
+    begins: Vec<Lsn>,
+}
 
 /// Redoes `batch`, whose first page has turn `first`.
-fn redo_batch(core: &Arc<Core>, shared: &Shared, first: usize, batch: &[PageId]) -> Result<(), Error> {
+fn redo_batch(core: &Arc<Core>, shared: &Arc<Redo>, first: usize, batch: &[PageId]) -> Result<(), Error> {
     let threads = (batch.len() / PAGES_A_THREAD).max(1);
     let ids = Arc::new(batch.to_vec());
     let readers = threads.min(READERS);
     sync::in_parallel("mp-redo", readers, |reader| {
         let (core, shared, ids) = (Arc::clone(core), Arc::clone(shared), Arc::clone(&ids));
         move || {
-            let analysis = &shared.1;
+            let analysis = &shared.analysis;
             // Neighbours to neighbouring readers, so that all go through the file together.
-            for id in ids.iter().skip(reader).step_by(readers).filter(|id| !starts_empty(&analysis.pages[id])) {
+            for id in ids.iter().skip(reader).step_by(readers).filter(|id| analysis.pages[id].starts_empty().is_none())
+            {
                 drop(core.pool.load(*id)?);
             }
             Ok(())
@@ -238,7 +245,7 @@ fn redo_batch(core: &Arc<Core>, shared: &Shared, first: usize, batch: &[PageId])
     sync::in_parallel("mp-redo", shards, |shard| {
         let (core, shared) = (Arc::clone(core), Arc::clone(shared));
         let mine = Share { turns: first..first + batch.len(), shard, shards };
-        move || redo_pages(&core, &shared.0, &shared.1, &mine)
+        move || redo_pages(&core, &shared, &mine)
     })?;
     Ok(())
 }
@@ -265,8 +272,9 @@ impl Share {
 }
 
 /// One pass over the log for some pages.
-fn redo_pages(core: &Core, files: &LogFiles, analysis: &Analysis, mine: &Share) -> Result<(), Error> {
-    let mut scan = LogScan::new(files, analysis.nonce, analysis.from);
+fn redo_pages(core: &Core, redo: &Redo, mine: &Share) -> Result<(), Error> {
+    let analysis = &redo.analysis;
+    let mut scan = LogScan::new(&redo.files, analysis.nonce, analysis.from);
     // RECOVER-4. A batch leaves an eighth of the pool to those pages of it that are not begun.
     let mut begun: Vec<Option<Pin<'_>>> = (0..mine.len()).map(|_| None).collect();
     let mut gathered = Gathered::default();
@@ -279,9 +287,9 @@ fn redo_pages(core: &Core, files: &LogFiles, analysis: &Analysis, mine: &Share) 
         }
         for record in Record::all(group.payload).flatten() {
             if let Record::Page { id, previous, ops } = record
-                && let Some(history) = analysis.pages.get(&id)
-                && let Some(index) = mine.index(history.turn)
-                && !(starts_empty(history) && history.format.is_some_and(|(format, _)| group.start < format))
+                && let Some(turn) = redo.turns.get(&id).map(|turn| to_usize(u64::from(*turn)))
+                && let Some(index) = mine.index(turn)
+                && group.start >= redo.begins[turn]
             {
                 gathered.add(Change { index, id, previous, start: group.start, end: group.end, ops: 0..0 }, ops);
             }
@@ -345,13 +353,20 @@ impl Gathered {
     }
 }
 
-/// Whether redo of the page begins with its formatting: its image, if there is one, is older.
-fn starts_empty(history: &History) -> bool {
-    !cfg!(planted = "init_reads_old_image") && history.format.is_some_and(|(_, end)| history.image < end)
+impl History {
+    /// Begin and end of the group that formats the page, if redo begins with it: the image, if there is one, is older.
+    fn starts_empty(&self) -> Option<(Lsn, Lsn)> {
+        self.format.filter(|(_, end)| !cfg!(planted = "init_reads_old_image") && self.image < *end)
+    }
+
+    /// Groups before this LSN do not matter to the page.
+    fn begin(&self) -> Lsn {
+        self.starts_empty().map_or(Lsn::ZERO, |(start, _)| start)
+    }
 }
 
-/// Redoes some changes of one page, which is in memory if it was begun, and leaves the page pinned if there was something
-/// to do.
+/// Redoes some changes of one page, which is in memory if it was begun, and leaves the page pinned if there was
+/// something to do.
 fn redo_page<'c>(
     core: &'c Core,
     analysis: &Analysis,
@@ -360,8 +375,7 @@ fn redo_page<'c>(
     bytes: &[u8],
 ) -> Result<Option<Pin<'c>>, Error> {
     let (id, first) = (changes[0].id, (changes[0].start, changes[0].end));
-    let history = &analysis.pages[&id];
-    let anew = starts_empty(history) && history.format == Some(first);
+    let anew = analysis.pages[&id].starts_empty() == Some(first);
     let mut changed = begun.is_some();
     let pin = match begun {
         Some(pin) => pin,
