@@ -27,6 +27,22 @@ pub(crate) fn rows(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(|| "more rows than a table can have".to_owned())
 }
 
+/// Longest time: a year.
+pub(crate) const SECONDS_MAX: u64 = 31_536_000;
+
+/// Reads a whole number, of whatever.
+pub(crate) fn count<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "not a whole number that fits: write, for example, 10".to_owned())
+}
+
+/// Reads whole seconds, bare as sysbench has them.
+pub(crate) fn seconds(text: &str) -> Result<u64, String> {
+    let seconds: Option<u64> = text.parse().ok();
+    seconds
+        .filter(|&seconds| seconds <= SECONDS_MAX)
+        .ok_or_else(|| format!("not whole seconds from 0 to {SECONDS_MAX}: write, for example, 60"))
+}
+
 /// Reads a durability: `commit`, `background(100ms)` or `none`.
 pub(crate) fn durability(text: &str) -> Result<Durability, String> {
     match text {
@@ -61,6 +77,11 @@ pub(crate) fn empty_free_list_algorithm(text: &str) -> Result<EmptyFreeListAlgor
 /// Reads how dirty pages are found: `scan` or `flush_list`.
 pub(crate) fn dirty_tracking(text: &str) -> Result<DirtyTracking, String> {
     one_of(text, &[("scan", DirtyTracking::Scan), ("flush_list", DirtyTracking::FlushList)])
+}
+
+/// Reads a yes or no, as sysbench takes it: `true`, `false`, `on` or `off`.
+pub(crate) fn switch(text: &str) -> Result<bool, String> {
+    one_of(text, &[("true", true), ("false", false), ("on", true), ("off", false)])
 }
 
 /// What `text` names among `values`.
@@ -138,6 +159,29 @@ mod tests {
         assert_eq!(rate("80%"), Ok(Rate::Share(0.8)));
         for wrong in ["", "%", "-1", "0%", "1001%", "NaN%", "5k", "1e9"] {
             assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn counts_and_seconds_are_whole_and_bare() {
+        assert_eq!(count("0"), Ok(0_u64));
+        assert_eq!(count("12"), Ok(12_u32));
+        for wrong in ["", "-1", "1.5", "4294967296", "ten"] {
+            assert!(count::<u32>(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(seconds("60"), Ok(60));
+        for wrong in ["60s", "-1", "31536001"] {
+            assert!(seconds(wrong).unwrap_err().contains("31536000"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn switches_are_words() {
+        for (text, value) in [("true", true), ("on", true), ("false", false), ("off", false)] {
+            assert_eq!(switch(text), Ok(value));
+        }
+        for wrong in ["", "yes", "1", "True"] {
+            assert_eq!(switch(wrong), Err("not one of true, false, on, off".to_owned()));
         }
     }
 

@@ -125,6 +125,74 @@ fn bench_goes_through_prepare_run_and_cleanup() {
 }
 
 #[test]
+fn every_workload_runs_by_its_name_and_leaves_a_sound_database() {
+    let dir = directory();
+    for (workload, read, write) in [
+        ("oltp_point_select", 1.0, 0.0),
+        ("oltp_read_only", 14.0, 0.0),
+        ("oltp_read_write", 14.0, 4.0),
+        ("oltp_write_only", 0.0, 4.0),
+        ("oltp_update_index", 0.0, 1.0),
+        ("oltp_update_non_index", 0.0, 1.0),
+        ("oltp_insert", 0.0, 1.0),
+        ("select_random_points", 1.0, 0.0),
+        ("select_random_ranges", 1.0, 0.0),
+        ("oltp_delete", 0.0, 1.0),
+        ("bulk_insert", 0.0, 0.0),
+    ] {
+        let args = ["bench", "--table-size=500", "--time=0", "--events=200", "--threads=2", "--dir=db", workload];
+        let output = run(dir.path(), &args);
+        assert_code(&output, 0);
+        let text = out(&output);
+        assert_eq!(field(&text, "total number of events:              "), 200.0, "{text}");
+        assert_eq!(field(&text, "        read:                            "), 200.0 * read, "{text}");
+        let written = field(&text, "        write:                           ");
+        let other = field(&text, "        other:                           ");
+        if workload == "bulk_insert" {
+            assert!((1.0..=2.0).contains(&written), "a rest for each thread that had a row: {text}");
+        } else {
+            assert_eq!(written + other, 200.0 * write, "{text}");
+        }
+        let lines = text.lines().filter(|line| line.starts_with("transactions: statement by statement")).count();
+        let is_transactional = ["oltp_read_only", "oltp_read_write", "oltp_write_only"].contains(&workload);
+        assert_eq!(lines, if is_transactional { 2 } else { 0 }, "in the heading and in the summary: {text}");
+    }
+    let check = run(dir.path(), &["check", "db"]);
+    assert_code(&check, 0);
+    assert!(out(&check).contains("problems:     0"), "{}", out(&check));
+    for workload in ["bulk_insert", "oltp_insert"] {
+        let args = ["bench", "--table-size=500", "--threads=2", "--dir=db", workload, "cleanup"];
+        let output = run(dir.path(), &args);
+        assert_code(&output, 0);
+        assert!(err(&output).contains("dropped sbtest1"), "{}", err(&output));
+    }
+    let gone = run(dir.path(), &["bench", "--threads=2", "--dir=db", "bulk_insert", "run"]);
+    assert_code(&gone, 2);
+    assert!(err(&gone).contains("'sbtest1.bulk'") && err(&gone).contains("prepare"), "{}", err(&gone));
+    assert_eq!(out(&gone), "");
+}
+
+#[test]
+fn warm_up_histogram_and_skipped_transactions_are_as_asked_for() {
+    let dir = directory();
+    let args = ["--warmup-time=1", "--histogram", "--skip-trx=on", "--range-selects=off", "oltp_read_only"];
+    let output = run(dir.path(), &bench(&args));
+    assert_code(&output, 0);
+    let text = out(&output);
+    assert!(text.contains("Warmup time: 1s\n"), "{text}");
+    assert!(!text.contains("statement by statement"), "none were asked for: {text}");
+    let events = field(&text, "total number of events:              ");
+    assert_eq!(field(&text, "        read:                            "), 10.0 * events);
+    assert!((2.0..2.9).contains(&field(&text, "    total time:                          ")), "{text}");
+    assert!(text.contains("\nLatency histogram (values are in milliseconds)\n       value  -"), "{text}");
+    let counted: f64 =
+        text.lines().filter_map(|line| line.split_once(" |")?.1.split_whitespace().last()?.parse::<f64>().ok()).sum();
+    assert_eq!(counted, events, "{text}");
+    let intervals = text.lines().filter(|line| line.contains("thds: ")).count();
+    assert_eq!(intervals, 2, "{text}");
+}
+
+#[test]
 fn remove_takes_away_what_bench_made_and_nothing_else() {
     let dir = directory();
     let once = ["bench", "--table-size=100", "--time=1", "--remove", "--dir=db", "oltp_point_select"];
@@ -145,7 +213,7 @@ fn remove_takes_away_what_bench_made_and_nothing_else() {
 #[test]
 fn wrong_usage_is_one_message_that_names_option_value_and_way_out() {
     let dir = directory();
-    let cases: [(&[&str], &[&str]); 10] = [
+    let cases: [(&[&str], &[&str]); 17] = [
         (&["bench", "--buffer-pool-size=64", "oltp_insert"], &["--buffer-pool-size", "'64'", "64MiB"]),
         (&["bench", "--redo-capacity", "lots", "oltp_insert"], &["--redo-capacity", "'lots'", "64MiB"]),
         (&["bench", "--rate=fast", "oltp_insert"], &["--rate", "'fast'", "80%"]),
@@ -154,6 +222,13 @@ fn wrong_usage_is_one_message_that_names_option_value_and_way_out() {
         (&["bench", "--tables=0", "oltp_insert"], &["--tables", "0"]),
         (&["bench", "--durability=background", "oltp_insert"], &["--durability", "background(100ms)"]),
         (&["bench", "oltp_instert"], &["'oltp_instert'", "'oltp_insert'"]),
+        (&["bench", "--range-size=0", "oltp_read_only"], &["--range-size", "not 0", "1 to 10000000"]),
+        (&["bench", "--point-selects=10001", "oltp_read_only"], &["--point-selects", "not 10001", "0 to 10000"]),
+        (&["bench", "--index-updates=0", "oltp_update_index"], &["--index-updates is 0", "--index-updates=1"]),
+        (&["bench", "--range-selects=maybe", "oltp_read_only"], &["--range-selects", "'maybe'", "true, false"]),
+        (&["bench", "--tables=2", "select_random_points"], &["select_random_points", "not 2", "--tables=1"]),
+        (&["bench", "--events=many", "oltp_insert"], &["--events", "'many'", "for example, 10"]),
+        (&["bench", "--warmup-time=-1", "oltp_insert"], &["--warmup-time", "'-1'", "for example, 60"]),
         (&["bench"], &["WORKLOAD"]),
         (&["crashtest", "--rounds=0"], &["--rounds", "'0'"]),
     ];

@@ -14,7 +14,7 @@ use millpond::{ByteSize, Options};
 use workload::adapters::millpond::Millpond;
 use workload::calm::Calm;
 use workload::driver::{self, Finished, Pace, Plan, Unobserved, maximum};
-use workload::generators::oltp::{Load, TableSet, Workload};
+use workload::generators::oltp::{Load, Mix, TableSet, Workload};
 use workload::keys::RandType;
 use workload::prepare::{self, LoadPlan};
 use workload::probe::{self, Access};
@@ -123,12 +123,12 @@ impl<'e> Kind<'e> {
         rand_type: RandType,
         threads: usize,
     ) -> Outcome<Kind<'e>> {
-        let load = Load::new(engine, Workload::UpdateIndex, TableSet::new(TABLES, rows)?, rand_type)?;
+        let load = Load::new(engine, Workload::UpdateIndex, TableSet::new(TABLES, rows)?, rand_type, &Mix::default())?;
         Ok(Kind { name, engine, load, threads, runs: Vec::new() })
     }
 
     fn plan(&self, time_s: u64, pace: Pace) -> Plan {
-        Plan { threads: self.threads, time_s, report_interval_s: 0, pace, seed: SEED }
+        Plan { threads: self.threads, time_s, warmup_s: 0, events: 0, report_interval_s: 0, pace, seed: SEED }
     }
 
     fn run(&self, time_s: u64, pace: Pace) -> Outcome<Finished> {

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::Error;
-use crate::generators::row::Row;
+use crate::generators::row::{C_LEN, Row};
 
 /// A table's number, from 1; shown as `sbtest1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +85,42 @@ pub trait Engine: Sync {
     /// [`Error::Engine`]: the engine could not answer.
     fn last_id(&self, table: TableNo) -> Result<u64, Error>;
 
+    /// Notes that rows of a table will be deleted, so that one that is missing tells nothing any more.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the note could not be written.
+    fn note_deletes(&self, table: TableNo) -> Result<(), Error>;
+
+    /// Whether [`Engine::note_deletes`] was ever called for a table, since it was created.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not answer.
+    fn may_miss_rows(&self, table: TableNo) -> Result<bool, Error>;
+
+    /// Creates an empty table for one thread of `bulk_insert`: id and k, without an index on `k`.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the table exists, or the engine could not create it.
+    fn create_bulk_table(&self, table: TableNo) -> Result<(), Error>;
+
+    /// Drops a table of `bulk_insert`; `false` if there was none.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not.
+    fn drop_bulk_table(&self, table: TableNo) -> Result<bool, Error>;
+
+    /// The largest id in a table of `bulk_insert`, 0 if it is empty; `None` if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not answer.
+    fn bulk_last_id(&self, table: TableNo) -> Result<Option<u64>, Error>;
+
+    /// Opens a session on one table of `bulk_insert` alone.
+    ///
+    /// # Errors
+    /// [`Error::NoBulkTable`]: it is not there. [`Error::Engine`]: the engine could not.
+    fn bulk_session(&self, table: TableNo) -> Result<Self::Session<'_>, Error>;
+
     /// Opens a session on the tables 1 to `tables`.
     ///
     /// # Errors
@@ -103,20 +139,59 @@ pub trait Session {
     /// `SELECT c FROM sbtestN WHERE id = ?`.
     ///
     /// # Errors
-    /// [`Error::RowMissing`]: there is no such row. [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine could not.
     fn select_row(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error>;
+
+    /// `SELECT ... FROM sbtestN WHERE id BETWEEN ? AND ?`; returns how many rows the range had.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not.
+    fn select_range(&mut self, table: TableNo, ids: IdRange, select: RangeSelect) -> Result<u64, Error>;
+
+    /// `SELECT id, k, c, pad FROM sbtestN WHERE k IN (?, ...)`, by the index on `k`; returns how many rows there were.
+    /// `ks` ascend, each is there once.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not.
+    fn select_points(&mut self, table: TableNo, ks: &[u32]) -> Result<u64, Error>;
+
+    /// `SELECT count(k) FROM sbtestN WHERE k BETWEEN ? AND ? OR ...`, by the index on `k`. The ranges ascend, none
+    /// overlaps another.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not.
+    fn count_ranges(&mut self, table: TableNo, ranges: &[KRange]) -> Result<u64, Error>;
 
     /// `UPDATE sbtestN SET k = k + 1 WHERE id = ?`, with the index on `k`.
     ///
     /// # Errors
-    /// [`Error::RowMissing`]: there is no such row. [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine could not.
     fn increment_k(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error>;
+
+    /// `UPDATE sbtestN SET c = ? WHERE id = ?`.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not.
+    fn replace_c(&mut self, table: TableNo, id: u64, c: &[u8; C_LEN]) -> Result<Outcome, Error>;
+
+    /// `DELETE FROM sbtestN WHERE id = ?`, with the index on `k`.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not.
+    fn delete_row(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error>;
 
     /// `INSERT INTO sbtestN (id, k, c, pad) VALUES (?, ?, ?, ?)`, with the index on `k`.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not, or the row exists.
+    /// [`Error::Engine`]: the engine could not.
     fn insert_row(&mut self, table: TableNo, row: &Row) -> Result<Outcome, Error>;
+
+    /// `INSERT INTO sbtestN VALUES (?, ?), ...` with these ids, each with itself as `k`, into the table of a session
+    /// from [`Engine::bulk_session`]. An engine that cannot take so many rows at once takes them in parts.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not, or a row exists. [`Error::Invalid`]: the session is of another kind.
+    fn insert_bulk(&mut self, ids: IdRange) -> Result<(), Error>;
 
     /// Inserts rows in ascending order of id, in one transaction that need not be durable at once.
     ///
@@ -125,14 +200,49 @@ pub trait Session {
     fn load_rows(&mut self, table: TableNo, rows: &[Row]) -> Result<(), Error>;
 }
 
-/// How a transaction ended.
+/// How a statement ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
     /// It is done.
     Done,
+    /// There is no such row; nothing was changed.
+    NoRow,
+    /// The row to insert is there already; nothing was changed.
+    Exists,
     /// Another transaction was in its way; nothing was changed, and it may be run again.
     Conflict,
+}
+
+/// Ids, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdRange {
+    /// The smallest.
+    pub first: u64,
+    /// The largest.
+    pub last: u64,
+}
+
+/// Values of `k`, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KRange {
+    /// The smallest.
+    pub first: u32,
+    /// The largest.
+    pub last: u32,
+}
+
+/// What is selected of a range of ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeSelect {
+    /// `c` of each row.
+    Rows,
+    /// `SUM(k)`.
+    SumOfK,
+    /// `c` of each row, `ORDER BY c`.
+    Sorted,
+    /// `DISTINCT c`, `ORDER BY c`.
+    SortedDistinct,
 }
 
 /// What is known of a table.

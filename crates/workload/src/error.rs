@@ -35,9 +35,43 @@ pub enum Error {
     #[error("table '{0}' does not exist; load it with the action 'prepare', or ask for fewer --tables")]
     NotLoaded(TableNo),
 
+    /// A run of `bulk_insert` needs a table that is not there.
+    #[error("table '{0}.bulk' does not exist; make it with the action 'prepare', or ask for fewer --threads")]
+    NoBulkTable(TableNo),
+
     /// A row of a loaded table is not there: the engine lost it.
-    #[error("row {id} of table '{table}' is missing, though it was loaded; run 'millpond check' on the database")]
+    #[error(
+        "row {id} of table '{table}' is missing, though it was loaded and nothing deleted it; \
+         run 'millpond check' on the database"
+    )]
     RowMissing {
+        /// The table.
+        table: TableNo,
+        /// The row's id.
+        id: u64,
+    },
+
+    /// A range of a loaded table is not whole: the engine lost rows.
+    #[error(
+        "rows {first} to {last} of table '{table}' are {found}, though {wanted} were loaded and nothing deleted any; \
+         run 'millpond check' on the database"
+    )]
+    RowsMissing {
+        /// The table.
+        table: TableNo,
+        /// The smallest id asked for.
+        first: u64,
+        /// The largest id asked for.
+        last: u64,
+        /// Rows found.
+        found: u64,
+        /// Rows loaded.
+        wanted: u64,
+    },
+
+    /// A row is there that has not been inserted yet.
+    #[error("row {id} of table '{table}' exists, though it is only now inserted; run 'millpond check' on the database")]
+    RowExists {
         /// The table.
         table: TableNo,
         /// The row's id.

@@ -15,12 +15,14 @@
 //! | [`calm`] | median and worst second, brownout, blackout |
 //! | [`probe`] | what the device can do by itself |
 //! | [`report_text`] | all of it as text |
+//! | [`histogram_text`] | the latencies as a histogram |
 
 pub mod adapters;
 pub mod calm;
 pub mod driver;
 pub mod engine;
 pub mod generators;
+pub mod histogram_text;
 pub mod keys;
 pub mod prepare;
 pub mod probe;

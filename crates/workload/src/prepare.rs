@@ -100,6 +100,42 @@ pub fn drop_tables<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>,
     Ok(dropped)
 }
 
+/// The tables of `bulk_insert` that are not there, of those for so many threads.
+///
+/// # Errors
+/// [`Error::Engine`]: the engine could not answer.
+pub fn missing_bulk<E: Engine>(engine: &E, threads: u32) -> Result<Vec<TableNo>, Error> {
+    let mut missing = Vec::new();
+    for table in TableNo::first(threads) {
+        if engine.bulk_last_id(table)?.is_none() {
+            missing.push(table);
+        }
+    }
+    Ok(missing)
+}
+
+/// Makes tables of `bulk_insert`, which must be missing; they are empty.
+///
+/// # Errors
+/// [`Error::Engine`]: the engine said no.
+pub fn make_bulk<E: Engine>(engine: &E, tables: &[TableNo]) -> Result<(), Error> {
+    tables.iter().try_for_each(|&table| engine.create_bulk_table(table))
+}
+
+/// Drops the tables of `bulk_insert` that are there, of those for so many threads; says which.
+///
+/// # Errors
+/// [`Error::Engine`]: the engine said no.
+pub fn drop_bulk<E: Engine>(engine: &E, threads: u32) -> Result<Vec<TableNo>, Error> {
+    let mut dropped = Vec::new();
+    for table in TableNo::first(threads) {
+        if engine.drop_bulk_table(table)? {
+            dropped.push(table);
+        }
+    }
+    Ok(dropped)
+}
+
 /// The batches of a load, handed out in order.
 struct Work<'a> {
     keys: Keys,
@@ -153,6 +189,7 @@ mod tests {
 
     use super::*;
     use crate::adapters::millpond::Millpond;
+    use crate::engine::Outcome;
 
     /// Through the page cache: these tests are about tables, and run on any file system.
     fn options() -> Options {
@@ -186,11 +223,22 @@ mod tests {
             assert_eq!(engine.last_id(table).unwrap(), 450);
             let mut session = engine.session(2).unwrap();
             for id in 1..=450 {
-                assert!(session.select_row(table, id).is_ok());
+                assert_eq!(session.select_row(table, id).unwrap(), Outcome::Done);
             }
         }
         assert_eq!(drop_tables(&engine, plan.set).unwrap(), tables);
         assert_eq!(missing(&engine, plan.set).unwrap(), tables);
+    }
+
+    #[test]
+    fn bulk_tables_are_made_once_and_dropped() {
+        let (_dir, engine) = open();
+        let tables = missing_bulk(&engine, 3).unwrap();
+        assert_eq!(tables.len(), 3);
+        make_bulk(&engine, &tables[..2]).unwrap();
+        assert_eq!(missing_bulk(&engine, 3).unwrap(), tables[2..]);
+        assert_eq!(drop_bulk(&engine, 3).unwrap(), tables[..2]);
+        assert!(engine.is_only_load().unwrap());
     }
 
     #[test]

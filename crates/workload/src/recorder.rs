@@ -17,6 +17,8 @@ use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
+use crate::generators::oltp::{Queries, Tally};
+
 /// Longest latency told apart from longer ones: an hour, in ns.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
@@ -62,12 +64,14 @@ pub struct Record {
     pub max_ns: u64,
     /// Conflicts, each followed by another try.
     pub conflicts: u64,
+    /// Statements.
+    pub queries: Queries,
 }
 
 impl Record {
     /// An empty record.
     pub fn new() -> Record {
-        Record { latencies: latency_histogram(), max_ns: 0, conflicts: 0 }
+        Record { latencies: latency_histogram(), max_ns: 0, conflicts: 0, queries: Queries::default() }
     }
 
     /// Empties it, keeping its memory.
@@ -75,6 +79,7 @@ impl Record {
         self.latencies.reset();
         self.max_ns = 0;
         self.conflicts = 0;
+        self.queries = Queries::default();
     }
 
     /// Transactions in it.
@@ -87,6 +92,7 @@ impl Record {
         self.latencies.add(&other.latencies).expect("all histograms here have the same bounds");
         self.max_ns = self.max_ns.max(other.max_ns);
         self.conflicts += other.conflicts;
+        self.queries += other.queries;
     }
 
     /// The latency that a share of the transactions did not exceed, in ns; 0 if there were none.
@@ -111,18 +117,19 @@ pub struct Totals {
     pub latency_ns: u64,
     /// The shortest latency, in ns.
     pub min_ns: Option<u64>,
-    /// Completions in each second since the run began.
+    /// Completions in each second since the counting began.
     pub per_second: Vec<u64>,
     /// The longest time without a completion that one of this worker's ended, in ns.
     pub blackout_ns: u64,
 }
 
 impl Totals {
-    fn complete(&mut self, latency_ns: u64, now_ns: u64) {
+    /// Counts a completion `at_ns` after the counting began.
+    fn complete(&mut self, latency_ns: u64, at_ns: u64) {
         self.transactions += 1;
         self.latency_ns += latency_ns;
         self.min_ns = Some(self.min_ns.map_or(latency_ns, |min| min.min(latency_ns)));
-        let second = (now_ns / SECOND_NS) as usize;
+        let second = (at_ns / SECOND_NS) as usize;
         if second >= self.per_second.len() {
             self.per_second.resize(second + 1, 0);
         }
@@ -153,15 +160,18 @@ struct Pulse {
 /// The recorder of a run, shared by its threads.
 #[derive(Debug)]
 pub struct Recorder {
+    /// When the counting begins, in ns since the start.
+    counts_from_ns: u64,
     slots: Vec<CachePadded<Slot>>,
     pulse: CachePadded<Pulse>,
 }
 
 impl Recorder {
-    /// Makes a recorder for `threads` workers.
-    pub fn new(threads: usize) -> Recorder {
+    /// Makes a recorder for `threads` workers, of transactions that begin `counts_from_ns` after the start or later.
+    pub fn new(threads: usize, counts_from_ns: u64) -> Recorder {
         let slot = || Slot { waiting_since: AtomicU64::new(IDLE), record: Mutex::new(Record::new()) };
         Recorder {
+            counts_from_ns,
             slots: (0..threads).map(|_| CachePadded::new(slot())).collect(),
             pulse: CachePadded::new(Pulse::default()),
         }
@@ -178,9 +188,20 @@ impl Recorder {
         self.slots[worker].waiting_since.store(IDLE, Ordering::Relaxed); // Relaxed: as in `begin`
     }
 
-    /// Notes that `worker` has completed, at `now_ns` and after `conflicts` conflicts, the transaction that had been
-    /// waiting since `since_ns`.
-    pub fn complete(&self, worker: usize, totals: &mut Totals, since_ns: u64, now_ns: u64, conflicts: u64) {
+    /// Notes that `worker` has completed, at `now_ns`, a transaction that does not count. It ends a gap all the same.
+    pub fn complete_uncounted(&self, worker: usize, now_ns: u64) {
+        self.pulse.last_ns.fetch_max(now_ns, Ordering::Relaxed); // Relaxed: as in `complete`
+        self.give_up(worker);
+    }
+
+    /// Counts statements of `worker` that belong to no transaction of their own.
+    pub fn add_queries(&self, worker: usize, queries: Queries) {
+        self.slots[worker].record.lock().queries += queries;
+    }
+
+    /// Notes that `worker` has completed, at `now_ns`, the transaction that had been waiting since `since_ns`, and what
+    /// it came to.
+    pub fn complete(&self, worker: usize, totals: &mut Totals, since_ns: u64, now_ns: u64, tally: &Tally) {
         let latency_ns = now_ns.saturating_sub(since_ns);
         // Relaxed: the time stamp stands for itself; nothing is published with it.
         let previous_ns = self.pulse.last_ns.fetch_max(now_ns, Ordering::Relaxed);
@@ -188,13 +209,14 @@ impl Recorder {
             let gap_ns = now_ns - previous_ns.max(self.oldest_waiting_ns()).min(now_ns);
             totals.blackout_ns = totals.blackout_ns.max(gap_ns);
         }
-        totals.complete(latency_ns, now_ns);
+        totals.complete(latency_ns, now_ns.saturating_sub(self.counts_from_ns));
         let slot = &self.slots[worker];
         {
             let mut record = slot.record.lock();
             record.latencies.saturating_record(latency_ns);
             record.max_ns = record.max_ns.max(latency_ns);
-            record.conflicts += conflicts;
+            record.conflicts += tally.conflicts;
+            record.queries += tally.queries;
         }
         slot.waiting_since.store(IDLE, Ordering::Relaxed); // Relaxed: as in `begin`
     }
@@ -203,6 +225,11 @@ impl Recorder {
     pub fn take(&self, worker: usize, taken: &mut Record) {
         debug_assert_eq!(taken.transactions(), 0, "REC-1: a record is emptied before it is swapped in");
         std::mem::swap(&mut *self.slots[worker].record.lock(), taken);
+    }
+
+    /// When the latest transaction was completed, in ns since the start.
+    pub fn last_completion_ns(&self) -> u64 {
+        self.pulse.last_ns.load(Ordering::Relaxed) // Relaxed: a figure
     }
 
     /// Transactions that are running now.
@@ -222,12 +249,17 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    /// A transaction of one write, after so many conflicts.
+    fn tally(conflicts: u64) -> Tally {
+        Tally { queries: Queries { write: 1, ..Queries::default() }, conflicts }
+    }
+
     #[test]
     fn completion_lands_in_its_second_and_its_interval_once() {
-        let recorder = Recorder::new(2);
+        let recorder = Recorder::new(2, 0);
         let mut totals = Totals::default();
         recorder.begin(1, 900 * MS);
-        recorder.complete(1, &mut totals, 900 * MS, 1_100 * MS, 2);
+        recorder.complete(1, &mut totals, 900 * MS, 1_100 * MS, &tally(2));
         assert_eq!(totals.per_second, [0, 1]);
         assert_eq!(totals.transactions, 1);
         assert_eq!(totals.min_ns, Some(200 * MS));
@@ -236,6 +268,7 @@ mod tests {
         let mut taken = Record::new();
         recorder.take(1, &mut taken);
         assert_eq!((taken.transactions(), taken.conflicts, taken.max_ns), (1, 2, 200 * MS));
+        assert_eq!(taken.queries, tally(0).queries);
         taken.clear();
         recorder.take(1, &mut taken);
         assert_eq!((taken.transactions(), taken.conflicts, taken.max_ns), (0, 0, 0));
@@ -243,11 +276,11 @@ mod tests {
 
     #[test]
     fn blackout_is_the_longest_gap_over_all_threads() {
-        let recorder = Recorder::new(2);
+        let recorder = Recorder::new(2, 0);
         let mut totals = [Totals::default(), Totals::default()];
         for (worker, from, to) in [(0, 0, 10), (1, 0, 12), (0, 10, 50), (1, 12, 51), (0, 50, 60)] {
             recorder.begin(worker, from * MS);
-            recorder.complete(worker, &mut totals[worker], from * MS, to * MS, 0);
+            recorder.complete(worker, &mut totals[worker], from * MS, to * MS, &tally(0));
         }
         let blackout = totals.iter().map(|t| t.blackout_ns).max();
         assert_eq!(blackout, Some(38 * MS));
@@ -255,32 +288,49 @@ mod tests {
 
     #[test]
     fn time_in_which_nothing_waited_is_no_blackout() {
-        let recorder = Recorder::new(1);
+        let recorder = Recorder::new(1, 0);
         let mut totals = Totals::default();
         for (from, to) in [(0, 2), (500, 503)] {
             recorder.begin(0, from * MS);
-            recorder.complete(0, &mut totals, from * MS, to * MS, 0);
+            recorder.complete(0, &mut totals, from * MS, to * MS, &tally(0));
         }
         assert_eq!(totals.blackout_ns, 3 * MS);
     }
 
     #[test]
+    fn seconds_count_from_the_end_of_the_warm_up_and_a_gap_ends_in_it() {
+        let recorder = Recorder::new(2, 2_000 * MS);
+        let mut totals = Totals::default();
+        recorder.begin(0, 1_000 * MS);
+        recorder.begin(1, 1_990 * MS);
+        recorder.complete_uncounted(1, 1_995 * MS);
+        recorder.begin(1, 2_000 * MS);
+        recorder.complete(1, &mut totals, 2_000 * MS, 2_010 * MS, &tally(0));
+        recorder.add_queries(1, Queries { write: 5, ..Queries::default() });
+        assert_eq!(totals.per_second, [1]);
+        assert_eq!(totals.blackout_ns, 15 * MS, "since the uncounted one, though another waits for longer");
+        let mut taken = Record::new();
+        recorder.take(1, &mut taken);
+        assert_eq!((taken.transactions(), taken.queries.write), (1, 6));
+    }
+
+    #[test]
     fn gap_counts_from_the_oldest_that_waits_not_from_the_one_that_completes() {
-        let recorder = Recorder::new(2);
+        let recorder = Recorder::new(2, 0);
         let mut totals = [Totals::default(), Totals::default()];
         recorder.begin(0, 100 * MS);
         recorder.begin(1, 390 * MS);
-        recorder.complete(1, &mut totals[1], 390 * MS, 400 * MS, 0);
+        recorder.complete(1, &mut totals[1], 390 * MS, 400 * MS, &tally(0));
         assert_eq!(totals[1].blackout_ns, 300 * MS);
     }
 
     #[test]
     fn concurrency_counts_the_running() {
-        let recorder = Recorder::new(3);
+        let recorder = Recorder::new(3, 0);
         recorder.begin(0, 5);
         recorder.begin(2, 6);
         assert_eq!(recorder.concurrency(), 2);
-        recorder.complete(2, &mut Totals::default(), 6, 7, 0);
+        recorder.complete(2, &mut Totals::default(), 6, 7, &tally(0));
         assert_eq!(recorder.concurrency(), 1);
         recorder.give_up(0);
         assert_eq!(recorder.concurrency(), 0);
@@ -288,10 +338,10 @@ mod tests {
 
     #[test]
     fn quantiles_are_within_a_thousandth_and_never_above_the_maximum() {
-        let recorder = Recorder::new(1);
+        let recorder = Recorder::new(1, 0);
         let mut totals = Totals::default();
         for us in 1..=1000_u64 {
-            recorder.complete(0, &mut totals, 0, us * 1_000, 0);
+            recorder.complete(0, &mut totals, 0, us * 1_000, &tally(0));
         }
         let mut record = Record::new();
         recorder.take(0, &mut record);

@@ -12,14 +12,15 @@ use std::fmt::Write as _;
 use crate::calm::Calm;
 use crate::driver::{Finished, Interval};
 use crate::engine::Wait;
-use crate::generators::oltp::Workload;
 use crate::probe::{Access, SyncPairs};
+
+/// What is said of a run whose transactions are not run as such.
+pub const STATEMENT_BY_STATEMENT: &str = "transactions: statement by statement, each its own commit \
+     (the engine has none of several statements yet)\n";
 
 /// What the text of a run depends on besides its figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels {
-    /// The workload.
-    pub workload: Workload,
     /// The percentile shown, 1 to 100.
     pub percentile: u32,
 }
@@ -35,7 +36,7 @@ pub fn interval_lines(interval: &Interval, labels: Labels) -> String {
     let per_s = |count: u64| count as f64 / interval.length_s;
     let record = &interval.record;
     let transactions = record.transactions();
-    let queries = labels.workload.queries().times(transactions);
+    let queries = record.queries;
     let mut text = format!(
         "[ {at:.0}s ] thds: {threads} tps: {tps:.2} qps: {qps:.2} (r/w/o: {read:.2}/{write:.2}/{other:.2}) \
          lat (ms,{percentile}%): {latency:.2} err/s: {errors:.2} reconn/s: 0.00\n[ {at:.0}s ]",
@@ -70,7 +71,7 @@ pub fn interval_lines(interval: &Interval, labels: Labels) -> String {
 /// sysbench's summary of a run.
 pub fn summary(finished: &Finished, labels: Labels) -> String {
     let mut text = String::new();
-    add_sql_statistics(&mut text, finished, labels);
+    add_sql_statistics(&mut text, finished);
     add(
         &mut text,
         format_args!(
@@ -154,10 +155,9 @@ pub fn commits_per_pair_line(commits_per_s: f64, device: &SyncPairs) -> String {
     format!("commits per pair: {:.1}\n", commits_per_s / device.per_s)
 }
 
-fn add_sql_statistics(text: &mut String, finished: &Finished, labels: Labels) {
+fn add_sql_statistics(text: &mut String, finished: &Finished) {
     let transactions = finished.transactions();
-    let queries = labels.workload.queries().times(transactions);
-    let per_s = |count: u64| count as f64 / finished.elapsed_s;
+    let queries = finished.record.queries;
     add(
         text,
         format_args!(
@@ -178,7 +178,7 @@ fn add_sql_statistics(text: &mut String, finished: &Finished, labels: Labels) {
         ("ignored errors:", finished.record.conflicts),
         ("reconnects:", 0),
     ] {
-        add(text, format_args!("    {name:<37}{count:<6} ({:.2} per sec.)\n", per_s(count)));
+        add(text, format_args!("    {name:<37}{count:<6} ({:.2} per sec.)\n", finished.per_s(count)));
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
     use crate::engine::{Counters, Gauges};
     use crate::recorder::{Record, Totals};
 
-    const LABELS: Labels = Labels { workload: Workload::UpdateIndex, percentile: 95 };
+    const LABELS: Labels = Labels { percentile: 95 };
     const DEVICE: SyncPairs = SyncPairs { per_s: 9_782.4, worst_ms: 6.84, access: Access::Direct };
 
     fn record(latencies_us: &[u64]) -> Record {
@@ -245,6 +245,7 @@ mod tests {
         for us in latencies_us {
             record.latencies.saturating_record(us * 1_000);
             record.max_ns = record.max_ns.max(us * 1_000);
+            record.queries.write += 1;
         }
         record
     }

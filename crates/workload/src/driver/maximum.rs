@@ -34,6 +34,8 @@ const DEBT_TOLERANCE_PERCENT: f64 = 1.0;
 pub struct Maximum {
     /// Transactions per second: the median of the last two windows.
     pub per_s: f64,
+    /// Statements of a transaction that changed something, on average.
+    pub writes_per_transaction: f64,
     /// Seconds that the phase lasted.
     pub phase_s: usize,
     /// Whether the engine had settled; if not, the rate may be more than it bears for long.
@@ -45,7 +47,7 @@ impl Maximum {
     pub const COUNTED_S: usize = 2 * WINDOW_S;
 }
 
-/// Measures the rate with the plan's threads, whatever its pace, time and report interval.
+/// Measures the rate with the plan's threads, whatever its pace, time, events and report interval.
 ///
 /// # Errors
 /// [`Error::Interrupted`]: `stop` became true. Otherwise as [`run`].
@@ -61,7 +63,8 @@ pub(super) fn measure_for<E: Engine>(
     shortest_s: u64,
     longest_s: u64,
 ) -> Result<Maximum, Error> {
-    let plan = Plan { pace: Pace::ClosedLoop, report_interval_s: 1, time_s: longest_s, ..*plan };
+    let plan =
+        Plan { pace: Pace::ClosedLoop, report_interval_s: 1, time_s: longest_s, warmup_s: 0, events: 0, ..*plan };
     let mut watch = Watch { seconds: Vec::new(), shortest_s, has_settled: false };
     let finished = run(engine, load, &plan, stop, &mut watch)?;
     if finished.was_stopped && !watch.has_settled {
@@ -70,7 +73,12 @@ pub(super) fn measure_for<E: Engine>(
     let rates: Vec<u64> = watch.seconds.iter().map(|second| second.transactions).collect();
     let counted = &rates[rates.len().saturating_sub(Maximum::COUNTED_S)..];
     match median(counted) {
-        Some(per_s) if per_s > 0.0 => Ok(Maximum { per_s, phase_s: rates.len(), has_settled: watch.has_settled }),
+        Some(per_s) if per_s > 0.0 => Ok(Maximum {
+            per_s,
+            writes_per_transaction: finished.writes_per_transaction(),
+            phase_s: rates.len(),
+            has_settled: watch.has_settled,
+        }),
         _ => Err(Error::Invalid("not one transaction a second: there is no maximum to take a share of".to_owned())),
     }
 }

@@ -1,8 +1,10 @@
 //! Runs a load with many threads and watches it second by second.
 //!
 //! DRV-1  All threads begin together, when every one of them has been started.
-//! DRV-2  A transaction that has begun is finished and counted, though the time be up; none begins after that.
+//! DRV-2  A transaction that has begun is finished, and counted, though the time be up; none begins after that.
 //! DRV-3  Nobody waits by looking: workers sleep until their arrival, the collector until its next second.
+//! DRV-4  Those that begin in the warm-up are run and not counted, and are none of the events of `Plan::events`; of the
+//!        others exactly so many are begun, if the time allows it and nothing stops the run.
 //!
 //! The calling thread is the collector: once a second it takes what the workers recorded, and at the end of each report
 //! interval it gives the observer its figures.
@@ -15,19 +17,19 @@ mod open_loop;
 mod worker;
 
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use std::time::Duration;
 
 use crate::Error;
 use crate::engine::{Counters, Engine, Gauges};
-use crate::generators::oltp::Load;
+use crate::generators::oltp::{Client, Load};
 use crate::recorder::{Record, Recorder, RunClock, Totals};
 use arrivals::Schedule;
 use gate::Gate;
 use worker::{Shared, Worker};
 
-/// Longest sleep of the collector and of a worker without a look at the stop flag.
+/// Longest sleep of the collector and of a worker without a look at the caller's stop flag.
 const NAP: Duration = Duration::from_millis(100);
 
 /// Nanoseconds in a second.
@@ -50,8 +52,12 @@ pub enum Pace {
 pub struct Plan {
     /// Worker threads; in an open loop the cap on concurrency.
     pub threads: usize,
-    /// How long transactions are begun, in whole seconds.
+    /// How long transactions are begun that count, in whole seconds.
     pub time_s: u64,
+    /// Seconds before that, in which transactions are run and not counted.
+    pub warmup_s: u64,
+    /// How many transactions count at most; 0 for no limit.
+    pub events: u64,
     /// Seconds between reports to the observer; 0 for none.
     pub report_interval_s: u64,
     /// How transactions follow each other.
@@ -63,7 +69,7 @@ pub struct Plan {
 /// The figures of one report interval.
 #[derive(Clone, Debug)]
 pub struct Interval {
-    /// Seconds since the run began.
+    /// Seconds since the run began, without the warm-up.
     pub at_s: f64,
     /// Seconds that the interval lasted.
     pub length_s: f64,
@@ -112,13 +118,13 @@ pub struct Finished {
     pub threads: Vec<Totals>,
     /// All latencies and conflicts.
     pub record: Record,
-    /// Seconds from the beginning to the last completion's thread end.
+    /// Seconds from the beginning, or the end of the warm-up, to the last completion's thread end.
     pub elapsed_s: f64,
     /// Completions in each whole second.
     pub seconds: Vec<u64>,
     /// Transactions that had arrived and were not begun when the time was up; 0 in a closed loop.
     pub unserved: u64,
-    /// What the engine counted meanwhile.
+    /// What the engine counted meanwhile, without the warm-up.
     pub counters: Counters,
     /// Whether the run was stopped before its time.
     pub was_stopped: bool,
@@ -130,13 +136,30 @@ impl Finished {
         self.threads.iter().map(|thread| thread.transactions).sum()
     }
 
+    /// Transactions a second, on average.
+    pub fn mean_per_s(&self) -> f64 {
+        self.per_s(self.transactions())
+    }
+
+    /// `count` of the whole run, per second.
+    pub fn per_s(&self, count: u64) -> f64 {
+        // A run that is stopped in its warm-up lasts for no time at all.
+        if self.elapsed_s > 0.0 { count as f64 / self.elapsed_s } else { 0.0 }
+    }
+
+    /// Statements of a transaction that changed something, on average: each is a commit.
+    pub fn writes_per_transaction(&self) -> f64 {
+        self.record.queries.write as f64 / self.transactions().max(1) as f64
+    }
+
     /// The longest time without a completion while a transaction waited, in ms.
     pub fn blackout_ms(&self) -> f64 {
         self.threads.iter().map(|thread| thread.blackout_ns).max().unwrap_or(0) as f64 / 1e6
     }
 }
 
-/// Runs `load` on `engine` as planned, until the time is up, `stop` becomes true, or the observer breaks off.
+/// Runs `load` on `engine` as planned, until the time is up, all events have been run, `stop` becomes true, or the
+/// observer breaks off.
 ///
 /// # Errors
 /// What the engine returned to any worker, other than a conflict; [`Error::ThreadStart`], [`Error::ThreadPanicked`].
@@ -147,24 +170,29 @@ pub fn run<E: Engine>(
     stop: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<Finished, Error> {
-    let sessions = (0..plan.threads).map(|_| engine.session(load.set().tables())).collect::<Result<Vec<_>, Error>>()?;
+    let clients = (0..plan.threads)
+        .map(|number| Client::new(load, engine, number, plan.threads))
+        .collect::<Result<Vec<_>, Error>>()?;
     let schedule = match plan.pace {
         Pace::ClosedLoop => None,
         Pace::OpenLoop { per_s } => Some(Schedule::new(per_s, plan.seed)?),
     };
+    let counts_from_ns = plan.warmup_s * SECOND_NS;
     let shared = Shared {
-        load,
-        recorder: Recorder::new(plan.threads),
+        recorder: Recorder::new(plan.threads, counts_from_ns),
         gate: Gate::new(),
-        end_ns: plan.time_s * SECOND_NS,
+        counts_from_ns,
+        end_ns: counts_from_ns + plan.time_s * SECOND_NS,
+        events_max: plan.events,
+        events: AtomicU64::new(0),
         stop,
         halted: AtomicBool::new(false),
+        collector: thread::current(),
     };
-    let counters_before = engine.counters();
     let (totals, collected) = thread::scope(|scope| {
         let mut workers = Vec::new();
-        for (number, session) in sessions.into_iter().enumerate() {
-            let worker = Worker::new(number, session, &shared, plan.seed);
+        for (number, client) in clients.into_iter().enumerate() {
+            let worker = Worker::new(number, client, &shared, plan.seed);
             let (shared, schedule) = (&shared, schedule.as_ref());
             let started = thread::Builder::new().name(format!("load-{}", number + 1)).spawn_scoped(scope, move || {
                 let totals = match schedule {
@@ -201,7 +229,7 @@ pub fn run<E: Engine>(
         record: collected.record,
         elapsed_s: collected.elapsed_s,
         unserved: collected.unserved,
-        counters: engine.counters().since(&counters_before),
+        counters: engine.counters().since(&collected.counters_before),
         was_stopped: collected.was_stopped,
     })
 }
@@ -215,6 +243,8 @@ fn whole_seconds(totals: &[Totals], elapsed_s: f64, time_s: u64) -> Vec<u64> {
 
 /// What the collector has gathered.
 struct Collected {
+    /// The engine's counters at the end of the warm-up.
+    counters_before: Counters,
     record: Record,
     elapsed_s: f64,
     unserved: u64,
@@ -233,13 +263,28 @@ struct Collector<'a, E> {
 impl<E: Engine> Collector<'_, E> {
     /// Collects until the time is up or the run is stopped; then the workers end by themselves.
     fn run(&self, observer: &mut dyn Observer) -> Collected {
-        let mut collected = Collected { record: Record::new(), elapsed_s: 0.0, unserved: 0, was_stopped: false };
+        let warm = self.shared.counts_from_ns;
+        let mut is_broken_off = warm > 0 && self.sleep_until(warm) == Slept::UntilStopped;
+        let mut collected = Collected {
+            counters_before: self.engine.counters(),
+            record: Record::new(),
+            elapsed_s: 0.0,
+            unserved: 0,
+            was_stopped: false,
+        };
         let mut interval = Record::new();
-        let mut interval_began_ns = 0;
+        let mut interval_began_ns = warm;
         for second in 1..=self.plan.time_s {
-            if self.sleep_until(second * SECOND_NS).is_break() {
-                collected.was_stopped = true;
+            if is_broken_off {
                 break;
+            }
+            match self.sleep_until(warm + second * SECOND_NS) {
+                Slept::ToTheEnd => {}
+                Slept::UntilStopped => {
+                    is_broken_off = true;
+                    break;
+                }
+                Slept::UntilTheLastEvent => break,
             }
             self.take_all(&mut interval);
             let interval_s = self.plan.report_interval_s;
@@ -251,15 +296,15 @@ impl<E: Engine> Collector<'_, E> {
             let report = self.report(now_ns, length_s, std::mem::take(&mut interval));
             interval_began_ns = now_ns;
             collected.record.add(&report.record);
-            if observer.interval(&report).is_break() {
-                collected.was_stopped = true;
-                break;
-            }
+            is_broken_off = observer.interval(&report).is_break();
         }
         collected.record.add(&interval);
         let stopped_ns = self.clock.now_ns().min(self.shared.end_ns);
-        collected.unserved = self.schedule.map_or(0, |schedule| schedule.waiting(stopped_ns));
-        if collected.was_stopped {
+        if !self.shared.has_all_events() {
+            collected.unserved = self.schedule.map_or(0, |schedule| schedule.waiting(stopped_ns));
+        }
+        collected.was_stopped = is_broken_off;
+        if is_broken_off {
             self.shared.halt();
         }
         collected
@@ -267,9 +312,19 @@ impl<E: Engine> Collector<'_, E> {
 
     /// Adds what the workers recorded after the last second.
     fn finish(&self, mut collected: Collected) -> Collected {
-        collected.elapsed_s = self.clock.now_ns() as f64 / 1e9;
+        let ended_ns = match self.schedule {
+            // Who sleeps until an arrival that is not needed any more keeps the run up for nothing.
+            Some(_) if self.shared.has_all_events() => self.shared.recorder.last_completion_ns(),
+            _ => self.clock.now_ns(),
+        };
+        collected.elapsed_s = self.counted_s(ended_ns);
         self.take_all(&mut collected.record);
         collected
+    }
+
+    /// Seconds since the counting began.
+    fn counted_s(&self, now_ns: u64) -> f64 {
+        now_ns.saturating_sub(self.shared.counts_from_ns) as f64 / 1e9
     }
 
     fn report(&self, now_ns: u64, length_s: f64, record: Record) -> Interval {
@@ -278,7 +333,7 @@ impl<E: Engine> Collector<'_, E> {
             concurrency: self.shared.recorder.concurrency(),
         });
         Interval {
-            at_s: now_ns as f64 / 1e9,
+            at_s: self.counted_s(now_ns),
             length_s,
             threads: self.plan.threads,
             record,
@@ -296,19 +351,33 @@ impl<E: Engine> Collector<'_, E> {
         }
     }
 
-    /// Sleeps until `at_ns`; [`ControlFlow::Break`] if the run is to stop.
-    fn sleep_until(&self, at_ns: u64) -> ControlFlow<()> {
+    /// Sleeps until `at_ns`, unless the run comes to its end before.
+    fn sleep_until(&self, at_ns: u64) -> Slept {
         loop {
             if self.shared.is_stopped() {
-                return ControlFlow::Break(());
+                return Slept::UntilStopped;
+            }
+            if self.shared.has_all_events() {
+                return Slept::UntilTheLastEvent;
             }
             let now_ns = self.clock.now_ns();
             if now_ns >= at_ns {
-                return ControlFlow::Continue(());
+                return Slept::ToTheEnd;
             }
-            thread::sleep(NAP.min(Duration::from_nanos(at_ns - now_ns)));
+            thread::park_timeout(NAP.min(Duration::from_nanos(at_ns - now_ns)));
         }
     }
+}
+
+/// Why the collector sleeps no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slept {
+    /// The time has come.
+    ToTheEnd,
+    /// The run is to stop.
+    UntilStopped,
+    /// All events have been taken; the last ones may still be running.
+    UntilTheLastEvent,
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::NAP;
 use super::arrivals::Schedule;
-use super::worker::{Shared, Worker};
+use super::worker::{Leave, Shared, Worker};
 use crate::Error;
 use crate::engine::Session;
 use crate::recorder::{RunClock, Totals};
@@ -21,30 +21,36 @@ pub(super) fn run<S: Session>(mut worker: Worker<'_, S>, schedule: &Schedule) ->
     // it stays so.
     let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
     let Some(clock) = worker.wait_for_start() else {
-        return Ok(worker.finish());
+        return worker.finish();
     };
     loop {
-        let event = worker.draw();
+        worker.draw();
         if worker.shared.is_over(clock.now_ns()) {
-            return Ok(worker.finish());
+            return worker.finish();
         }
         let arrival_ns = schedule.take();
-        if !sleep_until(worker.shared, clock, arrival_ns) {
-            return Ok(worker.finish());
+        let leave = match sleep_until(worker.shared, clock, arrival_ns) {
+            Some(now_ns) => worker.shared.take_leave(now_ns),
+            None => Leave::Over,
+        };
+        if leave == Leave::Over {
+            return worker.finish();
         }
-        worker.execute(clock, &event, arrival_ns)?;
+        worker.execute(clock, leave, arrival_ns)?;
     }
 }
 
-/// Sleeps until `arrival_ns`; `false` if that lies after the end of the run, or the run was stopped.
-fn sleep_until(shared: &Shared<'_>, clock: RunClock, arrival_ns: u64) -> bool {
+/// Sleeps until `arrival_ns` and returns the time then; `None` if the arrival lies after the end of the run, or the run
+/// was stopped.
+fn sleep_until(shared: &Shared<'_>, clock: RunClock, arrival_ns: u64) -> Option<u64> {
     loop {
         if shared.is_over(arrival_ns) {
-            return false;
+            return None;
         }
         let now_ns = clock.now_ns();
         if now_ns >= arrival_ns {
-            return true;
+            // One that arrived in time and is taken late is begun, unless the time is up (DRV-2).
+            return Some(now_ns);
         }
         thread::sleep(NAP.min(Duration::from_nanos(arrival_ns - now_ns)));
     }

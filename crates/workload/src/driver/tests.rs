@@ -1,12 +1,12 @@
 //! Runs against an engine made of counters.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::*;
-use crate::engine::{Outcome, Session, TableNo, TableState};
-use crate::generators::oltp::{TableSet, Workload};
-use crate::generators::row::Row;
+use crate::engine::{IdRange, KRange, Outcome, RangeSelect, Session, TableNo, TableState};
+use crate::generators::oltp::{Mix, Queries, TableSet, Workload};
+use crate::generators::row::{C_LEN, Row};
 use crate::keys::RandType;
 
 /// Answers after `work`; fails or stops where told to.
@@ -16,6 +16,11 @@ struct Counting {
     fail_at: Option<u64>,
     stall: Option<(u64, Duration)>,
     conflict_every: Option<u64>,
+    /// Every so many-th insert finds its row there.
+    exists_every: Option<u64>,
+    /// Deletes find no row.
+    is_empty: bool,
+    inserts: AtomicU64,
     calls: AtomicU64,
 }
 
@@ -41,6 +46,24 @@ impl Engine for Counting {
     }
     fn last_id(&self, _: TableNo) -> Result<u64, Error> {
         Ok(100)
+    }
+    fn note_deletes(&self, _: TableNo) -> Result<(), Error> {
+        Ok(())
+    }
+    fn may_miss_rows(&self, _: TableNo) -> Result<bool, Error> {
+        Ok(false)
+    }
+    fn create_bulk_table(&self, _: TableNo) -> Result<(), Error> {
+        Ok(())
+    }
+    fn drop_bulk_table(&self, _: TableNo) -> Result<bool, Error> {
+        Ok(true)
+    }
+    fn bulk_last_id(&self, _: TableNo) -> Result<Option<u64>, Error> {
+        Ok(Some(0))
+    }
+    fn bulk_session(&self, _: TableNo) -> Result<CountingSession<'_>, Error> {
+        Ok(CountingSession(self))
     }
     fn session(&self, _: u32) -> Result<CountingSession<'_>, Error> {
         Ok(CountingSession(self))
@@ -74,10 +97,33 @@ impl Session for CountingSession<'_> {
     fn select_row(&mut self, _: TableNo, _: u64) -> Result<Outcome, Error> {
         self.call()
     }
+    fn select_range(&mut self, _: TableNo, ids: IdRange, _: RangeSelect) -> Result<u64, Error> {
+        self.call().map(|_| ids.last - ids.first + 1)
+    }
+    fn select_points(&mut self, _: TableNo, ks: &[u32]) -> Result<u64, Error> {
+        self.call().map(|_| ks.len() as u64)
+    }
+    fn count_ranges(&mut self, _: TableNo, ranges: &[KRange]) -> Result<u64, Error> {
+        self.call().map(|_| ranges.len() as u64)
+    }
     fn increment_k(&mut self, _: TableNo, _: u64) -> Result<Outcome, Error> {
         self.call()
     }
+    fn replace_c(&mut self, _: TableNo, _: u64, _: &[u8; C_LEN]) -> Result<Outcome, Error> {
+        self.call()
+    }
+    fn delete_row(&mut self, _: TableNo, _: u64) -> Result<Outcome, Error> {
+        let outcome = self.call()?;
+        Ok(if self.0.is_empty && outcome == Outcome::Done { Outcome::NoRow } else { outcome })
+    }
+    fn insert_bulk(&mut self, _: IdRange) -> Result<(), Error> {
+        self.call().map(drop)
+    }
     fn insert_row(&mut self, _: TableNo, _: &Row) -> Result<Outcome, Error> {
+        let number = self.0.inserts.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.0.exists_every.is_some_and(|every| number.is_multiple_of(every)) {
+            return Ok(Outcome::Exists);
+        }
         self.call()
     }
     fn load_rows(&mut self, _: TableNo, _: &[Row]) -> Result<(), Error> {
@@ -86,11 +132,15 @@ impl Session for CountingSession<'_> {
 }
 
 fn plan(threads: usize, pace: Pace) -> Plan {
-    Plan { threads, time_s: 1, report_interval_s: 1, pace, seed: 5 }
+    Plan { threads, time_s: 1, warmup_s: 0, events: 0, report_interval_s: 1, pace, seed: 5 }
+}
+
+fn load_for(engine: &Counting, workload: Workload) -> Load {
+    Load::new(engine, workload, TableSet::new(1, 100).unwrap(), RandType::Uniform, &Mix::default()).unwrap()
 }
 
 fn load_of(engine: &Counting) -> Load {
-    Load::new(engine, Workload::PointSelect, TableSet::new(1, 100).unwrap(), RandType::Uniform).unwrap()
+    load_for(engine, Workload::UpdateIndex)
 }
 
 /// Keeps what it sees; breaks off after `limit` intervals.
@@ -242,4 +292,120 @@ fn whole_seconds_leave_out_the_one_in_which_the_run_stopped() {
     assert_eq!(whole_seconds(&threads, 2.7, 60), [6, 8]);
     assert_eq!(whole_seconds(&threads, 4.5, 5), [6, 8, 7, 1]);
     assert!(whole_seconds(&threads, 0.9, 5).is_empty());
+}
+
+#[test]
+fn events_are_run_exactly_and_the_run_ends_with_the_last_one() {
+    for pace in [Pace::ClosedLoop, Pace::OpenLoop { per_s: 50_000.0 }] {
+        let engine = Counting::default();
+        let plan = Plan { time_s: 3_600, events: 1_234, ..plan(4, pace) };
+        let began = Instant::now();
+        let finished = run(&engine, &load_of(&engine), &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+        assert_eq!(finished.transactions(), 1_234);
+        assert_eq!(finished.record.transactions(), 1_234);
+        assert_eq!(engine.calls.load(Ordering::Relaxed), 1_234);
+        assert_eq!(finished.unserved, 0);
+        assert!(!finished.was_stopped, "it came to its end");
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn time_ends_a_run_whose_events_do_not() {
+    let engine = Counting { work: Duration::from_millis(1), ..Counting::default() };
+    let plan = Plan { events: 1_000_000, ..plan(2, Pace::ClosedLoop) };
+    let finished = run(&engine, &load_of(&engine), &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    assert!(finished.transactions() < 1_000_000);
+    assert!(!finished.was_stopped);
+}
+
+#[test]
+fn warm_up_is_run_and_not_counted() {
+    for pace in [Pace::ClosedLoop, Pace::OpenLoop { per_s: 500.0 }] {
+        let engine = Counting { work: Duration::from_millis(1), ..Counting::default() };
+        let plan = Plan { warmup_s: 1, ..plan(2, pace) };
+        let mut keep = Keep::all();
+        let finished = run(&engine, &load_of(&engine), &plan, &AtomicBool::new(false), &mut keep).unwrap();
+        let calls = engine.calls.load(Ordering::Relaxed);
+        assert!(calls > finished.transactions() + 50, "{calls} calls");
+        assert_eq!(finished.record.transactions(), finished.transactions());
+        assert_eq!(finished.record.queries.write, finished.transactions());
+        assert!(finished.counters.log_syncs < calls, "what the engine counted in the warm-up is left out");
+        assert_eq!(keep.seen.len(), 1);
+        assert!((1.0..1.9).contains(&keep.seen[0].at_s), "{}", keep.seen[0].at_s);
+        assert!((1.0..1.9).contains(&finished.elapsed_s), "{}", finished.elapsed_s);
+        assert_eq!(finished.seconds.len(), 1);
+        assert!(finished.blackout_ms() < 900.0, "the warm-up is no gap: {}", finished.blackout_ms());
+    }
+}
+
+#[test]
+fn events_are_those_after_the_warm_up() {
+    let engine = Counting { work: Duration::from_millis(1), ..Counting::default() };
+    let plan = Plan { warmup_s: 1, events: 100, time_s: 3_600, ..plan(2, Pace::ClosedLoop) };
+    let finished = run(&engine, &load_of(&engine), &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    assert_eq!(finished.transactions(), 100);
+    assert!(engine.calls.load(Ordering::Relaxed) > 150);
+}
+
+#[test]
+fn run_that_is_stopped_in_its_warm_up_has_counted_nothing() {
+    let engine = Counting { work: Duration::from_millis(1), ..Counting::default() };
+    let plan = Plan { warmup_s: 3_600, ..plan(2, Pace::ClosedLoop) };
+    let stop = AtomicBool::new(true);
+    let finished = run(&engine, &load_of(&engine), &plan, &stop, &mut Unobserved).unwrap();
+    assert!(finished.was_stopped);
+    assert_eq!((finished.transactions(), finished.elapsed_s), (0, 0.0));
+    assert_eq!(finished.mean_per_s(), 0.0);
+}
+
+#[test]
+fn statements_are_counted_once_whatever_conflicts_they_meet() {
+    let engine = Counting { conflict_every: Some(7), ..Counting::default() };
+    let plan = Plan { events: 200, time_s: 3_600, ..plan(3, Pace::ClosedLoop) };
+    let load = load_for(&engine, Workload::WriteOnly);
+    let finished = run(&engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    assert_eq!(finished.record.queries, Queries { read: 0, write: 800, other: 0 });
+    let calls = engine.calls.load(Ordering::Relaxed);
+    assert!(finished.record.conflicts >= calls / 7 - 1, "{} of {calls}", finished.record.conflicts);
+}
+
+#[test]
+fn rest_of_a_packet_is_inserted_when_the_thread_ends() {
+    let engine = Counting::default();
+    let plan = Plan { events: 100_000, time_s: 3_600, ..plan(2, Pace::ClosedLoop) };
+    let load = load_for(&engine, Workload::BulkInsert);
+    let finished = run(&engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    assert_eq!(finished.transactions(), 100_000);
+    let packets = engine.calls.load(Ordering::Relaxed);
+    assert_eq!(finished.record.queries, Queries { read: 0, write: packets, other: 0 });
+    assert!((3..=5).contains(&packets), "packets of some 37,000 rows, and two rests at most: {packets}");
+}
+
+#[test]
+fn pair_whose_row_came_back_between_its_statements_is_run_again_and_counted_once() {
+    let engine = Counting { exists_every: Some(5), ..Counting::default() };
+    let plan = Plan { events: 200, time_s: 3_600, ..plan(3, Pace::ClosedLoop) };
+    let load = load_for(&engine, Workload::WriteOnly);
+    let finished = run(&engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    assert_eq!(finished.record.queries, Queries { read: 0, write: 800, other: 0 });
+    assert!((49..=51).contains(&finished.record.conflicts), "every fifth of 250: {}", finished.record.conflicts);
+}
+
+#[test]
+fn insert_of_a_new_row_that_is_there_is_an_error() {
+    let engine = Counting { exists_every: Some(20), ..Counting::default() };
+    let plan = Plan { time_s: 3_600, ..plan(1, Pace::ClosedLoop) };
+    let load = load_for(&engine, Workload::Insert);
+    let failed = run(&engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved);
+    assert!(matches!(failed, Err(Error::RowExists { id: 120, .. })), "{failed:?}");
+}
+
+#[test]
+fn delete_that_finds_no_row_counts_as_other() {
+    let engine = Counting { is_empty: true, ..Counting::default() };
+    let plan = Plan { events: 50, time_s: 3_600, ..plan(2, Pace::ClosedLoop) };
+    let load = load_for(&engine, Workload::Delete);
+    let finished = run(&engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    assert_eq!(finished.record.queries, Queries { read: 0, write: 0, other: 50 });
 }

@@ -41,6 +41,13 @@ impl Row {
     }
 }
 
+/// Draws a text for the column `c`.
+pub fn random_c(random: &mut Random) -> [u8; C_LEN] {
+    let mut c = [b' '; C_LEN];
+    fill_with_digits(&mut c, random);
+    c
+}
+
 /// Fills `text` with groups of random digits; a dash after each group but the last, whose last byte stays a space.
 fn fill_with_digits(text: &mut [u8], random: &mut Random) {
     let groups = text.len() / (GROUP_DIGITS + 1);

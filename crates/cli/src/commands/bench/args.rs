@@ -3,32 +3,48 @@
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use millpond::{DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine, Options};
 use workload::Error;
-use workload::generators::oltp::{TableSet, Workload};
+use workload::generators::oltp::{Mix, TableSet, Workload};
 use workload::keys::RandType;
 use workload::probe::Access;
 
 use crate::values::{self, Rate};
-
-/// Longest run: a year.
-const TIME_MAX: u64 = 31_536_000;
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(after_long_help = "\
 Without an action the tables are loaded if they are not there, then the workload runs.
+Transactions of several statements are run statement by statement, each its own commit: the
+engine has no others yet. So 'other' counts no BEGIN and COMMIT, only statements to write that
+found no row, as sysbench counts them.
 Exit code: 0 it ran, 2 it could not, 130 interrupted (after the summary so far).
 
 Examples:
   millpond bench --tables=4 --table-size=250000 --threads=16 --time=60 oltp_update_index
   millpond bench --threads=16 --rate=80% --buffer-pool-size=64MiB oltp_update_index
+  millpond bench --threads=16 --warmup-time=10 --range-size=50 --histogram oltp_read_write
   millpond bench oltp_update_index cleanup")]
 pub(crate) struct BenchArgs {
-    /// What each transaction does
+    /// What each transaction does: one of sysbench's OLTP workloads, which --help lists
+    ///
+    ///   oltp_point_select       one row by id
+    ///   oltp_read_only          rows by id, then ranges of ids: rows, sum, sorted, distinct
+    ///   oltp_read_write         those of oltp_read_only, then those of oltp_write_only
+    ///   oltp_write_only         updates of k and of c, a row deleted and inserted again
+    ///   oltp_update_index       updates of k, which is indexed
+    ///   oltp_update_non_index   updates of c, which is not
+    ///   oltp_insert             one row above all others
+    ///   oltp_delete             one row deleted by id, if it is still there
+    ///   select_random_points    the rows of some values of k, by its index; one table
+    ///   select_random_ranges    how many rows are in some ranges of k; one table
+    ///   bulk_insert             many rows in one statement, each thread into its own table
+    ///                           'sbtestN.bulk'; an event is a row, which waits until 512 KiB
+    ///                           of SQL have come together
     #[arg(value_name = "WORKLOAD", value_parser = values::workload())]
+    #[arg(hide_possible_values = true, verbatim_doc_comment)]
     pub(crate) workload: Workload,
 
     /// prepare, run or cleanup [default: prepare if needed, then run]
@@ -37,6 +53,9 @@ pub(crate) struct BenchArgs {
 
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+
+    #[command(flatten)]
+    pub(crate) mix: MixArgs,
 
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
@@ -57,9 +76,17 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: u32,
 
-    /// Seconds to run
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=TIME_MAX))]
+    /// Seconds to run, 0 for no limit
+    #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
     pub(crate) time: u64,
+
+    /// Stop after so many events, if --time does not end the run before; 0 for no limit
+    #[arg(long, value_name = "N", default_value = "0", value_parser = values::count::<u64>)]
+    pub(crate) events: u64,
+
+    /// Seconds before those of --time, in which events are run and not counted
+    #[arg(long, value_name = "S", default_value = "0", value_parser = values::seconds)]
+    pub(crate) warmup_time: u64,
 
     /// Transactions per second, or a share of the maximum such as 80%; 0 for no limit
     ///
@@ -85,6 +112,69 @@ pub(crate) struct LoadArgs {
     /// Seed of all random numbers
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(crate) rand_seed: u64,
+}
+
+/// What a transaction is made of: sysbench's options.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Statements")]
+pub(crate) struct MixArgs {
+    /// Rows selected by id in a transaction; always 1 in oltp_point_select
+    #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u32>)]
+    point_selects: u32,
+
+    /// Ranges of ids in a transaction, of which c is selected
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
+    simple_ranges: u32,
+
+    /// Ranges of ids in a transaction, of which k is summed up
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
+    sum_ranges: u32,
+
+    /// Ranges of ids in a transaction, of which c is sorted
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
+    order_ranges: u32,
+
+    /// Ranges of ids in a transaction, of which each different c is sorted
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
+    distinct_ranges: u32,
+
+    /// Ids in each of these ranges
+    #[arg(long, value_name = "N", default_value = "100", value_parser = values::count::<u32>)]
+    range_size: u32,
+
+    /// Whether there are such ranges at all
+    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1)]
+    #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
+    range_selects: bool,
+
+    /// Updates of k, which is indexed, in a transaction
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
+    index_updates: u32,
+
+    /// Updates of c, which is not indexed, in a transaction
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
+    non_index_updates: u32,
+
+    /// Rows deleted and inserted again in a transaction: two statements each
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
+    delete_inserts: u32,
+
+    /// Ask for no BEGIN and COMMIT; there are none in either case
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1)]
+    #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
+    skip_trx: bool,
+
+    /// Values of k in a statement of select_random_points
+    #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u32>)]
+    random_points: u32,
+
+    /// Ranges of k in a statement of select_random_ranges
+    #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u32>)]
+    number_of_ranges: u32,
+
+    /// How far each of these ranges goes: from a value to that value and so much
+    #[arg(long, value_name = "N", default_value = "5", value_parser = values::count::<u32>)]
+    delta: u32,
 }
 
 /// The engine: its own options, with its own defaults.
@@ -136,6 +226,11 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) percentile: u32,
 
+    /// Print a histogram of the latencies after the run
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1)]
+    #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
+    pub(crate) histogram: bool,
+
     /// Remove the database when done; refused if it was not made by bench
     #[arg(long)]
     pub(crate) remove: bool,
@@ -155,7 +250,42 @@ pub(crate) enum Action {
 impl BenchArgs {
     /// The tables asked for.
     pub(crate) fn table_set(&self) -> Result<TableSet, Error> {
-        TableSet::new(self.load.tables, self.load.table_size)
+        let set = TableSet::new(self.load.tables, self.load.table_size)?;
+        set.check(self.workload)?;
+        Ok(set)
+    }
+
+    /// The statements asked for.
+    pub(crate) fn mix(&self) -> Result<Mix, Error> {
+        let args = &self.mix;
+        let mix = Mix {
+            point_selects: args.point_selects,
+            simple_ranges: args.simple_ranges,
+            sum_ranges: args.sum_ranges,
+            order_ranges: args.order_ranges,
+            distinct_ranges: args.distinct_ranges,
+            range_size: args.range_size,
+            index_updates: args.index_updates,
+            non_index_updates: args.non_index_updates,
+            delete_inserts: args.delete_inserts,
+            range_selects: args.range_selects,
+            skip_trx: args.skip_trx,
+            random_points: args.random_points,
+            number_of_ranges: args.number_of_ranges,
+            delta: args.delta,
+        };
+        mix.check(self.workload)?;
+        Ok(mix)
+    }
+
+    /// How long events are counted, in seconds.
+    pub(crate) fn time_s(&self) -> u64 {
+        if self.load.time == 0 { values::SECONDS_MAX } else { self.load.time }
+    }
+
+    /// Whether transactions are asked for that the engine does not have: their statements are run one by one.
+    pub(crate) fn runs_statement_by_statement(&self) -> bool {
+        self.workload.is_transactional() && !self.mix.skip_trx
     }
 
     /// Whether the tables are to be loaded if they are not there.

@@ -11,7 +11,10 @@ use workload::adapters::millpond::Millpond;
 use workload::calm::Calm;
 use workload::driver::maximum::{self, Maximum};
 use workload::driver::{self, Finished, Interval, Observer, Pace, Plan};
+use workload::engine::TableNo;
 use workload::generators::oltp::Load;
+use workload::histogram_text::histogram_block;
+use workload::prepare;
 use workload::probe::{self, SyncPairs};
 use workload::report_text::{self, Labels};
 
@@ -25,13 +28,18 @@ const PROBE_TIME: Duration = Duration::from_secs(1);
 
 /// Measures a workload over loaded tables and prints what sysbench prints, and the calm figures.
 pub(super) fn measure(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) -> Result<Answer, Failure> {
-    let load = Load::new(engine, args.workload, args.table_set()?, args.load.rand_type)?;
+    let load = Load::new(engine, args.workload, args.table_set()?, args.load.rand_type, &args.mix()?)?;
+    if let Some(table) = bulk_table_that_is_missing(args, engine)? {
+        return Err(Error::NoBulkTable(table).into());
+    }
     let device = probe::sync_pairs(&args.load.dir, args.access(), PROBE_TIME)?;
     let mut talk_of_run = Talk { args, device, failure: None };
     print(&talk_of_run.heading())?;
     let mut plan = Plan {
         threads: args.load.threads as usize,
-        time_s: args.load.time,
+        time_s: args.time_s(),
+        warmup_s: args.load.warmup_time,
+        events: args.load.events,
         report_interval_s: args.output.report_interval,
         pace: Pace::ClosedLoop,
         seed: args.load.rand_seed,
@@ -65,6 +73,14 @@ pub(super) fn measure(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) ->
     Ok(if finished.was_stopped { Answer::Interrupted } else { Answer::Yes })
 }
 
+/// A table that `bulk_insert` cannot do without.
+fn bulk_table_that_is_missing(args: &BenchArgs, engine: &Millpond) -> Result<Option<TableNo>, Error> {
+    if args.workload.uses_tables() {
+        return Ok(None);
+    }
+    Ok(prepare::missing_bulk(engine, args.load.threads)?.first().copied())
+}
+
 /// What is said of a run.
 struct Talk<'a> {
     args: &'a BenchArgs,
@@ -76,7 +92,7 @@ struct Talk<'a> {
 
 impl Talk<'_> {
     fn labels(&self) -> Labels {
-        Labels { workload: self.args.workload, percentile: self.args.output.percentile }
+        Labels { percentile: self.args.output.percentile }
     }
 
     /// Probes the device once more, so that what else was going on during the first probe does not flatter the engine.
@@ -95,17 +111,26 @@ impl Talk<'_> {
     /// What runs where.
     fn heading(&self) -> String {
         let args = self.args;
+        let tables = if args.workload.uses_tables() {
+            format!("{} x {} rows", args.load.tables, args.load.table_size)
+        } else {
+            format!("a table for each of {} threads", args.load.threads)
+        };
         format!(
-            "millpond {}: {} on '{}', {} x {} rows, rand-type {}, rand-seed {}\n{}",
+            "millpond {}: {} on '{}', {tables}, rand-type {}, rand-seed {}\n{}{}",
             env!("CARGO_PKG_VERSION"),
             args.workload,
             args.load.dir.display(),
-            args.load.tables,
-            args.load.table_size,
             args.load.rand_type,
             args.load.rand_seed,
+            self.statement_by_statement(),
             report_text::device_line(&self.device),
         )
+    }
+
+    /// The line about transactions that are none.
+    fn statement_by_statement(&self) -> &'static str {
+        if self.args.runs_statement_by_statement() { report_text::STATEMENT_BY_STATEMENT } else { "" }
     }
 
     /// What the first phase found.
@@ -118,9 +143,10 @@ impl Talk<'_> {
             maximum.phase_s,
             if maximum.has_settled { "" } else { ", not yet steady" },
         );
-        if self.compares_commits() {
+        if self.compares_commits(maximum.writes_per_transaction) {
+            let commits_per_s = maximum.per_s * maximum.writes_per_transaction;
             text.push_str("at the maximum, ");
-            text.push_str(&report_text::commits_per_pair_line(maximum.per_s, &self.device));
+            text.push_str(&report_text::commits_per_pair_line(commits_per_s, &self.device));
         }
         let _ = writeln!(text, "offered: {:.2} tps ({:.0}%)", maximum.per_s * share, share * 100.0);
         text
@@ -129,8 +155,14 @@ impl Talk<'_> {
     /// sysbench's lines about how the run is made.
     fn mode(&self, plan: &Plan) -> String {
         let mut text = format!("\nRunning the test with following options:\nNumber of threads: {}\n", plan.threads);
+        if plan.warmup_s > 0 {
+            let _ = writeln!(text, "Warmup time: {}s", plan.warmup_s);
+        }
         if let Pace::OpenLoop { per_s } = plan.pace {
             let _ = writeln!(text, "Target transaction rate: {per_s:.0}/sec");
+        }
+        if plan.events > 0 {
+            let _ = writeln!(text, "Number of events: {}", plan.events);
         }
         if plan.report_interval_s > 0 {
             let _ = writeln!(text, "Report intermediate results every {} second(s)", plan.report_interval_s);
@@ -142,20 +174,24 @@ impl Talk<'_> {
 
     fn summary(&self, finished: &Finished) -> String {
         let mut text = String::new();
+        if self.args.output.histogram {
+            text.push_str(&histogram_block(&finished.record.latencies));
+        }
         text.push_str(&report_text::summary(finished, self.labels()));
         text.push_str(&report_text::calm_block(finished, &self.device));
+        text.push_str(self.statement_by_statement());
         text.push_str(&report_text::device_line(&self.device));
-        if self.compares_commits() {
-            let mean = finished.transactions() as f64 / finished.elapsed_s;
-            let commits_per_s = Calm::of(&finished.seconds).map_or(mean, |calm| calm.median_per_s);
+        if self.compares_commits(finished.writes_per_transaction()) {
+            let per_s = Calm::of(&finished.seconds).map_or(finished.mean_per_s(), |calm| calm.median_per_s);
+            let commits_per_s = per_s * finished.writes_per_transaction();
             text.push_str(&report_text::commits_per_pair_line(commits_per_s, &self.device));
         }
         text
     }
 
-    /// Whether each transaction is a durable commit.
-    fn compares_commits(&self) -> bool {
-        self.args.engine.durability == Durability::Commit && self.args.workload.queries().write > 0
+    /// Whether there are commits, and each is durable.
+    fn compares_commits(&self, writes_per_transaction: f64) -> bool {
+        self.args.engine.durability == Durability::Commit && writes_per_transaction > 0.0
     }
 }
 

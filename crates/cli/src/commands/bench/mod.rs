@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use workload::Error;
 use workload::adapters::millpond::Millpond;
 use workload::engine::TableNo;
+use workload::generators::oltp::bulk_name;
 use workload::prepare::{self, LoadPlan};
 
 pub(crate) use args::BenchArgs;
@@ -22,6 +23,7 @@ use args::Action;
 /// Runs the command.
 pub(crate) fn run(args: &BenchArgs) -> Result<Answer, Failure> {
     args.table_set()?;
+    args.mix()?;
     let stop = signals::stop_flag()?;
     let was_vacant = database_files::is_vacant(&args.load.dir)?;
     if was_vacant && !args.prepares() {
@@ -56,12 +58,18 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Answer, Failure> {
 /// Does what the action word says.
 fn act(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) -> Result<Answer, Failure> {
     if args.action == Some(Action::Cleanup) {
-        let dropped = prepare::drop_tables(engine, args.table_set()?)?;
-        talk(&format!("dropped {}", listed(&dropped)));
+        if args.workload.uses_tables() {
+            let dropped = prepare::drop_tables(engine, args.table_set()?)?;
+            talk(&format!("dropped {}", listed(&dropped, TableNo::to_string)));
+        } else {
+            let dropped = prepare::drop_bulk(engine, args.load.threads)?;
+            talk(&format!("dropped {}", listed(&dropped, |table| bulk_name(*table))));
+        }
         return Ok(Answer::Yes);
     }
     if args.prepares() {
-        match load(args, engine, stop) {
+        let loaded = if args.workload.uses_tables() { load(args, engine, stop) } else { make_bulk(args, engine) };
+        match loaded {
             Err(Error::Interrupted) => {
                 talk("interrupted: the tables are half loaded; drop them with the action 'cleanup'");
                 return Ok(Answer::Interrupted);
@@ -93,7 +101,19 @@ fn load(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) -> Result<(), Er
     let loaded = prepare::load(engine, &plan, &tables, stop, &|rows| progress.advance(rows));
     let took = progress.finish();
     loaded?;
-    talk(&format!("loaded {} with {rows} rows in {:.1} s", listed(&tables), took.as_secs_f64()));
+    talk(&format!("loaded {} with {rows} rows in {:.1} s", listed(&tables, TableNo::to_string), took.as_secs_f64()));
+    Ok(())
+}
+
+/// Makes the tables of `bulk_insert` that are not there, empty.
+fn make_bulk(args: &BenchArgs, engine: &Millpond) -> Result<(), Error> {
+    let tables = prepare::missing_bulk(engine, args.load.threads)?;
+    prepare::make_bulk(engine, &tables)?;
+    if !tables.is_empty() {
+        talk(&format!("made {}", listed(&tables, |table| bulk_name(*table))));
+    } else if args.action == Some(Action::Prepare) {
+        talk("all tables are there already");
+    }
     Ok(())
 }
 
@@ -108,10 +128,10 @@ fn remove(args: &BenchArgs) -> Result<(), Failure> {
 }
 
 /// The tables' names, or `no table`.
-fn listed(tables: &[TableNo]) -> String {
+fn listed(tables: &[TableNo], name: impl Fn(&TableNo) -> String) -> String {
     match tables {
         [] => "no table".to_owned(),
-        [one] => one.to_string(),
-        [first, .., last] => format!("{first} to {last}"),
+        [one] => name(one),
+        [first, .., last] => format!("{} to {}", name(first), name(last)),
     }
 }

@@ -1,0 +1,272 @@
+//! Millpond under load.
+//!
+//! | tree | key | value |
+//! |---|---|---|
+//! | `sbtestN` | id, 8 bytes big-endian | k, 4 bytes big-endian; c, 120 bytes; pad, 60 bytes |
+//! | `sbtestN.k` | k, 4 bytes big-endian; id, 8 bytes big-endian | empty |
+//! | `sbtestN.bulk` | id, 8 bytes big-endian | k, 4 bytes big-endian |
+//! | `sbtest.meta` | a table's name | rows it was loaded with, 8 bytes big-endian; written last |
+//! | `sbtest.meta` | a table's name and ` deletes` | empty; there if rows of it were ever deleted |
+//! | `sbtest.meta` | `made by` | [`MADE_BY`] |
+//!
+//! A row and its index entry always change in one batch.
+
+mod session;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ::millpond::{Db, Error as MillpondError, Options, Tree};
+
+pub use session::MillpondSession;
+
+use crate::Error;
+use crate::engine::{Counters, Engine, Gauges, TableNo, TableState, Wait};
+use crate::generators::oltp::bulk_name;
+use session::TablePair;
+
+/// The tree with the notes on the tables.
+const META: &str = "sbtest.meta";
+
+/// The key in [`META`] of a database that was made for load.
+const MADE_BY_KEY: &[u8] = b"made by";
+
+/// Its value.
+pub const MADE_BY: &[u8] = b"millpond bench";
+
+/// An open millpond database.
+#[derive(Clone)]
+pub struct Millpond {
+    db: Db,
+}
+
+impl Millpond {
+    /// Opens the database in `dir`; if `options` allow it, a missing one is created.
+    ///
+    /// Nothing is written into a database that is there: another's may be looked at.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: what [`Db::open`] returns.
+    pub fn open(dir: &Path, options: Options) -> Result<Millpond, Error> {
+        Ok(Millpond { db: Db::open(dir, options).map_err(Error::engine)? })
+    }
+
+    /// Whether the database was made for load and holds nothing but this module's trees.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not answer.
+    pub fn is_only_load(&self) -> Result<bool, Error> {
+        let Some(meta) = self.meta()? else { return Ok(false) };
+        let made_here = meta.get(MADE_BY_KEY).map_err(Error::engine)?.is_some_and(|by| by == MADE_BY);
+        let only_ours = self.db.trees().map_err(Error::engine)?.iter().all(|name| is_load_tree(name));
+        Ok(made_here && only_ours)
+    }
+
+    /// The numbers of all tables in the database.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not answer.
+    pub fn tables(&self) -> Result<BTreeSet<u32>, Error> {
+        let names = self.db.trees().map_err(Error::engine)?;
+        Ok(names.iter().filter_map(|name| table_number(name)).collect())
+    }
+
+    /// Closes the database with a final checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: what [`Db::close`] returns.
+    pub fn close(self) -> Result<(), Error> {
+        self.db.close().map_err(Error::engine)
+    }
+
+    /// The notes' tree, if there is one.
+    fn meta(&self) -> Result<Option<Tree>, Error> {
+        match self.db.open_tree(META) {
+            Ok(meta) => Ok(Some(meta)),
+            Err(MillpondError::TreeNotFound(..)) => Ok(None),
+            Err(other) => Err(Error::engine(other)),
+        }
+    }
+
+    /// The notes' tree, made if need be. The mark of a database made for load goes only into one that holds nothing.
+    fn make_meta(&self) -> Result<Tree, Error> {
+        if let Some(meta) = self.meta()? {
+            return Ok(meta);
+        }
+        let was_empty = self.db.trees().map_err(Error::engine)?.is_empty();
+        let meta = self.db.create_tree(META).map_err(Error::engine)?;
+        if was_empty {
+            meta.put(MADE_BY_KEY, MADE_BY).map_err(Error::engine)?;
+        }
+        Ok(meta)
+    }
+
+    /// Drops a tree; `false` if there was none.
+    fn drop_tree(&self, name: &str) -> Result<bool, Error> {
+        match self.db.drop_tree(name) {
+            Ok(()) => Ok(true),
+            Err(MillpondError::TreeNotFound(..)) => Ok(false),
+            Err(other) => Err(Error::engine(other)),
+        }
+    }
+
+    fn open_tree(&self, table: TableNo, name: &str) -> Result<Tree, Error> {
+        self.db.open_tree(name).map_err(|error| match error {
+            MillpondError::TreeNotFound(..) => Error::NotLoaded(table),
+            other => Error::engine(other),
+        })
+    }
+}
+
+impl Engine for Millpond {
+    type Session<'e> = MillpondSession;
+
+    fn table(&self, table: TableNo) -> Result<TableState, Error> {
+        let note = match self.meta()? {
+            Some(meta) => meta.get(table.to_string().as_bytes()).map_err(Error::engine)?,
+            None => None,
+        };
+        if let Some(rows) = note.and_then(|note| note.try_into().ok()) {
+            return Ok(TableState::Loaded(u64::from_be_bytes(rows)));
+        }
+        let is_there = self.tables()?.contains(&table.get());
+        Ok(if is_there { TableState::HalfLoaded } else { TableState::Missing })
+    }
+
+    fn create_table(&self, table: TableNo) -> Result<(), Error> {
+        self.make_meta()?;
+        self.db.create_tree(&table.to_string()).map_err(Error::engine)?;
+        self.db.create_tree(&index_name(table)).map_err(Error::engine)?;
+        Ok(())
+    }
+
+    fn finish_table(&self, table: TableNo, rows: u64) -> Result<(), Error> {
+        self.make_meta()?.put(table.to_string().as_bytes(), &rows.to_be_bytes()).map_err(Error::engine)
+    }
+
+    fn finish_load(&self) -> Result<(), Error> {
+        self.db.checkpoint().map_err(Error::engine)
+    }
+
+    fn drop_table(&self, table: TableNo) -> Result<bool, Error> {
+        // The note first: a crash in between leaves a table that counts as half loaded.
+        if let Some(meta) = self.meta()? {
+            meta.delete(table.to_string().as_bytes()).map_err(Error::engine)?;
+        }
+        let index_was_there = self.drop_tree(&index_name(table))?;
+        let was_there = self.drop_tree(&table.to_string())?;
+        // Last: as long as the table is there, its rows may miss.
+        if let Some(meta) = self.meta()? {
+            meta.delete(deletes_key(table).as_bytes()).map_err(Error::engine)?;
+        }
+        Ok(index_was_there || was_there)
+    }
+
+    fn last_id(&self, table: TableNo) -> Result<u64, Error> {
+        last_id(&self.open_tree(table, &table.to_string())?)
+    }
+
+    fn note_deletes(&self, table: TableNo) -> Result<(), Error> {
+        self.make_meta()?.put(deletes_key(table).as_bytes(), &[]).map_err(Error::engine)
+    }
+
+    fn may_miss_rows(&self, table: TableNo) -> Result<bool, Error> {
+        match self.meta()? {
+            Some(meta) => Ok(meta.get(deletes_key(table).as_bytes()).map_err(Error::engine)?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    fn create_bulk_table(&self, table: TableNo) -> Result<(), Error> {
+        self.make_meta()?;
+        self.db.create_tree(&bulk_name(table)).map(drop).map_err(Error::engine)
+    }
+
+    fn drop_bulk_table(&self, table: TableNo) -> Result<bool, Error> {
+        self.drop_tree(&bulk_name(table))
+    }
+
+    fn bulk_last_id(&self, table: TableNo) -> Result<Option<u64>, Error> {
+        match self.db.open_tree(&bulk_name(table)) {
+            Ok(rows) => last_id(&rows).map(Some),
+            Err(MillpondError::TreeNotFound(..)) => Ok(None),
+            Err(other) => Err(Error::engine(other)),
+        }
+    }
+
+    fn bulk_session(&self, table: TableNo) -> Result<MillpondSession, Error> {
+        match self.db.open_tree(&bulk_name(table)) {
+            Ok(rows) => Ok(MillpondSession::of_bulk_table(self.db.clone(), rows)),
+            Err(MillpondError::TreeNotFound(..)) => Err(Error::NoBulkTable(table)),
+            Err(other) => Err(Error::engine(other)),
+        }
+    }
+
+    fn session(&self, tables: u32) -> Result<MillpondSession, Error> {
+        let tables = TableNo::first(tables)
+            .map(|table| {
+                let rows = self.open_tree(table, &table.to_string())?;
+                let index = self.open_tree(table, &index_name(table))?;
+                Ok(TablePair { rows, index })
+            })
+            .collect::<Result<Vec<TablePair>, Error>>()?;
+        Ok(MillpondSession::of_tables(self.db.clone(), tables))
+    }
+
+    fn gauges(&self) -> Gauges {
+        let stats = self.db.stats();
+        Gauges {
+            age_percent: percent(stats.log_checkpoint_age, stats.log_capacity),
+            dirty_percent: percent(stats.buffer_pool_pages_dirty, stats.buffer_pool_pages_total),
+            free_frames: stats.buffer_pool_pages_free,
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        let stats = self.db.stats();
+        Counters {
+            waits: self.db.waits().iter().map(wait).collect(),
+            stalls: stats.stalls,
+            log_syncs: stats.log_syncs,
+            data_syncs: stats.data_syncs,
+            checkpoints: stats.checkpoints,
+        }
+    }
+}
+
+fn wait(wait: &millpond::WaitSummary) -> Wait {
+    let total_us = u64::try_from(wait.total.as_micros()).unwrap_or(u64::MAX);
+    Wait { class: wait.class.name(), count: wait.count, total_us }
+}
+
+/// The largest id in a tree whose keys are ids.
+fn last_id(rows: &Tree) -> Result<u64, Error> {
+    let last = rows.scan_back(..).next().transpose().map_err(Error::engine)?;
+    Ok(last.and_then(|(key, _)| key.try_into().ok()).map_or(0, u64::from_be_bytes))
+}
+
+fn index_name(table: TableNo) -> String {
+    format!("{table}.k")
+}
+
+/// The key in [`META`] of the note that rows of a table were deleted.
+fn deletes_key(table: TableNo) -> String {
+    format!("{table} deletes")
+}
+
+/// The number in a table's or an index's name.
+fn table_number(name: &str) -> Option<u32> {
+    let rest = name.strip_prefix("sbtest")?;
+    rest.strip_suffix(".k").unwrap_or(rest).parse().ok()
+}
+
+fn is_load_tree(name: &str) -> bool {
+    name == META || table_number(name.strip_suffix(".bulk").unwrap_or(name)).is_some()
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests;

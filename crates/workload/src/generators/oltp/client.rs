@@ -1,0 +1,200 @@
+//! One thread's transactions: draws them, runs them statement by statement, counts what they did.
+
+use super::bulk::Packet;
+use super::load::{Load, Segment};
+use super::{Queries, Statement, Transaction, Workload};
+use crate::Error;
+use crate::engine::{Engine, IdRange, Outcome, Session, TableNo};
+use crate::keys::Random;
+
+/// What a transaction came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Its statements, each once, however often it was run.
+    pub queries: Queries,
+    /// Conflicts, each followed by another try.
+    pub conflicts: u64,
+}
+
+/// How a run of a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Ran {
+    /// All its statements are done.
+    ToItsEnd,
+    /// It was given up after a conflict.
+    GivenUp,
+}
+
+/// Whether a statement is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Done,
+    Conflict,
+}
+
+/// One thread of a load, with its session.
+pub struct Client<'l, S> {
+    load: &'l Load,
+    session: S,
+    segment: Segment,
+    packet: Option<Packet>,
+    transaction: Transaction,
+}
+
+impl<'l, S: Session> Client<'l, S> {
+    /// Makes thread `number`, from 0, of `threads`.
+    ///
+    /// # Errors
+    /// [`Error::NotLoaded`], [`Error::NoBulkTable`]: a table is not there. [`Error::Engine`]: the engine could not.
+    pub fn new<'e, E>(load: &'l Load, engine: &'e E, number: usize, threads: usize) -> Result<Client<'l, S>, Error>
+    where
+        E: Engine<Session<'e> = S>,
+    {
+        let (session, packet) = if load.workload() == Workload::BulkInsert {
+            let table = TableNo::from_index(u32::try_from(number).unwrap_or(u32::MAX - 1));
+            let last_id = engine.bulk_last_id(table)?.ok_or(Error::NoBulkTable(table))?;
+            (engine.bulk_session(table)?, Some(Packet::new(table, last_id)))
+        } else {
+            (engine.session(load.set().tables())?, None)
+        };
+        Ok(Client {
+            load,
+            session,
+            segment: load.segment(number, threads)?,
+            packet,
+            transaction: Transaction::default(),
+        })
+    }
+
+    /// Draws the next transaction.
+    pub fn draw(&mut self, random: &mut Random) -> &Transaction {
+        self.load.draw(random, &self.segment, &mut self.transaction);
+        &self.transaction
+    }
+
+    /// Runs the transaction drawn last. A statement that meets a conflict is run again, unless `gives_up` says so.
+    ///
+    /// # Errors
+    /// [`Error::RowMissing`], [`Error::RowsMissing`]: rows are gone that nobody deleted. [`Error::RowExists`]: a new id
+    /// is taken. Otherwise what [`Session`]'s methods return.
+    pub fn run(&mut self, tally: &mut Tally, gives_up: impl Fn() -> bool) -> Result<Ran, Error> {
+        for number in 0..self.transaction.statements.len() {
+            // Bounded: each conflict means that another's statement got through, and a stop ends it.
+            while self.step(number, &mut tally.queries)? == Step::Conflict {
+                tally.conflicts += 1;
+                if gives_up() {
+                    return Ok(Ran::GivenUp);
+                }
+            }
+        }
+        Ok(Ran::ToItsEnd)
+    }
+
+    /// Inserts what still waits in a packet, as sysbench does when a thread ends.
+    ///
+    /// # Errors
+    /// What [`Session::insert_bulk`] returns.
+    pub fn finish(&mut self) -> Result<Queries, Error> {
+        let mut queries = Queries::default();
+        if let Some(ids) = self.packet.as_mut().and_then(Packet::take) {
+            self.insert_packet(ids, &mut queries)?;
+        }
+        Ok(queries)
+    }
+
+    /// Runs one statement once; counts it if it is done.
+    fn step(&mut self, number: usize, queries: &mut Queries) -> Result<Step, Error> {
+        let session = &mut self.session;
+        let guard = Guard(self.load);
+        match &self.transaction.statements[number] {
+            Statement::SelectRow { table, id } => {
+                if session.select_row(*table, *id)? == Outcome::NoRow {
+                    guard.no_row(*table, *id)?;
+                }
+            }
+            Statement::SelectRange { table, ids, select } => {
+                let found = session.select_range(*table, *ids, *select)?;
+                guard.rows(*table, *ids, found)?;
+            }
+            Statement::SelectPoints { table } => drop(session.select_points(*table, &self.transaction.points)?),
+            Statement::CountRanges { table } => drop(session.count_ranges(*table, &self.transaction.ranges)?),
+            Statement::IncrementK { table, id } => {
+                return guard.wrote(session.increment_k(*table, *id)?, *table, *id, queries);
+            }
+            Statement::ReplaceC { table, id, c } => {
+                return guard.wrote(session.replace_c(*table, *id, c)?, *table, *id, queries);
+            }
+            Statement::DeleteRow { table, id } => {
+                return guard.wrote(session.delete_row(*table, *id)?, *table, *id, queries);
+            }
+            Statement::InsertRow { table, row } => {
+                return guard.wrote(session.insert_row(*table, row)?, *table, row.id, queries);
+            }
+            Statement::DeleteInsert { table, row } => {
+                let mut both = Queries::default();
+                if guard.wrote(session.delete_row(*table, row.id)?, *table, row.id, &mut both)? == Step::Conflict {
+                    return Ok(Step::Conflict);
+                }
+                // Between two statements that are not one transaction another thread may insert the same id. Then the
+                // pair is run again, and so each leaves the row there.
+                let inserted = match session.insert_row(*table, row)? {
+                    Outcome::Exists => Outcome::Conflict,
+                    inserted => inserted,
+                };
+                let step = guard.wrote(inserted, *table, row.id, &mut both)?;
+                if step == Step::Done {
+                    *queries += both;
+                }
+                return Ok(step);
+            }
+            Statement::BulkRow => {
+                if let Some(ids) = self.packet.as_mut().and_then(Packet::add) {
+                    self.insert_packet(ids, queries)?;
+                }
+                return Ok(Step::Done);
+            }
+        }
+        queries.read += 1;
+        Ok(Step::Done)
+    }
+
+    fn insert_packet(&mut self, ids: IdRange, queries: &mut Queries) -> Result<(), Error> {
+        self.session.insert_bulk(ids)?;
+        queries.write += 1;
+        Ok(())
+    }
+}
+
+/// Tells rows that may be gone from rows that were lost.
+struct Guard<'l>(&'l Load);
+
+impl Guard<'_> {
+    /// A row was not found.
+    fn no_row(&self, table: TableNo, id: u64) -> Result<(), Error> {
+        if self.0.rows_may_miss() { Ok(()) } else { Err(Error::RowMissing { table, id }) }
+    }
+
+    /// A range had so many rows.
+    fn rows(&self, table: TableNo, ids: IdRange, found: u64) -> Result<(), Error> {
+        let wanted = self.0.rows_loaded(ids);
+        if found < wanted && !self.0.rows_may_miss() {
+            return Err(Error::RowsMissing { table, first: ids.first, last: ids.last, found, wanted });
+        }
+        Ok(())
+    }
+
+    /// A statement that writes ended so. sysbench counts one that found no row as `other`.
+    fn wrote(&self, outcome: Outcome, table: TableNo, id: u64, queries: &mut Queries) -> Result<Step, Error> {
+        match outcome {
+            Outcome::Done => queries.write += 1,
+            Outcome::NoRow => {
+                self.no_row(table, id)?;
+                queries.other += 1;
+            }
+            Outcome::Exists => return Err(Error::RowExists { table, id }),
+            Outcome::Conflict => return Ok(Step::Conflict),
+        }
+        Ok(Step::Done)
+    }
+}

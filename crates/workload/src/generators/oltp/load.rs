@@ -1,0 +1,261 @@
+//! A workload over loaded tables, and what one thread draws of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+use rand::RngExt;
+
+use super::{Mix, Statement, Transaction, Workload};
+use crate::Error;
+use crate::engine::{Engine, IdRange, KRange, RangeSelect, TableNo, TableState};
+use crate::generators::row::{Row, random_c};
+use crate::keys::{Keys, RandType, Random};
+
+/// Most tables that one run may have; more are a slip of the keyboard.
+const TABLES_MAX: u32 = 10_000;
+
+/// How many tables of how many rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSet {
+    tables: u32,
+    table_size: u64,
+}
+
+impl TableSet {
+    /// Makes a set of `tables` tables with `table_size` rows each.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: no table or too many, no row, or more rows than the column `k` can count (4 294 967 295).
+    pub fn new(tables: u32, table_size: u64) -> Result<TableSet, Error> {
+        if !(1..=TABLES_MAX).contains(&tables) {
+            return Err(Error::Invalid(format!("--tables must be 1 to {TABLES_MAX}, not {tables}")));
+        }
+        if !(1..=u64::from(u32::MAX)).contains(&table_size) {
+            return Err(Error::Invalid(format!("--table-size must be 1 to {}, not {table_size}", u32::MAX)));
+        }
+        Ok(TableSet { tables, table_size })
+    }
+
+    /// Checks that `workload` can run over so many tables.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: it runs over one table only.
+    pub fn check(self, workload: Workload) -> Result<(), Error> {
+        if workload.wants_one_table() && self.tables > 1 {
+            return Err(Error::Invalid(format!(
+                "{workload} runs over one table, not {}; ask for --tables=1",
+                self.tables
+            )));
+        }
+        Ok(())
+    }
+
+    /// How many tables.
+    pub fn tables(self) -> u32 {
+        self.tables
+    }
+
+    /// Rows that each is loaded with.
+    pub fn table_size(self) -> u64 {
+        self.table_size
+    }
+
+    /// The tables' numbers.
+    pub fn numbers(self) -> impl ExactSizeIterator<Item = TableNo> {
+        TableNo::first(self.tables)
+    }
+}
+
+/// A workload over a set of loaded tables: what all threads of a run share.
+#[derive(Debug)]
+pub struct Load {
+    workload: Workload,
+    set: TableSet,
+    /// What of the options the workload makes.
+    mix: Mix,
+    rand_type: RandType,
+    keys: Keys,
+    /// For each table the next id to insert.
+    next_ids: Vec<CachePadded<AtomicU64>>,
+    /// Whether rows may be gone, by this run or by one before.
+    rows_may_miss: bool,
+}
+
+impl Load {
+    /// Makes the load, after a look at the tables. If it deletes rows, that is noted with the tables.
+    ///
+    /// # Errors
+    /// [`Error::NotLoaded`], [`Error::HalfLoaded`], [`Error::TableSize`]: the tables are not as `set` says.
+    /// [`Error::Invalid`]: `mix` or `set` are not for this workload. [`Error::Engine`]: the engine could not answer.
+    pub fn new<E: Engine>(
+        engine: &E,
+        workload: Workload,
+        set: TableSet,
+        rand_type: RandType,
+        mix: &Mix,
+    ) -> Result<Load, Error> {
+        mix.check(workload)?;
+        set.check(workload)?;
+        let mix = mix.of(workload);
+        let keys = Keys::new(rand_type, set.table_size)?;
+        let mut load = Load {
+            workload,
+            set,
+            mix,
+            rand_type,
+            keys,
+            next_ids: Vec::new(),
+            rows_may_miss: load_deletes(workload, mix),
+        };
+        if !workload.uses_tables() {
+            return Ok(load);
+        }
+        let deletes = load.rows_may_miss;
+        for table in set.numbers() {
+            match engine.table(table)? {
+                TableState::Missing => return Err(Error::NotLoaded(table)),
+                TableState::HalfLoaded => return Err(Error::HalfLoaded(table)),
+                TableState::Loaded(rows) if rows != set.table_size => {
+                    return Err(Error::TableSize { table, found: rows, wanted: set.table_size });
+                }
+                TableState::Loaded(_) => {}
+            }
+            load.next_ids.push(CachePadded::new(AtomicU64::new(engine.last_id(table)?.max(set.table_size) + 1)));
+            load.rows_may_miss |= engine.may_miss_rows(table)?;
+            if deletes {
+                engine.note_deletes(table)?;
+            }
+        }
+        Ok(load)
+    }
+
+    /// The workload.
+    pub fn workload(&self) -> Workload {
+        self.workload
+    }
+
+    /// The tables.
+    pub fn set(&self) -> TableSet {
+        self.set
+    }
+
+    /// Whether a row that is not there is no error.
+    pub fn rows_may_miss(&self) -> bool {
+        self.rows_may_miss
+    }
+
+    /// The part of the values of `k` from which thread `number`, from 0, of `threads` draws points and ranges.
+    pub(super) fn segment(&self, number: usize, threads: usize) -> Result<Segment, Error> {
+        // As sysbench cuts it: parts of a length that need not be whole, both ends included.
+        let length = self.set.table_size as f64 / threads as f64;
+        let start = number as f64 * length;
+        let (first, last) = (start as u64, (start + length) as u64);
+        Ok(Segment { first, keys: Keys::new(self.rand_type, last - first + 1)? })
+    }
+
+    /// Draws the next transaction of a thread into `transaction`; `segment` is the thread's.
+    pub(super) fn draw(&self, random: &mut Random, segment: &Segment, transaction: &mut Transaction) {
+        transaction.clear();
+        match self.workload {
+            Workload::Insert => {
+                let table = self.draw_table(random);
+                // Relaxed: the id only has to be unique; the engine orders the inserts.
+                let id = self.next_ids[table.index()].fetch_add(1, Ordering::Relaxed);
+                let row = Row::random(id, &self.keys, random);
+                transaction.statements.push(Statement::InsertRow { table, row });
+            }
+            Workload::Delete => {
+                let table = self.draw_table(random);
+                transaction.statements.push(Statement::DeleteRow { table, id: self.keys.draw(random) });
+            }
+            Workload::RandomPoints => {
+                transaction.points.extend((0..self.mix.random_points).map(|_| segment.draw(random)));
+                transaction.statements.push(Statement::SelectPoints { table: TableNo::from_index(0) });
+            }
+            Workload::RandomRanges => {
+                transaction.ranges.extend((0..self.mix.number_of_ranges).map(|_| {
+                    let first = segment.draw(random);
+                    KRange { first, last: first.saturating_add(self.mix.delta) }
+                }));
+                transaction.statements.push(Statement::CountRanges { table: TableNo::from_index(0) });
+            }
+            Workload::BulkInsert => transaction.statements.push(Statement::BulkRow),
+            Workload::PointSelect
+            | Workload::ReadOnly
+            | Workload::ReadWrite
+            | Workload::WriteOnly
+            | Workload::UpdateIndex
+            | Workload::UpdateNonIndex => self.draw_mix(random, transaction),
+        }
+        transaction.tidy();
+    }
+
+    /// Draws the statements of the mix, in sysbench's order; all of one kind go to one table.
+    fn draw_mix(&self, random: &mut Random, transaction: &mut Transaction) {
+        let Mix { point_selects, index_updates, non_index_updates, delete_inserts, .. } = self.mix;
+        let statements = &mut transaction.statements;
+        let mut of_one_table = |count: u32, random: &mut Random, make: &dyn Fn(TableNo, &mut Random) -> Statement| {
+            if count > 0 {
+                let table = self.draw_table(random);
+                statements.extend((0..count).map(|_| make(table, random)));
+            }
+        };
+        let id = |random: &mut Random| self.keys.draw(random);
+        of_one_table(point_selects, random, &|table, random| Statement::SelectRow { table, id: id(random) });
+        for (count, select) in [
+            (self.mix.simple_ranges, RangeSelect::Rows),
+            (self.mix.sum_ranges, RangeSelect::SumOfK),
+            (self.mix.order_ranges, RangeSelect::Sorted),
+            (self.mix.distinct_ranges, RangeSelect::SortedDistinct),
+        ] {
+            of_one_table(count, random, &|table, random| {
+                let first = id(random);
+                let ids = IdRange { first, last: first + u64::from(self.mix.range_size) - 1 };
+                Statement::SelectRange { table, ids, select }
+            });
+        }
+        of_one_table(index_updates, random, &|table, random| Statement::IncrementK { table, id: id(random) });
+        of_one_table(non_index_updates, random, &|table, random| {
+            let c = random_c(random);
+            Statement::ReplaceC { table, id: id(random), c }
+        });
+        of_one_table(delete_inserts, random, &|table, random| {
+            let id = id(random);
+            Statement::DeleteInsert { table, row: Row::random(id, &self.keys, random) }
+        });
+    }
+
+    fn draw_table(&self, random: &mut Random) -> TableNo {
+        match self.set.tables {
+            1 => TableNo::from_index(0),
+            tables => TableNo::from_index(random.random_range(0..tables)),
+        }
+    }
+
+    /// Rows that a range of ids must have if none was ever deleted.
+    pub(super) fn rows_loaded(&self, ids: IdRange) -> u64 {
+        (ids.last.min(self.set.table_size) + 1).saturating_sub(ids.first)
+    }
+}
+
+/// Whether the workload takes rows away, and be it for a moment.
+fn load_deletes(workload: Workload, mix: Mix) -> bool {
+    workload == Workload::Delete || mix.delete_inserts > 0
+}
+
+/// A part of the values of `k`.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    first: u64,
+    keys: Keys,
+}
+
+impl Segment {
+    fn draw(&self, random: &mut Random) -> u32 {
+        // Tables hold at most u32::MAX rows (`TableSet::new`), and no segment goes beyond.
+        u32::try_from(self.first + self.keys.draw(random) - 1).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! A transaction as it was drawn: the same one is run again after a conflict, so that hot rows stay as hot as they were
+//! drawn.
+
+use crate::engine::{IdRange, KRange, RangeSelect, TableNo};
+use crate::generators::row::{C_LEN, Row};
+
+/// One statement to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Statement {
+    /// Read a row.
+    SelectRow {
+        /// Of this table.
+        table: TableNo,
+        /// With this id.
+        id: u64,
+    },
+    /// Read a range of rows.
+    SelectRange {
+        /// Of this table.
+        table: TableNo,
+        /// With these ids.
+        ids: IdRange,
+        /// What of them.
+        select: RangeSelect,
+    },
+    /// Add one to `k`.
+    IncrementK {
+        /// Of this table.
+        table: TableNo,
+        /// In the row with this id.
+        id: u64,
+    },
+    /// Put another text into `c`.
+    ReplaceC {
+        /// Of this table.
+        table: TableNo,
+        /// In the row with this id.
+        id: u64,
+        /// The text.
+        c: [u8; C_LEN],
+    },
+    /// Delete a row, if it is there.
+    DeleteRow {
+        /// Of this table.
+        table: TableNo,
+        /// With this id.
+        id: u64,
+    },
+    /// Delete the row with this row's id, then insert this one: two statements.
+    DeleteInsert {
+        /// In this table.
+        table: TableNo,
+        /// The new row.
+        row: Row,
+    },
+    /// Insert a row.
+    InsertRow {
+        /// Into this table.
+        table: TableNo,
+        /// The row.
+        row: Row,
+    },
+    /// Read the rows of the values of `k` in [`Transaction::points`].
+    SelectPoints {
+        /// Of this table.
+        table: TableNo,
+    },
+    /// Count the rows of the ranges of `k` in [`Transaction::ranges`].
+    CountRanges {
+        /// Of this table.
+        table: TableNo,
+    },
+    /// Add the next row to the thread's packet.
+    BulkRow,
+}
+
+/// One transaction to run: a buffer that is drawn into again and again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// Its statements, in order.
+    pub statements: Vec<Statement>,
+    /// Values of `k`, ascending, each once.
+    pub points: Vec<u32>,
+    /// Ranges of `k`, ascending, none overlapping another.
+    pub ranges: Vec<KRange>,
+}
+
+impl Transaction {
+    /// Empties it, keeping its memory.
+    pub(super) fn clear(&mut self) {
+        self.statements.clear();
+        self.points.clear();
+        self.ranges.clear();
+    }
+
+    /// Brings what was drawn into the order that the statements want: a row counts once, however often it is asked for.
+    pub(super) fn tidy(&mut self) {
+        self.points.sort_unstable();
+        self.points.dedup();
+        self.ranges.sort_unstable_by_key(|range| range.first);
+        self.ranges.dedup_by(|next, kept| {
+            let overlaps = next.first <= kept.last;
+            if overlaps {
+                kept.last = kept.last.max(next.last);
+            }
+            overlaps
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_and_ranges_are_sorted_and_each_value_is_asked_for_once() {
+        let range = |first, last| KRange { first, last };
+        let mut transaction = Transaction {
+            points: vec![5, 3, 5, 9, 3],
+            ranges: vec![range(20, 25), range(3, 8), range(8, 13), range(4, 6), range(14, 19)],
+            ..Transaction::default()
+        };
+        transaction.tidy();
+        assert_eq!(transaction.points, [3, 5, 9]);
+        assert_eq!(transaction.ranges, [range(3, 13), range(14, 19), range(20, 25)]);
+    }
+}

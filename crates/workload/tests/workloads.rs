@@ -1,0 +1,203 @@
+//! Every workload on a real database: the statements that were counted, and tables whose indexes agree with them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use millpond::{Db, Options};
+use workload::Error;
+use workload::adapters::millpond::Millpond;
+use workload::driver::{self, Finished, Pace, Plan, Unobserved};
+use workload::engine::{Engine, TableNo};
+use workload::generators::oltp::{Load, Mix, Queries, TableSet, Workload};
+use workload::keys::RandType;
+use workload::prepare::{self, LoadPlan};
+
+/// Few rows for many threads: they get in each other's way.
+const ROWS: u64 = 300;
+const THREADS: usize = 4;
+const EVENTS: u64 = 400;
+
+/// Through the page cache: these tests are about tables, and run on any file system.
+fn options() -> Options {
+    Options::new().cached(true)
+}
+
+fn loaded(dir: &Path, tables: u32) -> Millpond {
+    let engine = Millpond::open(dir, options()).expect("it opens");
+    let set = TableSet::new(tables, ROWS).expect("in range");
+    let plan = LoadPlan { set, rand_type: RandType::Uniform, seed: 3, threads: 2 };
+    let missing = prepare::missing(&engine, set).expect("it answers");
+    prepare::load(&engine, &plan, &missing, &AtomicBool::new(false), &|_| {}).expect("it loads");
+    engine
+}
+
+fn run(engine: &Millpond, workload: Workload, tables: u32, events: u64) -> Result<Finished, Error> {
+    let set = TableSet::new(tables, ROWS)?;
+    let load = Load::new(engine, workload, set, RandType::Special, &Mix::default())?;
+    let plan = Plan {
+        threads: THREADS,
+        time_s: 600,
+        warmup_s: 0,
+        events,
+        report_interval_s: 0,
+        pace: Pace::ClosedLoop,
+        seed: 9,
+    };
+    driver::run(engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved)
+}
+
+/// The ids of each table, after a look whether every row has its index entry, and every entry its row.
+fn consistent_ids(dir: &Path, tables: u32) -> Vec<BTreeSet<u64>> {
+    let db = Db::open(dir, options()).expect("it opens");
+    let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |n, &b| n << 8 | u64::from(b));
+    let ids = (1..=tables)
+        .map(|table| {
+            let rows = db.open_tree(&format!("sbtest{table}")).expect("the table");
+            let index = db.open_tree(&format!("sbtest{table}.k")).expect("its index");
+            let by_row: BTreeSet<(u64, u64)> = rows
+                .scan(..)
+                .map(|row| {
+                    let (key, value) = row.expect("a row");
+                    assert_eq!((key.len(), value.len()), (8, 184));
+                    (number(&value[..4]), number(&key))
+                })
+                .collect();
+            let by_entry: BTreeSet<(u64, u64)> = index
+                .scan(..)
+                .map(|entry| {
+                    let (key, value) = entry.expect("an entry");
+                    assert_eq!((key.len(), value.len()), (12, 0));
+                    (number(&key[..4]), number(&key[4..]))
+                })
+                .collect();
+            assert_eq!(by_row, by_entry, "sbtest{table}");
+            by_row.into_iter().map(|(_, id)| id).collect()
+        })
+        .collect();
+    db.close().expect("it closes");
+    ids
+}
+
+#[test]
+fn every_workload_over_tables_makes_its_statements_and_leaves_rows_and_index_entries_in_pairs() {
+    let tables = 2;
+    for (workload, read, write) in [
+        (Workload::PointSelect, 1, 0),
+        (Workload::ReadOnly, 14, 0),
+        (Workload::ReadWrite, 14, 4),
+        (Workload::WriteOnly, 0, 4),
+        (Workload::UpdateIndex, 0, 1),
+        (Workload::UpdateNonIndex, 0, 1),
+        (Workload::Insert, 0, 1),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = loaded(dir.path(), tables);
+        let finished = run(&engine, workload, tables, EVENTS).unwrap();
+        engine.close().unwrap();
+        let queries = finished.record.queries;
+        assert_eq!(finished.transactions(), EVENTS, "{workload}");
+        assert_eq!(queries.read, read * EVENTS, "{workload}");
+        // A row that another thread has deleted and not inserted again yet is a statement of the kind `other`.
+        assert_eq!(queries.write + queries.other, write * EVENTS, "{workload}");
+        let deletes = matches!(workload, Workload::ReadWrite | Workload::WriteOnly);
+        assert!(queries.other == 0 || deletes, "{workload}: {queries:?}");
+        assert!(queries.other < EVENTS / 2, "{workload}: {queries:?}");
+        let ids = consistent_ids(dir.path(), tables);
+        let inserted = if workload == Workload::Insert { EVENTS } else { 0 };
+        assert_eq!(ids.iter().map(BTreeSet::len).sum::<usize>() as u64, 2 * ROWS + inserted, "{workload}");
+        assert!(ids.iter().all(|ids| (1..=ROWS).all(|id| ids.contains(&id))), "{workload}");
+    }
+}
+
+#[test]
+fn selects_by_k_are_one_query_over_one_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = loaded(dir.path(), 1);
+    for workload in [Workload::RandomPoints, Workload::RandomRanges] {
+        let finished = run(&engine, workload, 1, EVENTS).unwrap();
+        assert_eq!(finished.record.queries, Queries { read: EVENTS, write: 0, other: 0 }, "{workload}");
+        let refused = run(&engine, workload, 2, EVENTS).unwrap_err().to_string();
+        assert!(refused.contains("--tables=1"), "{refused}");
+    }
+    engine.close().unwrap();
+    assert_eq!(consistent_ids(dir.path(), 1)[0].len() as u64, ROWS);
+}
+
+#[test]
+fn deleted_rows_are_gone_are_counted_once_and_are_no_error_for_later_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = loaded(dir.path(), 1);
+    let finished = run(&engine, Workload::Delete, 1, 3 * EVENTS).unwrap();
+    let queries = finished.record.queries;
+    assert_eq!(queries.write + queries.other, 3 * EVENTS);
+    assert!(queries.other > 0, "{queries:?}");
+    // Whichever rows are gone now, all of these go on.
+    let selects = run(&engine, Workload::ReadOnly, 1, EVENTS).unwrap();
+    assert_eq!(selects.record.queries.read, 14 * EVENTS);
+    let updates = run(&engine, Workload::UpdateNonIndex, 1, EVENTS).unwrap();
+    assert!(updates.record.queries.other > 0, "{:?}", updates.record.queries);
+    engine.close().unwrap();
+    assert_eq!(consistent_ids(dir.path(), 1)[0].len() as u64, ROWS - queries.write);
+}
+
+#[test]
+fn row_that_is_lost_is_told_from_one_that_was_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path(), 1).close().unwrap();
+    let db = Db::open(dir.path(), options()).unwrap();
+    let rows = db.open_tree("sbtest1").unwrap();
+    for id in 1..=ROWS {
+        assert!(rows.delete(&id.to_be_bytes()).unwrap());
+    }
+    db.close().unwrap();
+    let engine = Millpond::open(dir.path(), options()).unwrap();
+    for workload in [Workload::PointSelect, Workload::UpdateIndex, Workload::UpdateNonIndex] {
+        assert!(matches!(run(&engine, workload, 1, 1), Err(Error::RowMissing { .. })), "{workload}");
+    }
+    let set = TableSet::new(1, ROWS).unwrap();
+    let ranges = Mix { point_selects: 0, ..Mix::default() };
+    let load = Load::new(&engine, Workload::ReadOnly, set, RandType::Uniform, &ranges).unwrap();
+    let plan =
+        Plan { threads: 1, time_s: 600, warmup_s: 0, events: 1, report_interval_s: 0, pace: Pace::ClosedLoop, seed: 9 };
+    let lost = driver::run(&engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved);
+    assert!(matches!(lost, Err(Error::RowsMissing { found: 0, .. })), "{lost:?}");
+    engine.note_deletes(TableNo::from_index(0)).unwrap();
+    assert!(run(&engine, Workload::ReadOnly, 1, 5).is_ok());
+    engine.close().unwrap();
+}
+
+#[test]
+fn bulk_insert_fills_a_table_for_each_thread_and_goes_on_above_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Millpond::open(dir.path(), options()).unwrap();
+    assert!(matches!(run(&engine, Workload::BulkInsert, 1, 1), Err(Error::NoBulkTable(_))));
+    let threads = u32::try_from(THREADS).unwrap();
+    prepare::make_bulk(&engine, &prepare::missing_bulk(&engine, threads).unwrap()).unwrap();
+    let events = 50_000;
+    let mut packets = 0;
+    for _ in 0..2 {
+        let finished = run(&engine, Workload::BulkInsert, 1, events).unwrap();
+        assert_eq!(finished.transactions(), events);
+        let queries = finished.record.queries;
+        assert_eq!((queries.read, queries.other), (0, 0));
+        packets += queries.write;
+    }
+    assert!((2..=12).contains(&packets), "{packets}");
+    engine.close().unwrap();
+    let db = Db::open(dir.path(), options()).unwrap();
+    let mut rows = 0;
+    for table in 1..=threads {
+        let mut scan = db.open_tree(&format!("sbtest{table}.bulk")).unwrap().scan(..);
+        let mut last = 0;
+        while let Some((key, value)) = scan.next_row().unwrap() {
+            let id = u64::from_be_bytes(key.try_into().unwrap());
+            assert!(id > last, "ids ascend");
+            assert_eq!(u64::from(u32::from_be_bytes(value.try_into().unwrap())), id);
+            last = id;
+            rows += 1;
+        }
+    }
+    assert_eq!(rows, 2 * events);
+    db.close().unwrap();
+}
