@@ -189,9 +189,10 @@ impl Talk<'_> {
         text
     }
 
-    /// Whether there are commits, and each is durable.
+    /// Whether there are commits, each is durable, and none is as large as a packet of `bulk_insert`.
     fn compares_commits(&self, writes_per_transaction: f64) -> bool {
-        self.args.engine.durability == Durability::Commit && writes_per_transaction > 0.0
+        let is_durable = self.args.engine.durability == Durability::Commit;
+        is_durable && self.args.workload.uses_tables() && writes_per_transaction > 0.0
     }
 }
 

@@ -107,47 +107,32 @@ impl<'l, S: Session> Client<'l, S> {
     fn step(&mut self, number: usize, queries: &mut Queries) -> Result<Step, Error> {
         let session = &mut self.session;
         let guard = Guard(self.load);
-        match &self.transaction.statements[number] {
+        match self.transaction.statements[number] {
             Statement::SelectRow { table, id } => {
-                if session.select_row(*table, *id)? == Outcome::NoRow {
-                    guard.no_row(*table, *id)?;
+                if session.select_row(table, id)? == Outcome::NoRow {
+                    guard.no_row(table, id)?;
                 }
             }
             Statement::SelectRange { table, ids, select } => {
-                let found = session.select_range(*table, *ids, *select)?;
-                guard.rows(*table, *ids, found)?;
+                let found = session.select_range(table, ids, select)?;
+                guard.rows(table, ids, found)?;
             }
-            Statement::SelectPoints { table } => drop(session.select_points(*table, &self.transaction.points)?),
-            Statement::CountRanges { table } => drop(session.count_ranges(*table, &self.transaction.ranges)?),
+            Statement::SelectPoints { table } => drop(session.select_points(table, &self.transaction.points)?),
+            Statement::CountRanges { table } => drop(session.count_ranges(table, &self.transaction.ranges)?),
             Statement::IncrementK { table, id } => {
-                return guard.wrote(session.increment_k(*table, *id)?, *table, *id, queries);
+                return guard.wrote(session.increment_k(table, id)?, table, id, queries);
             }
-            Statement::ReplaceC { table, id, c } => {
-                return guard.wrote(session.replace_c(*table, *id, c)?, *table, *id, queries);
+            Statement::ReplaceC { table, id, text } => {
+                return guard.wrote(session.replace_c(table, id, &self.transaction.texts[text])?, table, id, queries);
             }
             Statement::DeleteRow { table, id } => {
-                return guard.wrote(session.delete_row(*table, *id)?, *table, *id, queries);
+                return guard.wrote(session.delete_row(table, id)?, table, id, queries);
             }
             Statement::InsertRow { table, row } => {
-                return guard.wrote(session.insert_row(*table, row)?, *table, row.id, queries);
+                let row = &self.transaction.rows[row];
+                return guard.wrote(session.insert_row(table, row)?, table, row.id, queries);
             }
-            Statement::DeleteInsert { table, row } => {
-                let mut both = Queries::default();
-                if guard.wrote(session.delete_row(*table, row.id)?, *table, row.id, &mut both)? == Step::Conflict {
-                    return Ok(Step::Conflict);
-                }
-                // Between two statements that are not one transaction another thread may insert the same id. Then the
-                // pair is run again, and so each leaves the row there.
-                let inserted = match session.insert_row(*table, row)? {
-                    Outcome::Exists => Outcome::Conflict,
-                    inserted => inserted,
-                };
-                let step = guard.wrote(inserted, *table, row.id, &mut both)?;
-                if step == Step::Done {
-                    *queries += both;
-                }
-                return Ok(step);
-            }
+            Statement::DeleteInsert { table, row } => return self.delete_insert(table, row, queries),
             Statement::BulkRow => {
                 if let Some(ids) = self.packet.as_mut().and_then(Packet::add) {
                     self.insert_packet(ids, queries)?;
@@ -157,6 +142,26 @@ impl<'l, S: Session> Client<'l, S> {
         }
         queries.read += 1;
         Ok(Step::Done)
+    }
+
+    /// Runs a delete and an insert once; counts them if both are done.
+    fn delete_insert(&mut self, table: TableNo, row: usize, queries: &mut Queries) -> Result<Step, Error> {
+        let (session, guard, row) = (&mut self.session, Guard(self.load), &self.transaction.rows[row]);
+        let mut both = Queries::default();
+        if guard.wrote(session.delete_row(table, row.id)?, table, row.id, &mut both)? == Step::Conflict {
+            return Ok(Step::Conflict);
+        }
+        // Between two statements that are not one transaction another thread may insert the same id. Then the pair is
+        // run again, and so each leaves the row there.
+        let inserted = match session.insert_row(table, row)? {
+            Outcome::Exists => Outcome::Conflict,
+            inserted => inserted,
+        };
+        let step = guard.wrote(inserted, table, row.id, &mut both)?;
+        if step == Step::Done {
+            *queries += both;
+        }
+        Ok(step)
     }
 
     fn insert_packet(&mut self, ids: IdRange, queries: &mut Queries) -> Result<(), Error> {

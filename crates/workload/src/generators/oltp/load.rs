@@ -161,7 +161,7 @@ impl Load {
                 let table = self.draw_table(random);
                 // Relaxed: the id only has to be unique; the engine orders the inserts.
                 let id = self.next_ids[table.index()].fetch_add(1, Ordering::Relaxed);
-                let row = Row::random(id, &self.keys, random);
+                let row = transaction.keep_row(Row::random(id, &self.keys, random));
                 transaction.statements.push(Statement::InsertRow { table, row });
             }
             Workload::Delete => {
@@ -192,37 +192,54 @@ impl Load {
 
     /// Draws the statements of the mix, in sysbench's order; all of one kind go to one table.
     fn draw_mix(&self, random: &mut Random, transaction: &mut Transaction) {
-        let Mix { point_selects, index_updates, non_index_updates, delete_inserts, .. } = self.mix;
-        let statements = &mut transaction.statements;
-        let mut of_one_table = |count: u32, random: &mut Random, make: &dyn Fn(TableNo, &mut Random) -> Statement| {
-            if count > 0 {
-                let table = self.draw_table(random);
-                statements.extend((0..count).map(|_| make(table, random)));
-            }
-        };
-        let id = |random: &mut Random| self.keys.draw(random);
-        of_one_table(point_selects, random, &|table, random| Statement::SelectRow { table, id: id(random) });
+        let mix = self.mix;
+        self.of_one_table(mix.point_selects, random, transaction, |table, random, _| Statement::SelectRow {
+            table,
+            id: self.keys.draw(random),
+        });
         for (count, select) in [
-            (self.mix.simple_ranges, RangeSelect::Rows),
-            (self.mix.sum_ranges, RangeSelect::SumOfK),
-            (self.mix.order_ranges, RangeSelect::Sorted),
-            (self.mix.distinct_ranges, RangeSelect::SortedDistinct),
+            (mix.simple_ranges, RangeSelect::Rows),
+            (mix.sum_ranges, RangeSelect::SumOfK),
+            (mix.order_ranges, RangeSelect::Sorted),
+            (mix.distinct_ranges, RangeSelect::SortedDistinct),
         ] {
-            of_one_table(count, random, &|table, random| {
-                let first = id(random);
-                let ids = IdRange { first, last: first + u64::from(self.mix.range_size) - 1 };
+            self.of_one_table(count, random, transaction, |table, random, _| {
+                let first = self.keys.draw(random);
+                let ids = IdRange { first, last: first + u64::from(mix.range_size) - 1 };
                 Statement::SelectRange { table, ids, select }
             });
         }
-        of_one_table(index_updates, random, &|table, random| Statement::IncrementK { table, id: id(random) });
-        of_one_table(non_index_updates, random, &|table, random| {
-            let c = random_c(random);
-            Statement::ReplaceC { table, id: id(random), c }
+        self.of_one_table(mix.index_updates, random, transaction, |table, random, _| Statement::IncrementK {
+            table,
+            id: self.keys.draw(random),
         });
-        of_one_table(delete_inserts, random, &|table, random| {
-            let id = id(random);
-            Statement::DeleteInsert { table, row: Row::random(id, &self.keys, random) }
+        self.of_one_table(mix.non_index_updates, random, transaction, |table, random, transaction| {
+            let text = transaction.keep_text(random_c(random));
+            Statement::ReplaceC { table, id: self.keys.draw(random), text }
         });
+        self.of_one_table(mix.delete_inserts, random, transaction, |table, random, transaction| {
+            let id = self.keys.draw(random);
+            let row = transaction.keep_row(Row::random(id, &self.keys, random));
+            Statement::DeleteInsert { table, row }
+        });
+    }
+
+    /// Draws `count` statements of one kind.
+    fn of_one_table(
+        &self,
+        count: u32,
+        random: &mut Random,
+        transaction: &mut Transaction,
+        make: impl Fn(TableNo, &mut Random, &mut Transaction) -> Statement,
+    ) {
+        if count == 0 {
+            return;
+        }
+        let table = self.draw_table(random);
+        for _ in 0..count {
+            let statement = make(table, random, transaction);
+            transaction.statements.push(statement);
+        }
     }
 
     fn draw_table(&self, random: &mut Random) -> TableNo {

@@ -4,8 +4,8 @@
 use crate::engine::{IdRange, KRange, RangeSelect, TableNo};
 use crate::generators::row::{C_LEN, Row};
 
-/// One statement to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One statement to run. What is long is beside it in the [`Transaction`]: a point select should not move a row about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statement {
     /// Read a row.
     SelectRow {
@@ -36,8 +36,8 @@ pub enum Statement {
         table: TableNo,
         /// In the row with this id.
         id: u64,
-        /// The text.
-        c: [u8; C_LEN],
+        /// The place of the text in [`Transaction::texts`].
+        text: usize,
     },
     /// Delete a row, if it is there.
     DeleteRow {
@@ -46,19 +46,19 @@ pub enum Statement {
         /// With this id.
         id: u64,
     },
-    /// Delete the row with this row's id, then insert this one: two statements.
+    /// Delete the row with the id of a new one, then insert that: two statements.
     DeleteInsert {
         /// In this table.
         table: TableNo,
-        /// The new row.
-        row: Row,
+        /// The place of the new row in [`Transaction::rows`].
+        row: usize,
     },
     /// Insert a row.
     InsertRow {
         /// Into this table.
         table: TableNo,
-        /// The row.
-        row: Row,
+        /// The place of the row in [`Transaction::rows`].
+        row: usize,
     },
     /// Read the rows of the values of `k` in [`Transaction::points`].
     SelectPoints {
@@ -79,6 +79,10 @@ pub enum Statement {
 pub struct Transaction {
     /// Its statements, in order.
     pub statements: Vec<Statement>,
+    /// Rows to insert.
+    pub rows: Vec<Row>,
+    /// Texts for `c`.
+    pub texts: Vec<[u8; C_LEN]>,
     /// Values of `k`, ascending, each once.
     pub points: Vec<u32>,
     /// Ranges of `k`, ascending, none overlapping another.
@@ -89,8 +93,22 @@ impl Transaction {
     /// Empties it, keeping its memory.
     pub(super) fn clear(&mut self) {
         self.statements.clear();
+        self.rows.clear();
+        self.texts.clear();
         self.points.clear();
         self.ranges.clear();
+    }
+
+    /// Keeps a row; returns its place.
+    pub(super) fn keep_row(&mut self, row: Row) -> usize {
+        self.rows.push(row);
+        self.rows.len() - 1
+    }
+
+    /// Keeps a text; returns its place.
+    pub(super) fn keep_text(&mut self, text: [u8; C_LEN]) -> usize {
+        self.texts.push(text);
+        self.texts.len() - 1
     }
 
     /// Brings what was drawn into the order that the statements want: a row counts once, however often it is asked for.

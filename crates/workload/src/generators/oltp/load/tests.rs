@@ -144,20 +144,15 @@ fn rows_are_drawn_all_alike_under_uniform() {
 
 #[test]
 fn deleted_rows_come_back_under_their_id_and_inserted_ones_are_new() {
-    for transaction in draws(&load(Workload::WriteOnly, 1, Mix::default()), 100) {
-        assert!(
-            transaction.statements.iter().any(
-                |statement| matches!(statement, Statement::DeleteInsert { row, .. } if (1..=ROWS).contains(&row.id))
-            )
-        );
+    for transaction in draws(&load(Workload::WriteOnly, 1, Mix { delete_inserts: 2, ..Mix::default() }), 100) {
+        assert_eq!((transaction.rows.len(), transaction.texts.len()), (2, 1));
+        assert!(transaction.rows.iter().all(|row| (1..=ROWS).contains(&row.id)));
+        for (place, pair) in transaction.statements[2..].iter().enumerate() {
+            assert!(matches!(pair, Statement::DeleteInsert { row, .. } if *row == place), "{pair:?}");
+        }
     }
-    let ids: Vec<u64> = draws(&load(Workload::Insert, 1, Mix::default()), 100)
-        .iter()
-        .filter_map(|transaction| match &transaction.statements[0] {
-            Statement::InsertRow { row, .. } => Some(row.id),
-            _ => None,
-        })
-        .collect();
+    let transactions = draws(&load(Workload::Insert, 1, Mix::default()), 100);
+    let ids: Vec<u64> = transactions.iter().map(|transaction| transaction.rows[0].id).collect();
     assert_eq!(ids, (ROWS + 1..=ROWS + 100).collect::<Vec<u64>>());
 }
 
