@@ -14,7 +14,8 @@ use crate::base::crc::crc32c;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::apply::apply;
 use crate::base::page::layout::{
-    ENTRY_HEADER, HEAD, HEADER_LEN, MAP_PAGE, NO_FENCE, OFFSET, PAGE_FORMAT, PageHeader, TREE_PAGE, find_damage, seal,
+    ENTRY_HEADER, FREE_PAGE, HEAD, HEADER_LEN, MAP_PAGE, NO_FENCE, OFFSET, PAGE_FORMAT, PageHeader, TREE_PAGE,
+    find_damage, seal,
 };
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{Patch, PatchBuf, find_patch};
@@ -209,7 +210,7 @@ fn the_text_has_the_files_and_their_constants() {
         ),
         format!("and {ENTRIES} entries of 8 bytes"),
         format!("`index * {ENTRIES} + i`"),
-        format!("| 4 | 1 | page_type | {TREE_PAGE}: tree, {MAP_PAGE}: map |"),
+        format!("| 4 | 1 | page_type | {TREE_PAGE}: tree, {MAP_PAGE}: map; {FREE_PAGE}: given back, never in a file |"),
         "65,535: none".to_owned(),
         format!("At offset {LAP_OFFSET};"),
         format!("within {} MiB behind the end", PROOF_WINDOW >> 20),
@@ -245,6 +246,7 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
     let remove = code(PageOp::Remove { key: b"" });
     let patch = code(PageOp::Patch { key: b"", patch: Patch(b"") });
     let truncate = code(PageOp::Truncate { keep: 0, high: b"" });
+    let free = code(PageOp::Free);
     assert_said(&[
         format!("| 12 | 1 | kind | {pages}: pages, {map}: map, {epoch}: epoch |"),
         format!(
@@ -255,7 +257,7 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
         format!(
             "`{insert}` insert: key, value; `{replace}` replace: key, value; `{remove}` remove: key; `{truncate}` truncate:"
         ),
-        format!("`{patch}` patch: key, pieces"),
+        format!("new high fence; `{free}` free; `{patch}` patch: key, pieces"),
         format!("**Kind {map}**, map: MapRecords."),
         format!("**Kind {epoch}**, epoch: the nonce ({})", epoch_payload(0).len()),
     ]);

@@ -15,6 +15,10 @@ use crate::pool::route::FrameHint;
 /// Restarts after which an operation goes on in the lane of one.
 const RESTARTS_BEFORE_LANE: u32 = 8;
 
+/// Pages without an image that an operation may have been sent to, before that is damage. Whoever looked at the parent
+/// may come to a page that was given back since; for that to happen again, another merge must just have come between.
+const HOLES_MAX: u32 = 64;
+
 /// Why a descent ended without its leaf. In each case nothing is latched any more when the caller deals with it.
 pub(crate) enum Stop<'p> {
     /// This page must be read first.
@@ -35,6 +39,8 @@ impl From<Error> for Stop<'_> {
 pub(crate) struct Restarts<'p> {
     pool: &'p Pool,
     count: u32,
+    /// Pages that could not be read.
+    holes: u32,
     loaded: Option<Pin<'p>>,
     kept: Vec<Pin<'p>>,
     lane: Option<TurnGuard<'p, ()>>,
@@ -43,7 +49,7 @@ pub(crate) struct Restarts<'p> {
 
 impl<'p> Restarts<'p> {
     pub(crate) fn new(pool: &'p Pool) -> Self {
-        Restarts { pool, count: 0, loaded: None, kept: Vec::new(), lane: None, admitted: None }
+        Restarts { pool, count: 0, holes: 0, loaded: None, kept: Vec::new(), lane: None, admitted: None }
     }
 
     /// Gives up everything: the caller is about to wait, for frames or for the log.
@@ -71,7 +77,11 @@ impl<'p> Restarts<'p> {
                 if self.count > RESTARTS_BEFORE_LANE && self.lane.is_none() {
                     self.lane = Some(self.pool.enter_lane());
                 }
-                let pin = self.pool.load(id)?;
+                let pin = match self.pool.load(id) {
+                    Ok(pin) => pin,
+                    Err(error) if self.may_be_gone(id, &error) => return Ok(()),
+                    Err(error) => return Err(error),
+                };
                 if self.lane.is_some() {
                     // What a batch may change times a tree's depth is below this: what goes beyond is of descents that
                     // were given up.
@@ -85,6 +95,16 @@ impl<'p> Restarts<'p> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the page that cannot be read may have been given back since its parent was looked at: then the descent
+    /// starts again. One that has an image may have been given out again meanwhile: it is read once more.
+    fn may_be_gone(&mut self, id: PageId, error: &Error) -> bool {
+        if !matches!(error, Error::Corruption(_)) {
+            return false;
+        }
+        self.holes += if self.pool.has_image(id) { HOLES_MAX / 2 } else { 1 };
+        self.holes < HOLES_MAX
     }
 }
 
@@ -179,6 +199,14 @@ fn latch_write<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<PageW
     let page = fetch(core, id)?.write();
     hint.set(page.frame_id());
     Ok(page)
+}
+
+/// The page latched exclusively, if its latch is free.
+fn try_latch_write<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<Option<PageWrite<'p>>, Stop<'p>> {
+    match core.pool.write_at(id, hint) {
+        Some(page) => Ok(Some(page)),
+        None => Ok(fetch(core, id)?.try_write()),
+    }
 }
 
 /// Follows routes to the page of `level` that the target is in, or was: without a latch, so the caller looks. `None`: a
@@ -286,8 +314,13 @@ pub(crate) fn leaf_write<'p>(
 ) -> Result<PageWrite<'p>, Stop<'p>> {
     let (guard, target) = (pin(), Target::Key(key));
     if let Some((id, hint)) = by_routes(core, root, target, 0, &guard) {
-        let page = latch_write(core, id, hint)?;
-        if page.view().is_leaf() && page.view().covers(key) {
+        let page = match manner {
+            Manner::First => Some(latch_write(core, id, hint)?),
+            // BTREE-3: the page may be another leaf by now, of keys to the left.
+            Manner::Further if cfg!(planted = "route_of_split_page") => Some(latch_write(core, id, hint)?),
+            Manner::Further => try_latch_write(core, id, hint)?,
+        };
+        if let Some(page) = page.filter(|page| page.view().is_leaf() && page.view().covers(key)) {
             return Ok(page);
         }
     }

@@ -6,11 +6,17 @@
 //!          leaves waits for no inner page (it tries, and on a refusal releases everything), and for leaves only to
 //!          the right of its own, in the order of trees and keys. So who waits for a leaf waits for somebody who
 //!          waits, if at all, further right, and who has an inner page latched is waited for by nobody with a leaf.
-//!          The order holds because a leaf keeps its low fence for life, and a live tree gives no page number out
-//!          twice.
-//! BTREE-4  A page that is not in memory is read with no latch held: the operation restarts from the root.
+//!          The order holds because a leaf keeps its low fence for life, and a leaf whose latch is waited for is named
+//!          by its latched parent, so that it is not given back meanwhile: who holds leaves only tries one that a route
+//!          names. Who merges latches parent and child as others do, and only tries the child's neighbours.
+//! BTREE-4  A page that is not in memory is read with no latch held: the operation restarts from the root. By then the
+//!          page may have been given back: it covers no key, or has no image, or is another page of the tree. Who came
+//!          to it by a route goes the latched way, who finds no image starts again.
+//! BTREE-5  A page is given back in the mini-transaction that takes its last entry elsewhere and its separator out of
+//!          the parent, with all of them latched exclusively. The root is never given back.
 
 pub(crate) mod descent;
+pub(crate) mod merge;
 pub(crate) mod scan;
 pub(crate) mod split;
 pub(crate) mod verify;

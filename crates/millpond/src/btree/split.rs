@@ -216,6 +216,10 @@ fn attempt<'p>(core: &'p Core, root: &Root, key: &[u8], level: u8, pending: &[Pe
     if let Some(problem) = structure_problem(page.bytes()) {
         return Err(corruption(page.view(), &problem).into());
     }
+    if page.view().level() != level {
+        // The tree got lower meanwhile, and this is its root.
+        return Ok(Outcome::Done);
+    }
     let page_size = core.store.page_size();
     let cut = if level == 0 {
         // Another thread may have split the leaf meanwhile: the others of `pending` are of its neighbours then.

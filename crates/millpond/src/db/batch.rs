@@ -31,7 +31,7 @@ impl<V> Change<V> {
 /// A change of one key, borrowed from whoever asks for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Op<'a> {
-    pub(crate) tree: &'a TreeState,
+    pub(crate) tree: &'a Arc<TreeState>,
     pub(crate) key: &'a [u8],
     pub(crate) change: Change<&'a [u8]>,
 }

@@ -470,6 +470,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         read_ahead_pages: options.read_ahead_pages,
         unsynced_max: to_usize(unsynced_max(frames_max)),
         drops: Mutex::new(VecDeque::new()),
+        merge_wishes: Mutex::new(VecDeque::new()),
         ddl: Turn::new(()),
         open_trees: Mutex::new(BTreeMap::new()),
         requests: Mutex::new(Requests::default()),

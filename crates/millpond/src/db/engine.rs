@@ -37,6 +37,8 @@ pub(crate) struct Engine {
     pub(crate) frames_max: u64,
     /// Dropped spaces whose pages are still in frames, and from which frame on.
     pub(crate) drops: Mutex<VecDeque<(SpaceId, usize)>>,
+    /// Pages that may be too empty, for the keeper to merge.
+    pub(crate) merge_wishes: Mutex<VecDeque<MergeWish>>,
     /// Serialises creation and dropping of trees.
     pub(super) ddl: Turn<()>,
     /// Trees that have handles.
@@ -48,6 +50,19 @@ pub(crate) struct Engine {
     pub(crate) redoing: AtomicBool,
     pub(crate) opening: Opening,
     pub(crate) closed: AtomicBool,
+}
+
+/// Wishes for merges that are kept: more are forgotten.
+const MERGE_WISHES_MAX: usize = 1024;
+
+/// Somebody deleted from a page, which may be worth a merge now.
+pub(crate) struct MergeWish {
+    pub(crate) tree: Arc<TreeState>,
+    /// One that the page covers.
+    pub(crate) key: Vec<u8>,
+    pub(crate) level: u8,
+    /// How often it was put off.
+    pub(crate) tries: u8,
 }
 
 /// What opening cost.
@@ -106,6 +121,20 @@ impl Engine {
         handoff.take_wait(WaitClass::Checkpoint, &self.waits).map_err(|why| stopped(&why))
     }
 
+    /// Leaves a wish to the keeper; nobody waits for it.
+    pub(crate) fn wish_merge(&self, wish: MergeWish) {
+        let first = {
+            let mut wishes = self.merge_wishes.lock();
+            if wishes.len() < MERGE_WISHES_MAX {
+                wishes.push_back(wish);
+            }
+            wishes.len() == 1
+        };
+        if first {
+            self.bell.ring();
+        }
+    }
+
     /// Keeps creation and dropping of trees to this thread.
     pub(crate) fn ddl(&self) -> TurnGuard<'_, ()> {
         self.waits.timed(WaitClass::Metadata, || self.ddl.lock())
@@ -158,6 +187,7 @@ impl Engine {
             map_records: count(&store.counters.map_records),
             map_page_writes: count(&store.counters.map_page_writes),
             checkpoints: count(&store.counters.checkpoints),
+            tree_pages_freed: count(&store.counters.pages_freed),
             stalls: self.waits.stalls().0,
             law_violations: laws::violations(),
             memory_budget: self.memory_budget(),

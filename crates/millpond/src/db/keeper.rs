@@ -1,15 +1,18 @@
 //! The keeper: the one background thread. It frees frames, writes dirty pages before the log needs them gone, makes
-//! their images durable and named, grows the files ahead of need, gives back what dropped trees had, and takes
-//! checkpoints.
+//! their images durable and named, grows the files ahead of need, gives back what dropped trees had, merges pages that
+//! have become too empty, and takes checkpoints.
 //!
 //! KEEPER-1  All map groups and checkpoints are its own, one after the other, and with the default settings all page
 //!           writes ([`page_writer`](super::page_writer)). Only syncs, and the superblock's write between two, are
 //!           waited for by a second thread meanwhile ([`syncer`]).
-//! KEEPER-2  It never waits for anything that waits for it: it takes no writer's credit of the log, no frame, no page
-//!          id.
+//! KEEPER-2  It never waits for anything that waits for it: it takes no frame, no page id, and of the log only what is
+//!          to be had at once.
+//! KEEPER-3  It alone has trees give pages back, with the writers' turn in its hand ([`Engine::writer`]): so the map
+//!          learns of that and of map groups in the order of the log, and nobody has an image of the page to write.
 //!
 //! It sleeps until its bell is rung or its next deadline has come.
 
+mod merging;
 mod publish;
 mod syncer;
 
@@ -24,7 +27,7 @@ use crate::base::aligned::to_usize;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
-use crate::base::ids::{FrameId, Lsn};
+use crate::base::ids::{FrameId, Lsn, PageId};
 use crate::pace::envelope::{LogPace, pages_due};
 use crate::pace::free_frames::FrameNeed;
 use crate::pool::frame::Pin;
@@ -62,6 +65,8 @@ pub(crate) struct Keeper {
     last_taken: u64,
     /// A page could not be written because an image of it is in flight.
     sync_wanted: bool,
+    /// Pages given back whose ids are not free yet.
+    freed: Vec<PageId>,
     /// Requests for a checkpoint that is under way: answered even if it panics.
     asked: Vec<Arc<Handoff<CheckpointAnswer>>>,
     failed: bool,
@@ -84,6 +89,7 @@ impl Keeper {
             frame_need: FrameNeed::default(),
             last_taken: 0,
             sync_wanted: false,
+            freed: Vec::new(),
             asked: Vec::new(),
             failed: false,
         })
@@ -135,6 +141,7 @@ impl Keeper {
         self.free_frames()?;
         self.clean_ahead()?;
         self.give_back(GIVE_BACK_STEPS);
+        self.merge_pages()?;
         // While the log is redone the checkpoint cannot move: a page cleaned in the middle of its history would be
         // dirty again, and each time take a map record's room from the reserve.
         let redoing = self.engine.redoing.load(Ordering::Relaxed);

@@ -15,7 +15,7 @@ use super::engine::Engine;
 use crate::base::aligned::{AlignedBuf, aligned};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId};
-use crate::base::page::layout::{header, page_lsn};
+use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
 use crate::base::waits::WaitClass;
 use crate::mtr::Core;
 use crate::pool::buffer_pool::Pool;
@@ -68,6 +68,8 @@ impl PageWriter {
             let lsn = page_lsn(page.bytes());
             // What was discarded meanwhile is clean, and goes nowhere.
             if let (pin, Some(rec_lsn)) = page.take_dirtiness() {
+                let is_tree = header(&self.buf[at..]).page_type == TREE_PAGE || cfg!(planted = "freed_page_written");
+                assert!(is_tree, "PAGE-5: page {id} was given back, and is about to be written");
                 newest = newest.max(lsn);
                 copied.pages.push((pin, WriteOp { id, lsn, rec_lsn }));
             }

@@ -24,7 +24,7 @@ use crate::io::batch::IoEngine;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
 use crate::io::overlay::Overlay;
-use crate::mtr::{Record, formats};
+use crate::mtr::{Record, formats, frees};
 use crate::redo::files::{LogFiles, MissingFile, Owner, is_log_file};
 use crate::redo::group::GroupKind;
 use crate::redo::locate::{FoundLog, Start, find_log, find_rings, reach_back};
@@ -229,10 +229,19 @@ struct Replayed {
     format: Lsn,
     /// Page LSN of the last image that a map group names.
     named: Lsn,
+    /// End of the last group that gave it back; its images of before are nobody's.
+    freed: Lsn,
     /// The page LSN that a group demanded and that was not reached.
     gap: Option<Lsn>,
     /// The first group that is in no image.
     needed: Option<Start>,
+}
+
+impl Replayed {
+    /// Whether the log ends with the page given back.
+    fn is_free(&self) -> bool {
+        self.freed > self.format
+    }
 }
 
 #[derive(Default)]
@@ -242,6 +251,8 @@ struct Work {
     newest: HashMap<PageId, (SlotId, Lsn), FixedState>,
     /// Those that lead to other pages: of inner pages and of the catalog.
     leading: BTreeSet<SlotId>,
+    /// Those of pages that nothing leads to: given back before the log begins, if nothing else is lost.
+    aside: HashMap<PageId, (SlotId, Lsn), FixedState>,
     /// What the headers of damaged slots say.
     claims: HashMap<PageId, Lsn, FixedState>,
     /// The maps of the last checkpoints, as far as they can be read, and where the checkpoints are.
@@ -252,6 +263,9 @@ struct Work {
     first_needed: Option<Start>,
     /// Spaces that a name leads to, or did.
     named: BTreeSet<SpaceId>,
+    /// Pages that the log formats as inner ones, and those that it has inner pages lead to.
+    inner: BTreeSet<PageId>,
+    children: BTreeSet<PageId>,
 }
 
 impl Work {
@@ -323,7 +337,10 @@ impl Work {
                 GroupKind::Epoch => {}
                 GroupKind::Map => {
                     for record in MapRecord::all(group.payload).unwrap_or_default() {
-                        self.page(PageId(record.page_id.get())).named = Lsn(record.image_lsn.get());
+                        let (page, image) = (self.page(PageId(record.page_id.get())), Lsn(record.image_lsn.get()));
+                        if image >= page.freed {
+                            page.named = image;
+                        }
                     }
                 }
                 GroupKind::Pages => {
@@ -358,7 +375,13 @@ impl Work {
                 }
             }
         }
+        self.note_children(id, ops);
         let page = self.page(id);
+        if frees(ops) {
+            let lsn = page.lsn.max(end);
+            *page = Replayed { lsn, freed: end, ..Replayed::default() };
+            return;
+        }
         if formats(ops) {
             page.format = end;
         }
@@ -372,6 +395,23 @@ impl Work {
             page.gap = page.gap.or(Some(previous));
         }
         page.lsn = end;
+    }
+
+    /// Notes which pages the operations let an inner page lead to.
+    fn note_children(&mut self, id: PageId, ops: &[u8]) {
+        let image_leads = self.newest.get(&id).is_some_and(|(slot, _)| self.leading.contains(slot));
+        for op in Record::ops(ops).flatten() {
+            let values = match &op {
+                PageOp::Init { level: 1.., entries, .. } => {
+                    self.inner.insert(id);
+                    entries.iter().map(|(_, value)| *value).collect()
+                }
+                PageOp::Insert { value, .. } if image_leads || self.inner.contains(&id) => vec![*value],
+                _ => Vec::new(),
+            };
+            let numbers = values.into_iter().filter_map(|value| value.try_into().ok().map(u32::from_le_bytes));
+            self.children.extend(numbers.map(|number| PageId::new(id.space(), number)));
+        }
     }
 
     /// A catalog entry names a space. (That of an inner page is a page number; then it does no harm.)
@@ -413,6 +453,11 @@ impl Work {
                 lost.insert(id, format!("a damaged image says that it is the one of LSN {claim}"));
             }
         }
+        // Where a page is lost, what it led to is not known.
+        let shaken: BTreeSet<SpaceId> = lost.keys().map(|id| id.space()).collect();
+        let is_shaken = |id: PageId| shaken.contains(&id.space()) || shaken.contains(&SpaceId::CATALOG);
+        let aside = std::mem::take(&mut self.aside);
+        self.newest.extend(aside.into_iter().filter(|(id, _)| is_shaken(*id)));
         let known = |space: SpaceId| space == SpaceId::CATALOG || self.named.contains(&space);
         // Without the whole catalog it is not known which trees there are.
         let all = lost.keys().any(|id| id.space() == SpaceId::CATALOG);
@@ -449,7 +494,10 @@ impl Work {
         for (map, checkpoint) in &self.old_maps {
             for (id, entry) in map.pages() {
                 let newest = self.newest.get(&id);
-                let log_tells = self.log.get(&id).is_some_and(|page| page.named > Lsn::ZERO || page.needed.is_some());
+                let log_tells = self
+                    .log
+                    .get(&id)
+                    .is_some_and(|page| page.named.max(page.freed) > Lsn::ZERO || page.needed.is_some());
                 let is_fine = |(slot, lsn): &(SlotId, Lsn)| lsn > checkpoint || names(entry, *slot, *lsn, page_size);
                 if log_tells || newest.is_some_and(is_fine) {
                     continue;
@@ -474,24 +522,52 @@ impl Work {
         Ok(problem.map(|what| format!("the old map names slot {} for its newest image, and there {what}", slot.0)))
     }
 
-    /// The pages that inner pages and the catalog lead to.
+    /// The pages that must be there: those that inner pages and the catalog lead to. Images that nothing leads to are
+    /// put aside.
+    ///
+    /// A page that was given back leaves its last image in some slot. Where the log tells of that, the image is
+    /// forgotten; where it does not, the parent's newest image leads to the page no more: one group changed both.
     fn references(&mut self, data: &DataFile, owner: Owner) -> Result<BTreeSet<PageId>, Error> {
-        let mut referenced = BTreeSet::from([PageId::root(SpaceId::CATALOG)]);
-        for slot in std::mem::take(&mut self.leading) {
+        let log = &self.log;
+        self.newest.retain(|id, (_, lsn)| log.get(id).is_none_or(|page| page.freed <= *lsn));
+        let (mut reached, mut referenced) = (BTreeSet::new(), BTreeSet::new());
+        let catalog = PageId::root(SpaceId::CATALOG);
+        self.reach(vec![catalog], &mut reached, &mut referenced, data, owner)?;
+        let roots = self.newest.keys().map(|id| id.space()).chain(self.named.iter().copied()).map(PageId::root);
+        // What the log changes is a page of a tree, and so is what it puts into an inner page.
+        let living = self.log.iter().filter(|(_, page)| !page.is_free()).map(|(id, _)| *id);
+        let open = roots.chain(living).chain(self.children.iter().copied()).collect();
+        self.reach(open, &mut reached, &mut referenced, data, owner)?;
+        referenced.extend(self.named.iter().map(|space| PageId::root(*space)).chain([catalog]));
+        referenced.retain(|id| self.log.get(id).is_none_or(|page| !page.is_free()));
+        let (newest, aside) = std::mem::take(&mut self.newest).into_iter().partition(|(id, _)| reached.contains(id));
+        (self.newest, self.aside) = (newest, aside);
+        Ok(referenced)
+    }
+
+    /// Goes from `open` on to all pages that newest images lead to: these are `referenced`.
+    fn reach(
+        &mut self,
+        mut open: Vec<PageId>,
+        reached: &mut BTreeSet<PageId>,
+        referenced: &mut BTreeSet<PageId>,
+        data: &DataFile,
+        owner: Owner,
+    ) -> Result<(), Error> {
+        while let Some(id) = open.pop() {
+            let image = self.newest.get(&id).filter(|(slot, _)| self.leading.contains(slot)).copied();
+            let (true, Some((slot, _))) = (reached.insert(id), image) else { continue };
             let image = data.read_slots(slot, 1, u64::from(owner.page_size))?;
-            let id = PageId(header(&image).page_id.get());
-            if self.newest.get(&id).is_none_or(|newest| newest.0 != slot) {
-                continue;
-            }
             let view = PageView::new(&image);
             if !view.is_leaf() {
-                let children = (0..view.len()).filter_map(|index| view.child(index));
-                referenced.extend(children.map(|number| PageId::new(id.space(), number)));
+                let numbers = (0..view.len()).filter_map(|index| view.child(index));
+                let children: Vec<_> = numbers.map(|number| PageId::new(id.space(), number)).collect();
+                referenced.extend(&children);
+                open.extend(children);
             } else if id.space() == SpaceId::CATALOG {
                 (0..view.len()).for_each(|index| self.name(view.value(index)));
             }
         }
-        referenced.extend(self.named.iter().map(|space| PageId::root(*space)));
-        Ok(referenced)
+        Ok(())
     }
 }

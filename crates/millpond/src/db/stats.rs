@@ -61,6 +61,8 @@ pub struct Stats {
     pub map_page_writes: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
+    /// Pages that trees gave back: each was merged into a neighbour or into the root.
+    pub tree_pages_freed: u64,
     /// Bytes of memory that the engine takes at most with the present settings and data: pool, tables of its pages,
     /// map, log buffers. What operations hold for themselves (keys and values of batches, rows of scans), stacks, and
     /// what the allocator keeps, come on top; 64 MiB are enough for some hundred threads.

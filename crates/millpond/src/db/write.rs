@@ -6,18 +6,22 @@
 //! WRITE-3  All leaves of a batch are latched until its group has its place in the log: readers see all of it or
 //!          nothing.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::batch::{Change, Op};
-use super::engine::Engine;
+use super::engine::{Engine, MergeWish};
 use super::options::Durability;
+use super::tree::TreeState;
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::ids::Lsn;
+use crate::base::ids::{Lsn, PageId};
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{Patch, PatchBuf, find_patch};
 use crate::base::page::view::PageView;
 use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
+use crate::btree::merge::is_underfull;
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Mtr, RECORD_HEADER};
 use crate::pool::frame::PageWrite;
@@ -46,6 +50,7 @@ impl Effect<'_> {
 
 struct Planned<'a> {
     leaf: usize,
+    tree: &'a Arc<TreeState>,
     key: &'a [u8],
     effect: Effect<'a>,
     /// Bytes of the value that is there.
@@ -212,8 +217,14 @@ fn attempt<'p, 'a>(
     let mut mtr = Mtr::new(&engine.core.log, leaves.into_iter().map(|(_, page)| page));
     // Leaf by leaf (MTR-3), and what frees room comes before what takes it.
     planned.sort_by_key(|change| (change.leaf, change.turn()));
+    let mut thinned: SmallVec<[(&Planned<'_>, usize); LEAVES_INLINE]> = SmallVec::new();
+    let mut last = None;
     for change in &planned {
         let key = change.key;
+        // Removals come first.
+        if last.replace(change.leaf) != Some(change.leaf) && matches!(change.effect, Effect::Remove) {
+            thinned.push((change, mtr.page(change.leaf).view().free_bytes()));
+        }
         let op = match &change.effect {
             Effect::Insert(value) => PageOp::Insert { key, value },
             Effect::Replace(value) => PageOp::Replace { key, value },
@@ -222,7 +233,23 @@ fn attempt<'p, 'a>(
         };
         mtr.apply(change.leaf, ids[change.leaf], &op)?;
     }
-    Ok(Done { end: mtr.commit(credit)?, was_there })
+    let page_size = engine.core.store.page_size();
+    thinned.retain(|(change, before)| wants_merge(mtr.page(change.leaf), *before, page_size));
+    let end = mtr.commit(credit)?;
+    for (change, _) in thinned {
+        let (tree, key) = (Arc::clone(change.tree), change.key.to_vec());
+        engine.wish_merge(MergeWish { tree, key, level: 0, tries: 0 });
+    }
+    Ok(Done { end, was_there })
+}
+
+/// Whether a leaf from which something was removed, and which had `free_before` bytes free, is to be merged: when it
+/// has become too empty just now, and each time that it has lost half of what it had then.
+fn wants_merge(leaf: &PageWrite<'_>, free_before: usize, page_size: usize) -> bool {
+    let view = leaf.view();
+    let is_root = leaf.id() == PageId::root(leaf.id().space());
+    let just_now = free_before <= page_size / 4 * 3 || view.len() == 0 || view.len().is_power_of_two();
+    !is_root && just_now && is_underfull(view, page_size)
 }
 
 /// The leaves of all keys, latched exclusively from left to right (BTREE-3).
@@ -278,7 +305,7 @@ fn plan<'a>(ops: &'a [Op<'a>], leaves: &[Leaf<'_, '_>]) -> Result<SmallVec<[Plan
         };
         if let Some(effect) = effect {
             let old_len = before.map_or(0, <[u8]>::len);
-            planned.push(Planned { leaf, key: first.key, effect, old_len });
+            planned.push(Planned { leaf, tree: first.tree, key: first.key, effect, old_len });
         }
         from = upto;
     }

@@ -97,6 +97,11 @@ pub(crate) fn formats(ops: &[u8]) -> bool {
     PageOp::is_init(ops)
 }
 
+/// Whether operations give the page back: then neither its contents nor its images matter any more.
+pub(crate) fn frees(ops: &[u8]) -> bool {
+    PageOp::is_free(ops)
+}
+
 /// Applies the operations of one record to a page. `Err`: damage in recovery, a bug otherwise.
 pub(crate) fn replay(page: &mut [u8], id: PageId, ops: &[u8]) -> Result<(), String> {
     for op in Record::ops(ops) {
@@ -114,6 +119,8 @@ pub(crate) struct Mtr<'p> {
     payload: Vec<u8>,
     /// The page whose record is being written, and where it begins.
     open: Option<(usize, usize)>,
+    /// The pages that have a record: the others were only looked at.
+    changed: SmallVec<[usize; 4]>,
     /// Debug builds: the pages as they were (MTR-4).
     before: Vec<(usize, Vec<u8>)>,
 }
@@ -123,6 +130,13 @@ pub(crate) struct Mtr<'p> {
 pub(crate) struct Hold<'p> {
     log: &'p Log,
     start: Lsn,
+}
+
+impl Hold<'_> {
+    /// The group's begin.
+    pub(crate) fn start(&self) -> Lsn {
+        self.start
+    }
 }
 
 impl Drop for Hold<'_> {
@@ -154,7 +168,7 @@ impl<'p> Mtr<'p> {
     /// One over `pages`, which are latched and not yet changed.
     pub(crate) fn new(log: &'p Log, pages: impl IntoIterator<Item = PageWrite<'p>>) -> Self {
         let pages = pages.into_iter().collect();
-        Mtr { log, pages, payload: PAYLOAD.take(), open: None, before: Vec::new() }
+        Mtr { log, pages, payload: PAYLOAD.take(), open: None, changed: SmallVec::new(), before: Vec::new() }
     }
 
     pub(crate) fn page(&self, index: usize) -> &PageWrite<'p> {
@@ -167,6 +181,7 @@ impl<'p> Mtr<'p> {
             self.close_record();
             let previous = self.pages[index].lsn();
             self.open = Some((index, self.payload.len()));
+            self.changed.push(index);
             self.payload.push(RECORD_PAGE);
             self.payload.extend_from_slice(&id.0.to_le_bytes());
             self.payload.extend_from_slice(&previous.0.to_le_bytes());
@@ -198,8 +213,8 @@ impl<'p> Mtr<'p> {
     /// The pages hold changes that the log does not: as dirty ones they are not evicted, and reads stay consistent.
     fn keep_in_memory(&self) {
         let next = self.log.positions().next;
-        for page in &self.pages {
-            page.mark_dirty(next);
+        for &index in &self.changed {
+            self.pages[index].mark_dirty(next);
         }
     }
 
@@ -221,13 +236,13 @@ impl<'p> Mtr<'p> {
         if cfg!(debug_assertions) {
             self.check_replay();
         }
-        let (log, pages) = (self.log, &self.pages);
+        let (log, pages, changed) = (self.log, &self.pages, &self.changed);
         let mut hold = None;
         let appended = log.append(credit, GroupKind::Pages, &self.payload, |start, _| {
             log.counts.add(start);
             hold = Some(Hold { log, start });
-            for page in pages {
-                page.mark_dirty(start);
+            for &index in changed {
+                pages[index].mark_dirty(start);
             }
         });
         let (end, hold) = match (appended, hold) {
@@ -238,8 +253,9 @@ impl<'p> Mtr<'p> {
                 return Err(appended.err().unwrap_or_else(|| Error::Bug("REDO: a group was not marked".into())));
             }
         };
-        for page in &mut self.pages {
-            page.set_lsn(end);
+        // Only what has a record: redo would miss the change behind any other LSN.
+        for &index in &self.changed {
+            self.pages[index].set_lsn(end);
         }
         Ok((end, hold))
     }

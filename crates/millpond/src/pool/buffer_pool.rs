@@ -263,15 +263,14 @@ impl Pool {
         let mut guard = meta.page.write();
         guard.fill(0);
         meta.reset_heat();
-        let pin = {
-            let mut shard = self.table.shard(id);
-            debug_assert!(!shard.contains_key(&id), "POOL-1: a new page {id} is not in the table");
-            shard.insert(id, Entry::Resident(frame));
-            meta.set_holds(Some(id));
-            self.pin(frame)
-        };
+        let pin = self.settle(id, frame);
         self.replacement.lock().admit(frame, id);
         PageWrite::new(guard, pin)
+    }
+
+    /// Whether the page has an image.
+    pub(crate) fn has_image(&self, id: PageId) -> bool {
+        self.store.has_image(id)
     }
 
     /// What operations wait for.

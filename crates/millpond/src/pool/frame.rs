@@ -207,6 +207,12 @@ impl<'p> Pin<'p> {
         PageWrite::new(guard, self)
     }
 
+    /// The page latched exclusively, if the latch is free.
+    pub(crate) fn try_write(self) -> Option<PageWrite<'p>> {
+        let guard = self.frame().page.try_write()?;
+        Some(PageWrite::new(guard, self))
+    }
+
     /// The page latched shared, or the pin back.
     pub(crate) fn try_read(self) -> Result<PageRead<'p>, Pin<'p>> {
         match self.frame().page.try_read() {

@@ -28,11 +28,11 @@ impl Pool {
             }
             let Some(ticket) = self.free.take(1).and_then(|frames| self.tickets(frames).pop()) else { break };
             if let hash_map::Entry::Vacant(place) = self.table.shard(id).entry(id) {
-                place.insert(Entry::Reading(Vec::new()));
+                place.insert(Entry::Reading(ticket.frame, Vec::new()));
             } else {
                 continue;
             }
-            readings.push((Reading::new(self, id), ticket));
+            readings.push((Reading::new(self, id, ticket.frame), ticket));
         }
         self.counters.read_ahead.fetch_add(to_u64(readings.len()), Ordering::Relaxed);
         let results = {
@@ -48,12 +48,15 @@ impl Pool {
         for ((mut reading, mut ticket), result) in readings.into_iter().zip(results) {
             match result {
                 Ok(()) => {
-                    ticket.kept = true;
                     self.frame(ticket.frame).reset_heat();
-                    reading.end(Some(ticket.frame), &Ok(()));
-                    self.replacement.lock().admit(ticket.frame, reading.id);
+                    if reading.end(&Ok(()), 0) {
+                        ticket.kept = true;
+                        self.replacement.lock().admit(ticket.frame, reading.id);
+                    }
                 }
-                Err(error) => reading.end(None, &Err(Arc::new(error))),
+                Err(error) => {
+                    let _ = reading.end(&Err(Arc::new(error)), 0);
+                }
             }
         }
     }

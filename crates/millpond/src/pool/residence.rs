@@ -2,6 +2,10 @@
 //!
 //! A page that is not in memory is read once, however many want it: who has a frame for it first makes its entry
 //! READING, the others wait for that read, and all learn how it ended.
+//!
+//! POOL-6  Who comes by an old way may still be reading a page that was given back when its id is given out again. The
+//!         new page takes the entry's place, and those who waited look again; the frame in the entry tells a reader
+//!         whether the entry is its own, and one whose entry is gone gives its frame back and looks again, too.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,33 +31,46 @@ pub(super) enum Evicted {
 pub(super) struct Reading<'p> {
     pool: &'p Pool,
     pub(super) id: PageId,
+    frame: FrameId,
     ended: bool,
 }
 
 impl<'p> Reading<'p> {
-    /// The entry was just made READING.
-    pub(super) fn new(pool: &'p Pool, id: PageId) -> Self {
-        Reading { pool, id, ended: false }
+    /// The entry was just made READING, into `frame`.
+    pub(super) fn new(pool: &'p Pool, id: PageId, frame: FrameId) -> Self {
+        Reading { pool, id, frame, ended: false }
     }
 
-    /// Ends the read: the entry says where the page is, or goes; those who waited are told without the mutex.
-    pub(super) fn end(&mut self, resident: Option<FrameId>, answer: &Result<(), Arc<Error>>) {
+    /// Ends the read: the entry says where the page is, with `pins` on it, or goes; those who waited are told without
+    /// the mutex. False: the entry was not this read's any more (POOL-6), and the page is not in its frame.
+    pub(super) fn end(&mut self, answer: &Result<(), Arc<Error>>, pins: u32) -> bool {
         self.ended = true;
         let mut shard = self.pool.table.shard(self.id);
-        let entry = match resident {
-            Some(frame) => {
-                self.pool.frame(frame).set_holds(Some(self.id));
-                shard.insert(self.id, Entry::Resident(frame))
-            }
-            None => shard.remove(&self.id),
+        let ours = matches!(shard.get(&self.id), Some(Entry::Reading(frame, _)) if *frame == self.frame);
+        if !ours && !cfg!(planted = "stale_read_installs_page") {
+            return false;
+        }
+        let entry = if answer.is_ok() {
+            let meta = self.pool.frame(self.frame);
+            meta.set_holds(Some(self.id));
+            // Under the mutex: it cannot leave before who read it has seen it.
+            meta.pins.fetch_add(pins, Ordering::Relaxed);
+            shard.insert(self.id, Entry::Resident(self.frame))
+        } else {
+            shard.remove(&self.id)
         };
         drop(shard);
-        let tells_nobody = cfg!(planted = "failed_read_tells_nobody") && resident.is_none();
-        if let Some(Entry::Reading(waiters)) = entry
-            && !tells_nobody
-        {
-            waiters.iter().for_each(|waiter| waiter.give(answer.clone()));
+        if !cfg!(planted = "failed_read_tells_nobody") || answer.is_ok() {
+            tell(entry, answer);
         }
+        true
+    }
+}
+
+/// Tells those who wait at an entry that was replaced.
+fn tell(entry: Option<Entry>, answer: &Result<(), Arc<Error>>) {
+    if let Some(Entry::Reading(_, waiters)) = entry {
+        waiters.iter().for_each(|waiter| waiter.give(answer.clone()));
     }
 }
 
@@ -62,7 +79,7 @@ impl Drop for Reading<'_> {
         // Only when the device panicked: nobody may wait for a thread that is gone.
         if !self.ended {
             let why = Error::Bug(format!("the thread that read page {} panicked", self.id).into());
-            self.end(None, &Err(Arc::new(why)));
+            let _ = self.end(&Err(Arc::new(why)), 0);
         }
     }
 }
@@ -73,7 +90,7 @@ impl Pool {
         loop {
             let reading = match self.table.shard(id).get_mut(&id) {
                 Some(Entry::Resident(frame)) => return Ok(self.pin(*frame)),
-                Some(Entry::Reading(waiters)) => {
+                Some(Entry::Reading(_, waiters)) => {
                     let handoff = Handoff::new();
                     waiters.push(Arc::clone(&handoff));
                     Some(handoff)
@@ -89,33 +106,61 @@ impl Pool {
                 let mut shard = self.table.shard(id);
                 let free = cfg!(planted = "two_read_one_page") || !shard.contains_key(&id);
                 if free {
-                    shard.insert(id, Entry::Reading(Vec::new()));
+                    shard.insert(id, Entry::Reading(ticket.frame, Vec::new()));
                 }
                 free
             };
-            if ours {
-                return self.read_into(id, ticket);
+            if ours && let Some(pin) = self.read_into(id, ticket)? {
+                return Ok(pin);
             }
         }
     }
 
-    /// Reads the page into the frame in hand.
-    fn read_into<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> Result<Pin<'p>, Error> {
-        let mut reading = Reading::new(self, id);
+    /// Reads the page into the frame in hand. `None`: the id was given out again meanwhile.
+    fn read_into<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> Result<Option<Pin<'p>>, Error> {
+        let mut reading = Reading::new(self, id, ticket.frame);
         let meta = self.frame(ticket.frame);
         // Nobody waits for this latch: the frame has no page, and who comes by an old hint only tries.
         let read = self.waits.timed(WaitClass::PageRead, || self.store.read(id, &mut meta.page.write()));
         if let Err(error) = read {
-            reading.end(None, &Err(Arc::new(error.once_more())));
-            return Err(error);
+            let ours = reading.end(&Err(Arc::new(error.once_more())), 0);
+            return if ours { Err(error) } else { Ok(None) };
+        }
+        // Its first use is noted when we come for it again.
+        meta.reset_heat();
+        if !reading.end(&Ok(()), 1) {
+            return Ok(None);
         }
         ticket.kept = true;
-        // Ours already: it cannot leave before we have seen it. Its first use is noted when we come for it again.
-        meta.pins.fetch_add(1, Ordering::Relaxed);
-        meta.reset_heat();
-        reading.end(Some(ticket.frame), &Ok(()));
         self.replacement.lock().admit(ticket.frame, id);
-        Ok(self.pinned(ticket.frame))
+        Ok(Some(self.pinned(ticket.frame)))
+    }
+
+    /// Page `id`, which is new, is in `frame` from now on, latched exclusively by the caller.
+    pub(super) fn settle(&self, id: PageId, frame: FrameId) -> Pin<'_> {
+        let mut shard = self.table.shard(id);
+        let before = shard.insert(id, Entry::Resident(frame));
+        let other = matches!(before, Some(Entry::Resident(_)));
+        debug_assert!(!other, "POOL-1: a new page {id} is not in the table");
+        self.frame(frame).set_holds(Some(id));
+        let pin = self.pin(frame);
+        drop(shard);
+        // POOL-6
+        tell(before, &Ok(()));
+        pin
+    }
+
+    /// Throws page `id`, which was given back, out of its frame. False: somebody is just looking at it, and it is to be
+    /// tried again.
+    pub(crate) fn discard_freed(&self, id: PageId) -> bool {
+        let mut shard = self.table.shard(id);
+        let Some(Entry::Resident(frame)) = shard.get(&id) else { return true };
+        let frame = *frame;
+        if !cfg!(planted = "freed_page_written") {
+            // PAGE-5
+            self.dirty.forget(frame);
+        }
+        matches!(self.evict_from(&mut shard, frame, id), Evicted::Free(_))
     }
 
     /// Takes the page out of the table if nobody uses it and it is clean. The frame is out of the queues, and the

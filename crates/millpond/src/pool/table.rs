@@ -19,8 +19,8 @@ pub(super) type ReadWaiter = Arc<Handoff<Result<(), Arc<Error>>>>;
 
 pub(super) enum Entry {
     Resident(FrameId),
-    /// Being read by the thread that missed first, which has a frame for it. The others wait.
-    Reading(Vec<ReadWaiter>),
+    /// Being read by the thread that missed first, into this frame, which it has in hand. The others wait.
+    Reading(FrameId, Vec<ReadWaiter>),
 }
 
 pub(super) type Shard = HashMap<PageId, Entry, FixedState>;

@@ -10,6 +10,8 @@
 //! RECOVER-3  A page's changes are applied in order and without a gap: each demands the page LSN of the one before.
 //! RECOVER-4  A page stays in its frame from its first change of redo to its last: cleaned in between, it would be
 //!            dirty again, and take a map record's room that nobody has paid for. Model: `recovery`.
+//! RECOVER-5  What was given back is not redone: the page's history begins anew, its image is forgotten, and so is an
+//!            image of before that a later map group would name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -20,9 +22,9 @@ use foldhash::fast::FixedState;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
-use crate::base::page::layout::page_lsn;
+use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
 use crate::base::sync;
-use crate::mtr::{Core, Record, formats, replay};
+use crate::mtr::{Core, Record, formats, frees, replay};
 use crate::pool::frame::Pin;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::LogFiles;
@@ -50,6 +52,8 @@ struct History {
     image: Lsn,
     /// Begin and end of the last group that formatted it: what was before does not matter.
     format: Option<(Lsn, Lsn)>,
+    /// End of the last group that gave it back: what was before is not the page's any more, its images neither.
+    freed: Lsn,
 }
 
 /// What the first pass found.
@@ -95,15 +99,21 @@ impl Analysis {
                 let Some(records) = MapRecord::all(group.payload) else {
                     return Err(rotten(group.start, "a map group of odd length"));
                 };
+                let mut living = Vec::with_capacity(records.len());
                 for record in records {
                     let (id, image) = (PageId(record.page_id.get()), Lsn(record.image_lsn.get()));
                     if image > group.start {
                         let what = format!("a map group names an image of page {id} of LSN {image}, from the future");
                         return Err(rotten(group.start, &what));
                     }
-                    self.pages.entry(id).or_default().image = image;
+                    let history = self.pages.entry(id).or_default();
+                    // RECOVER-5
+                    if image >= history.freed {
+                        history.image = image;
+                        living.push(*record);
+                    }
                 }
-                store.replay_records(records, group.start, group.end).map_err(|what| rotten(group.start, &what))
+                store.replay_records(&living, group.start, group.end).map_err(|what| rotten(group.start, &what))
             }
             GroupKind::Pages => {
                 for record in Record::all(group.payload) {
@@ -123,6 +133,11 @@ impl Analysis {
                                 store.note_space(id.space());
                             }
                             let history = self.pages.entry(id).or_default();
+                            if frees(ops) {
+                                *history = History { freed: group.end, ..History::default() };
+                                store.replay_free(id, group.start, group.end);
+                                continue;
+                            }
                             history.last = group.end;
                             if formats(ops) {
                                 history.format = Some((group.start, group.end));
@@ -398,6 +413,9 @@ fn redo_page<'c>(
         debug_assert!(page_lsn(page.bytes()) < change.end, "RECOVER-3: a page LSN never goes back");
         replay(page.bytes_mut(), id, &bytes[change.ops.clone()])
             .map_err(|what| rotten(change.start, &format!("page {id}: {what}")))?;
+        if header(page.bytes()).page_type != TREE_PAGE {
+            return Err(rotten(change.start, &format!("page {id} is given back beside other changes")));
+        }
         page.set_lsn(change.end);
         page.mark_dirty(change.start);
         changed = true;

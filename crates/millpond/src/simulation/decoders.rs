@@ -26,11 +26,11 @@ use crate::base::aligned::{BLOCK, to_usize};
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::apply::apply;
 use crate::base::page::layout::{
-    HEADER_LEN, MAP_PAGE, PAGE_FORMAT, TREE_PAGE, find_damage, header_mut, page_lsn, seal,
+    FREE_PAGE, HEADER_LEN, MAP_PAGE, PAGE_FORMAT, TREE_PAGE, find_damage, header_mut, page_lsn, seal,
 };
 use crate::base::page::op::{PageOp, Reader};
 use crate::base::page::view::{PageView, entry_len, u16_at};
-use crate::mtr::{RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, Record, formats, replay};
+use crate::mtr::{RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, Record, formats, frees, replay};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LAP_OFFSET, Lap, LogFileLap, Owner, Switch, header_block, read_header, read_lap};
 use crate::redo::locate::Start;
@@ -298,6 +298,8 @@ fn feed_ops(bytes: &[u8]) -> Result<bool, String> {
         same("an operation", &PageOp::decode(&mut Reader::new(&again)), &Some(op.clone()))?;
         if index == 0 {
             same("whether the page is formatted", &formats(bytes), &matches!(op, PageOp::Init { .. }))?;
+            let free = matches!(op, PageOp::Free) && again.len() == bytes.len();
+            same("whether the page is freed", &frees(bytes), &free)?;
         }
     }
     Ok(whole)
@@ -355,7 +357,8 @@ fn find_fault(page: &[u8]) -> Option<String> {
     let header = view.header();
     let heap = to_usize(u64::from(header.heap_start.get()));
     let directory_end = view.directory() + 6 * view.len();
-    if header.page_type != TREE_PAGE || directory_end > heap || heap > page.len() {
+    let is_free = header.page_type == FREE_PAGE && view.high_fence() == Some(&[]) && view.len() == 0;
+    if (header.page_type != TREE_PAGE && !is_free) || directory_end > heap || heap > page.len() {
         return Some(format!("{} entries end at {directory_end}, the heap begins at {heap}", view.len()));
     }
     let mut entries = Vec::new();
@@ -431,7 +434,7 @@ fn ops_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     for _ in 0..1 + rng.next_u64() % 12 {
         let key = format!("k{:03}", rng.next_u64() % 220);
         let (key, value, fence) = (key.as_bytes(), bytes_of(rng, 120), bytes_of(rng, 20));
-        match rng.next_u64() % 8 {
+        match rng.next_u64() % 9 {
             0 => {
                 let level = rng.next_u64().to_le_bytes()[0] % 3;
                 let entries: Vec<_> = (0..rng.next_u64() % 5).map(|i| (&key[..to_usize(i) % 4], &value[..])).collect();
@@ -441,6 +444,8 @@ fn ops_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
             1 => PageOp::Truncate { keep: u16::from(key[3] - b'0'), high: &fence }.encode(&mut out),
             2 => PageOp::Remove { key }.encode(&mut out),
             3 | 4 => PageOp::Replace { key, value: &value }.encode(&mut out),
+            // The last that the page takes, but for a format: rarely.
+            5 if rng.next_u64().is_multiple_of(4) => PageOp::Free.encode(&mut out),
             _ => PageOp::Insert { key, value: &value }.encode(&mut out),
         }
     }

@@ -153,6 +153,22 @@ impl PageMap {
         Some(std::mem::replace(&mut page.entries[at], entry))
     }
 
+    /// Makes the map name no image of page `id`, which the group from `start` to `end` gave back; returns the entry
+    /// before. Does nothing if there is none, or if the map page knows that group already.
+    pub(crate) fn clear(&mut self, id: PageId, start: Lsn, end: Lsn) -> Option<MapEntry> {
+        if !self.get(id).is_some() {
+            return None;
+        }
+        self.apply(id, MapEntry::default(), start, end)
+    }
+
+    /// End of the last group that the map page of `id` knows.
+    pub(crate) fn known_to(&self, id: PageId) -> Lsn {
+        let (page, _) = position(id);
+        let found = self.spaces.get(&id.space()).and_then(|space| space.pages.get(page));
+        found.map_or(Lsn::ZERO, |page| page.lsn)
+    }
+
     /// Gives out a page id of `space`.
     pub(crate) fn allocate(&mut self, space_id: SpaceId) -> PageId {
         let space = self.spaces.entry(space_id).or_default();
@@ -166,7 +182,7 @@ impl PageMap {
         PageId::new(space_id, number)
     }
 
-    /// Takes back a page id that was not used.
+    /// Takes back a page id that is not used, or not any more.
     pub(crate) fn give_back(&mut self, id: PageId) {
         if let Some(space) = self.spaces.get_mut(&id.space()) {
             space.unused.push(id.number());
@@ -283,6 +299,14 @@ mod tests {
         assert_eq!(map.charged(), 4);
         assert_eq!([map.allocate(SpaceId(3)), map.allocate(SpaceId(3))], [id(1), id(3)]);
         assert_eq!((map.charged(), map.map_pages()), (6, 2));
+        // A page that is given back has no image; its id is free when that is said, and after the next replay.
+        assert_eq!(map.clear(id(0), Lsn(100), Lsn(150)), None, "known");
+        assert_eq!(map.clear(id(0), Lsn(250), Lsn(300)), Some(entry(4)));
+        assert_eq!((map.clear(id(0), Lsn(300), Lsn(350)), map.known_to(id(0))), (None, Lsn(300)), "there is none");
+        map.give_back(id(0));
+        assert_eq!((map.charged(), map.allocate(SpaceId(3))), (5, id(0)));
+        map.rebuild_ids(&HashSet::default());
+        assert_eq!((map.charged(), map.allocate(SpaceId(3))), (2, id(0)));
         let removed = map.remove_space(SpaceId(3)).expect("there");
         assert_eq!((map.charged(), map.map_pages()), (0, 2), "its map pages have their places still");
         map.forget(&removed);

@@ -22,6 +22,9 @@
 //!          for another's.
 //! STORE-8  One sync of the data file at a time, and none after one that failed: the kernel tells of a lost write once,
 //!          and the next sync would pass.
+//! STORE-9  A page that was given back has no image from then on: the map names none, none is in flight, and none comes
+//!          to be before its id is given out again, which is when the page is in no frame any more. The map learns of
+//!          map groups and of pages given back in the order of the log, for a map page knows only how far it has come.
 
 pub(crate) mod checkpoint;
 pub(crate) mod copy_on_write;

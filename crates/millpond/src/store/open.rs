@@ -144,6 +144,7 @@ impl PageStore {
             places: Slots::all_free(MAP_ZONE, 0),
             directory_len: len_of(&*directory_files[0])?.min(len_of(&*directory_files[1])?),
             unsynced: BTreeMap::new(),
+            freed: BTreeSet::new(),
             turn: 0,
             replaced: VecDeque::new(),
             bad_slots: BTreeSet::new(),
@@ -231,6 +232,15 @@ impl PageStore {
         let mut state = self.state.lock();
         state.map.spaces.entry(id.space()).or_default();
         state.formatted.insert(id);
+    }
+
+    /// Replays that a page was given back: it has no image, and its id is free unless it is formatted again.
+    pub(crate) fn replay_free(&self, id: PageId, start: Lsn, end: Lsn) {
+        let mut state = self.state.lock();
+        state.formatted.remove(&id);
+        if !cfg!(planted = "free_not_replayed") {
+            let _ = state.map.clear(id, start, end);
+        }
     }
 
     /// After the last group: which slots, places and page ids are free. `dropped` are spaces that the log drops.

@@ -41,6 +41,7 @@ pub(crate) struct StoreCounters {
     pub(crate) map_records: AtomicU64,
     pub(crate) map_groups: AtomicU64,
     pub(crate) map_page_writes: AtomicU64,
+    pub(crate) pages_freed: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
 }
 
@@ -92,6 +93,8 @@ pub(super) struct State {
     pub(super) directory_len: u64,
     /// Written, and named by no map record yet.
     pub(super) unsynced: BTreeMap<PageId, Written>,
+    /// Pages given back whose ids may not be given out yet (STORE-9).
+    pub(super) freed: BTreeSet<PageId>,
     pub(super) turn: u64,
     /// Slots that are free once the log is durable so far.
     pub(super) replaced: VecDeque<(Lsn, SlotId)>,
@@ -247,6 +250,11 @@ impl PageStore {
         self.state.lock().unsynced.contains_key(&id)
     }
 
+    /// Whether the page has an image.
+    pub(crate) fn has_image(&self, id: PageId) -> bool {
+        self.state.lock().newest(id).is_some()
+    }
+
     /// Images that are not durable.
     pub(crate) fn unsynced(&self) -> usize {
         self.state.lock().unsynced.len()
@@ -269,6 +277,8 @@ impl PageStore {
         }
         let (current, slots) = {
             let mut state = self.state.lock();
+            let freed = ops.iter().find(|op| state.freed.contains(&op.id));
+            assert!(freed.is_none() || cfg!(planted = "freed_page_written"), "STORE-9: {freed:?} was given back");
             state.release_slots(durable);
             let current: Vec<_> = ops.iter().map(|op| self.slot_of(state.map.get(op.id))).collect();
             let slots = self.placement.slots(&mut state.slots, &current);
@@ -369,8 +379,8 @@ impl PageStore {
         records
     }
 
-    /// An image of a dropped space: its slot, if it is not the one of before, is nobody's.
-    fn forget(&self, state: &mut State, written: &Written) {
+    /// An image of a dropped space, or of a page given back: its slot, if it is not the one of before, is nobody's.
+    pub(super) fn forget(&self, state: &mut State, written: &Written) {
         if let Some(slot) = self.slot_of(written.entry).filter(|_| written.fresh) {
             state.slots.give(slot);
         }
@@ -388,6 +398,7 @@ impl PageStore {
                 self.forget(&mut state, &written);
                 continue;
             }
+            debug_assert!(state.map.known_to(id) <= end, "STORE-9: page {id} is named at LSN {end}, out of order");
             if let Some(old) = state.map.apply(id, written.entry, start, end).and_then(|old| self.slot_of(old)) {
                 state.replace_slot(end, old);
             }

@@ -1,5 +1,7 @@
 //! Room: page ids, growth of the files, and giving back what a dropped space had.
 
+use std::sync::atomic::Ordering;
+
 use super::directory;
 use super::map::ENTRIES;
 use super::page_store::{DroppedSpace, LOT_PAGES, PageStore, State};
@@ -105,9 +107,33 @@ impl PageStore {
         }
     }
 
-    /// Takes back a page id that was not used.
+    /// Takes back a page id that was not used, or a page that is in no frame any more since it was
+    /// [freed](Self::free_page).
     pub(crate) fn give_back(&self, id: PageId) {
-        self.state.lock().map.give_back(id);
+        let mut state = self.state.lock();
+        state.freed.remove(&id);
+        state.map.give_back(id);
+    }
+
+    /// A page was given back by the group from `start` to `end` (STORE-9). The caller holds the checkpoint before the
+    /// group, is the one who logs map groups, and has no page write under way beside it. The page's id is given out
+    /// again after [`give_back`](Self::give_back) only.
+    pub(crate) fn free_page(&self, id: PageId, start: Lsn, end: Lsn) {
+        let mut state = self.state.lock();
+        if !state.map.has_space(id.space()) {
+            return;
+        }
+        debug_assert!(state.map.known_to(id) <= start, "STORE-9: page {id} is given back at LSN {start}, out of order");
+        let in_flight = if cfg!(planted = "freed_image_named") { None } else { state.unsynced.remove(&id) };
+        if let Some(written) = in_flight {
+            self.forget(&mut state, &written);
+        }
+        if let Some(slot) = state.map.clear(id, start, end).and_then(|old| self.slot_of(old)) {
+            state.replace_slot(end, slot);
+        }
+        let first = state.freed.insert(id);
+        debug_assert!(first, "STORE-9: page {id} was given back already");
+        self.counters.pages_freed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether growing now would spare a later allocation the wait.

@@ -304,6 +304,11 @@ pub(crate) fn stride(sampled: usize) -> usize {
     if std::env::var_os("MILLPOND_FULL").is_some() { 1 } else { sampled }
 }
 
+/// How many seeds are run: `sampled`, and with MILLPOND_FULL `all`.
+pub(crate) fn seeds(sampled: u64, all: u64) -> u64 {
+    if std::env::var_os("MILLPOND_FULL").is_some() { all } else { sampled }
+}
+
 #[test]
 fn a_crash_at_any_io_of_one_client_loses_nothing() {
     let recorded = many_clients(1, 1, 60, 900);
@@ -340,6 +345,58 @@ fn a_crash_while_clients_write_pages_themselves_loses_nothing() {
     for (store, seed) in [(PageStoreKind::CopyOnWrite, 14), (PageStoreKind::InPlace, 15)] {
         let recorded = many_clients_shaped(Shape { store, classic: true, ..SMALL }, seed, 4, 40, 1000);
         check_matrix(&recorded, 0, stride(4));
+    }
+}
+
+/// Deletes most rows, which lets the trees merge, and writes others, for which page ids are used again; twice. Between
+/// the rounds the keeper gets the time to merge.
+fn thin_out_and_fill(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, seed: u64) {
+    let tree = db.open_tree("a").expect("there");
+    let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
+    for round in 0..2 {
+        let mut keys: Vec<Vec<u8>> = (0..ROWS).map(|number| key_of(0, number)).collect();
+        for index in 0..keys.len() {
+            keys.swap(index, rng.random_range(index..ROWS));
+        }
+        for part in keys.chunks(ROWS / 5).take(if round == 0 { 4 } else { 5 }) {
+            for some in part.chunks(4) {
+                let effects = some.iter().map(|key| (("a", key.clone()), None)).collect();
+                oracle.note(disk, 0, effects, || {
+                    let mut batch = WriteBatch::new();
+                    for key in some {
+                        batch.delete(&tree, key);
+                    }
+                    db.write(batch)
+                });
+            }
+            sleep_ns(60_000_000);
+        }
+        for number in (0..ROWS).step_by(2) {
+            let (key, value) = (key_of(0, number), vec![b'0' + round; 100 + number * 7 % 600]);
+            oracle.note(disk, 0, vec![(("a", key.clone()), Some(value.clone()))], || tree.put(&key, &value));
+        }
+    }
+}
+
+#[test]
+fn a_crash_while_pages_are_merged_and_their_ids_used_again_loses_nothing() {
+    let shapes = [
+        SMALL,
+        Shape { store: PageStoreKind::InPlace, ..SMALL },
+        Shape { classic: true, ..SMALL },
+        Shape { store: PageStoreKind::InPlace, classic: true, ..SMALL },
+    ];
+    for (seed, shape) in (16..).zip(shapes) {
+        let (start, oracle) = run(0, || make_two_trees(shape, 1)).0;
+        let recorded = record(seed, start, oracle, |disk, oracle| {
+            let db = open(disk, shape.reopen_options());
+            thin_out_and_fill(disk, oracle, &db, seed);
+            let stats = db.stats();
+            assert!(stats.tree_pages_freed > 40, "{stats:?}");
+            db.close().expect("closed");
+        });
+        let recorded = Recorded { shape, ..recorded };
+        check_matrix(&recorded, 0, stride(if shape.classic { 7 } else { 3 }));
     }
 }
 

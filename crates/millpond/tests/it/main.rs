@@ -10,6 +10,7 @@ mod failing_syncs;
 mod inspect;
 mod killed;
 mod long_keys;
+mod merges;
 mod model_btreemap;
 mod pool;
 mod races;

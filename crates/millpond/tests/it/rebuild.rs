@@ -497,3 +497,51 @@ fn a_log_file_that_the_log_does_not_run_into_is_a_doubt_when_it_has_no_lap() {
     let error = rebuild(&disk_of(image)).expect_err("refused").to_string();
     assert!(error.contains("redo-0-0.mpd") && error.contains("does not say where"), "{error}");
 }
+
+/// A tree that is filled, thinned out and filled again, several laps of the log long.
+fn breathes(seed: u64, options: Options) -> History {
+    let service = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
+    let disk = SimulatedDisk::with_image(Image::new(), service);
+    run(seed, || {
+        let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
+        let db = Db::open_on(Arc::new(disk.clone()), options).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        for round in 0..4u8 {
+            for key in 0..300u16 {
+                tree.put(&key.to_be_bytes(), &vec![round; rng.random_range(300..900)]).expect("written");
+            }
+            for _ in 0..500 {
+                tree.delete(&rng.random_range(0..300u16).to_be_bytes()).expect("deleted");
+            }
+            millpond::simulation::sleep_ns(500_000_000);
+        }
+        assert!(db.stats().tree_pages_freed > 100, "{:?}", db.stats());
+        db.close().expect("closed");
+    });
+    disk.history()
+}
+
+#[test]
+fn pages_that_were_given_back_do_not_come_back() {
+    for (seed, store) in [(20, PageStoreKind::CopyOnWrite), (21, PageStoreKind::InPlace)] {
+        let history = breathes(seed, small_options().page_store(store));
+        let all = history.boundaries();
+        let step = if std::env::var_os("MILLPOND_FULL").is_some() { 7 } else { (all / 40).max(1) };
+        let (mut whole, mut refused) = (0, 0);
+        for boundary in (all / 8..=all).step_by(step).chain([all]) {
+            let image = history.crash_image(boundary, Unsynced::Subset(u64::try_from(boundary).expect("small")));
+            let expected = run(1, || recover(&disk_of(image.clone()))).0.expect("sound");
+            for (what, lose) in LOSSES {
+                let found = run(1, || after(&image, lose)).0;
+                match found.unwrap_or_else(|problem| unreachable!("crash at {boundary}, {what} lost: {problem}")) {
+                    Some(found) => {
+                        whole += 1;
+                        assert!(found == expected, "crash at {boundary}, {what} lost");
+                    }
+                    None => refused += 1,
+                }
+            }
+        }
+        assert!(whole > 20 * refused, "{whole} came back whole, {refused} were refused");
+    }
+}

@@ -8,9 +8,11 @@
 //! | of a herd that misses a page, one reads it | [`Disk`] counts reads, and refuses two of a page at once |
 //! | all get the page, or all learn of the error; nobody sleeps for ever | shuttle reports who cannot go on |
 //! | who waited for a page never gets another, also if it has left meanwhile, or its frame went to another page | [`come`] |
+//! | an id is given out again while its page of before is read: the new page is found, nobody waits for the old one | an installer |
 //! | frames are not lost, whatever fails, a panic of the device included | [`Pool::assert_at_rest`] |
 //!
-//! Bugs that were planted, and found (`make planted`): `failed_read_tells_nobody`, `two_read_one_page`.
+//! Bugs that were planted, and found (`make planted`): `failed_read_tells_nobody`, `stale_read_installs_page`,
+//! `two_read_one_page`.
 
 #[path = "../stand_ins/base.rs"]
 mod base;
@@ -45,11 +47,26 @@ struct Disk {
     first: &'static [Read],
     begun: AtomicUsize,
     under_way: Mutex<HashSet<PageId>>,
+    /// Pages were given back: they have no image, and a new life's reads may meet those of the old one.
+    given_back: bool,
+    written: std::sync::atomic::AtomicBool,
 }
 
 impl Disk {
     fn new(first: &'static [Read]) -> Arc<Disk> {
-        Arc::new(Disk { first, begun: AtomicUsize::new(0), under_way: Mutex::default() })
+        Arc::new(Disk {
+            first,
+            begun: AtomicUsize::new(0),
+            under_way: Mutex::default(),
+            given_back: false,
+            written: false.into(),
+        })
+    }
+
+    /// One on which no page has an image before it is written.
+    fn of_pages_given_back() -> Arc<Disk> {
+        let Ok(disk) = Arc::try_unwrap(Disk::new(&[])) else { unreachable!("it is new") };
+        Arc::new(Disk { given_back: true, ..disk })
     }
 
     fn reads(&self) -> usize {
@@ -64,7 +81,11 @@ impl Reads for Head {
         let disk = &self.0;
         let nth = disk.begun.fetch_add(1, Ordering::Relaxed);
         let first = disk.under_way.lock().expect("no thread panicked with it").insert(id);
-        assert!(first, "page {id} is read by two at once");
+        assert!(first || disk.given_back, "page {id} is read by two at once");
+        thread::yield_now();
+        if disk.given_back && !disk.written.load(Ordering::Relaxed) {
+            return Err(Error::device(&format!("read {nth}"), io::Error::other("no image")));
+        }
         thread::yield_now();
         disk.under_way.lock().expect("no thread panicked with it").remove(&id);
         match disk.first.get(nth).unwrap_or(&Read::Works) {
@@ -163,5 +184,39 @@ fn a_page_that_is_thrown_out_meanwhile_comes_back() {
     explore(10_000, || {
         let disk = Disk::new(&[]);
         assert_eq!(visit(1, &disk, &[&[1], &[1, 2]], Some(1)), 0);
+    });
+}
+
+/// Threads come for a page that was given back, by old ways; its id is given out again meanwhile. Whoever comes later
+/// finds the new page, nobody sleeps for ever, and no frame is lost.
+#[test]
+fn an_id_is_given_out_again_while_its_page_is_read_in_vain() {
+    explore(10_000, || {
+        let disk = Disk::of_pages_given_back();
+        let pool = Pool::new(3, Box::new(Head(Arc::clone(&disk))));
+        let ended = Arc::new(AtomicBool::new(false));
+        let keeper = {
+            let (pool, ended) = (Arc::clone(&pool), Arc::clone(&ended));
+            thread::spawn(move || pool.keep(&ended))
+        };
+        let visitors: Vec<_> = (0..3)
+            .map(|_| {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || [1, 2, 1].map(|page| come(&pool, PageId(page))))
+            })
+            .collect();
+        pool.install(PageId(1), || disk.written.store(true, Ordering::Relaxed)).expect("a frame");
+        assert!(come(&pool, PageId(1)), "the new page is there");
+        for visitor in visitors {
+            let [_, other, _] = visitor.join().expect("no panic");
+            assert!(!other || disk.written.load(Ordering::Relaxed), "a page that has no image was read");
+        }
+        assert!(come(&pool, PageId(1)), "the new page is there still");
+        // Out it goes, and nobody holds it.
+        assert!(pool.discard_freed(PageId(1)));
+        ended.store(true, Ordering::SeqCst);
+        pool.ring();
+        keeper.join().expect("no panic");
+        pool.assert_at_rest([PageId(1), PageId(2)]);
     });
 }

@@ -4,7 +4,8 @@ use zerocopy::FromZeros;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::layout::{
-    DIRECTORY_ENTRY, ENTRY_HEADER, HEAD, HEADER_LEN, NO_FENCE, OFFSET, PAGE_FORMAT, PageHeader, TREE_PAGE, header_mut,
+    DIRECTORY_ENTRY, ENTRY_HEADER, FREE_PAGE, HEAD, HEADER_LEN, NO_FENCE, OFFSET, PAGE_FORMAT, PageHeader, TREE_PAGE,
+    header_mut,
 };
 use super::op::PageOp;
 use super::view::{PageView, entry_len, prefix_len};
@@ -33,6 +34,10 @@ pub(crate) fn apply(page: &mut [u8], id: PageId, op: &PageOp<'_>) -> Result<(), 
     }
     match op {
         PageOp::Init { .. } => Ok(()),
+        PageOp::Free => {
+            free(page, id);
+            Ok(())
+        }
         PageOp::Insert { key, value } => {
             let view = PageView::new(page);
             match view.search(key) {
@@ -116,6 +121,20 @@ fn init(
     *header_mut(page) = header;
     write_heads(page);
     Ok(())
+}
+
+/// Leaves a page between whose fences, both empty, there is no key.
+fn free(page: &mut [u8], id: PageId) {
+    let page_lsn = header_mut(page).page_lsn;
+    page.fill(0);
+    let heap_start = u32::try_from(page.len()).expect("PAGE-3: a page is at most 64 KiB");
+    let mut header = PageHeader::new_zeroed();
+    header.page_type = FREE_PAGE;
+    header.page_id = U64::new(id.0);
+    header.page_lsn = page_lsn;
+    header.format = U16::new(PAGE_FORMAT);
+    header.heap_start = U32::new(heap_start);
+    *header_mut(page) = header;
 }
 
 fn write_entry(page: &mut [u8], at: usize, suffix: &[u8], value: &[u8]) {
@@ -339,6 +358,25 @@ mod tests {
         assert_eq!(both, contents(&before));
         assert!(PageView::new(&left).covers(&[9]) && !PageView::new(&left).covers(&[10]));
         assert!(PageView::new(&right).covers(&[10]) && PageView::new(&right).covers(&[255]));
+    }
+
+    #[test]
+    fn a_page_given_back_covers_no_key_and_takes_nothing_but_a_format() {
+        for (low, high) in [(&b""[..], None), (b"a", Some(&b"x"[..]))] {
+            let mut page = empty_page();
+            apply(&mut page, ID, &PageOp::Init { level: 1, low, high, entries: vec![] }).expect("fits");
+            header_mut(&mut page).page_lsn = U64::new(77);
+            assert_eq!(apply(&mut page, ID, &PageOp::Free), Ok(()));
+            let view = PageView::new(&page);
+            assert!(["", "a", "m"].iter().all(|key| !view.covers(key.as_bytes())));
+            assert!(view.is_leaf() && view.len() == 0 && view.header().page_lsn.get() == 77);
+            assert_eq!(view.header().page_id.get(), ID.0);
+            for op in [PageOp::Insert { key: b"a", value: b"" }, PageOp::Free, PageOp::Truncate { keep: 0, high: b"a" }]
+            {
+                assert_eq!(apply(&mut page, ID, &op), Err(Misfit::NotATreePage));
+            }
+            assert_eq!(apply(&mut page, ID, &PageOp::Init { level: 0, low, high, entries: vec![] }), Ok(()));
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::base::ids::{Lsn, PageId};
 pub(crate) struct PageHeader {
     /// CRC-32C of the rest of the page, seeded with the database's uuid and the page id. Stamped when an image leaves.
     pub(crate) crc: U32,
-    /// [`TREE_PAGE`], [`MAP_PAGE`], or 0 for a page never formatted.
+    /// [`TREE_PAGE`], [`MAP_PAGE`], [`FREE_PAGE`], or 0 for a page never formatted.
     pub(crate) page_type: u8,
     /// Height above the leaves.
     pub(crate) level: u8,
@@ -61,6 +61,9 @@ pub(crate) const TREE_PAGE: u8 = 1;
 
 /// A page of the page map.
 pub(crate) const MAP_PAGE: u8 = 2;
+
+/// A page that was given back. In memory only: no image is of this type.
+pub(crate) const FREE_PAGE: u8 = 3;
 
 /// The version of the page format.
 pub(crate) const PAGE_FORMAT: u16 = 0;

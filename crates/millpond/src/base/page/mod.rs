@@ -14,7 +14,10 @@
 //! PAGE-2  Keys in a page ascend strictly, and lie in `[low fence, high fence)`.
 //! PAGE-3  Offsets and lengths inside of a page are below 64 KiB: an entry has a header, so the last one begins before.
 //! PAGE-4  The prefix is as long as the fences allow, and heads are what the keys say. Fences only come closer
-//!         ([`op::PageOp::Truncate`]), so a page's prefix never shrinks, and its entries never need more room.
+//!         ([`op::PageOp::Truncate`]), unless a page is formatted anew: so a prefix never shrinks under entries that
+//!         stay, and these never need more room.
+//! PAGE-5  A page that was given back ([`op::PageOp::Free`]) covers no key, takes no operation but one that formats it,
+//!         and no image of it leaves.
 
 pub(crate) mod apply;
 mod key_heads;

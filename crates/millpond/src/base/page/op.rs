@@ -18,6 +18,8 @@ pub(crate) enum PageOp<'a> {
     Remove { key: &'a [u8] },
     /// Keeps the first `keep` entries and lowers the high fence: the left half of a split.
     Truncate { keep: u16, high: &'a [u8] },
+    /// The page is no page of a tree any more: what it held, and all its images, do not matter.
+    Free,
 }
 
 const INIT: u8 = 1;
@@ -25,6 +27,7 @@ const INSERT: u8 = 2;
 const REPLACE: u8 = 3;
 const REMOVE: u8 = 4;
 const TRUNCATE: u8 = 5;
+const FREE: u8 = 7;
 const PATCH: u8 = 8;
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -119,12 +122,18 @@ impl<'a> PageOp<'a> {
                 out.extend_from_slice(&keep.to_le_bytes());
                 put_bytes(out, high);
             }
+            PageOp::Free => out.push(FREE),
         }
     }
 
     /// Whether encoded operations begin with an [`Init`](Self::Init).
     pub(crate) fn is_init(ops: &[u8]) -> bool {
         ops.first() == Some(&INIT)
+    }
+
+    /// Whether encoded operations are a [`Free`](Self::Free), and nothing else.
+    pub(crate) fn is_free(ops: &[u8]) -> bool {
+        ops == [FREE]
     }
 
     /// Reads one operation; `None` if the bytes are none.
@@ -147,6 +156,7 @@ impl<'a> PageOp<'a> {
             PATCH => PageOp::Patch { key: reader.bytes()?, patch: Patch(reader.bytes()?) },
             REMOVE => PageOp::Remove { key: reader.bytes()? },
             TRUNCATE => PageOp::Truncate { keep: reader.u16()?, high: reader.bytes()? },
+            FREE => PageOp::Free,
             _ => return None,
         })
     }
@@ -166,6 +176,7 @@ mod tests {
             PageOp::Patch { key: b"k", patch: Patch(&[1, 0, 1, 0, 1, 0, 7]) },
             PageOp::Remove { key: b"k" },
             PageOp::Truncate { keep: 7, high: b"m" },
+            PageOp::Free,
         ];
         for op in &ops {
             let mut bytes = Vec::new();

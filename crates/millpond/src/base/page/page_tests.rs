@@ -134,7 +134,7 @@ impl Modelled {
                 assert!(now.prefix_len() >= then.prefix_len(), "PAGE-4");
                 assert!(now.free_bytes() + now.directory() >= then.free_bytes() + then.directory(), "PAGE-4");
             }
-            PageOp::Init { .. } => {}
+            PageOp::Init { .. } | PageOp::Free => {}
         }
         Ok(())
     }

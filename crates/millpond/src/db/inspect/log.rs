@@ -129,5 +129,6 @@ fn op_text(op: PageOp<'_>) -> String {
         PageOp::Patch { key, patch } => format!("patch {}: {} bytes of changes", key_text(key), patch.0.len()),
         PageOp::Remove { key } => format!("remove {}", key_text(key)),
         PageOp::Truncate { keep, high } => format!("truncate to {keep} entries below {}", key_text(high)),
+        PageOp::Free => "free".to_owned(),
     }
 }

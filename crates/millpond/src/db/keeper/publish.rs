@@ -209,6 +209,8 @@ impl Keeper {
     fn end_checkpoint(&mut self, checkpoint_lsn: Lsn, switched: Option<Switch>) -> Result<(), Error> {
         let engine = &self.engine;
         engine.core.log.set_checkpoint(checkpoint_lsn);
+        // The log was flushed for it: whoever looks finds free what is free.
+        engine.core.store.release_slots(engine.core.log.positions().durable);
         if let Some(switch) = switched {
             engine.core.log.forget_first_ring();
             let files = engine.files.lock().clone();

@@ -146,6 +146,21 @@ impl Pool {
         (0..self.frames.len()).for_each(|frame| self.discard(FrameId(u32::try_from(frame).expect("few")), id));
     }
 
+    /// A new page under an id that may be being read, for it was given back before. `written` has it on the device:
+    /// until then it does not leave.
+    pub(crate) fn install(&self, id: PageId, written: impl FnOnce()) -> Result<(), Error> {
+        let mut ticket = self.take_frame()?;
+        ticket.kept = true;
+        let mut page = self.frame(ticket.frame).page.write();
+        *page = id.0;
+        let pin = self.settle(id, ticket.frame);
+        self.replacement.lock().admit(ticket.frame, id);
+        drop(page);
+        written();
+        assert_eq!(pin.read(), id, "another page");
+        Ok(())
+    }
+
     /// Nobody is at work any more: each frame is free or has a page, in the table it says so, and nothing is read.
     pub(crate) fn assert_at_rest(&self, pages: impl IntoIterator<Item = PageId>) {
         let resident = |id| match self.table.shard(id).get(&id) {
@@ -155,9 +170,15 @@ impl Pool {
                 assert_eq!(meta.pins.load(Ordering::SeqCst), 0);
                 true
             }
-            Some(Entry::Reading(_)) => unreachable!("page {id} is still being read"),
+            Some(Entry::Reading(..)) => unreachable!("page {id} is still being read"),
             None => false,
         };
+        for frame in 0..self.frames.len() {
+            let frame = FrameId(u32::try_from(frame).expect("few"));
+            let Some(id) = self.frame(frame).holds() else { continue };
+            let named = matches!(self.table.shard(id).get(&id), Some(Entry::Resident(other)) if *other == frame);
+            assert!(named, "POOL-1: page {id} is where nobody finds it");
+        }
         let resident = pages.into_iter().filter(|id| resident(*id)).count();
         let queued = self.replacement.lock().0.len();
         assert!(resident <= queued, "POOL-1: a page is where nobody finds it");

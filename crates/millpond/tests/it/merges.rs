@@ -1,0 +1,209 @@
+//! Pages that become too empty are merged and given back, while others read, write and scan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
+use millpond::{ByteSize, CheckOptions, Db, Durability, Options, PageStoreKind, Tree, check_on};
+use rand::{RngExt, SeedableRng};
+
+use crate::support::{Contents, contents, recover};
+
+type Rng = rand_xoshiro::Xoshiro256PlusPlus;
+
+/// Pages of 4 KiB and a pool that holds everything.
+fn options(store: PageStoreKind) -> Options {
+    Options::new()
+        .page_size(ByteSize::kib(4))
+        .page_store(store)
+        .buffer_pool_size(ByteSize::mib(8))
+        .redo_capacity(ByteSize::mib(4))
+        .durability(Durability::None)
+}
+
+fn open(disk: &SimulatedDisk, options: Options) -> Db {
+    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
+}
+
+fn shuffled(count: u32, rng: &mut Rng) -> Vec<u32> {
+    let mut all: Vec<u32> = (0..count).collect();
+    for index in (1..all.len()).rev() {
+        all.swap(index, rng.random_range(0..=index));
+    }
+    all
+}
+
+fn key_of(number: u32) -> Vec<u8> {
+    // Of several lengths, and prefixes that a merged page has less of in common.
+    let mut key = format!("{:02}/{number:06}", number % 7).into_bytes();
+    key.resize(key.len() + usize::try_from(number % 5).expect("small") * 9, b'k');
+    key
+}
+
+fn value_of(number: u32, len: usize) -> Vec<u8> {
+    let mut value = number.to_be_bytes().to_vec();
+    value.resize(4 + len, b'v');
+    value
+}
+
+/// Gives the keeper time, until it has nothing to merge any more.
+fn let_merge(db: &Db) {
+    let mut freed = db.stats().tree_pages_freed;
+    loop {
+        sleep_ns(2_500_000_000);
+        let now = db.stats().tree_pages_freed;
+        if now == freed {
+            return;
+        }
+        freed = now;
+    }
+}
+
+fn check(disk: &SimulatedDisk) -> millpond::CheckReport {
+    let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).expect("checked");
+    assert_eq!(report.problems, Vec::<String>::new());
+    report
+}
+
+fn rows_of(tree: &Tree) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    tree.scan(..).collect::<Result<_, _>>().expect("read")
+}
+
+#[test]
+fn a_tree_whose_rows_are_deleted_shrinks_to_its_root_and_gives_its_slots_back() {
+    for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
+        let ((), _) = run(1, || {
+            let disk = SimulatedDisk::new();
+            let db = open(&disk, options(store));
+            let tree = db.create_tree("t").expect("created");
+            db.checkpoint().expect("done");
+            let mut rng = Rng::seed_from_u64(5);
+            for round in 0..3 {
+                let mut model = BTreeMap::new();
+                for number in shuffled(6000, &mut rng) {
+                    let value = value_of(number, rng.random_range(0..200));
+                    tree.put(&key_of(number), &value).expect("written");
+                    model.insert(key_of(number), value);
+                }
+                db.checkpoint().expect("done");
+                let full = db.stats();
+                for (turn, number) in shuffled(6000, &mut rng).into_iter().enumerate() {
+                    assert!(tree.delete(&key_of(number)).expect("deleted"));
+                    model.remove(&key_of(number));
+                    if turn % 64 == 0 {
+                        // The keeper's turn.
+                        sleep_ns(1_000_000);
+                    }
+                    if turn % 1500 == 0 {
+                        assert_eq!(rows_of(&tree), model, "round {round}");
+                    }
+                }
+                let_merge(&db);
+                db.checkpoint().expect("done");
+                let empty = db.stats();
+                assert!(empty.tree_pages_freed > full.tree_pages_freed + 100, "{empty:?}");
+                let used = |stats: &millpond::Stats| stats.data_slots_total - stats.data_slots_free;
+                // The catalog's root and the tree's.
+                assert_eq!(used(&empty), 2, "round {round}: {} were used", used(&full));
+            }
+            db.close().expect("closed");
+            let report = check(&disk);
+            assert_eq!((report.pages, report.entries), (2, 1));
+        });
+    }
+}
+
+/// Threads that insert and delete keys of their own, and one that scans to and fro: of the rows that nobody touches it
+/// sees each once, in order, whatever is split and merged meanwhile.
+fn scan_while_trees_breathe(seed: u64, options: Options) -> (u64, SimulatedDisk, Contents) {
+    const STEADY: u32 = 60;
+    let ((freed, disk, found), _) = run(seed, || {
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, options);
+        let tree = db.create_tree("t").expect("created");
+        let steady = |number: u32| [&(number * 1000).to_be_bytes()[..], b"s"].concat();
+        (0..STEADY).for_each(|number| tree.put(&steady(number), &[7; 60]).expect("written"));
+        let ended = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..2u32)
+            .map(|id| {
+                let tree = tree.clone();
+                spawn("writer", move || {
+                    let mut rng = Rng::seed_from_u64(seed * 10 + u64::from(id));
+                    for round in 0..3 {
+                        let mut keys: Vec<u32> = (0..150).map(|_| rng.random_range(0..STEADY * 1000)).collect();
+                        let own =
+                            |key: &u32| [&key.to_be_bytes()[..], &[b'0' + u8::try_from(id).expect("small")]].concat();
+                        keys.iter().for_each(|key| tree.put(&own(key), &[1; 400]).expect("written"));
+                        keys.sort_unstable_by_key(|key| key.wrapping_mul(2_654_435_761 + round));
+                        keys.dedup();
+                        for (turn, key) in keys.iter().enumerate() {
+                            tree.delete(&own(key)).expect("deleted");
+                            if turn % 20 == 0 {
+                                sleep_ns(3_000_000);
+                            }
+                        }
+                        sleep_ns(100_000_000);
+                    }
+                })
+                .expect("a thread")
+            })
+            .collect();
+        let reader = {
+            let (tree, ended) = (tree.clone(), Arc::clone(&ended));
+            spawn("reader", move || {
+                let expected: Vec<Vec<u8>> = (0..STEADY).map(steady).collect();
+                let mut turn = 0u32;
+                while !ended.load(Ordering::Relaxed) {
+                    let scan = if turn.is_multiple_of(2) { tree.scan(..) } else { tree.scan_back(..) };
+                    let mut keys: Vec<Vec<u8>> = scan.map(|row| row.expect("read").0).collect();
+                    if turn % 2 == 1 {
+                        keys.reverse();
+                    }
+                    assert!(keys.is_sorted(), "seed {seed}: a scan went back");
+                    keys.retain(|key| key.ends_with(b"s"));
+                    assert_eq!(keys, expected, "seed {seed}, turn {turn}");
+                    let number = turn * 7 % STEADY;
+                    let value = tree.get(&steady(number)).expect("read");
+                    assert_eq!(value.as_deref(), Some(&[7; 60][..]), "seed {seed}, row {number}");
+                    turn += 1;
+                    sleep_ns(2_000_000);
+                }
+            })
+            .expect("a thread")
+        };
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        ended.store(true, Ordering::Relaxed);
+        reader.join().expect("no panic");
+        let_merge(&db);
+        let freed = db.stats().tree_pages_freed;
+        let found = contents(&db).expect("read");
+        db.close().expect("closed");
+        (freed, disk, found)
+    });
+    (freed, disk, found)
+}
+
+#[test]
+fn scans_and_reads_find_every_row_while_pages_are_split_merged_and_used_again() {
+    let mut freed = 0;
+    for seed in 0..crate::crash_matrix::seeds(30, 600) {
+        let (now, disk, found) = scan_while_trees_breathe(seed, options(PageStoreKind::CopyOnWrite));
+        freed += now;
+        assert_eq!(recover(&disk).expect("sound"), found, "seed {seed}");
+    }
+    assert!(freed > 500, "only {freed} pages were given back");
+}
+
+/// The same in a pool of a few frames: pages that were given back are missed, and read in vain.
+#[test]
+fn readers_who_miss_pages_that_were_given_back_find_their_rows() {
+    let mut freed = 0;
+    for seed in 0..crate::crash_matrix::seeds(20, 400) {
+        let small = options(PageStoreKind::CopyOnWrite).buffer_pool_size(ByteSize::kib(128));
+        let (now, disk, found) = scan_while_trees_breathe(seed, small);
+        freed += now;
+        assert_eq!(recover(&disk).expect("sound"), found, "seed {seed}");
+    }
+    assert!(freed > 200, "only {freed} pages were given back");
+}
