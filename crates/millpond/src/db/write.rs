@@ -217,13 +217,14 @@ fn attempt<'p, 'a>(
     let mut mtr = Mtr::new(&engine.core.log, leaves.into_iter().map(|(_, page)| page));
     // Leaf by leaf (MTR-3), and what frees room comes before what takes it.
     planned.sort_by_key(|change| (change.leaf, change.turn()));
-    let mut thinned: SmallVec<[(&Planned<'_>, usize); LEAVES_INLINE]> = SmallVec::new();
+    let mut thinned: SmallVec<[(&Planned<'_>, Before); LEAVES_INLINE]> = SmallVec::new();
     let mut last = None;
     for change in &planned {
         let key = change.key;
         // Removals come first.
         if last.replace(change.leaf) != Some(change.leaf) && matches!(change.effect, Effect::Remove) {
-            thinned.push((change, mtr.page(change.leaf).view().free_bytes()));
+            let view = mtr.page(change.leaf).view();
+            thinned.push((change, Before { free_bytes: view.free_bytes(), entries: view.len() }));
         }
         let op = match &change.effect {
             Effect::Insert(value) => PageOp::Insert { key, value },
@@ -234,7 +235,7 @@ fn attempt<'p, 'a>(
         mtr.apply(change.leaf, ids[change.leaf], &op)?;
     }
     let page_size = engine.core.store.page_size();
-    thinned.retain(|(change, before)| wants_merge(mtr.page(change.leaf), *before, page_size));
+    thinned.retain(|(change, before)| wants_merge(mtr.page(change.leaf), before, page_size));
     let end = mtr.commit(credit)?;
     for (change, _) in thinned {
         let (tree, key) = (Arc::clone(change.tree), change.key.to_vec());
@@ -243,13 +244,19 @@ fn attempt<'p, 'a>(
     Ok(Done { end, was_there })
 }
 
-/// Whether a leaf from which something was removed, and which had `free_before` bytes free, is to be merged: when it
-/// has become too empty just now, and each time that it has lost half of what it had then.
-fn wants_merge(leaf: &PageWrite<'_>, free_before: usize, page_size: usize) -> bool {
+/// How full a leaf was.
+struct Before {
+    free_bytes: usize,
+    entries: usize,
+}
+
+/// Whether a leaf from which something was removed is to be merged: when it has become too empty just now, and each
+/// time that its entries have come below another power of two.
+fn wants_merge(leaf: &PageWrite<'_>, before: &Before, page_size: usize) -> bool {
     let view = leaf.view();
     let is_root = leaf.id() == PageId::root(leaf.id().space());
-    let just_now = free_before <= page_size / 4 * 3 || view.len() == 0 || view.len().is_power_of_two();
-    !is_root && just_now && is_underfull(view, page_size)
+    let halved = view.len().checked_ilog2() < before.entries.checked_ilog2();
+    !is_root && (before.free_bytes <= page_size / 4 * 3 || halved) && is_underfull(view, page_size)
 }
 
 /// The leaves of all keys, latched exclusively from left to right (BTREE-3).

@@ -292,7 +292,7 @@ fn redo_pages(core: &Core, redo: &Redo, mine: &Share) -> Result<(), Error> {
     let mut scan = LogScan::new(&redo.files, analysis.nonce, analysis.from);
     // RECOVER-4. A batch leaves an eighth of the pool to those pages of it that are not begun.
     let mut begun: Vec<Option<Pin<'_>>> = (0..mine.len()).map(|_| None).collect();
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered { changes: Vec::new(), bytes: Vec::new(), share: mine.shards };
     while scan.position() < analysis.end {
         let Some(group) = scan.next()? else {
             return Err(rotten(scan.position(), "it ended later when it was read before"));
@@ -316,19 +316,20 @@ fn redo_pages(core: &Core, redo: &Redo, mine: &Share) -> Result<(), Error> {
     gathered.apply(core, analysis, &mut begun)
 }
 
-/// Changes that a thread gathers.
-const GATHERED_MAX: usize = 1 << 17;
+/// Changes that all threads together gather: some 14 MiB, and half as much to sort them.
+const GATHERED_MAX: usize = 1 << 18;
 
 /// Bytes of their operations.
-const GATHERED_BYTES: usize = 8 << 20;
+const GATHERED_BYTES: usize = 16 << 20;
 
 /// Changes of many pages, gathered so that those of one page are applied together, while the CPU has the page at hand:
 /// one by one, each would wait for memory several times.
-#[derive(Default)]
 struct Gathered {
     changes: Vec<Change>,
     /// Their operations.
     bytes: Vec<u8>,
+    /// How many threads gather.
+    share: usize,
 }
 
 /// One page's record.
@@ -351,7 +352,7 @@ impl Gathered {
     }
 
     fn is_full(&self) -> bool {
-        self.changes.len() >= GATHERED_MAX || self.bytes.len() >= GATHERED_BYTES
+        self.changes.len() >= GATHERED_MAX / self.share || self.bytes.len() >= GATHERED_BYTES / self.share
     }
 
     /// Applies them all, each page's in the order of the log; leaves the pages pinned that they change.

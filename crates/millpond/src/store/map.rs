@@ -207,7 +207,9 @@ impl PageMap {
             };
             let slots = u32::try_from(pages.len()).expect("STORE: page numbers have 32 bits") * ENTRIES;
             let last_mapped = (0..slots).rev().find(|number| mapped(*number));
-            space.next_number = last_mapped.max(formatted.last().copied()).map_or(0, |last| last + 1);
+            let used = last_mapped.max(formatted.last().copied()).map_or(0, |last| last + 1);
+            // Map pages whose pages were all given back have their places still, so they are charged (STORE-3).
+            space.next_number = used.max(slots.checked_sub(ENTRIES).map_or(0, |before| before + 1));
             // The lowest are given out first.
             let free = |number: &u32| !mapped(*number) && !formatted.contains(number);
             space.unused = (0..space.next_number).rev().filter(free).collect();
@@ -307,6 +309,10 @@ mod tests {
         assert_eq!((map.charged(), map.allocate(SpaceId(3))), (5, id(0)));
         map.rebuild_ids(&HashSet::default());
         assert_eq!((map.charged(), map.allocate(SpaceId(3))), (2, id(0)));
+        // A map page that has no entry any more has its place still.
+        assert_eq!(map.clear(id(600), Lsn(400), Lsn(450)), Some(entry(3)));
+        map.rebuild_ids(&HashSet::default());
+        assert_eq!((map.charged(), map.map_pages()), (1, 2));
         let removed = map.remove_space(SpaceId(3)).expect("there");
         assert_eq!((map.charged(), map.map_pages()), (0, 2), "its map pages have their places still");
         map.forget(&removed);

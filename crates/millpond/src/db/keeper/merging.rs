@@ -21,6 +21,16 @@ const TRIES: u8 = 8;
 /// Pages given back whose frames somebody still looks at, while more are merged.
 const FREED_MAX: usize = 64;
 
+/// What became of a wish.
+enum Served {
+    /// It is through: the page is merged, or will not be.
+    Done,
+    /// A latch was refused; it is in the queue again.
+    PutOff,
+    /// The log has no room for any.
+    NoRoom,
+}
+
 impl Keeper {
     /// Merges some of the pages that were said to be too empty. Waits for page latches, for a page write that is under
     /// way, and for the log when its buffer is full.
@@ -30,54 +40,60 @@ impl Keeper {
         if engine.redoing.load(Ordering::Relaxed) {
             return Ok(());
         }
+        let mut done = false;
         for _ in 0..MERGES_A_STEP {
             if self.freed.len() >= FREED_MAX {
                 return Ok(());
             }
             let Some(wish) = engine.merge_wishes.lock().pop_front() else { return Ok(()) };
-            if !self.serve_wish(wish)? {
-                // The next step tries again.
-                return Ok(());
+            match self.serve_wish(wish)? {
+                Served::Done => done = true,
+                Served::PutOff => {}
+                Served::NoRoom => return Ok(()),
             }
         }
-        engine.bell.ring();
+        // What was put off waits for the next step, and for latches to be free by then.
+        if done {
+            engine.bell.ring();
+        }
         Ok(())
     }
 
-    /// False: not now.
-    fn serve_wish(&mut self, wish: MergeWish) -> Result<bool, Error> {
+    fn serve_wish(&mut self, wish: MergeWish) -> Result<Served, Error> {
         let engine = Arc::clone(&self.engine);
         let tree = Arc::clone(&wish.tree);
         // Who drops the tree, or closes the database, does not wait for this: nothing is merged any more.
-        let Some(gate) = tree.gate.try_read().filter(|gate| **gate == Gate::Open) else { return Ok(true) };
+        let Some(gate) = tree.gate.try_read().filter(|gate| **gate == Gate::Open) else {
+            return Ok(Served::Done);
+        };
         let attempt = || {
             // KEEPER-3: no image of the page is in anybody's hand.
             let _writer = engine.writer.lock();
             merge(&engine.core, &tree.root, &wish.key, wish.level)
         };
         let mut outcome = attempt()?;
-        if matches!(outcome, Outcome::LogFull) {
-            // The buffer may be short, and nobody else need want it written.
+        if matches!(outcome, Outcome::LogFull) && !engine.core.log.demand().files_short {
+            // The buffer is short, and nobody else need want it written.
             engine.core.log.flush_all()?;
             outcome = attempt()?;
         }
         drop(gate);
         match outcome {
-            Outcome::Nothing => Ok(true),
+            Outcome::Nothing => Ok(Served::Done),
             Outcome::OnlyChild => {
                 engine.wish_merge(MergeWish { level: wish.level + 1, tries: 0, ..wish });
-                Ok(true)
+                Ok(Served::Done)
             }
             Outcome::LogFull => {
                 // Whoever makes room in it does so without being asked by this.
                 engine.merge_wishes.lock().push_front(wish);
-                Ok(false)
+                Ok(Served::NoRoom)
             }
             Outcome::Refused => {
                 if wish.tries < TRIES {
                     engine.merge_wishes.lock().push_back(MergeWish { tries: wish.tries + 1, ..wish });
                 }
-                Ok(false)
+                Ok(Served::PutOff)
             }
             Outcome::Merged(merged) => {
                 self.freed.push(merged.freed);
@@ -91,7 +107,7 @@ impl Keeper {
                 if merged.again {
                     engine.wish_merge(MergeWish { tries: 0, ..wish });
                 }
-                Ok(true)
+                Ok(Served::Done)
             }
         }
     }
