@@ -2,7 +2,8 @@
 //!
 //! `read_figures DIR [ROWS [SECONDS]]`: a database of ROWS rows (1 million) is made in DIR, unless it is there. Point
 //! reads and scans of 100 rows, all pages in the pool; medians of three runs of SECONDS (3). Rates are per second of
-//! CPU used, too, since machines are shared. Prints a Markdown table.
+//! CPU used, too, since machines are shared; `runnable` is the share of the threads' time for which they waited for a
+//! CPU. Prints a Markdown table.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ fn run() -> Outcome<()> {
     let db = Db::open(Path::new(&dir), options)?;
     let tree = load(&db, rows)?;
     let length = Duration::from_secs(seconds);
-    println!("| figure | per second | per CPU-second | p99.99 |\n|---|---|---|---|");
+    println!("| figure | per second | per CPU-second | runnable | p99.99 |\n|---|---|---|---|---|");
     for threads in [1, 2, 16] {
         figure(&format!("point reads, {threads} threads"), threads, length, false, &tree, rows, point)?;
     }
@@ -98,10 +99,18 @@ fn cpu() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// For how long this thread was runnable and had no CPU.
+fn runnable() -> Outcome<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let waited = text.split_ascii_whitespace().nth(1).ok_or("no second number in schedstat")?;
+    Ok(Duration::from_nanos(waited.parse()?))
+}
+
 #[derive(Clone, Copy)]
 struct Measured {
     per_second: f64,
     per_cpu_second: f64,
+    runnable_percent: f64,
     p9999_us: f64,
 }
 
@@ -121,7 +130,8 @@ fn figure(
     runs.sort_by(|a, b| a.per_cpu_second.total_cmp(&b.per_cpu_second));
     let median = runs[1];
     let tail = if timed { format!("{:.1} us", median.p9999_us) } else { String::new() };
-    println!("| {what} | {:.0} | {:.0} | {tail} |", median.per_second, median.per_cpu_second);
+    let Measured { per_second, per_cpu_second, runnable_percent, .. } = median;
+    println!("| {what} | {per_second:.0} | {per_cpu_second:.0} | {runnable_percent:.2} % | {tail} |");
     Ok(())
 }
 
@@ -139,7 +149,7 @@ fn measure(
     let running: Vec<_> = (0..threads)
         .map(|thread| {
             let (tree, done, stop) = (tree.clone(), Arc::clone(&done), Arc::clone(&stop));
-            std::thread::spawn(move || -> Outcome<Histogram<u32>> {
+            std::thread::spawn(move || -> Outcome<(Histogram<u32>, Duration)> {
                 let mut histogram = Histogram::new(3)?;
                 let mut random = (run << 32 | thread << 8 | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 let mut count = 0;
@@ -155,18 +165,22 @@ fn measure(
                     count += 1;
                 }
                 done.fetch_add(count, Ordering::Relaxed);
-                Ok(histogram)
+                Ok((histogram, runnable()?))
             })
         })
         .collect();
     std::thread::sleep(length);
     stop.store(true, Ordering::Relaxed);
     let mut all = Histogram::<u32>::new(3)?;
+    let mut waited = Duration::ZERO;
     for thread in running {
-        all.add(thread.join().map_err(|_| "a thread panicked")??)?;
+        let (histogram, runnable) = thread.join().map_err(|_| "a thread panicked")??;
+        all.add(histogram)?;
+        waited += runnable;
     }
     let (elapsed, used) = (began.elapsed().as_secs_f64(), (cpu() - cpu_before).as_secs_f64());
     let done = done.load(Ordering::Relaxed) as f64;
     let p9999_us = all.value_at_quantile(0.9999) as f64 / 1e3;
-    Ok(Measured { per_second: done / elapsed, per_cpu_second: done / used, p9999_us })
+    let runnable_percent = waited.as_secs_f64() / (elapsed * threads as f64) * 100.0;
+    Ok(Measured { per_second: done / elapsed, per_cpu_second: done / used, runnable_percent, p9999_us })
 }
