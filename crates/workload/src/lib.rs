@@ -30,5 +30,6 @@ pub mod recorder;
 pub mod report_text;
 
 mod error;
+mod names;
 
 pub use error::Error;

@@ -6,7 +6,7 @@
 //!           writes ([`page_writer`](super::page_writer)). Only syncs, and the superblock's write between two, are
 //!           waited for by a second thread meanwhile ([`syncer`]).
 //! KEEPER-2  It never waits for anything that waits for it: it takes no frame, no page id, and of the log only what is
-//!          to be had at once.
+//!          to be had at once. Who has the writers' turn, or a page's latch, does not wait for the keeper.
 //! KEEPER-3  It alone has trees give pages back, with the writers' turn in its hand ([`Engine::writer`]): so the map
 //!          learns of that and of map groups in the order of the log, and nobody has an image of the page to write.
 //!

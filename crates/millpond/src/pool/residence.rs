@@ -164,7 +164,7 @@ impl Pool {
     }
 
     /// Takes the page out of the table if nobody uses it and it is clean. The frame is out of the queues, and the
-    /// caller's afterwards.
+    /// caller's afterwards. One that was [discarded](Self::discard) has no page, and is found free here.
     pub(super) fn evict(&self, frame: FrameId) -> Evicted {
         let meta = self.frame(frame);
         let Some(id) = meta.holds() else { return Evicted::Free(None) };

@@ -302,7 +302,8 @@ impl PageStore {
 /// The numbers of pages formatted in the log must be possible: what is below them and not in use is listed.
 ///
 /// A page id had a slot charged. Of the slots, a crash may have taken those that the file grew by since the checkpoint:
-/// then each page that they were for is formatted in the log too, or its id was in flight.
+/// then each page that they were for is formatted in the log too, or was given back behind that, or its id was in
+/// flight. The bound for ids in flight serves for those given back as well.
 fn check_numbers(formatted: &HashSet<PageId, FixedState>, slots: u64) -> Result<(), Error> {
     let bound = slots + to_u64(formatted.len()) + IDS_IN_FLIGHT;
     match formatted.iter().find(|id| u64::from(id.number()) >= bound) {

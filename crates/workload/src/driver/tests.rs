@@ -143,6 +143,12 @@ fn load_of(engine: &Counting) -> Load {
     load_for(engine, Workload::UpdateIndex)
 }
 
+/// Runs so many events of `workload`, however long it takes.
+fn run_events(engine: &Counting, workload: Workload, events: u64, threads: usize) -> Finished {
+    let plan = Plan { events, time_s: 3_600, ..plan(threads, Pace::ClosedLoop) };
+    run(engine, &load_for(engine, workload), &plan, &AtomicBool::new(false), &mut Unobserved).unwrap()
+}
+
 /// Keeps what it sees; breaks off after `limit` intervals.
 struct Keep {
     seen: Vec<Interval>,
@@ -362,9 +368,7 @@ fn run_that_is_stopped_in_its_warm_up_has_counted_nothing() {
 #[test]
 fn statements_are_counted_once_whatever_conflicts_they_meet() {
     let engine = Counting { conflict_every: Some(7), ..Counting::default() };
-    let plan = Plan { events: 200, time_s: 3_600, ..plan(3, Pace::ClosedLoop) };
-    let load = load_for(&engine, Workload::WriteOnly);
-    let finished = run(&engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    let finished = run_events(&engine, Workload::WriteOnly, 200, 3);
     assert_eq!(finished.record.queries, Queries { read: 0, write: 800, other: 0 });
     let calls = engine.calls.load(Ordering::Relaxed);
     assert!(finished.record.conflicts >= calls / 7 - 1, "{} of {calls}", finished.record.conflicts);
@@ -373,9 +377,7 @@ fn statements_are_counted_once_whatever_conflicts_they_meet() {
 #[test]
 fn rest_of_a_packet_is_inserted_when_the_thread_ends() {
     let engine = Counting::default();
-    let plan = Plan { events: 100_000, time_s: 3_600, ..plan(2, Pace::ClosedLoop) };
-    let load = load_for(&engine, Workload::BulkInsert);
-    let finished = run(&engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    let finished = run_events(&engine, Workload::BulkInsert, 100_000, 2);
     assert_eq!(finished.transactions(), 100_000);
     let packets = engine.calls.load(Ordering::Relaxed);
     assert_eq!(finished.record.queries, Queries { read: 0, write: packets, other: 0 });
@@ -385,9 +387,7 @@ fn rest_of_a_packet_is_inserted_when_the_thread_ends() {
 #[test]
 fn pair_whose_row_came_back_between_its_statements_is_run_again_and_counted_once() {
     let engine = Counting { exists_every: Some(5), ..Counting::default() };
-    let plan = Plan { events: 200, time_s: 3_600, ..plan(3, Pace::ClosedLoop) };
-    let load = load_for(&engine, Workload::WriteOnly);
-    let finished = run(&engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    let finished = run_events(&engine, Workload::WriteOnly, 200, 3);
     assert_eq!(finished.record.queries, Queries { read: 0, write: 800, other: 0 });
     assert!((49..=51).contains(&finished.record.conflicts), "every fifth of 250: {}", finished.record.conflicts);
 }
@@ -404,8 +404,6 @@ fn insert_of_a_new_row_that_is_there_is_an_error() {
 #[test]
 fn delete_that_finds_no_row_counts_as_other() {
     let engine = Counting { is_empty: true, ..Counting::default() };
-    let plan = Plan { events: 50, time_s: 3_600, ..plan(2, Pace::ClosedLoop) };
-    let load = load_for(&engine, Workload::Delete);
-    let finished = run(&engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    let finished = run_events(&engine, Workload::Delete, 50, 2);
     assert_eq!(finished.record.queries, Queries { read: 0, write: 0, other: 50 });
 }

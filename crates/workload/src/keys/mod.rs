@@ -23,6 +23,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::Error;
+use crate::names::by_name;
 
 /// The generator of all randomness here: fast, small, reproducible from a seed.
 pub type Random = Xoshiro256PlusPlus;
@@ -78,8 +79,7 @@ impl FromStr for RandType {
     type Err = String;
 
     fn from_str(text: &str) -> Result<RandType, String> {
-        let names = RandType::ALL.map(RandType::name).join(", ");
-        RandType::ALL.into_iter().find(|t| t.name() == text).ok_or_else(|| format!("not one of {names}"))
+        by_name(text, RandType::ALL, RandType::name)
     }
 }
 

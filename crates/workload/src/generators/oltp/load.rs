@@ -170,6 +170,7 @@ impl Load {
             }
             Workload::RandomPoints => {
                 transaction.points.extend((0..self.mix.random_points).map(|_| segment.draw(random)));
+                transaction.tidy();
                 transaction.statements.push(Statement::SelectPoints { table: TableNo::from_index(0) });
             }
             Workload::RandomRanges => {
@@ -177,6 +178,7 @@ impl Load {
                     let first = segment.draw(random);
                     KRange { first, last: first.saturating_add(self.mix.delta) }
                 }));
+                transaction.tidy();
                 transaction.statements.push(Statement::CountRanges { table: TableNo::from_index(0) });
             }
             Workload::BulkInsert => transaction.statements.push(Statement::BulkRow),
@@ -187,7 +189,6 @@ impl Load {
             | Workload::UpdateIndex
             | Workload::UpdateNonIndex => self.draw_mix(random, transaction),
         }
-        transaction.tidy();
     }
 
     /// Draws the statements of the mix, in sysbench's order; all of one kind go to one table.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::str::FromStr;
 
+use crate::names::by_name;
+
 /// A workload, by sysbench's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
@@ -90,8 +92,7 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Workload, String> {
-        let names = Workload::ALL.map(Workload::name).join(", ");
-        Workload::ALL.into_iter().find(|w| w.name() == text).ok_or_else(|| format!("not one of {names}"))
+        by_name(text, Workload::ALL, Workload::name)
     }
 }
 
