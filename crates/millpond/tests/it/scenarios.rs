@@ -23,12 +23,15 @@ fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), Err
 /// A closed database with tree `t` of `rows` rows.
 fn with_rows(shape: Shape, rows: u32, len: usize) -> Image {
     let disk = SimulatedDisk::new();
-    let db = open(&disk, shape.options());
-    let tree = db.create_tree("t").expect("created");
-    for row in 0..rows {
-        put_loosely(&db, &tree, &row.to_be_bytes(), &vec![0; len]).expect("written");
-    }
-    db.close().expect("closed");
+    // Under the scheduler, as all that follows: where the keeper put the pages decides what is redone later.
+    let ((), _) = run(1, || {
+        let db = open(&disk, shape.options());
+        let tree = db.create_tree("t").expect("created");
+        for row in 0..rows {
+            put_loosely(&db, &tree, &row.to_be_bytes(), &vec![0; len]).expect("written");
+        }
+        db.close().expect("closed");
+    });
     disk.image()
 }
 
@@ -148,7 +151,14 @@ fn recovery_from_a_log_at_its_wall_may_be_cut_short_over_and_over() {
     let crashed = crash_at_the_wall(with_rows(SMALL, rows, 600), rows, large(), 70);
     let wanted = recover(&disk_of(crashed.clone())).expect("sound");
     assert_eq!(wanted["t"].len(), 500);
-    let (mut unfinished, mut most_pages) = (0, 0);
+    let redone = run(1, || {
+        let db = open(&disk_of(crashed.clone()), reopen_options());
+        let pages = db.stats().open_redo_pages;
+        db.close().expect("closed");
+        pages
+    });
+    assert!(redone.0 > 40, "{} pages are to be redone", redone.0);
+    let mut unfinished = 0;
     for first in 0..4u64 {
         let mut image = crashed.clone();
         for crash in 0..40u64 {
@@ -156,25 +166,19 @@ fn recovery_from_a_log_at_its_wall_may_be_cut_short_over_and_over() {
             disk.slow_down("data.mpd", 40_000_000);
             let (other, after_ns) = (disk.clone(), 20_000_000 + (first * 16 + crash) * 12_000_000);
             let (crash_image, _) = run(crash, || {
-                let opening = spawn("opening", move || {
-                    let opened = Db::open_on(Arc::new(other), reopen_options());
-                    opened.map(|db| db.stats().open_redo_pages)
-                })
-                .expect("a thread");
+                let opening = spawn("opening", move || Db::open_on(Arc::new(other), reopen_options()).map(drop))
+                    .expect("a thread");
                 sleep_ns(after_ns);
                 let image = disk.crash_now(Unsynced::Subset(crash));
                 disk.halt();
-                match opening.join().expect("no panic") {
-                    Ok(pages) => most_pages = most_pages.max(pages),
-                    Err(_) => unfinished += 1,
-                }
+                unfinished += u32::from(opening.join().expect("no panic").is_err());
                 image
             });
             image = crash_image;
         }
         assert_eq!(recover(&disk_of(image)).expect("sound"), wanted, "sequence {first}");
     }
-    assert!(unfinished > 40 && most_pages > 40, "{unfinished} were cut short, {most_pages} pages at most were redone");
+    assert!(unfinished > 40, "{unfinished} were cut short");
 }
 
 /// The pages to redo do not fit the pool, and what each batch changes lies all over the log: a page is cleaned for its
