@@ -288,10 +288,10 @@ fn info_and_dump_tell_what_is_in_the_files() {
     assert_code(&run(dir.path(), &["bench", "--dir=db", "--table-size=2000", "oltp_insert", "prepare"]), 0);
     for (args, part) in [
         (&["info", "db"][..], "page store:           copy-on-write\n"),
-        (&["info", "db"], "tree 'sbtest1':       space 2, "),
+        (&["info", "db"], "tree 'sbtest1':       space 3, "),
         (&["dump", "superblock", "db"], "superblock 1 at offset 65536: valid\n"),
-        (&["dump", "map", "db", "--space=1"], "space 1 map page 0: "),
-        (&["dump", "page", "db", "0:0"], "'sbtest1' = '\\x02\\x00\\x00\\x00' (4 bytes)\n"),
+        (&["dump", "map", "db", "--space=2"], "space 2 map page 0: "),
+        (&["dump", "page", "db", "0:0"], "'sbtest1' = '\\x03\\x00\\x00\\x00' (4 bytes)\n"),
         (&["dump", "page", "db", "--slot=0"], "slot 0: a whole image of page "),
         (&["dump", "log", "db", "--from=0", "--limit=1"], "log from LSN 4096, "),
     ] {

@@ -266,7 +266,7 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
     PageOp::Truncate { keep: 258, high: b"ab" }.encode(&mut truncated);
     assert_eq!(truncated, [truncate, 2, 1, 2, 0, b'a', b'b']);
     let mut pieces = PatchBuf::new();
-    assert!(find_patch(&[1; 99], &[&[1; 40][..], &[2; 2], &[1; 59]].concat(), &mut pieces));
+    assert!(find_patch((0, b""), &[1; 99], &[&[1; 40][..], &[2; 2], &[1; 59]].concat(), &mut pieces));
     assert_eq!(pieces[..], [40, 0, 0, 0, 2, 0, 2, 2], "kept, left out, put in");
 }
 

@@ -46,6 +46,7 @@ mod redo;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod store;
+mod txn;
 
 pub use base::cpus::Cpus;
 pub use base::error::{Action, Error, Failure};

@@ -50,6 +50,8 @@ fn text(dir: &str, report: &CheckReport) -> String {
         ("pages:", report.pages),
         ("trees:", report.trees),
         ("entries:", report.entries),
+        ("deleted rows:", report.deleted_rows),
+        ("undo pages:", report.undo_pages),
         ("log groups:", report.log_groups),
         ("log bytes:", report.log_bytes),
         ("orphans:", report.orphan_spaces),

@@ -27,13 +27,19 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// A space: one tree. Space 0 is the catalog. Never reused.
+/// A space: one tree. Space 0 is the catalog, space 1 has the undo pages. Never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SpaceId(pub(crate) u32);
 
 impl SpaceId {
     /// The space of the catalog tree.
     pub(crate) const CATALOG: SpaceId = SpaceId(0);
+
+    /// The space of the undo pages.
+    pub(crate) const UNDO: SpaceId = SpaceId(1);
+
+    /// The first that a tree may have.
+    pub(crate) const FIRST: SpaceId = SpaceId(2);
 }
 
 impl fmt::Display for SpaceId {
@@ -71,6 +77,35 @@ impl PageId {
 impl fmt::Display for PageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.space().0, self.number())
+    }
+}
+
+/// A transaction: 48 bits, ascending with its first write, never reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TxnId(pub(crate) u64);
+
+impl TxnId {
+    /// Bytes of an id in rows and in the log.
+    pub(crate) const LEN: usize = 6;
+
+    /// No id gets as far.
+    pub(crate) const END: TxnId = TxnId(1 << 48);
+
+    /// As it is written.
+    pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
+        let [a, b, c, d, e, f, ..] = self.0.to_le_bytes();
+        [a, b, c, d, e, f]
+    }
+
+    /// As it was written.
+    pub(crate) fn from_bytes([a, b, c, d, e, f]: [u8; Self::LEN]) -> TxnId {
+        TxnId(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+    }
+}
+
+impl fmt::Display for TxnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod laws;
 pub(crate) mod page;
 pub(crate) mod primitives;
 pub(crate) mod random;
+pub(crate) mod row;
 #[cfg(feature = "simulation")]
 pub(crate) mod scheduler;
 pub(crate) mod sync;

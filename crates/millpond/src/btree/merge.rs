@@ -199,10 +199,15 @@ fn give_back(
     parent: bool,
 ) -> Result<Outcome, Error> {
     debug_assert_ne!(freed.number(), 0, "BTREE-5: the root is never given back");
+    let is_gone = commit_freeing(core, mtr, freed, credit)?;
+    Ok(Outcome::Merged(Merged { freed, is_gone, again, parent }))
+}
+
+/// The same; whether the page is in no frame any more.
+pub(crate) fn commit_freeing(core: &Core, mtr: Mtr<'_>, freed: PageId, credit: LogCredit<'_>) -> Result<bool, Error> {
     let (end, hold) = mtr.commit_holding(credit)?;
     core.store.free_page(freed, hold.start(), end);
     drop(hold);
     // Until here the page kept its frame, and nobody could read an image of it.
-    let is_gone = core.pool.discard_freed(freed);
-    Ok(Outcome::Merged(Merged { freed, is_gone, again, parent }))
+    Ok(core.pool.discard_freed(freed))
 }

@@ -4,7 +4,9 @@ use std::ops::{Bound, Range};
 
 use super::descent::{Restarts, Root, Stop, Target, leaf_read, leaves_ahead};
 use crate::base::error::Error;
+use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::view::PageView;
+use crate::base::row::Row;
 use crate::mtr::Core;
 
 /// A key and its value, borrowed.
@@ -44,7 +46,7 @@ impl Rows {
     }
 
     /// The rows of `page` between the bounds, instead of those that were here.
-    fn fill(&mut self, page: PageView<'_>, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) {
+    fn fill(&mut self, page: PageView<'_>, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Result<(), Error> {
         let first = match lower {
             Bound::Unbounded => 0,
             Bound::Included(key) => page.search(key).unwrap_or_else(|index| index),
@@ -60,15 +62,38 @@ impl Rows {
         self.places.reserve(end.saturating_sub(first));
         let prefix = page.prefix();
         for index in first..end {
+            let Some(payload) = payload(page, index)? else { continue };
             let key = self.bytes.len();
             self.bytes.extend_from_slice(prefix);
             self.bytes.extend_from_slice(page.suffix(index));
             let value = self.bytes.len();
-            self.bytes.extend_from_slice(page.value(index));
+            self.bytes.extend_from_slice(payload);
             self.places.push([key, value, self.bytes.len()]);
         }
         self.left = 0..self.places.len();
+        Ok(())
     }
+}
+
+/// The payload of entry `index` of a leaf; `None`: the row is deleted. Leaves of the catalog have plain values.
+pub(crate) fn payload(page: PageView<'_>, index: usize) -> Result<Option<&[u8]>, Error> {
+    let value = page.value(index);
+    let id = PageId(page.header().page_id.get());
+    if id.space() == SpaceId::CATALOG {
+        return Ok(Some(value));
+    }
+    match Row::decode(value) {
+        Some(row) => Ok((!row.is_deleted).then_some(row.payload)),
+        None => Err(no_row(id, index)),
+    }
+}
+
+/// An entry of a leaf is no row.
+#[cold]
+pub(crate) fn no_row(id: PageId, index: usize) -> Error {
+    let message =
+        format!("page {id}: entry {index} is no row: run `millpond check`, restore the database from a backup");
+    Error::Corruption(message.into())
 }
 
 /// How far ahead a scan reads. The first leaf that it misses is read by itself, for most scans are short; from then on
@@ -130,7 +155,7 @@ pub(crate) fn leaf_forward(
             Ok(page) => {
                 let view = page.view();
                 let next = view.high_fence().filter(|high| below_upper(high, upper)).map(<[u8]>::to_vec);
-                rows.fill(view, lower, upper);
+                rows.fill(view, lower, upper)?;
                 return Ok(next);
             }
             Err(stop) => {
@@ -167,7 +192,7 @@ pub(crate) fn leaf_backward(
                 let low = view.low_fence();
                 let more =
                     !low.is_empty() && above_lower(low, lower) && !matches!(lower, Bound::Included(b) if b == low);
-                rows.fill(view, lower, upper);
+                rows.fill(view, lower, upper)?;
                 return Ok(more.then(|| low.to_vec()));
             }
             Err(stop) => {

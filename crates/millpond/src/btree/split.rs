@@ -302,6 +302,7 @@ fn split_child<'p>(
 mod tests {
     use super::*;
     use crate::base::page::apply::apply;
+    use crate::base::row::HEAD_LEN;
     use rand_core::{Rng, SeedableRng};
 
     fn leaf(keys: &[&[u8]]) -> Vec<u8> {
@@ -383,7 +384,7 @@ mod tests {
         let mut number = |below: usize| usize::try_from(rng.next_u64()).expect("BASE-1") % below;
         let (mut cuts, mut most) = (0, 0);
         for page_size in [4096, 8192, 16_384, 32_768, 65_536] {
-            let (key_max, value_max) = ((page_size / 16 * 3).min(3072), page_size / 4);
+            let (key_max, value_max) = ((page_size / 16 * 3).min(3072), page_size / 4 + HEAD_LEN + 64);
             for round in 0..120 {
                 let prefix = vec![b'p'; [0, 3, 100, key_max / 2, key_max - 8, key_max][round % 6]];
                 let key = |number: &mut dyn FnMut(usize) -> usize| {

@@ -3,16 +3,21 @@
 use std::collections::BTreeSet;
 
 use super::descent::child_id;
+use super::scan::payload;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::verify::structure_problem;
 use crate::base::page::view::PageView;
+use crate::base::row::Row;
 use crate::mtr::Core;
 
 /// What a walk found.
 #[derive(Debug, Default)]
 pub(crate) struct TreeReport {
     pub(crate) pages: BTreeSet<PageId>,
+    /// Rows that are there.
     pub(crate) entries: u64,
+    /// Rows with a delete mark.
+    pub(crate) deleted: u64,
     pub(crate) height: u8,
     pub(crate) problems: Vec<String>,
 }
@@ -50,7 +55,19 @@ pub(crate) fn verify_tree(core: &Core, space: SpaceId) -> TreeReport {
         }
         check_page(view, &expected, &mut report);
         if view.is_leaf() {
-            report.entries += crate::base::aligned::to_u64(view.len());
+            for index in 0..view.len() {
+                match payload(view, index) {
+                    Ok(Some(_)) => report.entries += 1,
+                    Ok(None) => report.deleted += 1,
+                    Err(error) => report.problems.push(error.to_string()),
+                }
+                let stamp = Row::decode(view.value(index)).and_then(|row| row.stamp);
+                let to_come = core.store.txn_to_come();
+                if let Some(stamp) = stamp.filter(|stamp| space >= SpaceId::FIRST && stamp.txn >= to_come) {
+                    let problem = format!("the row of transaction {}, and {to_come} is the next to begin", stamp.txn);
+                    report.problems.push(format!("page {}: entry {index} is {problem}", expected.id));
+                }
+            }
             continue;
         }
         for index in 0..view.len() {

@@ -11,13 +11,16 @@ use super::options::Options;
 use crate::base::aligned::{aligned, to_u64};
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
+use crate::base::page::verify::structure_problem;
 use crate::btree::verify::verify_tree;
 use crate::io::batch::IoEngine;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
 use crate::io::overlay::Overlay;
+use crate::mtr::Core;
 use crate::store::look::SlotContent;
 use crate::store::superblock::Found;
+use crate::txn::record::UndoRecord;
 
 /// How a database is checked.
 #[derive(Clone, Debug)]
@@ -47,6 +50,10 @@ pub struct CheckReport {
     pub trees: u64,
     /// Entries in their leaves.
     pub entries: u64,
+    /// Rows that were deleted, and that purge has not removed yet.
+    pub deleted_rows: u64,
+    /// Undo pages.
+    pub undo_pages: u64,
     /// Redo groups after the last checkpoint, replayed in memory.
     pub log_groups: u64,
     /// Their bytes.
@@ -107,6 +114,7 @@ pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckRe
 pub(crate) fn open_in_memory(files: &Arc<dyn Files>, pool: ByteSize) -> Result<Db, Error> {
     let mut options = Options::new().create(false).buffer_pool_size(pool);
     options.fit_pool = true;
+    options.at_rest = true;
     Db::open_on(Arc::new(Overlay::new(Arc::clone(files))), options)
 }
 
@@ -124,10 +132,16 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
         let mut walk = verify_tree(core, space);
         report.trees += 1;
         report.entries += walk.entries;
+        report.deleted_rows += walk.deleted;
         report.problems.extend(walk.problems.drain(..).map(|problem| format!("tree '{name}': {problem}")));
         reached.append(&mut walk.pages);
     }
     let mut buf = aligned(core.store.page_size());
+    for id in core.store.used(SpaceId::UNDO) {
+        report.undo_pages += 1;
+        report.problems.extend(undo_problem(core, id));
+        reached.insert(id);
+    }
     for id in core.store.pages() {
         report.pages += 1;
         if let Err(error) = core.store.read(id, &mut buf)
@@ -149,4 +163,25 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// What is wrong with an undo page.
+fn undo_problem(core: &Core, id: PageId) -> Option<String> {
+    let pin = match core.pool.load(id) {
+        Ok(pin) => pin,
+        Err(error) => return Some(error.to_string()),
+    };
+    let page = pin.read();
+    let view = page.view();
+    if let Some(problem) = structure_problem(page.bytes()) {
+        return Some(format!("undo page {id}: {problem}"));
+    }
+    let is_record = |index: usize| {
+        let number = u16::try_from(index).ok().map(u16::to_be_bytes);
+        let record = UndoRecord::decode(view.value(index));
+        number.is_some_and(|number| view.key(index) == number)
+            && record.is_some_and(|record| record.changes().all(|change| change.is_some()))
+    };
+    let broken = (0..view.len()).find(|index| !is_record(*index));
+    broken.map(|index| format!("undo page {id}: entry {index} is no record"))
 }

@@ -3,7 +3,7 @@
 use super::options::{Options, PageStoreKind, validate_reserve};
 use crate::base::aligned::BLOCK_U64;
 use crate::base::error::Error;
-use crate::base::ids::Lsn;
+use crate::base::ids::{Lsn, SpaceId, TxnId};
 use crate::base::random::random_u64;
 use crate::io::device::Files;
 use crate::io::directory::LOCK_FILE;
@@ -51,7 +51,7 @@ pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> 
         uuid,
         sequence: 0,
         page_size: u32::try_from(page_size).map_err(|_| Error::Bug("a page size was not checked".into()))?,
-        next_space: 1,
+        next_space: SpaceId::FIRST.0,
         checkpoint_lsn: Lsn(BLOCK_U64),
         durable_lsn: Lsn(BLOCK_U64),
         nonce: random_u64(),
@@ -59,6 +59,7 @@ pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> 
         directory_crc: 0,
         redo,
         switch: None,
+        next_txn: TxnId(1),
     };
     let ring = Ring::create(files, superblock.owner(), redo)?;
     let lap = Lap { boundary: Lsn::ZERO, first_group: superblock.checkpoint_lsn, nonce: superblock.nonce };

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytesize::ByteSize;
 
 use super::batch::WriteBatch;
+use super::catalog::{self, NAME_MAX};
 use super::create::{DEFAULT_PAGE_SIZE, check_not_lost, create};
 use super::engine::{Engine, Opening, Requests, Wish};
 use super::keeper::Keeper;
@@ -16,6 +17,7 @@ use super::options::{
     Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, unsynced_max, validate_reserve,
 };
 use super::page_writer::{PageWriter, SinglePage};
+use super::purge;
 use super::stats::Stats;
 use super::tree::{Gate, Tree, TreeState};
 use super::write::{wait_durable, write};
@@ -23,12 +25,12 @@ use crate::base::aligned::to_usize;
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::op::PageOp;
 use crate::base::random::random_u64;
 use crate::base::sync::{self, JoinHandle, Mutex, RwLock, Turn};
 use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
-use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
+use crate::btree::descent::Root;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
 use crate::mtr::{Core, Mtr};
@@ -36,13 +38,11 @@ use crate::pool::buffer_pool::Pool;
 use crate::recovery;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LogFiles, remove_others};
-use crate::redo::log::{Log, LogCredit, LogLimits};
+use crate::redo::log::{Log, LogLimits};
 use crate::store::open::DATA_FILE;
 use crate::store::page_store::PageStore;
 use crate::store::superblock::{FEATURE_IN_PLACE, Found, Superblock};
-
-/// How long a tree's name may be, in bytes.
-const NAME_MAX: usize = 255;
+use crate::txn::slots::Transactions;
 
 /// An open database. Clones are handles of the same one; the last to go closes it.
 #[derive(Clone)]
@@ -52,8 +52,8 @@ pub struct Db {
 
 struct Inner {
     engine: Arc<Engine>,
-    catalog: Tree,
     keeper: Mutex<Option<JoinHandle<()>>>,
+    purge: Mutex<Option<JoinHandle<()>>>,
     io_engine: &'static str,
     opened: Opened,
 }
@@ -91,10 +91,11 @@ impl Inner {
             let _ddl = self.engine.ddl();
             self.engine.closed.store(true, Ordering::Relaxed);
             let open_trees: Vec<_> = self.engine.open_trees.lock().values().cloned().collect();
-            for tree in open_trees.iter().chain([&self.catalog.state]) {
+            for tree in &open_trees {
                 *tree.gate.write() = Gate::Closed;
             }
         }
+        self.stop_purge();
         let result = self.engine.checkpoint_wait(Wish::All);
         let stopped = self.stop_keeper(keeper);
         self.engine.core.log.close_wait();
@@ -105,9 +106,19 @@ impl Inner {
     /// The keeper's end without a checkpoint: what is on the device stays as it is.
     fn abandon(&self) {
         if let Some(keeper) = self.keeper.lock().take() {
+            self.stop_purge();
             let _ = self.stop_keeper(keeper);
             self.engine.core.log.close_wait();
             *self.engine.files.lock() = None;
+        }
+    }
+
+    /// The keeper is at work still: purge may be waiting for what it supplies.
+    fn stop_purge(&self) {
+        self.engine.txns.stop();
+        if let Some(purge) = self.purge.lock().take() {
+            // A panic of purge is no reason not to close.
+            let _ = purge.join();
         }
     }
 
@@ -175,13 +186,14 @@ impl Db {
         }
         let _ddl = engine.ddl();
         engine.check_open()?;
-        if self.find(name)?.is_some() {
+        if catalog::find(&engine.core, name)?.is_some() {
             return Err(Error::TreeExists(format!("tree '{name}' exists already: open it").into()));
         }
         let space = engine.core.store.new_space();
         create_root(&engine.core, space)?;
         // A crash before this leaves a space that no name leads to; the next open drops it.
-        self.inner.catalog.insert(name.as_bytes(), &space.0.to_le_bytes())?;
+        let end = catalog::insert(engine, name, space)?;
+        wait_durable(engine, end, engine.durability)?;
         Ok(self.handle(name, space))
     }
 
@@ -192,7 +204,7 @@ impl Db {
     pub fn open_tree(&self, name: &str) -> Result<Tree, Error> {
         let _ddl = self.inner.engine.ddl();
         self.inner.engine.check_open()?;
-        match self.find(name)? {
+        match catalog::find(&self.inner.engine.core, name)? {
             Some(space) => Ok(self.handle(name, space)),
             None => Err(Error::TreeNotFound(format!("no tree '{name}': create it, or see `trees`").into())),
         }
@@ -203,9 +215,10 @@ impl Db {
     /// # Errors
     /// Those of [`Tree::get`].
     pub fn trees(&self) -> Result<Vec<String>, Error> {
-        let names =
-            self.inner.catalog.scan(..).map(|row| row.map(|(name, _)| String::from_utf8_lossy(&name).into_owned()));
-        names.collect()
+        let engine = &self.inner.engine;
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        Ok(catalog::all(&engine.core)?.into_iter().map(|(name, _)| name).collect())
     }
 
     /// Drops a tree. Waits for operations on it that have begun; later ones get [`Error::TreeNotFound`].
@@ -216,12 +229,12 @@ impl Db {
         let engine = &self.inner.engine;
         let _ddl = engine.ddl();
         engine.check_open()?;
-        let Some(space) = self.find(name)? else {
+        let Some(space) = catalog::find(&engine.core, name)? else {
             return Err(Error::TreeNotFound(format!("no tree '{name}' to drop: see `trees`").into()));
         };
         let tree = self.handle(name, space);
         let mut gate = engine.waits.timed(WaitClass::Metadata, || tree.state.gate.write());
-        let end = drop_tree(engine, name, space)?;
+        let end = catalog::remove(engine, name, space)?;
         *gate = Gate::Dropped;
         drop(gate);
         engine.open_trees.lock().remove(name);
@@ -307,10 +320,7 @@ impl Db {
 
     /// The space of the tree called `name`.
     pub(crate) fn find(&self, name: &str) -> Result<Option<SpaceId>, Error> {
-        match self.inner.catalog.get(name.as_bytes())? {
-            None => Ok(None),
-            Some(value) => space_of(name, &value).map(Some),
-        }
+        catalog::find(&self.inner.engine.core, name)
     }
 
     fn handle(&self, name: &str, space: SpaceId) -> Tree {
@@ -338,13 +348,13 @@ fn tree_state(engine: &Arc<Engine>, name: &str, space: SpaceId) -> Arc<TreeState
     })
 }
 
-fn space_of(name: &str, value: &[u8]) -> Result<SpaceId, Error> {
-    match value.try_into() {
-        Ok(bytes) => Ok(SpaceId(u32::from_le_bytes(bytes))),
-        Err(_) => {
-            Err(Error::Corruption(format!("the catalog's entry for tree '{name}' has {} bytes", value.len()).into()))
-        }
-    }
+fn start_purge(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
+    let engine = Arc::clone(engine);
+    let purge = move || {
+        enter_background();
+        purge::run(&engine);
+    };
+    sync::spawn("mp-purge", purge).map_err(|e| Error::io("start the purge's thread", e))
 }
 
 /// Formats the root of a new tree, in a mini-transaction of its own.
@@ -357,38 +367,6 @@ fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
     mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
     mtr.commit(credit)?;
     Ok(())
-}
-
-/// Takes a tree out of the catalog and its space out of the map, in one group.
-fn drop_tree(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> {
-    let core = &engine.core;
-    let catalog = Root::new(SpaceId::CATALOG);
-    let mut restarts = Restarts::new(&core.pool);
-    loop {
-        let credit = core.log.reserve(NAME_MAX + 128, 1)?;
-        let stop: Stop<'_> = match leaf_write(core, &catalog, name.as_bytes(), Manner::First) {
-            Ok(page) => {
-                let id = page.id();
-                let mut mtr = Mtr::new(&core.log, [page]);
-                mtr.apply(0, id, &PageOp::Remove { key: name.as_bytes() })?;
-                return drop_space(engine, mtr, space, credit);
-            }
-            Err(stop) => stop,
-        };
-        drop(credit);
-        restarts.resolve(stop)?;
-    }
-}
-
-/// Ends `mtr` with the drop of a space. Until the map knows of it too, no checkpoint is later than the group.
-fn drop_space(engine: &Engine, mut mtr: Mtr<'_>, space: SpaceId, credit: LogCredit<'_>) -> Result<Lsn, Error> {
-    mtr.drop_space(space);
-    let (end, hold) = mtr.commit_holding(credit)?;
-    engine.core.store.drop_space(space, end);
-    drop(hold);
-    engine.drops.lock().push_back((space, 0));
-    engine.bell.ring();
-    Ok(end)
 }
 
 /// The options must not say something else than the database.
@@ -471,6 +449,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         unsynced_max: to_usize(unsynced_max(frames_max)),
         drops: Mutex::new(VecDeque::new()),
         merge_wishes: Mutex::new(VecDeque::new()),
+        txns: Transactions::default(),
         ddl: Turn::new(()),
         open_trees: Mutex::new(BTreeMap::new()),
         requests: Mutex::new(Requests::default()),
@@ -493,7 +472,6 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         })
         .map_err(|e| Error::io("start the keeper's thread", e))?
     };
-    let catalog = Tree { engine: Arc::clone(&engine), state: tree_state(&engine, "catalog", SpaceId::CATALOG) };
     let opened = Opened {
         superblocks,
         redo_groups: analysis.groups,
@@ -501,7 +479,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         orphan_spaces: Vec::new(),
     };
     let io_engine = files.io_engine();
-    let mut inner = Inner { engine, io_engine, catalog, keeper: Mutex::new(Some(keeper)), opened };
+    let mut inner = Inner { engine, io_engine, keeper: Mutex::new(Some(keeper)), purge: Mutex::new(None), opened };
     if let Err(error) = finish_open(&mut inner, &*files, options, log_files, analysis) {
         inner.abandon();
         return Err(error);
@@ -526,29 +504,16 @@ fn finish_open(
     engine.redoing.store(false, Ordering::Relaxed);
     // From here on the end of the old epoch cannot be taken for the end of the log.
     engine.checkpoint_wait(Wish::Superblock)?;
-    if !engine.core.store.spaces().contains(&SpaceId::CATALOG) {
+    if !engine.core.store.has_space(SpaceId::CATALOG) {
         create_root(&engine.core, SpaceId::CATALOG)?;
     }
-    inner.opened.orphan_spaces = drop_orphans(inner)?;
+    inner.opened.orphan_spaces = catalog::drop_orphans(&engine)?;
+    if !options.at_rest {
+        engine.txns.adopt(engine.core.store.used(SpaceId::UNDO));
+        *inner.purge.lock() = Some(start_purge(&engine)?);
+    }
     match options.redo_capacity {
         Some(capacity) => change_redo_capacity(&engine, capacity.as_u64()),
         None => Ok(()),
     }
-}
-
-/// Drops the spaces that no name leads to: trees whose creation a crash cut short.
-fn drop_orphans(inner: &Inner) -> Result<Vec<SpaceId>, Error> {
-    let store = &inner.engine.core.store;
-    let mut orphans = store.spaces();
-    orphans.remove(&SpaceId::CATALOG);
-    for row in inner.catalog.scan(..) {
-        let (name, value) = row?;
-        orphans.remove(&space_of(&String::from_utf8_lossy(&name), &value)?);
-    }
-    for &space in &orphans {
-        let log = &inner.engine.core.log;
-        let credit = log.reserve(16, 0)?;
-        drop_space(&inner.engine, Mtr::new(log, []), space, credit)?;
-    }
-    Ok(orphans.into_iter().collect())
 }

@@ -19,6 +19,7 @@ use crate::base::waits::{WaitClass, Waits};
 use crate::io::device::Files;
 use crate::mtr::Core;
 use crate::redo::files::Ring;
+use crate::txn::slots::Transactions;
 
 /// A database at work.
 pub(crate) struct Engine {
@@ -39,6 +40,8 @@ pub(crate) struct Engine {
     pub(crate) drops: Mutex<VecDeque<(SpaceId, usize)>>,
     /// Pages that may be too empty, for the keeper to merge.
     pub(crate) merge_wishes: Mutex<VecDeque<MergeWish>>,
+    /// Transactions, and their undo pages.
+    pub(crate) txns: Transactions,
     /// Serialises creation and dropping of trees.
     pub(super) ddl: Turn<()>,
     /// Trees that have handles.
@@ -188,6 +191,9 @@ impl Engine {
             map_page_writes: count(&store.counters.map_page_writes),
             checkpoints: count(&store.counters.checkpoints),
             tree_pages_freed: count(&store.counters.pages_freed),
+            undo_pages: store.used_count(SpaceId::UNDO),
+            purge_pages: to_u64(self.txns.purge_pages()),
+            purged_rows: count(&self.txns.purged_rows),
             stalls: self.waits.stalls().0,
             law_violations: laws::violations(),
             memory_budget: self.memory_budget(),

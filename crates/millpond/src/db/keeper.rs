@@ -15,6 +15,7 @@
 mod merging;
 mod publish;
 mod syncer;
+mod undo_pages;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -142,6 +143,7 @@ impl Keeper {
         self.clean_ahead()?;
         self.give_back(GIVE_BACK_STEPS);
         self.merge_pages()?;
+        self.give_undo_back()?;
         // While the log is redone the checkpoint cannot move: a page cleaned in the middle of its history would be
         // dirty again, and each time take a map record's room from the reserve.
         let redoing = self.engine.redoing.load(Ordering::Relaxed);
@@ -154,6 +156,7 @@ impl Keeper {
             if !redoing {
                 self.flush_for_log(elapsed_s)?;
             }
+            self.engine.txns.wake_purge();
             self.grow_ahead();
             self.retire_frames()?;
         }

@@ -1,6 +1,7 @@
 //! The public face: databases, trees, batches, and the keeper that works behind them.
 
 pub(crate) mod batch;
+pub(crate) mod catalog;
 pub(crate) mod check;
 mod create;
 pub(crate) mod database;
@@ -11,7 +12,10 @@ mod memory;
 pub(crate) mod online;
 pub(crate) mod options;
 mod page_writer;
+mod plan;
+mod purge;
 pub(crate) mod rebuild;
 pub(crate) mod stats;
 pub(crate) mod tree;
+mod undo;
 pub(crate) mod write;

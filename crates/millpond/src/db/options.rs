@@ -70,6 +70,8 @@ pub struct Options {
     pub(crate) create: bool,
     /// A pool that is too large for the log is made smaller, instead of being refused.
     pub(crate) fit_pool: bool,
+    /// Nothing is purged: what is there is only looked at.
+    pub(crate) at_rest: bool,
     pub(crate) durability: Durability,
 }
 
@@ -103,6 +105,7 @@ impl Options {
             cached: false,
             create: true,
             fit_pool: false,
+            at_rest: false,
             durability: Durability::Commit,
         }
     }

@@ -15,11 +15,12 @@ use foldhash::fast::FixedState;
 use super::check::open_in_memory;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
+use crate::base::ids::{Lsn, PageId, SlotId, SpaceId, TxnId};
 use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
 use crate::base::page::op::PageOp;
 use crate::base::page::verify::structure_problem;
 use crate::base::page::view::PageView;
+use crate::base::row::Row;
 use crate::io::batch::IoEngine;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
@@ -36,6 +37,7 @@ use crate::store::map::{MapEntry, PageMap};
 use crate::store::page_store::MapRecord;
 use crate::store::rewrite::{Images, rewrite};
 use crate::store::superblock::{Found, Superblock};
+use crate::txn::record::UndoRecord;
 
 /// How a database is rebuilt.
 #[derive(Clone, Debug, Default)]
@@ -131,6 +133,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
     // Above all that were ever written.
     let sequence = superblocks.first().map_or(0, |newest| newest.sequence) + 1;
     let next_space = superblocks.iter().map(|superblock| superblock.next_space).max().unwrap_or(0);
+    let next_txn = superblocks.iter().map(|superblock| superblock.next_txn.0).max().unwrap_or(0);
     let superblock = Superblock {
         features: owner.features,
         uuid: owner.uuid,
@@ -144,6 +147,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
         directory_crc: 0,
         redo: log.geometry(),
         switch: log.switch(),
+        next_txn: TxnId(work.last_txn.0.max(next_txn) + 1),
     };
     rewrite(&*files, superblock, &images, end.at)?;
     // Last: as long as one is missing, nobody takes the database for whole, and another rebuild reports the same.
@@ -244,6 +248,16 @@ impl Replayed {
     }
 }
 
+/// The transaction that an entry of a leaf or of an undo page names. (The value of an inner page is a page number: what
+/// it is taken for, does no harm.)
+fn txn_of(id: PageId, value: &[u8]) -> Option<TxnId> {
+    match id.space() {
+        SpaceId::CATALOG => None,
+        SpaceId::UNDO => UndoRecord::decode(value).map(|record| record.txn),
+        _ => Row::decode(value)?.stamp.map(|stamp| stamp.txn),
+    }
+}
+
 #[derive(Default)]
 struct Work {
     report: RebuildReport,
@@ -260,6 +274,7 @@ struct Work {
     log: BTreeMap<PageId, Replayed>,
     dropped: BTreeSet<SpaceId>,
     last_space: SpaceId,
+    last_txn: TxnId,
     first_needed: Option<Start>,
     /// Spaces that a name leads to, or did.
     named: BTreeSet<SpaceId>,
@@ -307,9 +322,12 @@ impl Work {
 
     fn note_image(&mut self, id: PageId, slot: SlotId, image: &[u8]) {
         self.last_space = self.last_space.max(id.space());
-        if !PageView::new(image).is_leaf() || id.space() == SpaceId::CATALOG {
+        let view = PageView::new(image);
+        if !view.is_leaf() || id.space() == SpaceId::CATALOG {
             self.leading.insert(slot);
         }
+        self.last_txn =
+            (0..view.len()).filter_map(|index| txn_of(id, view.value(index))).fold(self.last_txn, TxnId::max);
         let newest = self.newest.entry(id).or_insert((slot, page_lsn(image)));
         if page_lsn(image) > newest.1 {
             *newest = (slot, page_lsn(image));
@@ -351,6 +369,7 @@ impl Work {
                                 self.last_space = self.last_space.max(space);
                                 self.dropped.insert(space);
                             }
+                            Record::Commit(txn) => self.last_txn = self.last_txn.max(txn),
                             Record::Padding => {}
                         }
                     }
@@ -458,7 +477,7 @@ impl Work {
         let is_shaken = |id: PageId| shaken.contains(&id.space()) || shaken.contains(&SpaceId::CATALOG);
         let aside = std::mem::take(&mut self.aside);
         self.newest.extend(aside.into_iter().filter(|(id, _)| is_shaken(*id)));
-        let known = |space: SpaceId| space == SpaceId::CATALOG || self.named.contains(&space);
+        let known = |space: SpaceId| space < SpaceId::FIRST || self.named.contains(&space);
         // Without the whole catalog it is not known which trees there are.
         let all = lost.keys().any(|id| id.space() == SpaceId::CATALOG);
         let wanted = |id: PageId| (all || known(id.space())) && !self.dropped.contains(&id.space());
@@ -540,7 +559,12 @@ impl Work {
         self.reach(open, &mut reached, &mut referenced, data, owner)?;
         referenced.extend(self.named.iter().map(|space| PageId::root(*space)).chain([catalog]));
         referenced.retain(|id| self.log.get(id).is_none_or(|page| !page.is_free()));
-        let (newest, aside) = std::mem::take(&mut self.newest).into_iter().partition(|(id, _)| reached.contains(id));
+        // Nothing leads to an undo page. Without an old map it is not told from one that was given back: to go through
+        // that again changes nothing.
+        let in_use = |id: &PageId| self.old_maps.is_empty() || self.is_proven(*id, owner);
+        let undo = |id: &PageId| id.space() == SpaceId::UNDO && in_use(id);
+        let newest = self.newest.iter().map(|(id, image)| (*id, *image));
+        let (newest, aside) = newest.partition(|(id, _)| reached.contains(id) || undo(id));
         (self.newest, self.aside) = (newest, aside);
         Ok(referenced)
     }

@@ -63,6 +63,12 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Pages that trees gave back: each was merged into a neighbour or into the root.
     pub tree_pages_freed: u64,
+    /// Undo pages in use: those that are written to, and those that purge has not done with.
+    pub undo_pages: u64,
+    /// Those of them that purge has still to go through.
+    pub purge_pages: u64,
+    /// Rows that purge has removed.
+    pub purged_rows: u64,
     /// Bytes of memory that the engine takes at most with the present settings and data: pool, tables of its pages,
     /// map, log buffers. What operations hold for themselves (keys and values of batches, rows of scans), stacks, and
     /// what the allocator keeps, come on top; 64 MiB are enough for some hundred threads.

@@ -10,7 +10,7 @@ use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::base::sync::{ReadGuard, RwLock};
 use crate::btree::descent::{Restarts, Root, Target, leaf_read};
-use crate::btree::scan::{ReadAhead, RowRef, Rows, leaf_backward, leaf_forward};
+use crate::btree::scan::{ReadAhead, RowRef, Rows, leaf_backward, leaf_forward, payload};
 
 /// What all handles of one tree share.
 pub(crate) struct TreeState {
@@ -76,7 +76,8 @@ impl Tree {
             match leaf_read(&self.engine.core, &self.state.root, Target::Key(key)) {
                 Ok(page) => {
                     let view = page.view();
-                    return Ok(view.search(key).ok().map(|index| view.value(index).to_vec()));
+                    let Ok(index) = view.search(key) else { return Ok(None) };
+                    return Ok(payload(view, index)?.map(<[u8]>::to_vec));
                 }
                 Err(stop) => restarts.resolve(stop)?,
             }

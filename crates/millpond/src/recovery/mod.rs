@@ -144,6 +144,11 @@ impl Analysis {
                                 store.replay_format(id);
                             }
                         }
+                        Some(Record::Commit(txn)) => {
+                            if !cfg!(planted = "txn_ids_forgotten") {
+                                store.note_txn(txn);
+                            }
+                        }
                         Some(Record::Padding) => {}
                         None => return Err(rotten(group.start, "a group that is whole holds a record that is none")),
                     }

@@ -23,14 +23,14 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::log_decoders;
 use crate::base::aligned::{BLOCK, to_usize};
-use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::apply::apply;
 use crate::base::page::layout::{
     FREE_PAGE, HEADER_LEN, MAP_PAGE, PAGE_FORMAT, TREE_PAGE, find_damage, header_mut, page_lsn, seal,
 };
 use crate::base::page::op::{PageOp, Reader};
 use crate::base::page::view::{PageView, entry_len, u16_at};
-use crate::mtr::{RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, Record, formats, frees, replay};
+use crate::mtr::{RECORD_COMMIT, RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, Record, formats, frees, replay};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LAP_OFFSET, Lap, LogFileLap, Owner, Switch, header_block, read_header, read_lap};
 use crate::redo::locate::Start;
@@ -187,6 +187,7 @@ fn superblock_sample(rng: &mut Xoshiro256PlusPlus) -> Superblock {
         directory_crc: 5,
         redo: Geometry { generation: 7, payload_bytes: 131_072 },
         switch: (rng.next_u64().is_multiple_of(2)).then_some(switch),
+        next_txn: TxnId(rng.next_u64() >> 16),
     }
 }
 
@@ -265,6 +266,10 @@ fn encode_records(payload: &[u8]) -> Result<(Vec<u8>, bool), String> {
             Some(Record::DropSpace(space)) => {
                 out.push(RECORD_DROP_SPACE);
                 out.extend_from_slice(&space.0.to_le_bytes());
+            }
+            Some(Record::Commit(txn)) => {
+                out.push(RECORD_COMMIT);
+                out.extend_from_slice(&txn.to_bytes());
             }
             Some(Record::Page { id, previous, ops }) => {
                 out.push(RECORD_PAGE);

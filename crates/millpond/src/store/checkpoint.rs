@@ -13,7 +13,7 @@ use super::space::PLACES_START;
 use super::superblock::Superblock;
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64};
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId, SlotId};
+use crate::base::ids::{Lsn, PageId, SlotId, TxnId};
 use crate::base::page::layout::{HEADER_LEN, MAP_PAGE, PAGE_FORMAT, find_damage, header_mut, page_lsn, seal};
 use crate::redo::files::{Geometry, Switch};
 
@@ -32,6 +32,7 @@ pub(crate) struct Snapshot {
     directory: Vec<u8>,
     /// Larger than each space in the directory.
     next_space: u32,
+    next_txn: TxnId,
     /// Places that no directory will name once this one is the durable one.
     frees: Vec<SlotId>,
 }
@@ -135,10 +136,12 @@ impl PageStore {
     /// Takes the directory that the next superblock will name. The caller has computed its checkpoint LSN **before**:
     /// every map page that held nothing back then has its image in the directory.
     pub(crate) fn snapshot(&self) -> Snapshot {
+        // Whoever has a group before the checkpoint LSN has had its id for longer than that is known.
+        let next_txn = self.txn_to_come();
         let mut state = self.state.lock();
         state.directories += 1;
         let frees = std::mem::take(&mut state.replaced_places);
-        Snapshot { directory: directory::encode(&state.map), next_space: state.next_space, frees }
+        Snapshot { directory: directory::encode(&state.map), next_space: state.next_space, next_txn, frees }
     }
 
     /// Makes a directory the durable one: map pages and directory, sync, superblock, sync. The log is durable up to
@@ -149,6 +152,7 @@ impl PageStore {
         let superblock = Superblock {
             sequence,
             next_space: snapshot.next_space,
+            next_txn: snapshot.next_txn,
             checkpoint_lsn: facts.checkpoint_lsn,
             durable_lsn: facts.durable_lsn,
             nonce: facts.nonce,

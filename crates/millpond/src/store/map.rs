@@ -190,6 +190,19 @@ impl PageMap {
         }
     }
 
+    /// Page ids of a space that are in use.
+    pub(crate) fn used(&self, id: SpaceId) -> Vec<PageId> {
+        let Some(space) = self.spaces.get(&id) else { return Vec::new() };
+        let unused: BTreeSet<u32> = space.unused.iter().copied().collect();
+        let used = (0..space.next_number).filter(|number| !unused.contains(number));
+        used.map(|number| PageId::new(id, number)).collect()
+    }
+
+    /// How many that are.
+    pub(crate) fn used_count(&self, id: SpaceId) -> u64 {
+        self.spaces.get(&id).map_or(0, |space| u64::from(space.next_number) - to_u64(space.unused.len()))
+    }
+
     /// After replay: page ids in use are those that have an entry, and those of `formatted`, which have none yet.
     pub(crate) fn rebuild_ids(&mut self, formatted: &HashSet<PageId, FixedState>) {
         let mut extra: BTreeMap<SpaceId, BTreeSet<u32>> = BTreeMap::new();

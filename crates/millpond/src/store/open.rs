@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 
@@ -17,7 +18,7 @@ use super::space::{MAP_ZONE, PLACES_START, Room};
 use super::superblock::{FEATURE_IN_PLACE, Found, SLOTS_START, Superblock};
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::sync::{self, Mutex, Turn};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
@@ -154,6 +155,7 @@ impl PageStore {
             formatted: HashSet::default(),
             superblock,
         };
+        let next_txn = AtomicU64::new(superblock.next_txn.0);
         let uuid = superblock.uuid;
         let (state, growth, syncing) = (Mutex::new(state), Turn::new(()), Turn::new(false));
         let counters = StoreCounters::default();
@@ -163,6 +165,7 @@ impl PageStore {
             directory_files,
             page_size,
             uuid,
+            next_txn,
             placement,
             state,
             growth,
@@ -225,6 +228,11 @@ impl PageStore {
     pub(crate) fn note_space(&self, space: SpaceId) {
         let mut state = self.state.lock();
         state.next_space = state.next_space.max(space.0.saturating_add(1));
+    }
+
+    /// Notes that a transaction had this id.
+    pub(crate) fn note_txn(&self, txn: TxnId) {
+        self.next_txn.fetch_max(txn.0.saturating_add(1), Ordering::Relaxed);
     }
 
     /// Replays that a page was formatted: its id is in use, and its space is there.
@@ -408,6 +416,7 @@ mod tests {
             directory_crc: 0,
             redo: Geometry::of(0, 1 << 20),
             switch: None,
+            next_txn: TxnId::default(),
         }
     }
 

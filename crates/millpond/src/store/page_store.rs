@@ -16,7 +16,7 @@ use super::slots::Slots;
 use super::superblock::{SLOTS_START, Superblock};
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
+use crate::base::ids::{Lsn, PageId, SlotId, SpaceId, TxnId};
 use crate::base::page::layout::{TREE_PAGE, find_damage, page_lsn, seal};
 use crate::base::sync::{Mutex, Turn};
 use crate::io::device::{Device, ReadPiece};
@@ -117,6 +117,8 @@ pub(crate) struct PageStore {
     pub(super) directory_files: [Arc<dyn Device>; 2],
     pub(super) page_size: u64,
     pub(super) uuid: [u64; 2],
+    /// The next transaction id to give out.
+    pub(super) next_txn: AtomicU64,
     pub(super) placement: Box<dyn Placement>,
     pub(super) state: Mutex<State>,
     /// Held while the files grow; the state is not.
@@ -167,6 +169,30 @@ impl PageStore {
     /// All spaces.
     pub(crate) fn spaces(&self) -> BTreeSet<SpaceId> {
         self.state.lock().map.spaces()
+    }
+
+    /// A transaction id that no transaction had before.
+    pub(crate) fn next_txn(&self) -> TxnId {
+        TxnId(self.next_txn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The id that is given out next.
+    pub(crate) fn txn_to_come(&self) -> TxnId {
+        TxnId(self.next_txn.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn has_space(&self, space: SpaceId) -> bool {
+        self.state.lock().map.has_space(space)
+    }
+
+    /// Page ids of a space that are in use.
+    pub(crate) fn used(&self, space: SpaceId) -> Vec<PageId> {
+        self.state.lock().map.used(space)
+    }
+
+    /// How many that are.
+    pub(crate) fn used_count(&self, space: SpaceId) -> u64 {
+        self.state.lock().map.used_count(space)
     }
 
     /// Orders pages by where their images are.

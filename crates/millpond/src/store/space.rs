@@ -16,6 +16,9 @@ use crate::io::device::Device;
 /// the next finds room, and a map group frees what the first replaced. To these comes one in fifty.
 const SLOTS_RESERVED: u64 = 2 * 64;
 
+/// Slots that undo pages may take when there are no more for others: on a full disk rows are updated and deleted still.
+const SLOTS_FOR_UNDO: u64 = 64;
+
 /// Places of the map file that form one of its zones.
 pub(super) const MAP_ZONE: u64 = 16;
 
@@ -35,7 +38,7 @@ impl Room {
     /// one that the durable directory names, one in the directory that is on its way to the device, and one written
     /// since that was taken; those of a lot being written have one more.
     fn needed(charged: u64, spaces: u64, map_pages: u64) -> Room {
-        let slots = charged + SLOTS_RESERVED + charged / 50;
+        let slots = charged + SLOTS_RESERVED + SLOTS_FOR_UNDO + charged / 50;
         let places = if cfg!(planted = "map_places_short") { 2 } else { 3 } * map_pages + to_u64(LOT_PAGES);
         Room { slots, places, directory_len: directory::file_len(spaces, map_pages) }
     }
@@ -44,6 +47,11 @@ impl Room {
     pub(super) fn initial() -> Room {
         let needed = Room::needed(SLOTS_RESERVED, 8, 16);
         Room { directory_len: needed.directory_len.next_multiple_of(16 << 10), ..needed }
+    }
+
+    /// The same for an undo page.
+    fn for_undo(self) -> Room {
+        Room { slots: self.slots - SLOTS_FOR_UNDO, ..self }
     }
 
     fn covers(self, needed: Room) -> bool {
@@ -99,7 +107,9 @@ impl PageStore {
         loop {
             {
                 let mut state = self.state.lock();
-                if state.room().covers(state.needed(1)) {
+                let needed = state.needed(1);
+                let needed = if space == SpaceId::UNDO { needed.for_undo() } else { needed };
+                if state.room().covers(needed) {
                     return Ok(state.map.allocate(space));
                 }
             }
@@ -133,7 +143,9 @@ impl PageStore {
         }
         let first = state.freed.insert(id);
         debug_assert!(first, "STORE-9: page {id} was given back already");
-        self.counters.pages_freed.fetch_add(1, Ordering::Relaxed);
+        if id.space() != SpaceId::UNDO {
+            self.counters.pages_freed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Whether growing now would spare a later allocation the wait.

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::base::aligned::{BLOCK, aligned};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
-use crate::base::ids::Lsn;
+use crate::base::ids::{Lsn, TxnId};
 use crate::base::page::layout::is_page_size;
 use crate::io::device::Device;
 use crate::redo::files::{Geometry, Owner, Switch};
@@ -85,6 +85,8 @@ pub(crate) struct Superblock {
     pub(crate) redo: Geometry,
     /// Where the log goes over to another ring.
     pub(crate) switch: Option<Switch>,
+    /// The next transaction id to give out, but for those that the log from `checkpoint_lsn` on names.
+    pub(crate) next_txn: TxnId,
 }
 
 pub(crate) fn checksum(raw: &Raw) -> u32 {
@@ -136,7 +138,7 @@ impl Superblock {
             next_payload_bytes: U64::new(next.payload_bytes),
             next_generation: U32::new(next.generation),
             spare: U32::new(0),
-            next_txn: U64::new(0),
+            next_txn: U64::new(self.next_txn.0),
             write_capacity: U64::new(0),
         };
         raw.crc = U32::new(checksum(&raw));
@@ -176,6 +178,7 @@ impl Superblock {
             directory_crc: raw.directory_crc.get(),
             redo: Geometry { generation: raw.redo_generation.get(), payload_bytes: raw.redo_payload_bytes.get() },
             switch: (switch.at > Lsn::ZERO).then_some(switch),
+            next_txn: TxnId(raw.next_txn.get()),
         };
         if superblock.is_possible() { Found::Valid(superblock) } else { Found::Damaged }
     }
@@ -188,6 +191,7 @@ impl Superblock {
             && (1..u32::MAX).contains(&self.next_space)
             && self.checkpoint_lsn <= self.durable_lsn
             && self.durable_lsn.0 < LARGEST
+            && self.next_txn <= TxnId::END
             && self.switch.is_none_or(|switch| switch.at.0 < LARGEST)
             && rings.into_iter().flatten().all(Geometry::is_possible)
     }

@@ -47,11 +47,11 @@ fn everything(image: &Image) -> String {
         text(|i, out| i.superblocks(out), image),
         text(|i, out| i.map(None, out), image),
         text(|i, out| i.page(0, 0, out), image),
-        text(|i, out| i.page(1, 0, out), image),
-        text(|i, out| i.page(1, 3, out), image),
+        text(|i, out| i.page(2, 0, out), image),
+        text(|i, out| i.page(2, 3, out), image),
         text(|i, out| i.slot(1, out), image),
         text(|i, out| i.log(None, None, out), image),
-        text(|i, out| i.log(Some(0), Some(330), out), image),
+        text(|i, out| i.log(Some(0), Some(345), out), image),
     ]
     .concat()
 }
@@ -65,18 +65,18 @@ fn info_and_dumps_tell_what_is_there_after_a_crash() {
     let value = |name: &str| rows.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str()).unwrap_or_default();
     assert_eq!((value("page size"), value("page store"), value("trees")), ("4096", "copy-on-write", "1"));
     assert!(value("to replay").contains("groups") && !value("to replay").starts_with("0 "), "{rows:?}");
-    assert!(value("tree 't'").starts_with("space 1, "), "{rows:?}");
+    assert!(value("tree 't'").starts_with("space 2, "), "{rows:?}");
     let all = everything(&image);
     for part in [
         "superblock 0 at offset 0: valid",
         "  checkpoint_lsn ",
         " of checkpoint ",
-        "  1:0 slot ",
+        "  2:0 slot ",
         "whole: checksum and tag hold",
-        "'t' = '\\x01\\x00\\x00\\x00' (4 bytes)",
+        "'t' = '\\x02\\x00\\x00\\x00' (4 bytes)",
         "  structure     sound",
-        "    insert '\\x01,' = '\\x08",
-        "(300 bytes)",
+        "    insert '\\x01,' = '\\x01",
+        "(313 bytes)",
         " epoch, durable ",
         " map, durable ",
         ": zeroes: nothing was written behind",

@@ -16,6 +16,7 @@ mod pool;
 mod races;
 mod rebuild;
 mod rebuild_loss;
+mod rows;
 mod scenarios;
 mod support;
 mod tidy;

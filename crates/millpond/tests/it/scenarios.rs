@@ -49,7 +49,7 @@ fn a_page_dirtied_without_pause_for_ten_laps_does_not_hold_the_checkpoint() {
                     let (db, tree) = (db.clone(), db.open_tree("t").expect("there"));
                     spawn("client", move || {
                         for turn in 0..2200u16 {
-                            put_loosely(&db, &tree, &[0, 0, 0, client], &[turn.to_le_bytes()[0]; 700])
+                            put_loosely(&db, &tree, &[0, 0, 0, client], &[turn.to_le_bytes()[0]; 300])
                                 .expect("written");
                             sleep_ns(1_000_000);
                         }
@@ -164,7 +164,7 @@ fn recovery_from_a_log_at_its_wall_may_be_cut_short_over_and_over() {
         for crash in 0..40u64 {
             let disk = SimulatedDisk::with_image(image, SLOW);
             disk.slow_down("data.mpd", 40_000_000);
-            let (other, after_ns) = (disk.clone(), 20_000_000 + (first * 16 + crash) * 12_000_000);
+            let (other, after_ns) = (disk.clone(), 20_000_000 + (first * 16 + crash) * 6_000_000);
             let (crash_image, _) = run(crash, || {
                 let opening = spawn("opening", move || Db::open_on(Arc::new(other), reopen_options()).map(drop))
                     .expect("a thread");

@@ -9,7 +9,8 @@ use super::layout::{
 };
 use super::op::PageOp;
 use super::view::{PageView, entry_len, prefix_len};
-use crate::base::ids::PageId;
+use crate::base::ids::{PageId, TxnId};
+use crate::base::row::{Compacted, Row};
 
 /// Why an operation does not fit a page. In normal running never: callers check before they build. In recovery: damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,7 @@ pub(crate) enum Misfit {
     KeyMissing,
     KeyOutside,
     NotATreePage,
+    NotALeaf,
     BadCount,
     BadFence,
     BadPatch,
@@ -68,6 +70,7 @@ pub(crate) fn apply(page: &mut [u8], id: PageId, op: &PageOp<'_>) -> Result<(), 
             Err(_) => Err(Misfit::KeyMissing),
         },
         PageOp::Truncate { keep, high } => truncate(page, id, usize::from(*keep), high),
+        PageOp::Compact { oldest } => compact_rows(page, id, *oldest),
     }
 }
 
@@ -257,6 +260,39 @@ fn truncate(page: &mut [u8], id: PageId, keep: usize, high: &[u8]) -> Result<(),
     });
     let entries: Vec<_> = entries.collect::<Option<_>>().ok_or(Misfit::KeyOutside)?;
     init(page, id, view.level(), low, Some(high), &entries)
+}
+
+/// Drops stamps below `oldest`, and rows deleted before.
+fn compact_rows(page: &mut [u8], id: PageId, oldest: TxnId) -> Result<(), Misfit> {
+    let old = page.to_vec();
+    let view = PageView::new(&old);
+    if !view.is_leaf() {
+        return Err(Misfit::NotALeaf);
+    }
+    let mut cold = Vec::new();
+    let left: Vec<_> = (0..view.len())
+        .filter_map(|index| {
+            let left = Row::compacted(view.value(index), oldest)?;
+            if let Compacted::Cold(payload) = left {
+                cold.push(0);
+                cold.extend_from_slice(payload);
+            }
+            Some((view.suffix(index), left))
+        })
+        .collect();
+    let mut rest = &cold[..];
+    let entries: Vec<_> = left
+        .into_iter()
+        .map(|(suffix, left)| match left {
+            Compacted::Same(value) => (suffix, value),
+            Compacted::Cold(_) => {
+                let (value, behind) = rest.split_at(left.len());
+                rest = behind;
+                (suffix, value)
+            }
+        })
+        .collect();
+    init(page, id, 0, view.low_fence(), view.high_fence(), &entries)
 }
 
 fn heap_start(page: &[u8]) -> usize {

@@ -1,6 +1,7 @@
 //! Page operations and their bytes in the redo log.
 
 use super::patch::Patch;
+use crate::base::ids::TxnId;
 
 /// A change of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub(crate) enum PageOp<'a> {
     Remove { key: &'a [u8] },
     /// Keeps the first `keep` entries and lowers the high fence: the left half of a split.
     Truncate { keep: u16, high: &'a [u8] },
+    /// Drops the stamps below `oldest` from a leaf's rows, and the rows that were deleted with such a stamp.
+    Compact { oldest: TxnId },
     /// The page is no page of a tree any more: what it held, and all its images, do not matter.
     Free,
 }
@@ -27,6 +30,7 @@ const INSERT: u8 = 2;
 const REPLACE: u8 = 3;
 const REMOVE: u8 = 4;
 const TRUNCATE: u8 = 5;
+const COMPACT: u8 = 6;
 const FREE: u8 = 7;
 const PATCH: u8 = 8;
 
@@ -122,7 +126,27 @@ impl<'a> PageOp<'a> {
                 out.extend_from_slice(&keep.to_le_bytes());
                 put_bytes(out, high);
             }
+            PageOp::Compact { oldest } => {
+                out.push(COMPACT);
+                out.extend_from_slice(&oldest.to_bytes());
+            }
             PageOp::Free => out.push(FREE),
+        }
+    }
+
+    /// Bytes that [`encode`](Self::encode) appends for a change of one entry.
+    pub(crate) fn encoded_len(&self) -> usize {
+        let bytes = |bytes: &[u8]| 2 + bytes.len();
+        match self {
+            PageOp::Insert { key, value } | PageOp::Replace { key, value } => 1 + bytes(key) + bytes(value),
+            PageOp::Patch { key, patch } => 1 + bytes(key) + bytes(patch.0),
+            PageOp::Remove { key } => 1 + bytes(key),
+            PageOp::Compact { .. } => 1 + TxnId::LEN,
+            PageOp::Init { .. } | PageOp::Truncate { .. } | PageOp::Free => {
+                let mut encoded = Vec::new();
+                self.encode(&mut encoded);
+                encoded.len()
+            }
         }
     }
 
@@ -156,6 +180,7 @@ impl<'a> PageOp<'a> {
             PATCH => PageOp::Patch { key: reader.bytes()?, patch: Patch(reader.bytes()?) },
             REMOVE => PageOp::Remove { key: reader.bytes()? },
             TRUNCATE => PageOp::Truncate { keep: reader.u16()?, high: reader.bytes()? },
+            COMPACT => PageOp::Compact { oldest: TxnId::from_bytes(*reader.take(TxnId::LEN)?.first_chunk()?) },
             FREE => PageOp::Free,
             _ => return None,
         })
@@ -176,11 +201,13 @@ mod tests {
             PageOp::Patch { key: b"k", patch: Patch(&[1, 0, 1, 0, 1, 0, 7]) },
             PageOp::Remove { key: b"k" },
             PageOp::Truncate { keep: 7, high: b"m" },
+            PageOp::Compact { oldest: TxnId(0x0605_0403_0201) },
             PageOp::Free,
         ];
         for op in &ops {
             let mut bytes = Vec::new();
             op.encode(&mut bytes);
+            assert_eq!(op.encoded_len(), bytes.len());
             let mut reader = Reader::new(&bytes);
             assert_eq!(PageOp::decode(&mut reader).as_ref(), Some(op));
             assert!(reader.is_empty());

@@ -134,7 +134,7 @@ impl Modelled {
                 assert!(now.prefix_len() >= then.prefix_len(), "PAGE-4");
                 assert!(now.free_bytes() + now.directory() >= then.free_bytes() + then.directory(), "PAGE-4");
             }
-            PageOp::Init { .. } | PageOp::Free => {}
+            PageOp::Init { .. } | PageOp::Compact { .. } | PageOp::Free => {}
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ fn live(rng: &mut Xoshiro256PlusPlus, keys: &Keys, size: usize) -> (usize, usize
         let there = modelled.map.contains_key(&key);
         let mut patch = PatchBuf::new();
         let old = modelled.map.get(&key).or(modelled.map.values().next()).cloned().unwrap_or_default();
-        let has_patch = find_patch(&old, &value, &mut patch);
+        let has_patch = find_patch((0, b""), &old, &value, &mut patch);
         let op = match number(rng, 9) {
             0 | 1 => PageOp::Remove { key: &key },
             8 if has_patch => PageOp::Patch { key: &key, patch: Patch(&patch) },

@@ -14,6 +14,9 @@ pub(crate) type PatchBuf = SmallVec<[u8; 128]>;
 /// Bytes of a piece before those that it puts in: how many are kept, left out and put in.
 const PIECE_HEADER: usize = 6;
 
+/// Where the head is, of a patch that [replaces one](find_patch).
+pub(crate) const HEAD_AT: usize = PIECE_HEADER;
+
 /// Pieces, encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patch<'a>(pub(crate) &'a [u8]);
@@ -93,14 +96,20 @@ impl<'a> Patch<'a> {
 
 /// Writes into `patch` what leads from `old` to `new`; false: `new` itself takes no more bytes.
 ///
-/// Values of one length, as rows of fixed fields have them, may differ in several places. Of others one place is found.
-pub(crate) fn find_patch(old: &[u8], new: &[u8], patch: &mut PatchBuf) -> bool {
+/// Of each, the first bytes, its head, are replaced as they are: `heads` says how many of the old one, and what in
+/// their place. Tails of one length, as rows of fixed fields have them, may differ in several places. Of others one
+/// place is found.
+pub(crate) fn find_patch(heads: (usize, &[u8]), old: &[u8], new: &[u8], patch: &mut PatchBuf) -> bool {
+    let limit = heads.1.len() + new.len();
     patch.clear();
+    if heads.0 + heads.1.len() > 0 && !put_piece(patch, 0, heads.0, heads.1, limit) {
+        return false;
+    }
     if old.len() != new.len() {
         let keep = common_len(old, new);
         let tail = common_tail(&old[keep..], &new[keep..]);
         let put_in = &new[keep..new.len() - tail];
-        return put_piece(patch, keep, old.len() - keep - tail, put_in, new.len());
+        return put_piece(patch, keep, old.len() - keep - tail, put_in, limit);
     }
     let (mut at, mut kept_from) = (0, 0);
     loop {
@@ -109,7 +118,7 @@ pub(crate) fn find_patch(old: &[u8], new: &[u8], patch: &mut PatchBuf) -> bool {
             return true;
         }
         let end = at + differing_len(&old[at..], &new[at..]);
-        if !put_piece(patch, at - kept_from, end - at, &new[at..end], new.len()) {
+        if !put_piece(patch, at - kept_from, end - at, &new[at..end], limit) {
             return false;
         }
         (at, kept_from) = (end, end);
@@ -158,7 +167,7 @@ mod tests {
 
     fn patch_between(old: &[u8], new: &[u8]) -> Option<PatchBuf> {
         let mut patch = PatchBuf::new();
-        find_patch(old, new, &mut patch).then_some(patch)
+        find_patch((0, b""), old, new, &mut patch).then_some(patch)
     }
 
     #[test]
@@ -192,6 +201,18 @@ mod tests {
         assert_eq!(patch.len(), PIECE_HEADER + 7);
         assert_eq!(Patch(&patch).len_of(100), Some(107));
         assert_eq!(Patch(&patch).apply(&old).expect("fits")[..], new);
+    }
+
+    #[test]
+    fn heads_are_replaced_whatever_they_have_in_common_with_the_tails() {
+        let (old, new) = ([&[0u8; 1][..], &[7; 60]].concat(), [&[0u8; 13][..], &[7; 30], &[8], &[7; 29]].concat());
+        let mut patch = PatchBuf::new();
+        assert!(find_patch((1, &new[..13]), &old[1..], &new[13..], &mut patch));
+        assert_eq!(patch.len(), 2 * PIECE_HEADER + 13 + 1);
+        assert_eq!(Patch(&patch).apply(&old).expect("fits")[..], new);
+        assert!(find_patch((13, &old[..1]), &new[13..], &old[1..], &mut patch));
+        assert_eq!(Patch(&patch).apply(&new).expect("fits")[..], old);
+        assert!(!find_patch((1, &new[..13]), b"", b"", &mut patch), "the row is shorter than its patch");
     }
 
     #[test]

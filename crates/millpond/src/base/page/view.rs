@@ -6,6 +6,9 @@
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
 
+use crate::base::ids::TxnId;
+use crate::base::row::Row;
+
 use super::layout::{DIRECTORY_ENTRY, ENTRY_HEADER, HEAD, HEADER_LEN, NO_FENCE, PageHeader, header};
 
 /// A page, to read.
@@ -164,6 +167,15 @@ impl<'a> PageView<'a> {
         let heap = usize::try_from(self.header().heap_start.get()).unwrap_or(0);
         let dead = usize::try_from(self.header().dead_bytes.get()).unwrap_or(0);
         (heap + dead).saturating_sub(used)
+    }
+
+    /// Bytes that dropping the stamps below `oldest` from a leaf's rows would free, and the rows deleted before.
+    pub(crate) fn compactable(self, oldest: TxnId) -> usize {
+        let gained = |index| match Row::compacted(self.value(index), oldest) {
+            Some(left) => self.value(index).len() - left.len(),
+            None => self.entry_len(index),
+        };
+        (0..self.len()).map(gained).sum()
     }
 
     /// The entry of an inner page whose child covers `key`.

@@ -123,6 +123,7 @@ fn tree_rows(db: &Db, page_size: u64, table: &mut Table) -> Result<(), Error> {
         table.row(&format!("tree {name}"), format!("space {space}, {count} pages, {}", bytes(count * page_size)));
     };
     row("(the catalog)", SpaceId::CATALOG);
+    row("(undo)", SpaceId::UNDO);
     for name in names {
         if let Some(space) = db.find(&name)? {
             row(&format!("'{}'", name.escape_debug()), space);

@@ -111,6 +111,7 @@ fn write_record(record: Option<Record<'_>>, out: Lines<'_>) -> bool {
         None => out("  a record that is none"),
         Some(Record::Padding) => out("  padding"),
         Some(Record::DropSpace(space)) => out(&format!("  drop space {space}")),
+        Some(Record::Commit(txn)) => out(&format!("  commit transaction {txn}")),
         Some(Record::Page { id, previous, ops }) => {
             out(&format!("  page {id}, from LSN {previous}, {} bytes", to_u64(ops.len())))
                 && Record::ops(ops).all(|op| out(&format!("    {}", op.map_or("no operation".to_owned(), op_text))))
@@ -129,6 +130,7 @@ fn op_text(op: PageOp<'_>) -> String {
         PageOp::Patch { key, patch } => format!("patch {}: {} bytes of changes", key_text(key), patch.0.len()),
         PageOp::Remove { key } => format!("remove {}", key_text(key)),
         PageOp::Truncate { keep, high } => format!("truncate to {keep} entries below {}", key_text(high)),
+        PageOp::Compact { oldest } => format!("compact below transaction {oldest}"),
         PageOp::Free => "free".to_owned(),
     }
 }

@@ -1,0 +1,142 @@
+//! The catalog: which trees there are, and in which spaces.
+//!
+//! It is a tree like any other, but for its leaves: their values are plain, the number of a space each, and what
+//! changes them is a mini-transaction by itself. Creation and dropping of trees take turns ([`Engine::ddl`]).
+
+use std::ops::Bound;
+
+use super::engine::Engine;
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, SpaceId};
+use crate::base::page::op::PageOp;
+use crate::btree::descent::{Manner, Restarts, Root, Stop, Target, leaf_read, leaf_write};
+use crate::btree::scan::{ReadAhead, Rows, leaf_forward};
+use crate::btree::split::{Pending, split_leaf};
+use crate::mtr::{Core, Mtr};
+use crate::redo::log::LogCredit;
+
+/// Bytes of a tree's name, at most.
+pub(super) const NAME_MAX: usize = 255;
+
+/// Bytes of redo that a change of the catalog takes at most.
+const REDO_LEN: usize = NAME_MAX + 128;
+
+fn root() -> Root {
+    Root::new(SpaceId::CATALOG)
+}
+
+fn space_of(name: &[u8], value: &[u8]) -> Result<SpaceId, Error> {
+    match value.try_into() {
+        Ok(bytes) => Ok(SpaceId(u32::from_le_bytes(bytes))),
+        Err(_) => {
+            let name = String::from_utf8_lossy(name);
+            Err(Error::Corruption(format!("the catalog's entry for tree '{name}' has {} bytes", value.len()).into()))
+        }
+    }
+}
+
+/// The space of the tree called `name`.
+pub(super) fn find(core: &Core, name: &str) -> Result<Option<SpaceId>, Error> {
+    let mut restarts = Restarts::new(&core.pool);
+    loop {
+        let stop = match leaf_read(core, &root(), Target::Key(name.as_bytes())) {
+            Ok(page) => {
+                let view = page.view();
+                let found = view.search(name.as_bytes()).ok();
+                return found.map(|index| space_of(name.as_bytes(), view.value(index))).transpose();
+            }
+            Err(stop) => stop,
+        };
+        restarts.resolve(stop)?;
+    }
+}
+
+/// All trees, in the order of their names.
+pub(super) fn all(core: &Core) -> Result<Vec<(String, SpaceId)>, Error> {
+    let (mut ahead, mut rows, mut trees) = (ReadAhead::new(0), Rows::default(), Vec::new());
+    let mut lower = Bound::Unbounded;
+    loop {
+        let next = leaf_forward(core, &root(), &lower, &Bound::Unbounded, &mut ahead, &mut rows)?;
+        while let Some((name, value)) = rows.take_first() {
+            trees.push((String::from_utf8_lossy(name).into_owned(), space_of(name, value)?));
+        }
+        match next {
+            Some(high) => lower = Bound::Included(high),
+            None => return Ok(trees),
+        }
+    }
+}
+
+/// Enters a tree that is not there. Returns the group's end.
+pub(super) fn insert(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> {
+    let core = &engine.core;
+    let (key, value) = (name.as_bytes(), space.0.to_le_bytes());
+    let mut restarts = Restarts::new(&core.pool);
+    loop {
+        let credit = core.log.reserve(REDO_LEN, 1)?;
+        let stop: Stop<'_> = match leaf_write(core, &root(), key, Manner::First) {
+            Ok(page) if page.view().free_bytes() < page.view().entry_len_of(key.len(), value.len()) => {
+                drop((page, credit));
+                let pending = Pending { key: key.to_vec(), value_len: value.len() };
+                split_leaf(core, &root(), &[pending], &mut restarts)?;
+                continue;
+            }
+            Ok(page) => {
+                let id = page.id();
+                let mut mtr = Mtr::new(&core.log, [page]);
+                mtr.apply(0, id, &PageOp::Insert { key, value: &value })?;
+                return mtr.commit(credit);
+            }
+            Err(stop) => stop,
+        };
+        drop(credit);
+        restarts.resolve(stop)?;
+    }
+}
+
+/// Takes a tree out of the catalog and its space out of the map, in one group. Returns the group's end.
+pub(super) fn remove(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> {
+    let core = &engine.core;
+    let mut restarts = Restarts::new(&core.pool);
+    loop {
+        let credit = core.log.reserve(REDO_LEN, 1)?;
+        let stop: Stop<'_> = match leaf_write(core, &root(), name.as_bytes(), Manner::First) {
+            Ok(page) => {
+                let id = page.id();
+                let mut mtr = Mtr::new(&core.log, [page]);
+                mtr.apply(0, id, &PageOp::Remove { key: name.as_bytes() })?;
+                return drop_space(engine, mtr, space, credit);
+            }
+            Err(stop) => stop,
+        };
+        drop(credit);
+        restarts.resolve(stop)?;
+    }
+}
+
+/// Ends `mtr` with the drop of a space. Until the map knows of it too, no checkpoint is later than the group.
+fn drop_space(engine: &Engine, mut mtr: Mtr<'_>, space: SpaceId, credit: LogCredit<'_>) -> Result<Lsn, Error> {
+    mtr.drop_space(space);
+    let (end, hold) = mtr.commit_holding(credit)?;
+    engine.core.store.drop_space(space, end);
+    drop(hold);
+    engine.drops.lock().push_back((space, 0));
+    engine.bell.ring();
+    Ok(end)
+}
+
+/// Drops the spaces that no name leads to: trees whose creation a crash cut short.
+pub(super) fn drop_orphans(engine: &Engine) -> Result<Vec<SpaceId>, Error> {
+    let mut orphans = engine.core.store.spaces();
+    orphans.remove(&SpaceId::CATALOG);
+    orphans.remove(&SpaceId::UNDO);
+    for (_, space) in all(&engine.core)? {
+        orphans.remove(&space);
+    }
+    for &space in &orphans {
+        let log = &engine.core.log;
+        let credit = log.reserve(16, 0)?;
+        drop_space(engine, Mtr::new(log, []), space, credit)?;
+    }
+    Ok(orphans.into_iter().collect())
+}

@@ -1,0 +1,111 @@
+//! Where the undo records of a batch go: one for each undo page that it needs.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::engine::Engine;
+use super::plan::Plan;
+use super::write::Halt;
+use crate::base::ids::TxnId;
+use crate::base::page::op::PageOp;
+use crate::base::page::view::entry_len;
+use crate::base::row::UndoRef;
+use crate::mtr::RECORD_HEADER;
+use crate::pool::frame::PageWrite;
+use crate::txn::record::{RECORD_HEAD_LEN, UndoRecord};
+use crate::txn::slots::Slot;
+
+/// Bytes of a record's key: its number in the page.
+const NUMBER_LEN: usize = size_of::<u16>();
+
+/// Bytes of an undo page that are not counted on, when more than one is asked for.
+const NOT_COUNTED_ON: usize = 256;
+
+/// The undo records of a batch, and their pages, latched, in the order of the slot's.
+pub(super) struct UndoPages<'p> {
+    pub(super) pages: SmallVec<[PageWrite<'p>; 1]>,
+    pub(super) records: SmallVec<[RecordPlan; 1]>,
+}
+
+/// An undo record to be.
+pub(super) struct RecordPlan {
+    /// In which of the pages it is.
+    pub(super) page: usize,
+    number: u16,
+    /// The changes that lead back, in the slot's memory.
+    changes: Range<usize>,
+    pub(super) has_marks: bool,
+}
+
+impl RecordPlan {
+    fn len(&self) -> usize {
+        RECORD_HEAD_LEN + self.changes.len()
+    }
+
+    /// Has `apply` append the record.
+    pub(super) fn append<R>(&self, txn: TxnId, undo: &[u8], apply: impl FnOnce(&PageOp<'_>) -> R) -> R {
+        let mut record: SmallVec<[u8; 512]> = SmallVec::from_slice(&UndoRecord::head(txn));
+        record.extend_from_slice(&undo[self.changes.clone()]);
+        apply(&PageOp::Insert { key: &self.number.to_be_bytes(), value: &record })
+    }
+}
+
+impl UndoPages<'_> {
+    /// Bytes of redo that the records take.
+    pub(super) fn redo_len(&self) -> usize {
+        let op = PageOp::Insert { key: &[0; NUMBER_LEN], value: b"" }.encoded_len();
+        self.records.iter().map(|record| RECORD_HEADER + op + record.len()).sum()
+    }
+
+    /// Whether the page that was latched last has room for `more` bytes of changes.
+    fn has_room(&self, more: usize) -> bool {
+        let Some(page) = self.pages.last() else { return false };
+        let last = self.records.last().filter(|record| record.page + 1 == self.pages.len());
+        entry_len(NUMBER_LEN, last.map_or(RECORD_HEAD_LEN, RecordPlan::len) + more) <= page.view().free_bytes()
+    }
+}
+
+/// Finds room for the changes that lead back in the slot's undo pages, and latches these behind the leaves (TXN-3).
+/// Each change learns where its own is.
+pub(super) fn find_undo_pages<'p, 'a>(
+    engine: &'p Engine,
+    slot: &mut Slot<'_>,
+    plan: &mut Plan<'_>,
+) -> Result<UndoPages<'p>, Halt<'p, 'a>> {
+    let mut undo = UndoPages { pages: SmallVec::new(), records: SmallVec::new() };
+    let mut left: usize = plan.changes.iter().map(|change| change.undo.len()).sum();
+    for change in plan.changes.iter_mut().filter(|change| !change.undo.is_empty()) {
+        while !undo.has_room(change.undo.len()) {
+            let next = undo.records.last().map_or(0, |record| record.page + 1);
+            if undo.pages.len() > next {
+                // Not even one change: it is full.
+                undo.pages.truncate(next);
+                slot.leave(next);
+            }
+            let Some(&id) = slot.pages().get(next) else {
+                let capacity = engine.core.store.page_size() - NOT_COUNTED_ON;
+                return Err(Halt::Undo(next + left.div_ceil(capacity)));
+            };
+            match engine.core.pool.fetch(id) {
+                Some(pin) => undo.pages.push(pin.write()),
+                // To read it would take longer than to do without it.
+                None => slot.leave(next),
+            }
+        }
+        let page = undo.pages.len() - 1;
+        let is_open = undo.records.last().is_some_and(|record| record.page == page);
+        if !is_open {
+            let number = u16::try_from(undo.pages[page].view().len()).unwrap_or(u16::MAX);
+            let changes = change.undo.start..change.undo.start;
+            undo.records.push(RecordPlan { page, number, changes, has_marks: false });
+        }
+        if let Some(record) = undo.records.last_mut() {
+            record.changes.end = change.undo.end;
+            record.has_marks |= change.deletes;
+            change.undo_ref = Some(UndoRef { page: undo.pages[page].id().number(), record: record.number });
+        }
+        left -= change.undo.len();
+    }
+    Ok(undo)
+}

@@ -1,0 +1,213 @@
+//! Rows, undo records and purge: what is deleted goes, also behind a crash, and undo takes no more room than it needs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{CheckOptions, CheckReport, Db, Durability, Options, Tree, WriteBatch, check_on};
+use rand::{RngExt, SeedableRng};
+
+use crate::support::{contents, disk_of, reopen_options, small_options};
+
+type Rng = rand_xoshiro::Xoshiro256PlusPlus;
+
+fn open(disk: &SimulatedDisk, options: Options) -> Db {
+    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
+}
+
+fn check(disk: &SimulatedDisk) -> CheckReport {
+    let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).expect("checked");
+    assert_eq!(report.problems, Vec::<String>::new());
+    report
+}
+
+/// Gives purge time, until it has nothing to do.
+fn let_purge(db: &Db) {
+    for _ in 0..100 {
+        sleep_ns(200_000_000);
+        if db.stats().purge_pages == 0 {
+            break;
+        }
+    }
+    // What it is at, and the keeper behind it.
+    sleep_ns(1_000_000_000);
+}
+
+/// A disk so slow that purge, the keeper and checkpoints fall between the clients' operations.
+const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
+
+/// Rows with an index: the entry of `number`, and the key of `value` in it.
+fn index_key(value: u32, number: u32) -> Vec<u8> {
+    [value.to_be_bytes(), number.to_be_bytes()].concat()
+}
+
+/// One statement: the row gets another value, its index entry another place.
+fn move_row(db: &Db, trees: &[Tree; 2], number: u32, from: u32, to: u32) {
+    let row = |value: u32| [&value.to_le_bytes()[..], &[7; 60]].concat();
+    let mut batch = WriteBatch::new();
+    batch.expect(&trees[0], &number.to_be_bytes(), Some(&row(from)));
+    batch.update(&trees[0], &number.to_be_bytes(), &row(to));
+    batch.delete(&trees[1], &index_key(from, number)).insert(&trees[1], &index_key(to, number), b"");
+    batch.durability(Durability::Background(10));
+    db.write(batch).expect("written");
+}
+
+#[test]
+fn ten_minutes_of_updates_leave_undo_and_index_as_large_as_one_did() {
+    const ROWS: u32 = 400;
+    let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
+    let (sizes, _) = run(1, || {
+        let db = open(&disk, small_options());
+        let trees = ["rows", "index"].map(|name| db.create_tree(name).expect("created"));
+        let mut values = vec![0u32; 400];
+        for number in 0..ROWS {
+            let row = [&0u32.to_le_bytes()[..], &[7; 60]].concat();
+            trees[0].insert(&number.to_be_bytes(), &row).expect("written");
+            trees[1].insert(&index_key(0, number), b"").expect("written");
+        }
+        let mut rng = Rng::seed_from_u64(5);
+        let mut sizes = Vec::new();
+        for _minute in 0..10 {
+            let (mut undo, mut slots) = (0, 0);
+            for _ in 0..1500 {
+                let number = rng.random_range(0..ROWS);
+                let value = &mut values[usize::try_from(number).expect("small")];
+                let to = rng.random_range(0..1000u32);
+                move_row(&db, &trees, number, *value, to);
+                *value = to;
+                sleep_ns(40_000_000);
+                let stats = db.stats();
+                undo = undo.max(stats.undo_pages);
+                slots = slots.max(stats.data_slots_total - stats.data_slots_free);
+            }
+            sizes.push((undo, slots));
+        }
+        let_purge(&db);
+        assert!(db.stats().purged_rows > 14_000, "{:?}", db.stats());
+        db.close().expect("closed");
+        sizes
+    });
+    assert!(sizes.iter().all(|(undo, _)| *undo < 40), "undo pages and slots, minute by minute: {sizes:?}");
+    let first = sizes[1].1;
+    assert!(sizes.iter().all(|(_, slots)| *slots < first * 5 / 4), "undo pages and slots, minute by minute: {sizes:?}");
+    let report = check(&disk);
+    // The two of the catalog, too.
+    assert_eq!((report.entries, report.deleted_rows), (2 + u64::from(ROWS) * 2, 0));
+}
+
+/// Threads that insert, delete and insert again; the power fails at many moments. What was deleted is purged behind the
+/// crash, what was inserted again stays, and nothing is left of the undo records.
+#[test]
+fn what_was_deleted_before_a_crash_is_purged_behind_it() {
+    let (mut deleted_at_crash, mut purged) = (0, 0);
+    for seed in 0..4u64 {
+        let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
+        let (first, _) = run(seed, || {
+            let db = open(&disk, small_options());
+            let tree = db.create_tree("t").expect("created");
+            let first = disk.boundaries();
+            let threads: Vec<_> = (0..3u32)
+                .map(|client| {
+                    let (db, tree) = (db.clone(), tree.clone());
+                    spawn("client", move || {
+                        let mut rng = Rng::seed_from_u64(seed * 10 + u64::from(client));
+                        for turn in 0..60u32 {
+                            let mut batch = WriteBatch::new();
+                            for _ in 0..rng.random_range(1..5) {
+                                let key = (rng.random_range(0..40u32) * 3 + client).to_be_bytes();
+                                if rng.random_range(0..2) == 0 {
+                                    batch.delete(&tree, &key);
+                                } else {
+                                    batch.put(&tree, &key, &[turn.to_le_bytes()[0]; 150]);
+                                }
+                            }
+                            db.write(batch).expect("written");
+                        }
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            drop(tree);
+            db.close().expect("closed");
+            first
+        });
+        let history = disk.history();
+        for boundary in (first..history.boundaries()).step_by(13) {
+            let image = history.crash_image(boundary, Unsynced::Subset(u64::try_from(boundary).expect("small")));
+            let crashed = disk_of(image);
+            deleted_at_crash += check(&crashed).deleted_rows;
+            let (removed, _) = run(seed, || {
+                let db = open(&crashed, reopen_options());
+                let before = contents(&db).expect("read");
+                let_purge(&db);
+                assert_eq!(contents(&db).expect("read"), before, "seed {seed}, boundary {boundary}");
+                let removed = db.stats().purged_rows;
+                assert!(db.stats().undo_pages <= 32, "{:?}", db.stats());
+                db.close().expect("closed");
+                removed
+            });
+            purged += removed;
+            let report = check(&crashed);
+            assert_eq!(report.deleted_rows, 0, "seed {seed}, boundary {boundary}");
+        }
+    }
+    assert!(deleted_at_crash > 100 && purged >= deleted_at_crash, "{deleted_at_crash} {purged}");
+}
+
+/// Trees that are dropped while rows of theirs are to be purged, and others that get their space numbers' successors.
+#[test]
+fn trees_are_dropped_while_their_rows_are_purged() {
+    for seed in 0..6u64 {
+        let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
+        run(seed, || {
+            let db = open(&disk, small_options().durability(Durability::None));
+            for round in 0..12u8 {
+                let tree = db.create_tree("t").expect("created");
+                (0..60u8).for_each(|key| tree.insert(&[key], &[round; 200]).expect("written"));
+                (0..60u8).for_each(|key| assert!(tree.delete(&[key]).expect("written")));
+                (30..60u8).for_each(|key| tree.insert(&[key], &[round; 20]).expect("written"));
+                sleep_ns(u64::from(round) * 10_000_000);
+                assert_eq!(tree.scan(..).count(), 30);
+                db.drop_tree("t").expect("dropped");
+            }
+            let_purge(&db);
+            db.close().expect("closed");
+        });
+        let report = check(&disk);
+        assert_eq!((report.entries, report.deleted_rows), (0, 0));
+    }
+}
+
+/// A batch of rows whose undo records fill several pages.
+#[test]
+fn a_batch_may_need_many_undo_pages() {
+    let disk = SimulatedDisk::new();
+    run(3, || {
+        let options = small_options().buffer_pool_size(millpond::ByteSize::mib(4));
+        let db = open(&disk, options.redo_capacity(millpond::ByteSize::mib(4)));
+        let tree = db.create_tree("t").expect("created");
+        let mut batch = WriteBatch::new();
+        (0..60u8).for_each(|key| drop(batch.insert(&tree, &[key], &[1; 700])));
+        db.write(batch).expect("written");
+        let before = db.stats();
+        for round in 2..6u8 {
+            let mut batch = WriteBatch::new();
+            (0..60u8).for_each(|key| {
+                let _ = if key % 7 == round {
+                    batch.delete(&tree, &[key])
+                } else {
+                    batch.put(&tree, &[key], &[round; 700])
+                };
+            });
+            db.write(batch).expect("written");
+        }
+        assert!(db.stats().undo_pages >= before.undo_pages + 10, "{:?}", db.stats());
+        let rows: Vec<_> = tree.scan(..).map(|row| row.expect("read")).collect();
+        assert!(rows.iter().all(|(_, value)| *value == [5; 700]));
+        assert_eq!(rows.len(), 60 - (0..60).filter(|key| key % 7 == 5).count());
+        drop(tree);
+        db.close().expect("closed");
+    });
+    check(&disk);
+}
