@@ -1,8 +1,7 @@
 //! Purge: the background thread that removes what was deleted, once no transaction may ask for it any more.
 //!
-//! It goes through undo records that have delete marks. To remove a row it has its whole leaf compacted: what else was
-//! deleted there goes with it, and stamps that nobody asks for. A row that is gone already, or was written again since,
-//! is left alone. What a crash cut short is found again at the next open: all undo pages are gone through.
+//! It goes through undo records that have delete marks, page by page, and removes the rows leaf by leaf. A row that is
+//! gone already, or was written again since, is left alone. What a crash cut short is found again at the next open: all undo pages are gone through.
 //!
 //! It waits as an operation does, for pages, frames and the log; nobody waits for it but those who create or drop trees
 //! ([`Engine::ddl`]), for one page's records.
@@ -12,7 +11,6 @@ use std::sync::atomic::Ordering;
 
 use super::engine::{Engine, MergeWish};
 use super::tree::TreeState;
-use crate::base::aligned::to_u64;
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
@@ -21,11 +19,15 @@ use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
 use crate::btree::merge::is_underfull;
 use crate::mtr::{Mtr, RECORD_HEADER};
 use crate::pool::frame::PageWrite;
+use crate::redo::log::LogCredit;
 use crate::txn::record::UndoRecord;
 use crate::txn::slots::Work;
 
-/// Bytes of redo that a compaction takes at most.
-const REDO_LEN: usize = RECORD_HEADER + 16;
+/// Rows that are removed by one mini-transaction, at most.
+const ROWS_TOGETHER: usize = 32;
+
+/// Bytes that the removal of a row adds to its key.
+const OP_HEADER: usize = 3;
 
 /// The thread's body: works until it is asked to stop.
 pub(super) fn run(engine: &Engine) {
@@ -51,65 +53,107 @@ pub(super) fn run(engine: &Engine) {
 
 /// Goes through the records of an undo page, from number `from` on. Returns how far it came, and whether to the end.
 fn purge_page(engine: &Engine, id: PageId, from: usize) -> Result<(usize, bool), Error> {
-    let records: Vec<Vec<u8>> = {
+    let oldest = engine.txns.oldest(&engine.core.store);
+    let mut marked: Vec<(SpaceId, Vec<u8>)> = Vec::new();
+    let (purged, to_the_end) = {
         let page = engine.core.pool.load(id)?.read();
         let view = page.view();
-        (from..view.len()).map(|index| view.value(index).to_vec()).collect()
+        let records = (from..view.len()).map(|index| UndoRecord::decode(view.value(index)));
+        // What is no record is for `check` to report.
+        let ended = records.take_while(|record| record.is_none_or(|record| record.txn < oldest));
+        let mut purged = from;
+        for record in ended {
+            purged += 1;
+            let changes = record.into_iter().flat_map(UndoRecord::changes).flatten();
+            let deleted = changes.filter(|change| change.needs_purge);
+            marked.extend(deleted.map(|change| (change.space, change.key().to_vec())));
+        }
+        (purged, purged == view.len())
     };
-    let oldest = engine.txns.oldest(&engine.core.store);
+    // Leaf by leaf.
+    marked.sort_unstable();
+    marked.dedup();
     let _ddl = engine.ddl();
     engine.check_open()?;
-    for (number, record) in (from..).zip(&records) {
-        let Some(record) = UndoRecord::decode(record) else { continue };
-        if record.txn >= oldest {
-            return Ok((number, false));
-        }
-        for change in record.changes().flatten().filter(|change| change.needs_purge) {
-            purge_row(engine, change.space, change.key(), oldest)?;
-        }
+    for marked in marked.chunk_by(|one, next| one.0 == next.0) {
+        purge_rows(engine, marked, oldest)?;
     }
-    Ok((from + records.len(), true))
+    Ok((purged, to_the_end))
 }
 
-/// Removes the row of `key`, if it has a delete mark from before `oldest`. The caller lets no tree be dropped.
-fn purge_row(engine: &Engine, space: SpaceId, key: &[u8], oldest: TxnId) -> Result<(), Error> {
+/// Removes the rows of `marked`, of one space and in the order of their keys, that have delete marks from before
+/// `oldest`. The caller lets no tree be dropped.
+fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId) -> Result<(), Error> {
     let core = &engine.core;
-    if !core.store.has_space(space) {
+    let Some(space) = marked.first().map(|(space, _)| *space).filter(|space| core.store.has_space(*space)) else {
         return Ok(());
-    }
+    };
     let tree: Option<Arc<TreeState>> = engine.open_trees.lock().values().find(|tree| tree.space == space).cloned();
     let own_root = Root::new(space);
     let root = tree.as_ref().map_or(&own_root, |tree| &tree.root);
     let mut restarts = Restarts::new(&core.pool);
-    loop {
-        let credit = match core.log.try_reserve(REDO_LEN, 1)? {
+    while let Some((_, first)) = marked.first() {
+        let together = &marked[..marked.len().min(ROWS_TOGETHER)];
+        let redo_len = RECORD_HEADER + together.iter().map(|(_, key)| OP_HEADER + key.len()).sum::<usize>();
+        let credit = match core.log.try_reserve(redo_len, 1)? {
             Some(credit) => credit,
             None => {
                 restarts.begin_wait();
-                core.log.reserve(REDO_LEN, 1)?
+                core.log.reserve(redo_len, 1)?
             }
         };
-        let stop: Stop<'_> = match leaf_write(core, root, key, Manner::First) {
+        let stop: Stop<'_> = match leaf_write(core, root, first, Manner::First) {
             Err(stop) => stop,
-            Ok(page) if !has_mark(&page, key, oldest) => return Ok(()),
             Ok(page) => {
-                let id = page.id();
-                let before = Fill::of(&page);
-                let mut mtr = Mtr::new(&core.log, [page]);
-                mtr.apply(0, id, &PageOp::Compact { oldest })?;
-                let removed = before.entries - mtr.page(0).view().len();
-                engine.txns.purged_rows.fetch_add(to_u64(removed), Ordering::Relaxed);
-                let wants_merge = before.wants_merge(mtr.page(0), core.store.page_size());
-                mtr.commit(credit)?;
-                if let Some(tree) = tree.filter(|_| wants_merge) {
-                    engine.wish_merge(MergeWish { tree, key: key.to_vec(), level: 0, tries: 0 });
+                let here = together.iter().take_while(|(_, key)| page.view().covers(key)).count();
+                let removed = remove_rows(engine, page, &together[..here], oldest, credit)?;
+                if let Some(tree) = tree.as_ref().filter(|_| removed == Removed::TooMuch) {
+                    let (tree, key) = (Arc::clone(tree), first.clone());
+                    engine.wish_merge(MergeWish { tree, key, level: 0, tries: 0 });
                 }
-                return Ok(());
+                marked = &marked[here..];
+                continue;
             }
         };
         drop(credit);
         restarts.resolve(stop)?;
     }
+    Ok(())
+}
+
+/// What is left of a leaf.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Removed {
+    /// Enough.
+    Some,
+    /// So little that it is to be merged.
+    TooMuch,
+}
+
+/// Removes those of the rows that are marked from a leaf that covers them.
+fn remove_rows(
+    engine: &Engine,
+    page: PageWrite<'_>,
+    rows: &[(SpaceId, Vec<u8>)],
+    oldest: TxnId,
+    credit: LogCredit<'_>,
+) -> Result<Removed, Error> {
+    let (id, before) = (page.id(), Fill::of(&page));
+    let mut mtr = Mtr::new(&engine.core.log, [page]);
+    let mut removed = 0;
+    for (_, key) in rows {
+        if has_mark(mtr.page(0), key, oldest) {
+            mtr.apply(0, id, &PageOp::Remove { key })?;
+            removed += 1;
+        }
+    }
+    if removed == 0 {
+        return Ok(Removed::Some);
+    }
+    let wants_merge = before.wants_merge(mtr.page(0), engine.core.store.page_size());
+    mtr.commit(credit)?;
+    engine.txns.purged_rows.fetch_add(removed, Ordering::Relaxed);
+    Ok(if wants_merge { Removed::TooMuch } else { Removed::Some })
 }
 
 /// Whether the row of `key` has a delete mark from before `oldest`.

@@ -188,17 +188,19 @@ fn a_batch_may_need_many_undo_pages() {
         let db = open(&disk, options.redo_capacity(millpond::ByteSize::mib(4)));
         let tree = db.create_tree("t").expect("created");
         let mut batch = WriteBatch::new();
-        (0..60u8).for_each(|key| drop(batch.insert(&tree, &[key], &[1; 700])));
+        for key in 0..60u8 {
+            batch.insert(&tree, &[key], &[1; 700]);
+        }
         db.write(batch).expect("written");
         let before = db.stats();
         for round in 2..6u8 {
             let mut batch = WriteBatch::new();
             (0..60u8).for_each(|key| {
-                let _ = if key % 7 == round {
-                    batch.delete(&tree, &[key])
+                if key % 7 == round {
+                    batch.delete(&tree, &[key]);
                 } else {
-                    batch.put(&tree, &[key], &[round; 700])
-                };
+                    batch.put(&tree, &[key], &[round; 700]);
+                }
             });
             db.write(batch).expect("written");
         }
