@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use serde::Serialize;
 use workload::probe;
 
 use crate::exit::Failure;
@@ -21,6 +22,36 @@ pub(crate) enum Left {
     Nothing,
     /// The directory, with files that are not the database's.
     OtherFiles,
+}
+
+/// How large the files of a database are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Bytes {
+    /// Of the data file.
+    pub(crate) data_bytes: u64,
+    /// Of the log's files.
+    pub(crate) log_bytes: u64,
+    /// Of all others: map, directories.
+    pub(crate) other_bytes: u64,
+}
+
+/// How large the files of the database in `dir` are; what cannot be looked at is left out.
+pub(crate) fn bytes(dir: &Path) -> Bytes {
+    let mut bytes = Bytes::default();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let (Some(name), Ok(metadata)) = (name.to_str(), entry.metadata()) else { continue };
+        if !is_database_file(name) {
+            continue;
+        }
+        let sum = match name {
+            name if name.starts_with("data") => &mut bytes.data_bytes,
+            name if name.starts_with("redo-") => &mut bytes.log_bytes,
+            _ => &mut bytes.other_bytes,
+        };
+        *sum += metadata.len();
+    }
+    bytes
 }
 
 /// Whether there is nothing at `dir`, or an empty directory.
@@ -96,6 +127,16 @@ mod tests {
         let mut names: Vec<_> = fs::read_dir(&db).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["data-folder.mpd", "mine.mpd", "notes.txt"]);
+    }
+
+    #[test]
+    fn bytes_are_counted_by_the_files_names() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, length) in [("data.mpd", 3), ("map.mpd", 5), ("redo-1-2.mpd", 7), ("redo-1-3.mpd", 11), ("x", 13)] {
+            fs::write(dir.path().join(name), vec![0; length]).unwrap();
+        }
+        assert_eq!(bytes(dir.path()), Bytes { data_bytes: 3, log_bytes: 18, other_bytes: 5 });
+        assert_eq!(bytes(&dir.path().join("none")), Bytes::default());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use crate::output::talk;
+use crate::output::complain;
 
 /// The answer of a command that could be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(crate) fn code(ended: Result<Answer, Failure>) -> ExitCode {
         Ok(Answer::No) => ExitCode::from(1),
         Ok(Answer::Interrupted) => ExitCode::from(130),
         Err(Failure::Error(error)) => {
-            talk(&describe(error.as_ref()));
+            complain(&describe(error.as_ref()));
             ExitCode::from(2)
         }
     }

@@ -1,18 +1,22 @@
-//! The `millpond` command: `bench`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `probe`.
+//! The `millpond` command: `bench`, `options`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `probe`.
 //!
 //! Standard output is data, standard error is talk. Exit codes: see [`exit`].
 
 mod commands;
 mod database_files;
+mod engine_args;
 mod exit;
+mod machine;
 mod output;
 mod progress;
+mod settings;
 mod signals;
 mod values;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use exit::{Answer, Failure};
+use settings::Setting;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -22,6 +26,10 @@ use exit::{Answer, Failure};
     about = "A transactional storage engine without stalls: load it, crash it, check it"
 )]
 struct Cli {
+    /// Say nothing on standard error but what went wrong
+    #[arg(short, long, global = true)]
+    quiet: bool,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -31,6 +39,8 @@ struct Cli {
 enum Command {
     /// Puts a database under sysbench's load and shows, second by second, how it bears it.
     Bench(commands::bench::BenchArgs),
+    /// Lists the engine's options, and what a run would use.
+    Options(commands::options::OptionsArgs),
     /// Kills a child under load again and again, and compares what is found with what was acknowledged.
     Crashtest(commands::crashtest::CrashtestArgs),
     /// Looks at every page of a closed database and says what is wrong with it. Writes nothing.
@@ -49,16 +59,21 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(usage) => return exit::usage(&usage),
     };
-    exit::code(run(cli.command))
+    if cli.quiet {
+        output::be_quiet();
+    }
+    exit::code(run(cli.command, &matches))
 }
 
-fn run(command: Command) -> Result<Answer, Failure> {
+fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
     match command {
-        Command::Bench(args) => commands::bench::run(&args),
+        Command::Bench(args) => commands::bench::run(&args, &given(matches)),
+        Command::Options(args) => commands::options::run(&args),
         Command::Crashtest(args) => commands::crashtest::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Info(args) => commands::info::run(&args),
@@ -67,4 +82,11 @@ fn run(command: Command) -> Result<Answer, Failure> {
         Command::Probe(args) => commands::probe::run(&args),
         Command::CrashtestVictim(args) => commands::crashtest::victim::run(&args),
     }
+}
+
+/// What was given to the subcommand, option by option.
+fn given(matches: &ArgMatches) -> Vec<Setting> {
+    let command = Cli::command();
+    let of_subcommand = matches.subcommand().and_then(|(name, given)| Some((command.find_subcommand(name)?, given)));
+    of_subcommand.map_or_else(Vec::new, |(command, given)| settings::of(command, given))
 }

@@ -1,8 +1,22 @@
 //! Writing to the two standard streams: neither may end the command by a panic.
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::exit::Failure;
+
+/// Whether only data and errors are wanted. One for the process, as the streams are.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From here on nothing is said but data and errors.
+pub(crate) fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed); // Relaxed: stands for itself
+}
+
+/// Whether only data and errors are wanted.
+pub(crate) fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed) // Relaxed: as in `be_quiet`
+}
 
 /// Writes data to standard output, at once.
 ///
@@ -13,7 +27,14 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::of_output)
 }
 
-/// Writes a line of talk to standard error. If nobody listens, there is nobody to tell.
+/// Writes a line of talk to standard error, unless it is to be quiet there.
 pub(crate) fn talk(line: &str) {
+    if !is_quiet() {
+        complain(line);
+    }
+}
+
+/// Writes what went wrong to standard error. If nobody listens, there is nobody to tell.
+pub(crate) fn complain(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

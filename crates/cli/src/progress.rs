@@ -1,76 +1,166 @@
-//! Progress of long work: a bar on standard error if that is a terminal, else one line every 10 s.
+//! Progress of long work on standard error: a bar if that is a terminal, else one line every 10 s. None if it is to be
+//! quiet.
 
+use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
 
-use crate::output::talk;
+use crate::output::{is_quiet, talk};
 
 /// Time between two lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// The bar's look: done, total, rate, time left.
-const BAR: &str = "{msg} {bar:40} {human_pos} of {human_len} rows, {per_sec}, {eta} left";
+/// Time between two looks of a turning mark.
+const TURN_EVERY: Duration = Duration::from_millis(120);
 
-/// Progress of some rows' work, told from several threads.
+/// The bar's look: done, total, rate, time left.
+const BAR: &str = "{msg} {bar:40} {human_pos} of {human_len} UNIT, {rate} UNIT/s, {eta} left";
+
+/// The look of work of which it is not known how much there is.
+const MARK: &str = "{spinner} {msg}, {elapsed}";
+
+/// Progress of some work, told from several threads. The bar goes when this is dropped.
 pub(crate) struct Progress {
     what: &'static str,
+    unit: &'static str,
     total: u64,
     started: Instant,
     shown: Shown,
 }
 
 enum Shown {
+    Nothing,
     Bar(ProgressBar),
     Lines { done: AtomicU64, next_line: Mutex<Instant> },
+    Clock { _clock: Clock },
 }
 
 impl Progress {
-    /// Starts to show the progress of `what` (such as `loading`) over `total` rows.
-    pub(crate) fn start(what: &'static str, total: u64) -> Progress {
+    /// Starts to show the progress of `what` (such as `loading`) over `total` pieces of `unit` (such as `rows`).
+    pub(crate) fn start(what: &'static str, unit: &'static str, total: u64) -> Progress {
         let started = Instant::now();
-        let shown = if stderr().is_terminal() {
-            let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
-            Shown::Bar(ProgressBar::new(total).with_style(style).with_message(what))
+        let shown = if is_quiet() {
+            Shown::Nothing
+        } else if stderr().is_terminal() {
+            Shown::Bar(ProgressBar::new(total).with_style(style(&BAR.replace("UNIT", unit))).with_message(what))
         } else {
             Shown::Lines { done: AtomicU64::new(0), next_line: Mutex::new(started + LINE_EVERY) }
         };
-        Progress { what, total, started, shown }
+        Progress { what, unit, total, started, shown }
     }
 
-    /// Notes that `rows` more are done.
-    pub(crate) fn advance(&self, rows: u64) {
+    /// Starts to show for how long `what` has been going on.
+    pub(crate) fn working(what: &'static str) -> Progress {
+        let started = Instant::now();
+        let shown = if is_quiet() {
+            Shown::Nothing
+        } else if stderr().is_terminal() {
+            let mark = ProgressBar::new_spinner().with_style(style(MARK)).with_message(what);
+            mark.enable_steady_tick(TURN_EVERY);
+            Shown::Bar(mark)
+        } else {
+            Clock::start(what, started).map_or(Shown::Nothing, |_clock| Shown::Clock { _clock })
+        };
+        Progress { what, unit: "", total: 0, started, shown }
+    }
+
+    /// Notes that `pieces` more are done.
+    pub(crate) fn advance(&self, pieces: u64) {
         match &self.shown {
-            Shown::Bar(bar) => bar.inc(rows),
+            Shown::Nothing | Shown::Clock { .. } => {}
+            Shown::Bar(bar) => bar.inc(pieces),
             Shown::Lines { done, next_line } => {
                 // Relaxed: a figure.
-                let done = done.fetch_add(rows, Ordering::Relaxed) + rows;
+                let done = done.fetch_add(pieces, Ordering::Relaxed) + pieces;
                 let now = Instant::now();
                 let mut next_line = next_line.lock();
                 if now >= *next_line {
                     *next_line = now + LINE_EVERY;
-                    talk(&line(self.what, done, self.total, now - self.started));
+                    talk(&line(self.what, self.unit, done, self.total, now - self.started));
                 }
             }
         }
     }
 
-    /// Takes the bar away; the caller says what was done.
-    pub(crate) fn finish(self) -> Duration {
-        if let Shown::Bar(bar) = self.shown {
-            bar.finish_and_clear();
+    /// Prints something else meanwhile, with the bar out of its way.
+    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        match &self.shown {
+            Shown::Bar(bar) => bar.suspend(print),
+            Shown::Nothing | Shown::Lines { .. } | Shown::Clock { .. } => print(),
         }
+    }
+
+    /// Takes the bar away and returns how long it took; the caller says what was done.
+    pub(crate) fn finish(self) -> Duration {
         self.started.elapsed()
     }
 }
 
-fn line(what: &str, done: u64, total: u64, elapsed: Duration) -> String {
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Shown::Bar(bar) = &self.shown {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A thread that says every 10 s for how long something has been going on.
+struct Clock {
+    has_ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Clock {
+    /// `None` if no thread can be started: then nothing is said.
+    fn start(what: &'static str, started: Instant) -> Option<Clock> {
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&has_ended);
+        let speak = move || {
+            let mut next_line = started + LINE_EVERY;
+            // Relaxed: stands for itself; who sets it unparks this thread after that.
+            while !ended.load(Ordering::Relaxed) {
+                let now = Instant::now();
+                if now < next_line {
+                    thread::park_timeout(next_line - now);
+                    continue;
+                }
+                next_line += LINE_EVERY;
+                talk(&format!("{what}: {:.0} s so far", (now - started).as_secs_f64()));
+            }
+        };
+        let thread = thread::Builder::new().name("progress".to_owned()).spawn(speak).ok()?;
+        Some(Clock { has_ended, thread: Some(thread) })
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed); // Relaxed: as in `start`
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // The library's own rate has four decimals.
+    let rate = |state: &ProgressState, text: &mut dyn Write| {
+        let _ = write!(text, "{:.0}", state.per_sec());
+    };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("rate", rate)
+}
+
+fn line(what: &str, unit: &str, done: u64, total: u64, elapsed: Duration) -> String {
     let per_s = done as f64 / elapsed.as_secs_f64().max(1e-3);
     let left_s = total.saturating_sub(done) as f64 / per_s.max(1e-3);
-    format!("{what}: {done} of {total} rows, {per_s:.0} rows/s, {left_s:.0} s left")
+    format!("{what}: {done} of {total} {unit}, {per_s:.0} {unit}/s, {left_s:.0} s left")
 }
 
 #[cfg(test)]
@@ -79,12 +169,14 @@ mod tests {
 
     #[test]
     fn line_says_done_total_rate_and_time_left() {
-        let text = line("loading", 250, 1_000, Duration::from_secs(10));
+        let text = line("loading", "rows", 250, 1_000, Duration::from_secs(10));
         assert_eq!(text, "loading: 250 of 1000 rows, 25 rows/s, 30 s left");
     }
 
     #[test]
-    fn bars_template_is_valid() {
-        assert!(ProgressStyle::with_template(BAR).is_ok());
+    fn templates_are_valid() {
+        for template in [BAR.replace("UNIT", "rows"), MARK.to_owned()] {
+            assert!(ProgressStyle::with_template(&template).is_ok(), "{template}");
+        }
     }
 }

@@ -1,20 +1,11 @@
-//! Values of options: sizes and times carry their unit, except where sysbench has bare numbers.
+//! Values of a command's own options: sysbench's have bare numbers.
 
 use std::str::FromStr;
 
-use bytesize::ByteSize;
+use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use millpond::{DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine};
 use workload::generators::oltp::Workload;
 use workload::keys::RandType;
-
-/// Reads a size such as `64MiB`.
-pub(crate) fn size(text: &str) -> Result<ByteSize, String> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("a size needs a unit: write, for example, 64MiB".to_owned());
-    }
-    ByteSize::from_str(text).map_err(|_| "not a size: write, for example, 64MiB".to_owned())
-}
 
 /// Reads a number of rows: bare, or with k or M for a thousand or a million.
 pub(crate) fn rows(text: &str) -> Result<u64, String> {
@@ -43,51 +34,22 @@ pub(crate) fn seconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("not whole seconds from 0 to {SECONDS_MAX}: write, for example, 60"))
 }
 
-/// Reads a durability: `commit`, `background(100ms)` or `none`.
-pub(crate) fn durability(text: &str) -> Result<Durability, String> {
-    match text {
-        "commit" => return Ok(Durability::Commit),
-        "none" => return Ok(Durability::None),
-        _ => {}
-    }
-    let time = text.strip_prefix("background(").and_then(|rest| rest.strip_suffix(')'));
-    let ms = match time {
-        None => return Err("not one of commit, background(100ms), none".to_owned()),
-        Some(time) => match (time.strip_suffix("ms"), time.strip_suffix('s')) {
-            (Some(ms), _) => ms.parse::<u32>().ok(),
-            (None, Some(s)) => s.parse::<u32>().ok().and_then(|s| s.checked_mul(1_000)),
-            (None, None) => None,
-        },
-    };
-    ms.filter(|&ms| ms > 0)
-        .map(Durability::Background)
-        .ok_or_else(|| "background needs a time with its unit: write, for example, background(100ms)".to_owned())
-}
-
-/// Reads an I/O engine: `auto`, `io_uring` or `threads`.
-pub(crate) fn io_engine(text: &str) -> Result<IoEngine, String> {
-    one_of(text, &[("auto", IoEngine::Auto), ("io_uring", IoEngine::IoUring), ("threads", IoEngine::Threads)])
-}
-
-/// Reads an answer to an empty free list: `handoff` or `legacy`.
-pub(crate) fn empty_free_list_algorithm(text: &str) -> Result<EmptyFreeListAlgorithm, String> {
-    one_of(text, &[("handoff", EmptyFreeListAlgorithm::Handoff), ("legacy", EmptyFreeListAlgorithm::Legacy)])
-}
-
-/// Reads how dirty pages are found: `scan` or `flush_list`.
-pub(crate) fn dirty_tracking(text: &str) -> Result<DirtyTracking, String> {
-    one_of(text, &[("scan", DirtyTracking::Scan), ("flush_list", DirtyTracking::FlushList)])
-}
-
 /// Reads a yes or no, as sysbench takes it: `true`, `false`, `on` or `off`.
 pub(crate) fn switch(text: &str) -> Result<bool, String> {
-    one_of(text, &[("true", true), ("false", false), ("on", true), ("off", false)])
+    match text {
+        "true" | "on" => Ok(true),
+        "false" | "off" => Ok(false),
+        _ => Err("not one of true, false, on, off".to_owned()),
+    }
 }
 
-/// What `text` names among `values`.
-fn one_of<T: Copy>(text: &str, values: &[(&str, T)]) -> Result<T, String> {
-    let found = values.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
-    found.ok_or_else(|| format!("not one of {}", values.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")))
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For programs: an object a line.
+    Json,
 }
 
 /// What `--rate` asks for.
@@ -133,16 +95,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_need_their_unit() {
-        assert_eq!(size("64MiB"), Ok(ByteSize::mib(64)));
-        assert_eq!(size("16KiB"), Ok(ByteSize::kib(16)));
-        assert!(size("64").unwrap_err().contains("needs a unit"));
-        for wrong in ["", "MiB", "64Mib/s", "-1MiB", "much"] {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
     fn rows_take_decimal_multiples() {
         assert_eq!(rows("10000"), Ok(10_000));
         assert_eq!(rows("2M"), Ok(2_000_000));
@@ -182,17 +134,6 @@ mod tests {
         }
         for wrong in ["", "yes", "1", "True"] {
             assert_eq!(switch(wrong), Err("not one of true, false, on, off".to_owned()));
-        }
-    }
-
-    #[test]
-    fn durabilities_are_three() {
-        assert_eq!(durability("commit"), Ok(Durability::Commit));
-        assert_eq!(durability("none"), Ok(Durability::None));
-        assert_eq!(durability("background(100ms)"), Ok(Durability::Background(100)));
-        assert_eq!(durability("background(2s)"), Ok(Durability::Background(2_000)));
-        for wrong in ["", "Commit", "background", "background(100)", "background(0ms)", "background(ms)"] {
-            assert!(durability(wrong).is_err(), "{wrong}");
         }
     }
 }

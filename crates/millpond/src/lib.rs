@@ -57,6 +57,7 @@ pub use db::batch::WriteBatch;
 pub use db::check::{CheckOptions, CheckReport, check, check_on};
 pub use db::database::Db;
 pub use db::inspect::{Inspector, Lines};
+pub use db::option_table::OptionInfo;
 pub use db::options::{Durability, Options, PageStoreKind};
 pub use db::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
 pub use db::stats::Stats;

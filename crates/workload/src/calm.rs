@@ -3,8 +3,10 @@
 //! Only whole seconds count: the one in which the run stopped is left out, and all threads begin together, so the first
 //! is whole. A run shorter than a second has no figures.
 
+use serde::Serialize;
+
 /// The evenness of a run, second by second.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Calm {
     /// Median of the completions per second; the mean of the two in the middle if their number is even.
     pub median_per_s: f64,

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::Error;
 use crate::generators::row::{C_LEN, Row};
 
@@ -55,11 +57,18 @@ pub trait Engine: Sync {
     /// [`Error::Engine`]: the engine could not answer.
     fn table(&self, table: TableNo) -> Result<TableState, Error>;
 
-    /// Creates a table and its index, both empty. Until [`Engine::finish_table`] it is [`TableState::HalfLoaded`].
+    /// Creates a table, empty, with or without an index on `k`. Until [`Engine::finish_table`] it is
+    /// [`TableState::HalfLoaded`].
     ///
     /// # Errors
     /// [`Error::Engine`]: the table exists, or the engine could not create it.
-    fn create_table(&self, table: TableNo) -> Result<(), Error>;
+    fn create_table(&self, table: TableNo, index: Index) -> Result<(), Error>;
+
+    /// Whether a table was created with an index on `k`.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine could not answer.
+    fn index(&self, table: TableNo) -> Result<Index, Error>;
 
     /// Notes that a table is loaded, with `rows` rows.
     ///
@@ -132,6 +141,12 @@ pub trait Engine: Sync {
 
     /// What the engine has counted since it was opened.
     fn counters(&self) -> Counters;
+
+    /// The last of the operations that took longer than the engine's stall threshold, the oldest first; an engine may
+    /// remember few, or none.
+    fn slow_operations(&self) -> Vec<SlowOperation> {
+        Vec::new()
+    }
 }
 
 /// One thread's access to an engine. Each method is one transaction, durable as the engine was opened to make it.
@@ -152,17 +167,17 @@ pub trait Session {
     /// `ks` ascend, each is there once.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::NoIndex`]: the table has none. [`Error::Engine`]: the engine could not.
     fn select_points(&mut self, table: TableNo, ks: &[u32]) -> Result<u64, Error>;
 
     /// `SELECT count(k) FROM sbtestN WHERE k BETWEEN ? AND ? OR ...`, by the index on `k`. The ranges ascend, none
     /// overlaps another.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::NoIndex`]: the table has none. [`Error::Engine`]: the engine could not.
     fn count_ranges(&mut self, table: TableNo, ranges: &[KRange]) -> Result<u64, Error>;
 
-    /// `UPDATE sbtestN SET k = k + 1 WHERE id = ?`, with the index on `k`.
+    /// `UPDATE sbtestN SET k = k + 1 WHERE id = ?`, with the index on `k` if there is one.
     ///
     /// # Errors
     /// [`Error::Engine`]: the engine could not.
@@ -174,13 +189,13 @@ pub trait Session {
     /// [`Error::Engine`]: the engine could not.
     fn replace_c(&mut self, table: TableNo, id: u64, c: &[u8; C_LEN]) -> Result<Outcome, Error>;
 
-    /// `DELETE FROM sbtestN WHERE id = ?`, with the index on `k`.
+    /// `DELETE FROM sbtestN WHERE id = ?`, with the index on `k` if there is one.
     ///
     /// # Errors
     /// [`Error::Engine`]: the engine could not.
     fn delete_row(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error>;
 
-    /// `INSERT INTO sbtestN (id, k, c, pad) VALUES (?, ?, ?, ?)`, with the index on `k`.
+    /// `INSERT INTO sbtestN (id, k, c, pad) VALUES (?, ?, ?, ?)`, with the index on `k` if there is one.
     ///
     /// # Errors
     /// [`Error::Engine`]: the engine could not.
@@ -245,6 +260,15 @@ pub enum RangeSelect {
     SortedDistinct,
 }
 
+/// Whether a table has an index on `k`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Index {
+    /// It has: whatever changes `k` changes the index in the same batch.
+    OnK,
+    /// It has none.
+    Absent,
+}
+
 /// What is known of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableState {
@@ -267,8 +291,23 @@ pub struct Gauges {
     pub free_frames: u64,
 }
 
+/// An operation that was slow, and where its time went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SlowOperation {
+    /// Which.
+    pub operation: &'static str,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+    /// What it waited for, and how long.
+    pub waits: Vec<Wait>,
+    /// For how long its thread ran, in microseconds; `None` where the system does not tell.
+    pub cpu_us: Option<u64>,
+    /// For how long it could have run and had no CPU, likewise.
+    pub runnable_us: Option<u64>,
+}
+
 /// Waits of one class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Wait {
     /// The name of the class, such as `free_frame`.
     pub class: &'static str,

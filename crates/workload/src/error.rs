@@ -35,6 +35,13 @@ pub enum Error {
     #[error("table '{0}' does not exist; load it with the action 'prepare', or ask for fewer --tables")]
     NotLoaded(TableNo),
 
+    /// A run needs an index that the table was loaded without.
+    #[error(
+        "table '{0}' has no index on k, which this workload reads; drop the tables with the action 'cleanup', \
+         then load them with --create-secondary=on"
+    )]
+    NoIndex(TableNo),
+
     /// A run of `bulk_insert` needs a table that is not there.
     #[error("table '{0}.bulk' does not exist; make it with the action 'prepare', or ask for fewer --threads")]
     NoBulkTable(TableNo),

@@ -14,20 +14,26 @@
 //! | [`recorder`] | what is kept of each transaction |
 //! | [`calm`] | median and worst second, brownout, blackout |
 //! | [`probe`] | what the device can do by itself |
+//! | [`timeline`] | what was seen second by second |
+//! | [`figures`] | what a run came to, for all that show it |
 //! | [`report_text`] | all of it as text |
+//! | [`report_json`] | all of it as JSON, a line an object |
 //! | [`histogram_text`] | the latencies as a histogram |
 
 pub mod adapters;
 pub mod calm;
 pub mod driver;
 pub mod engine;
+pub mod figures;
 pub mod generators;
 pub mod histogram_text;
 pub mod keys;
 pub mod prepare;
 pub mod probe;
 pub mod recorder;
+pub mod report_json;
 pub mod report_text;
+pub mod timeline;
 
 mod error;
 mod names;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::Error;
-use crate::engine::{Engine, Session, TableNo, TableState};
+use crate::engine::{Engine, Index, Session, TableNo, TableState};
 use crate::generators::oltp::TableSet;
 use crate::generators::row::Row;
 use crate::keys::{Keys, RandType, random};
@@ -26,6 +26,8 @@ pub struct LoadPlan {
     pub seed: u64,
     /// Threads that load.
     pub threads: usize,
+    /// Whether the tables are made with an index on `k`.
+    pub index: Index,
 }
 
 /// The tables of `set` that are still to be loaded.
@@ -60,7 +62,7 @@ pub fn load<E: Engine>(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(), Error> {
     for &table in tables {
-        engine.create_table(table)?;
+        engine.create_table(table, plan.index)?;
     }
     let sessions =
         (0..plan.threads.max(1)).map(|_| engine.session(plan.set.tables())).collect::<Result<Vec<_>, Error>>()?;
@@ -197,7 +199,8 @@ mod tests {
     }
 
     fn plan(tables: u32, table_size: u64) -> LoadPlan {
-        LoadPlan { set: TableSet::new(tables, table_size).unwrap(), rand_type: RandType::Special, seed: 4, threads: 3 }
+        let set = TableSet::new(tables, table_size).unwrap();
+        LoadPlan { set, rand_type: RandType::Special, seed: 4, threads: 3, index: Index::OnK }
     }
 
     fn open() -> (tempfile::TempDir, Millpond) {

@@ -9,87 +9,68 @@
 
 use std::fmt::Write as _;
 
-use crate::calm::Calm;
-use crate::driver::{Finished, Interval};
 use crate::engine::Wait;
+use crate::figures::{IntervalFigures, RunFigures};
 use crate::probe::{Access, SyncPairs};
 
 /// What is said of a run whose transactions are not run as such.
 pub const STATEMENT_BY_STATEMENT: &str = "transactions: statement by statement, each its own commit \
      (the engine has none of several statements yet)\n";
 
-/// What the text of a run depends on besides its figures.
-#[derive(Clone, Copy, Debug)]
-pub struct Labels {
-    /// The percentile shown, 1 to 100.
-    pub percentile: u32,
-}
-
-impl Labels {
-    fn share(self) -> f64 {
-        f64::from(self.percentile) / 100.0
-    }
-}
-
 /// The two lines of an interval, each with a line end.
-pub fn interval_lines(interval: &Interval, labels: Labels) -> String {
-    let per_s = |count: u64| count as f64 / interval.length_s;
-    let record = &interval.record;
-    let transactions = record.transactions();
-    let queries = record.queries;
+pub fn interval_lines(figures: &IntervalFigures) -> String {
     let mut text = format!(
         "[ {at:.0}s ] thds: {threads} tps: {tps:.2} qps: {qps:.2} (r/w/o: {read:.2}/{write:.2}/{other:.2}) \
          lat (ms,{percentile}%): {latency:.2} err/s: {errors:.2} reconn/s: 0.00\n[ {at:.0}s ]",
-        at = interval.at_s,
-        threads = interval.threads,
-        tps = per_s(transactions),
-        qps = per_s(queries.total()),
-        read = per_s(queries.read),
-        write = per_s(queries.write),
-        other = per_s(queries.other),
-        percentile = labels.percentile,
-        latency = ms(record.quantile_ns(labels.share())),
-        errors = per_s(record.conflicts),
+        at = figures.at_s,
+        threads = figures.threads,
+        tps = figures.transactions_per_s,
+        qps = figures.queries_per_s,
+        read = figures.reads_per_s,
+        write = figures.writes_per_s,
+        other = figures.others_per_s,
+        percentile = figures.latency_percentile,
+        latency = figures.latency_percentile_ms,
+        errors = figures.conflicts_per_s,
     );
-    if let Some(queue) = interval.queue {
-        add(&mut text, format_args!(" queue length: {}, concurrency: {}", queue.length, queue.concurrency));
+    if let (Some(length), Some(concurrency)) = (figures.queue_length, figures.concurrency) {
+        add(&mut text, format_args!(" queue length: {length}, concurrency: {concurrency}"));
     }
     add(
         &mut text,
         format_args!(
             " p99.9: {:.2} max: {:.2} age: {:.0}% dirty: {:.0}% free: {}\n",
-            ms(record.quantile_ns(0.999)),
-            ms(record.max_ns),
-            interval.gauges.age_percent,
-            interval.gauges.dirty_percent,
-            interval.gauges.free_frames,
+            figures.latency_p999_ms,
+            figures.latency_max_ms,
+            figures.checkpoint_age_percent,
+            figures.dirty_frames_percent,
+            figures.free_frames,
         ),
     );
     text
 }
 
 /// sysbench's summary of a run.
-pub fn summary(finished: &Finished, labels: Labels) -> String {
+pub fn summary(figures: &RunFigures) -> String {
     let mut text = String::new();
-    add_sql_statistics(&mut text, finished);
+    add_sql_statistics(&mut text, figures);
     add(
         &mut text,
         format_args!(
             "\nGeneral statistics:\n    total time:                          {:.4}s\n    \
              total number of events:              {}\n\n",
-            finished.elapsed_s,
-            finished.transactions(),
+            figures.elapsed_s, figures.transactions,
         ),
     );
-    add_latency(&mut text, finished, labels);
-    add_fairness(&mut text, finished);
+    add_latency(&mut text, figures);
+    add_fairness(&mut text, figures);
     text
 }
 
-/// The `Calm:` block; `device` is what the probe measured before the run.
-pub fn calm_block(finished: &Finished, device: &SyncPairs) -> String {
+/// The `Calm:` block.
+pub fn calm_block(figures: &RunFigures) -> String {
     let mut text = String::from("Calm:\n");
-    match Calm::of(&finished.seconds) {
+    match figures.calm {
         None => text.push_str("    no figures: the run has no whole second\n"),
         Some(calm) => {
             let median = format!("{:.2} tps", calm.median_per_s);
@@ -101,7 +82,7 @@ pub fn calm_block(finished: &Finished, device: &SyncPairs) -> String {
                     calm.worst_per_s as f64, calm.worst_second,
                 ),
             );
-            let blackout = format!("{:.1} ms (device: {:.1} ms)", finished.blackout_ms(), device.worst_ms);
+            let blackout = format!("{:.1} ms (device: {:.1} ms)", figures.blackout_ms, figures.device_worst_pair_ms);
             add(
                 &mut text,
                 format_args!(
@@ -110,31 +91,29 @@ pub fn calm_block(finished: &Finished, device: &SyncPairs) -> String {
             );
         }
     }
-    let counters = &finished.counters;
+    let stalls = format!("stalls (slower than {} ms):", figures.stall_threshold_ms);
     add(
         &mut text,
         format_args!(
             "    waited for:                          {}\n    \
-             stalls (slower than 100 ms):         {}\n    \
+             {stalls:<37}{}\n    \
              syncs:                               log {}, data {}; checkpoints: {}\n",
-            waits_text(&counters.waits),
-            counters.stalls,
-            counters.log_syncs,
-            counters.data_syncs,
-            counters.checkpoints,
+            waits_text(&figures.waits),
+            figures.stalls,
+            figures.log_syncs,
+            figures.data_syncs,
+            figures.checkpoints,
         ),
     );
-    if finished.unserved > 0 {
-        add(&mut text, format_args!("    arrived and not begun at the end:    {}\n", finished.unserved));
+    if figures.unserved > 0 {
+        add(&mut text, format_args!("    arrived and not begun at the end:    {}\n", figures.unserved));
     }
     text
 }
 
-/// What was waited for, the most time first.
+/// What was waited for.
 fn waits_text(waits: &[Wait]) -> String {
-    let mut waits: Vec<&Wait> = waits.iter().filter(|wait| wait.count > 0).collect();
-    waits.sort_by_key(|wait| std::cmp::Reverse(wait.total_us));
-    let text = |wait: &&Wait| {
+    let text = |wait: &Wait| {
         let ms = wait.total_us as f64 / 1e3;
         format!("{} {} x {:.2} ms", wait.class, wait.count, ms / wait.count as f64)
     };
@@ -151,13 +130,11 @@ pub fn device_line(device: &SyncPairs) -> String {
 }
 
 /// How many commits the engine made for each pair that one thread can make.
-pub fn commits_per_pair_line(commits_per_s: f64, device: &SyncPairs) -> String {
-    format!("commits per pair: {:.1}\n", commits_per_s / device.per_s)
+pub fn commits_per_pair_line(commits_per_pair: f64) -> String {
+    format!("commits per pair: {commits_per_pair:.1}\n")
 }
 
-fn add_sql_statistics(text: &mut String, finished: &Finished) {
-    let transactions = finished.transactions();
-    let queries = finished.record.queries;
+fn add_sql_statistics(text: &mut String, figures: &RunFigures) {
     add(
         text,
         format_args!(
@@ -166,64 +143,46 @@ fn add_sql_statistics(text: &mut String, finished: &Finished) {
              write:                           {}\n        \
              other:                           {}\n        \
              total:                           {}\n",
-            queries.read,
-            queries.write,
-            queries.other,
-            queries.total(),
+            figures.reads, figures.writes, figures.others, figures.queries,
         ),
     );
-    for (name, count) in [
-        ("transactions:", transactions),
-        ("queries:", queries.total()),
-        ("ignored errors:", finished.record.conflicts),
-        ("reconnects:", 0),
+    for (name, count, per_s) in [
+        ("transactions:", figures.transactions, figures.transactions_per_s),
+        ("queries:", figures.queries, figures.queries_per_s),
+        ("ignored errors:", figures.conflicts, figures.conflicts_per_s),
+        ("reconnects:", 0, 0.0),
     ] {
-        add(text, format_args!("    {name:<37}{count:<6} ({:.2} per sec.)\n", finished.per_s(count)));
+        add(text, format_args!("    {name:<37}{count:<6} ({per_s:.2} per sec.)\n"));
     }
 }
 
-fn add_latency(text: &mut String, finished: &Finished, labels: Labels) {
-    let sum_ns: u64 = finished.threads.iter().map(|thread| thread.latency_ns).sum();
-    let min_ns = finished.threads.iter().filter_map(|thread| thread.min_ns).min().unwrap_or(0);
-    let mean_ns = sum_ns.checked_div(finished.transactions()).unwrap_or(0);
+fn add_latency(text: &mut String, figures: &RunFigures) {
     text.push_str("Latency (ms):\n");
-    let percentile = format!("{:>3}th percentile:", labels.percentile);
-    for (name, value_ns) in [
-        (" min:", min_ns),
-        (" avg:", mean_ns),
-        (" max:", finished.record.max_ns),
-        (percentile.as_str(), finished.record.quantile_ns(labels.share())),
-        (" sum:", sum_ns),
-    ] {
-        add(text, format_args!("        {name:<33}{:>10.2}\n", ms(value_ns)));
+    let mut line = |name: &str, ms: f64| add(text, format_args!("        {name:<33}{ms:>10.2}\n"));
+    line(" min:", figures.latency_min_ms);
+    line(" avg:", figures.latency_mean_ms);
+    line(" max:", figures.latency_max_ms);
+    if figures.latency_percentile > 0 {
+        line(&format!("{:>3}th percentile:", figures.latency_percentile), figures.latency_percentile_ms);
+    } else {
+        text.push_str("         percentile stats:               disabled\n");
     }
+    add(text, format_args!("        {:<33}{:>10.2}\n", " sum:", figures.latency_sum_ms));
 }
 
-fn add_fairness(text: &mut String, finished: &Finished) {
-    let events: Vec<f64> = finished.threads.iter().map(|thread| thread.transactions as f64).collect();
-    let times_s: Vec<f64> = finished.threads.iter().map(|thread| thread.latency_ns as f64 / 1e9).collect();
-    let (events_mean, events_deviation) = mean_and_deviation(&events);
-    let (time_mean, time_deviation) = mean_and_deviation(&times_s);
+fn add_fairness(text: &mut String, figures: &RunFigures) {
     add(
         text,
         format_args!(
             "\nThreads fairness:\n    \
-             events (avg/stddev):           {events_mean:.4}/{events_deviation:.2}\n    \
-             execution time (avg/stddev):   {time_mean:.4}/{time_deviation:.2}\n\n",
+             events (avg/stddev):           {:.4}/{:.2}\n    \
+             execution time (avg/stddev):   {:.4}/{:.2}\n\n",
+            figures.thread_transactions_mean,
+            figures.thread_transactions_deviation,
+            figures.thread_time_mean_s,
+            figures.thread_time_deviation_s,
         ),
     );
-}
-
-/// The mean and the standard deviation of the values, as sysbench computes them (of the whole, not of a sample).
-fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
-    let count = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
-    (mean, variance.sqrt())
-}
-
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
 }
 
 fn add(text: &mut String, more: std::fmt::Arguments<'_>) {
@@ -233,11 +192,13 @@ fn add(text: &mut String, more: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Queue;
+    use crate::driver::{Finished, Interval, Queue};
     use crate::engine::{Counters, Gauges};
+    use crate::figures::Labels;
     use crate::recorder::{Record, Totals};
+    use crate::timeline::Timeline;
 
-    const LABELS: Labels = Labels { percentile: 95 };
+    const LABELS: Labels = Labels { percentile: 95, stall_threshold_ms: 100 };
     const DEVICE: SyncPairs = SyncPairs { per_s: 9_782.4, worst_ms: 6.84, access: Access::Direct };
 
     fn record(latencies_us: &[u64]) -> Record {
@@ -285,14 +246,20 @@ mod tests {
                 checkpoints: 1,
                 ..Counters::default()
             },
+            timeline: Timeline::default(),
+            slow_operations: Vec::new(),
             was_stopped: false,
         }
+    }
+
+    fn figures(finished: &Finished) -> RunFigures {
+        RunFigures::of(finished, &DEVICE, LABELS)
     }
 
     #[test]
     fn interval_of_a_closed_loop_is_sysbenchs_line_and_ours() {
         assert_eq!(
-            interval_lines(&interval(None), LABELS),
+            interval_lines(&IntervalFigures::of(&interval(None), LABELS)),
             "[ 1s ] thds: 16 tps: 6.00 qps: 6.00 (r/w/o: 0.00/6.00/0.00) \
              lat (ms,95%): 6.02 err/s: 2.00 reconn/s: 0.00\n\
              [ 1s ] p99.9: 6.02 max: 6.02 age: 31% dirty: 22% free: 1804\n"
@@ -301,7 +268,7 @@ mod tests {
 
     #[test]
     fn interval_of_an_open_loop_has_sysbenchs_queue_first() {
-        let text = interval_lines(&interval(Some(Queue { length: 4, concurrency: 9 })), LABELS);
+        let text = interval_lines(&IntervalFigures::of(&interval(Some(Queue { length: 4, concurrency: 9 })), LABELS));
         let second = text.lines().nth(1).unwrap();
         assert!(second.starts_with("[ 1s ] queue length: 4, concurrency: 9 p99.9: "), "{second}");
     }
@@ -309,7 +276,7 @@ mod tests {
     #[test]
     fn interval_without_transactions_shows_zeros() {
         let empty = Interval { record: Record::new(), ..interval(None) };
-        let text = interval_lines(&empty, LABELS);
+        let text = interval_lines(&IntervalFigures::of(&empty, LABELS));
         assert!(text.contains("tps: 0.00 "), "{text}");
         assert!(text.contains("lat (ms,95%): 0.00 "), "{text}");
     }
@@ -317,7 +284,7 @@ mod tests {
     #[test]
     fn summary_is_sysbenchs() {
         assert_eq!(
-            summary(&finished(), LABELS),
+            summary(&figures(&finished())),
             "SQL statistics:
     queries performed:
         read:                            0
@@ -349,9 +316,18 @@ Threads fairness:
     }
 
     #[test]
+    fn no_percentile_is_said_as_sysbench_says_it() {
+        let none = RunFigures::of(&finished(), &DEVICE, Labels { percentile: 0, ..LABELS });
+        let text = summary(&none);
+        assert!(text.contains("6.00\n         percentile stats:               disabled\n         sum:  "), "{text}");
+        let line = interval_lines(&IntervalFigures::of(&interval(None), Labels { percentile: 0, ..LABELS }));
+        assert!(line.contains(" lat (ms,0%): 0.00 err/s: "), "{line}");
+    }
+
+    #[test]
     fn calm_block_shows_median_worst_brownout_and_blackout() {
         assert_eq!(
-            calm_block(&finished(), &DEVICE),
+            calm_block(&figures(&finished())),
             "Calm:
     median rate:                         9059.00 tps        worst second:     4000.00 tps (second 4)
     brownout (under half the median):    1 s                blackout (longest gap): 7.2 ms (device: 6.8 ms)
@@ -365,7 +341,7 @@ Threads fairness:
     #[test]
     fn overload_and_a_run_without_a_whole_second_are_said() {
         let short = Finished { seconds: Vec::new(), unserved: 12, ..finished() };
-        let text = calm_block(&short, &DEVICE);
+        let text = calm_block(&figures(&short));
         assert!(text.contains("no whole second"), "{text}");
         assert!(text.contains("not begun at the end:    12\n"), "{text}");
     }
@@ -373,7 +349,7 @@ Threads fairness:
     #[test]
     fn device_lines_compare_commits_with_pairs() {
         assert_eq!(device_line(&DEVICE), "device: 9782 write+sync pairs/s (one thread)\n");
-        assert_eq!(commits_per_pair_line(33_260.0, &DEVICE), "commits per pair: 3.4\n");
+        assert_eq!(commits_per_pair_line(33_260.0 / DEVICE.per_s), "commits per pair: 3.4\n");
         let cached = SyncPairs { access: Access::Cached, ..DEVICE };
         assert!(device_line(&cached).contains("through the page cache"));
     }

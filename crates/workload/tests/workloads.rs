@@ -8,7 +8,7 @@ use millpond::{Db, Options};
 use workload::Error;
 use workload::adapters::millpond::Millpond;
 use workload::driver::{self, Finished, Pace, Plan, Unobserved};
-use workload::engine::{Engine, TableNo};
+use workload::engine::{Engine, Index, TableNo};
 use workload::generators::oltp::{Load, Mix, Queries, TableSet, Workload};
 use workload::keys::RandType;
 use workload::prepare::{self, LoadPlan};
@@ -24,9 +24,13 @@ fn options() -> Options {
 }
 
 fn loaded(dir: &Path, tables: u32) -> Millpond {
+    loaded_with(dir, tables, Index::OnK)
+}
+
+fn loaded_with(dir: &Path, tables: u32, index: Index) -> Millpond {
     let engine = Millpond::open(dir, options()).expect("it opens");
     let set = TableSet::new(tables, ROWS).expect("in range");
-    let plan = LoadPlan { set, rand_type: RandType::Uniform, seed: 3, threads: 2 };
+    let plan = LoadPlan { set, rand_type: RandType::Uniform, seed: 3, threads: 2, index };
     let missing = prepare::missing(&engine, set).expect("it answers");
     prepare::load(&engine, &plan, &missing, &AtomicBool::new(false), &|_| {}).expect("it loads");
     engine
@@ -108,6 +112,27 @@ fn every_workload_over_tables_makes_its_statements_and_leaves_rows_and_index_ent
         assert_eq!(ids.iter().map(BTreeSet::len).sum::<usize>() as u64, 2 * ROWS + inserted, "{workload}");
         assert!(ids.iter().all(|ids| (1..=ROWS).all(|id| ids.contains(&id))), "{workload}");
     }
+}
+
+#[test]
+fn tables_without_an_index_bear_every_workload_that_needs_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = loaded_with(dir.path(), 1, Index::Absent);
+    for workload in [Workload::ReadWrite, Workload::UpdateIndex, Workload::Insert, Workload::Delete] {
+        let finished = run(&engine, workload, 1, EVENTS).unwrap();
+        assert_eq!(finished.transactions(), EVENTS, "{workload}");
+    }
+    for workload in [Workload::RandomPoints, Workload::RandomRanges] {
+        let refused = run(&engine, workload, 1, EVENTS).unwrap_err().to_string();
+        assert!(refused.contains("'sbtest1'") && refused.contains("--create-secondary=on"), "{refused}");
+    }
+    // A table that is made again has nothing from the one before.
+    let set = TableSet::new(1, ROWS).unwrap();
+    assert_eq!(prepare::drop_tables(&engine, set).unwrap().len(), 1);
+    assert_eq!(engine.index(TableNo::from_index(0)).unwrap(), Index::OnK);
+    engine.close().unwrap();
+    let db = Db::open(dir.path(), options()).unwrap();
+    assert_eq!(db.trees().unwrap(), ["sbtest.meta"]);
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use millpond::{CheckOptions, CheckReport};
 
+use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure, describe};
-use crate::output::{print, talk};
+use crate::output::{complain, print};
+use crate::progress::Progress;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -19,23 +21,25 @@ pub(crate) struct CheckArgs {
     /// The database's directory
     dir: PathBuf,
 
-    /// Go through the page cache, for file systems without direct I/O
-    #[arg(long)]
-    cached: bool,
+    #[command(flatten)]
+    cached: CachedArg,
 }
 
 /// Checks a database.
 pub(crate) fn run(args: &CheckArgs) -> Result<Answer, Failure> {
     let mut options = CheckOptions::default();
-    options.cached = args.cached;
-    match millpond::check(&args.dir, options) {
+    options.cached = args.cached.0;
+    let progress = Progress::working("checking");
+    let checked = millpond::check(&args.dir, options);
+    progress.finish();
+    match checked {
         Ok(report) => {
             print(&text(&args.dir.display().to_string(), &report))?;
             Ok(if report.problems.is_empty() { Answer::Yes } else { Answer::No })
         }
         // Damage so deep that there is nothing to report on: the answer is still no, not "could not be done".
         Err(error @ millpond::Error::Corruption(..)) => {
-            talk(&describe(&error));
+            complain(&describe(&error));
             Ok(Answer::No)
         }
         Err(error) => Err(error.into()),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use millpond::Inspector;
 
+use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::print;
 
@@ -70,14 +71,13 @@ struct Database {
     /// The database's directory
     dir: PathBuf,
 
-    /// Go through the page cache, for file systems without direct I/O
-    #[arg(long)]
-    cached: bool,
+    #[command(flatten)]
+    cached: CachedArg,
 }
 
 impl Database {
     fn open(&self) -> Result<Inspector, Failure> {
-        Ok(Inspector::open(&self.dir, self.cached)?)
+        Ok(Inspector::open(&self.dir, self.cached.0)?)
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use millpond::Inspector;
 
+use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::print;
 
@@ -19,14 +20,13 @@ pub(crate) struct InfoArgs {
     /// The database's directory
     dir: PathBuf,
 
-    /// Go through the page cache, for file systems without direct I/O
-    #[arg(long)]
-    cached: bool,
+    #[command(flatten)]
+    cached: CachedArg,
 }
 
 /// Tells what a database is.
 pub(crate) fn run(args: &InfoArgs) -> Result<Answer, Failure> {
-    let rows = Inspector::open(&args.dir, args.cached)?.info()?;
+    let rows = Inspector::open(&args.dir, args.cached.0)?.info()?;
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 2;
     let mut text = String::new();
     for (name, value) in [("database".to_owned(), args.dir.display().to_string())].into_iter().chain(rows) {

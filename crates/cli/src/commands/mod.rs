@@ -5,5 +5,6 @@ pub(crate) mod check;
 pub(crate) mod crashtest;
 pub(crate) mod dump;
 pub(crate) mod info;
+pub(crate) mod options;
 pub(crate) mod probe;
 pub(crate) mod rebuild;

@@ -7,6 +7,7 @@ use clap::Args;
 use workload::probe::{self, Access};
 use workload::report_text;
 
+use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::print;
 
@@ -27,14 +28,13 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
     time: u64,
 
-    /// Go through the page cache, for file systems without direct I/O
-    #[arg(long)]
-    cached: bool,
+    #[command(flatten)]
+    cached: CachedArg,
 }
 
 /// Measures the device.
 pub(crate) fn run(args: &ProbeArgs) -> Result<Answer, Failure> {
-    let access = if args.cached { Access::Cached } else { Access::Direct };
+    let access = if args.cached.0 { Access::Cached } else { Access::Direct };
     let device = probe::sync_pairs(&args.dir, access, Duration::from_secs(args.time))?;
     print(&format!("{}slowest pair: {:.1} ms\n", report_text::device_line(&device), device.worst_ms))?;
     Ok(Answer::Yes)

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use millpond::{RebuildOptions, RebuildReport};
 
+use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::print;
+use crate::progress::Progress;
 
 /// Arguments of `rebuild`.
 #[derive(Debug, Args)]
@@ -30,9 +32,8 @@ pub(crate) struct RebuildArgs {
     /// The database's directory
     dir: PathBuf,
 
-    /// Go through the page cache, for file systems without direct I/O
-    #[arg(long)]
-    cached: bool,
+    #[command(flatten)]
+    cached: CachedArg,
 
     /// Also when the database opens, and also when newer data may be missing from what is found
     #[arg(long)]
@@ -42,9 +43,12 @@ pub(crate) struct RebuildArgs {
 /// Rebuilds a database.
 pub(crate) fn run(args: &RebuildArgs) -> Result<Answer, Failure> {
     let mut options = RebuildOptions::default();
-    options.cached = args.cached;
+    options.cached = args.cached.0;
     options.force = args.force;
-    let report = millpond::rebuild(&args.dir, &options)?;
+    let progress = Progress::working("rebuilding");
+    let report = millpond::rebuild(&args.dir, &options);
+    progress.finish();
+    let report = report?;
     print(&text(&args.dir.display().to_string(), &report))?;
     Ok(if report.lost.is_empty() { Answer::Yes } else { Answer::No })
 }

@@ -13,7 +13,7 @@ use crate::store::page_store::PageStore;
 use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
 
 pub(super) const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
-const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;
+pub(super) const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;
 
 /// A creation that was cut short has the map files only beside the new data file.
 pub(super) fn check_not_lost(files: &dyn Files, names: &[String]) -> Result<(), Error> {

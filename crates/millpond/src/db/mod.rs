@@ -10,6 +10,7 @@ pub(crate) mod inspect;
 pub(crate) mod keeper;
 mod memory;
 pub(crate) mod online;
+pub(crate) mod option_table;
 pub(crate) mod options;
 mod page_writer;
 mod plan;

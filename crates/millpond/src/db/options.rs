@@ -239,7 +239,7 @@ impl Options {
 }
 
 /// Leaves that may be read together.
-const READ_AHEAD_MAX: usize = 64;
+pub(super) const READ_AHEAD_MAX: usize = 64;
 
 /// Log bytes for epochs at most: a crash takes one of 25 bytes. Crashes one after the other, without a checkpoint
 /// between them, add up: these bytes are good for some 2,600.

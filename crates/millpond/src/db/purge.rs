@@ -1,7 +1,8 @@
 //! Purge: the background thread that removes what was deleted, once no transaction may ask for it any more.
 //!
 //! It goes through undo records that have delete marks, page by page, and removes the rows leaf by leaf. A row that is
-//! gone already, or was written again since, is left alone. What a crash cut short is found again at the next open: all undo pages are gone through.
+//! gone already, or was written again since, is left alone. What a crash cut short is found again at the next open: all
+//! undo pages are gone through.
 //!
 //! It waits as an operation does, for pages, frames and the log; nobody waits for it but those who create or drop trees
 //! ([`Engine::ddl`]), for one page's records.

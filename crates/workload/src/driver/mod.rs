@@ -22,9 +22,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Error;
-use crate::engine::{Counters, Engine, Gauges};
+use crate::engine::{Counters, Engine, Gauges, SlowOperation};
 use crate::generators::oltp::{Client, Load};
 use crate::recorder::{Record, Recorder, RunClock, Totals};
+use crate::timeline::{Point, Timeline};
 use arrivals::Schedule;
 use gate::Gate;
 use worker::{Shared, Worker};
@@ -126,6 +127,10 @@ pub struct Finished {
     pub unserved: u64,
     /// What the engine counted meanwhile, without the warm-up.
     pub counters: Counters,
+    /// What was seen second by second.
+    pub timeline: Timeline,
+    /// The last of the operations that were slow meanwhile, as many as the engine remembers.
+    pub slow_operations: Vec<SlowOperation>,
     /// Whether the run was stopped before its time.
     pub was_stopped: bool,
 }
@@ -213,9 +218,11 @@ pub fn run<E: Engine>(
             }
         }
         observer.started();
+        // While nobody is at work yet.
+        let counters_before = engine.counters();
         let clock = shared.gate.open();
         let collector = Collector { engine, plan, shared: &shared, clock, schedule: schedule.as_ref() };
-        let collected = collector.run(observer);
+        let collected = collector.run(counters_before, observer);
         let totals = workers
             .into_iter()
             .enumerate()
@@ -223,13 +230,19 @@ pub fn run<E: Engine>(
             .collect::<Result<Vec<Totals>, Error>>()?;
         Ok((totals, collector.finish(collected)))
     })?;
+    let counters = engine.counters().since(&collected.counters_before);
+    let mut slow_operations = engine.slow_operations();
+    // Those before the run are the oldest.
+    slow_operations.drain(..slow_operations.len().saturating_sub(counters.stalls as usize));
     Ok(Finished {
         seconds: whole_seconds(&totals, collected.elapsed_s, plan.time_s),
         threads: totals,
         record: collected.record,
         elapsed_s: collected.elapsed_s,
         unserved: collected.unserved,
-        counters: engine.counters().since(&collected.counters_before),
+        counters,
+        timeline: collected.timeline,
+        slow_operations,
         was_stopped: collected.was_stopped,
     })
 }
@@ -246,6 +259,7 @@ struct Collected {
     /// The engine's counters at the end of the warm-up.
     counters_before: Counters,
     record: Record,
+    timeline: Timeline,
     elapsed_s: f64,
     unserved: u64,
     was_stopped: bool,
@@ -261,13 +275,15 @@ struct Collector<'a, E> {
 }
 
 impl<E: Engine> Collector<'_, E> {
-    /// Collects until the time is up or the run is stopped; then the workers end by themselves.
-    fn run(&self, observer: &mut dyn Observer) -> Collected {
+    /// Collects until the time is up or the run is stopped; then the workers end by themselves. `counters_before` are
+    /// of before the run began.
+    fn run(&self, counters_before: Counters, observer: &mut dyn Observer) -> Collected {
         let warm = self.shared.counts_from_ns;
         let mut is_broken_off = warm > 0 && self.sleep_until(warm) == Slept::UntilStopped;
         let mut collected = Collected {
-            counters_before: self.engine.counters(),
+            counters_before: if warm > 0 { self.engine.counters() } else { counters_before },
             record: Record::new(),
+            timeline: Timeline::default(),
             elapsed_s: 0.0,
             unserved: 0,
             was_stopped: false,
@@ -286,7 +302,8 @@ impl<E: Engine> Collector<'_, E> {
                 }
                 Slept::UntilTheLastEvent => break,
             }
-            self.take_all(&mut interval);
+            let max_ns = self.take_all(&mut interval);
+            collected.timeline.add_second(Point { max_ns, gauges: self.engine.gauges() });
             let interval_s = self.plan.report_interval_s;
             if interval_s == 0 || second % interval_s != 0 {
                 continue;
@@ -318,7 +335,8 @@ impl<E: Engine> Collector<'_, E> {
             _ => self.clock.now_ns(),
         };
         collected.elapsed_s = self.counted_s(ended_ns);
-        self.take_all(&mut collected.record);
+        let late_ns = self.take_all(&mut collected.record);
+        collected.timeline.add_late(late_ns);
         collected
     }
 
@@ -342,13 +360,17 @@ impl<E: Engine> Collector<'_, E> {
         }
     }
 
-    fn take_all(&self, into: &mut Record) {
+    /// Adds what the workers recorded since the last call; returns the longest latency in it, in ns.
+    fn take_all(&self, into: &mut Record) -> u64 {
         let mut spare = Record::new();
+        let mut max_ns = 0;
         for worker in 0..self.plan.threads {
             self.shared.recorder.take(worker, &mut spare);
+            max_ns = max_ns.max(spare.max_ns);
             into.add(&spare);
             spare.clear();
         }
+        max_ns
     }
 
     /// Sleeps until `at_ns`, unless the run comes to its end before.

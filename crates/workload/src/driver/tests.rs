@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::*;
-use crate::engine::{IdRange, KRange, Outcome, RangeSelect, Session, TableNo, TableState};
+use crate::engine::{IdRange, Index, KRange, Outcome, RangeSelect, Session, TableNo, TableState};
 use crate::generators::oltp::{Mix, Queries, TableSet, Workload};
 use crate::generators::row::{C_LEN, Row};
 use crate::keys::RandType;
@@ -32,8 +32,11 @@ impl Engine for Counting {
     fn table(&self, _: TableNo) -> Result<TableState, Error> {
         Ok(TableState::Loaded(100))
     }
-    fn create_table(&self, _: TableNo) -> Result<(), Error> {
+    fn create_table(&self, _: TableNo, _: Index) -> Result<(), Error> {
         Ok(())
+    }
+    fn index(&self, _: TableNo) -> Result<Index, Error> {
+        Ok(Index::OnK)
     }
     fn finish_table(&self, _: TableNo, _: u64) -> Result<(), Error> {
         Ok(())
@@ -72,7 +75,19 @@ impl Engine for Counting {
         Gauges { free_frames: 7, ..Gauges::default() }
     }
     fn counters(&self) -> Counters {
-        Counters { log_syncs: self.calls.load(Ordering::Relaxed), ..Counters::default() }
+        let calls = self.calls.load(Ordering::Relaxed);
+        // Five stalls before the run, two in it.
+        Counters { log_syncs: calls, stalls: if calls == 0 { 5 } else { 7 }, ..Counters::default() }
+    }
+    fn slow_operations(&self) -> Vec<SlowOperation> {
+        let remembered = |elapsed_us| SlowOperation {
+            operation: "put",
+            elapsed_us,
+            waits: Vec::new(),
+            cpu_us: None,
+            runnable_us: None,
+        };
+        (4..=7).map(remembered).collect()
     }
 }
 
@@ -186,6 +201,19 @@ fn closed_loop_counts_each_transaction_once_everywhere() {
     assert!(keep.seen[0].queue.is_none());
     assert!(!finished.was_stopped);
     assert_eq!(finished.unserved, 0);
+    let slow: Vec<u64> = finished.slow_operations.iter().map(|slow| slow.elapsed_us).collect();
+    assert_eq!((finished.counters.stalls, slow), (2, vec![6, 7]), "those before the run are left out");
+}
+
+#[test]
+fn timeline_has_every_second_and_the_slowest_transaction_whatever_is_reported() {
+    let engine = Counting { stall: Some((100, Duration::from_millis(300))), ..Counting::default() };
+    let plan = Plan { time_s: 2, report_interval_s: 0, ..plan(1, Pace::OpenLoop { per_s: 500.0 }) };
+    let finished = run(&engine, &load_of(&engine), &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    let points = finished.timeline.points();
+    assert_eq!(points.len(), 2);
+    assert!(points.iter().all(|point| point.gauges.free_frames == 7));
+    assert_eq!(points.iter().map(|point| point.max_ns).max(), Some(finished.record.max_ns));
 }
 
 #[test]

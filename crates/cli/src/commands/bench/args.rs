@@ -2,15 +2,13 @@
 
 use std::path::PathBuf;
 
-use bytesize::ByteSize;
 use clap::{ArgAction, Args, ValueEnum};
-use millpond::{DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine, Options};
 use workload::Error;
 use workload::generators::oltp::{Mix, TableSet, Workload};
 use workload::keys::RandType;
-use workload::probe::Access;
 
-use crate::values::{self, Rate};
+use crate::engine_args::EngineArgs;
+use crate::values::{self, Format, Rate};
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -26,6 +24,7 @@ Examples:
   millpond bench --tables=4 --table-size=250000 --threads=16 --time=60 oltp_update_index
   millpond bench --threads=16 --rate=80% --buffer-pool-size=64MiB oltp_update_index
   millpond bench --threads=16 --warmup-time=10 --range-size=50 --histogram oltp_read_write
+  millpond bench --threads=16 --rate=80% --report=run.html --format=json oltp_update_index
   millpond bench oltp_update_index cleanup")]
 pub(crate) struct BenchArgs {
     /// What each transaction does: one of sysbench's OLTP workloads, which --help lists
@@ -80,7 +79,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
     pub(crate) time: u64,
 
-    /// Stop after so many events, if --time does not end the run before; 0 for no limit
+    /// Stop after so many events at the latest, 0 for no limit
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::count::<u64>)]
     pub(crate) events: u64,
 
@@ -88,7 +87,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "S", default_value = "0", value_parser = values::seconds)]
     pub(crate) warmup_time: u64,
 
-    /// Transactions per second, or a share of the maximum such as 80%; 0 for no limit
+    /// Transactions per second, or a share of the maximum, as 80%; 0: no limit
     ///
     /// Under a rate, latency counts from the scheduled arrival, so a stall is seen by
     /// everything that arrives in it. A share is taken of the rate that a closed loop
@@ -104,7 +103,14 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "ROWS", default_value = "10000", value_parser = values::rows)]
     pub(crate) table_size: u64,
 
-    /// Which rows are touched: uniform, special, pareto, zipfian or gaussian
+    /// Whether tables are loaded with an index on k
+    ///
+    /// A run takes the tables as they are.
+    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1)]
+    #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
+    pub(crate) create_secondary: bool,
+
+    /// Choice of rows: uniform, special, pareto, zipfian or gaussian
     #[arg(long, value_name = "TYPE", default_value_t = RandType::default(), value_parser = values::rand_type())]
     #[arg(hide_possible_values = true)]
     pub(crate) rand_type: RandType,
@@ -177,43 +183,6 @@ pub(crate) struct MixArgs {
     delta: u32,
 }
 
-/// The engine: its own options, with its own defaults.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Engine")]
-pub(crate) struct EngineArgs {
-    /// Memory for pages, such as 64MiB [default: 128MiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    buffer_pool_size: Option<ByteSize>,
-
-    /// Bytes that the log holds, such as 128MiB [default: 256MiB, or what the database has]
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    redo_capacity: Option<ByteSize>,
-
-    /// Bytes of a page, such as 16KiB, fixed when the database is made [default: 16KiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    page_size: Option<ByteSize>,
-
-    /// Go through the page cache, for file systems without direct I/O
-    #[arg(long)]
-    cached: bool,
-
-    /// How several page reads or writes are under way together
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = values::io_engine)]
-    io_engine: IoEngine,
-
-    /// What an operation does that finds no free frame: it is handed one, or writes a page itself
-    #[arg(long, value_name = "HOW", default_value = "handoff", value_parser = values::empty_free_list_algorithm)]
-    empty_free_list_algorithm: EmptyFreeListAlgorithm,
-
-    /// How dirty pages are found: by a scan, or in a list behind a mutex
-    #[arg(long, value_name = "HOW", default_value = "scan", value_parser = values::dirty_tracking)]
-    dirty_tracking: DirtyTracking,
-
-    /// When a commit is durable: commit, background(100ms) or none
-    #[arg(long, value_name = "WHEN", default_value = "commit", value_parser = values::durability)]
-    pub(crate) durability: Durability,
-}
-
 /// What is shown, and what is left.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
@@ -222,14 +191,24 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) report_interval: u64,
 
-    /// Percentile of the latencies that is shown
-    #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// Percentile of the latencies that is shown, 0 for none
+    #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) percentile: u32,
 
     /// Print a histogram of the latencies after the run
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1)]
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
     pub(crate) histogram: bool,
+
+    /// text, or json: one object a line, and nothing else on standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
+    pub(crate) format: Format,
+
+    /// Write a page with charts of the run to this file, which is replaced
+    ///
+    /// One HTML file that needs no network. Whether it can be written is tried before the run.
+    #[arg(long, value_name = "FILE", verbatim_doc_comment)]
+    pub(crate) report: Option<PathBuf>,
 
     /// Remove the database when done; refused if it was not made by bench
     #[arg(long)]
@@ -296,32 +275,5 @@ impl BenchArgs {
     /// Whether the workload is to run.
     pub(crate) fn runs(&self) -> bool {
         matches!(self.action, None | Some(Action::Run))
-    }
-
-    /// How the probe writes: as the engine does.
-    pub(crate) fn access(&self) -> Access {
-        if self.engine.cached { Access::Cached } else { Access::Direct }
-    }
-
-    /// The engine's options; what was not asked for has the engine's own default.
-    pub(crate) fn engine_options(&self) -> Options {
-        let engine = &self.engine;
-        let mut options = Options::new()
-            .cached(engine.cached)
-            .io_engine(engine.io_engine)
-            .empty_free_list_algorithm(engine.empty_free_list_algorithm)
-            .dirty_tracking(engine.dirty_tracking)
-            .durability(engine.durability)
-            .create(self.prepares());
-        if let Some(size) = engine.buffer_pool_size {
-            options = options.buffer_pool_size(size);
-        }
-        if let Some(size) = engine.redo_capacity {
-            options = options.redo_capacity(size);
-        }
-        if let Some(size) = engine.page_size {
-            options = options.page_size(size);
-        }
-        options
     }
 }

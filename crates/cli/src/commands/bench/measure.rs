@@ -3,38 +3,40 @@
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use millpond::Durability;
 use workload::Error;
 use workload::adapters::millpond::Millpond;
-use workload::calm::Calm;
 use workload::driver::maximum::{self, Maximum};
 use workload::driver::{self, Finished, Interval, Observer, Pace, Plan};
 use workload::engine::TableNo;
+use workload::figures::{IntervalFigures, Labels, RunFigures};
 use workload::generators::oltp::Load;
 use workload::histogram_text::histogram_block;
 use workload::prepare;
 use workload::probe::{self, SyncPairs};
-use workload::report_text::{self, Labels};
+use workload::{report_json, report_text};
 
-use super::BenchArgs;
+use super::facts::{Before, Facts};
+use super::{BenchArgs, Job};
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
-use crate::values::Rate;
+use crate::progress::Progress;
+use crate::values::{Format, Rate};
 
 /// How long the device is probed.
 const PROBE_TIME: Duration = Duration::from_secs(1);
 
-/// Measures a workload over loaded tables and prints what sysbench prints, and the calm figures.
-pub(super) fn measure(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) -> Result<Answer, Failure> {
+/// Measures a workload over loaded tables and prints what sysbench prints, and the calm figures; or all of it as JSON.
+pub(super) fn measure(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
+    let (args, stop) = (job.args, job.stop);
     let load = Load::new(engine, args.workload, args.table_set()?, args.load.rand_type, &args.mix()?)?;
     if let Some(table) = bulk_table_that_is_missing(args, engine)? {
         return Err(Error::NoBulkTable(table).into());
     }
-    let device = probe::sync_pairs(&args.load.dir, args.access(), PROBE_TIME)?;
-    let mut talk_of_run = Talk { args, device, failure: None };
-    print(&talk_of_run.heading())?;
+    let device = probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?;
+    let mut talk_of_run = Talk { job, device, failure: None };
+    talk_of_run.say(&talk_of_run.heading())?;
     let mut plan = Plan {
         threads: args.load.threads as usize,
         time_s: args.time_s(),
@@ -44,24 +46,25 @@ pub(super) fn measure(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) ->
         pace: Pace::ClosedLoop,
         seed: args.load.rand_seed,
     };
+    let mut before = Before { began: SystemTime::now(), offered_per_s: None, maximum: None };
     match args.load.rate {
         Rate::Unlimited => {}
-        Rate::PerSecond(per_s) => plan.pace = Pace::OpenLoop { per_s },
+        Rate::PerSecond(per_s) => before.offered_per_s = Some(per_s),
         Rate::Share(share) => {
-            talk(&format!(
-                "finding the maximum rate: {} to {} s, until it is steady",
-                maximum::SHORTEST_S,
-                maximum::LONGEST_S
-            ));
-            let maximum = match maximum::measure(engine, &load, &plan, stop) {
+            let maximum = match find_maximum(engine, &load, &plan, stop) {
                 Err(Error::Interrupted) => return Ok(Answer::Interrupted),
                 measured => measured?,
             };
-            plan.pace = Pace::OpenLoop { per_s: maximum.per_s * share };
-            print(&talk_of_run.first_phase(&maximum, share))?;
+            before.offered_per_s = Some(maximum.per_s * share);
+            before.maximum = Some(maximum);
+            talk_of_run.say(&talk_of_run.first_phase(&maximum, share))?;
         }
     }
-    print(&talk_of_run.mode(&plan))?;
+    if let Some(per_s) = before.offered_per_s {
+        plan.pace = Pace::OpenLoop { per_s };
+    }
+    talk_of_run.say(&talk_of_run.mode(&plan))?;
+    before.began = SystemTime::now();
     let finished = driver::run(engine, &load, &plan, stop, &mut talk_of_run)?;
     if let Some(failure) = talk_of_run.failure.take() {
         return Err(failure);
@@ -69,8 +72,23 @@ pub(super) fn measure(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) ->
     if !finished.was_stopped {
         talk_of_run.probe_again()?;
     }
-    print(&talk_of_run.summary(&finished))?;
+    let facts = talk_of_run.facts(engine, &before, &finished);
+    let printed = print(&talk_of_run.summary(&facts, &finished));
+    // Also when nobody reads the summary any more.
+    if let Some(report) = job.report {
+        report.write(&facts, &finished)?;
+    }
+    printed?;
     Ok(if finished.was_stopped { Answer::Interrupted } else { Answer::Yes })
+}
+
+/// The first phase, of which a share is taken.
+fn find_maximum(engine: &Millpond, load: &Load, plan: &Plan, stop: &AtomicBool) -> Result<Maximum, Error> {
+    talk(&format!("finding the maximum rate: {} to {} s, until it is steady", maximum::SHORTEST_S, maximum::LONGEST_S));
+    let progress = Progress::working("finding the maximum rate");
+    let found = maximum::measure(engine, load, plan, stop);
+    progress.finish();
+    found
 }
 
 /// A table that `bulk_insert` cannot do without.
@@ -83,7 +101,7 @@ fn bulk_table_that_is_missing(args: &BenchArgs, engine: &Millpond) -> Result<Opt
 
 /// What is said of a run.
 struct Talk<'a> {
-    args: &'a BenchArgs,
+    job: &'a Job<'a>,
     /// The faster of the probes so far.
     device: SyncPairs,
     /// Why an interval could not be printed.
@@ -92,12 +110,24 @@ struct Talk<'a> {
 
 impl Talk<'_> {
     fn labels(&self) -> Labels {
-        Labels { percentile: self.args.output.percentile }
+        Labels {
+            percentile: self.job.args.output.percentile,
+            stall_threshold_ms: self.job.engine_settings.stall_threshold_ms(),
+        }
+    }
+
+    /// Prints what is for people only.
+    fn say(&self, text: &str) -> Result<(), Failure> {
+        if self.format() == Format::Text { print(text) } else { Ok(()) }
+    }
+
+    fn format(&self) -> Format {
+        self.job.args.output.format
     }
 
     /// Probes the device once more, so that what else was going on during the first probe does not flatter the engine.
     fn probe_again(&mut self) -> Result<(), Error> {
-        let again = probe::sync_pairs(&self.args.load.dir, self.args.access(), PROBE_TIME)?;
+        let again = probe::sync_pairs(&self.job.args.load.dir, self.job.access(), PROBE_TIME)?;
         if again.contradicts(self.device) {
             talk(&format!(
                 "the device made {:.0} write+sync pairs/s before the run and {:.0} after it; the higher counts",
@@ -110,7 +140,7 @@ impl Talk<'_> {
 
     /// What runs where.
     fn heading(&self) -> String {
-        let args = self.args;
+        let args = self.job.args;
         let tables = if args.workload.uses_tables() {
             format!("{} x {} rows", args.load.tables, args.load.table_size)
         } else {
@@ -130,7 +160,7 @@ impl Talk<'_> {
 
     /// The line about transactions that are none.
     fn statement_by_statement(&self) -> &'static str {
-        if self.args.runs_statement_by_statement() { report_text::STATEMENT_BY_STATEMENT } else { "" }
+        if self.job.args.runs_statement_by_statement() { report_text::STATEMENT_BY_STATEMENT } else { "" }
     }
 
     /// What the first phase found.
@@ -138,7 +168,7 @@ impl Talk<'_> {
         let mut text = format!(
             "maximum: {:.2} tps (closed loop, {} threads, median of the last {} of {} s{})\n",
             maximum.per_s,
-            self.args.load.threads,
+            self.job.args.load.threads,
             Maximum::COUNTED_S,
             maximum.phase_s,
             if maximum.has_settled { "" } else { ", not yet steady" },
@@ -146,7 +176,7 @@ impl Talk<'_> {
         if self.compares_commits(maximum.writes_per_transaction) {
             let commits_per_s = maximum.per_s * maximum.writes_per_transaction;
             text.push_str("at the maximum, ");
-            text.push_str(&report_text::commits_per_pair_line(commits_per_s, &self.device));
+            text.push_str(&report_text::commits_per_pair_line(commits_per_s / self.device.per_s));
         }
         let _ = writeln!(text, "offered: {:.2} tps ({:.0}%)", maximum.per_s * share, share * 100.0);
         text
@@ -172,38 +202,53 @@ impl Talk<'_> {
         text
     }
 
-    fn summary(&self, finished: &Finished) -> String {
+    /// All that is known of the run.
+    fn facts(&self, engine: &Millpond, before: &Before, finished: &Finished) -> Facts {
+        let figures = RunFigures::of(finished, &self.device, self.labels());
+        let writes = finished.writes_per_transaction();
+        let commits_per_s = figures.usual_per_s() * writes;
+        let per_pair = self.compares_commits(writes).then(|| commits_per_s / self.device.per_s);
+        Facts::of(self.job, engine.io_engine(), before, figures, &self.device, per_pair)
+    }
+
+    fn summary(&self, facts: &Facts, finished: &Finished) -> String {
+        if self.format() == Format::Json {
+            return report_json::line("summary", facts);
+        }
         let mut text = String::new();
-        if self.args.output.histogram {
+        if self.job.args.output.histogram {
             text.push_str(&histogram_block(&finished.record.latencies));
         }
-        text.push_str(&report_text::summary(finished, self.labels()));
-        text.push_str(&report_text::calm_block(finished, &self.device));
+        text.push_str(&report_text::summary(&facts.figures));
+        text.push_str(&report_text::calm_block(&facts.figures));
         text.push_str(self.statement_by_statement());
         text.push_str(&report_text::device_line(&self.device));
-        if self.compares_commits(finished.writes_per_transaction()) {
-            let per_s = Calm::of(&finished.seconds).map_or(finished.mean_per_s(), |calm| calm.median_per_s);
-            let commits_per_s = per_s * finished.writes_per_transaction();
-            text.push_str(&report_text::commits_per_pair_line(commits_per_s, &self.device));
+        if let Some(per_pair) = facts.commits_per_pair {
+            text.push_str(&report_text::commits_per_pair_line(per_pair));
         }
         text
     }
 
     /// Whether there are commits, each is durable, and none is as large as a packet of `bulk_insert`.
     fn compares_commits(&self, writes_per_transaction: f64) -> bool {
-        let is_durable = self.args.engine.durability == Durability::Commit;
-        is_durable && self.args.workload.uses_tables() && writes_per_transaction > 0.0
+        let is_durable = self.job.engine_settings.value("durability") == "commit";
+        is_durable && self.job.args.workload.uses_tables() && writes_per_transaction > 0.0
     }
 }
 
 impl Observer for Talk<'_> {
     fn started(&mut self) {
-        self.failure = print("Threads started!\n\n").err();
+        self.failure = self.say("Threads started!\n\n").err();
     }
 
     fn interval(&mut self, interval: &Interval) -> ControlFlow<()> {
+        let figures = IntervalFigures::of(interval, self.labels());
+        let text = match self.format() {
+            Format::Text => report_text::interval_lines(&figures),
+            Format::Json => report_json::line("interval", &figures),
+        };
         if self.failure.is_none() {
-            self.failure = print(&report_text::interval_lines(interval, self.labels())).err();
+            self.failure = print(&text).err();
         }
         if self.failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }

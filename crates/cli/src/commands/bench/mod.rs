@@ -1,29 +1,37 @@
 //! `millpond bench`: sysbench's OLTP load on a database of its own.
 
 mod args;
+mod facts;
 mod measure;
+mod report;
 
 use std::sync::atomic::AtomicBool;
 
 use workload::Error;
 use workload::adapters::millpond::Millpond;
-use workload::engine::TableNo;
+use workload::engine::{Index, TableNo};
 use workload::generators::oltp::bulk_name;
 use workload::prepare::{self, LoadPlan};
+use workload::probe::Access;
 
 pub(crate) use args::BenchArgs;
 
 use crate::database_files::{self, Left};
+use crate::engine_args::EngineSettings;
 use crate::exit::{Answer, Failure};
 use crate::output::talk;
 use crate::progress::Progress;
+use crate::settings::Setting;
 use crate::signals;
 use args::Action;
+use report::ReportFile;
 
-/// Runs the command.
-pub(crate) fn run(args: &BenchArgs) -> Result<Answer, Failure> {
+/// Runs the command; `given` is what the command line says, option by option.
+pub(crate) fn run(args: &BenchArgs, given: &[Setting]) -> Result<Answer, Failure> {
     args.table_set()?;
     args.mix()?;
+    let engine_settings = args.engine.resolve()?;
+    let report = report_file(args)?;
     let stop = signals::stop_flag()?;
     let was_vacant = database_files::is_vacant(&args.load.dir)?;
     if was_vacant && !args.prepares() {
@@ -32,7 +40,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Answer, Failure> {
             args.load.dir.display()
         )));
     }
-    let engine = Millpond::open(&args.load.dir, args.engine_options())?;
+    let options = engine_settings.options.clone().create(args.prepares());
+    let engine = Millpond::open(&args.load.dir, options)?;
     // Asked before anything is changed.
     if args.output.remove && !was_vacant && !engine.is_only_load()? {
         return Err(Failure::message(format!(
@@ -40,7 +49,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Answer, Failure> {
             args.load.dir.display()
         )));
     }
-    let ended = act(args, &engine, &stop);
+    let job = Job { args, engine_settings: &engine_settings, given, report: report.as_ref(), stop: &stop };
+    let ended = act(&job, &engine);
     let closed = engine.close();
     match ended {
         // Kept, so that what went wrong can be looked at.
@@ -55,8 +65,34 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Answer, Failure> {
     }
 }
 
+/// What is to be done.
+struct Job<'a> {
+    args: &'a BenchArgs,
+    engine_settings: &'a EngineSettings,
+    given: &'a [Setting],
+    report: Option<&'a ReportFile>,
+    stop: &'a AtomicBool,
+}
+
+impl Job<'_> {
+    /// How the probe writes: as the engine does.
+    fn access(&self) -> Access {
+        if self.engine_settings.is_cached() { Access::Cached } else { Access::Direct }
+    }
+}
+
+/// The file of the report, if one is asked for: before anything is done, it is known that it can be written.
+fn report_file(args: &BenchArgs) -> Result<Option<ReportFile>, Failure> {
+    let Some(path) = &args.output.report else { return Ok(None) };
+    if !args.runs() {
+        return Err(Failure::message("--report tells of a run: leave it out, or the action word"));
+    }
+    ReportFile::check(path).map(Some)
+}
+
 /// Does what the action word says.
-fn act(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) -> Result<Answer, Failure> {
+fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
+    let (args, stop) = (job.args, job.stop);
     if args.action == Some(Action::Cleanup) {
         if args.workload.uses_tables() {
             let dropped = prepare::drop_tables(engine, args.table_set()?)?;
@@ -77,7 +113,7 @@ fn act(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) -> Result<Answer,
             loaded => loaded?,
         }
     }
-    if args.runs() { measure::measure(args, engine, stop) } else { Ok(Answer::Yes) }
+    if args.runs() { measure::measure(job, engine) } else { Ok(Answer::Yes) }
 }
 
 /// Loads the tables that are not there.
@@ -96,8 +132,9 @@ fn load(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) -> Result<(), Er
         rand_type: args.load.rand_type,
         seed: args.load.rand_seed,
         threads: args.load.threads as usize,
+        index: if args.load.create_secondary { Index::OnK } else { Index::Absent },
     };
-    let progress = Progress::start("loading", rows);
+    let progress = Progress::start("loading", "rows", rows);
     let loaded = prepare::load(engine, &plan, &tables, stop, &|rows| progress.advance(rows));
     let took = progress.finish();
     loaded?;

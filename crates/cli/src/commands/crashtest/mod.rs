@@ -23,8 +23,10 @@ use clap::Args;
 use millpond::{ByteSize, Options};
 
 use crate::database_files;
+use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
+use crate::progress::Progress;
 use crate::signals;
 use oracle::Oracle;
 use round::Verdict;
@@ -58,7 +60,7 @@ pub(crate) struct CrashtestArgs {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 
-    /// Directory for the database, new or empty; removed if all passes
+    /// New or empty directory, removed if all passes
     #[arg(long, value_name = "DIR", default_value = "millpond-crashtest-data")]
     dir: PathBuf,
 
@@ -66,9 +68,8 @@ pub(crate) struct CrashtestArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
 
-    /// Go through the page cache, for file systems without direct I/O
-    #[arg(long)]
-    cached: bool,
+    #[command(flatten)]
+    cached: CachedArg,
 }
 
 /// Runs the command.
@@ -84,20 +85,23 @@ pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
     let mut passed = 0;
     let mut failed = 0;
     print(&format!("crashtest in '{}': {} rounds, seed {}\n", args.dir.display(), args.rounds, args.seed))?;
+    let progress = Progress::start("crashtest", "rounds", u64::from(args.rounds));
     for number in 1..=args.rounds {
         match round::run(args, u64::from(number), &mut oracle, &stop)? {
             Verdict::Passed(line) => {
                 passed += 1;
-                print(&format!("round {number}: {line}\n"))?;
+                progress.aside(|| print(&format!("round {number}: {line}\n")))?;
             }
             Verdict::Failed(wrong) => {
                 failed += 1;
-                print(&failure_text(number, &wrong))?;
+                progress.aside(|| print(&failure_text(number, &wrong)))?;
                 break;
             }
             Verdict::Interrupted => break,
         }
+        progress.advance(1);
     }
+    progress.finish();
     print(&format!("{passed} passed, {failed} failed\n"))?;
     if failed > 0 {
         talk(&format!("the database is kept in '{}'; seed {} repeats the kills' plan", args.dir.display(), args.seed));

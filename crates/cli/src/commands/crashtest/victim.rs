@@ -119,7 +119,7 @@ impl Victim {
             .arg(&args.dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        if args.cached {
+        if args.cached.0 {
             command.arg("--cached");
         }
         let mut child = command.spawn().map_err(cannot)?;

@@ -7,21 +7,24 @@
 //! | `sbtestN.bulk` | id, 8 bytes big-endian | k, 4 bytes big-endian |
 //! | `sbtest.meta` | a table's name | rows it was loaded with, 8 bytes big-endian; written last |
 //! | `sbtest.meta` | a table's name and ` deletes` | empty; there if rows of it were ever deleted |
+//! | `sbtest.meta` | a table's name and ` without k` | empty; there if it has no `sbtestN.k` |
 //! | `sbtest.meta` | `made by` | [`MADE_BY`] |
 //!
-//! A row and its index entry always change in one batch.
+//! A row and its index entry always change in one batch. Whether there is an index is noted, and not taken from the
+//! tree's being there: an index that was lost is an error.
 
 mod session;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use ::millpond::{Db, Error as MillpondError, Options, Tree};
 
 pub use session::MillpondSession;
 
 use crate::Error;
-use crate::engine::{Counters, Engine, Gauges, TableNo, TableState, Wait};
+use crate::engine::{Counters, Engine, Gauges, Index, SlowOperation, TableNo, TableState, Wait};
 use crate::generators::oltp::bulk_name;
 use session::TablePair;
 
@@ -69,6 +72,11 @@ impl Millpond {
     pub fn tables(&self) -> Result<BTreeSet<u32>, Error> {
         let names = self.db.trees().map_err(Error::engine)?;
         Ok(names.iter().filter_map(|name| table_number(name)).collect())
+    }
+
+    /// How several reads or writes of pages are under way together: `io_uring` or `threads`.
+    pub fn io_engine(&self) -> &'static str {
+        self.db.io_engine()
     }
 
     /// Closes the database with a final checkpoint.
@@ -133,11 +141,23 @@ impl Engine for Millpond {
         Ok(if is_there { TableState::HalfLoaded } else { TableState::Missing })
     }
 
-    fn create_table(&self, table: TableNo) -> Result<(), Error> {
-        self.make_meta()?;
+    fn create_table(&self, table: TableNo, index: Index) -> Result<(), Error> {
+        let meta = self.make_meta()?;
+        // A crash while a table was dropped may have left the note without the table.
+        meta.delete(without_index_key(table).as_bytes()).map_err(Error::engine)?;
         self.db.create_tree(&table.to_string()).map_err(Error::engine)?;
-        self.db.create_tree(&index_name(table)).map_err(Error::engine)?;
-        Ok(())
+        match index {
+            Index::OnK => self.db.create_tree(&index_name(table)).map(drop).map_err(Error::engine),
+            Index::Absent => meta.put(without_index_key(table).as_bytes(), &[]).map_err(Error::engine),
+        }
+    }
+
+    fn index(&self, table: TableNo) -> Result<Index, Error> {
+        let note = match self.meta()? {
+            Some(meta) => meta.get(without_index_key(table).as_bytes()).map_err(Error::engine)?,
+            None => None,
+        };
+        Ok(if note.is_some() { Index::Absent } else { Index::OnK })
     }
 
     fn finish_table(&self, table: TableNo, rows: u64) -> Result<(), Error> {
@@ -155,9 +175,10 @@ impl Engine for Millpond {
         }
         let index_was_there = self.drop_tree(&index_name(table))?;
         let was_there = self.drop_tree(&table.to_string())?;
-        // Last: as long as the table is there, its rows may miss.
+        // Last: as long as the table is there, its rows may miss, and its index too.
         if let Some(meta) = self.meta()? {
             meta.delete(deletes_key(table).as_bytes()).map_err(Error::engine)?;
+            meta.delete(without_index_key(table).as_bytes()).map_err(Error::engine)?;
         }
         Ok(index_was_there || was_there)
     }
@@ -206,7 +227,10 @@ impl Engine for Millpond {
         let tables = TableNo::first(tables)
             .map(|table| {
                 let rows = self.open_tree(table, &table.to_string())?;
-                let index = self.open_tree(table, &index_name(table))?;
+                let index = match self.index(table)? {
+                    Index::OnK => Some(self.open_tree(table, &index_name(table))?),
+                    Index::Absent => None,
+                };
                 Ok(TablePair { rows, index })
             })
             .collect::<Result<Vec<TablePair>, Error>>()?;
@@ -232,11 +256,32 @@ impl Engine for Millpond {
             checkpoints: stats.checkpoints,
         }
     }
+
+    fn slow_operations(&self) -> Vec<SlowOperation> {
+        self.db.stalls().iter().map(slow_operation).collect()
+    }
+}
+
+fn slow_operation(stall: &millpond::Stall) -> SlowOperation {
+    SlowOperation {
+        operation: stall.operation,
+        elapsed_us: us(stall.elapsed),
+        waits: stall
+            .waits
+            .iter()
+            .map(|(class, time)| Wait { class: class.name(), count: 1, total_us: us(*time) })
+            .collect(),
+        cpu_us: stall.cpu.map(|(cpu, _)| us(cpu)),
+        runnable_us: stall.cpu.map(|(_, runnable)| us(runnable)),
+    }
 }
 
 fn wait(wait: &millpond::WaitSummary) -> Wait {
-    let total_us = u64::try_from(wait.total.as_micros()).unwrap_or(u64::MAX);
-    Wait { class: wait.class.name(), count: wait.count, total_us }
+    Wait { class: wait.class.name(), count: wait.count, total_us: us(wait.total) }
+}
+
+fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The largest id in a tree whose keys are ids.
@@ -252,6 +297,11 @@ fn index_name(table: TableNo) -> String {
 /// The key in [`META`] of the note that rows of a table were deleted.
 fn deletes_key(table: TableNo) -> String {
     format!("{table} deletes")
+}
+
+/// The key in [`META`] of the note that a table has no index.
+fn without_index_key(table: TableNo) -> String {
+    format!("{table} without k")
 }
 
 /// The number in a table's or an index's name.

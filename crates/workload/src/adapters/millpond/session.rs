@@ -32,10 +32,10 @@ pub struct MillpondSession {
     texts: Vec<[u8; C_LEN]>,
 }
 
-/// A table and its index.
+/// A table and its index, if it has one.
 pub(super) struct TablePair {
     pub(super) rows: Tree,
-    pub(super) index: Tree,
+    pub(super) index: Option<Tree>,
 }
 
 impl TablePair {
@@ -45,8 +45,8 @@ impl TablePair {
         let (old_k, new_k) = (k_of(old), k_of(new));
         let mut batch = WriteBatch::new();
         batch.expect(&self.rows, &row_key, Some(old)).put(&self.rows, &row_key, new);
-        if old_k != new_k {
-            batch.delete(&self.index, &index_key(old_k, id)).insert(&self.index, &index_key(new_k, id), &[]);
+        if let Some(index) = self.index.as_ref().filter(|_| old_k != new_k) {
+            batch.delete(index, &index_key(old_k, id)).insert(index, &index_key(new_k, id), &[]);
         }
         outcome(db.write(batch))
     }
@@ -113,6 +113,7 @@ impl Session for MillpondSession {
 
     fn select_points(&mut self, table: TableNo, ks: &[u32]) -> Result<u64, Error> {
         let TablePair { rows, index } = &self.tables[table.index()];
+        let index = index.as_ref().ok_or(Error::NoIndex(table))?;
         let mut found = 0;
         for &k in ks {
             let (first, last) = (index_key(k, 0), index_key(k, u64::MAX));
@@ -130,7 +131,7 @@ impl Session for MillpondSession {
     }
 
     fn count_ranges(&mut self, table: TableNo, ranges: &[KRange]) -> Result<u64, Error> {
-        let index = &self.tables[table.index()].index;
+        let index = self.tables[table.index()].index.as_ref().ok_or(Error::NoIndex(table))?;
         let mut found = 0;
         for range in ranges {
             let (first, last) = (index_key(range.first, 0), index_key(range.last, u64::MAX));
@@ -158,14 +159,20 @@ impl Session for MillpondSession {
         let row_key = id.to_be_bytes();
         let Some(old) = row(rows, table, id)? else { return Ok(Outcome::NoRow) };
         let mut batch = WriteBatch::new();
-        batch.expect(rows, &row_key, Some(&old)).delete(rows, &row_key).delete(index, &index_key(k_of(&old), id));
+        batch.expect(rows, &row_key, Some(&old)).delete(rows, &row_key);
+        if let Some(index) = index {
+            batch.delete(index, &index_key(k_of(&old), id));
+        }
         outcome(self.db.write(batch))
     }
 
     fn insert_row(&mut self, table: TableNo, row: &Row) -> Result<Outcome, Error> {
         let TablePair { rows, index } = &self.tables[table.index()];
         let mut batch = WriteBatch::new();
-        batch.insert(rows, &row.id.to_be_bytes(), &row_value(row)).insert(index, &index_key(row.k, row.id), &[]);
+        batch.insert(rows, &row.id.to_be_bytes(), &row_value(row));
+        if let Some(index) = index {
+            batch.insert(index, &index_key(row.k, row.id), &[]);
+        }
         outcome(self.db.write(batch))
     }
 
@@ -200,8 +207,8 @@ impl Session for MillpondSession {
         for row in rows {
             batch.insert(&pair.rows, &row.id.to_be_bytes(), &row_value(row));
         }
-        for entry in &entries {
-            batch.insert(&pair.index, entry, &[]);
+        for (index, entry) in pair.index.iter().flat_map(|index| entries.iter().map(move |entry| (index, entry))) {
+            batch.insert(index, entry, &[]);
         }
         match self.db.write(batch) {
             // A small pool or log bounds what one batch may change at once.

@@ -16,7 +16,7 @@ fn options() -> Options {
 fn engine_with_rows(dir: &Path, rows: u64) -> Millpond {
     let engine = Millpond::open(dir, options()).unwrap();
     let table = TableNo::from_index(TABLE);
-    engine.create_table(table).unwrap();
+    engine.create_table(table, Index::OnK).unwrap();
     let keys = Keys::new(RandType::Uniform, rows).unwrap();
     let mut random = random(3, 0);
     let rows: Vec<Row> = (1..=rows).map(|id| Row::random(id, &keys, &mut random)).collect();
@@ -37,7 +37,7 @@ fn both_views(engine: &Millpond) -> (Pairs, Pairs) {
         let (key, value) = entry.unwrap();
         (number(&value[..K_LEN]) as u32, number(&key))
     });
-    let by_index = pair.index.scan(..).map(|entry| {
+    let by_index = pair.index.as_ref().unwrap().scan(..).map(|entry| {
         let (key, value) = entry.unwrap();
         assert!(value.is_empty());
         (number(&key[..K_LEN]) as u32, number(&key[K_LEN..]))
@@ -104,7 +104,7 @@ fn table_states_follow_the_load() {
     let second = TableNo::from_index(1);
     assert_eq!(engine.table(TableNo::from_index(0)).unwrap(), TableState::Loaded(5));
     assert_eq!(engine.table(second).unwrap(), TableState::Missing);
-    engine.create_table(second).unwrap();
+    engine.create_table(second, Index::OnK).unwrap();
     assert_eq!(engine.table(second).unwrap(), TableState::HalfLoaded);
     assert_eq!(engine.last_id(second).unwrap(), 0);
     assert_eq!(engine.last_id(TableNo::from_index(0)).unwrap(), 5);
@@ -130,7 +130,7 @@ fn database_with_other_trees_is_not_only_load() {
     let engine = Millpond::open(foreign.path(), options()).unwrap();
     assert!(!engine.is_only_load().unwrap());
     assert_eq!(engine.db.trees().unwrap(), ["accounts"], "a look leaves nothing behind");
-    engine.create_table(TableNo::from_index(0)).unwrap();
+    engine.create_table(TableNo::from_index(0), Index::OnK).unwrap();
     engine.db.drop_tree("accounts").unwrap();
     assert!(!engine.is_only_load().unwrap(), "the mark must not be given to a database that held other trees");
 }
@@ -236,6 +236,6 @@ fn note_of_deletes_lives_as_long_as_the_table() {
     assert!(engine.may_miss_rows(table).unwrap());
     assert_eq!(engine.table(table).unwrap(), TableState::Loaded(5));
     engine.drop_table(table).unwrap();
-    engine.create_table(table).unwrap();
+    engine.create_table(table, Index::OnK).unwrap();
     assert!(!engine.may_miss_rows(table).unwrap());
 }

@@ -7,7 +7,7 @@ use rand::RngExt;
 
 use super::{Mix, Statement, Transaction, Workload};
 use crate::Error;
-use crate::engine::{Engine, IdRange, KRange, RangeSelect, TableNo, TableState};
+use crate::engine::{Engine, IdRange, Index, KRange, RangeSelect, TableNo, TableState};
 use crate::generators::row::{Row, random_c};
 use crate::keys::{Keys, RandType, Random};
 
@@ -86,7 +86,8 @@ impl Load {
     ///
     /// # Errors
     /// [`Error::NotLoaded`], [`Error::HalfLoaded`], [`Error::TableSize`]: the tables are not as `set` says.
-    /// [`Error::Invalid`]: `mix` or `set` are not for this workload. [`Error::Engine`]: the engine could not answer.
+    /// [`Error::NoIndex`]: the workload reads an index that is not there. [`Error::Invalid`]: `mix` or `set` are not
+    /// for this workload. [`Error::Engine`]: the engine could not answer.
     pub fn new<E: Engine>(
         engine: &E,
         workload: Workload,
@@ -119,6 +120,9 @@ impl Load {
                     return Err(Error::TableSize { table, found: rows, wanted: set.table_size });
                 }
                 TableState::Loaded(_) => {}
+            }
+            if workload.reads_index() && engine.index(table)? == Index::Absent {
+                return Err(Error::NoIndex(table));
             }
             load.next_ids.push(CachePadded::new(AtomicU64::new(engine.last_id(table)?.max(set.table_size) + 1)));
             load.rows_may_miss |= engine.may_miss_rows(table)?;

@@ -76,6 +76,11 @@ impl Workload {
         !matches!(self, Workload::BulkInsert)
     }
 
+    /// Whether it finds rows by the index on `k`.
+    pub const fn reads_index(self) -> bool {
+        matches!(self, Workload::RandomPoints | Workload::RandomRanges)
+    }
+
     /// Whether sysbench runs it over one table only, of which each thread has a part.
     pub const fn wants_one_table(self) -> bool {
         matches!(self, Workload::RandomPoints | Workload::RandomRanges)

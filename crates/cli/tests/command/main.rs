@@ -8,6 +8,9 @@ use millpond::{Db, Options};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+mod bench_output;
+mod options;
+
 /// A directory on the file system of the build, which is a real one.
 fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build's own directory can be written to")
@@ -122,6 +125,23 @@ fn bench_goes_through_prepare_run_and_cleanup() {
     let check = run(dir.path(), &["check", "millpond-bench-data"]);
     assert_code(&check, 0);
     assert!(out(&check).contains("problems:     0"), "{}", out(&check));
+}
+
+#[test]
+fn tables_without_an_index_are_loaded_and_run_and_refused_to_selects_by_k() {
+    let dir = directory();
+    let act = |more: &[&str]| run(dir.path(), &[&["bench", "--table-size=300", "--time=1"], more].concat());
+    assert_code(&act(&["--create-secondary=off", "oltp_update_index", "prepare"]), 0);
+    // A run finds the tables as they are.
+    assert_code(&act(&["oltp_read_write", "run"]), 0);
+    let refused = act(&["select_random_points", "run"]);
+    assert_code(&refused, 2);
+    assert!(err(&refused).contains("--create-secondary=on"), "{}", err(&refused));
+    let trees = out(&run(dir.path(), &["info", "millpond-bench-data"]));
+    assert!(trees.contains("tree 'sbtest1'") && !trees.contains("sbtest1.k"), "{trees}");
+    assert_code(&act(&["oltp_update_index", "cleanup"]), 0);
+    assert_code(&act(&["select_random_points"]), 0);
+    assert_code(&run(dir.path(), &["check", "millpond-bench-data"]), 0);
 }
 
 #[test]
@@ -354,6 +374,8 @@ fn help_fits_the_terminal_and_is_a_success() {
         &["-h"][..],
         &["bench", "-h"],
         &["bench", "--help"],
+        &["options", "-h"],
+        &["options", "--help"],
         &["crashtest", "-h"],
         &["check", "-h"],
         &["info", "-h"],

@@ -1,0 +1,295 @@
+//! The page's charts, as SVG.
+//!
+//! The library draws with the colours of the light page; the page's style replaces them by its own, so that charts are
+//! light or dark as the page is ([`COLOURS`]). Over each point lies an invisible field whose title a reader's mouse
+//! shows: the library has no such thing, so these are added to what it has drawn.
+
+use maud::{Markup, PreEscaped, Render, html};
+use plotters::backend::SVGBackend;
+use plotters::chart::ChartBuilder;
+use plotters::coord::Shift;
+use plotters::coord::combinators::BindKeyPoints;
+use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
+use plotters::element::{Polygon, Rectangle};
+use plotters::prelude::{IntoLogRange, LineSeries};
+use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
+
+/// Size of a chart, in its own units; the page scales it.
+const SIZE: (u32, u32) = (960, 250);
+
+/// Room at the right, for the half of the last tick's label.
+const RIGHT: u32 = 24;
+
+const FONT_SIZE: u32 = 13;
+
+/// Ticks of the axes, at most.
+const X_TICKS: usize = 13;
+const Y_TICKS: usize = 6;
+
+/// Powers of ten of which a logarithmic axis shows more than the power itself.
+const DECADES_WITH_STEPS: i32 = 5;
+
+const INK: RGBColor = RGBColor(0x4f, 0x4f, 0x4d);
+const GRID: RGBColor = RGBColor(0xe3, 0xe3, 0xe0);
+const FIRST: RGBColor = RGBColor(0x1f, 0x6f, 0xb5);
+const SECOND: RGBColor = RGBColor(0xb8, 0x5c, 0x00);
+const BAND: RGBColor = RGBColor(0xbd, 0xd8, 0xee);
+
+/// The colours in the charts, and the page's names for them.
+pub(super) const COLOURS: [(RGBColor, &str); 5] =
+    [(INK, "ink"), (GRID, "grid"), (FIRST, "first"), (SECOND, "second"), (BAND, "band")];
+
+/// A line of a chart over time.
+pub(super) struct Curve {
+    /// One value for each bin.
+    pub(super) values: Vec<f64>,
+    /// What is between the least and the most, where that is known.
+    pub(super) band: Option<Vec<(f64, f64)>>,
+}
+
+/// A chart over the time of a run.
+pub(super) struct TimeChart {
+    pub(super) seconds_each: u64,
+    /// How long the run lasted.
+    pub(super) seconds: u64,
+    /// One or two.
+    pub(super) curves: Vec<Curve>,
+    /// The end of the upward axis; `None`: a little above the highest value.
+    pub(super) top: Option<f64>,
+    /// What is upward, with its unit.
+    pub(super) upward: &'static str,
+    /// What a bin's title says, given its number.
+    pub(super) title: Box<dyn Fn(usize) -> String>,
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<Vec<Field>, DrawingAreaErrorKind<std::io::Error>>;
+
+/// A field that has a title.
+struct Field {
+    from: (i32, i32),
+    to: (i32, i32),
+    title: String,
+}
+
+/// Seconds, minutes or hours: the unit in which a time has few digits, and how many seconds it has.
+fn time_unit(seconds: u64) -> (&'static str, f64) {
+    match seconds {
+        0..=600 => ("seconds", 1.0),
+        601..=14_400 => ("minutes", 60.0),
+        _ => ("hours", 3_600.0),
+    }
+}
+
+/// The seconds of a bin, in words.
+pub(super) fn bin_name(bin: usize, seconds_each: u64, seconds: u64) -> String {
+    let first = bin as u64 * seconds_each + 1;
+    let last = (first + seconds_each - 1).min(seconds.max(first));
+    if first == last { format!("second {first}") } else { format!("seconds {first} to {last}") }
+}
+
+impl Render for TimeChart {
+    fn render(&self) -> Markup {
+        svg(self.upward, |area| self.draw(area))
+    }
+}
+
+impl TimeChart {
+    fn draw(&self, area: &Area<'_>) -> Drawn {
+        let (unit, unit_s) = time_unit(self.seconds);
+        let end = self.seconds.max(1) as f64 / unit_s;
+        let highest = |curve: &Curve| {
+            let band = curve.band.iter().flatten().map(|(_, most)| *most);
+            curve.values.iter().copied().chain(band).fold(0.0, f64::max)
+        };
+        let top = self.top.unwrap_or_else(|| self.curves.iter().map(highest).fold(0.0, f64::max) * 1.08).max(1e-3);
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(10)
+            .margin_right(RIGHT)
+            .x_label_area_size(38)
+            .y_label_area_size(64)
+            .build_cartesian_2d(0.0..end, 0.0..top)?;
+        chart
+            .configure_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(GRID.mix(0.0))
+            .axis_style(INK)
+            .label_style(text_style())
+            .x_labels(X_TICKS)
+            .y_labels(Y_TICKS)
+            .x_label_formatter(&|x| number(*x))
+            .y_label_formatter(&|y| number(*y))
+            .x_desc(format!("{unit} since the run began"))
+            .draw()?;
+        // A bin's value stands in the middle of its time.
+        let middle = |bin: usize| ((bin as f64 + 0.5) * self.seconds_each as f64 / unit_s).min(end);
+        for (curve, colour) in self.curves.iter().zip([FIRST, SECOND]) {
+            if let Some(band) = &curve.band {
+                let up = band.iter().enumerate().map(|(bin, (_, most))| (middle(bin), *most));
+                let back = band.iter().enumerate().rev().map(|(bin, (least, _))| (middle(bin), *least));
+                chart.draw_series([Polygon::new(up.chain(back).collect::<Vec<_>>(), BAND)])?;
+            }
+            let points = curve.values.iter().enumerate().map(|(bin, value)| (middle(bin), *value));
+            // One point makes no line.
+            let size = if curve.values.len() == 1 { 3 } else { 0 };
+            chart.draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(size))?;
+        }
+        let bins = self.curves.first().map_or(0, |curve| curve.values.len());
+        let edge = |bin: usize| (bin as f64 * self.seconds_each as f64 / unit_s).min(end);
+        let field = |bin: usize| Field {
+            from: chart.backend_coord(&(edge(bin), top)),
+            to: chart.backend_coord(&(edge(bin + 1), 0.0)),
+            title: (self.title)(bin),
+        };
+        Ok((0..bins).map(field).collect())
+    }
+}
+
+/// How many transactions had which latency: the ends of a bar in ms, and its count.
+pub(super) struct HistogramChart {
+    pub(super) bars: Vec<(f64, f64, u64)>,
+}
+
+impl Render for HistogramChart {
+    fn render(&self) -> Markup {
+        svg("transactions", |area| self.draw(area))
+    }
+}
+
+impl HistogramChart {
+    fn draw(&self, area: &Area<'_>) -> Drawn {
+        let (Some(first), Some(last)) = (self.bars.first(), self.bars.last()) else { return Ok(Vec::new()) };
+        let most = self.bars.iter().map(|(_, _, count)| *count).max().unwrap_or(1);
+        // Below one, so that a single transaction has a bar.
+        let bottom = 0.5;
+        let top = most as f64 * 2.0;
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(10)
+            .margin_right(RIGHT)
+            .x_label_area_size(38)
+            .y_label_area_size(64)
+            .build_cartesian_2d(
+                (first.0..last.1).log_scale().with_key_points(log_ticks(first.0, last.1)),
+                (bottom..top).log_scale().with_key_points(log_ticks(bottom, top)),
+            )?;
+        chart
+            .configure_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(GRID.mix(0.0))
+            .axis_style(INK)
+            .label_style(text_style())
+            .x_label_formatter(&|x| number(*x))
+            .y_label_formatter(&|y| number(*y))
+            .x_desc("response time, ms (both axes logarithmic)")
+            .draw()?;
+        let corners = |&(from, to, count): &(f64, f64, u64)| [(from, bottom), (to, (count as f64).max(bottom))];
+        chart.draw_series(
+            self.bars.iter().filter(|(_, _, count)| *count > 0).map(|bar| Rectangle::new(corners(bar), FIRST.filled())),
+        )?;
+        let field = |bar: &(f64, f64, u64)| Field {
+            from: chart.backend_coord(&(bar.0, top)),
+            to: chart.backend_coord(&(bar.1, bottom)),
+            title: format!("{} to {} ms: {} transactions", number(bar.0), number(bar.1), grouped(bar.2)),
+        };
+        Ok(self.bars.iter().map(field).collect())
+    }
+}
+
+fn text_style() -> TextStyle<'static> {
+    ("sans-serif", FONT_SIZE).into_font().color(&INK)
+}
+
+/// What `draw` draws, with the titles that it returns laid over it.
+fn svg(upward: &'static str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Markup {
+    let mut text = String::new();
+    let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+    let fields = draw(&area).and_then(|fields| area.present().map(|()| fields));
+    drop(area);
+    let fields = fields.expect("drawing into a string has nothing that can fail");
+    let drawn = text.trim_end().strip_suffix("</svg>").unwrap_or_default();
+    html! {
+        p.upward { (upward) }
+        div.chart {
+            (PreEscaped(drawn))
+            @for Field { from, to, title } in &fields {
+                rect.field x=(from.0) y=(from.1) width=((to.0 - from.0).max(1)) height=((to.1 - from.1).max(1)) {
+                    title { (title) }
+                }
+            }
+            (PreEscaped("</svg>"))
+        }
+    }
+}
+
+/// Ticks of a logarithmic axis: at 1, 2 and 5 of each power of ten, or at the powers alone where those are many.
+fn log_ticks(from: f64, to: f64) -> Vec<f64> {
+    let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);
+    let steps: &[f64] = if last - first > DECADES_WITH_STEPS { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let ticks = (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
+    ticks.filter(|tick| (from..=to).contains(tick)).collect()
+}
+
+/// A number with as many digits as are of use, and its thousands set apart.
+pub(super) fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        0.0 => 0,
+        large if large >= 100.0 => 0,
+        middle if middle >= 1.0 => 2,
+        _ => 4,
+    };
+    let text = format!("{value:.decimals$}");
+    if !text.contains('.') {
+        return grouped(value.round() as u64);
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A whole number with its thousands set apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_few_digits_and_thousands_apart() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.05, "0.05"),
+            (0.000_04, "0"),
+            (1.5, "1.5"),
+            (20.0, "20"),
+            (34_836.5, "34,837"),
+            (1_234_567.0, "1,234,567"),
+            (999.4, "999"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(grouped(1_000), "1,000");
+    }
+
+    #[test]
+    fn logarithmic_ticks_are_round_and_few() {
+        let shown = |from, to| log_ticks(from, to).into_iter().map(number).collect::<Vec<_>>();
+        assert_eq!(shown(0.07, 12.0), ["0.1", "0.2", "0.5", "1", "2", "5", "10"]);
+        assert_eq!(shown(0.5, 4.0), ["0.5", "1", "2"]);
+        assert_eq!(shown(0.5, 2e6), ["1", "10", "100", "1,000", "10,000", "100,000", "1,000,000"]);
+    }
+
+    #[test]
+    fn bins_are_named_by_their_seconds() {
+        assert_eq!(bin_name(16, 1, 60), "second 17");
+        assert_eq!(bin_name(1, 12, 3_600), "seconds 13 to 24");
+        assert_eq!(bin_name(150, 2, 301), "second 301");
+    }
+}

@@ -1,0 +1,118 @@
+//! `--report`: a run as one HTML page.
+//!
+//! The page holds everything in itself: style, and charts as SVG. It is written beside its place and renamed, so that
+//! a reader sees the old page or the new one, and that it can be is tried before the run.
+
+mod bins;
+mod charts;
+mod page;
+
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+use workload::driver::Finished;
+
+use super::facts::Facts;
+use crate::exit::Failure;
+use crate::output::talk;
+
+/// A file that a report can be written to.
+#[derive(Debug)]
+pub(super) struct ReportFile {
+    path: PathBuf,
+}
+
+impl ReportFile {
+    /// Tries whether a report can be written to `path`; what is there stays as it is.
+    ///
+    /// # Errors
+    /// It cannot: there is no such directory, or it may not be written to, or `path` is something else than a file.
+    pub(super) fn check(path: &Path) -> Result<ReportFile, Failure> {
+        // A link stays one: what it leads to is replaced.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if path.exists() && !path.is_file() {
+            return Err(Failure::message(format!(
+                "cannot write the report to '{}': it is no file; name one, as --report=run.html",
+                path.display()
+            )));
+        }
+        temporary(&path).map_err(|cause| cannot(&path, &cause))?;
+        Ok(ReportFile { path })
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn write(&self, facts: &Facts, finished: &Finished) -> Result<(), Failure> {
+        let page = page::render(facts, finished);
+        write_whole(&self.path, page.as_bytes()).map_err(|cause| cannot(&self.path, &cause))?;
+        talk(&format!("wrote the report to '{}'", self.path.display()));
+        Ok(())
+    }
+}
+
+/// A file beside `path` that goes when it is dropped.
+fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::Builder::new()
+        .prefix(".millpond-report-")
+        .suffix(".tmp")
+        // As for any file that a command makes; the system takes away what the user's mask says.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory)
+}
+
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = temporary(path)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|kept| kept.error)?;
+    Ok(())
+}
+
+fn cannot(path: &Path, cause: &io::Error) -> Failure {
+    Failure::message(format!("cannot write the report to '{}': {cause}; name another file", path.display()))
+}
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+mod file_tests {
+    use super::*;
+
+    #[test]
+    fn check_leaves_no_trace_and_what_is_there_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.html");
+        ReportFile::check(&path).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        std::fs::write(&path, "old").unwrap();
+        let file = ReportFile::check(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        write_whole(&file.path, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_a_link_stays_one() {
+        let dir = tempfile::tempdir().unwrap();
+        for wrong in [dir.path().to_owned(), dir.path().join("none/run.html"), "/dev/null".into()] {
+            let Err(Failure::Error(error)) = ReportFile::check(&wrong) else {
+                unreachable!("{} was accepted", wrong.display())
+            };
+            assert!(error.to_string().contains(&*wrong.to_string_lossy()), "{error}");
+        }
+        let (link, target) = (dir.path().join("link.html"), dir.path().join("target.html"));
+        std::fs::write(&target, "old").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        write_whole(&ReportFile::check(&link).unwrap().path, b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&target).unwrap(), b"new");
+    }
+}

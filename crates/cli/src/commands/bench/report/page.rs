@@ -1,0 +1,403 @@
+//! The page itself. Every text in it goes through the template, which escapes it.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use millpond::ByteSize;
+use workload::calm::Calm;
+use workload::driver::Finished;
+use workload::engine::Wait;
+use workload::figures::RunFigures;
+
+use super::bins;
+use super::charts::{COLOURS, Curve, HistogramChart, TimeChart, bin_name, grouped, number};
+use crate::commands::bench::facts::Facts;
+use crate::engine_args::Origin;
+use crate::settings::Setting;
+
+/// The page's style, but for the charts' colours.
+const STYLE: &str = include_str!("page.css");
+
+/// The page of a run.
+pub(super) fn render(facts: &Facts, finished: &Finished) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                // By hand, with its slash: so the page is XML, too.
+                (PreEscaped("<meta charset=\"utf-8\"/>"))
+                (PreEscaped("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"))
+                title { "millpond bench: " (facts.workload) }
+                style { (PreEscaped(STYLE)) (PreEscaped(chart_colours())) }
+            }
+            body {
+                main {
+                    (heading(facts))
+                    (verdict(facts))
+                    (throughput(finished))
+                    (response_times(&facts.figures, finished))
+                    (waits(&facts.figures))
+                    (slow_operations(&facts.figures))
+                    (debts(finished))
+                    (device(facts))
+                    (settings(&facts.settings))
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// Rules that give the charts' colours to the page.
+fn chart_colours() -> String {
+    let rule = |(colour, name): (plotters::style::RGBColor, &str)| {
+        let code = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
+        format!("svg [fill=\"{code}\"]{{fill:var(--{name})}}svg [stroke=\"{code}\"]{{stroke:var(--{name})}}")
+    };
+    COLOURS.map(rule).concat()
+}
+
+fn heading(facts: &Facts) -> Markup {
+    let figures = &facts.figures;
+    let tables = if facts.table_size > 0 {
+        format!("{} × {} rows", facts.tables, grouped(facts.table_size))
+    } else {
+        format!("{} tables, one a thread", facts.tables)
+    };
+    let pace = match (facts.offered_per_s, facts.maximum_per_s) {
+        (Some(offered), Some(maximum)) => format!(
+            "open loop, {} tps offered ({:.0} % of a maximum of {}{})",
+            number(offered),
+            offered / maximum * 100.0,
+            number(maximum),
+            if facts.maximum_is_steady == Some(false) { ", which was not yet steady" } else { "" }
+        ),
+        (Some(offered), None) => format!("open loop, {} tps offered", number(offered)),
+        (None, _) => "closed loop".to_owned(),
+    };
+    let threads = if figures.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", figures.threads) };
+    html! {
+        h1 { (facts.workload) ", " (threads) ", " (tables) }
+        p { (pace) "; " (number(figures.elapsed_s)) " s" @if figures.interrupted { ", " span.bad { "interrupted" } } }
+        p.note { "millpond " (facts.version) ", began " (facts.began) ", on '" (facts.dir) "'" }
+        @if facts.is_statement_by_statement {
+            p.note { "Transactions are run statement by statement, each its own commit: the engine has no others yet." }
+        }
+    }
+}
+
+fn verdict(facts: &Facts) -> Markup {
+    let figures = &facts.figures;
+    let figure = |name: &str, value: Markup, note: String| {
+        html! { div.figure { (name) b { (value) } span.note { (note) } } }
+    };
+    // Some are always on their way; a second's worth is a queue that grows.
+    let is_overloaded = facts.offered_per_s.is_some_and(|offered| figures.unserved as f64 > offered);
+    html! {
+        @match figures.calm {
+            None => p.bad { "The run has no whole second, so nothing can be said about how even it was." },
+            Some(calm) if calm.brownout_s == 0 => p.good { "No second had less than half of the median." },
+            Some(calm) => p.bad { (seconds(calm.brownout_s)) " had less than half of the median." },
+        }
+        @if figures.unserved > 0 {
+            p class=(if is_overloaded { "bad" } else { "note" }) {
+                (grouped(figures.unserved)) " transactions had arrived and were not begun when the time was up."
+            }
+        }
+        div.figures {
+            @if let Some(Calm { median_per_s, worst_per_s, worst_second, brownout_s }) = figures.calm {
+                (figure("median rate", html! { (rate(median_per_s)) " tps" }, format!("mean {} tps", rate(figures.transactions_per_s))))
+                (figure(
+                    "worst second",
+                    html! { (rate(worst_per_s as f64)) " tps" },
+                    format!("second {worst_second}; {:.1} % of the median", worst_per_s as f64 / median_per_s.max(1.0) * 100.0),
+                ))
+                (figure(
+                    "brownout",
+                    html! { span class=(if brownout_s > 0 { "bad" } else { "" }) { (brownout_s) " s" } },
+                    "under half of the median".to_owned(),
+                ))
+            }
+            (figure(
+                "longest gap",
+                html! { (ms(figures.blackout_ms)) " ms" },
+                format!("without a completion; device: {} ms", ms(figures.device_worst_pair_ms)),
+            ))
+            (figure(
+                "slowest",
+                html! { (ms(figures.latency_max_ms)) " ms" },
+                format!("99.9 % within {} ms", ms(figures.latency_p999_ms)),
+            ))
+        }
+    }
+}
+
+fn throughput(finished: &Finished) -> Markup {
+    let (seconds_each, rates) = bins::rates(&finished.seconds);
+    let seconds = finished.seconds.len() as u64;
+    let is_binned = seconds_each > 1;
+    let band = is_binned.then(|| rates.iter().map(|bin| (bin.least as f64, bin.most as f64)).collect());
+    let curve = Curve { values: rates.iter().map(|bin| bin.mean).collect(), band };
+    let title = move |bin: usize| {
+        let (name, of) = (bin_name(bin, seconds_each, seconds), rates[bin]);
+        if of.least == of.most {
+            return format!("{name}: {} tps", grouped(of.most));
+        }
+        format!("{name}: {} tps, from {} to {}", number(of.mean), grouped(of.least), grouped(of.most))
+    };
+    let chart = time_chart(seconds_each, seconds, vec![curve], None, "transactions per second", title);
+    html! {
+        h2 { "Throughput" }
+        @if is_binned {
+            p.note {
+                span.key.first {} "mean of " (seconds_each) " seconds"
+                span.key.band {} "from the worst to the best of them"
+            }
+        }
+        (chart)
+    }
+}
+
+fn response_times(figures: &RunFigures, finished: &Finished) -> Markup {
+    let (seconds_each, points) = bins::worst(&finished.timeline);
+    let seconds = finished.seconds.len() as u64;
+    let values: Vec<f64> = points.iter().map(|point| point.max_ns as f64 / 1e6).collect();
+    let curve = Curve { values: values.clone(), band: None };
+    let title = move |bin: usize| format!("{}: {} ms", bin_name(bin, seconds_each, seconds), ms(values[bin]));
+    let chart = time_chart(seconds_each, seconds, vec![curve], None, "ms", title);
+    html! {
+        h2 { "Worst response time" }
+        p.note { "Of all transactions that ended in each " (span_of(seconds_each)) "." }
+        (chart)
+        h2 { "Response times" }
+        p.note {
+            "shortest " (ms(figures.latency_min_ms)) " ms, mean " (ms(figures.latency_mean_ms)) " ms"
+            @if figures.latency_percentile > 0 {
+                ", " (figures.latency_percentile) " % within " (ms(figures.latency_percentile_ms)) " ms"
+            }
+            ", 99.9 % within " (ms(figures.latency_p999_ms)) " ms, slowest " (ms(figures.latency_max_ms)) " ms"
+        }
+        @let bars = bins::latency_bars(&finished.record);
+        @if bars.is_empty() { p { "No transaction was completed." } } @else { (HistogramChart { bars }) }
+    }
+}
+
+fn waits(figures: &RunFigures) -> Markup {
+    let share = |us: u64| us as f64 / 1e3 / figures.latency_sum_ms.max(1e-9) * 100.0;
+    let waited_us: u64 = figures.waits.iter().map(|wait| wait.total_us).sum();
+    let per_transaction = |us: u64| us as f64 / 1e3 / figures.transactions.max(1) as f64;
+    html! {
+        h2 { "What was waited for" }
+        p.note {
+            "Over the whole run, in the engine. The shares are of all response times together, which under a rate count \
+             from the arrival; what is left over is work, waiting for a CPU, and waiting to be begun."
+        }
+        table {
+            tr {
+                th { "class" }
+                th.number { "waits" }
+                th.number { "ms each" }
+                th.number { "ms a transaction" }
+                th.number { "share" }
+                th {}
+            }
+            @for Wait { class, count, total_us } in figures.waits.iter().copied() {
+                tr {
+                    td { code { (class) } }
+                    td.number { (grouped(count)) }
+                    td.number { (format!("{:.2}", total_us as f64 / 1e3 / count as f64)) }
+                    td.number { (format!("{:.3}", per_transaction(total_us))) }
+                    (share_cells(share(total_us)))
+                }
+            }
+            tr {
+                td { "all" }
+                td.number { (grouped(figures.waits.iter().map(|wait| wait.count).sum())) }
+                td {}
+                td.number { (format!("{:.3}", per_transaction(waited_us))) }
+                (share_cells(share(waited_us)))
+            }
+        }
+        p.note {
+            "syncs of the log: " (grouped(figures.log_syncs)) ", of the data: " (grouped(figures.data_syncs))
+            "; checkpoints: " (grouped(figures.checkpoints))
+        }
+    }
+}
+
+/// A share in percent, in digits and as a bar.
+fn share_cells(percent: f64) -> Markup {
+    html! {
+        td.number { (format!("{percent:.1} %")) }
+        td.bar { div style=(format!("width:{:.1}%", percent.clamp(0.0, 100.0))) {} }
+    }
+}
+
+fn slow_operations(figures: &RunFigures) -> Markup {
+    let slow = &figures.slow_operations;
+    let elapsed_us: u64 = slow.iter().map(|operation| operation.elapsed_us).sum();
+    let mut parts: Vec<(&str, u64)> = Vec::new();
+    for wait in slow.iter().flat_map(|operation| &operation.waits) {
+        match parts.iter_mut().find(|(class, _)| *class == wait.class) {
+            Some((_, total_us)) => *total_us += wait.total_us,
+            None => parts.push((wait.class, wait.total_us)),
+        }
+    }
+    parts.push(("cpu", slow.iter().filter_map(|operation| operation.cpu_us).sum()));
+    parts.push(("runnable, without a CPU", slow.iter().filter_map(|operation| operation.runnable_us).sum()));
+    parts.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
+    html! {
+        h2 { "The slowest operations" }
+        @if slow.is_empty() {
+            p { "No operation of the engine took " (figures.stall_threshold_ms) " ms or longer." }
+        } @else {
+            p.note {
+                (figures.stalls) @if figures.stalls == 1 { " operation" } @else { " operations" }
+                " of the engine took " (figures.stall_threshold_ms) " ms or longer. "
+                @if (slow.len() as u64) < figures.stalls { "The last " (slow.len()) " are remembered. " }
+                "Where the time went (times of CPU may begin a few milliseconds before the operation):"
+            }
+            table {
+                tr { th { "where" } th.number { "ms an operation" } th.number { "share" } th {} }
+                @for (class, us) in &parts {
+                    tr {
+                        td { code { (class) } }
+                        td.number { (format!("{:.1}", *us as f64 / 1e3 / slow.len() as f64)) }
+                        (share_cells(*us as f64 * 100.0 / elapsed_us.max(1) as f64))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn debts(finished: &Finished) -> Markup {
+    let (seconds_each, points) = bins::worst(&finished.timeline);
+    let seconds = finished.seconds.len() as u64;
+    let curve = |values: Vec<f64>| Curve { values, band: None };
+    let ages: Vec<f64> = points.iter().map(|point| point.gauges.age_percent).collect();
+    let dirty: Vec<f64> = points.iter().map(|point| point.gauges.dirty_percent).collect();
+    let free: Vec<f64> = points.iter().map(|point| point.gauges.free_frames as f64).collect();
+    let shares_title = {
+        let (ages, dirty) = (ages.clone(), dirty.clone());
+        move |bin: usize| {
+            let name = bin_name(bin, seconds_each, seconds);
+            format!("{name}: checkpoint age {:.1} %, dirty {:.1} %", ages[bin], dirty[bin])
+        }
+    };
+    let free_title = {
+        let points = points.clone();
+        move |bin: usize| {
+            let name = bin_name(bin, seconds_each, seconds);
+            format!("{name}: {} free frames", grouped(points[bin].gauges.free_frames))
+        }
+    };
+    let shares = vec![curve(ages), curve(dirty)];
+    html! {
+        h2 { "Debts" }
+        p.note {
+            span.key.first {} "checkpoint age, of what the log may hold"
+            span.key.second {} "dirty frames, of all"
+            @if seconds_each > 1 { "; the highest of " (seconds_each) " seconds" }
+        }
+        (time_chart(seconds_each, seconds, shares, Some(100.0), "percent", shares_title))
+        p.note {
+            span.key.first {} "free frames"
+            @if seconds_each > 1 { "; the fewest of " (seconds_each) " seconds" }
+        }
+        (time_chart(seconds_each, seconds, vec![curve(free)], None, "frames", free_title))
+    }
+}
+
+/// A chart, or a sentence if there is no second to show.
+fn time_chart(
+    seconds_each: u64,
+    seconds: u64,
+    curves: Vec<Curve>,
+    top: Option<f64>,
+    upward: &'static str,
+    title: impl Fn(usize) -> String + 'static,
+) -> Markup {
+    if seconds == 0 || curves.iter().any(|curve| curve.values.is_empty()) {
+        return html! { p { "The run has no whole second." } };
+    }
+    html! { (TimeChart { seconds_each, seconds, curves, top, upward, title: Box::new(title) }) }
+}
+
+fn device(facts: &Facts) -> Markup {
+    let (figures, machine, bytes) = (&facts.figures, &facts.machine, &facts.bytes);
+    let size = |bytes: u64| ByteSize::b(bytes).to_string();
+    let unknown = || "not told by the system".to_owned();
+    let rows = [
+        (
+            "device by itself",
+            format!(
+                "{} pairs of a 4 KiB write and its sync per second, one thread, {}; slowest {} ms",
+                number(figures.device_pairs_per_s),
+                if facts.device_access == "direct" { "direct I/O" } else { "through the page cache" },
+                ms(figures.device_worst_pair_ms)
+            ),
+        ),
+        ("commits per pair", facts.commits_per_pair.map_or("not comparable".to_owned(), |ratio| format!("{ratio:.1}"))),
+        ("file system", machine.file_system.clone().unwrap_or_else(unknown)),
+        ("device", machine.device.clone().unwrap_or_else(unknown)),
+        ("its kind, as the kernel has it", machine.device_kind.map_or_else(unknown, str::to_owned)),
+        ("transfers by", facts.io_engine.to_owned()),
+        ("kernel", machine.kernel.clone()),
+        ("CPUs", number(machine.cpus)),
+        ("data file", size(bytes.data_bytes)),
+        ("log files", size(bytes.log_bytes)),
+        ("other files", size(bytes.other_bytes)),
+    ];
+    html! {
+        h2 { "Device and machine" }
+        table.facts { @for (name, value) in rows { tr { td { (name) } td { (value) } } } }
+    }
+}
+
+fn settings(settings: &[Setting]) -> Markup {
+    let mut groups: Vec<&str> = Vec::new();
+    for setting in settings {
+        if !groups.contains(&setting.group.as_str()) {
+            groups.push(&setting.group);
+        }
+    }
+    let origin = |origin| match origin {
+        Origin::Flag => "given",
+        Origin::Environment => "environment",
+        Origin::File => "file",
+        Origin::Default => "",
+    };
+    html! {
+        h2 { "Settings" }
+        p.note { "Every option of the command; without a word at the end: the default." }
+        @for group in groups {
+            h3 { (group) }
+            table.facts {
+                @for setting in settings.iter().filter(|setting| setting.group == group) {
+                    tr {
+                        td { code { (setting.name) } }
+                        td { code { (setting.value) } }
+                        td.note { (origin(setting.origin)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A rate, with the digits that the text has.
+fn rate(per_s: f64) -> String {
+    let hundredths = (per_s * 100.0).round() as u64;
+    format!("{}.{:02}", grouped(hundredths / 100), hundredths % 100)
+}
+
+fn ms(ms: f64) -> String {
+    format!("{ms:.2}")
+}
+
+fn seconds(count: usize) -> String {
+    if count == 1 { "1 second".to_owned() } else { format!("{count} seconds") }
+}
+
+fn span_of(seconds_each: u64) -> String {
+    if seconds_each == 1 { "second".to_owned() } else { format!("{seconds_each} seconds") }
+}

@@ -1,0 +1,136 @@
+//! Pages of runs that no test has the time to make.
+
+use workload::driver::Finished;
+use workload::engine::{Counters, Gauges, SlowOperation, Wait};
+use workload::figures::{Labels, RunFigures};
+use workload::probe::{Access, SyncPairs};
+use workload::recorder::{Record, Totals};
+use workload::timeline::{Point, Timeline};
+
+use super::page;
+use crate::commands::bench::facts::Facts;
+use crate::database_files::Bytes;
+use crate::engine_args::Origin;
+use crate::machine::Machine;
+use crate::settings::Setting;
+
+const DEVICE: SyncPairs = SyncPairs { per_s: 9_782.4, worst_ms: 6.84, access: Access::Direct };
+
+/// A run of so many seconds with a bad one among them, the 1,000th if there are so many.
+fn finished(seconds: u64) -> Finished {
+    let mut timeline = Timeline::default();
+    let mut record = Record::new();
+    let mut counts = Vec::new();
+    for second in 0..seconds {
+        let is_bad = second == 999;
+        let wave = (second % 60) as f64;
+        let max_ns = if is_bad { 730_000_000 } else { 4_000_000 + second % 7 * 900_000 };
+        let gauges = Gauges { age_percent: 20.0 + wave / 2.0, dirty_percent: 60.0 + wave / 3.0, free_frames: 120 };
+        timeline.add_second(Point { max_ns, gauges });
+        counts.push(if is_bad { 9_000 } else { 34_000 + second % 11 * 90 });
+        record.latencies.saturating_record_n(300_000 + second * 1_000, 30_000);
+        record.latencies.saturating_record(max_ns);
+        record.max_ns = record.max_ns.max(max_ns);
+    }
+    let transactions = counts.iter().sum();
+    Finished {
+        threads: vec![Totals { transactions, latency_ns: transactions * 400_000, ..Totals::default() }],
+        record,
+        elapsed_s: seconds as f64,
+        seconds: counts,
+        unserved: 0,
+        counters: Counters {
+            waits: vec![Wait { class: "log_flush", count: 7, total_us: 7_000_000 }],
+            stalls: 1,
+            ..Counters::default()
+        },
+        timeline,
+        slow_operations: vec![SlowOperation {
+            operation: "write",
+            elapsed_us: 730_000,
+            waits: vec![Wait { class: "log_space", count: 1, total_us: 511_000 }],
+            cpu_us: Some(73_000),
+            runnable_us: None,
+        }],
+        was_stopped: false,
+    }
+}
+
+/// The page of a run, in a directory of this name.
+fn page_of(finished: &Finished, dir: &str) -> String {
+    let labels = Labels { percentile: 95, stall_threshold_ms: 100 };
+    let facts = Facts {
+        version: "1.2.3",
+        began: "2026-01-02T03:04:05Z".to_owned(),
+        workload: "oltp_update_index",
+        dir: dir.to_owned(),
+        tables: 4,
+        table_size: 250_000,
+        is_statement_by_statement: false,
+        offered_per_s: Some(34_500.0),
+        maximum_per_s: None,
+        maximum_is_steady: None,
+        figures: RunFigures::of(finished, &DEVICE, labels),
+        commits_per_pair: Some(3.5),
+        device_access: "direct",
+        io_engine: "threads",
+        machine: Machine {
+            kernel: "Linux 6.1".to_owned(),
+            cpus: 1.5,
+            file_system: None,
+            device: None,
+            device_kind: None,
+        },
+        bytes: Bytes::default(),
+        settings: vec![Setting {
+            group: "Workload".to_owned(),
+            name: "--dir".to_owned(),
+            value: dir.to_owned(),
+            origin: Origin::Flag,
+        }],
+    };
+    page::render(&facts, finished)
+}
+
+/// The page's text, and how many points each chart has.
+fn read(page: &str) -> (String, Vec<usize>) {
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+    let document = roxmltree::Document::parse_with_options(page, options).expect("the page is well formed");
+    let text = document.descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect();
+    let charts = document.descendants().filter(|node| node.tag_name().name() == "svg");
+    let points = |chart: roxmltree::Node<'_, '_>| {
+        chart.descendants().filter(|node| node.attribute("class") == Some("field")).count()
+    };
+    (text, charts.map(points).collect())
+}
+
+#[test]
+fn an_hour_is_shown_in_few_points_and_its_worst_second_is_not_lost() {
+    let (text, points) = read(&page_of(&finished(3_600), "db"));
+    assert_eq!([points[0], points[1], points[3], points[4]], [300; 4]);
+    assert!(text.contains("mean of 12 seconds"), "{text}");
+    assert!(text.contains("minutes since the run began"), "{text}");
+    assert!(text.contains("seconds 997 to 1008: 32,"), "{text}");
+    assert!(text.contains(" tps, from 9,000 to "), "{text}");
+    assert!(text.contains("seconds 997 to 1008: 730.00 ms"), "{text}");
+    assert!(text.contains("1 second had less than half of the median"), "{text}");
+    assert!(text.contains("second 1000; "), "{text}");
+}
+
+#[test]
+fn a_minute_is_shown_second_by_second() {
+    let (text, points) = read(&page_of(&finished(60), "db"));
+    assert_eq!([points[0], points[1], points[3], points[4]], [60; 4]);
+    assert!(text.contains("second 17: 34,"), "{text}");
+    assert!(text.contains("seconds since the run began"), "{text}");
+    assert!(!text.contains("mean of"), "{text}");
+    assert!(text.contains("log_space") && text.contains("70.0 %"), "511 of 730 ms: {text}");
+}
+
+#[test]
+fn whatever_a_name_has_in_it_is_shown_and_not_obeyed() {
+    let name = "</title></style><script>alert(1)</script>'\"&amp;]]><!--";
+    let page = page_of(&finished(3), name);
+    assert!(!page.contains("<script"));
+    assert!(read(&page).0.contains(name));
+}

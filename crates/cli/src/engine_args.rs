@@ -1,0 +1,261 @@
+//! The engine's options of a command: flags, then `MILLPOND_*` variables, then a file, then defaults.
+//!
+//! [`OptionInfo::ALL`] is the one table behind flags, variables, file, help, errors and `millpond options`.
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::ValueParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use millpond::{OptionInfo, Options};
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// The heading of the engine's options in help.
+const HEADING: &str = "Engine";
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Origin {
+    /// A flag.
+    Flag,
+    /// A `MILLPOND_*` variable.
+    Environment,
+    /// The file that `--config` names.
+    File,
+    /// Nobody asked for another value.
+    Default,
+}
+
+/// What the command line and the environment ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineArgs {
+    config: Option<PathBuf>,
+    asked: Vec<Asked>,
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    info: &'static OptionInfo,
+    text: String,
+    origin: Origin,
+}
+
+/// An option's value, and where it comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineSetting {
+    pub(crate) info: &'static OptionInfo,
+    /// The value, or what it depends on if that is the database or another option.
+    pub(crate) value: String,
+    pub(crate) origin: Origin,
+}
+
+/// The engine's options as a command uses them.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineSettings {
+    pub(crate) options: Options,
+    /// All of them, in the order of the table.
+    pub(crate) all: Vec<EngineSetting>,
+}
+
+impl EngineSettings {
+    /// The value of the option called `name`.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        self.all.iter().find(|setting| setting.info.name == name).map_or("", |setting| &setting.value)
+    }
+
+    /// How long an operation takes that counts as a stall, in ms.
+    pub(crate) fn stall_threshold_ms(&self) -> u64 {
+        let time = humantime::parse_duration(self.value("stall_threshold")).unwrap_or_default();
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether files go through the page cache.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.value("cached") == "true"
+    }
+}
+
+/// The flag of an option, such as `--page-size`.
+pub(crate) fn flag(info: &OptionInfo) -> String {
+    format!("--{}", info.name.replace('_', "-"))
+}
+
+/// The variable of an option, such as `MILLPOND_PAGE_SIZE`.
+pub(crate) fn variable(info: &OptionInfo) -> String {
+    format!("MILLPOND_{}", info.name.to_uppercase())
+}
+
+impl EngineArgs {
+    /// Looks into the file, if there is one, and says what is in force.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has something in it that is no option or no value of it.
+    pub(crate) fn resolve(&self) -> Result<EngineSettings, Failure> {
+        let in_file = self.config.as_deref().map_or_else(|| Ok(Vec::new()), read_file)?;
+        let mut options = Options::new();
+        let mut all = Vec::new();
+        for info in const { &OptionInfo::ALL } {
+            let asked = self.asked.iter().chain(&in_file).find(|asked| asked.info.name == info.name);
+            if let Some(asked) = asked {
+                options = info.set(options, &asked.text).map_err(Failure::message)?;
+            }
+            all.push(EngineSetting {
+                info,
+                value: info.get(&options).unwrap_or_else(|| info.default()),
+                origin: asked.map_or(Origin::Default, |asked| asked.origin),
+            });
+        }
+        Ok(EngineSettings { options, all })
+    }
+}
+
+/// What a TOML file of options asks for, each value checked.
+fn read_file(path: &Path) -> Result<Vec<Asked>, Failure> {
+    let file = format!("'{}'", path.display());
+    let text = std::fs::read_to_string(path)
+        .map_err(|cause| Failure::message(format!("cannot read the options in {file}: {cause}")))?;
+    let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| {
+        Failure::message(format!("{file} is not TOML: {}", cause.to_string().trim_end()))
+    })?;
+    let mut asked = Vec::new();
+    for (name, value) in &table {
+        let Some(info) = OptionInfo::find(name) else {
+            return Err(Failure::message(format!(
+                "there is no option '{name}', as in {file}; did you mean '{}'? ('millpond options' lists all)",
+                nearest(name)
+            )));
+        };
+        let wrong = |why: &str| Failure::message(format!("invalid value {value} for '{name}' in {file}: {why}"));
+        let text = match value {
+            toml::Value::String(text) => text.clone(),
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Boolean(switch) => switch.to_string(),
+            _ => return Err(wrong("neither a text, nor a whole number, nor true or false")),
+        };
+        info.set(Options::new(), &text).map(drop).map_err(|why| wrong(&why))?;
+        asked.push(Asked { info, text, origin: Origin::File });
+    }
+    Ok(asked)
+}
+
+/// The option whose name is most like `name`.
+fn nearest(name: &str) -> &'static str {
+    let alike = |info: &OptionInfo| strsim::jaro(info.name, name);
+    OptionInfo::ALL.iter().max_by(|a, b| alike(a).total_cmp(&alike(b))).map_or("", |info| info.name)
+}
+
+/// The flag of one option.
+fn arg(info: &'static OptionInfo) -> Arg {
+    let default = info.default();
+    let long = format!(
+        "{}\n\nRange: {}.\nDefault: {default}.\nChanges: {}. Variable: {}.",
+        info.help,
+        info.range,
+        match info.changes {
+            "creation" => "never, it is fixed when the database is made",
+            "open" => "when the database is opened",
+            _ => "also while the database is open",
+        },
+        variable(info)
+    );
+    let arg = Arg::new(info.name)
+        .long(info.name.replace('_', "-"))
+        .value_name(info.value)
+        .env(variable(info))
+        .hide_env(true)
+        .help_heading(HEADING)
+        .help(format!("{} [default: {default}]", info.help))
+        .long_help(long)
+        .value_parser(ValueParser::string())
+        .action(ArgAction::Set);
+    if info.value == "BOOL" { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg }
+}
+
+/// What flag or variable ask for one option.
+fn asked(info: &'static OptionInfo, matches: &ArgMatches) -> Result<Option<Asked>, clap::Error> {
+    let Some(text) = matches.get_one::<String>(info.name).cloned() else { return Ok(None) };
+    let (origin, place) = match matches.value_source(info.name) {
+        Some(ValueSource::EnvVariable) => (Origin::Environment, variable(info)),
+        _ => (Origin::Flag, format!("{} <{}>", flag(info), info.value)),
+    };
+    match info.set(Options::new(), &text) {
+        Ok(_) => Ok(Some(Asked { info, text, origin })),
+        Err(why) => {
+            let message = format!("invalid value '{text}' for '{place}': {why}\n");
+            Err(clap::Error::raw(ErrorKind::ValueValidation, message))
+        }
+    }
+}
+
+impl Args for EngineArgs {
+    fn augment_args(command: Command) -> Command {
+        let config = Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .help_heading(HEADING)
+            .help("TOML file with options of this group; flags and MILLPOND_* variables come first")
+            .long_help(
+                "TOML file with options of this group, by their names with underscores, as\n  \
+                 buffer_pool_size = \"64MiB\"\nA flag comes first, then the option's MILLPOND_* variable, then this file.",
+            )
+            .value_parser(clap::value_parser!(PathBuf));
+        command.args(const { &OptionInfo::ALL }.iter().map(arg)).arg(config)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        EngineArgs::augment_args(command)
+    }
+}
+
+impl FromArgMatches for EngineArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<EngineArgs, clap::Error> {
+        let asked: Result<Vec<_>, _> = const { &OptionInfo::ALL }.iter().map(|info| asked(info, matches)).collect();
+        let config = matches.get_one::<PathBuf>("config").cloned();
+        Ok(EngineArgs { config, asked: asked?.into_iter().flatten().collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = EngineArgs::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// `--cached` alone, for commands that take no other option of the engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachedArg(pub(crate) bool);
+
+impl CachedArg {
+    fn info() -> &'static OptionInfo {
+        OptionInfo::find("cached").expect("the engine has this option")
+    }
+}
+
+impl Args for CachedArg {
+    fn augment_args(command: Command) -> Command {
+        command.arg(arg(CachedArg::info()).help_heading(None::<&str>))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        CachedArg::augment_args(command)
+    }
+}
+
+impl FromArgMatches for CachedArg {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<CachedArg, clap::Error> {
+        let info = CachedArg::info();
+        let options = match asked(info, matches)? {
+            Some(asked) => info.set(Options::new(), &asked.text).unwrap_or_default(),
+            None => Options::new(),
+        };
+        Ok(CachedArg(info.get(&options).as_deref() == Some("true")))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = CachedArg::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

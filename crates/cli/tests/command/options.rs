@@ -1,0 +1,161 @@
+//! The engine's options: from flags, variables and a file, and what `millpond options` says of them.
+
+use millpond::OptionInfo;
+use serde_json::Value;
+
+use super::*;
+
+/// The lines of `options --format=json`.
+fn listed(command: &mut Command) -> Vec<Value> {
+    let output = command.output().expect("the command starts");
+    assert_code(&output, 0);
+    out(&output).lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect()
+}
+
+fn options(dir: &Path, more: &[&str]) -> Command {
+    millpond(dir, &[&["options", "--format=json"], more].concat())
+}
+
+/// Value and origin of an option.
+#[track_caller]
+fn of(lines: &[Value], name: &str) -> (String, String) {
+    let line = lines.iter().find(|line| line["name"] == name).expect("it is listed");
+    (line["value"].as_str().expect("text").to_owned(), line["origin"].as_str().expect("text").to_owned())
+}
+
+#[test]
+fn options_lists_every_option_of_the_engine_with_the_engines_own_default() {
+    let dir = directory();
+    let lines = listed(&mut options(dir.path(), &[]));
+    assert_eq!(lines.len(), OptionInfo::ALL.len());
+    let engine = Options::new();
+    for (line, info) in lines.iter().zip(OptionInfo::ALL) {
+        assert_eq!((&line["schema"], &line["kind"]), (&Value::from(1), &Value::from("option")));
+        assert_eq!((&line["name"], &line["origin"]), (&Value::from(info.name), &Value::from("default")));
+        assert_eq!(line["value"], info.get(&engine).unwrap_or_else(|| info.default()), "{}", info.name);
+        assert_eq!(line["default"], info.default(), "{}", info.name);
+        for said in ["unit", "range", "changes", "help", "flag", "variable"] {
+            assert!(line[said].as_str().is_some_and(|text| !text.is_empty()), "{said} of {}", info.name);
+        }
+    }
+    let text = out(&run(dir.path(), &["options"]));
+    assert_eq!(text.lines().count(), 3 * OptionInfo::ALL.len(), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it can be read").count(), 0, "nothing was made");
+}
+
+#[test]
+fn bench_help_has_every_option_with_range_default_and_variable() {
+    let dir = directory();
+    let help = out(&run(dir.path(), &["bench", "--help"])).split_whitespace().collect::<Vec<_>>().join(" ");
+    for info in OptionInfo::ALL {
+        for part in [
+            format!("--{}", info.name.replace('_', "-")),
+            format!("Range: {}.", info.range),
+            format!("Default: {}.", info.default()),
+            format!("Variable: MILLPOND_{}.", info.name.to_uppercase()),
+        ] {
+            assert!(help.contains(&part), "no '{part}' in:\n{help}");
+        }
+    }
+}
+
+#[test]
+fn flag_comes_before_variable_before_file_before_default() {
+    let dir = directory();
+    std::fs::write(
+        dir.path().join("run.toml"),
+        "buffer_pool_size = \"32MiB\"\nread_ahead_pages = 8\ncached = true\ndurability = \"none\"\n",
+    )
+    .expect("a file can be written");
+    let flags = ["--config=run.toml", "--buffer-pool-size=96MiB"];
+    let mut command = options(dir.path(), &flags);
+    command.env("MILLPOND_BUFFER_POOL_SIZE", "64MiB").env("MILLPOND_READ_AHEAD_PAGES", "16");
+    let lines = listed(&mut command);
+    for (name, value, origin) in [
+        ("buffer_pool_size", "96MiB", "flag"),
+        ("read_ahead_pages", "16", "environment"),
+        ("cached", "true", "file"),
+        ("durability", "none", "file"),
+        ("io_engine", "auto", "default"),
+        ("buffer_pool_size_max", "buffer_pool_size", "default"),
+    ] {
+        assert_eq!(of(&lines, name), (value.to_owned(), origin.to_owned()), "{name}");
+    }
+}
+
+#[test]
+fn variables_and_file_reach_the_database_that_bench_makes() {
+    let dir = directory();
+    std::fs::write(dir.path().join("run.toml"), "redo_capacity = \"8MiB\"\n").expect("a file can be written");
+    let args = ["bench", "--dir=db", "--config=run.toml", "--table-size=100", "oltp_insert", "prepare"];
+    let mut command = millpond(dir.path(), &args);
+    command.env("MILLPOND_PAGE_SIZE", "4KiB").env("MILLPOND_BUFFER_POOL_SIZE", "4MiB");
+    assert_code(&command.output().expect("the command starts"), 0);
+    let info = out(&run(dir.path(), &["info", "db"]));
+    let of = |name: &str| info.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    assert!(of("page size:").contains("4096") || of("page size:").contains("4.0 KiB"), "{info}");
+    assert!(info.contains("8.0 MiB") || info.contains("8388608"), "{info}");
+}
+
+#[test]
+fn wrong_values_name_where_they_come_from() {
+    let dir = directory();
+    let wrong = |args: &[&str], variable: Option<(&str, &str)>, parts: &[&str]| {
+        let mut command = millpond(dir.path(), args);
+        if let Some((name, value)) = variable {
+            command.env(name, value);
+        }
+        let output = command.output().expect("the command starts");
+        assert_code(&output, 2);
+        assert_eq!(out(&output), "");
+        for part in parts {
+            assert!(err(&output).contains(part), "{args:?} does not say {part}:\n{}", err(&output));
+        }
+    };
+    let pool = "MILLPOND_BUFFER_POOL_SIZE";
+    wrong(&["options"], Some((pool, "lots")), &[pool, "'lots'", "64MiB"]);
+    wrong(&["bench", "oltp_insert"], Some((pool, "64")), &[pool, "'64'", "64MiB"]);
+    wrong(&["check", "none"], Some(("MILLPOND_CACHED", "maybe")), &["MILLPOND_CACHED", "'maybe'", "true, false"]);
+    wrong(&["options", "--read-ahead-pages=65"], None, &["--read-ahead-pages", "'65'", "0 to 64"]);
+    wrong(&["options", "--config=none.toml"], None, &["'none.toml'", "No such file"]);
+    for (text, parts) in [
+        ("bufer_pool_size = 1", &["'run.toml'", "'bufer_pool_size'", "'buffer_pool_size'"][..]),
+        ("durability = \"often\"", &["'run.toml'", "'durability'", "\"often\"", "background(100ms)"]),
+        ("durability = [1]", &["'run.toml'", "'durability'", "[1]", "neither"]),
+        ("durability =", &["'run.toml'", "not TOML"]),
+    ] {
+        std::fs::write(dir.path().join("run.toml"), text).expect("a file can be written");
+        wrong(&["options", "--config=run.toml"], None, parts);
+        wrong(&["bench", "--config=run.toml", "oltp_insert"], None, parts);
+    }
+    let made = std::fs::read_dir(dir.path()).expect("it can be read").count();
+    assert_eq!(made, 1, "nothing was made but the file");
+}
+
+#[test]
+fn cached_is_a_flag_with_and_without_a_value() {
+    let dir = directory();
+    for (args, value) in [
+        (&["--cached"][..], "true"),
+        (&["--cached=false"], "false"),
+        (&["--cached=on"], "true"),
+        (&["--cached", "--cached=off"], "false"),
+    ] {
+        assert_eq!(of(&listed(&mut options(dir.path(), args)), "cached").0, value, "{args:?}");
+    }
+}
+
+#[test]
+fn document_has_the_table_of_options() {
+    let mut table = String::from("| option | what | unit | range | default | changes |\n|---|---|---|---|---|---|\n");
+    for info in OptionInfo::ALL {
+        let (help, default) = (info.help, info.default());
+        table.push_str(&format!(
+            "| `{}` | {help} | {} | {} | {default} | {} |\n",
+            info.name, info.unit, info.range, info.changes
+        ));
+    }
+    let document = include_str!("../../../../docs/options.md");
+    assert!(document.contains(&table), "docs/options.md is to have this table:\n{table}");
+}

@@ -1,0 +1,395 @@
+//! The options by name: one table for whoever takes them as text, from a command line, the environment or a file.
+//!
+//! Sizes and times carry their unit (`64MiB`, `20ms`), yes and no are `true` and `false`.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+
+use super::options::{Durability, Options, PageStoreKind, READ_AHEAD_MAX};
+use crate::base::page::layout::is_page_size;
+use crate::io::batch::IoEngine;
+use crate::pool::dirty::DirtyTracking;
+use crate::pool::legacy::EmptyFreeListAlgorithm;
+
+/// What is known of one option of [`Options`], and how to read and set it as text.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct OptionInfo {
+    /// Its name: that of its setter.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub help: &'static str,
+    /// What stands for a value in help, such as `SIZE`; `BOOL` for a switch.
+    pub value: &'static str,
+    /// In what a value is given: `bytes` (with a unit, as `64MiB`), `time` (as `20ms`), `pages`, `name`.
+    pub unit: &'static str,
+    /// What values it may have.
+    pub range: &'static str,
+    /// Until when it can be changed: `creation`, `open`, or `online`.
+    pub changes: &'static str,
+    /// The default in words, where it depends on other things; else the default is a value.
+    depends: Option<&'static str>,
+    get: fn(&Options) -> Option<String>,
+    set: fn(Options, &str) -> Result<Options, String>,
+}
+
+impl OptionInfo {
+    /// Every option but [`Options::create`], which is a question of what is to be done.
+    pub const ALL: [OptionInfo; 12] = [
+        OptionInfo {
+            name: "buffer_pool_size",
+            help: "Memory for pages",
+            value: "SIZE",
+            unit: "bytes",
+            range: "32 to 2^24 pages",
+            changes: "online",
+            depends: None,
+            get: |options| Some(size_text(options.buffer_pool_size)),
+            set: |options, text| Ok(options.buffer_pool_size(size(text)?)),
+        },
+        OptionInfo {
+            name: "buffer_pool_size_max",
+            help: "What the buffer pool may grow to while the database is open",
+            value: "SIZE",
+            unit: "bytes",
+            range: "buffer_pool_size to 2^24 pages",
+            changes: "open",
+            depends: Some("buffer_pool_size"),
+            get: |options| options.buffer_pool_size_max.map(size_text),
+            set: |options, text| Ok(options.buffer_pool_size_max(size(text)?)),
+        },
+        OptionInfo {
+            name: "redo_capacity",
+            help: "Bytes that the log holds",
+            value: "SIZE",
+            unit: "bytes",
+            range: "128 pages to 1TiB",
+            changes: "online",
+            depends: Some("256MiB, or the database's"),
+            get: |options| options.redo_capacity.map(size_text),
+            set: |options, text| Ok(options.redo_capacity(size(text)?)),
+        },
+        OptionInfo {
+            name: "page_size",
+            help: "Bytes of a page",
+            value: "SIZE",
+            unit: "bytes",
+            range: "4KiB, 8KiB, 16KiB, 32KiB, 64KiB",
+            changes: "creation",
+            depends: Some("16KiB, or the database's"),
+            get: |options| options.page_size.map(size_text),
+            set: |options, text| {
+                let size = size(text)?;
+                let wrong = || "use 4KiB, 8KiB, 16KiB, 32KiB or 64KiB".to_owned();
+                if is_page_size(size.as_u64()) { Ok(options.page_size(size)) } else { Err(wrong()) }
+            },
+        },
+        OptionInfo {
+            name: "page_store",
+            help: "How pages are written: to a free place, or over the old image",
+            value: "NAME",
+            unit: "name",
+            range: "copy_on_write, in_place",
+            changes: "creation",
+            depends: Some("copy_on_write, or the database's"),
+            get: |options| options.page_store.map(|kind| name_of(&PAGE_STORES, kind)),
+            set: |options, text| Ok(options.page_store(named(&PAGE_STORES, text)?)),
+        },
+        OptionInfo {
+            name: "cached",
+            help: "Go through the page cache, for file systems without direct I/O",
+            value: "BOOL",
+            unit: "name",
+            range: "true, false",
+            changes: "open",
+            depends: None,
+            get: |options| Some(name_of(&SWITCHES, options.cached)),
+            set: |options, text| Ok(options.cached(named(&SWITCHES, text)?)),
+        },
+        OptionInfo {
+            name: "io_engine",
+            help: "How several page reads or writes are under way together",
+            value: "NAME",
+            unit: "name",
+            range: "auto, io_uring, threads",
+            changes: "open",
+            depends: None,
+            get: |options| Some(name_of(&IO_ENGINES, options.io_engine)),
+            set: |options, text| Ok(options.io_engine(named(&IO_ENGINES, text)?)),
+        },
+        OptionInfo {
+            name: "read_ahead_pages",
+            help: "Leaves that a scan which misses has read together, at most",
+            value: "PAGES",
+            unit: "pages",
+            range: "0 to 64",
+            changes: "open",
+            depends: None,
+            get: |options| Some(options.read_ahead_pages.to_string()),
+            set: |options, text| {
+                let pages = text.parse().ok().filter(|pages| *pages <= READ_AHEAD_MAX);
+                pages.map(|pages| options.read_ahead_pages(pages)).ok_or_else(|| format!("use 0 to {READ_AHEAD_MAX}"))
+            },
+        },
+        OptionInfo {
+            name: "empty_free_list_algorithm",
+            help: "What an operation does that finds no free frame: it is handed one, or writes a page itself",
+            value: "NAME",
+            unit: "name",
+            range: "handoff, legacy",
+            changes: "open",
+            depends: None,
+            get: |options| Some(name_of(&EMPTY_FREE_LIST_ALGORITHMS, options.empty_free_list_algorithm)),
+            set: |options, text| Ok(options.empty_free_list_algorithm(named(&EMPTY_FREE_LIST_ALGORITHMS, text)?)),
+        },
+        OptionInfo {
+            name: "dirty_tracking",
+            help: "How dirty pages are found: by a scan, or in a list behind a mutex",
+            value: "NAME",
+            unit: "name",
+            range: "scan, flush_list",
+            changes: "open",
+            depends: None,
+            get: |options| Some(name_of(&DIRTY_TRACKINGS, options.dirty_tracking)),
+            set: |options, text| Ok(options.dirty_tracking(named(&DIRTY_TRACKINGS, text)?)),
+        },
+        OptionInfo {
+            name: "durability",
+            help: "When a commit is durable: at once, so much later at most, or with the next checkpoint",
+            value: "WHEN",
+            unit: "name",
+            range: "commit, background(1ms) to background(60s), none",
+            changes: "open",
+            depends: None,
+            get: |options| Some(durability_text(options.durability)),
+            set: |options, text| Ok(options.durability(durability(text)?)),
+        },
+        OptionInfo {
+            name: "stall_threshold",
+            help: "How long an operation takes that counts as a stall",
+            value: "TIME",
+            unit: "time",
+            range: "1ms to 3600s",
+            changes: "open",
+            depends: None,
+            get: |options| Some(time_text(u64::try_from(options.stall_threshold.as_millis()).unwrap_or(u64::MAX))),
+            set: |options, text| {
+                let ms = time_ms(text).filter(|ms| (1..=STALL_THRESHOLD_MS_MAX).contains(ms));
+                let wrong = || "not a time from 1ms to 3600s: write, for example, 20ms".to_owned();
+                ms.map(|ms| options.stall_threshold(Duration::from_millis(ms))).ok_or_else(wrong)
+            },
+        },
+    ];
+
+    /// The option called `name`.
+    pub fn find(name: &str) -> Option<&'static OptionInfo> {
+        const { &OptionInfo::ALL }.iter().find(|info| info.name == name)
+    }
+
+    /// The default, as text: a value, or words where it depends on the database or another option.
+    pub fn default(&self) -> String {
+        self.depends.map_or_else(|| self.get(&Options::new()).unwrap_or_default(), str::to_owned)
+    }
+
+    /// The value in `options`, in the form that [`set`](Self::set) reads; `None` where the default depends on the
+    /// database or another option, and was left.
+    pub fn get(&self, options: &Options) -> Option<String> {
+        (self.get)(options)
+    }
+
+    /// `options` with this one as `text` says. What depends on several options is checked by
+    /// [`Db::open`](crate::Db::open).
+    ///
+    /// # Errors
+    /// `text` is no value of this option; says what one looks like.
+    pub fn set(&self, options: Options, text: &str) -> Result<Options, String> {
+        (self.set)(options, text)
+    }
+}
+
+/// Longest stall threshold: an hour.
+const STALL_THRESHOLD_MS_MAX: u64 = 3_600_000;
+
+const SWITCHES: [(&str, bool); 4] = [("true", true), ("false", false), ("on", true), ("off", false)];
+
+const PAGE_STORES: [(&str, PageStoreKind); 2] =
+    [("copy_on_write", PageStoreKind::CopyOnWrite), ("in_place", PageStoreKind::InPlace)];
+
+const IO_ENGINES: [(&str, IoEngine); 3] =
+    [("auto", IoEngine::Auto), ("io_uring", IoEngine::IoUring), ("threads", IoEngine::Threads)];
+
+const EMPTY_FREE_LIST_ALGORITHMS: [(&str, EmptyFreeListAlgorithm); 2] =
+    [("handoff", EmptyFreeListAlgorithm::Handoff), ("legacy", EmptyFreeListAlgorithm::Legacy)];
+
+const DIRTY_TRACKINGS: [(&str, DirtyTracking); 2] =
+    [("scan", DirtyTracking::Scan), ("flush_list", DirtyTracking::FlushList)];
+
+/// What `text` names among `values`.
+fn named<T: Copy>(values: &[(&str, T)], text: &str) -> Result<T, String> {
+    let found = values.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    found.ok_or_else(|| format!("not one of {}", values.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")))
+}
+
+/// The first name of `value`.
+fn name_of<T: Copy + PartialEq>(values: &[(&str, T)], value: T) -> String {
+    values.iter().find(|(_, listed)| *listed == value).map(|(name, _)| (*name).to_owned()).unwrap_or_default()
+}
+
+fn size(text: &str) -> Result<ByteSize, String> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("a size needs a unit: write, for example, 64MiB".to_owned());
+    }
+    text.parse().map_err(|_| "not a size: write, for example, 64MiB".to_owned())
+}
+
+/// A size in the largest unit of which it is a multiple.
+fn size_text(size: ByteSize) -> String {
+    let bytes = size.as_u64();
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let fits = |(_, shift): &(&str, u32)| bytes > 0 && bytes.trailing_zeros() >= *shift;
+    units
+        .into_iter()
+        .find(fits)
+        .map_or_else(|| format!("{bytes}B"), |(unit, shift)| format!("{}{unit}", bytes >> shift))
+}
+
+/// Milliseconds of a time such as `20ms` or `2s`.
+fn time_ms(text: &str) -> Option<u64> {
+    match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(ms), _) => ms.parse().ok(),
+        (None, Some(s)) => s.parse::<u64>().ok()?.checked_mul(1_000),
+        (None, None) => None,
+    }
+}
+
+fn time_text(ms: u64) -> String {
+    if ms > 0 && ms.is_multiple_of(1_000) { format!("{}s", ms / 1_000) } else { format!("{ms}ms") }
+}
+
+fn durability(text: &str) -> Result<Durability, String> {
+    let parsed = match text {
+        "commit" => Durability::Commit,
+        "none" => Durability::None,
+        _ => {
+            let time = text.strip_prefix("background(").and_then(|rest| rest.strip_suffix(')'));
+            let time = time.ok_or("not one of commit, background(100ms), none")?;
+            let wrong = "background needs a time with its unit: write, for example, background(100ms)";
+            Durability::Background(time_ms(time).and_then(|ms| u32::try_from(ms).ok()).ok_or(wrong)?)
+        }
+    };
+    parsed.validate().map(|()| parsed)
+}
+
+fn durability_text(durability: Durability) -> String {
+    match durability {
+        Durability::Commit => "commit".to_owned(),
+        Durability::Background(ms) => format!("background({})", time_text(u64::from(ms))),
+        Durability::None => "none".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::create::{DEFAULT_PAGE_SIZE, DEFAULT_REDO_CAPACITY};
+
+    fn info(name: &str) -> OptionInfo {
+        *OptionInfo::find(name).expect("it is in the table")
+    }
+
+    fn set(name: &str, text: &str) -> Result<Options, String> {
+        info(name).set(Options::new(), text)
+    }
+
+    #[test]
+    fn every_option_is_in_the_table_under_its_setters_name() {
+        // `Debug` of a struct names each field; these two are no options of a user.
+        let debug = format!("{:?}", Options::new());
+        let fields = debug.split_once('{').expect("a struct").1.split(", ");
+        let mut fields: Vec<&str> = fields.filter_map(|field| field.trim().split_once(": ").map(|(f, _)| f)).collect();
+        fields.retain(|field| !["create", "fit_pool"].contains(field));
+        fields.sort_unstable();
+        let mut names = OptionInfo::ALL.map(|info| info.name);
+        names.sort_unstable();
+        assert_eq!(fields, names);
+    }
+
+    #[test]
+    fn defaults_are_those_that_a_database_is_made_with() {
+        for info in OptionInfo::ALL {
+            assert_eq!(info.get(&Options::new()).is_none(), info.depends.is_some(), "{}", info.name);
+            let said = info.default();
+            let value = said.split(", or").next().expect("a part");
+            if value != "buffer_pool_size" {
+                let again = info.set(Options::new(), value).expect(info.name);
+                assert_eq!(info.get(&again).expect("it was set"), value);
+            }
+        }
+        let said = |name| info(name).default();
+        assert!(said("page_size").starts_with(&size_text(ByteSize::b(DEFAULT_PAGE_SIZE))));
+        assert!(said("redo_capacity").starts_with(&size_text(ByteSize::b(DEFAULT_REDO_CAPACITY))));
+        assert!(said("page_store").starts_with(&name_of(&PAGE_STORES, PageStoreKind::default())));
+    }
+
+    #[test]
+    fn what_is_set_is_read_again() {
+        for (name, text, again) in [
+            ("buffer_pool_size", "1.5GiB", "1536MiB"),
+            ("buffer_pool_size_max", "2GiB", "2GiB"),
+            ("redo_capacity", "5000B", "5000B"),
+            ("page_size", "4096B", "4KiB"),
+            ("page_store", "in_place", "in_place"),
+            ("cached", "on", "true"),
+            ("io_engine", "io_uring", "io_uring"),
+            ("read_ahead_pages", "64", "64"),
+            ("empty_free_list_algorithm", "legacy", "legacy"),
+            ("dirty_tracking", "flush_list", "flush_list"),
+            ("durability", "background(2000ms)", "background(2s)"),
+            ("durability", "none", "none"),
+            ("stall_threshold", "20ms", "20ms"),
+        ] {
+            let options = set(name, text).expect(name);
+            assert_eq!(info(name).get(&options).as_deref(), Some(again), "{name}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_told_what_to_write() {
+        for (name, text, said) in [
+            ("buffer_pool_size", "64", "a size needs a unit"),
+            ("redo_capacity", "lots", "64MiB"),
+            ("page_size", "5KiB", "16KiB"),
+            ("page_store", "nowhere", "copy_on_write, in_place"),
+            ("cached", "yes", "true, false, on, off"),
+            ("io_engine", "", "auto, io_uring, threads"),
+            ("read_ahead_pages", "65", "0 to 64"),
+            ("durability", "background", "background(100ms)"),
+            ("durability", "background(100)", "background(100ms)"),
+            ("durability", "background(61s)", "1 to 60000 ms"),
+            ("stall_threshold", "20", "20ms"),
+            ("stall_threshold", "0ms", "1ms to 3600s"),
+        ] {
+            let wrong = set(name, text).expect_err(name);
+            assert!(wrong.contains(said), "{name}={text}: {wrong}");
+        }
+    }
+
+    #[test]
+    fn ranges_that_the_table_tells_are_those_that_are_checked() {
+        for (name, ends, beyond) in [
+            ("buffer_pool_size", ["512KiB", "256GiB"], ["496KiB", "257GiB"]),
+            ("buffer_pool_size_max", ["128MiB", "256GiB"], ["127MiB", "257GiB"]),
+            ("redo_capacity", ["2MiB", "1TiB"], ["2047KiB", "1025GiB"]),
+        ] {
+            let is_valid = |text: &&str| set(name, text).expect(name).validate(DEFAULT_PAGE_SIZE).is_ok();
+            assert!(ends.iter().all(is_valid) && !beyond.iter().any(is_valid), "{name}");
+        }
+        for info in OptionInfo::ALL.iter().filter(|info| ["NAME", "BOOL"].contains(&info.value)) {
+            let names: Vec<&str> = info.range.split(", ").collect();
+            assert!(names.iter().all(|name| info.set(Options::new(), name).is_ok()), "{}", info.name);
+            let said = info.set(Options::new(), "?").expect_err(info.name);
+            assert!(said.contains(info.range), "{}: {said}", info.name);
+        }
+    }
+}

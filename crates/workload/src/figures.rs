@@ -1,0 +1,256 @@
+//! The figures of an interval and of a run: text, JSON lines and page show these, so none can say other than another.
+//!
+//! The fields' names are those of the JSON lines, and carry their unit: `docs/bench-output.md` has them in tables.
+
+use serde::Serialize;
+
+use crate::calm::Calm;
+use crate::driver::{Finished, Interval};
+use crate::engine::{SlowOperation, Wait};
+use crate::probe::SyncPairs;
+use crate::recorder::Record;
+
+/// What the figures of a run depend on besides the run.
+#[derive(Clone, Copy, Debug)]
+pub struct Labels {
+    /// The percentile shown, 1 to 100; 0 for none.
+    pub percentile: u32,
+    /// How long an operation takes that the engine counts as a stall, in ms.
+    pub stall_threshold_ms: u64,
+}
+
+impl Labels {
+    fn share(self) -> f64 {
+        f64::from(self.percentile) / 100.0
+    }
+}
+
+/// The figures of a report interval.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IntervalFigures {
+    /// Seconds since the run began, without the warm-up.
+    pub at_s: f64,
+    /// Seconds that the interval lasted.
+    pub length_s: f64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Transactions completed.
+    pub transactions: u64,
+    /// The same, a second.
+    pub transactions_per_s: f64,
+    /// Statements a second.
+    pub queries_per_s: f64,
+    /// Those that read.
+    pub reads_per_s: f64,
+    /// Those that changed a row.
+    pub writes_per_s: f64,
+    /// Those that were to change a row and found none.
+    pub others_per_s: f64,
+    /// Conflicts a second, each followed by another try.
+    pub conflicts_per_s: f64,
+    /// The percentile that is shown, 0 for none.
+    pub latency_percentile: u32,
+    /// The latency that this share of the transactions did not exceed.
+    pub latency_percentile_ms: f64,
+    /// The latency that 999 of 1,000 transactions did not exceed.
+    pub latency_p999_ms: f64,
+    /// The longest latency.
+    pub latency_max_ms: f64,
+    /// In an open loop: transactions that have arrived and not begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_length: Option<u64>,
+    /// In an open loop: transactions that are running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u64>,
+    /// Checkpoint age at the end of the interval, of what the log may hold.
+    pub checkpoint_age_percent: f64,
+    /// Dirty frames then, of all frames.
+    pub dirty_frames_percent: f64,
+    /// Free frames then.
+    pub free_frames: u64,
+}
+
+impl IntervalFigures {
+    /// The figures of `interval`.
+    pub fn of(interval: &Interval, labels: Labels) -> IntervalFigures {
+        let per_s = |count: u64| count as f64 / interval.length_s;
+        let (record, gauges) = (&interval.record, interval.gauges);
+        IntervalFigures {
+            at_s: interval.at_s,
+            length_s: interval.length_s,
+            threads: interval.threads,
+            transactions: record.transactions(),
+            transactions_per_s: per_s(record.transactions()),
+            queries_per_s: per_s(record.queries.total()),
+            reads_per_s: per_s(record.queries.read),
+            writes_per_s: per_s(record.queries.write),
+            others_per_s: per_s(record.queries.other),
+            conflicts_per_s: per_s(record.conflicts),
+            latency_percentile: labels.percentile,
+            latency_percentile_ms: percentile_ms(record, labels),
+            latency_p999_ms: ms(record.quantile_ns(0.999)),
+            latency_max_ms: ms(record.max_ns),
+            queue_length: interval.queue.map(|queue| queue.length),
+            concurrency: interval.queue.map(|queue| queue.concurrency),
+            checkpoint_age_percent: gauges.age_percent,
+            dirty_frames_percent: gauges.dirty_percent,
+            free_frames: gauges.free_frames,
+        }
+    }
+}
+
+/// The figures of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunFigures {
+    /// Whether the run was stopped before its time.
+    pub interrupted: bool,
+    /// Seconds that it lasted, without the warm-up.
+    pub elapsed_s: f64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Transactions completed.
+    pub transactions: u64,
+    /// The same, a second.
+    pub transactions_per_s: f64,
+    /// Statements.
+    pub queries: u64,
+    /// Statements a second.
+    pub queries_per_s: f64,
+    /// Those that read.
+    pub reads: u64,
+    /// Those that changed a row.
+    pub writes: u64,
+    /// Those that were to change a row and found none.
+    pub others: u64,
+    /// Statements that met a conflict, and were run again.
+    pub conflicts: u64,
+    /// Conflicts a second, each followed by another try.
+    pub conflicts_per_s: f64,
+    /// The shortest latency.
+    pub latency_min_ms: f64,
+    /// The mean latency.
+    pub latency_mean_ms: f64,
+    /// The longest latency.
+    pub latency_max_ms: f64,
+    /// The percentile that is shown, 0 for none.
+    pub latency_percentile: u32,
+    /// The latency that this share of the transactions did not exceed.
+    pub latency_percentile_ms: f64,
+    /// The latency that 999 of 1,000 transactions did not exceed.
+    pub latency_p999_ms: f64,
+    /// All latencies together.
+    pub latency_sum_ms: f64,
+    /// Transactions of a thread, on average.
+    pub thread_transactions_mean: f64,
+    /// Their standard deviation.
+    pub thread_transactions_deviation: f64,
+    /// A thread's latencies together, on average.
+    pub thread_time_mean_s: f64,
+    /// Their standard deviation.
+    pub thread_time_deviation_s: f64,
+    /// Of the whole seconds; `None` if there is none.
+    #[serde(flatten)]
+    pub calm: Option<Calm>,
+    /// The longest time without a completion while a transaction waited.
+    pub blackout_ms: f64,
+    /// In an open loop: transactions that had arrived and were not begun at the end.
+    pub unserved: u64,
+    /// How long an operation takes that counts as a stall.
+    pub stall_threshold_ms: u64,
+    /// Operations that took so long.
+    pub stalls: u64,
+    /// Syncs of the log.
+    pub log_syncs: u64,
+    /// Syncs of the data.
+    pub data_syncs: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// What operations waited for, the most time first.
+    pub waits: Vec<Wait>,
+    /// The last of the stalls.
+    pub slow_operations: Vec<SlowOperation>,
+    /// Pairs of a write and a sync that one thread makes on the device in a second.
+    pub device_pairs_per_s: f64,
+    /// The slowest of these pairs.
+    pub device_worst_pair_ms: f64,
+}
+
+impl RunFigures {
+    /// The figures of `finished`, beside what the probe said of the device.
+    pub fn of(finished: &Finished, device: &SyncPairs, labels: Labels) -> RunFigures {
+        let (record, counters) = (&finished.record, &finished.counters);
+        let transactions = finished.transactions();
+        let latency_sum_ns: u64 = finished.threads.iter().map(|thread| thread.latency_ns).sum();
+        let latency_min_ns = finished.threads.iter().filter_map(|thread| thread.min_ns).min().unwrap_or(0);
+        let events: Vec<f64> = finished.threads.iter().map(|thread| thread.transactions as f64).collect();
+        let times_s: Vec<f64> = finished.threads.iter().map(|thread| thread.latency_ns as f64 / 1e9).collect();
+        let (thread_transactions_mean, thread_transactions_deviation) = mean_and_deviation(&events);
+        let (thread_time_mean_s, thread_time_deviation_s) = mean_and_deviation(&times_s);
+        RunFigures {
+            interrupted: finished.was_stopped,
+            elapsed_s: finished.elapsed_s,
+            threads: finished.threads.len(),
+            transactions,
+            transactions_per_s: finished.mean_per_s(),
+            queries: record.queries.total(),
+            queries_per_s: finished.per_s(record.queries.total()),
+            reads: record.queries.read,
+            writes: record.queries.write,
+            others: record.queries.other,
+            conflicts: record.conflicts,
+            conflicts_per_s: finished.per_s(record.conflicts),
+            latency_min_ms: ms(latency_min_ns),
+            latency_mean_ms: ms(latency_sum_ns.checked_div(transactions).unwrap_or(0)),
+            latency_max_ms: ms(record.max_ns),
+            latency_percentile: labels.percentile,
+            latency_percentile_ms: percentile_ms(record, labels),
+            latency_p999_ms: ms(record.quantile_ns(0.999)),
+            latency_sum_ms: ms(latency_sum_ns),
+            thread_transactions_mean,
+            thread_transactions_deviation,
+            thread_time_mean_s,
+            thread_time_deviation_s,
+            calm: Calm::of(&finished.seconds),
+            blackout_ms: finished.blackout_ms(),
+            unserved: finished.unserved,
+            stall_threshold_ms: labels.stall_threshold_ms,
+            stalls: counters.stalls,
+            log_syncs: counters.log_syncs,
+            data_syncs: counters.data_syncs,
+            checkpoints: counters.checkpoints,
+            waits: most_first(&counters.waits),
+            slow_operations: finished.slow_operations.clone(),
+            device_pairs_per_s: device.per_s,
+            device_worst_pair_ms: device.worst_ms,
+        }
+    }
+
+    /// Transactions in the median second; of a run without a whole second the mean.
+    pub fn usual_per_s(&self) -> f64 {
+        self.calm.map_or(self.transactions_per_s, |calm| calm.median_per_s)
+    }
+}
+
+/// Those that there were, the most time first.
+fn most_first(waits: &[Wait]) -> Vec<Wait> {
+    let mut waits: Vec<Wait> = waits.iter().filter(|wait| wait.count > 0).copied().collect();
+    waits.sort_by_key(|wait| std::cmp::Reverse(wait.total_us));
+    waits
+}
+
+/// The percentile that is shown, 0 if none is.
+fn percentile_ms(record: &Record, labels: Labels) -> f64 {
+    if labels.percentile == 0 { 0.0 } else { ms(record.quantile_ns(labels.share())) }
+}
+
+/// The mean and the standard deviation of the values, as sysbench computes them (of the whole, not of a sample).
+fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+    (mean, variance.sqrt())
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
