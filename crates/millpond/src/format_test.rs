@@ -11,7 +11,7 @@ use zerocopy::little_endian::U64;
 
 use crate::base::aligned::{BLOCK, to_u64};
 use crate::base::crc::crc32c;
-use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::apply::apply;
 use crate::base::page::layout::{
     ENTRY_HEADER, FREE_PAGE, HEAD, HEADER_LEN, MAP_PAGE, NO_FENCE, OFFSET, PAGE_FORMAT, PageHeader, TREE_PAGE,
@@ -19,10 +19,11 @@ use crate::base::page::layout::{
 };
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{Patch, PatchBuf, find_patch};
+use crate::base::row::{Row, Stamp, UndoRef};
 use crate::db::database::Db;
 use crate::db::options::Options;
 use crate::io::simulated::SimulatedDisk;
-use crate::mtr::{RECORD_DROP_SPACE, RECORD_HEADER, RECORD_PADDING, RECORD_PAGE};
+use crate::mtr::{RECORD_COMMIT, RECORD_DROP_SPACE, RECORD_HEADER, RECORD_PADDING, RECORD_PAGE};
 use crate::redo::files::{LAP_OFFSET, LogFileHeader, LogFileLap, RING, file_name, is_log_file, read_header, read_lap};
 use crate::redo::group::{
     GROUP_HEADER_LEN, GROUP_TRAILER_LEN, GroupHeader, GroupKind, Place, epoch_payload, payload_crc, write_group,
@@ -35,6 +36,7 @@ use crate::store::page_store::MapRecord;
 use crate::store::rewrite::{FILE_NEW, kept_name};
 use crate::store::space::PLACES_START;
 use crate::store::superblock::{self, FEATURE_IN_PLACE, FORMAT, OFFSETS, Raw, SLOTS_START};
+use crate::txn::record::{Undo, UndoRecord};
 
 const DOC: &str = include_str!("../../../docs/file-format.md");
 
@@ -247,17 +249,22 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
     let patch = code(PageOp::Patch { key: b"", patch: Patch(b"") });
     let truncate = code(PageOp::Truncate { keep: 0, high: b"" });
     let free = code(PageOp::Free);
+    let compact = code(PageOp::Compact { oldest: TxnId::default() });
     assert_said(&[
         format!("| 12 | 1 | kind | {pages}: pages, {map}: map, {epoch}: epoch |"),
         format!(
             "**Kind {pages}**, pages: records. `{RECORD_PAGE}`: a page's changes: page id (8), its LSN before the group (8)"
         ),
-        format!("`{RECORD_DROP_SPACE}`: a space is dropped: its id (4). `{RECORD_PADDING}`: padding"),
+        format!(
+            "`{RECORD_DROP_SPACE}`: a space is dropped: its id (4). `{RECORD_COMMIT}`: a transaction is committed by"
+        ),
+        format!("`{RECORD_PADDING}`: padding"),
         format!("`{init}` init: level (1), whether there is a high fence (1), low fence, high fence, count (2)"),
         format!(
             "`{insert}` insert: key, value; `{replace}` replace: key, value; `{remove}` remove: key; `{truncate}` truncate:"
         ),
-        format!("new high fence; `{free}` free; `{patch}` patch: key, pieces"),
+        format!("new high fence; `{compact}` compact: transaction id ({}); `{free}` free;", TxnId::LEN),
+        format!("`{patch}` patch: key, pieces"),
         format!("**Kind {map}**, map: MapRecords."),
         format!("**Kind {epoch}**, epoch: the nonce ({})", epoch_payload(0).len()),
     ]);
@@ -268,6 +275,25 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
     let mut pieces = PatchBuf::new();
     assert!(find_patch((0, b""), &[1; 99], &[&[1; 40][..], &[2; 2], &[1; 59]].concat(), &mut pieces));
     assert_eq!(pieces[..], [40, 0, 0, 0, 2, 0, 2, 2], "kept, left out, put in");
+}
+
+/// A row and an undo record by the text alone.
+#[test]
+fn rows_and_undo_records_are_as_the_text_says() {
+    let stamp = Stamp { txn: TxnId(0x0102_0304_0506), undo: Some(UndoRef { page: 6, record: 8 }) };
+    let row = [&[1, 6, 5, 4, 3, 2, 1, 7, 0, 0, 0, 8, 0][..], b"payload"].concat();
+    assert_eq!([&stamp.head(false)[..], b"payload"].concat(), row);
+    assert_eq!((stamp.head(true)[0], Stamp { undo: None, ..stamp }.head(false)[7..].to_vec()), (3, vec![0; 6]));
+    assert_eq!(Row::decode(b"\0payload").map(|row| row.payload), Some(&b"payload"[..]));
+    let mut record = UndoRecord::head(stamp.txn).to_vec();
+    Undo { needs_purge: true, space: SpaceId(7), op: PageOp::Remove { key: b"k" } }.encode(&mut record);
+    assert_eq!(record, [2, 6, 5, 4, 3, 2, 1, 1, 7, 0, 0, 0, 4, 1, 0, b'k']);
+    assert_eq!((SpaceId::CATALOG, SpaceId::UNDO, SpaceId::FIRST), (SpaceId(0), SpaceId(1), SpaceId(2)));
+    assert_said(&[
+        "space 0 is the catalog, space 1 has the undo".to_owned(),
+        "trees begin with space 2".to_owned(),
+        "Flags: bit 0, there is a stamp; bit 1, a delete".to_owned(),
+    ]);
 }
 
 #[test]

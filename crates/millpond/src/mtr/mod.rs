@@ -32,7 +32,7 @@ pub(crate) struct Core {
 pub(crate) const RECORD_PADDING: u8 = 0;
 pub(crate) const RECORD_PAGE: u8 = 1;
 pub(crate) const RECORD_DROP_SPACE: u8 = 2;
-pub(crate) const RECORD_COMMIT: u8 = 3;
+pub(crate) const RECORD_COMMIT: u8 = 5;
 
 /// Bytes that a page's record adds to its operations: kind, page id, previous LSN, length.
 pub(crate) const RECORD_HEADER: usize = 21;
