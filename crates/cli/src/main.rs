@@ -1,4 +1,4 @@
-//! The `millpond` command: `bench`, `options`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `probe`.
+//! The `millpond` command: `bench`, `options`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `probe`, `status`.
 //!
 //! Standard output is data, standard error is talk. Exit codes: see [`exit`].
 
@@ -51,6 +51,8 @@ enum Command {
     Dump(commands::dump::DumpArgs),
     /// Makes map and superblocks anew, from page images and log, when they are lost.
     Rebuild(commands::rebuild::RebuildArgs),
+    /// Says how a running engine is doing, or how a closed database was left. Writes nothing.
+    Status(commands::status::StatusArgs),
     /// Says what the device under a directory can do by itself.
     Probe(commands::probe::ProbeArgs),
     /// The child of `crashtest`.
@@ -79,6 +81,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
         Command::Info(args) => commands::info::run(&args),
         Command::Dump(args) => commands::dump::run(&args),
         Command::Rebuild(args) => commands::rebuild::run(&args),
+        Command::Status(args) => commands::status::run(&args),
         Command::Probe(args) => commands::probe::run(&args),
         Command::CrashtestVictim(args) => commands::crashtest::victim::run(&args),
     }

@@ -50,13 +50,14 @@ mod txn;
 
 pub use base::cpus::Cpus;
 pub use base::error::{Action, Error, Failure};
-pub use base::waits::{Stall, WaitClass, WaitSummary};
+pub use base::waits::{Stall, WaitClass, WaitSummary, WaitTimes};
 pub use btree::scan::RowRef;
 pub use bytesize::ByteSize;
 pub use db::batch::WriteBatch;
 pub use db::check::{CheckOptions, CheckReport, check, check_on};
 pub use db::database::Db;
 pub use db::inspect::{Inspector, Lines};
+pub use db::metrics::{METRICS, Metric, MetricKind, MetricValue};
 pub use db::option_table::OptionInfo;
 pub use db::options::{Durability, Options, PageStoreKind};
 pub use db::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};

@@ -2,11 +2,14 @@
 //! assertions each mini-transaction keeps copies of its pages.
 #![cfg(not(debug_assertions))]
 
-use millpond::{ByteSize, Db, Options, Tree};
+use std::time::Instant;
+
+use millpond::{ByteSize, Db, Durability, Options, Tree, WriteBatch};
 use tempfile::TempDir;
 
 fn warm() -> (Db, Tree, TempDir) {
-    let dir = tempfile::tempdir().expect("a directory");
+    // The build's file system has O_DIRECT, which that of temporary files may not have.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let options = Options::new().buffer_pool_size(ByteSize::mib(64)).redo_capacity(ByteSize::mib(256));
     let db = Db::open(dir.path(), options).expect("opened");
     let tree = db.create_tree("t").expect("created");
@@ -34,16 +37,19 @@ fn allocations(mut operation: impl FnMut(u32)) -> u64 {
 #[test]
 fn a_durable_update_allocates_nothing_and_syncs_once() {
     let (db, tree, _dir) = warm();
-    let (before, writes) = (db.stats(), write_calls());
+    let (before, writes, began) = (db.stats(), write_calls(), Instant::now());
     let count = allocations(|row| tree.put(&row.to_be_bytes(), &[3; 100]).expect("written"));
-    let (after, writes) = (db.stats(), write_calls() - writes);
-    // Who comes while the keeper has the log synced waits for it, and has a place for that wait allocated.
-    assert!(count <= 20, "{count} heap allocations of 1000 updates");
-    // Each writes and syncs the log; the keeper may have it synced as well, for a page that it writes.
+    let (after, writes, elapsed) = (db.stats(), write_calls() - writes, began.elapsed());
+    // The keeper looks every 50 ms, and may have the log synced for a page that it writes, or for a checkpoint: the
+    // longer the machine takes, the more often.
+    let by_keeper = 3 * (u64::try_from(elapsed.as_millis()).expect("short") / 50 + 1);
+    // Who comes meanwhile waits for it, and has a place for that wait allocated.
+    assert!(count <= by_keeper + 10, "{count} heap allocations of 1000 updates in {elapsed:?}");
     let syncs = after.log_syncs - before.log_syncs;
-    assert!((1000..1100).contains(&syncs), "{syncs} syncs for 1000 commits of one thread");
+    assert!((1000..=1000 + by_keeper).contains(&syncs), "{syncs} syncs for 1000 commits in {elapsed:?}");
     // With the sync these are its system calls. The log may end in another file, now and then.
-    assert!((900..1010).contains(&writes), "{writes} writes for 1000 commits");
+    let least = 1000_u64.saturating_sub(by_keeper);
+    assert!((least..1010).contains(&writes), "{writes} writes for 1000 commits in {elapsed:?}");
     db.close().expect("closed");
 }
 
@@ -53,7 +59,12 @@ fn an_update_logs_what_it_changes() {
     let row = |k: u32| [&[5; 60][..], &k.to_be_bytes(), &[6; 120]].concat();
     (0..1000u32).for_each(|id| tree.put(&id.to_be_bytes(), &row(0)).expect("written"));
     let before = db.stats().log_lsn_current;
-    (0..1000u32).for_each(|id| tree.put(&id.to_be_bytes(), &row(id + 1)).expect("written"));
+    // Without a wait for the device: the less time it takes, the fewer map records the keeper logs meanwhile.
+    (0..1000u32).for_each(|id| {
+        let mut batch = WriteBatch::new();
+        batch.put(&tree, &id.to_be_bytes(), &row(id + 1)).durability(Durability::None);
+        db.write(batch).expect("written");
+    });
     let bytes = db.stats().log_lsn_current - before;
     // Its group 21, the commit 7, the row's record 21 and its patch 38: key, stamp, what changes; the same for what leads
     // back, in the undo page. The keeper may log map records.

@@ -142,9 +142,9 @@ pub trait Engine: Sync {
     /// What the engine has counted since it was opened.
     fn counters(&self) -> Counters;
 
-    /// The last of the operations that took longer than the engine's stall threshold, the oldest first; an engine may
-    /// remember few, or none.
-    fn slow_operations(&self) -> Vec<SlowOperation> {
+    /// The slowest operations since the last call, the slowest first, which are forgotten; an engine may remember few, or
+    /// none.
+    fn take_slow_operations(&self) -> Vec<SlowOperation> {
         Vec::new()
     }
 }
@@ -327,7 +327,7 @@ impl Wait {
 }
 
 /// What an engine counts; none ever decreases.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
     /// What operations waited for.
     pub waits: Vec<Wait>,

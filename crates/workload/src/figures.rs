@@ -167,7 +167,7 @@ pub struct RunFigures {
     pub checkpoints: u64,
     /// What operations waited for, the most time first.
     pub waits: Vec<Wait>,
-    /// The last of the stalls.
+    /// The slowest operations of the engine, the slowest first.
     pub slow_operations: Vec<SlowOperation>,
     /// Pairs of a write and a sync that one thread makes on the device in a second.
     pub device_pairs_per_s: f64,

@@ -19,6 +19,7 @@
 //! | [`report_text`] | all of it as text |
 //! | [`report_json`] | all of it as JSON, a line an object |
 //! | [`histogram_text`] | the latencies as a histogram |
+//! | [`where_text`] | where the time went, by what was waited for |
 
 pub mod adapters;
 pub mod calm;
@@ -34,6 +35,7 @@ pub mod recorder;
 pub mod report_json;
 pub mod report_text;
 pub mod timeline;
+pub mod where_text;
 
 mod error;
 mod names;

@@ -8,3 +8,4 @@ pub(crate) mod info;
 pub(crate) mod options;
 pub(crate) mod probe;
 pub(crate) mod rebuild;
+pub(crate) mod status;

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 use millpond::{Db, Options};
 use rustix::process::{Pid, Signal, kill_process};
@@ -64,10 +65,9 @@ fn bench_loads_runs_and_prints_lines_that_scripts_can_parse() {
     let text = out(&output);
     let intervals: Vec<&str> = text.lines().filter(|line| line.starts_with("[ ")).collect();
     assert_eq!(intervals.len(), 4, "{text}");
-    assert!(intervals[0].starts_with("[ 1s ] thds: 4 tps: "), "{text}");
-    assert!(intervals[1].starts_with("[ 1s ] p99.9: "), "{text}");
     for pair in intervals.chunks(2) {
-        assert!(field(pair[0], " tps: ") > 0.0);
+        // The second that a line is of is the one in which a busy machine came to it.
+        assert!(pair[0].contains("s ] thds: 4 tps: ") && pair[1].contains("s ] p99.9: "), "{text}");
         assert_eq!(field(pair[0], " tps: "), field(pair[0], " qps: "));
         assert_eq!(field(pair[0], "(r/w/o: 0.00/"), field(pair[0], " tps: "));
         assert!(field(pair[1], " max: ") >= field(pair[0], "lat (ms,95%): "));
@@ -76,9 +76,10 @@ fn bench_loads_runs_and_prints_lines_that_scripts_can_parse() {
         field(pair[1], " free: ");
     }
     let transactions = field(&text, "    transactions:                        ");
+    assert!(transactions > 0.0, "{text}");
     assert_eq!(transactions, field(&text, "        write:                           "));
     assert_eq!(transactions, field(&text, "    total number of events:              "));
-    assert!(field(&text, "    median rate:                         ") > 0.0);
+    field(&text, "    median rate:                         ");
     assert!(text.contains("brownout (under half the median):"), "{text}");
     assert!(field(&text, "blackout (longest gap): ") > 0.0);
     assert!(field(&text, "device: ") > 0.0);
@@ -89,14 +90,17 @@ fn bench_loads_runs_and_prints_lines_that_scripts_can_parse() {
 #[test]
 fn bench_under_a_rate_keeps_it_and_shows_the_queue() {
     let dir = directory();
-    let output = run(dir.path(), &bench(&["--threads", "2", "--rate", "200", "oltp_point_select"]));
+    let args = ["bench", "--table-size=500", "--time=600", "--events=300", "--threads=2", "--rate=200"];
+    let output = run(dir.path(), &[&args[..], &["oltp_point_select"]].concat());
     assert_code(&output, 0);
     let text = out(&output);
     assert!(text.contains("Target transaction rate: 200/sec"), "{text}");
-    assert!(text.contains("[ 1s ] queue length: "), "{text}");
+    assert!(text.contains("s ] queue length: "), "{text}");
     assert!(text.contains(", concurrency: "), "{text}");
     let events = field(&text, "total number of events:              ");
-    assert!((250.0..550.0).contains(&events), "400 expected, Poisson: {events}");
+    assert_eq!(events, 300.0, "{text}");
+    // Poisson: 1.5 s +- 5 standard deviations of 0.09; a busy machine may be later, none is earlier.
+    assert!(field(&text, "    total time:                          ") > 1.05, "{text}");
     assert_eq!(field(&text, "        read:                            "), events);
     assert!(!text.contains("commits per pair"), "reads are no commits: {text}");
 }
@@ -196,14 +200,18 @@ fn every_workload_runs_by_its_name_and_leaves_a_sound_database() {
 fn warm_up_histogram_and_skipped_transactions_are_as_asked_for() {
     let dir = directory();
     let args = ["--warmup-time=1", "--histogram", "--skip-trx=on", "--range-selects=off", "oltp_read_only"];
+    let began = Instant::now();
     let output = run(dir.path(), &bench(&args));
+    let since_the_start_s = began.elapsed().as_secs_f64();
     assert_code(&output, 0);
     let text = out(&output);
     assert!(text.contains("Warmup time: 1s\n"), "{text}");
     assert!(!text.contains("statement by statement"), "none were asked for: {text}");
     let events = field(&text, "total number of events:              ");
     assert_eq!(field(&text, "        read:                            "), 10.0 * events);
-    assert!((2.0..2.9).contains(&field(&text, "    total time:                          ")), "{text}");
+    // Without the second of the warm-up, however long a busy machine took for all of it.
+    let counted_s = field(&text, "    total time:                          ");
+    assert!((2.0..=since_the_start_s - 1.0).contains(&counted_s), "{counted_s} of {since_the_start_s}: {text}");
     assert!(text.contains("\nLatency histogram (values are in milliseconds)\n       value  -"), "{text}");
     let counted: f64 =
         text.lines().filter_map(|line| line.split_once(" |")?.1.split_whitespace().last()?.parse::<f64>().ok()).sum();
@@ -294,8 +302,8 @@ fn check_of_a_damaged_database_answers_no() {
     assert_code(&run(dir.path(), &["bench", "--dir=db", "--table-size=2000", "oltp_insert", "prepare"]), 0);
     let data = dir.path().join("db").join("data.mpd");
     let mut bytes = std::fs::read(&data).expect("the data file can be read");
-    // One byte in each 64 KiB after the first: superblocks stay, some pages do not.
-    bytes.iter_mut().skip(65_536 + 300).step_by(65_536).for_each(|byte| *byte ^= 0x55);
+    // One byte in each slot, wherever the pages are: superblocks stay, no page does.
+    bytes.iter_mut().skip((1 << 20) + 300).step_by(16_384).for_each(|byte| *byte ^= 0x55);
     std::fs::write(&data, &bytes).expect("the data file can be written");
     let output = run(dir.path(), &["check", "db"]);
     assert_code(&output, 1);
@@ -322,6 +330,47 @@ fn info_and_dump_tell_what_is_in_the_files() {
     for args in [&["dump", "page", "db"][..], &["dump", "page", "db", "1"], &["dump", "log", "missing"]] {
         assert_code(&run(dir.path(), args), 2);
     }
+}
+
+#[test]
+fn status_tells_how_an_engine_is_doing_and_how_a_database_was_left() {
+    let dir = directory();
+    let status = |args: &[&str]| run(dir.path(), &[&["status"], args].concat());
+    let args = ["bench", "--table-size=500", "--time=600", "--status-socket=sock", "--dir=db", "oltp_update_index"];
+    let (mut child, mut lines) = start_until_its_first_line(dir.path(), &args);
+    let text = status(&["sock"]);
+    assert_code(&text, 0);
+    assert!(out(&text).contains("\nBUFFER POOL\n") && out(&text).contains("sbtest1.k\n"), "{}", out(&text));
+    let prometheus = status(&["--format=prometheus", "sock"]);
+    assert!(out(&prometheus).contains("\n# TYPE millpond_log_syncs_total counter\n"), "{}", out(&prometheus));
+    let json: serde_json::Value = serde_json::from_slice(&status(&["--format=json", "sock"]).stdout).expect("JSON");
+    assert!(json["log_syncs"].as_u64() > Some(0), "{json}");
+    let in_use = status(&["db"]);
+    assert_code(&in_use, 2);
+    assert!(err(&in_use).contains("'db' is open") && err(&in_use).contains("--status-socket=PATH"), "{}", err(&in_use));
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it can be interrupted");
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).expect("it can be read");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{rest}");
+
+    assert!(rest.contains("\nWhere the time went:\n    per transaction: "), "{rest}");
+    assert!(rest.contains("    slowest 1: ") && rest.contains(" ms (write) = "), "{rest}");
+    assert!(!dir.path().join("sock").exists());
+    let gone = status(&["sock"]);
+    assert_code(&gone, 2);
+    assert!(err(&gone).contains("'sock' does not exist"), "{}", err(&gone));
+    let left = status(&["db"]);
+    assert_code(&left, 0);
+    assert!(out(&left).contains("\nclosed:                 yes: "), "{}", out(&left));
+    let json: serde_json::Value = serde_json::from_slice(&status(&["--format=json", "db"]).stdout).expect("JSON");
+    assert_eq!(json["page_size"], "16384", "{json}");
+    let prometheus = status(&["--format=prometheus", "db"]);
+    assert_code(&prometheus, 2);
+    assert!(err(&prometheus).contains("use --format=text or json"), "{}", err(&prometheus));
+    let refused = run(dir.path(), &["bench", "--dir=other", "--status-socket=none/sock", "oltp_insert"]);
+    assert_code(&refused, 2);
+    assert!(err(&refused).contains("status_socket") && err(&refused).contains("'none/sock'"), "{}", err(&refused));
+    assert!(!dir.path().join("other").join("data.mpd").exists());
 }
 
 #[test]
@@ -379,6 +428,7 @@ fn help_fits_the_terminal_and_is_a_success() {
         &["crashtest", "-h"],
         &["check", "-h"],
         &["info", "-h"],
+        &["status", "--help"],
         &["dump", "page", "-h"],
     ] {
         let output = run(dir.path(), args);
@@ -393,12 +443,18 @@ fn help_fits_the_terminal_and_is_a_success() {
 
 /// Starts a long run and reads its output up to the first interval line.
 fn start_long_run(dir: &Path) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
-    let args = ["bench", "--table-size=500", "--time=600", "--threads=2", "oltp_update_index"];
+    start_until_its_first_line(dir, &["bench", "--table-size=500", "--time=600", "--threads=2", "oltp_update_index"])
+}
+
+fn start_until_its_first_line(
+    dir: &Path,
+    args: &[&str],
+) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
     let mut child =
-        millpond(dir, &args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the command starts");
+        millpond(dir, args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the command starts");
     let mut lines = BufReader::new(child.stdout.take().expect("it has a standard output"));
     let mut line = String::new();
-    while !line.starts_with("[ 1s ] thds") {
+    while !line.contains("s ] thds: ") {
         line.clear();
         assert_ne!(lines.read_line(&mut line).expect("it can be read"), 0, "it ended early");
     }

@@ -85,6 +85,9 @@ const CLASSES: usize = WaitClass::ALL.len();
 /// Slow operations that are remembered.
 const STALLS_KEPT: usize = 256;
 
+/// Of the others, the slowest that are remembered.
+const SLOWEST_KEPT: usize = 8;
+
 /// How many waits of a class there were, and how long they took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,6 +102,21 @@ pub struct WaitSummary {
     pub p99: Duration,
     /// The longest.
     pub longest: Duration,
+}
+
+/// Upper bounds of the buckets of [`WaitTimes`], in microseconds.
+const BOUNDS_US: [u64; 8] = [10, 100, 1_000, 3_000, 10_000, 100_000, 1_000_000, 10_000_000];
+
+/// How long the waits of a class took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitTimes {
+    /// Waits that have ended.
+    pub count: u64,
+    /// Their time together, in microseconds.
+    pub total_us: u64,
+    /// How many took at most so many microseconds, to a thousandth: (bound, waits), each including those before it.
+    pub buckets: Vec<(u64, u64)>,
 }
 
 /// A slow operation, and where its time went.
@@ -143,6 +161,10 @@ pub(crate) struct Waits {
     stall_threshold_ns: u64,
     stall_count: AtomicU64,
     stalls: Mutex<VecDeque<Stall>>,
+    /// The slowest first.
+    slowest: Mutex<Vec<Stall>>,
+    /// An operation that took less is neither a stall nor among the slowest.
+    remembered_from_ns: AtomicU64,
 }
 
 /// What a thread knows about the operation that it is in.
@@ -201,11 +223,14 @@ impl Waits {
             longest_ns: AtomicU64::new(0),
             times_us: Mutex::new(Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are in order")),
         };
+        let stall_threshold_ns = u64::try_from(stall_threshold.as_nanos()).unwrap_or(u64::MAX);
         Waits {
             classes: WaitClass::ALL.map(class),
-            stall_threshold_ns: u64::try_from(stall_threshold.as_nanos()).unwrap_or(u64::MAX),
+            stall_threshold_ns,
             stall_count: AtomicU64::new(0),
             stalls: Mutex::new(VecDeque::new()),
+            slowest: Mutex::new(Vec::new()),
+            remembered_from_ns: AtomicU64::new(stall_threshold_ns.min(1)),
         }
     }
 
@@ -268,6 +293,19 @@ impl Waits {
         WaitClass::ALL.into_iter().zip(&self.classes).map(summary).collect()
     }
 
+    /// How long the waits of one class took.
+    pub(crate) fn times(&self, class: WaitClass) -> WaitTimes {
+        let of = &self.classes[class as usize];
+        let times = of.times_us.lock();
+        let mut counts = [0; BOUNDS_US.len()];
+        for recorded in times.iter_recorded() {
+            let first = BOUNDS_US.partition_point(|bound| *bound < recorded.value_iterated_to());
+            counts[first..].iter_mut().for_each(|count| *count += recorded.count_at_value());
+        }
+        let total_us = of.total_ns.load(Ordering::Relaxed) / 1000;
+        WaitTimes { count: times.len(), total_us, buckets: BOUNDS_US.into_iter().zip(counts).collect() }
+    }
+
     /// Bytes that this takes: mostly the histograms.
     pub(crate) fn memory_budget(&self) -> u64 {
         let times = |class: &Class| to_u64(class.times_us.lock().distinct_values() * size_of::<u64>());
@@ -279,13 +317,35 @@ impl Waits {
         (self.stall_count.load(Ordering::Relaxed), self.stalls.lock().iter().cloned().collect())
     }
 
-    fn remember(&self, stall: Stall) {
-        self.stall_count.fetch_add(1, Ordering::Relaxed);
-        let mut stalls = self.stalls.lock();
-        if stalls.len() == STALLS_KEPT {
-            stalls.pop_front();
+    /// The slowest operations since the last call, slowest first, and forgets them. Operations that began and ended
+    /// within one tick of the coarse clock are not among them.
+    pub(crate) fn take_slowest(&self) -> Vec<Stall> {
+        let mut slowest = self.slowest.lock();
+        self.remembered_from_ns.store(self.stall_threshold_ns.min(1), Ordering::Relaxed);
+        std::mem::take(&mut slowest)
+    }
+
+    fn remember(&self, stall: Stall, elapsed_ns: u64) {
+        if elapsed_ns >= self.stall_threshold_ns {
+            self.stall_count.fetch_add(1, Ordering::Relaxed);
+            let mut stalls = self.stalls.lock();
+            if stalls.len() == STALLS_KEPT {
+                stalls.pop_front();
+            }
+            stalls.push_back(stall.clone());
         }
-        stalls.push_back(stall);
+        self.remember_slowest(stall);
+    }
+
+    fn remember_slowest(&self, stall: Stall) {
+        let mut slowest = self.slowest.lock();
+        let place = slowest.partition_point(|other| other.elapsed >= stall.elapsed);
+        slowest.insert(place, stall);
+        slowest.truncate(SLOWEST_KEPT);
+        if let Some(least) = slowest.get(SLOWEST_KEPT - 1) {
+            let from_ns = u64::try_from(least.elapsed.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
+            self.remembered_from_ns.store(from_ns.min(self.stall_threshold_ns), Ordering::Relaxed);
+        }
     }
 }
 
@@ -295,7 +355,8 @@ impl Drop for Operation<'_> {
             let depth = thread.depth.get() - 1;
             thread.depth.set(depth);
             let elapsed = clock::coarse_ns().saturating_sub(thread.began_ns.get());
-            if depth > 0 || elapsed < self.waits.stall_threshold_ns || thread.background.get() {
+            let remembered_from_ns = self.waits.remembered_from_ns.load(Ordering::Relaxed);
+            if depth > 0 || elapsed < remembered_from_ns || thread.background.get() {
                 return None;
             }
             let waited = thread.waited_ns.each_ref().map(Cell::get);
@@ -305,15 +366,16 @@ impl Drop for Operation<'_> {
                 let (cpu, runnable) = (cpu.saturating_sub(cpu_before), runnable.saturating_sub(runnable_before));
                 Some((Duration::from_nanos(cpu), Duration::from_nanos(runnable)))
             };
-            Some(Stall {
+            let stall = Stall {
                 operation: self.name,
                 elapsed: Duration::from_nanos(elapsed),
                 waits: waits.map(|(class, ns)| (class, Duration::from_nanos(ns))).collect(),
                 cpu: schedstat().and_then(since),
-            })
+            };
+            Some((stall, elapsed))
         });
-        if let Some(stall) = stall {
-            self.waits.remember(stall);
+        if let Some((stall, elapsed_ns)) = stall {
+            self.waits.remember(stall, elapsed_ns);
         }
     }
 }
@@ -342,6 +404,32 @@ mod tests {
         let read = waits.summary()[WaitClass::PageRead as usize];
         assert_eq!((read.class, read.count), (WaitClass::PageRead, 2));
         assert!(read.longest >= Duration::from_millis(29) && read.total >= read.longest);
+    }
+
+    #[test]
+    fn times_are_counted_up_to_each_bound() {
+        let waits = Waits::new(Duration::from_secs(1));
+        for us in [0, 9, 10, 11, 100_000, 20_000_000] {
+            waits.note(WaitClass::Lane, us * 1000);
+        }
+        let times = waits.times(WaitClass::Lane);
+        assert_eq!((times.count, times.total_us), (6, 20_100_030));
+        let at = |bound| times.buckets.iter().find(|(of, _)| *of == bound).expect("a bound").1;
+        assert_eq!([10, 100, 1_000_000, 10_000_000].map(at), [3, 4, 5, 5]);
+        assert_eq!(waits.times(WaitClass::Keeper).count, 0);
+    }
+
+    #[test]
+    fn the_slowest_are_kept_in_order_and_forgotten_when_taken() {
+        let stall = |ms| Stall { operation: "get", elapsed: Duration::from_millis(ms), waits: Vec::new(), cpu: None };
+        let waits = Waits::new(Duration::from_millis(50));
+        for ms in [3, 40, 1, 60, 7, 5, 2, 9, 8, 30] {
+            waits.remember(stall(ms), ms * 1_000_000);
+        }
+        assert_eq!(waits.remembered_from_ns.load(Ordering::Relaxed), 3_000_001);
+        assert_eq!(waits.take_slowest(), [60, 40, 30, 9, 8, 7, 5, 3].map(stall));
+        assert_eq!((waits.take_slowest(), waits.remembered_from_ns.load(Ordering::Relaxed)), (Vec::new(), 1));
+        assert_eq!(waits.stalls(), (1, vec![stall(60)]), "the others were no stalls");
     }
 
     #[test]

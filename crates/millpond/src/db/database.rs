@@ -19,6 +19,8 @@ use super::options::{
 use super::page_writer::{PageWriter, SinglePage};
 use super::purge;
 use super::stats::Stats;
+use super::status::About;
+use super::status_socket::{StatusServer, StatusSocket};
 use super::tree::{Gate, Tree, TreeState};
 use super::write::{wait_durable, write};
 use crate::base::aligned::to_usize;
@@ -54,7 +56,8 @@ struct Inner {
     engine: Arc<Engine>,
     keeper: Mutex<Option<JoinHandle<()>>>,
     purge: Mutex<Option<JoinHandle<()>>>,
-    io_engine: &'static str,
+    about: About,
+    status: Mutex<Option<StatusServer>>,
     opened: Opened,
 }
 
@@ -99,6 +102,7 @@ impl Inner {
         let result = self.engine.checkpoint_wait(Wish::All);
         let stopped = self.stop_keeper(keeper);
         self.engine.core.log.close_wait();
+        self.stop_status();
         *self.engine.files.lock() = None;
         stopped.and(result)
     }
@@ -109,6 +113,7 @@ impl Inner {
             self.stop_purge();
             let _ = self.stop_keeper(keeper);
             self.engine.core.log.close_wait();
+            self.stop_status();
             *self.engine.files.lock() = None;
         }
     }
@@ -120,6 +125,11 @@ impl Inner {
             // A panic of purge is no reason not to close.
             let _ = purge.join();
         }
+    }
+
+    fn stop_status(&self) {
+        let server = self.status.lock().take();
+        drop(server);
     }
 
     fn stop_keeper(&self, keeper: JoinHandle<()>) -> Result<(), Error> {
@@ -161,6 +171,8 @@ impl Db {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Db, Error> {
+        // Before anything is changed: a path that will not do leaves no trace.
+        let status = options.status_socket.as_deref().map(StatusSocket::bind).transpose()?;
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
         if !names.iter().any(|name| name == DATA_FILE) {
             check_not_lost(&*files, &names)?;
@@ -170,7 +182,7 @@ impl Db {
             }
             create(&*files, &names, &options)?;
         }
-        open_existing(files, &options)
+        open_existing(files, &options, status)
     }
 
     /// Creates an empty tree.
@@ -288,7 +300,7 @@ impl Db {
     /// How transfers that are under way together are done: `io_uring`, `threads`, or, on other devices than real
     /// files, `one by one`.
     pub fn io_engine(&self) -> &'static str {
-        self.inner.io_engine
+        self.inner.about.io_engine
     }
 
     /// What operations waited for so far, by class.
@@ -312,6 +324,10 @@ impl Db {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.inner.engine
+    }
+
+    pub(super) fn about(&self) -> About {
+        self.inner.about.clone()
     }
 
     pub(crate) fn opened(&self) -> &Opened {
@@ -393,7 +409,7 @@ fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Resul
 }
 
 /// Opens what is there: analysis, a new epoch of the log, redo, the catalog.
-fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> {
+fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<StatusSocket>) -> Result<Db, Error> {
     let began = clock::now_ns();
     let counts = Arc::new(DirtyCounts::default());
     let (store, superblocks) = PageStore::open(&*files, Arc::clone(&counts))?;
@@ -478,9 +494,17 @@ fn open_existing(files: Arc<dyn Files>, options: &Options) -> Result<Db, Error> 
         redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
         orphan_spaces: Vec::new(),
     };
-    let io_engine = files.io_engine();
-    let mut inner = Inner { engine, io_engine, keeper: Mutex::new(Some(keeper)), purge: Mutex::new(None), opened };
-    if let Err(error) = finish_open(&mut inner, &*files, options, log_files, analysis) {
+    let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
+    let (keeper, status_server) = (Mutex::new(Some(keeper)), Mutex::new(None));
+    let purge = Mutex::new(None);
+    let mut inner = Inner { engine, about, keeper, purge, status: status_server, opened };
+    // From here on, so that a recovery that takes long can be watched.
+    let served = status.map(|socket| socket.serve(Arc::clone(&inner.engine), inner.about.clone())).transpose();
+    let opened = served.and_then(|server| {
+        *inner.status.lock() = server;
+        finish_open(&mut inner, &*files, options, log_files, analysis)
+    });
+    if let Err(error) = opened {
         inner.abandon();
         return Err(error);
     }

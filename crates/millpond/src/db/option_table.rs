@@ -36,7 +36,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 12] = [
+    pub const ALL: [OptionInfo; 13] = [
         OptionInfo {
             name: "buffer_pool_size",
             help: "Memory for pages",
@@ -164,6 +164,19 @@ impl OptionInfo {
             depends: None,
             get: |options| Some(durability_text(options.durability)),
             set: |options, text| Ok(options.durability(durability(text)?)),
+        },
+        OptionInfo {
+            name: "status_socket",
+            help: "A socket on which 'millpond status PATH' sees how the engine is doing",
+            value: "PATH",
+            unit: "name",
+            range: "a path of 107 bytes at most, in a directory that is there",
+            changes: "open",
+            depends: Some("none"),
+            get: |options| options.status_socket.as_ref().map(|path| path.display().to_string()),
+            set: |options, text| {
+                if text.is_empty() { Err("name a path".to_owned()) } else { Ok(options.status_socket(text)) }
+            },
         },
         OptionInfo {
             name: "stall_threshold",

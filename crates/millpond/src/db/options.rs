@@ -1,5 +1,6 @@
 //! What a database is opened with.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -68,6 +69,7 @@ pub struct Options {
     pub(crate) redo_capacity: Option<ByteSize>,
     pub(crate) cached: bool,
     pub(crate) create: bool,
+    pub(crate) status_socket: Option<PathBuf>,
     /// A pool that is too large for the log is made smaller, instead of being refused.
     pub(crate) fit_pool: bool,
     /// Nothing is purged: what is there is only looked at.
@@ -104,6 +106,7 @@ impl Options {
             redo_capacity: None,
             cached: false,
             create: true,
+            status_socket: None,
             fit_pool: false,
             at_rest: false,
             durability: Durability::Commit,
@@ -187,6 +190,15 @@ impl Options {
     /// Whether a database is created where there is none. Default: yes.
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// A Unix domain socket on which the engine says how it is doing, while it is open: who connects and writes a line
+    /// `text`, `prometheus` or `json` is answered in that form. Its file is the owner's alone (mode 0600) and goes with
+    /// the database; one that is left of a process that died is replaced. A path that is too long, or where no socket
+    /// can be made, is refused at open. Default: none.
+    pub fn status_socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.status_socket = Some(path.into());
         self
     }
 

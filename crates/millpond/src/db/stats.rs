@@ -12,6 +12,12 @@ pub struct Stats {
     pub buffer_pool_pages_free: u64,
     /// Dirty ones, now.
     pub buffer_pool_pages_dirty: u64,
+    /// Those that are not free, now: with a page, or about to get one.
+    pub buffer_pool_pages_data: u64,
+    /// Frames for anything but pages, as InnoDB has some: always 0.
+    pub buffer_pool_pages_misc: u64,
+    /// Free frames that the keeper refills to, now.
+    pub buffer_pool_free_target: u64,
     /// Waits for a free frame.
     pub buffer_pool_wait_free: u64,
     /// Their time, in microseconds.
@@ -53,6 +59,8 @@ pub struct Stats {
     pub data_write_failures: u64,
     /// Syncs of the data file.
     pub data_syncs: u64,
+    /// Images that wait for the data sync that makes them durable, now.
+    pub data_images_unsynced: u64,
     /// Groups of map records in the log.
     pub map_groups: u64,
     /// Map records: images that became durable.
@@ -63,12 +71,18 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Pages that trees gave back: each was merged into a neighbour or into the root.
     pub tree_pages_freed: u64,
-    /// Undo pages in use: those that are written to, and those that purge has not done with.
+    /// Undo pages: in use, waiting for purge, or kept for the next who needs one, now.
     pub undo_pages: u64,
-    /// Those of them that purge has still to go through.
+    /// Those of them with delete marks that purge has still to go through, now.
     pub purge_pages: u64,
     /// Rows that purge has removed.
     pub purged_rows: u64,
+    /// Pages that may be too empty, waiting for the keeper to merge them, now.
+    pub tree_merge_wishes: u64,
+    /// Dropped trees whose pages are still in frames, now.
+    pub trees_dropping: u64,
+    /// 1 after a failure, when no write is taken any more.
+    pub stopped: u64,
     /// Bytes of memory that the engine takes at most with the present settings and data: pool, tables of its pages,
     /// map, log buffers. What operations hold for themselves (keys and values of batches, rows of scans), stacks, and
     /// what the allocator keeps, come on top; 64 MiB are enough for some hundred threads.

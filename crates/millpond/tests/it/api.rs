@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millpond::simulation::SimulatedDisk;
+use millpond::simulation::{SimulatedDisk, run};
 use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, WriteBatch, check};
 
 use crate::support::{SMALL, Shape, small_options};
@@ -139,8 +139,9 @@ fn many_threads_share_syncs_and_a_full_log_drains() {
         }
     });
     let stats = db.stats();
-    assert!(stats.log_lsn_current > 5 * stats.log_capacity, "several laps: {stats:?}");
-    assert!(stats.checkpoints > 5, "{stats:?}");
+    let laps = stats.log_lsn_current / stats.log_capacity;
+    // The log never holds more than a lap.
+    assert!(laps > 5 && stats.checkpoints + 1 >= laps, "{stats:?}");
     assert_eq!(tree.scan(..).count(), 3200);
     db.close().expect("closed");
     let report = check(dir.path(), cached_check()).expect("checked");
@@ -150,14 +151,17 @@ fn many_threads_share_syncs_and_a_full_log_drains() {
 #[test]
 fn weaker_durability_is_kept_by_a_close_and_by_the_clock() {
     let disk = SimulatedDisk::new();
-    let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
-    let tree = db.create_tree("t").expect("created");
-    let syncs = db.stats().log_syncs;
-    let mut batch = WriteBatch::new();
-    batch.put(&tree, b"none", b"1").durability(Durability::None);
-    db.write(batch).expect("written");
-    assert_eq!(db.stats().log_syncs, syncs, "nothing was synced for it");
-    db.close().expect("closed");
+    // In virtual time, in which writing takes none: the keeper's ticks do not come between.
+    run(1, || {
+        let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        let syncs = db.stats().log_syncs;
+        let mut batch = WriteBatch::new();
+        batch.put(&tree, b"none", b"1").durability(Durability::None);
+        db.write(batch).expect("written");
+        assert_eq!(db.stats().log_syncs, syncs, "nothing was synced for it");
+        db.close().expect("closed");
+    });
     let found = crate::support::recover(&disk).expect("sound");
     assert_eq!(found["t"].len(), 1);
 }

@@ -16,12 +16,14 @@ fn open(disk: &SimulatedDisk, options: Options) -> Result<Db, Error> {
 /// A closed database with one tree of 500 rows.
 fn sample() -> Image {
     let disk = SimulatedDisk::new();
-    let db = open(&disk, small_options()).expect("opened");
-    let tree = db.create_tree("t").expect("created");
-    for i in 0..500u16 {
-        tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
-    }
-    db.close().expect("closed");
+    run(1, || {
+        let db = open(&disk, small_options()).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        for i in 0..500u16 {
+            tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
+        }
+        db.close().expect("closed");
+    });
     disk.image()
 }
 
@@ -175,15 +177,19 @@ fn a_flipped_bit_anywhere_in_the_pages_is_found_by_check_and_harms_only_its_page
 
 #[test]
 fn a_flipped_bit_in_the_map_is_reported_never_guessed_around() {
-    let disk = SimulatedDisk::new();
-    let db = open(&disk, small_options()).expect("opened");
-    let tree = db.create_tree("t").expect("created");
-    for i in 0..100u16 {
-        tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
-    }
-    db.checkpoint().expect("done");
-    let image = disk.image();
-    db.close().expect("closed");
+    // Where the map's pages are is the keeper's doing.
+    let (image, _) = run(2, || {
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, small_options()).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        for i in 0..100u16 {
+            tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
+        }
+        db.checkpoint().expect("done");
+        let image = disk.image();
+        db.close().expect("closed");
+        image
+    });
     let mut reported = 0;
     // The first of the map's pages, and the directories behind their heads.
     for (file, from, len) in [("map.mpd", 4096, 8 * 4096), ("directory-0.mpd", 4096, 64), ("directory-1.mpd", 4096, 64)]
@@ -206,47 +212,53 @@ fn a_flipped_bit_in_the_map_is_reported_never_guessed_around() {
 #[test]
 fn a_full_file_system_refuses_what_needs_pages_and_nothing_else() {
     let disk = SimulatedDisk::new();
-    let db = open(&disk, small_options()).expect("opened");
-    let tree = db.create_tree("t").expect("created");
-    let used: usize = disk.image().values().map(Vec::len).sum();
-    disk.limit_space(Some(u64::try_from(used).expect("small") + (256 << 10)));
-    let mut rows = 0u32;
-    let error = loop {
-        match tree.insert(&rows.to_be_bytes(), &[5; 900]) {
-            Ok(()) => rows += 1,
-            Err(error) => break error,
+    // How much the keeper has the files grow ahead does not depend on the machine.
+    run(3, || {
+        let db = open(&disk, small_options()).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        let used: usize = disk.image().values().map(Vec::len).sum();
+        disk.limit_space(Some(u64::try_from(used).expect("small") + (256 << 10)));
+        let mut rows = 0u32;
+        let error = loop {
+            match tree.insert(&rows.to_be_bytes(), &[5; 900]) {
+                Ok(()) => rows += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::OutOfSpace(_)) && error.action() == Action::FreeSpace, "{error}");
+        assert!(error.to_string().contains("data.mpd"), "{error}");
+        assert!(rows > 300, "{rows}");
+        for round in 0..3u8 {
+            for i in 0..rows {
+                tree.update(&i.to_be_bytes(), &[round; 900]).expect("an update needs no new page");
+            }
         }
-    };
-    assert!(matches!(error, Error::OutOfSpace(_)) && error.action() == Action::FreeSpace, "{error}");
-    assert!(error.to_string().contains("data.mpd"), "{error}");
-    assert!(rows > 300, "{rows}");
-    for round in 0..3u8 {
-        for i in 0..rows {
-            tree.update(&i.to_be_bytes(), &[round; 900]).expect("an update needs no new page");
-        }
-    }
-    db.checkpoint().expect("a checkpoint needs no new space");
-    assert_eq!(tree.scan(..).count(), usize::try_from(rows).expect("small"));
-    disk.limit_space(None);
-    tree.insert(&rows.to_be_bytes(), &[5; 900]).expect("there is space again");
-    db.close().expect("closed");
-    assert_eq!(recover(&disk).expect("sound")["t"].len(), usize::try_from(rows).expect("small") + 1);
+        db.checkpoint().expect("a checkpoint needs no new space");
+        assert_eq!(tree.scan(..).count(), usize::try_from(rows).expect("small"));
+        disk.limit_space(None);
+        tree.insert(&rows.to_be_bytes(), &[5; 900]).expect("there is space again");
+        db.close().expect("closed");
+        assert_eq!(recover(&disk).expect("sound")["t"].len(), usize::try_from(rows).expect("small") + 1);
+    });
 }
 
 #[test]
 fn after_a_failed_log_sync_nothing_is_acknowledged_and_reads_go_on() {
     let disk = SimulatedDisk::new();
-    let db = open(&disk, small_options()).expect("opened");
-    let tree = db.create_tree("t").expect("created");
-    tree.put(b"before", b"1").expect("written");
-    // The next call is the write of the log, the one after it its sync.
-    disk.fail_at(disk.calls() + 1, ErrorKind::Other);
-    let error = error_of(tree.put(b"during", b"1"), &["sync log file", "reopen"]);
-    assert!(matches!(error, Error::DeviceFailed(_)) && error.action() == Action::Reopen);
-    assert!(matches!(error_of(tree.put(b"after", b"1"), &["no more writes", "reopen"]), Error::ReadOnly(_)));
-    assert_eq!(tree.get(b"before").expect("reads go on"), Some(b"1".to_vec()));
-    assert!(matches!(db.checkpoint(), Err(Error::ReadOnly(_))));
-    assert!(db.close().is_err());
+    // No call of the keeper comes between.
+    run(4, || {
+        let db = open(&disk, small_options()).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        tree.put(b"before", b"1").expect("written");
+        // The next call is the write of the log, the one after it its sync.
+        disk.fail_at(disk.calls() + 1, ErrorKind::Other);
+        let error = error_of(tree.put(b"during", b"1"), &["sync log file", "reopen"]);
+        assert!(matches!(error, Error::DeviceFailed(_)) && error.action() == Action::Reopen);
+        assert!(matches!(error_of(tree.put(b"after", b"1"), &["no more writes", "reopen"]), Error::ReadOnly(_)));
+        assert_eq!(tree.get(b"before").expect("reads go on"), Some(b"1".to_vec()));
+        assert!(matches!(db.checkpoint(), Err(Error::ReadOnly(_))));
+        assert!(db.close().is_err());
+    });
     let found = recover(&disk).expect("sound");
     assert!(found["t"].contains_key(&b"before"[..]) && !found["t"].contains_key(&b"after"[..]));
 }
@@ -308,14 +320,18 @@ fn write_some(disk: &SimulatedDisk, shape: Shape) -> (Vec<Vec<u8>>, u64) {
 /// An older superblock was taken for the newest when that one was damaged, and the log since was not looked for.
 #[test]
 fn a_damaged_superblock_never_hides_what_came_after_the_other_one() {
-    let disk = SimulatedDisk::new();
-    let db = open(&disk, small_options()).expect("opened");
-    db.create_tree("t").expect("created").put(b"a", b"1").expect("written");
-    db.close().expect("closed");
-    let db = open(&disk, reopen_options()).expect("opened");
-    db.open_tree("t").expect("there").put(b"b", b"2").expect("written");
-    let image = disk.crash_now(millpond::simulation::Unsynced::All);
-    db.close().expect("closed");
+    // No checkpoint is under way then.
+    let (image, _) = run(5, || {
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, small_options()).expect("opened");
+        db.create_tree("t").expect("created").put(b"a", b"1").expect("written");
+        db.close().expect("closed");
+        let db = open(&disk, reopen_options()).expect("opened");
+        db.open_tree("t").expect("there").put(b"b", b"2").expect("written");
+        let image = disk.crash_now(millpond::simulation::Unsynced::All);
+        db.close().expect("closed");
+        image
+    });
     let mut refused = 0;
     for place in [0, 64 << 10] {
         let damaged = disk_of(image.clone());

@@ -488,19 +488,23 @@ fn a_crash_during_recovery_loses_nothing() {
 
 #[test]
 fn recovery_in_a_pool_smaller_than_what_it_redoes_loses_nothing() {
-    let disk = SimulatedDisk::new();
-    let options = || Options::new().page_size(ByteSize::kib(4)).redo_capacity(ByteSize::mib(4));
-    let db = open(&disk, options().buffer_pool_size(ByteSize::mib(4)));
-    let tree = db.create_tree("t").expect("created");
-    for i in 0..1500u32 {
-        let mut batch = WriteBatch::new();
-        batch.put(&tree, &i.wrapping_mul(2_654_435_761).to_be_bytes(), &[3; 700]).durability(Durability::None);
-        db.write(batch).expect("written");
-    }
-    tree.put(b"last", b"1").expect("written");
-    let image = disk.crash_now(Unsynced::None);
-    assert!(db.stats().buffer_pool_pages_dirty > 300, "most pages are still dirty: {:?}", db.stats());
-    db.close().expect("closed");
+    // In virtual time, in which writing takes none: the keeper has not cleaned the pages.
+    let (image, _) = run(4, || {
+        let disk = SimulatedDisk::new();
+        let options = Options::new().page_size(ByteSize::kib(4)).redo_capacity(ByteSize::mib(4));
+        let db = open(&disk, options.buffer_pool_size(ByteSize::mib(4)));
+        let tree = db.create_tree("t").expect("created");
+        for i in 0..1500u32 {
+            let mut batch = WriteBatch::new();
+            batch.put(&tree, &i.wrapping_mul(2_654_435_761).to_be_bytes(), &[3; 700]).durability(Durability::None);
+            db.write(batch).expect("written");
+        }
+        tree.put(b"last", b"1").expect("written");
+        let image = disk.crash_now(Unsynced::None);
+        assert!(db.stats().buffer_pool_pages_dirty > 300, "most pages are still dirty: {:?}", db.stats());
+        db.close().expect("closed");
+        image
+    });
     let found = recover_image(image, 4).expect("sound");
     assert_eq!(found["t"].len(), 1501);
 }
@@ -555,28 +559,32 @@ fn a_background_commit_is_durable_when_its_time_has_come() {
 #[test]
 fn a_crash_during_a_recovery_that_changes_more_pages_than_there_are_free_slots_loses_nothing() {
     let options = || Options::new().buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(16));
-    let disk = SimulatedDisk::new();
-    let db = open(&disk, options().page_size(ByteSize::kib(4)).durability(Durability::None));
-    let tree = db.create_tree("t").expect("created");
-    for i in 0..4000u32 {
-        tree.put(&i.to_be_bytes(), &[1; 900]).expect("written");
-    }
-    db.close().expect("closed");
-    let disk = SimulatedDisk::with_image(disk.image(), ServiceTime::default());
-    let db = open(&disk, options().durability(Durability::None));
-    let tree = db.open_tree("t").expect("there");
-    for i in (0..4000u32).step_by(3) {
-        tree.put(&i.to_be_bytes(), &[2; 900]).expect("written");
-    }
-    let mut batch = WriteBatch::new();
-    batch.put(&tree, b"z", b"1").durability(Durability::Commit);
-    db.write(batch).expect("written");
-    let stats = db.stats();
-    assert!(stats.buffer_pool_pages_dirty > stats.data_slots_free, "{stats:?}");
-    let image = disk.crash_now(Unsynced::None);
-    db.close().expect("closed");
+    // In virtual time, in which writing takes none: the keeper has not cleaned the pages.
+    let (image, _) = run(12, || {
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, options().page_size(ByteSize::kib(4)).durability(Durability::None));
+        let tree = db.create_tree("t").expect("created");
+        for i in 0..4000u32 {
+            tree.put(&i.to_be_bytes(), &[1; 900]).expect("written");
+        }
+        db.close().expect("closed");
+        let disk = SimulatedDisk::with_image(disk.image(), ServiceTime::default());
+        let db = open(&disk, options().durability(Durability::None));
+        let tree = db.open_tree("t").expect("there");
+        for i in (0..4000u32).step_by(3) {
+            tree.put(&i.to_be_bytes(), &[2; 900]).expect("written");
+        }
+        let mut batch = WriteBatch::new();
+        batch.put(&tree, b"z", b"1").durability(Durability::Commit);
+        db.write(batch).expect("written");
+        let stats = db.stats();
+        assert!(stats.buffer_pool_pages_dirty > stats.data_slots_free, "{stats:?}");
+        let image = disk.crash_now(Unsynced::None);
+        db.close().expect("closed");
+        image
+    });
     let second = SimulatedDisk::with_image(image, ServiceTime::default());
-    open(&second, options().create(false)).close().expect("closed");
+    run(13, || open(&second, options().create(false)).close().expect("closed"));
     let history = second.history();
     let all = history.boundaries();
     for boundary in (0..=all).step_by((all / 40).max(1)) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millpond::simulation::{Image, SimulatedDisk, Unsynced};
+use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
 use millpond::{CheckOptions, Db, Error, Inspector, check_on};
 use rand::{RngExt, SeedableRng};
 
@@ -10,21 +10,24 @@ use crate::support::{disk_of, small_options};
 
 /// A database with a tree of 300 rows, at a checkpoint, and 20 more in the log only.
 fn crashed() -> Image {
-    let disk = SimulatedDisk::new();
-    let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
-    let tree = db.create_tree("t").expect("created");
-    for i in 0..300u16 {
-        tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
-    }
-    for round in 0..3u8 {
-        tree.put(&[0, 0], &[round; 300]).expect("written");
-        db.checkpoint().expect("done");
-    }
-    for i in 300..320u16 {
-        tree.put(&i.to_be_bytes(), &[8; 300]).expect("written");
-    }
-    let image = disk.crash_now(Unsynced::None);
-    db.close().expect("closed");
+    let (image, _) = run(1, || {
+        let disk = SimulatedDisk::new();
+        let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        for i in 0..300u16 {
+            tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
+        }
+        for round in 0..3u8 {
+            tree.put(&[0, 0], &[round; 300]).expect("written");
+            db.checkpoint().expect("done");
+        }
+        for i in 300..320u16 {
+            tree.put(&i.to_be_bytes(), &[8; 300]).expect("written");
+        }
+        let image = disk.crash_now(Unsynced::None);
+        db.close().expect("closed");
+        image
+    });
     image
 }
 

@@ -120,49 +120,55 @@ fn ascending_keys_of_any_length_are_inserted() {
 /// A put that changes nothing was acknowledged while what it found was not durable yet.
 #[test]
 fn a_write_that_changes_nothing_waits_for_what_it_found() {
-    let disk = SimulatedDisk::new();
-    let db = open(&disk, small_options());
-    let tree = db.create_tree("t").expect("created");
-    let loose = |fill: &dyn Fn(&mut WriteBatch)| {
-        let mut batch = WriteBatch::new();
-        fill(&mut batch);
-        batch.durability(Durability::None);
-        db.write(batch).expect("written");
-    };
-    let now = || disk.crash_now(millpond::simulation::Unsynced::None);
-    tree.put(b"gone", b"v").expect("written");
-    loose(&|batch| {
-        batch.put(&tree, b"k", b"v");
+    // The keeper syncs nothing between.
+    run(1, || {
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, small_options());
+        let tree = db.create_tree("t").expect("created");
+        let loose = |fill: &dyn Fn(&mut WriteBatch)| {
+            let mut batch = WriteBatch::new();
+            fill(&mut batch);
+            batch.durability(Durability::None);
+            db.write(batch).expect("written");
+        };
+        let now = || disk.crash_now(millpond::simulation::Unsynced::None);
+        tree.put(b"gone", b"v").expect("written");
+        loose(&|batch| {
+            batch.put(&tree, b"k", b"v");
+        });
+        tree.put(b"k", b"v").expect("written");
+        assert!(recover(&crate::support::disk_of(now())).expect("sound")["t"].contains_key(&b"k"[..]));
+        loose(&|batch| {
+            batch.delete(&tree, b"gone");
+        });
+        assert!(!tree.delete(b"gone").expect("deleted already"));
+        assert!(!recover(&crate::support::disk_of(now())).expect("sound")["t"].contains_key(&b"gone"[..]));
     });
-    tree.put(b"k", b"v").expect("written");
-    assert!(recover(&crate::support::disk_of(now())).expect("sound")["t"].contains_key(&b"k"[..]));
-    loose(&|batch| {
-        batch.delete(&tree, b"gone");
-    });
-    assert!(!tree.delete(b"gone").expect("deleted already"));
-    assert!(!recover(&crate::support::disk_of(now())).expect("sound")["t"].contains_key(&b"gone"[..]));
 }
 
 /// A leaf that a batch looked at and did not change had the LSN of the batch's group, which has no record of it: redo
 /// found a gap.
 #[test]
 fn a_leaf_that_a_batch_does_not_change_is_redone_after_it() {
-    let disk = SimulatedDisk::new();
-    let db = open(&disk, small_options());
-    let tree = db.create_tree("t").expect("created");
-    let key = |number: u32| number.to_be_bytes();
-    (0..40).for_each(|number| tree.put(&key(number), &[1; 500]).expect("written"));
-    db.checkpoint().expect("done");
-    let mut batch = WriteBatch::new();
-    batch.put(&tree, &key(0), b"new").delete(&tree, &key(99)).expect(&tree, &key(30), Some(&[1; 500]));
-    db.write(batch).expect("written");
-    for number in [30, 39] {
-        tree.put(&key(number), b"newer").expect("written");
-    }
-    let rows =
-        &recover(&crate::support::disk_of(disk.crash_now(millpond::simulation::Unsynced::None))).expect("sound")["t"];
-    let changed = [0, 30, 39].map(|number| rows[&key(number)[..]].as_slice());
-    assert_eq!(changed, [&b"new"[..], b"newer", b"newer"]);
+    // The keeper cleans no page between.
+    run(2, || {
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, small_options());
+        let tree = db.create_tree("t").expect("created");
+        let key = |number: u32| number.to_be_bytes();
+        (0..40).for_each(|number| tree.put(&key(number), &[1; 500]).expect("written"));
+        db.checkpoint().expect("done");
+        let mut batch = WriteBatch::new();
+        batch.put(&tree, &key(0), b"new").delete(&tree, &key(99)).expect(&tree, &key(30), Some(&[1; 500]));
+        db.write(batch).expect("written");
+        for number in [30, 39] {
+            tree.put(&key(number), b"newer").expect("written");
+        }
+        let rows = &recover(&crate::support::disk_of(disk.crash_now(millpond::simulation::Unsynced::None)))
+            .expect("sound")["t"];
+        let changed = [0, 30, 39].map(|number| rows[&key(number)[..]].as_slice());
+        assert_eq!(changed, [&b"new"[..], b"newer", b"newer"]);
+    });
 }
 
 /// Exactly one of two threads that delete a key is told that it was there.

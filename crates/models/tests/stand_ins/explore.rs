@@ -1,10 +1,13 @@
-//! How many schedules are tried.
+//! How many schedules are tried, and which.
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner};
 
 /// Runs the model under so many schedules: half of them random, half with priorities that change at a few moments, which
-/// finds what needs one thread to be late.
+/// finds what needs one thread to be late. They are the same ones each time; `SHUTTLE_RANDOM_SEED` chooses others.
 pub(crate) fn explore(schedules: usize, model: impl Fn() + Send + Sync + Copy + 'static) {
     let full = std::env::var_os("MILLPOND_FULL").is_some();
     let schedules = if full { 20 * schedules } else { schedules };
-    shuttle::check_random(model, schedules / 2);
-    shuttle::check_pct(model, schedules / 2, 3);
+    Runner::new(RandomScheduler::new_from_seed(1, schedules / 2), Config::default()).run(model);
+    Runner::new(PctScheduler::new_from_seed(1, 3, schedules / 2), Config::default()).run(model);
 }

@@ -220,6 +220,7 @@ pub fn run<E: Engine>(
         observer.started();
         // While nobody is at work yet.
         let counters_before = engine.counters();
+        drop(engine.take_slow_operations());
         let clock = shared.gate.open();
         let collector = Collector { engine, plan, shared: &shared, clock, schedule: schedule.as_ref() };
         let collected = collector.run(counters_before, observer);
@@ -231,9 +232,7 @@ pub fn run<E: Engine>(
         Ok((totals, collector.finish(collected)))
     })?;
     let counters = engine.counters().since(&collected.counters_before);
-    let mut slow_operations = engine.slow_operations();
-    // Those before the run are the oldest.
-    slow_operations.drain(..slow_operations.len().saturating_sub(counters.stalls as usize));
+    let slow_operations = engine.take_slow_operations();
     Ok(Finished {
         seconds: whole_seconds(&totals, collected.elapsed_s, plan.time_s),
         threads: totals,

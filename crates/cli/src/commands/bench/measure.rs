@@ -15,6 +15,7 @@ use workload::generators::oltp::Load;
 use workload::histogram_text::histogram_block;
 use workload::prepare;
 use workload::probe::{self, SyncPairs};
+use workload::where_text::where_block;
 use workload::{report_json, report_text};
 
 use super::facts::{Before, Facts};
@@ -221,6 +222,7 @@ impl Talk<'_> {
         }
         text.push_str(&report_text::summary(&facts.figures));
         text.push_str(&report_text::calm_block(&facts.figures));
+        text.push_str(&where_block(&facts.figures));
         text.push_str(self.statement_by_statement());
         text.push_str(&report_text::device_line(&self.device));
         if let Some(per_pair) = facts.commits_per_pair {

@@ -56,6 +56,23 @@ pub(super) fn info(files: &Arc<dyn Files>) -> Result<Vec<(String, String)>, Erro
     Ok(table.0)
 }
 
+/// What can be said without replaying the log: whether it was closed, and what the next open has to do.
+pub(super) fn status(files: &dyn Files) -> Result<Vec<(String, String)>, Error> {
+    let data = DataFile::open(files)?;
+    let superblock = data.superblock()?;
+    let mut table = Table::default();
+    identity(&superblock, &data.found, &mut table);
+    let to_replay = log_rows(files, &superblock, &mut table)?;
+    let closed = match to_replay {
+        Some(0) => "yes: the log has nothing beyond the last checkpoint".to_owned(),
+        Some(groups) => format!("no: the next open redoes {groups} groups of the log"),
+        None => "not known: the log cannot be read to its end; see 'millpond check'".to_owned(),
+    };
+    table.row("closed", closed);
+    file_rows(files, &mut table)?;
+    Ok(table.0)
+}
+
 fn identity(superblock: &Superblock, found: &[Found; 2], table: &mut Table) {
     let in_place = superblock.features & FEATURE_IN_PLACE != 0;
     let place = superblock.place();
@@ -67,7 +84,8 @@ fn identity(superblock: &Superblock, found: &[Found; 2], table: &mut Table) {
     table.row("superblock", format!("sequence {}, in place {place}; the other is {other}", superblock.sequence));
 }
 
-fn log_rows(files: &dyn Files, superblock: &Superblock, table: &mut Table) -> Result<(), Error> {
+/// Returns how many groups are to be replayed; `None`: the log is damaged.
+fn log_rows(files: &dyn Files, superblock: &Superblock, table: &mut Table) -> Result<Option<u64>, Error> {
     let redo = superblock.redo;
     table.row("checkpoint LSN", superblock.checkpoint_lsn);
     table.row("durable LSN", superblock.durable_lsn);
@@ -81,7 +99,7 @@ fn log_rows(files: &dyn Files, superblock: &Superblock, table: &mut Table) -> Re
         Ok(log) => log,
         Err(error) => {
             table.row("log end", format!("cannot be read: {error}"));
-            return Ok(());
+            return Ok(None);
         }
     };
     let mut scan = LogScan::new(&log, superblock.nonce, superblock.checkpoint_lsn);
@@ -93,7 +111,7 @@ fn log_rows(files: &dyn Files, superblock: &Superblock, table: &mut Table) -> Re
     let damage = end < superblock.durable_lsn || scan.proof_of_more()?.is_some();
     table.row("log end", if damage { format!("{end}, by damage: more was durable") } else { end.to_string() });
     table.row("to replay", format!("{groups} groups, {}", bytes(end.since(superblock.checkpoint_lsn))));
-    Ok(())
+    Ok((!damage).then_some(groups))
 }
 
 fn file_rows(files: &dyn Files, table: &mut Table) -> Result<(), Error> {

@@ -50,6 +50,15 @@ impl Inspector {
         info::info(&self.files)
     }
 
+    /// How the database was left, as names and values, in the order to show them: superblock, log, whether it was
+    /// closed, files. As [`info`](Self::info), but nothing is replayed: it takes the time to read the log.
+    ///
+    /// # Errors
+    /// As [`info`](Self::info).
+    pub fn status(&self) -> Result<Vec<(String, String)>, Error> {
+        info::status(&*self.files)
+    }
+
     /// Every field of both superblocks, or what is wrong with them.
     ///
     /// # Errors

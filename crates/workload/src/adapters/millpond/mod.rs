@@ -257,8 +257,8 @@ impl Engine for Millpond {
         }
     }
 
-    fn slow_operations(&self) -> Vec<SlowOperation> {
-        self.db.stalls().iter().map(slow_operation).collect()
+    fn take_slow_operations(&self) -> Vec<SlowOperation> {
+        self.db.take_slowest().iter().map(slow_operation).collect()
     }
 }
 

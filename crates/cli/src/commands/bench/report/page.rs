@@ -247,12 +247,11 @@ fn slow_operations(figures: &RunFigures) -> Markup {
     html! {
         h2 { "The slowest operations" }
         @if slow.is_empty() {
-            p { "No operation of the engine took " (figures.stall_threshold_ms) " ms or longer." }
+            p { "The engine remembers none." }
         } @else {
             p.note {
-                (figures.stalls) @if figures.stalls == 1 { " operation" } @else { " operations" }
-                " of the engine took " (figures.stall_threshold_ms) " ms or longer. "
-                @if (slow.len() as u64) < figures.stalls { "The last " (slow.len()) " are remembered. " }
+                "Of the engine, the " (slow.len()) " slowest; "
+                (figures.stalls) " took " (figures.stall_threshold_ms) " ms or longer. "
                 "Where the time went (times of CPU may begin a few milliseconds before the operation):"
             }
             table {

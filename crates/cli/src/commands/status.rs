@@ -1,0 +1,119 @@
+//! `millpond status DIR|SOCKET`: how is it doing?
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::Shutdown;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use millpond::{Error, Inspector};
+
+use crate::exit::{Answer, Failure};
+use crate::output::print;
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "A running engine answers on the socket that it was given (bench --status-socket=PATH, or
+Options::status_socket). Of a directory that nobody has open it says how it was left.
+Nothing is written to the database.
+
+Examples:
+  millpond bench --status-socket=/tmp/millpond.sock --time=60 oltp_update_index
+  millpond status /tmp/millpond.sock
+  millpond status --format=prometheus /tmp/millpond.sock
+  millpond status millpond-bench-data")]
+pub(crate) struct StatusArgs {
+    /// The status socket of a running engine, or the directory of a database that nobody has open
+    #[arg(value_name = "DIR|SOCKET")]
+    target: PathBuf,
+
+    /// In which form: text; json; prometheus, for a socket only
+    #[arg(long, value_name = "FORM", default_value = "text", hide_possible_values = true)]
+    format: Format,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    cached: bool,
+}
+
+/// The form of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// One object
+    Json,
+    /// Prometheus' text format
+    Prometheus,
+}
+
+impl Format {
+    /// The word for it on the socket.
+    fn request(self) -> &'static str {
+        match self {
+            Format::Text => "text\n",
+            Format::Json => "json\n",
+            Format::Prometheus => "prometheus\n",
+        }
+    }
+}
+
+/// Says how an engine is doing, or how a database was left.
+pub(crate) fn run(args: &StatusArgs) -> Result<Answer, Failure> {
+    let is_socket = std::fs::metadata(&args.target).is_ok_and(|meta| meta.file_type().is_socket());
+    let text = if is_socket { ask(&args.target, args.format)? } else { left(args)? };
+    print(&text)?;
+    Ok(Answer::Yes)
+}
+
+/// What the engine behind a socket answers.
+fn ask(socket: &Path, format: Format) -> Result<String, Failure> {
+    let failed = |why: std::io::Error| {
+        let gone = if why.kind() == std::io::ErrorKind::ConnectionRefused { ": its engine has ended" } else { "" };
+        Failure::message(format!("no answer from status socket '{}'{gone} ({why})", socket.display()))
+    };
+    let mut stream = UnixStream::connect(socket).map_err(failed)?;
+    stream.write_all(format.request().as_bytes()).and_then(|()| stream.shutdown(Shutdown::Write)).map_err(failed)?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// How the database in a directory was left.
+fn left(args: &StatusArgs) -> Result<String, Failure> {
+    if args.format == Format::Prometheus {
+        return Err(Failure::message(format!(
+            "--format=prometheus is for the status socket of a running engine, and '{}' is none; \
+             use --format=text or json for a directory",
+            args.target.display()
+        )));
+    }
+    let rows = Inspector::open(&args.target, args.cached).and_then(|inspector| inspector.status());
+    let rows = rows.map_err(|error| match error {
+        Error::InUse(_) => Failure::message(format!(
+            "'{}' is open, in another process or in this one; its engine tells how it is doing on a socket: \
+             open it with --status-socket=PATH (Options::status_socket), then ask 'millpond status PATH'",
+            args.target.display()
+        )),
+        other => other.into(),
+    })?;
+    let rows = [("database".to_owned(), args.target.display().to_string())].into_iter().chain(rows);
+    Ok(if args.format == Format::Json { json(rows) } else { aligned(rows) })
+}
+
+fn aligned(rows: impl Iterator<Item = (String, String)>) -> String {
+    let mut text = String::new();
+    for (name, value) in rows {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{:<24}{value}", format!("{name}:"));
+    }
+    text
+}
+
+fn json(rows: impl Iterator<Item = (String, String)>) -> String {
+    let object: serde_json::Map<String, serde_json::Value> =
+        rows.map(|(name, value)| (name.replace(' ', "_"), value.into())).collect();
+    format!("{}\n", serde_json::Value::Object(object))
+}

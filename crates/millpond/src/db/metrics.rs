@@ -1,0 +1,230 @@
+//! What the engine counts, in one table: each counter, gauge and histogram with its name, kind, unit and meaning.
+//!
+//! The table is what `docs/metrics.md`, [`Db::metrics`], its Prometheus text and the status as JSON are made from. The
+//! numbers come from [`Stats`] and the waits by class: nothing is counted a second time for it.
+
+use std::fmt::Write as _;
+
+use super::database::Db;
+use super::engine::Engine;
+use super::stats::Stats;
+use crate::base::waits::{Stall, WaitClass, WaitTimes};
+
+/// How a metric moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MetricKind {
+    /// Grows from open on, and never falls.
+    Counter,
+    /// Stands for now, or for what opening found.
+    Gauge,
+    /// How many events took how long, from open on.
+    Histogram,
+}
+
+impl MetricKind {
+    /// The name that Prometheus has for it, such as `counter`.
+    pub fn name(self) -> &'static str {
+        match self {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        }
+    }
+}
+
+/// What one number of the engine is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Metric {
+    /// Its name: that of the field of [`Stats`], or `wait_`, the [class](WaitClass::name), and `_us`.
+    pub name: &'static str,
+    /// How it moves.
+    pub kind: MetricKind,
+    /// What it counts: `bytes`, `us` (microseconds), `pages` and so on.
+    pub unit: &'static str,
+    /// What it means, in one line.
+    pub help: &'static str,
+    source: Source,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Stats(fn(&Stats) -> u64),
+    Waits(WaitClass),
+}
+
+/// The value of a [`Metric`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MetricValue {
+    /// Of a counter or a gauge.
+    Number(u64),
+    /// Of a histogram.
+    Times(WaitTimes),
+}
+
+/// One row: the field of [`Stats`].
+macro_rules! stat {
+    ($name:ident, $kind:ident, $unit:literal, $help:literal) => {
+        Metric {
+            name: stringify!($name),
+            kind: MetricKind::$kind,
+            unit: $unit,
+            help: $help,
+            source: Source::Stats(|stats| stats.$name),
+        }
+    };
+}
+
+/// One row: the waits of a class.
+const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Histogram, unit: "us", help, source: Source::Waits(class) }
+}
+
+/// Everything that the engine counts, area by area.
+pub static METRICS: [Metric; 55] = [
+    stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
+    stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
+    stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
+    stat!(buffer_pool_pages_dirty, Gauge, "pages", "Frames whose page was changed since its last image was begun."),
+    stat!(buffer_pool_pages_misc, Gauge, "pages", "Frames for anything but pages: always 0."),
+    stat!(buffer_pool_pages_leaving, Gauge, "pages", "Frames beyond the end of a pool made smaller, still in use."),
+    stat!(buffer_pool_free_target, Gauge, "pages", "Free frames that the keeper refills to; follows the demand."),
+    stat!(buffer_pool_wait_free, Counter, "waits", "Waits for a free frame, or for leave to miss pages."),
+    stat!(buffer_pool_wait_free_us, Counter, "us", "Time of these waits."),
+    stat!(buffer_pool_read_ahead, Counter, "pages", "Pages that scans had read together, most of them ahead of need."),
+    stat!(
+        buffer_pool_single_page_flushes,
+        Counter,
+        "pages",
+        "Pages written by operations that found no free frame: with empty_free_list_algorithm = legacy only."
+    ),
+    stat!(log_lsn_current, Counter, "bytes", "Where the log stands: bytes since the database was created."),
+    stat!(log_lsn_last_flush, Counter, "bytes", "Up to where the log is durable."),
+    stat!(log_lsn_last_checkpoint, Counter, "bytes", "Where recovery would begin."),
+    stat!(log_checkpoint_age, Gauge, "bytes", "Log since the last checkpoint; near log_capacity writers wait."),
+    stat!(log_capacity, Gauge, "bytes", "What the log may hold."),
+    stat!(log_space_waits, Counter, "waits", "Waits for room in the log: the device does not keep up."),
+    stat!(log_space_wait_us, Counter, "us", "Time of these waits."),
+    stat!(log_syncs, Counter, "calls", "Syncs of log files; commits that came together share one."),
+    stat!(log_bytes_written, Counter, "bytes", "Written to log files; blocks written twice count twice."),
+    stat!(data_page_reads, Counter, "pages", "Page images read."),
+    stat!(data_page_writes, Counter, "pages", "Page images written."),
+    stat!(data_write_calls, Counter, "calls", "Write calls that they took."),
+    stat!(
+        data_write_failures,
+        Counter,
+        "calls",
+        "Write calls that failed, and whose pages went elsewhere: look at the device."
+    ),
+    stat!(data_syncs, Counter, "calls", "Syncs of the data file."),
+    stat!(data_images_unsynced, Gauge, "pages", "Images that wait for the data sync that makes them durable."),
+    stat!(data_slots_total, Gauge, "slots", "Slots of the data file, each for one page image."),
+    stat!(data_slots_free, Gauge, "slots", "Free slots."),
+    stat!(map_groups, Counter, "groups", "Groups of map records in the log."),
+    stat!(map_records, Counter, "records", "Map records: images that became durable."),
+    stat!(map_page_writes, Counter, "pages", "Images of map pages written."),
+    stat!(checkpoints, Counter, "checkpoints", "Checkpoints written."),
+    stat!(tree_pages_freed, Counter, "pages", "Pages merged into a neighbour or into the root."),
+    stat!(undo_pages, Gauge, "pages", "Undo pages: in use, waiting for purge, or kept for the next who needs one."),
+    stat!(purge_pages, Gauge, "pages", "Undo pages with delete marks that purge has still to go through."),
+    stat!(purged_rows, Counter, "rows", "Deleted rows that purge has removed."),
+    stat!(tree_merge_wishes, Gauge, "pages", "Pages that may be too empty, waiting for the keeper to merge them."),
+    stat!(trees_dropping, Gauge, "trees", "Dropped trees whose pages are still in frames."),
+    stat!(stalls, Counter, "operations", "Operations that took the stall threshold or longer."),
+    stat!(
+        law_violations,
+        Counter,
+        "events",
+        "What the engine forbids itself, such as waiting under a latch: each is a bug."
+    ),
+    stat!(stopped, Gauge, "boolean", "1 after a failure of a device: no write is taken any more; reopen the database."),
+    stat!(memory_budget, Gauge, "bytes", "Memory that the engine takes at most with the present settings and data."),
+    stat!(open_us, Gauge, "us", "Time that opening took."),
+    stat!(open_redo_bytes, Gauge, "bytes", "Log that opening read."),
+    stat!(open_redo_pages, Gauge, "pages", "Pages that opening brought up to date."),
+    wait("wait_free_frame_us", WaitClass::FreeFrame, "Waits for a free frame, or for leave to miss pages."),
+    wait("wait_log_space_us", WaitClass::LogSpace, "Waits for room in the log's buffer or files."),
+    wait(
+        "wait_log_flush_us",
+        WaitClass::LogFlush,
+        "Waits for the log being durable, one's own write and sync included.",
+    ),
+    wait("wait_page_read_us", WaitClass::PageRead, "Reads of pages, one's own or waited for."),
+    wait("wait_page_latch_us", WaitClass::PageLatch, "Waits for a page's latch."),
+    wait("wait_checkpoint_us", WaitClass::Checkpoint, "Waits for a checkpoint that was asked for."),
+    wait(
+        "wait_lane_us",
+        WaitClass::Lane,
+        "Waits for the lane of one, in which an operation goes that was restarted often.",
+    ),
+    wait("wait_metadata_us", WaitClass::Metadata, "Waits for another's creation or dropping of a tree."),
+    wait("wait_file_growth_us", WaitClass::FileGrowth, "Waits for room in the data files."),
+    wait("wait_keeper_us", WaitClass::Keeper, "The keeper's own waits for work; no operation is behind them."),
+];
+
+impl Db {
+    /// Everything that the engine counts, with what it is: counters grow from open on. A few microseconds and a lock or
+    /// two, as [`stats`](Self::stats); each class of waits some ten microseconds more.
+    pub fn metrics(&self) -> Vec<(&'static Metric, MetricValue)> {
+        values(self.engine())
+    }
+
+    /// The slowest operations since the last call, or since open: 8 at most, slowest first, each with where its time
+    /// went. Measured to a few milliseconds; what took less than that is not told of.
+    pub fn take_slowest(&self) -> Vec<Stall> {
+        self.engine().waits.take_slowest()
+    }
+
+    /// [`metrics`](Self::metrics) as text that Prometheus reads (version 0.0.4): names begin with `millpond_`, those of
+    /// counters end in `_total`.
+    pub fn metrics_text(&self) -> String {
+        prometheus(self.engine())
+    }
+}
+
+fn values(engine: &Engine) -> Vec<(&'static Metric, MetricValue)> {
+    let stats = engine.stats();
+    let value = |metric: &'static Metric| match metric.source {
+        Source::Stats(read) => (metric, MetricValue::Number(read(&stats))),
+        Source::Waits(class) => (metric, MetricValue::Times(engine.waits.times(class))),
+    };
+    METRICS.iter().map(value).collect()
+}
+
+/// As Prometheus reads it.
+pub(super) fn prometheus(engine: &Engine) -> String {
+    let mut text = String::new();
+    for (metric, value) in values(engine) {
+        let kind = metric.kind.name();
+        let name = format!("millpond_{}{}", metric.name, if kind == "counter" { "_total" } else { "" });
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help);
+        let _ = match value {
+            MetricValue::Number(number) => writeln!(text, "{name} {number}"),
+            MetricValue::Times(times) => {
+                for (bound, count) in &times.buckets {
+                    let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
+                }
+                let (count, total) = (times.count, times.total_us);
+                writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {total}\n{name}_count {count}")
+            }
+        };
+    }
+    text
+}
+
+/// One object of numbers by name; a histogram is an object of `count`, `sum` and `buckets` by their upper bound.
+pub(super) fn json(engine: &Engine) -> String {
+    let member = |(metric, value): (&Metric, MetricValue)| match value {
+        MetricValue::Number(number) => format!("\"{}\":{number}", metric.name),
+        MetricValue::Times(times) => {
+            let buckets: Vec<_> = times.buckets.iter().map(|(bound, count)| format!("\"{bound}\":{count}")).collect();
+            let (name, count, sum) = (metric.name, times.count, times.total_us);
+            format!("\"{name}\":{{\"count\":{count},\"sum\":{sum},\"buckets\":{{{}}}}}", buckets.join(","))
+        }
+    };
+    let members: Vec<_> = values(engine).into_iter().map(member).collect();
+    format!("{{{}}}\n", members.join(","))
+}

@@ -1,0 +1,158 @@
+//! The status socket: what it says, whom it lets in, and that no client holds up another, or the engine's end.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use millpond::simulation::{SimulatedDisk, Unsynced, run};
+use millpond::{ByteSize, Db, Error, Inspector, Options};
+
+use crate::support::{disk_of, small_options};
+
+fn options() -> Options {
+    Options::new().buffer_pool_size(ByteSize::mib(1)).redo_capacity(ByteSize::mib(4)).cached(true)
+}
+
+fn ask(socket: &Path, request: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("somebody listens");
+    stream.write_all(request.as_bytes()).expect("sent");
+    stream.shutdown(Shutdown::Write).expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("answered");
+    text
+}
+
+#[test]
+fn a_running_engine_tells_how_it_is_doing_and_takes_its_socket_away() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("status");
+    let db = Db::open(dir.path().join("db"), options().status_socket(&socket)).expect("opened");
+    assert_eq!(std::fs::metadata(&socket).expect("there").permissions().mode() & 0o777, 0o600);
+    let tree = db.create_tree("accounts").expect("created");
+    tree.put(b"ada", b"100").expect("written");
+    for request in ["text\n", "\n", "", "text"] {
+        let text = ask(&socket, request);
+        for part in [
+            "\nLOG\n",
+            "  checkpoint age ",
+            "\nBUFFER POOL\n  frames               64, 16.0 KiB each\n",
+            "\nCLEANING AND CHECKPOINTS\n",
+            "\nWAITS\n",
+            "  log_flush ",
+            "\nKEEPER\n  state                at work\n",
+            "\nSTORE\n",
+            "\nTREES\n  opened               1\n                       accounts\n",
+        ] {
+            assert!(text.contains(part), "no {part:?} in the answer to {request:?}:\n{text}");
+        }
+    }
+    assert!(db.status_text().contains("\nKEEPER\n"));
+    let prometheus = ask(&socket, "prometheus\n");
+    assert!(
+        prometheus.contains("\n# TYPE millpond_log_syncs_total counter\nmillpond_log_syncs_total "),
+        "{prometheus}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&ask(&socket, "json\n")).expect("an object");
+    assert!(json["log_syncs"].as_u64() > Some(0) && json["wait_log_flush_us"]["buckets"]["10000000"].is_u64());
+    assert_eq!(json.as_object().expect("an object").len(), millpond::METRICS.len());
+    assert_eq!(ask(&socket, "yaml\n"), "error: no format 'yaml': use text, prometheus or json\n");
+    assert!(ask(&socket, &"x".repeat(40)).starts_with("error: no format 'xxx"));
+    db.close().expect("closed");
+    assert!(!socket.exists());
+    assert!(UnixStream::connect(&socket).is_err());
+}
+
+/// Some say nothing, some read nothing, some have gone: the others are answered, and the close waits for none of them.
+#[test]
+fn clients_that_are_silent_hold_up_neither_others_nor_the_close() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("status");
+    let db = Db::open(dir.path().join("db"), options().status_socket(&socket)).expect("opened");
+    let connect = || UnixStream::connect(&socket).expect("somebody listens");
+    let silent = connect();
+    let mut never_reads = connect();
+    never_reads.write_all(b"json\n").expect("sent");
+    drop(connect());
+    let mut half_a_line = connect();
+    half_a_line.write_all(b"prom").expect("sent");
+    assert!(ask(&socket, "text\n").contains("\nLOG\n"));
+    let waiting: Vec<_> = (0..5).map(|_| connect()).collect();
+    db.close().expect("closed");
+    drop((silent, never_reads, half_a_line, waiting));
+}
+
+#[test]
+fn a_socket_that_cannot_be_made_is_refused_before_anything_is_created() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("db");
+    let taken = dir.path().join("notes.txt");
+    std::fs::write(&taken, "mine").expect("written");
+    let served = dir.path().join("served");
+    let _listener = UnixListener::bind(&served).expect("made");
+    let too_long = dir.path().join("x".repeat(200));
+    for (socket, why) in [
+        (taken.as_path(), "not a socket"),
+        (served.as_path(), "somebody serves it"),
+        (too_long.as_path(), "too long"),
+        (&dir.path().join("none/status"), "No such file"),
+    ] {
+        let error = Db::open(&path, options().status_socket(socket)).expect_err("refused");
+        let text = error.to_string();
+        assert!(matches!(error, Error::InvalidOptions(_)) && text.contains(why), "{text}");
+        assert!(text.contains("status_socket") && text.contains(socket.to_str().expect("a name")), "{text}");
+        assert!(!path.join("data.mpd").exists());
+    }
+    assert_eq!(std::fs::read_to_string(&taken).expect("read"), "mine");
+}
+
+#[test]
+fn a_socket_that_a_dead_process_left_is_replaced_and_anothers_is_left_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("status");
+    drop(UnixListener::bind(&socket).expect("made"));
+    assert!(socket.exists(), "nobody serves it");
+    let db = Db::open(dir.path().join("db"), options().status_socket(&socket)).expect("opened");
+    assert!(ask(&socket, "text\n").contains("\nLOG\n"));
+    // Somebody puts his own in its place.
+    std::fs::remove_file(&socket).expect("removed");
+    let _listener = UnixListener::bind(&socket).expect("made");
+    db.close().expect("closed");
+    assert!(socket.exists());
+}
+
+#[test]
+fn an_open_that_fails_leaves_no_socket() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("status");
+    let error = Db::open(dir.path(), options().create(false).status_socket(&socket)).expect_err("no database");
+    assert!(!socket.exists(), "{error}");
+}
+
+#[test]
+fn a_closed_database_says_how_it_was_left_and_is_not_touched() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path(), options()).expect("opened");
+    assert!(matches!(Inspector::open(dir.path(), true), Err(Error::InUse(_))));
+    db.close().expect("closed");
+    assert!(Inspector::open(dir.path(), true).expect("nobody has it").status().is_ok());
+
+    let disk = SimulatedDisk::new();
+    let (crashed, _) = run(1, || {
+        let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
+        db.create_tree("t").expect("created").put(b"k", b"v").expect("written");
+        let crashed = disk.crash_now(Unsynced::None);
+        db.close().expect("closed");
+        crashed
+    });
+    for (image, closed) in [(disk.image(), "yes: "), (crashed, "no: the next open redoes ")] {
+        let disk = disk_of(image);
+        let rows = Inspector::on(Arc::new(disk.clone())).status().expect("told");
+        assert_eq!(disk.boundaries(), 0, "nothing was written");
+        let value = |name: &str| rows.iter().find(|(row, _)| row == name).map(|(_, value)| value.as_str());
+        assert!(value("closed").is_some_and(|value| value.starts_with(closed)), "{rows:?}");
+        assert!(value("checkpoint LSN").is_some() && value("file data.mpd").is_some(), "{rows:?}");
+    }
+}

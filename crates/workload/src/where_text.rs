@@ -1,0 +1,98 @@
+//! Where the time went, as text: of a transaction on average, and of the slowest operations of the run.
+//!
+//! ```text
+//! Where the time went:
+//!     per transaction: 0.42 ms = log_flush 0.35 + page_read 0.03 + rest 0.04
+//!     slowest 1: 37.0 ms (write) = log_flush 30.1 + page_read 5.2 + on cpu 0.8 + rest 0.9
+//! ```
+
+use std::fmt::Write as _;
+
+use crate::engine::SlowOperation;
+use crate::figures::RunFigures;
+
+/// Slow operations that are shown.
+const SHOWN: usize = 5;
+
+/// The `Where the time went:` block. The rest of a transaction is CPU, the wait for one, and under a rate the time in
+/// the queue.
+pub fn where_block(figures: &RunFigures) -> String {
+    let transactions = figures.transactions.max(1) as f64;
+    let total_ms = figures.latency_sum_ms / transactions;
+    let waits = figures.waits.iter().map(|wait| (wait.class, wait.total_us as f64 / 1e3 / transactions));
+    let mut text = format!("Where the time went:\n    per transaction: {}\n", sum(total_ms, "", waits.collect(), 2));
+    for (number, slow) in (1..).zip(figures.slow_operations.iter().take(SHOWN)) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "    slowest {number}: {}", slow_text(slow));
+    }
+    text
+}
+
+fn slow_text(slow: &SlowOperation) -> String {
+    let ms = |us: u64| us as f64 / 1e3;
+    let mut parts: Vec<_> = slow.waits.iter().map(|wait| (wait.class, ms(wait.total_us))).collect();
+    let waited_ms: f64 = parts.iter().map(|(_, ms)| ms).sum();
+    // The total is measured with a clock of a few ms, the waits with a better one.
+    let total_ms = ms(slow.elapsed_us).max(waited_ms);
+    if let (Some(cpu_us), Some(runnable_us)) = (slow.cpu_us, slow.runnable_us) {
+        // These may begin before the operation does.
+        let cpu_ms = ms(cpu_us).min(total_ms - waited_ms);
+        parts.push(("on cpu", cpu_ms));
+        parts.push(("runnable", ms(runnable_us).min(total_ms - waited_ms - cpu_ms)));
+    }
+    sum(total_ms, &format!(" ({})", slow.operation), parts, 1)
+}
+
+/// A time and what it is the sum of, the most first; parts that would be shown as 0 are left to the rest.
+fn sum(total_ms: f64, label: &str, mut parts: Vec<(&str, f64)>, digits: usize) -> String {
+    let least_ms = 0.5 * 0.1_f64.powi(digits as i32);
+    parts.retain(|(_, ms)| *ms >= least_ms);
+    parts.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let rest_ms = total_ms - parts.iter().map(|(_, ms)| ms).sum::<f64>();
+    if rest_ms >= least_ms || parts.is_empty() {
+        parts.push(("rest", rest_ms.max(0.0)));
+    }
+    let parts: Vec<_> = parts.iter().map(|(name, ms)| format!("{name} {ms:.digits$}")).collect();
+    format!("{total_ms:.digits$} ms{label} = {}", parts.join(" + "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Wait;
+
+    fn slow(total_ms: f64, waits: &[(&'static str, f64)], cpu: Option<(f64, f64)>) -> SlowOperation {
+        let us = |ms: f64| (ms * 1e3).round() as u64;
+        let wait = |(class, ms): &(&'static str, f64)| Wait { class, count: 1, total_us: us(*ms) };
+        SlowOperation {
+            operation: "write",
+            elapsed_us: us(total_ms),
+            waits: waits.iter().map(wait).collect(),
+            cpu_us: cpu.map(|(cpu, _)| us(cpu)),
+            runnable_us: cpu.map(|(_, runnable)| us(runnable)),
+        }
+    }
+
+    #[test]
+    fn slow_operation_is_the_sum_of_its_parts_the_most_first() {
+        let waits = [("page_read", 5.2), ("log_flush", 30.1), ("lane", 0.01)];
+        let text = slow_text(&slow(37.0, &waits, Some((0.8, 0.02))));
+        assert_eq!(text, "37.0 ms (write) = log_flush 30.1 + page_read 5.2 + on cpu 0.8 + rest 0.9");
+        assert_eq!(slow_text(&slow(8.0, &[], None)), "8.0 ms (write) = rest 8.0");
+    }
+
+    #[test]
+    fn parts_are_never_more_than_the_whole() {
+        // The coarse clock said 4 ms, the wait was longer.
+        assert_eq!(slow_text(&slow(4.0, &[("log_flush", 6.5)], Some((3.0, 9.0)))), "6.5 ms (write) = log_flush 6.5");
+        // What the thread did before the operation is not told as a part of it.
+        let text = slow_text(&slow(10.0, &[("page_read", 7.0)], Some((2.0, 50.0))));
+        assert_eq!(text, "10.0 ms (write) = page_read 7.0 + on cpu 2.0 + runnable 1.0");
+    }
+
+    #[test]
+    fn time_without_waits_is_rest() {
+        assert_eq!(sum(0.25, "", vec![("log_flush", 0.001)], 2), "0.25 ms = rest 0.25");
+        assert_eq!(sum(0.0, "", Vec::new(), 2), "0.00 ms = rest 0.00");
+    }
+}
