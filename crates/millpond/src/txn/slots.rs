@@ -33,6 +33,9 @@ struct Kept {
     undo: Vec<u8>,
 }
 
+/// Pages that an idle slot keeps.
+const PAGES_KEPT: usize = 2;
+
 /// Bytes of that memory that a slot keeps.
 const UNDO_KEPT: usize = 16 << 10;
 
@@ -293,6 +296,11 @@ impl Drop for Slot<'_> {
             directory.leave(page);
         }
         let mut kept = std::mem::take(&mut self.kept);
+        // What a large batch did not use in the end, others may.
+        let surplus = PAGES_KEPT.min(kept.pages.len());
+        for page in kept.pages.drain(surplus..) {
+            directory.leave(page);
+        }
         if kept.undo.capacity() > UNDO_KEPT {
             kept.undo = Vec::new();
         }
