@@ -60,6 +60,25 @@ impl<'p> Restarts<'p> {
         self.admitted = None;
     }
 
+    /// The operation starts again because pages of its own are missing. After some such restarts it goes on in the lane
+    /// of one, where they can be [kept](Self::keep). Nothing is latched here.
+    pub(crate) fn start_again(&mut self) {
+        self.count += 1;
+        if self.lane.is_none() {
+            self.begin_wait();
+            if self.count > RESTARTS_BEFORE_LANE {
+                self.lane = Some(self.pool.enter_lane());
+            }
+        }
+    }
+
+    /// Keeps a page in memory as long as the operation is in the lane; others keep nothing.
+    pub(crate) fn keep(&mut self, pin: Pin<'p>) {
+        if self.lane.is_some() {
+            self.kept.push(pin);
+        }
+    }
+
     /// Deals with what stopped a descent, so that the operation can start again. Nothing is latched here.
     pub(crate) fn resolve(&mut self, stop: Stop<'p>) -> Result<(), Error> {
         self.count += 1;

@@ -1,6 +1,7 @@
 //! Opening, the catalog, closing.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -368,7 +369,11 @@ fn start_purge(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
     let engine = Arc::clone(engine);
     let purge = move || {
         enter_background();
-        purge::run(&engine);
+        if catch_unwind(AssertUnwindSafe(|| purge::run(&engine))).is_err() {
+            // As with the keeper: nobody goes on as if nothing had happened.
+            engine.core.log.stop(&Error::Bug("purge panicked: reopen the database".into()));
+            engine.bell.ring();
+        }
     };
     sync::spawn("mp-purge", purge).map_err(|e| Error::io("start the purge's thread", e))
 }

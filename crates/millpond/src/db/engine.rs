@@ -148,6 +148,11 @@ impl Engine {
         (self.core.pool.len() / 16).max(4)
     }
 
+    /// Undo pages that a batch may need, likewise.
+    pub(crate) fn batch_undo_pages(&self) -> usize {
+        (self.core.pool.len() / 8).max(5)
+    }
+
     /// An error once the database was closed.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         // Relaxed: who closes has no promise to keep to calls that run at the same time.

@@ -127,8 +127,14 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// Checks all preconditions and reduces the changes of each key to their net effect. `undo` gets what leads back.
-pub(super) fn plan<'a>(ops: &'a [Op<'a>], leaves: &[Leaf<'_, '_>], undo: &mut Vec<u8>) -> Result<Plan<'a>, Error> {
+/// Checks all preconditions and reduces the changes of each key to their net effect. `undo` gets what leads back. If
+/// room is short, deleted rows keep no payload.
+pub(super) fn plan<'a>(
+    ops: &'a [Op<'a>],
+    leaves: &[Leaf<'_, '_>],
+    undo: &mut Vec<u8>,
+    is_short_of_room: bool,
+) -> Result<Plan<'a>, Error> {
     undo.clear();
     let mut planned = Plan { changes: SmallVec::with_capacity(ops.len()), was_there: false };
     let mut leaf = 0;
@@ -164,7 +170,7 @@ pub(super) fn plan<'a>(ops: &'a [Op<'a>], leaves: &[Leaf<'_, '_>], undo: &mut Ve
                 undo: 0..0,
                 undo_ref: None,
             },
-            (Some((value, row)), after) => change(leaf, first, value, &row, after, undo),
+            (Some((value, row)), after) => change(leaf, first, value, &row, after, undo, is_short_of_room),
             (None, None) => continue,
         };
         planned.changes.push(change);
@@ -180,6 +186,7 @@ fn change<'a>(
     row: &Row<'_>,
     after: Option<&'a [u8]>,
     undo: &mut Vec<u8>,
+    is_short_of_room: bool,
 ) -> Planned<'a> {
     let deletes = after.is_none();
     let old_head = &value[..row.head_len()];
@@ -187,7 +194,8 @@ fn change<'a>(
     // A deleted row keeps its payload: the mark is all that the log needs to say. If the payload is shorter than that,
     // the undo record has it.
     let kept = after.unwrap_or(row.payload);
-    let leads_on = find_patch((row.head_len(), &[0; HEAD_LEN]), row.payload, kept, &mut patch);
+    let leads_on =
+        !(deletes && is_short_of_room) && find_patch((row.head_len(), &[0; HEAD_LEN]), row.payload, kept, &mut patch);
     let (effect, payload) = match leads_on {
         true => (Effect::Patch(std::mem::take(&mut patch)), kept),
         false => (Effect::Replace(after.unwrap_or_default()), after.unwrap_or_default()),

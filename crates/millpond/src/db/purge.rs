@@ -4,8 +4,8 @@
 //! gone already, or was written again since, is left alone. What a crash cut short is found again at the next open: all
 //! undo pages are gone through.
 //!
-//! It waits as an operation does, for pages, frames and the log; nobody waits for it but those who create or drop trees
-//! ([`Engine::ddl`]), for one page's records.
+//! It waits as an operation does, for pages, frames and the log; nobody waits for it but those who create, open or drop
+//! trees or close the database ([`Engine::ddl`]), for one leaf's rows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,11 +42,15 @@ pub(super) fn run(engine: &Engine) {
                 }
             }
             Work::Purge(id, from) => {
-                // Damage, or a log that has stopped: the delete marks stay.
-                if let Ok((purged, to_the_end)) = purge_page(engine, id, from) {
-                    engine.txns.purged(id, purged, to_the_end);
-                    engine.bell.ring();
+                match purge_page(engine, id, from) {
+                    Ok((purged, to_the_end)) => engine.txns.purged(id, purged, to_the_end),
+                    // An undo page that is damaged stays as it is, and so does all when the log has stopped.
+                    Err(Error::Corruption(_)) => {}
+                    Err(_) if engine.core.log.health().is_err() => {}
+                    // Once more, later.
+                    Err(_) => engine.txns.purged(id, from, false),
                 }
+                engine.bell.ring();
             }
         }
     }
@@ -74,26 +78,32 @@ fn purge_page(engine: &Engine, id: PageId, from: usize) -> Result<(usize, bool),
     // Leaf by leaf.
     marked.sort_unstable();
     marked.dedup();
-    let _ddl = engine.ddl();
-    engine.check_open()?;
     for marked in marked.chunk_by(|one, next| one.0 == next.0) {
-        purge_rows(engine, marked, oldest)?;
+        match purge_rows(engine, marked, oldest) {
+            // A damaged tree keeps its delete marks; others do not.
+            Err(Error::Corruption(_)) | Ok(()) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok((purged, to_the_end))
 }
 
 /// Removes the rows of `marked`, of one space and in the order of their keys, that have delete marks from before
-/// `oldest`. The caller lets no tree be dropped.
+/// `oldest`.
 fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId) -> Result<(), Error> {
     let core = &engine.core;
-    let Some(space) = marked.first().map(|(space, _)| *space).filter(|space| core.store.has_space(*space)) else {
-        return Ok(());
-    };
+    let Some(&(space, _)) = marked.first() else { return Ok(()) };
     let tree: Option<Arc<TreeState>> = engine.open_trees.lock().values().find(|tree| tree.space == space).cloned();
     let own_root = Root::new(space);
     let root = tree.as_ref().map_or(&own_root, |tree| &tree.root);
     let mut restarts = Restarts::new(&core.pool);
     while let Some((_, first)) = marked.first() {
+        // No tree is dropped meanwhile; who wants that waits for one leaf's rows only.
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        if !core.store.has_space(space) {
+            return Ok(());
+        }
         let together = &marked[..marked.len().min(ROWS_TOGETHER)];
         let redo_len = RECORD_HEADER + together.iter().map(|(_, key)| OP_HEADER + key.len()).sum::<usize>();
         let credit = match core.log.try_reserve(redo_len, 1)? {

@@ -61,7 +61,7 @@ pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability)
     let _operation = engine.waits.operation("write");
     ops.sort_by(|a, b| (a.tree.space, a.key).cmp(&(b.tree.space, b.key)));
     let ops = &*ops;
-    let mut redo_len = check_sizes(engine, ops)?;
+    let mut manner = Attempt { redo_len: check_sizes(engine, ops)?, is_short_of_room: false };
     let mut gates: SmallVec<[_; 2]> = SmallVec::new();
     for (index, op) in ops.iter().enumerate() {
         if index == 0 || ops[index - 1].tree.space != op.tree.space {
@@ -71,18 +71,23 @@ pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability)
     let mut restarts = Restarts::new(&engine.core.pool);
     let mut slot = engine.txns.begin(&engine.core.store);
     let done = loop {
-        match attempt(engine, ops, redo_len, &mut slot, &mut restarts) {
+        match attempt(engine, ops, manner, &mut slot, &mut restarts) {
             Ok(done) => break done,
             Err(Halt::Stop(stop)) => restarts.resolve(stop)?,
-            Err(Halt::Full(root, pending)) => split_leaf(&engine.core, root, &pending, &mut restarts)?,
+            Err(Halt::Full(root, pending)) => match split_leaf(&engine.core, root, &pending, &mut restarts) {
+                Err(Error::OutOfSpace(_)) if !manner.is_short_of_room => manner.is_short_of_room = true,
+                split => split?,
+            },
             Err(Halt::Again) => {}
             Err(Halt::Undo(pages)) => {
-                restarts.begin_wait();
+                check_undo(engine, pages)?;
+                restarts.start_again();
                 while slot.pages().len() < pages {
                     slot.add_page(&engine.core)?;
                 }
+                slot.pages().iter().filter_map(|id| engine.core.pool.fetch(*id)).for_each(|pin| restarts.keep(pin));
             }
-            Err(Halt::Redo(bytes)) => redo_len = check_redo(engine, bytes)?,
+            Err(Halt::Redo(bytes)) => manner.redo_len = check_redo(engine, bytes)?,
         }
     };
     drop((slot, restarts, gates));
@@ -102,7 +107,7 @@ pub(crate) fn wait_durable(engine: &Engine, end: Lsn, durability: Durability) ->
     }
 }
 
-/// Refuses what is too long; returns the redo that the batch takes at most.
+/// Refuses what is too long; returns the redo that the batch probably takes at most.
 fn check_sizes(engine: &Engine, ops: &[Op<'_>]) -> Result<usize, Error> {
     let limits = engine.limits;
     let page_size = engine.core.store.page_size();
@@ -131,17 +136,31 @@ fn check_sizes(engine: &Engine, ops: &[Op<'_>]) -> Result<usize, Error> {
             );
             return Err(Error::ValueTooLong(message.into()));
         }
-        if !matches!(op.change, Change::Expect(_)) {
-            redo_len += 2 * (OP_HEADER + op.key.len() + value) + PER_CHANGE;
-        }
+        redo_len += match op.change {
+            Change::Expect(_) => 0,
+            Change::Insert(_) => RECORD_HEADER + OP_HEADER + op.key.len() + HEAD_LEN + value,
+            _ => 2 * (OP_HEADER + op.key.len() + value) + PER_CHANGE,
+        };
     }
-    check_redo(engine, redo_len)
+    Ok(redo_len.min(limits.batch_bytes))
 }
 
 /// Bytes of redo that a change takes at most beside what is new and what was before: two records, the row's stamp in
 /// two patches, what the undo record says of itself. A guess at first: if what was before is longer than what comes,
 /// the room is asked for once more.
 const PER_CHANGE: usize = 2 * RECORD_HEADER + 3 * HEAD_LEN + 64;
+
+/// So many undo pages, all in memory at once, must be possible.
+fn check_undo(engine: &Engine, pages: usize) -> Result<(), Error> {
+    let most = engine.batch_undo_pages();
+    if pages > most {
+        let message = format!(
+            "the batch needs {pages} undo pages at once: at most {most} are allowed with this buffer_pool_size; write it in parts"
+        );
+        return Err(Error::BatchTooLarge(message.into()));
+    }
+    Ok(())
+}
 
 /// A group of so many bytes must be possible.
 fn check_redo(engine: &Engine, bytes: usize) -> Result<usize, Error> {
@@ -155,10 +174,19 @@ fn check_redo(engine: &Engine, bytes: usize) -> Result<usize, Error> {
     Ok(bytes)
 }
 
+/// How a batch is tried.
+#[derive(Clone, Copy)]
+struct Attempt {
+    /// Bytes of redo that are reserved.
+    redo_len: usize,
+    /// There is no room for another page: what can be had within the leaves has to do.
+    is_short_of_room: bool,
+}
+
 fn attempt<'p, 'a>(
     engine: &'p Engine,
     ops: &'a [Op<'a>],
-    redo_len: usize,
+    Attempt { redo_len, is_short_of_room }: Attempt,
     slot: &mut Slot<'_>,
     restarts: &mut Restarts<'p>,
 ) -> Result<Done, Halt<'p, 'a>> {
@@ -174,11 +202,12 @@ fn attempt<'p, 'a>(
         }
     };
     let mut leaves = latch_leaves(engine, ops, batch_leaves)?;
-    let mut planned = plan(ops, &leaves, slot.undo())?;
+    let mut planned = plan(ops, &leaves, slot.undo(), is_short_of_room)?;
     if let Some(full) = find_full(&leaves, &planned) {
         let oldest = engine.txns.oldest(&engine.core.store);
         let gain = leaves[full.leaf].1.view().compactable(oldest);
-        if full.shortage.max(worth_compacting(engine)) > gain {
+        let wanted = if is_short_of_room { 0 } else { worth_compacting(engine) };
+        if full.shortage.max(wanted) > gain {
             return Err(Halt::Full(leaves[full.leaf].0, full.pending));
         }
         let leaf = leaves.swap_remove(full.leaf).1;

@@ -157,7 +157,7 @@ impl PageStore {
     /// Whether the files are too short for what they hold: a crash may take growth back.
     pub(super) fn wants_room(&self) -> bool {
         let state = self.state.lock();
-        !state.room().covers(state.needed(0))
+        !state.room().covers(state.needed(0).for_undo())
     }
 
     /// Frees the slots whose replacement is durable, the log being durable up to `durable`.

@@ -235,6 +235,12 @@ fn a_full_file_system_refuses_what_needs_pages_and_nothing_else() {
         }
         db.checkpoint().expect("a checkpoint needs no new space");
         assert_eq!(tree.scan(..).count(), usize::try_from(rows).expect("small"));
+        drop(tree);
+        db.close().expect("closed");
+        // The pages of the undo records are there still.
+        let db = open(&disk, reopen_options()).expect("opened on a full disk");
+        let tree = db.open_tree("t").expect("there");
+        tree.update(&[0; 4], &[9; 900]).expect("an update needs no new page");
         disk.limit_space(None);
         tree.insert(&rows.to_be_bytes(), &[5; 900]).expect("there is space again");
         db.close().expect("closed");

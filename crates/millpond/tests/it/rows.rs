@@ -213,3 +213,53 @@ fn a_batch_may_need_many_undo_pages() {
     });
     check(&disk);
 }
+
+/// Leaves as dense as they get, of rows that are small and cold, on a full disk: each row deleted gets a stamp, and there
+/// is no page to split a leaf for it.
+#[test]
+fn rows_of_dense_leaves_are_deleted_on_a_full_disk() {
+    let disk = SimulatedDisk::new();
+    run(5, || {
+        let db = open(&disk, small_options().durability(Durability::None));
+        let tree = db.create_tree("t").expect("created");
+        disk.limit_space(Some(disk.image().values().map(|file| file.len() as u64).sum()));
+        let mut rows = 0u32;
+        while tree.insert(&rows.to_be_bytes(), b"x").is_ok() {
+            rows += 1;
+        }
+        assert!(rows > 10_000, "{rows}");
+        (0..rows).for_each(|row| assert!(tree.delete(&row.to_be_bytes()).expect("deleted")));
+        assert_eq!(tree.scan(..).count(), 0);
+        let_purge(&db);
+        drop(tree);
+        db.close().expect("closed");
+    });
+    assert_eq!(check(&disk).deleted_rows, 0);
+}
+
+/// Rows whose keys take more room in undo records than in leaves, and a pool that cannot hold all the undo pages.
+#[test]
+fn a_batch_that_needs_more_undo_pages_than_the_pool_has_is_refused() {
+    let disk = SimulatedDisk::new();
+    run(6, || {
+        let db = open(&disk, small_options().redo_capacity(millpond::ByteSize::mib(32)).durability(Durability::None));
+        let tree = db.create_tree("t").expect("created");
+        let key = |row: u16| [&[b'k'; 760][..], &row.to_be_bytes()].concat();
+        (0..12u16).for_each(|row| tree.insert(&key(row * 1000), &[1; 8]).expect("written"));
+        // Between rows that are there: the leaf has what they begin with once.
+        let dense = 5001..5061u16;
+        dense.clone().for_each(|row| tree.insert(&key(row), &[1; 8]).expect("written"));
+        let mut batch = WriteBatch::new();
+        for row in dense.clone() {
+            batch.put(&tree, &key(row), &[2; 8]);
+        }
+        let error = db.write(batch).expect_err("refused");
+        assert!(error.to_string().contains("undo pages at once: at most 5"), "{error}");
+        let before = db.stats().undo_pages;
+        dense.for_each(|row| tree.put(&key(row), &[3; 8]).expect("written"));
+        assert!(db.stats().undo_pages <= before + 40, "{:?}", db.stats());
+        drop(tree);
+        db.close().expect("closed");
+    });
+    check(&disk);
+}

@@ -23,7 +23,8 @@ impl Keeper {
     /// Gives back undo pages that nobody needs. Waits for a page write that is under way.
     pub(super) fn give_undo_back(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
-        if engine.redoing.load(Ordering::Relaxed) {
+        // What is appended behind the last checkpoint of a database that is closed, the next open would have to redo.
+        if engine.redoing.load(Ordering::Relaxed) || engine.closed.load(Ordering::Relaxed) {
             return Ok(());
         }
         for _ in 0..PAGES_A_STEP {
