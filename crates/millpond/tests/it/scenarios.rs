@@ -51,7 +51,7 @@ fn a_page_dirtied_without_pause_for_ten_laps_does_not_hold_the_checkpoint() {
                         for turn in 0..2200u16 {
                             put_loosely(&db, &tree, &[0, 0, 0, client], &[turn.to_le_bytes()[0]; 300])
                                 .expect("written");
-                            sleep_ns(1_000_000);
+                            sleep_ns(2_000_000);
                         }
                     })
                     .expect("a thread")
