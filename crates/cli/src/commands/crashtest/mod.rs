@@ -32,7 +32,7 @@ use oracle::Oracle;
 use round::Verdict;
 
 /// Memory for pages: less than the data.
-const BUFFER_POOL_SIZE: ByteSize = ByteSize::mib(1);
+const BUFFER_POOL_SIZE: ByteSize = ByteSize::kib(1280);
 
 /// Log: comes around several times in a round. Every few rounds the other size, so that it is made anew at the opening.
 const REDO_CAPACITIES: [ByteSize; 2] = [ByteSize::mib(2), ByteSize::mib(3)];

@@ -19,8 +19,8 @@ const SINGLE_KEYS: u32 = 150;
 /// Keys of each thread in the tree of rows.
 const ROW_KEYS: u32 = 60;
 
-/// Most rows in one batch.
-const BATCH_ROWS_MAX: u32 = 3;
+/// Most rows in one batch: with their index entries they are in no more leaves than the small pool allows.
+const BATCH_ROWS_MAX: u32 = 2;
 
 /// The open database.
 #[derive(Clone)]
