@@ -23,7 +23,7 @@ use crate::base::row::{Row, Stamp, UndoRef};
 use crate::db::database::Db;
 use crate::db::options::Options;
 use crate::io::simulated::SimulatedDisk;
-use crate::mtr::{RECORD_COMMIT, RECORD_DROP_SPACE, RECORD_HEADER, RECORD_PADDING, RECORD_PAGE};
+use crate::mtr::{RECORD_DROP_SPACE, RECORD_HEADER, RECORD_PADDING, RECORD_PAGE, RECORD_TXN};
 use crate::redo::files::{LAP_OFFSET, LogFileHeader, LogFileLap, RING, file_name, is_log_file, read_header, read_lap};
 use crate::redo::group::{
     GROUP_HEADER_LEN, GROUP_TRAILER_LEN, GroupHeader, GroupKind, Place, epoch_payload, payload_crc, write_group,
@@ -36,7 +36,7 @@ use crate::store::page_store::MapRecord;
 use crate::store::rewrite::{FILE_NEW, kept_name};
 use crate::store::space::PLACES_START;
 use crate::store::superblock::{self, FEATURE_IN_PLACE, FORMAT, OFFSETS, Raw, SLOTS_START};
-use crate::txn::record::{Undo, UndoRecord};
+use crate::txn::record::{Kind, Undo, record_head};
 
 const DOC: &str = include_str!("../../../docs/file-format.md");
 
@@ -256,7 +256,7 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
             "**Kind {pages}**, pages: records. `{RECORD_PAGE}`: a page's changes: page id (8), its LSN before the group (8)"
         ),
         format!(
-            "`{RECORD_DROP_SPACE}`: a space is dropped: its id (4). `{RECORD_COMMIT}`: a transaction is committed by"
+            "`{RECORD_DROP_SPACE}`: a space is dropped: its id (4). `{RECORD_TXN}`: the group is of this transaction,"
         ),
         format!("`{RECORD_PADDING}`: padding"),
         format!("`{init}` init: level (1), whether there is a high fence (1), low fence, high fence, count (2)"),
@@ -285,9 +285,13 @@ fn rows_and_undo_records_are_as_the_text_says() {
     assert_eq!([&stamp.head(false)[..], b"payload"].concat(), row);
     assert_eq!((stamp.head(true)[0], Stamp { undo: None, ..stamp }.head(false)[7..].to_vec()), (3, vec![0; 6]));
     assert_eq!(Row::decode(b"\0payload").map(|row| row.payload), Some(&b"payload"[..]));
-    let mut record = UndoRecord::head(stamp.txn).to_vec();
+    let mut record = record_head(Kind::Whole, stamp.txn).to_vec();
     Undo { needs_purge: true, space: SpaceId(7), op: PageOp::Remove { key: b"k" } }.encode(&mut record);
     assert_eq!(record, [2, 6, 5, 4, 3, 2, 1, 1, 7, 0, 0, 0, 4, 1, 0, b'k']);
+    let heads = [Kind::Header { is_active: true }, Kind::Header { is_active: false }, Kind::Part(0x0102_0304)];
+    let heads = heads.map(|kind| record_head(kind, stamp.txn).to_vec());
+    assert_eq!(heads[..2], [vec![1, 6, 5, 4, 3, 2, 1], vec![3, 6, 5, 4, 3, 2, 1]]);
+    assert_eq!(heads[2], [4, 6, 5, 4, 3, 2, 1, 4, 3, 2, 1]);
     assert_eq!((SpaceId::CATALOG, SpaceId::UNDO, SpaceId::FIRST), (SpaceId(0), SpaceId(1), SpaceId(2)));
     assert_said(&[
         "space 0 is the catalog, space 1 has the undo".to_owned(),

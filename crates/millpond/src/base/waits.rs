@@ -42,6 +42,8 @@ pub enum WaitClass {
     /// Another thread's creation or dropping of a tree, or operations on a tree that is dropped; ended when they are
     /// through.
     Metadata,
+    /// A row that a batch of several groups is changing; ended when that is committed or undone.
+    RowLock,
     /// Room in the data files; ended by the thread that makes them grow, one's own or another.
     FileGrowth,
     /// The keeper's own wait for work, or for a sync; ended by the bell or its deadline, or the thread that syncs.
@@ -50,7 +52,7 @@ pub enum WaitClass {
 
 impl WaitClass {
     /// All of them, in the order of their declaration.
-    pub const ALL: [WaitClass; 10] = [
+    pub const ALL: [WaitClass; 11] = [
         WaitClass::FreeFrame,
         WaitClass::LogSpace,
         WaitClass::LogFlush,
@@ -59,6 +61,7 @@ impl WaitClass {
         WaitClass::Checkpoint,
         WaitClass::Lane,
         WaitClass::Metadata,
+        WaitClass::RowLock,
         WaitClass::FileGrowth,
         WaitClass::Keeper,
     ];
@@ -74,6 +77,7 @@ impl WaitClass {
             WaitClass::Checkpoint => "checkpoint",
             WaitClass::Lane => "lane",
             WaitClass::Metadata => "metadata",
+            WaitClass::RowLock => "row_lock",
             WaitClass::FileGrowth => "file_growth",
             WaitClass::Keeper => "keeper",
         }

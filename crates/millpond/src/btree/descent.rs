@@ -11,6 +11,7 @@ use crate::pool::admission::Admitted;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::{PageRead, PageWrite, Pin};
 use crate::pool::route::FrameHint;
+use crate::store::space::Share;
 
 /// Restarts after which an operation goes on in the lane of one.
 const RESTARTS_BEFORE_LANE: u32 = 8;
@@ -45,11 +46,32 @@ pub(crate) struct Restarts<'p> {
     kept: Vec<Pin<'p>>,
     lane: Option<TurnGuard<'p, ()>>,
     admitted: Option<Admitted<'p>>,
+    room: Share,
 }
 
 impl<'p> Restarts<'p> {
     pub(crate) fn new(pool: &'p Pool) -> Self {
-        Restarts { pool, count: 0, holes: 0, loaded: None, kept: Vec::new(), lane: None, admitted: None }
+        Restarts {
+            pool,
+            count: 0,
+            holes: 0,
+            loaded: None,
+            kept: Vec::new(),
+            lane: None,
+            admitted: None,
+            room: Share::Common,
+        }
+    }
+
+    /// The operation undoes others: it may have the last room there is.
+    pub(crate) fn for_rollback(&mut self) -> &mut Self {
+        self.room = Share::Last;
+        self
+    }
+
+    /// Which room the operation may have.
+    pub(crate) fn room(&self) -> Share {
+        self.room
     }
 
     /// Gives up everything: the caller is about to wait, for frames or for the log.

@@ -4,9 +4,9 @@ use std::ops::{Bound, Range};
 
 use super::descent::{Restarts, Root, Stop, Target, leaf_read, leaves_ahead};
 use crate::base::error::Error;
-use crate::base::ids::{PageId, SpaceId};
+use crate::base::ids::{PageId, SpaceId, TxnId};
 use crate::base::page::view::PageView;
-use crate::base::row::Row;
+use crate::base::row::{Row, Stamp};
 use crate::mtr::Core;
 
 /// A key and its value, borrowed.
@@ -20,6 +20,8 @@ pub(crate) struct Rows {
     places: Vec<[usize; 3]>,
     /// Those that were not taken.
     left: Range<usize>,
+    /// Rows of transactions in flight, by their indexes in `places`. Their values are whole, with their stamps.
+    in_flight: Vec<(usize, Stamp)>,
 }
 
 impl Rows {
@@ -45,8 +47,47 @@ impl Rows {
         (&self.bytes[key..value], &self.bytes[value..end])
     }
 
+    /// Has `before` say what the rows of transactions in flight were: a payload, or that there was none. `None`: some of
+    /// these have ended; all rows are to be read again.
+    pub(crate) fn resolve(
+        &mut self,
+        mut before: impl FnMut(RowRef<'_>, Stamp) -> Result<Option<Option<Vec<u8>>>, Error>,
+    ) -> Result<Option<()>, Error> {
+        if self.in_flight.is_empty() {
+            return Ok(Some(()));
+        }
+        let mut gone = Vec::new();
+        for (index, stamp) in std::mem::take(&mut self.in_flight) {
+            let Some(payload) = before(self.row(index), stamp)? else {
+                *self = Rows::default();
+                return Ok(None);
+            };
+            let Some(payload) = payload else {
+                gone.push(index);
+                continue;
+            };
+            let [key, value, _] = self.places[index];
+            let begin = self.bytes.len();
+            self.bytes.extend_from_within(key..value);
+            let value = self.bytes.len();
+            self.bytes.extend_from_slice(&payload);
+            self.places[index] = [begin, value, self.bytes.len()];
+        }
+        for index in gone.into_iter().rev() {
+            self.places.remove(index);
+        }
+        self.left = 0..self.places.len();
+        Ok(Some(()))
+    }
+
     /// The rows of `page` between the bounds, instead of those that were here.
-    fn fill(&mut self, page: PageView<'_>, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Result<(), Error> {
+    fn fill(
+        &mut self,
+        page: PageView<'_>,
+        lower: &Bound<Vec<u8>>,
+        upper: &Bound<Vec<u8>>,
+        is_in_flight: &dyn Fn(TxnId) -> bool,
+    ) -> Result<(), Error> {
         let first = match lower {
             Bound::Unbounded => 0,
             Bound::Included(key) => page.search(key).unwrap_or_else(|index| index),
@@ -59,10 +100,18 @@ impl Rows {
         };
         self.bytes.clear();
         self.places.clear();
+        self.in_flight.clear();
         self.places.reserve(end.saturating_sub(first));
         let prefix = page.prefix();
         for index in first..end {
-            let Some(payload) = payload(page, index)? else { continue };
+            let (payload, stamp) = match row(page, index, is_in_flight)? {
+                Seen::Gone => continue,
+                Seen::Row(payload) => (payload, None),
+                Seen::InFlight(value, stamp) => (value, Some(stamp)),
+            };
+            if let Some(stamp) = stamp {
+                self.in_flight.push((self.places.len(), stamp));
+            }
             let key = self.bytes.len();
             self.bytes.extend_from_slice(prefix);
             self.bytes.extend_from_slice(page.suffix(index));
@@ -75,15 +124,31 @@ impl Rows {
     }
 }
 
-/// The payload of entry `index` of a leaf; `None`: the row is deleted. Leaves of the catalog have plain values.
-pub(crate) fn payload(page: PageView<'_>, index: usize) -> Result<Option<&[u8]>, Error> {
+/// What a reader finds at an entry of a leaf.
+pub(crate) enum Seen<'a> {
+    /// This payload.
+    Row(&'a [u8]),
+    /// The row is deleted.
+    Gone,
+    /// The row is of a transaction in flight: what was there before counts. The whole value, and its stamp.
+    InFlight(&'a [u8], Stamp),
+}
+
+/// What entry `index` of a leaf is to a reader. Leaves of the catalog have plain values.
+pub(crate) fn row<'a>(
+    page: PageView<'a>,
+    index: usize,
+    is_in_flight: &dyn Fn(TxnId) -> bool,
+) -> Result<Seen<'a>, Error> {
     let value = page.value(index);
     let id = PageId(page.header().page_id.get());
     if id.space() == SpaceId::CATALOG {
-        return Ok(Some(value));
+        return Ok(Seen::Row(value));
     }
     match Row::decode(value) {
-        Some(row) => Ok((!row.is_deleted).then_some(row.payload)),
+        Some(Row { stamp: Some(stamp), .. }) if is_in_flight(stamp.txn) => Ok(Seen::InFlight(value, stamp)),
+        Some(Row { is_deleted: false, payload, .. }) => Ok(Seen::Row(payload)),
+        Some(_) => Ok(Seen::Gone),
         None => Err(no_row(id, index)),
     }
 }
@@ -136,10 +201,11 @@ fn above_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
 }
 
 /// Fills `rows` with those of the first leaf at or above `lower`; returns the leaf's high fence, from which the scan
-/// goes on. `None`: the range is exhausted.
+/// goes on. `None`: the range is exhausted. Those in flight are to be [resolved](Rows::resolve).
 pub(crate) fn leaf_forward(
     core: &Core,
     root: &Root,
+    is_in_flight: &dyn Fn(TxnId) -> bool,
     lower: &Bound<Vec<u8>>,
     upper: &Bound<Vec<u8>>,
     ahead: &mut ReadAhead,
@@ -155,7 +221,7 @@ pub(crate) fn leaf_forward(
             Ok(page) => {
                 let view = page.view();
                 let next = view.high_fence().filter(|high| below_upper(high, upper)).map(<[u8]>::to_vec);
-                rows.fill(view, lower, upper)?;
+                rows.fill(view, lower, upper, is_in_flight)?;
                 return Ok(next);
             }
             Err(stop) => {
@@ -169,10 +235,11 @@ pub(crate) fn leaf_forward(
 }
 
 /// Fills `rows` with those of the last leaf at or below `upper`; returns the leaf's low fence, below which the scan
-/// goes on. `None`: the range is exhausted.
+/// goes on. `None`: the range is exhausted. Those in flight are to be [resolved](Rows::resolve).
 pub(crate) fn leaf_backward(
     core: &Core,
     root: &Root,
+    is_in_flight: &dyn Fn(TxnId) -> bool,
     lower: &Bound<Vec<u8>>,
     upper: &Bound<Vec<u8>>,
     ahead: &mut ReadAhead,
@@ -192,7 +259,7 @@ pub(crate) fn leaf_backward(
                 let low = view.low_fence();
                 let more =
                     !low.is_empty() && above_lower(low, lower) && !matches!(lower, Bound::Included(b) if b == low);
-                rows.fill(view, lower, upper)?;
+                rows.fill(view, lower, upper, is_in_flight)?;
                 return Ok(more.then(|| low.to_vec()));
             }
             Err(stop) => {

@@ -15,6 +15,7 @@ use crate::base::page::view::{PageView, common_len, entry_len, prefix_len};
 use crate::mtr::{Core, Mtr};
 use crate::pool::frame::PageWrite;
 use crate::pool::frame_ticket::FrameTicket;
+use crate::store::space::Share;
 
 /// Bytes of an inner page's value: the child's number.
 const CHILD_LEN: usize = size_of::<u32>();
@@ -141,10 +142,10 @@ struct Supplies<'p> {
 }
 
 impl<'p> Supplies<'p> {
-    fn have(core: &'p Core, space: SpaceId) -> Result<Self, Error> {
+    fn have(core: &'p Core, space: SpaceId, room: Share) -> Result<Self, Error> {
         let mut supplies = Supplies { core, pages: Vec::with_capacity(2) };
         for ticket in core.pool.take_frames(2)? {
-            supplies.pages.push((core.store.allocate(space, core.pool.waits())?, ticket));
+            supplies.pages.push((core.store.allocate(space, room, core.pool.waits())?, ticket));
         }
         Ok(supplies)
     }
@@ -191,7 +192,7 @@ fn split_level<'p>(
 ) -> Result<(), Error> {
     loop {
         restarts.begin_wait();
-        match attempt(core, root, key, level, pending) {
+        match attempt(core, root, key, level, pending, restarts.room()) {
             Ok(Outcome::Done) => return Ok(()),
             Ok(Outcome::ParentFull(separator)) => {
                 split_level(core, root, &separator, level + 1, &[], restarts)?;
@@ -207,10 +208,17 @@ fn redo_len(page_size: usize) -> usize {
     3 * page_size + 1024
 }
 
-fn attempt<'p>(core: &'p Core, root: &Root, key: &[u8], level: u8, pending: &[Pending]) -> Result<Outcome, Stop<'p>> {
+fn attempt<'p>(
+    core: &'p Core,
+    root: &Root,
+    key: &[u8],
+    level: u8,
+    pending: &[Pending],
+    room: Share,
+) -> Result<Outcome, Stop<'p>> {
     // First the log, then frames: who waits for the log holds no frame.
     let credit = core.log.reserve(redo_len(core.store.page_size()), 3)?;
-    let mut supplies = Supplies::have(core, root.space())?;
+    let mut supplies = Supplies::have(core, root.space(), room)?;
     let (parent, page) = page_and_parent(core, root, key, level)?;
     // Damage must not be spread over two pages. A sound page's separator is between its fences (PAGE-4).
     if let Some(problem) = structure_problem(page.bytes()) {

@@ -56,7 +56,7 @@ pub(super) fn all(core: &Core) -> Result<Vec<(String, SpaceId)>, Error> {
     let (mut ahead, mut rows, mut trees) = (ReadAhead::new(0), Rows::default(), Vec::new());
     let mut lower = Bound::Unbounded;
     loop {
-        let next = leaf_forward(core, &root(), &lower, &Bound::Unbounded, &mut ahead, &mut rows)?;
+        let next = leaf_forward(core, &root(), &|_| false, &lower, &Bound::Unbounded, &mut ahead, &mut rows)?;
         while let Some((name, value)) = rows.take_first() {
             trees.push((String::from_utf8_lossy(name).into_owned(), space_of(name, value)?));
         }

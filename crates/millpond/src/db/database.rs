@@ -19,6 +19,7 @@ use super::options::{
 };
 use super::page_writer::{PageWriter, SinglePage};
 use super::purge;
+use super::rollback::{find_losers, roll_back};
 use super::stats::Stats;
 use super::status::About;
 use super::status_socket::{StatusServer, StatusSocket};
@@ -44,6 +45,7 @@ use crate::redo::files::{Geometry, LogFiles, remove_others};
 use crate::redo::log::{Log, LogLimits};
 use crate::store::open::DATA_FILE;
 use crate::store::page_store::PageStore;
+use crate::store::space::Share;
 use crate::store::superblock::{FEATURE_IN_PLACE, Found, Superblock};
 use crate::txn::slots::Transactions;
 
@@ -69,6 +71,8 @@ pub(crate) struct Opened {
     pub(crate) redo_groups: u64,
     pub(crate) redo_bytes: u64,
     pub(crate) orphan_spaces: Vec<SpaceId>,
+    /// Transactions whose changes are to be undone.
+    pub(crate) losers: usize,
 }
 
 impl Drop for Inner {
@@ -247,7 +251,10 @@ impl Db {
         };
         let tree = self.handle(name, space);
         let mut gate = engine.waits.timed(WaitClass::Metadata, || tree.state.gate.write());
-        let end = catalog::remove(engine, name, space)?;
+        let end = {
+            let _spaces = engine.spaces_turn();
+            catalog::remove(engine, name, space)?
+        };
         *gate = Gate::Dropped;
         drop(gate);
         engine.open_trees.lock().remove(name);
@@ -382,7 +389,7 @@ fn start_purge(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
 fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
     let credit = core.log.reserve(256, 1)?;
     let ticket = core.pool.take_frame()?;
-    let id = core.store.allocate(space, core.pool.waits())?;
+    let id = core.store.allocate(space, Share::Common, core.pool.waits())?;
     debug_assert_eq!(id, PageId::root(space), "BTREE-1: the root is the first page of its space");
     let mut mtr = Mtr::new(&core.log, [core.pool.install(id, ticket)]);
     mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
@@ -472,6 +479,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         merge_wishes: Mutex::new(VecDeque::new()),
         txns: Transactions::default(),
         ddl: Turn::new(()),
+        spaces: Turn::new(()),
         open_trees: Mutex::new(BTreeMap::new()),
         requests: Mutex::new(Requests::default()),
         writer,
@@ -498,6 +506,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         redo_groups: analysis.groups,
         redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
         orphan_spaces: Vec::new(),
+        losers: 0,
     };
     let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
     let (keeper, status_server) = (Mutex::new(Some(keeper)), Mutex::new(None));
@@ -537,8 +546,16 @@ fn finish_open(
         create_root(&engine.core, SpaceId::CATALOG)?;
     }
     inner.opened.orphan_spaces = catalog::drop_orphans(&engine)?;
-    if !options.at_rest {
-        engine.txns.adopt(engine.core.store.used(SpaceId::UNDO));
+    let (losers, others) = find_losers(&engine.core)?;
+    inner.opened.losers = losers.len();
+    engine.txns.adopt_losers(losers);
+    if options.at_rest {
+        while let Some(loser) = engine.txns.take_loser() {
+            roll_back(&engine, &loser)?;
+            engine.txns.undone(loser);
+        }
+    } else {
+        engine.txns.adopt(others);
         *inner.purge.lock() = Some(start_purge(&engine)?);
     }
     match options.redo_capacity {

@@ -44,6 +44,9 @@ pub(crate) struct Engine {
     pub(crate) txns: Transactions,
     /// Serialises creation and dropping of trees.
     pub(super) ddl: Turn<()>,
+    /// Who takes a space out of the map, and who works in one without having entered its tree. Behind `ddl` and gates;
+    /// who has it waits for pages, frames and the log only.
+    pub(super) spaces: Turn<()>,
     /// Trees that have handles.
     pub(crate) open_trees: Mutex<BTreeMap<String, Arc<TreeState>>>,
     pub(crate) requests: Mutex<Requests>,
@@ -143,6 +146,11 @@ impl Engine {
         self.waits.timed(WaitClass::Metadata, || self.ddl.lock())
     }
 
+    /// Keeps all spaces where they are.
+    pub(crate) fn spaces_turn(&self) -> TurnGuard<'_, ()> {
+        self.waits.timed(WaitClass::Metadata, || self.spaces.lock())
+    }
+
     /// Leaves that a batch may change: so few that it finds frames for them whatever others do.
     pub(crate) fn batch_leaves(&self) -> usize {
         (self.core.pool.len() / 16).max(4)
@@ -203,6 +211,8 @@ impl Engine {
             undo_pages: store.used_count(SpaceId::UNDO),
             purge_pages: to_u64(self.txns.purge_pages()),
             purged_rows: count(&self.txns.purged_rows),
+            batches_in_flight: to_u64(self.txns.locks.in_flight()),
+            rollbacks: count(&self.txns.rollbacks),
             tree_merge_wishes: to_u64(self.merge_wishes.lock().len()),
             trees_dropping: to_u64(self.drops.lock().len()),
             stopped: u64::from(log.health().is_err()),

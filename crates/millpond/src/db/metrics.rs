@@ -83,7 +83,7 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 55] = [
+pub static METRICS: [Metric; 58] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -130,6 +130,13 @@ pub static METRICS: [Metric; 55] = [
     stat!(undo_pages, Gauge, "pages", "Undo pages: in use, waiting for purge, or kept for the next who needs one."),
     stat!(purge_pages, Gauge, "pages", "Undo pages with delete marks that purge has still to go through."),
     stat!(purged_rows, Counter, "rows", "Deleted rows that purge has removed."),
+    stat!(
+        batches_in_flight,
+        Gauge,
+        "batches",
+        "Batches of several groups being written or undone; their rows are locked."
+    ),
+    stat!(rollbacks, Counter, "batches", "Those that were undone: they failed, or a crash came before their commit."),
     stat!(tree_merge_wishes, Gauge, "pages", "Pages that may be too empty, waiting for the keeper to merge them."),
     stat!(trees_dropping, Gauge, "trees", "Dropped trees whose pages are still in frames."),
     stat!(stalls, Counter, "operations", "Operations that took the stall threshold or longer."),
@@ -160,6 +167,7 @@ pub static METRICS: [Metric; 55] = [
         "Waits for the lane of one, in which an operation goes that was restarted often.",
     ),
     wait("wait_metadata_us", WaitClass::Metadata, "Waits for another's creation or dropping of a tree."),
+    wait("wait_row_lock_us", WaitClass::RowLock, "Waits for a row that a batch of several groups has changed."),
     wait("wait_file_growth_us", WaitClass::FileGrowth, "Waits for room in the data files."),
     wait("wait_keeper_us", WaitClass::Keeper, "The keeper's own waits for work; no operation is behind them."),
 ];

@@ -17,6 +17,7 @@ mod page_writer;
 mod plan;
 mod purge;
 pub(crate) mod rebuild;
+mod rollback;
 pub(crate) mod stats;
 mod status;
 mod status_socket;

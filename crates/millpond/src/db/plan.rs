@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::batch::{Change, Op};
 use crate::base::error::Error;
-use crate::base::ids::TxnId;
+use crate::base::ids::{SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{HEAD_AT, Patch, PatchBuf, find_patch};
 use crate::base::page::view::PageView;
@@ -15,6 +15,7 @@ use crate::btree::descent::Root;
 use crate::btree::scan::no_row;
 use crate::mtr::RECORD_HEADER;
 use crate::pool::frame::PageWrite;
+use crate::txn::locks::Locks;
 use crate::txn::record::Undo;
 
 /// Leaves of a batch for which no memory is allocated.
@@ -28,12 +29,27 @@ pub(super) type Leaf<'p, 'a> = (&'a Root, PageWrite<'p>);
 
 pub(super) type Leaves<'p, 'a> = SmallVec<[Leaf<'p, 'a>; LEAVES_INLINE]>;
 
-/// What a batch will do.
+/// What a batch will do, or a part of it.
 pub(super) struct Plan<'a> {
     /// In the order of their leaves and keys.
     pub(super) changes: SmallVec<[Planned<'a>; LEAVES_INLINE]>,
     /// Whether the first key was there.
     pub(super) was_there: bool,
+    /// How many of the ops are planned: all up to a row that is locked.
+    pub(super) ops: usize,
+    /// The row that is locked, and the stamp that it has.
+    pub(super) locked: Option<(SpaceId, &'a [u8], Option<Stamp>)>,
+}
+
+/// How a batch is planned.
+#[derive(Clone, Copy)]
+pub(super) struct Manner<'t> {
+    pub(super) locks: &'t Locks,
+    pub(super) txn: TxnId,
+    /// The transaction has several groups: it locks every row that it looks at.
+    pub(super) in_parts: bool,
+    /// There is no room for other pages: deleted rows keep no payload.
+    pub(super) is_short_of_room: bool,
 }
 
 impl Plan<'_> {
@@ -61,7 +77,9 @@ pub(super) struct Planned<'a> {
     pub(super) key: &'a [u8],
     effect: Effect<'a>,
     /// The entry gets a delete mark.
-    pub(super) deletes: bool,
+    deletes: bool,
+    /// Purge has to look at the entry afterwards.
+    pub(super) needs_purge: bool,
     /// Bytes of the row that is there, and of the one that will be.
     old_len: usize,
     new_len: usize,
@@ -127,16 +145,17 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// Checks all preconditions and reduces the changes of each key to their net effect. `undo` gets what leads back. If
-/// room is short, deleted rows keep no payload.
+/// Checks all preconditions and reduces the changes of each key to their net effect, up to the first row that another
+/// transaction has locked. `undo` gets what leads back.
 pub(super) fn plan<'a>(
     ops: &'a [Op<'a>],
     leaves: &[Leaf<'_, '_>],
     undo: &mut Vec<u8>,
-    is_short_of_room: bool,
+    manner: Manner<'_>,
 ) -> Result<Plan<'a>, Error> {
     undo.clear();
-    let mut planned = Plan { changes: SmallVec::with_capacity(ops.len()), was_there: false };
+    let changes = SmallVec::with_capacity(ops.len());
+    let mut planned = Plan { changes, was_there: false, ops: 0, locked: None };
     let mut leaf = 0;
     let mut is_first = true;
     for ops in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
@@ -152,30 +171,54 @@ pub(super) fn plan<'a>(
                 Some((value, Row::decode(value).ok_or_else(|| no_row(leaves[leaf].1.id(), index))?))
             }
         };
+        let stamp = entry.and_then(|(_, row)| row.stamp);
+        if manner.locks.is_locked(first.tree.space, first.key, stamp, manner.txn) {
+            planned.locked = Some((first.tree.space, first.key, stamp));
+            break;
+        }
         let before = entry.filter(|(_, row)| !row.is_deleted).map(|(_, row)| row.payload);
         planned.was_there |= std::mem::take(&mut is_first) && before.is_some();
-        let after = match net_change(ops, before)? {
-            None => continue,
-            Some(after) if after == before => continue,
-            Some(after) => after,
+        let after = net_change(ops, before)?;
+        planned.ops += ops.len();
+        let after = match after {
+            Some(after) if after != before => after,
+            same if manner.in_parts => {
+                // Nobody may make untrue what was looked at, before all of the batch is there.
+                let Some(value) = same.flatten().or_else(|| expected(ops)) else {
+                    manner.locks.hold(first.tree.space, first.key, manner.txn);
+                    continue;
+                };
+                Some(value)
+            }
+            _ => continue,
         };
         let change = match (entry, after) {
-            (None, Some(payload)) => Planned {
-                leaf,
-                key: first.key,
-                effect: Effect::Insert(payload),
-                deletes: false,
-                old_len: 0,
-                new_len: HEAD_LEN + payload.len(),
-                undo: 0..0,
-                undo_ref: None,
-            },
-            (Some((value, row)), after) => change(leaf, first, value, &row, after, undo, is_short_of_room),
+            (None, Some(payload)) => insertion(leaf, first, payload, undo, manner),
+            (Some((value, row)), after) => change(leaf, first, value, &row, after, undo, manner),
             (None, None) => continue,
         };
         planned.changes.push(change);
     }
     Ok(planned)
+}
+
+/// A new entry. Nobody who reads asks what was before; a transaction of several groups may have to take it out again.
+fn insertion<'a>(leaf: usize, op: &Op<'a>, payload: &'a [u8], undo: &mut Vec<u8>, manner: Manner<'_>) -> Planned<'a> {
+    let begin = undo.len();
+    if manner.in_parts {
+        Undo { needs_purge: false, space: op.tree.space, op: PageOp::Remove { key: op.key } }.encode(undo);
+    }
+    Planned {
+        leaf,
+        key: op.key,
+        effect: Effect::Insert(payload),
+        needs_purge: false,
+        deletes: false,
+        old_len: 0,
+        new_len: HEAD_LEN + payload.len(),
+        undo: begin..undo.len(),
+        undo_ref: None,
+    }
 }
 
 /// The change of an entry that is there to one with payload `after`, or with a delete mark.
@@ -186,7 +229,7 @@ fn change<'a>(
     row: &Row<'_>,
     after: Option<&'a [u8]>,
     undo: &mut Vec<u8>,
-    is_short_of_room: bool,
+    manner: Manner<'_>,
 ) -> Planned<'a> {
     let deletes = after.is_none();
     let old_head = &value[..row.head_len()];
@@ -194,8 +237,8 @@ fn change<'a>(
     // A deleted row keeps its payload: the mark is all that the log needs to say. If the payload is shorter than that,
     // the undo record has it.
     let kept = after.unwrap_or(row.payload);
-    let leads_on =
-        !(deletes && is_short_of_room) && find_patch((row.head_len(), &[0; HEAD_LEN]), row.payload, kept, &mut patch);
+    let leads_on = !(deletes && manner.is_short_of_room)
+        && find_patch((row.head_len(), &[0; HEAD_LEN]), row.payload, kept, &mut patch);
     let (effect, payload) = match leads_on {
         true => (Effect::Patch(std::mem::take(&mut patch)), kept),
         false => (Effect::Replace(after.unwrap_or_default()), after.unwrap_or_default()),
@@ -206,17 +249,25 @@ fn change<'a>(
         false => PageOp::Replace { key: op.key, value },
     };
     let begin = undo.len();
-    Undo { needs_purge: deletes, space: op.tree.space, op: back }.encode(undo);
+    // Purge may look for a delete mark while this is in its place, and not find it.
+    let needs_purge = deletes || manner.in_parts && row.is_deleted && !cfg!(planted = "undone_mark_not_purged");
+    Undo { needs_purge, space: op.tree.space, op: back }.encode(undo);
     Planned {
         leaf,
         key: op.key,
         effect,
+        needs_purge,
         deletes,
         old_len: value.len(),
         new_len: HEAD_LEN + payload.len(),
         undo: begin..undo.len(),
         undo_ref: None,
     }
+}
+
+/// The value that `ops` expect, if they expect one.
+fn expected<'a>(ops: &[Op<'a>]) -> Option<&'a [u8]> {
+    ops.iter().find_map(|op| if let Change::Expect(value) = op.change { value } else { None })
 }
 
 pub(super) fn shown(key: &[u8]) -> String {

@@ -4,13 +4,14 @@
 //! gone already, or was written again since, is left alone. What a crash cut short is found again at the next open: all
 //! undo pages are gone through.
 //!
-//! It waits as an operation does, for pages, frames and the log; nobody waits for it but those who create, open or drop
-//! trees or close the database ([`Engine::ddl`]), for one leaf's rows.
+//! It waits as an operation does, for pages, frames and the log; nobody waits for it but those who drop trees
+//! ([`Engine::spaces_turn`]), for one leaf's rows, and who close the database. It also [rolls back](super::rollback).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::engine::{Engine, MergeWish};
+use super::rollback::roll_back;
 use super::tree::TreeState;
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId, TxnId};
@@ -34,6 +35,16 @@ const OP_HEADER: usize = 3;
 pub(super) fn run(engine: &Engine) {
     while let Some(work) = engine.txns.next_work() {
         match work {
+            Work::RollBack(loser) => match roll_back(engine, &loser) {
+                Ok(()) => engine.txns.undone(loser),
+                Err(error) => {
+                    // Who waits for what a crash only can mend, or nothing, is told so.
+                    if matches!(error, Error::Corruption(_)) || engine.core.log.health().is_err() {
+                        engine.txns.locks.fail(loser.txn, &error.to_string());
+                    }
+                    engine.txns.put_off_loser(loser);
+                }
+            },
             // A page that cannot be read stays where it is: `check` reports it.
             Work::Read(id) => {
                 if engine.core.pool.load(id).is_ok() {
@@ -98,8 +109,8 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
     let root = tree.as_ref().map_or(&own_root, |tree| &tree.root);
     let mut restarts = Restarts::new(&core.pool);
     while let Some((_, first)) = marked.first() {
-        // No tree is dropped meanwhile; who wants that waits for one leaf's rows only.
-        let _ddl = engine.ddl();
+        // No space goes meanwhile; who wants that waits for one leaf's rows only.
+        let _spaces = engine.spaces_turn();
         engine.check_open()?;
         if !core.store.has_space(space) {
             return Ok(());

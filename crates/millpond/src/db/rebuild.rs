@@ -369,7 +369,7 @@ impl Work {
                                 self.last_space = self.last_space.max(space);
                                 self.dropped.insert(space);
                             }
-                            Record::Commit(txn) => self.last_txn = self.last_txn.max(txn),
+                            Record::Txn(txn) => self.last_txn = self.last_txn.max(txn),
                             Record::Padding => {}
                         }
                     }

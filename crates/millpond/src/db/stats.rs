@@ -77,6 +77,10 @@ pub struct Stats {
     pub purge_pages: u64,
     /// Rows that purge has removed.
     pub purged_rows: u64,
+    /// Batches of several groups that are being written or undone, now: the rows that they changed are locked.
+    pub batches_in_flight: u64,
+    /// Those that were undone, because they failed or a crash came before their commit.
+    pub rollbacks: u64,
     /// Pages that may be too empty, waiting for the keeper to merge them, now.
     pub tree_merge_wishes: u64,
     /// Dropped trees whose pages are still in frames, now.

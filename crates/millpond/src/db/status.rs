@@ -110,6 +110,8 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
     page.row("trees being dropped", stats.trees_dropping);
     page.row("undo pages", format!("{}, {} to be purged", stats.undo_pages, stats.purge_pages));
     page.row("rows purged", stats.purged_rows);
+    page.row("batches in flight", stats.batches_in_flight);
+    page.row("batches undone", stats.rollbacks);
     page.row("pages given back", stats.tree_pages_freed);
 
     page.section("STORE");

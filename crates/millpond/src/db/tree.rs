@@ -8,9 +8,11 @@ use super::engine::{Engine, closed};
 use super::write::write;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
+use crate::base::row::Stamp;
 use crate::base::sync::{ReadGuard, RwLock};
 use crate::btree::descent::{Restarts, Root, Target, leaf_read};
-use crate::btree::scan::{ReadAhead, RowRef, Rows, leaf_backward, leaf_forward, payload};
+use crate::btree::scan::{ReadAhead, RowRef, Rows, Seen, leaf_backward, leaf_forward, row};
+use crate::txn::before::before;
 
 /// What all handles of one tree share.
 pub(crate) struct TreeState {
@@ -77,11 +79,25 @@ impl Tree {
                 Ok(page) => {
                     let view = page.view();
                     let Ok(index) = view.search(key) else { return Ok(None) };
-                    return Ok(payload(view, index)?.map(<[u8]>::to_vec));
+                    let (value, stamp) = match row(view, index, &|txn| self.engine.txns.locks.is_in_flight(txn))? {
+                        Seen::Row(payload) => return Ok(Some(payload.to_vec())),
+                        Seen::Gone => return Ok(None),
+                        Seen::InFlight(value, stamp) => (value.to_vec(), stamp),
+                    };
+                    drop(page);
+                    restarts.begin_wait();
+                    if let Some(payload) = self.before((key, &value), stamp)? {
+                        return Ok(payload);
+                    }
                 }
                 Err(stop) => restarts.resolve(stop)?,
             }
         }
+    }
+
+    /// What a row of a transaction in flight was before; `None`: that has ended.
+    fn before(&self, (key, value): RowRef<'_>, stamp: Stamp) -> Result<Option<Option<Vec<u8>>>, Error> {
+        before(&self.engine.core, &self.engine.txns, self.state.space, key, value, stamp)
     }
 
     fn write_one(&self, key: &[u8], change: Change<&[u8]>) -> Result<bool, Error> {
@@ -166,21 +182,26 @@ pub struct Scan {
 impl Scan {
     /// Fetches the next leaf's rows.
     fn advance(&mut self) -> Result<(), Error> {
-        let _operation = self.tree.engine.waits.operation("scan");
-        let _gate = self.tree.state.enter()?;
-        let (core, root) = (&self.tree.engine.core, &self.tree.state.root);
-        let Scan { lower, upper, ahead, rows, .. } = self;
-        match self.direction {
-            Direction::Forward => match leaf_forward(core, root, lower, upper, ahead, rows)? {
-                Some(high) => *lower = Bound::Included(high),
-                None => self.done = true,
-            },
-            Direction::Backward => match leaf_backward(core, root, lower, upper, ahead, rows)? {
-                Some(low) => *upper = Bound::Excluded(low),
-                None => self.done = true,
-            },
+        let Scan { tree, lower, upper, direction, ahead, rows, done } = self;
+        let _operation = tree.engine.waits.operation("scan");
+        let _gate = tree.state.enter()?;
+        let (core, root) = (&tree.engine.core, &tree.state.root);
+        let is_in_flight = |txn| tree.engine.txns.locks.is_in_flight(txn);
+        loop {
+            let next = match direction {
+                Direction::Forward => leaf_forward(core, root, &is_in_flight, lower, upper, ahead, rows)?,
+                Direction::Backward => leaf_backward(core, root, &is_in_flight, lower, upper, ahead, rows)?,
+            };
+            if rows.resolve(|row, stamp| tree.before(row, stamp))?.is_none() {
+                continue;
+            }
+            match (*direction, next) {
+                (Direction::Forward, Some(high)) => *lower = Bound::Included(high),
+                (Direction::Backward, Some(low)) => *upper = Bound::Excluded(low),
+                (_, None) => *done = true,
+            }
+            return Ok(());
         }
-        Ok(())
     }
 
     /// The next key and value, borrowed until the scan goes on; `None`: the range is exhausted, or an error came

@@ -13,7 +13,7 @@ use crate::base::page::view::entry_len;
 use crate::base::row::UndoRef;
 use crate::mtr::RECORD_HEADER;
 use crate::pool::frame::PageWrite;
-use crate::txn::record::{RECORD_HEAD_LEN, UndoRecord};
+use crate::txn::record::{Kind, RECORD_HEAD_MAX, record_head};
 use crate::txn::slots::Slot;
 
 /// Bytes of a record's key: its number in the page.
@@ -32,20 +32,22 @@ pub(super) struct UndoPages<'p> {
 pub(super) struct RecordPlan {
     /// In which of the pages it is.
     pub(super) page: usize,
-    number: u16,
+    pub(super) number: u16,
+    kind: Kind,
     /// The changes that lead back, in the slot's memory.
     changes: Range<usize>,
+    /// Purge has to go through it.
     pub(super) has_marks: bool,
 }
 
 impl RecordPlan {
     fn len(&self) -> usize {
-        RECORD_HEAD_LEN + self.changes.len()
+        RECORD_HEAD_MAX + self.changes.len()
     }
 
     /// Has `apply` append the record.
     pub(super) fn append<R>(&self, txn: TxnId, undo: &[u8], apply: impl FnOnce(&PageOp<'_>) -> R) -> R {
-        let mut record: SmallVec<[u8; 512]> = SmallVec::from_slice(&UndoRecord::head(txn));
+        let mut record: SmallVec<[u8; 512]> = SmallVec::from_slice(&record_head(self.kind, txn));
         record.extend_from_slice(&undo[self.changes.clone()]);
         apply(&PageOp::Insert { key: &self.number.to_be_bytes(), value: &record })
     }
@@ -62,7 +64,7 @@ impl UndoPages<'_> {
     fn has_room(&self, more: usize) -> bool {
         let Some(page) = self.pages.last() else { return false };
         let last = self.records.last().filter(|record| record.page + 1 == self.pages.len());
-        entry_len(NUMBER_LEN, last.map_or(RECORD_HEAD_LEN, RecordPlan::len) + more) <= page.view().free_bytes()
+        entry_len(NUMBER_LEN, last.map_or(RECORD_HEAD_MAX, RecordPlan::len) + more) <= page.view().free_bytes()
     }
 }
 
@@ -98,11 +100,12 @@ pub(super) fn find_undo_pages<'p, 'a>(
         if !is_open {
             let number = u16::try_from(undo.pages[page].view().len()).unwrap_or(u16::MAX);
             let changes = change.undo.start..change.undo.start;
-            undo.records.push(RecordPlan { page, number, changes, has_marks: false });
+            let kind = slot.next_kind(undo.records.len());
+            undo.records.push(RecordPlan { page, number, kind, changes, has_marks: false });
         }
         if let Some(record) = undo.records.last_mut() {
             record.changes.end = change.undo.end;
-            record.has_marks |= change.deletes;
+            record.has_marks |= change.needs_purge;
             change.undo_ref = Some(UndoRef { page: undo.pages[page].id().number(), record: record.number });
         }
         left -= change.undo.len();

@@ -1,36 +1,41 @@
 //! How a batch is written: plan under latches, then change, log, release, wait. A batch is a transaction.
 //!
-//! WRITE-1  Keys are taken in (tree, key) order, so two batches never wait for each other's leaves in a circle.
-//! WRITE-2  Nothing is changed before every precondition was checked and every leaf has room: a batch that fails has
-//!          changed nothing.
-//! WRITE-3  All leaves of a batch are latched until its group has its place in the log: readers see all of it or
-//!          nothing.
+//! One that is too large for one group is written in parts: leaf by leaf, each part in a group of its own, its rows
+//! locked until it is committed ([`crate::txn`]).
+//!
+//! WRITE-1  Keys are taken in (tree, key) order, so two batches never wait for each other's leaves, or rows, in a circle.
+//! WRITE-2  Nothing is changed before every precondition of the group was checked and every leaf has room: a group that
+//!          fails has changed nothing. What earlier parts have changed is undone.
+//! WRITE-3  All leaves of a group are latched until it has its place in the log; rows of a batch in parts are in flight
+//!          until its commit has. Readers see all of a batch or nothing.
 
 use smallvec::SmallVec;
 
 use super::batch::{Change, Op};
 use super::engine::Engine;
 use super::options::Durability;
-use super::plan::{LEAVES_INLINE, Leaf, Leaves, Plan, Planned, plan, shown};
+use super::plan::{self, LEAVES_INLINE, Leaf, Leaves, Plan, Planned, plan, shown};
 use super::undo::{UndoPages, find_undo_pages};
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId};
+use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
-use crate::base::row::HEAD_LEN;
+use crate::base::row::{HEAD_LEN, Stamp};
 use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
 use crate::btree::split::{Pending, split_leaf};
-use crate::mtr::{COMMIT_LEN, Mtr, RECORD_HEADER};
+use crate::mtr::{Mtr, RECORD_HEADER, TXN_LEN};
 use crate::txn::slots::Slot;
 
 /// Bytes that a page operation adds to its key and value: kind, two lengths.
 const OP_HEADER: usize = 5;
 
-/// What a batch did.
+/// What a group did.
 struct Done {
     /// What it saw and what it changed is all before this LSN.
     end: Lsn,
     was_there: bool,
+    /// How many of the ops it was.
+    ops: usize,
 }
 
 /// Why a plan was not carried out.
@@ -44,6 +49,10 @@ pub(super) enum Halt<'p, 'a> {
     Undo(usize),
     /// The group takes so many bytes of redo.
     Redo(usize),
+    /// There are too many leaves for one group.
+    TooLarge,
+    /// This row is locked, and has this stamp.
+    Locked(SpaceId, &'a [u8], Option<Stamp>),
 }
 
 impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p, '_> {
@@ -52,8 +61,8 @@ impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p, '_> {
     }
 }
 
-/// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, and at the end,
-/// with nothing held, on `log_flush`. Returns whether the batch's first key (in key order) was there before.
+/// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, `row_lock`, and at
+/// the end, with nothing held, on `log_flush`. Returns whether the batch's first key (in key order) was there before.
 pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability) -> Result<bool, Error> {
     if ops.is_empty() {
         return engine.check_open().map(|()| false);
@@ -61,38 +70,97 @@ pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability)
     let _operation = engine.waits.operation("write");
     ops.sort_by(|a, b| (a.tree.space, a.key).cmp(&(b.tree.space, b.key)));
     let ops = &*ops;
-    let mut manner = Attempt { redo_len: check_sizes(engine, ops)?, is_short_of_room: false };
+    ops.iter().try_for_each(|op| check_sizes(engine, op))?;
     let mut gates: SmallVec<[_; 2]> = SmallVec::new();
     for (index, op) in ops.iter().enumerate() {
         if index == 0 || ops[index - 1].tree.space != op.tree.space {
             gates.push(op.tree.enter()?);
         }
     }
-    let mut restarts = Restarts::new(&engine.core.pool);
     let mut slot = engine.txns.begin(&engine.core.store);
-    let done = loop {
-        match attempt(engine, ops, manner, &mut slot, &mut restarts) {
-            Ok(done) => break done,
+    let at_once =
+        if probable_redo(ops) > 2 * engine.limits.batch_bytes { None } else { write_group(engine, ops, &mut slot)? };
+    let done = match at_once {
+        Some(done) => done,
+        None => write_in_parts(engine, ops, &mut slot)?,
+    };
+    drop((slot, gates));
+    wait_durable(engine, done.end, durability)?;
+    Ok(done.was_there)
+}
+
+/// Writes as many of `ops` as one group can hold and a leaf has, again and again, and commits them together. If it
+/// fails, the slot's end has all of it undone.
+fn write_in_parts(engine: &Engine, ops: &[Op<'_>], slot: &mut Slot<'_>) -> Result<Done, Error> {
+    slot.begin_parts(&engine.core)?;
+    let (mut written, mut was_there) = (0, None);
+    let mut bytes = PART_PAGES * engine.core.store.page_size();
+    while written < ops.len() {
+        let part = &ops[written..written + part_len(&ops[written..], bytes)];
+        match write_group(engine, part, slot)? {
+            Some(done) => {
+                written += done.ops;
+                was_there.get_or_insert(done.was_there);
+            }
+            None if bytes > 0 => bytes /= 2,
+            None => {
+                let message = format!("one row of tree '{}' does not fit one group of the log", part[0].tree.name);
+                return Err(Error::Bug(message.into()));
+            }
+        }
+    }
+    let end = slot.commit_parts(&engine.core)?;
+    Ok(Done { end, was_there: was_there.unwrap_or(false), ops: written })
+}
+
+/// Pages whose bytes of redo a part of a batch probably takes at most: what it changes is in one leaf.
+const PART_PAGES: usize = 2;
+
+/// The first of `ops` that probably take at most so many bytes of redo; all of one tree, and those of a key together.
+fn part_len(ops: &[Op<'_>], bytes: usize) -> usize {
+    let mut total = 0;
+    let mut len = 0;
+    for of_key in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
+        total += probable_redo(of_key);
+        if len > 0 && (total > bytes || of_key[0].tree.space != ops[0].tree.space) {
+            break;
+        }
+        len += of_key.len();
+    }
+    len
+}
+
+/// Writes one group: `ops`, or the first of them if the transaction has several groups. `None`: they are too many.
+fn write_group(engine: &Engine, ops: &[Op<'_>], slot: &mut Slot<'_>) -> Result<Option<Done>, Error> {
+    let redo_len = probable_redo(ops).min(engine.limits.batch_bytes);
+    let mut manner = Attempt { redo_len, is_short_of_room: false };
+    let mut restarts = Restarts::new(&engine.core.pool);
+    loop {
+        match attempt(engine, ops, manner, slot, &mut restarts) {
+            Ok(done) => return Ok(Some(done)),
             Err(Halt::Stop(stop)) => restarts.resolve(stop)?,
             Err(Halt::Full(root, pending)) => match split_leaf(&engine.core, root, &pending, &mut restarts) {
                 Err(Error::OutOfSpace(_)) if !manner.is_short_of_room => manner.is_short_of_room = true,
                 split => split?,
             },
             Err(Halt::Again) => {}
+            Err(Halt::Undo(pages)) if pages > engine.batch_undo_pages() => return Ok(None),
             Err(Halt::Undo(pages)) => {
-                check_undo(engine, pages)?;
                 restarts.start_again();
                 while slot.pages().len() < pages {
                     slot.add_page(&engine.core)?;
                 }
                 slot.pages().iter().filter_map(|id| engine.core.pool.fetch(*id)).for_each(|pin| restarts.keep(pin));
             }
-            Err(Halt::Redo(bytes)) => manner.redo_len = check_redo(engine, bytes)?,
+            Err(Halt::Redo(bytes)) if bytes > engine.limits.batch_bytes => return Ok(None),
+            Err(Halt::Redo(bytes)) => manner.redo_len = bytes,
+            Err(Halt::TooLarge) => return Ok(None),
+            Err(Halt::Locked(space, key, stamp)) => {
+                restarts.begin_wait();
+                slot.wait_for_row(space, key, stamp, &engine.waits)?;
+            }
         }
-    };
-    drop((slot, restarts, gates));
-    wait_durable(engine, done.end, durability)?;
-    Ok(done.was_there)
+    }
 }
 
 /// Waits until everything before `end` is as safe as `durability` says.
@@ -107,72 +175,54 @@ pub(crate) fn wait_durable(engine: &Engine, end: Lsn, durability: Durability) ->
     }
 }
 
-/// Refuses what is too long; returns the redo that the batch probably takes at most.
-fn check_sizes(engine: &Engine, ops: &[Op<'_>]) -> Result<usize, Error> {
+/// Refuses what is too long.
+fn check_sizes(engine: &Engine, op: &Op<'_>) -> Result<(), Error> {
     let limits = engine.limits;
     let page_size = engine.core.store.page_size();
-    let mut redo_len = 0;
-    for op in ops {
-        let value = match &op.change {
-            Change::Insert(value) | Change::Put(value) | Change::Update(value) => value.len(),
-            Change::Delete | Change::Expect(_) => 0,
-        };
-        if op.key.len() > limits.key {
-            let message = format!(
-                "key {} of tree '{}' has {} bytes: at most {} fit with pages of {page_size} bytes",
-                shown(op.key),
-                op.tree.name,
-                op.key.len(),
-                limits.key
-            );
-            return Err(Error::KeyTooLong(message.into()));
-        }
-        if value > limits.value {
-            let message = format!(
-                "the value for key {} of tree '{}' has {value} bytes: at most {} (a quarter of a page) fit; store it in parts or use larger pages",
-                shown(op.key),
-                op.tree.name,
-                limits.value
-            );
-            return Err(Error::ValueTooLong(message.into()));
-        }
-        redo_len += match op.change {
-            Change::Expect(_) => 0,
-            Change::Insert(_) => RECORD_HEADER + OP_HEADER + op.key.len() + HEAD_LEN + value,
-            _ => 2 * (OP_HEADER + op.key.len() + value) + PER_CHANGE,
-        };
-    }
-    Ok(redo_len.min(limits.batch_bytes))
-}
-
-/// Bytes of redo that a change takes at most beside what is new and what was before: two records, the row's stamp in
-/// two patches, what the undo record says of itself. A guess at first: if what was before is longer than what comes,
-/// the room is asked for once more.
-const PER_CHANGE: usize = 2 * RECORD_HEADER + 3 * HEAD_LEN + 64;
-
-/// So many undo pages, all in memory at once, must be possible.
-fn check_undo(engine: &Engine, pages: usize) -> Result<(), Error> {
-    let most = engine.batch_undo_pages();
-    if pages > most {
+    if op.key.len() > limits.key {
         let message = format!(
-            "the batch needs {pages} undo pages at once: at most {most} are allowed with this buffer_pool_size; write it in parts"
+            "key {} of tree '{}' has {} bytes: at most {} fit with pages of {page_size} bytes",
+            shown(op.key),
+            op.tree.name,
+            op.key.len(),
+            limits.key
         );
-        return Err(Error::BatchTooLarge(message.into()));
+        return Err(Error::KeyTooLong(message.into()));
+    }
+    let value = value_len(op);
+    if value > limits.value {
+        let message = format!(
+            "the value for key {} of tree '{}' has {value} bytes: at most {} (a quarter of a page) fit; store it in parts or use larger pages",
+            shown(op.key),
+            op.tree.name,
+            limits.value
+        );
+        return Err(Error::ValueTooLong(message.into()));
     }
     Ok(())
 }
 
-/// A group of so many bytes must be possible.
-fn check_redo(engine: &Engine, bytes: usize) -> Result<usize, Error> {
-    let most = engine.limits.batch_bytes;
-    if bytes > most {
-        let message = format!(
-            "the batch takes {bytes} bytes of log: at most {most} are allowed with this redo_capacity; write it in parts"
-        );
-        return Err(Error::BatchTooLarge(message.into()));
+fn value_len(op: &Op<'_>) -> usize {
+    match op.change {
+        Change::Insert(value) | Change::Put(value) | Change::Update(value) => value.len(),
+        Change::Delete | Change::Expect(_) => 0,
     }
-    Ok(bytes)
 }
+
+/// Bytes of redo that `ops` probably take at most. A guess: if what was before is longer than what comes, the room is
+/// asked for once more.
+fn probable_redo(ops: &[Op<'_>]) -> usize {
+    let of_one = |op: &Op<'_>| match op.change {
+        Change::Expect(_) => 0,
+        Change::Insert(value) => RECORD_HEADER + OP_HEADER + op.key.len() + HEAD_LEN + value.len(),
+        _ => 2 * (OP_HEADER + op.key.len() + value_len(op)) + PER_CHANGE,
+    };
+    ops.iter().map(of_one).sum()
+}
+
+/// Bytes of redo that a change takes at most beside what is new and what was before: two records, the row's stamp in
+/// two patches, what the undo record says of itself.
+const PER_CHANGE: usize = 2 * RECORD_HEADER + 3 * HEAD_LEN + 64;
 
 /// How a batch is tried.
 #[derive(Clone, Copy)]
@@ -190,9 +240,10 @@ fn attempt<'p, 'a>(
     slot: &mut Slot<'_>,
     restarts: &mut Restarts<'p>,
 ) -> Result<Done, Halt<'p, 'a>> {
-    let batch_leaves = engine.batch_leaves();
+    let in_parts = slot.is_in_parts();
+    let most_leaves = if in_parts { 1 } else { engine.batch_leaves() };
     let log = &engine.core.log;
-    let pages = ops.len().min(batch_leaves) + slot.pages().len();
+    let pages = ops.len().min(most_leaves) + slot.pages().len();
     let credit = match log.try_reserve(redo_len, pages)? {
         Some(credit) => credit,
         None => {
@@ -201,8 +252,12 @@ fn attempt<'p, 'a>(
             log.reserve(redo_len, pages)?
         }
     };
-    let mut leaves = latch_leaves(engine, ops, batch_leaves)?;
-    let mut planned = plan(ops, &leaves, slot.undo(), is_short_of_room)?;
+    let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, in_parts)?;
+    let manner = plan::Manner { locks: &engine.txns.locks, txn: slot.txn(), in_parts, is_short_of_room };
+    let mut planned = plan(ops, &leaves, slot.undo(), manner)?;
+    if let Some((space, key, stamp)) = planned.locked.filter(|_| !in_parts || planned.ops == 0) {
+        return Err(Halt::Locked(space, key, stamp));
+    }
     if let Some(full) = find_full(&leaves, &planned) {
         let oldest = engine.txns.oldest(&engine.core.store);
         let gain = leaves[full.leaf].1.view().compactable(oldest);
@@ -218,14 +273,15 @@ fn attempt<'p, 'a>(
         mtr.commit(credit)?;
         return Err(Halt::Again);
     }
-    let was_there = planned.was_there;
+    let (was_there, planned_ops) = (planned.was_there, planned.ops);
+    let done = |end| Done { end, was_there, ops: planned_ops };
     if planned.changes.is_empty() {
         // Nothing to change. What makes that true may not be durable yet, and the caller is told that it is.
         let end = leaves.iter().map(|(_, page)| page.lsn()).max().unwrap_or(Lsn::ZERO);
-        return Ok(Done { end, was_there });
+        return Ok(done(end.max(engine.txns.last_commit())));
     }
     let undo = find_undo_pages(engine, slot, &mut planned)?;
-    let exact = planned.redo_len() + undo.redo_len() + COMMIT_LEN;
+    let exact = planned.redo_len() + undo.redo_len() + TXN_LEN;
     if exact > redo_len {
         return Err(Halt::Redo(exact));
     }
@@ -245,37 +301,37 @@ fn attempt<'p, 'a>(
         let id = mtr.page(first_undo + record.page).id();
         record.append(txn, slot.undo(), |op| mtr.apply(first_undo + record.page, id, op))?;
     }
-    mtr.commit_txn(txn);
+    if !in_parts {
+        mtr.note_txn(txn);
+    }
     let end = mtr.commit(credit)?;
-    slot.appended(records.iter().map(|record| (record.page, record.has_marks)));
-    Ok(Done { end, was_there })
+    slot.appended(records.iter().map(|record| (record.page, record.number, record.has_marks)));
+    Ok(done(end))
 }
 
-/// The leaves of all keys, latched exclusively from left to right (BTREE-3).
+/// The leaves of all keys, latched exclusively from left to right (BTREE-3); or the leaf of the first, and those of `ops`
+/// that are in it.
 fn latch_leaves<'p, 'a>(
     engine: &'p Engine,
     ops: &'a [Op<'a>],
-    batch_leaves: usize,
-) -> Result<Leaves<'p, 'a>, Halt<'p, 'a>> {
+    most: usize,
+    only_first: bool,
+) -> Result<(Leaves<'p, 'a>, &'a [Op<'a>]), Halt<'p, 'a>> {
     let mut leaves = Leaves::new();
-    for op in ops {
+    for (index, op) in ops.iter().enumerate() {
         let root = &op.tree.root;
         let covered =
             leaves.last().is_some_and(|(tree, page)| tree.space() == root.space() && page.view().covers(op.key));
         if covered {
             continue;
         }
-        if leaves.len() >= batch_leaves {
-            let message = format!(
-                "the batch changes more than {} pages at once: write it in parts, or use a larger buffer_pool_size",
-                batch_leaves
-            );
-            return Err(Error::BatchTooLarge(message.into()).into());
+        if leaves.len() >= most {
+            return if only_first { Ok((leaves, &ops[..index])) } else { Err(Halt::TooLarge) };
         }
         let manner = if leaves.is_empty() { Manner::First } else { Manner::Further };
         leaves.push((root, leaf_write(&engine.core, root, op.key, manner)?));
     }
-    Ok(leaves)
+    Ok((leaves, ops))
 }
 
 /// Bytes that a leaf must gain, or it is split: else the rows of a full leaf would get and lose stamps in turns.

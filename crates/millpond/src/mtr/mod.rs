@@ -32,13 +32,13 @@ pub(crate) struct Core {
 pub(crate) const RECORD_PADDING: u8 = 0;
 pub(crate) const RECORD_PAGE: u8 = 1;
 pub(crate) const RECORD_DROP_SPACE: u8 = 2;
-pub(crate) const RECORD_COMMIT: u8 = 5;
+pub(crate) const RECORD_TXN: u8 = 5;
 
 /// Bytes that a page's record adds to its operations: kind, page id, previous LSN, length.
 pub(crate) const RECORD_HEADER: usize = 21;
 
-/// Bytes of the record that commits a transaction.
-pub(crate) const COMMIT_LEN: usize = 1 + TxnId::LEN;
+/// Bytes of the record that names a transaction.
+pub(crate) const TXN_LEN: usize = 1 + TxnId::LEN;
 
 /// Where the length is in a page's record.
 const LEN_AT: usize = 17;
@@ -50,8 +50,8 @@ pub(crate) enum Record<'a> {
     Page { id: PageId, previous: Lsn, ops: &'a [u8] },
     /// A space is gone; earlier records of its pages do not matter any more.
     DropSpace(SpaceId),
-    /// A transaction is committed by this group.
-    Commit(TxnId),
+    /// The group is of this transaction, the first of it to be in the log.
+    Txn(TxnId),
     /// Nothing, to the payload's end.
     Padding,
 }
@@ -76,7 +76,7 @@ impl<'a> Record<'a> {
                 Some(Record::Page { id, previous, ops: reader.take(len)? })
             }
             RECORD_DROP_SPACE => Some(Record::DropSpace(SpaceId(reader.u32()?))),
-            RECORD_COMMIT => Some(Record::Commit(TxnId::from_bytes(*reader.take(TxnId::LEN)?.first_chunk()?))),
+            RECORD_TXN => Some(Record::Txn(TxnId::from_bytes(*reader.take(TxnId::LEN)?.first_chunk()?))),
             RECORD_PADDING => {
                 reader.rest();
                 Some(Record::Padding)
@@ -232,10 +232,10 @@ impl<'p> Mtr<'p> {
         self.payload.extend_from_slice(&space.0.to_le_bytes());
     }
 
-    /// Notes that a transaction is committed.
-    pub(crate) fn commit_txn(&mut self, txn: TxnId) {
+    /// Notes that the group is of this transaction, so that no other gets its id.
+    pub(crate) fn note_txn(&mut self, txn: TxnId) {
         self.close_record();
-        self.payload.push(RECORD_COMMIT);
+        self.payload.push(RECORD_TXN);
         self.payload.extend_from_slice(&txn.to_bytes());
     }
 

@@ -144,7 +144,7 @@ impl Analysis {
                                 store.replay_format(id);
                             }
                         }
-                        Some(Record::Commit(txn)) => {
+                        Some(Record::Txn(txn)) => {
                             if !cfg!(planted = "txn_ids_forgotten") {
                                 store.note_txn(txn);
                             }

@@ -30,7 +30,7 @@ use crate::base::page::layout::{
 };
 use crate::base::page::op::{PageOp, Reader};
 use crate::base::page::view::{PageView, entry_len, u16_at};
-use crate::mtr::{RECORD_COMMIT, RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, Record, formats, frees, replay};
+use crate::mtr::{RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, RECORD_TXN, Record, formats, frees, replay};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LAP_OFFSET, Lap, LogFileLap, Owner, Switch, header_block, read_header, read_lap};
 use crate::redo::locate::Start;
@@ -267,8 +267,8 @@ fn encode_records(payload: &[u8]) -> Result<(Vec<u8>, bool), String> {
                 out.push(RECORD_DROP_SPACE);
                 out.extend_from_slice(&space.0.to_le_bytes());
             }
-            Some(Record::Commit(txn)) => {
-                out.push(RECORD_COMMIT);
+            Some(Record::Txn(txn)) => {
+                out.push(RECORD_TXN);
                 out.extend_from_slice(&txn.to_bytes());
             }
             Some(Record::Page { id, previous, ops }) => {

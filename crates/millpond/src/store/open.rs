@@ -401,6 +401,7 @@ mod tests {
     use crate::redo::files::Geometry;
     use crate::store::checkpoint::{CheckpointFacts, Snapshot};
     use crate::store::page_store::WriteOp;
+    use crate::store::space::Share;
 
     fn superblock() -> Superblock {
         Superblock {
@@ -452,7 +453,7 @@ mod tests {
         let store = new_store(&disk);
         let (_, free) = store.slot_counts();
         let space = store.new_space();
-        let id = store.allocate(space, &waits()).expect("there is room");
+        let id = store.allocate(space, Share::Common, &waits()).expect("there is room");
         let op = WriteOp { id, lsn: Lsn(5000), rec_lsn: Lsn(4096) };
         store.counts.add(op.rec_lsn);
         assert!(store.write(&[op], &mut aligned(4096), Lsn(5000)).expect("written"));
@@ -484,7 +485,7 @@ mod tests {
         let store = new_store(&disk);
         let mut lsn = 4096;
         for trees in 1..200 {
-            store.allocate(SpaceId(trees), &waits()).expect("there is room");
+            store.allocate(SpaceId(trees), Share::Common, &waits()).expect("there is room");
             let mut under_way = None;
             for round in 0..3 {
                 lsn += 100;
@@ -521,7 +522,7 @@ mod tests {
         for _ in 0..20 {
             let spaces: Vec<SpaceId> = (0..20).map(|_| store.new_space()).collect();
             for &space in &spaces {
-                store.allocate(space, &waits()).expect("there is room");
+                store.allocate(space, Share::Common, &waits()).expect("there is room");
             }
             let lsn = write(&store, &spaces);
             publish(&store, lsn);

@@ -16,7 +16,17 @@ use crate::io::device::Device;
 /// the next finds room, and a map group frees what the first replaced. To these comes one in fifty.
 const SLOTS_RESERVED: u64 = 2 * 64;
 
-/// Slots that undo pages may take when there are no more for others: on a full disk rows are updated and deleted still.
+/// Who takes a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// Somebody who can do without.
+    Common,
+    /// Undo and rollback, which others cannot do without.
+    Last,
+}
+
+/// Slots that undo and rollback may take when there are no more for others: on a full disk rows are updated and deleted
+/// still.
 const SLOTS_FOR_UNDO: u64 = 64;
 
 /// Places of the map file that form one of its zones.
@@ -101,14 +111,14 @@ impl PageStore {
         space
     }
 
-    /// Gives out a page id, with a slot charged for it. May have the files grow, on
+    /// Gives out a page id, with a slot charged for it; `share` says how much must be left for others. May have the files grow, on
     /// `file_growth`; callers hold no latch.
-    pub(crate) fn allocate(&self, space: SpaceId, waits: &Waits) -> Result<PageId, Error> {
+    pub(crate) fn allocate(&self, space: SpaceId, share: Share, waits: &Waits) -> Result<PageId, Error> {
         loop {
             {
                 let mut state = self.state.lock();
                 let needed = state.needed(1);
-                let needed = if space == SpaceId::UNDO { needed.for_undo() } else { needed };
+                let needed = if share == Share::Last { needed.for_undo() } else { needed };
                 if state.room().covers(needed) {
                     return Ok(state.map.allocate(space));
                 }

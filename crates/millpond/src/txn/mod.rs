@@ -1,14 +1,23 @@
 //! Transactions: their ids, their undo records, and which of them are active.
 //!
-//! TXN-1  A transaction has its id before its first latch, and is active until its group has its place in the log. So
-//!        a stamp below the oldest active id is of a transaction that is committed.
+//! TXN-1  A transaction has its id before its first latch, and is active until its last group has its place in the log.
+//!        So a stamp below the oldest active id is of a transaction that is committed.
 //! TXN-2  What undoes a change is in the group of the change.
 //! TXN-3  An undo page is appended to by whoever has its slot, and by nobody else. It is latched behind leaves.
-//! TXN-4  An undo page is given back, or to another slot, when no slot has it, and purge went through all of it.
+//! TXN-4  An undo page is given back, or to another slot, when no slot has it, no transaction that is active has records
+//!        there, and purge went through all of it.
+//! TXN-5  A transaction of several groups has a header, a record that is in the log before its first change. It says that
+//!        the transaction is active, until that is committed or all its changes are undone: with that in the log it is.
 //!
 //! An undo page is a page of entries like a leaf: the key is the record's number in the page, two bytes, the largest
 //! first; the value is the [record](record). Which slots there are is known in memory only: at open the undo pages that
 //! are there belong to none, and are purged.
+//!
+//! A transaction that fits one group is that group. One of several groups [locks](locks) the rows that it has changed;
+//! who reads them meanwhile looks at [what was before](before). If it fails, or the process ends, it becomes a
+//! [`Loser`](slots::Loser), and its changes are undone.
 
+pub(crate) mod before;
+pub(crate) mod locks;
 pub(crate) mod record;
 pub(crate) mod slots;

@@ -1,21 +1,38 @@
 //! What an undo record says: whose it is, and the changes that lead back.
 
+use smallvec::SmallVec;
+
 use crate::base::ids::{SpaceId, TxnId};
 use crate::base::page::op::{PageOp, Reader};
 
-/// The record is of a transaction that was committed by the group that the record came with.
-const COMMITTED: u8 = 2;
+/// What a record is, as its first byte says.
+const ACTIVE: u8 = 1;
+const WHOLE: u8 = 2;
+const ENDED: u8 = 3;
+const PART: u8 = 4;
 
-/// The change left a delete mark, which purge has to remove.
+/// The change left a delete mark, or to undo it would: purge has to look at the row.
 const NEEDS_PURGE: u8 = 1;
 
-/// Bytes before a record's changes.
-pub(crate) const RECORD_HEAD_LEN: usize = 1 + TxnId::LEN;
+/// Bytes before a record's changes, at most.
+pub(crate) const RECORD_HEAD_MAX: usize = 1 + TxnId::LEN + size_of::<u32>();
+
+/// What of a transaction a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// All of it: the group that the record came with committed it.
+    Whole,
+    /// The header of one that has several groups, without changes. As long as it is active, all changes of the
+    /// transaction are to be undone after a crash; without a header none are (TXN-5).
+    Header { is_active: bool },
+    /// Changes of such a transaction, and the how manieth they are.
+    Part(u32),
+}
 
 /// One change, undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Undo<'a> {
-    /// The change left a delete mark.
+    /// Purge has to look at the row.
     pub(crate) needs_purge: bool,
     pub(crate) space: SpaceId,
     /// What leads back, for the leaf that covers its key.
@@ -51,22 +68,35 @@ impl<'a> Undo<'a> {
 /// A record, to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UndoRecord<'a> {
+    pub(crate) kind: Kind,
     pub(crate) txn: TxnId,
     changes: &'a [u8],
 }
 
-impl<'a> UndoRecord<'a> {
-    /// A record's first bytes; its changes follow.
-    pub(crate) fn head(txn: TxnId) -> [u8; RECORD_HEAD_LEN] {
-        let [a, b, c, d, e, f] = txn.to_bytes();
-        [COMMITTED, a, b, c, d, e, f]
-    }
+/// A record's first bytes; its changes follow.
+pub(crate) fn record_head(kind: Kind, txn: TxnId) -> SmallVec<[u8; RECORD_HEAD_MAX]> {
+    let state = match kind {
+        Kind::Whole => WHOLE,
+        Kind::Header { is_active: true } => ACTIVE,
+        Kind::Header { is_active: false } => ENDED,
+        Kind::Part(_) => PART,
+    };
+    let number = if let Kind::Part(number) = kind { Some(number.to_le_bytes()) } else { None };
+    [state].into_iter().chain(txn.to_bytes()).chain(number.into_iter().flatten()).collect()
+}
 
+impl<'a> UndoRecord<'a> {
     /// The record in an undo page's entry; `None`: the bytes are none.
     pub(crate) fn decode(value: &'a [u8]) -> Option<UndoRecord<'a>> {
-        let (_, rest) = value.split_first().filter(|(state, _)| **state == COMMITTED)?;
-        let (txn, changes) = rest.split_first_chunk()?;
-        Some(UndoRecord { txn: TxnId::from_bytes(*txn), changes })
+        let (&state, rest) = value.split_first()?;
+        let (txn, rest) = rest.split_first_chunk()?;
+        let (kind, changes) = match state {
+            WHOLE => (Kind::Whole, rest),
+            ACTIVE | ENDED if rest.is_empty() => (Kind::Header { is_active: state == ACTIVE }, rest),
+            PART => rest.split_first_chunk().map(|(number, rest)| (Kind::Part(u32::from_le_bytes(*number)), rest))?,
+            _ => return None,
+        };
+        Some(UndoRecord { kind, txn: TxnId::from_bytes(*txn), changes })
     }
 
     /// The changes; `None` in the place of one that cannot be read, which is then the last.
@@ -96,20 +126,37 @@ mod tests {
             Undo { needs_purge: true, space: SpaceId(7), op: PageOp::Patch { key: b"k", patch: Patch(b"") } },
             Undo { needs_purge: false, space: SpaceId(8), op: PageOp::Replace { key: b"l", value: b"before" } },
         ];
-        let mut bytes = UndoRecord::head(TxnId(77)).to_vec();
-        for change in &changes {
-            change.encode(&mut bytes);
+        for kind in [Kind::Whole, Kind::Part(0x0102_0304)] {
+            let mut bytes = record_head(kind, TxnId(77)).to_vec();
+            let head_len = bytes.len();
+            for change in &changes {
+                change.encode(&mut bytes);
+            }
+            survives(&bytes, head_len, kind, &changes);
         }
-        let record = UndoRecord::decode(&bytes).expect("a record");
-        assert_eq!(record.txn, TxnId(77));
-        assert_eq!(record.changes().map(|change| change.expect("whole")).collect::<Vec<_>>(), changes);
+        for kind in [Kind::Header { is_active: true }, Kind::Header { is_active: false }] {
+            let mut bytes = record_head(kind, TxnId(77)).to_vec();
+            survives(&bytes, bytes.len(), kind, &[]);
+            bytes.push(0);
+            assert_eq!(UndoRecord::decode(&bytes), None, "a header has no changes");
+        }
+        assert_eq!(UndoRecord::decode(&[5, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(changes[1].key(), b"l");
-        for end in 0..RECORD_HEAD_LEN {
+    }
+
+    fn survives(bytes: &[u8], head_len: usize, kind: Kind, changes: &[Undo<'_>]) {
+        let record = UndoRecord::decode(bytes).expect("a record");
+        assert_eq!((record.kind, record.txn), (kind, TxnId(77)));
+        assert_eq!(record.changes().map(|change| change.expect("whole")).collect::<Vec<_>>(), changes);
+        for end in 0..head_len {
             assert_eq!(UndoRecord::decode(&bytes[..end]), None, "cut at {end}");
+        }
+        if changes.is_empty() {
+            return;
         }
         let cut = UndoRecord::decode(&bytes[..bytes.len() - 1]).expect("a record");
         assert_eq!(cut.changes().last(), Some(None));
-        let mut free = bytes[..RECORD_HEAD_LEN].to_vec();
+        let mut free = bytes[..head_len].to_vec();
         Undo { needs_purge: false, space: SpaceId(7), op: PageOp::Free }.encode(&mut free);
         assert_eq!(UndoRecord::decode(&free).expect("a record").changes().last(), Some(None));
     }

@@ -1,23 +1,31 @@
 //! Who appends to which undo page, which transactions are active, and what purge has to go through.
 //!
-//! Who ends the wait of purge: who leaves delete marks, the keeper's tick, [`Transactions::stop`].
+//! Who ends the wait of purge: who leaves delete marks, or rows in flight; the keeper's tick; [`Transactions::stop`].
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
+use super::locks::Locks;
+use super::record::{Kind, RECORD_HEAD_MAX, record_head};
 use crate::base::error::Error;
-use crate::base::ids::{PageId, SpaceId, TxnId};
+use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
+use crate::base::page::view::entry_len;
+use crate::base::row::{Stamp, UndoRef};
 use crate::base::sync::{Condvar, Mutex};
-use crate::base::waits::WaitClass;
-use crate::mtr::{Core, Mtr};
+use crate::base::waits::{WaitClass, Waits};
+use crate::mtr::{Core, Mtr, RECORD_HEADER, TXN_LEN};
 use crate::store::page_store::PageStore;
+use crate::store::space::Share;
 
 /// Bytes of redo that a new undo page takes at most.
 const NEW_PAGE_REDO: usize = 128;
+
+/// Bytes of redo that a header takes at most, or another state of one.
+const HEADER_REDO: usize = RECORD_HEADER + 16 + RECORD_HEAD_MAX + TXN_LEN;
 
 /// Undo pages with delete marks for which purge is woken at once, and not by the keeper's tick.
 const WAKE_AT: usize = 4;
@@ -45,8 +53,14 @@ pub(crate) struct Transactions {
     directory: Mutex<Directory>,
     /// Purge waits here.
     work: Condvar,
+    /// Row locks.
+    pub(crate) locks: Locks,
     /// Rows that purge has removed.
     pub(crate) purged_rows: AtomicU64,
+    /// Batches of several groups that were undone.
+    pub(crate) rollbacks: AtomicU64,
+    /// The end of the last group that committed a transaction of several: its rows have the LSNs of earlier ones.
+    last_commit: AtomicU64,
 }
 
 #[derive(Default)]
@@ -63,6 +77,10 @@ struct Directory {
     unneeded: VecDeque<PageId>,
     /// Those of them that are to be read before they can be given back.
     cold: Vec<PageId>,
+    /// Transactions whose changes are to be undone.
+    losers: VecDeque<Loser>,
+    /// Those of them that could not be undone up to now: once more, with the keeper's tick.
+    losers_later: Vec<Loser>,
     is_waiting: bool,
     stop: bool,
 }
@@ -79,8 +97,21 @@ struct UndoPage {
     is_left: bool,
 }
 
+    /// Those that could not be undone up to now: once more, with the keeper's tick.
+#[derive(Debug)]
+pub(crate) struct Loser {
+    pub(crate) txn: TxnId,
+    pub(crate) header: UndoRef,
+    /// Its records, in their order.
+    pub(crate) records: Vec<UndoRef>,
+    /// The pages in which they are, and others that are needed no more when they are not.
+    pub(crate) pages: Vec<PageId>,
+}
+
 /// What purge is to do.
 pub(crate) enum Work {
+    /// Undo what this transaction changed.
+    RollBack(Loser),
     /// Go through this page, from this record on.
     Purge(PageId, usize),
     /// Have this page in memory, for the keeper.
@@ -116,7 +147,8 @@ impl Transactions {
         let txn = store.next_txn();
         directory.active.push(txn);
         let kept = directory.idle.pop().unwrap_or_default();
-        Slot { all: self, txn, kept, marked: SmallVec::new(), left: SmallVec::new() }
+        let (marked, left) = (SmallVec::new(), SmallVec::new());
+        Slot { all: self, txn, kept, marked, left, parts: None, row: None }
     }
 
     /// The oldest transaction that is active; if there is none, the next to begin (TXN-1).
@@ -134,13 +166,61 @@ impl Transactions {
         }
     }
 
+    /// Transactions that were active when the process ended; [`adopt`](Self::adopt) gets the other pages.
+    pub(crate) fn adopt_losers(&self, losers: Vec<Loser>) {
+        let mut directory = self.directory.lock();
+        for loser in losers {
+            directory.active.push(loser.txn);
+            self.locks.begin(loser.txn);
+            directory.losers.push_back(loser);
+        }
+    }
+
+    /// The next of them.
+    pub(crate) fn take_loser(&self) -> Option<Loser> {
+        self.directory.lock().losers.pop_front()
+    }
+
+    /// An error once purge is to end.
+    pub(crate) fn check_running(&self) -> Result<(), Error> {
+        match self.directory.lock().stop {
+            true => Err(Error::Closed("the database is being closed: the next open goes on".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// All changes of a transaction are undone, and its header says so.
+    pub(crate) fn undone(&self, loser: Loser) {
+        self.locks.end(loser.txn);
+        self.rollbacks.fetch_add(1, Ordering::Relaxed);
+        let mut directory = self.directory.lock();
+        directory.active.retain(|active| *active != loser.txn);
+        for page in loser.pages {
+            // Purge has to look at the delete marks that are there again.
+            directory.enqueue(page);
+            directory.leave(page);
+        }
+    }
+
+    /// They could not be undone: once more, later.
+    pub(crate) fn put_off_loser(&self, loser: Loser) {
+        self.directory.lock().losers_later.push(loser);
+    }
+
+    /// Everything that transactions of several groups have committed is before this LSN, or a row shows that it is.
+    pub(crate) fn last_commit(&self) -> Lsn {
+        Lsn(self.last_commit.load(Ordering::Acquire))
+    }
+
     /// Wakes purge if it has work.
     pub(crate) fn wake_purge(&self) {
         let wakes = {
             let mut guard = self.directory.lock();
             let directory = &mut *guard;
             directory.queue.extend(directory.later.drain(..));
-            directory.is_waiting && !(directory.queue.is_empty() && directory.cold.is_empty())
+            directory.losers.extend(directory.losers_later.drain(..));
+            let is_idle = directory.queue.is_empty() && directory.cold.is_empty() && directory.losers.is_empty();
+            directory.is_waiting && !is_idle
         };
         if wakes {
             self.work.notify_one();
@@ -153,6 +233,9 @@ impl Transactions {
         loop {
             if directory.stop {
                 return None;
+            }
+            if let Some(loser) = directory.losers.pop_front() {
+                return Some(Work::RollBack(loser));
             }
             if let Some(id) = directory.cold.pop() {
                 return Some(Work::Read(id));
@@ -223,6 +306,16 @@ pub(crate) struct Slot<'t> {
     marked: Pages,
     /// Pages that are not of the slot any more.
     left: Pages,
+    /// Of a transaction of several groups: what it has left in undo pages.
+    parts: Option<Parts>,
+    /// A row whose lock was waited for, by a transaction with nothing in flight.
+    row: Option<(SpaceId, Vec<u8>)>,
+}
+
+/// What a transaction of several groups has left in undo pages.
+struct Parts {
+    header: UndoRef,
+    records: Vec<UndoRef>,
 }
 
 impl Slot<'_> {
@@ -245,16 +338,97 @@ impl Slot<'_> {
         self.left.push(self.kept.pages.remove(index));
     }
 
-    /// Records were appended to these pages, with delete marks or without. All but the last of them are full.
-    pub(crate) fn appended(&mut self, records: impl Iterator<Item = (usize, bool)>) {
+    /// What a record is to which `others` come before, that are not appended yet.
+    pub(crate) fn next_kind(&self, others: usize) -> Kind {
+        match &self.parts {
+            None => Kind::Whole,
+            Some(parts) => Kind::Part(u32::try_from(parts.records.len() + others).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// Whether the transaction has several groups.
+    pub(crate) fn is_in_parts(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Records of these numbers were appended to these pages, with work for purge or without. All but the last of the
+    /// pages are full.
+    pub(crate) fn appended(&mut self, records: impl Iterator<Item = (usize, u16, bool)>) {
         let mut last = 0;
-        for (index, has_marks) in records {
-            if has_marks {
-                self.marked.push(self.kept.pages[index]);
+        for (index, record, has_marks) in records {
+            let page = self.kept.pages[index];
+            if has_marks && self.marked.last() != Some(&page) {
+                self.marked.push(page);
+            }
+            if let Some(parts) = &mut self.parts {
+                parts.records.push(UndoRef { page: page.number(), record });
             }
             last = index;
         }
         self.left.extend(self.kept.pages.drain(..last));
+    }
+
+    /// Makes this a transaction of several groups (TXN-5), in a mini-transaction of its own. May wait as
+    /// [`add_page`](Self::add_page) does.
+    pub(crate) fn begin_parts(&mut self, core: &Core) -> Result<(), Error> {
+        // It begins with nothing (LOCK-3).
+        self.release_row();
+        let record = record_head(Kind::Header { is_active: true }, self.txn);
+        let (page, credit) = loop {
+            let Some(&id) = self.kept.pages.first() else {
+                self.add_page(core)?;
+                continue;
+            };
+            let credit = core.log.reserve(HEADER_REDO, 1)?;
+            match core.pool.fetch(id).map(|pin| pin.write()) {
+                Some(page) if entry_len(size_of::<u16>(), record.len()) <= page.view().free_bytes() => {
+                    break (page, credit);
+                }
+                _ => self.leave(0),
+            }
+        };
+        let (id, number) = (page.id(), u16::try_from(page.view().len()).unwrap_or(u16::MAX));
+        let mut mtr = Mtr::new(&core.log, [page]);
+        mtr.apply(0, id, &PageOp::Insert { key: &number.to_be_bytes(), value: &record })?;
+        mtr.note_txn(self.txn);
+        mtr.commit(credit)?;
+        self.all.locks.begin(self.txn);
+        self.parts = Some(Parts { header: UndoRef { page: id.number(), record: number }, records: Vec::new() });
+        Ok(())
+    }
+
+    /// Commits a transaction of several groups. Returns the group's end. May wait on `log_space`, `page_read` and
+    /// `free_frame`.
+    pub(crate) fn commit_parts(&mut self, core: &Core) -> Result<Lsn, Error> {
+        let Some(parts) = &self.parts else { return Ok(Lsn::ZERO) };
+        let end = end_header(core, self.txn, parts.header)?;
+        // Release: who finds the transaction ended finds the LSN here.
+        self.all.last_commit.fetch_max(end.0, Ordering::Release);
+        self.parts = None;
+        self.all.locks.end(self.txn);
+        Ok(end)
+    }
+
+    /// Waits for a row that is locked, on `row_lock`; `stamp` is what it had a moment ago. Callers hold nothing but gates.
+    pub(crate) fn wait_for_row(
+        &mut self,
+        space: SpaceId,
+        key: &[u8],
+        stamp: Option<Stamp>,
+        waits: &Waits,
+    ) -> Result<(), Error> {
+        self.release_row();
+        if self.all.locks.wait(space, key, stamp, self.txn, waits)? && self.parts.is_none() {
+            self.row = Some((space, key.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// LOCK-3
+    fn release_row(&mut self) {
+        if let Some((space, key)) = self.row.take() {
+            self.all.locks.release(space, &key, self.txn);
+        }
     }
 
     /// Adds an empty page, in a mini-transaction of its own: one that nobody needs any more, or a new one. May wait on
@@ -263,7 +437,7 @@ impl Slot<'_> {
         let credit = core.log.reserve(NEW_PAGE_REDO, 1)?;
         let id = match self.all.take_unneeded(0) {
             Some(id) => id,
-            None => core.store.allocate(SpaceId::UNDO, core.pool.waits())?,
+            None => core.store.allocate(SpaceId::UNDO, Share::Last, core.pool.waits())?,
         };
         let page = match core.pool.fetch(id) {
             Some(pin) => pin.write(),
@@ -284,10 +458,34 @@ impl Slot<'_> {
     }
 }
 
+/// Has a header say that its transaction is active no more. Returns the group's end.
+pub(crate) fn end_header(core: &Core, txn: TxnId, header: UndoRef) -> Result<Lsn, Error> {
+    let credit = core.log.reserve(HEADER_REDO, 1)?;
+    let page = core.pool.load(PageId::new(SpaceId::UNDO, header.page))?.write();
+    let id = page.id();
+    let mut mtr = Mtr::new(&core.log, [page]);
+    let value = record_head(Kind::Header { is_active: false }, txn);
+    mtr.apply(0, id, &PageOp::Replace { key: &header.record.to_be_bytes(), value: &value })?;
+    mtr.commit(credit)
+}
+
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
+        self.release_row();
         let mut directory = self.all.directory.lock();
         let txn = self.txn;
+        if let Some(Parts { header, records }) = self.parts.take() {
+            // It failed. What it has changed is undone before anything of it is given up.
+            let pages = self.left.drain(..).chain(self.kept.pages.drain(..)).collect();
+            self.marked.clear();
+            directory.losers.push_back(Loser { txn, header, records, pages });
+            let wakes = directory.is_waiting;
+            drop(directory);
+            if wakes {
+                self.all.work.notify_one();
+            }
+            return;
+        }
         directory.active.retain(|active| *active != txn);
         for page in self.marked.drain(..) {
             directory.enqueue(page);

@@ -9,6 +9,7 @@ mod decoders;
 mod failing_syncs;
 mod inspect;
 mod killed;
+mod large_batches;
 mod long_keys;
 mod merges;
 mod metrics;

@@ -92,11 +92,8 @@ fn step(db: &mut Db, disk: &SimulatedDisk, model: &mut Model, op: &Op) -> Result
                     }
                 }
             }
-            match db.write(batch) {
-                Ok(()) => *model = after,
-                Err(Error::BatchTooLarge(_)) => {}
-                Err(other) => return Err(other),
-            }
+            db.write(batch)?;
+            *model = after;
         }
         Op::Scan(a, b, back) => {
             let (low, high) = (key_of(*a).min(key_of(*b)), key_of(*a).max(key_of(*b)));

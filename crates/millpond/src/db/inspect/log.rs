@@ -111,7 +111,7 @@ fn write_record(record: Option<Record<'_>>, out: Lines<'_>) -> bool {
         None => out("  a record that is none"),
         Some(Record::Padding) => out("  padding"),
         Some(Record::DropSpace(space)) => out(&format!("  drop space {space}")),
-        Some(Record::Commit(txn)) => out(&format!("  commit transaction {txn}")),
+        Some(Record::Txn(txn)) => out(&format!("  commit transaction {txn}")),
         Some(Record::Page { id, previous, ops }) => {
             out(&format!("  page {id}, from LSN {previous}, {} bytes", to_u64(ops.len())))
                 && Record::ops(ops).all(|op| out(&format!("    {}", op.map_or("no operation".to_owned(), op_text))))

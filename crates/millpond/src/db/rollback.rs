@@ -1,0 +1,205 @@
+//! Rolling back: what a batch of several groups has changed is undone, when it fails, or when the process ended before
+//! its commit was in the log.
+//!
+//! Its records are taken from the last to the first, and undone leaf by leaf, in groups of their own. A row whose stamp
+//! names the record is changed still; any other was undone before: so a crash needs no mark of how far this came. When
+//! nothing is left, the header says that the transaction has ended (TXN-5). Until then its rows stay locked, and who
+//! reads them sees what was before.
+//!
+//! The thread is purge's. It waits as an operation does, for pages, frames and the log, and may take the undo's share of
+//! the data file; those who wait for the rows wait for it.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use super::engine::Engine;
+use crate::base::error::Error;
+use crate::base::ids::{PageId, SpaceId, TxnId};
+use crate::base::page::op::PageOp;
+use crate::base::page::view::PageView;
+use crate::base::row::{Row, Stamp, UndoRef};
+use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
+use crate::btree::split::{Pending, split_leaf};
+use crate::mtr::{Core, Mtr, RECORD_HEADER};
+use crate::pool::frame::PageWrite;
+use crate::txn::before::load_record;
+use crate::txn::record::{Kind, Undo, UndoRecord};
+use crate::txn::slots::{Loser, end_header};
+
+/// Rows that are undone by one mini-transaction, at most.
+const ROWS_TOGETHER: usize = 32;
+
+/// The transactions that were active when the process ended, of all undo pages; and the pages that are none of theirs.
+pub(super) fn find_losers(core: &Core) -> Result<(Vec<Loser>, Vec<PageId>), Error> {
+    let mut headers: HashMap<TxnId, UndoRef, FixedState> = HashMap::default();
+    let mut parts: HashMap<TxnId, Vec<(u32, UndoRef)>, FixedState> = HashMap::default();
+    let pages: Vec<PageId> = core.store.used(SpaceId::UNDO);
+    for ids in pages.chunks(READ_TOGETHER.min(core.pool.len() / 8)) {
+        core.pool.load_many(ids);
+        for &id in ids {
+            let page = core.pool.load(id)?.read();
+            let view = page.view();
+            for index in 0..view.len() {
+                let at = UndoRef { page: id.number(), record: u16::try_from(index).unwrap_or(u16::MAX) };
+                match UndoRecord::decode(view.value(index)) {
+                    Some(UndoRecord { kind: Kind::Header { is_active: true }, txn, .. }) => {
+                        headers.insert(txn, at);
+                    }
+                    Some(UndoRecord { kind: Kind::Part(number), txn, .. }) => {
+                        parts.entry(txn).or_default().push((number, at));
+                    }
+                    Some(_) => {}
+                    None => return Err(no_record(at)),
+                }
+            }
+        }
+    }
+    let mut losers = Vec::new();
+    let mut others: std::collections::BTreeSet<PageId> = pages.into_iter().collect();
+    if cfg!(planted = "losers_forgotten") {
+        headers.clear();
+    }
+    for (txn, header) in headers {
+        let mut records = parts.remove(&txn).unwrap_or_default();
+        records.sort_unstable_by_key(|(number, _)| *number);
+        let records: Vec<UndoRef> = records.into_iter().map(|(_, at)| at).collect();
+        let of = |at: &UndoRef| PageId::new(SpaceId::UNDO, at.page);
+        // No other has records there: who fails takes its pages along.
+        let pages = std::iter::once(&header).chain(&records).map(of).filter(|id| others.remove(id)).collect();
+        losers.push(Loser { txn, header, records, pages });
+    }
+    losers.sort_unstable_by_key(|loser| loser.txn);
+    Ok((losers, others.into_iter().collect()))
+}
+
+/// Undo pages that are read together when a database is opened.
+const READ_TOGETHER: usize = 64;
+
+/// Undoes everything that `loser` has changed.
+pub(super) fn roll_back(engine: &Engine, loser: &Loser) -> Result<(), Error> {
+    let mut trees = Trees { engine, roots: HashMap::default() };
+    for &at in loser.records.iter().rev() {
+        let record = load_record(&engine.core, at)?.ok_or_else(|| no_record(at))?;
+        let record =
+            UndoRecord::decode(&record).filter(|record| record.txn == loser.txn).ok_or_else(|| no_record(at))?;
+        let changes: Option<Vec<Undo<'_>>> = record.changes().collect();
+        let changes = changes.ok_or_else(|| no_record(at))?;
+        let stamp = Stamp { txn: loser.txn, undo: Some(at) };
+        for of_space in changes.chunk_by(|one, next| one.space == next.space) {
+            trees.undo(stamp, of_space)?;
+        }
+    }
+    end_header(&engine.core, loser.txn, loser.header).map(drop)
+}
+
+fn no_record(at: UndoRef) -> Error {
+    let UndoRef { page, record } = at;
+    let id = PageId::new(SpaceId::UNDO, page);
+    let message = format!(
+        "undo page {id}: entry {record} is no record of the transaction that has it: run `millpond check`, restore the database from a backup"
+    );
+    Error::Corruption(message.into())
+}
+
+/// The trees in which rows are undone.
+struct Trees<'e> {
+    engine: &'e Engine,
+    roots: HashMap<SpaceId, Root, FixedState>,
+}
+
+impl Trees<'_> {
+    /// Undoes the changes of one record in one tree, those that are not undone yet.
+    fn undo(&mut self, stamp: Stamp, mut changes: &[Undo<'_>]) -> Result<(), Error> {
+        let core = &self.engine.core;
+        let Some(Undo { space, .. }) = changes.first() else { return Ok(()) };
+        let root = self.roots.entry(*space).or_insert_with(|| Root::new(*space));
+        let mut restarts = Restarts::new(&core.pool);
+        while let Some(first) = changes.first() {
+            self.engine.txns.check_running()?;
+            // No space goes meanwhile.
+            let _spaces = self.engine.spaces_turn();
+            if !core.store.has_space(*space) {
+                return Ok(());
+            }
+            let together = &changes[..changes.len().min(ROWS_TOGETHER)];
+            let redo_len = RECORD_HEADER + together.iter().map(|change| change.op.encoded_len()).sum::<usize>();
+            let credit = match core.log.try_reserve(redo_len, 1)? {
+                Some(credit) => credit,
+                None => {
+                    restarts.begin_wait();
+                    core.log.reserve(redo_len, 1)?
+                }
+            };
+            let stop: Stop<'_> = match leaf_write(core, root, first.key(), Manner::First) {
+                Err(stop) => stop,
+                Ok(page) => {
+                    let here = together.iter().take_while(|change| page.view().covers(change.key())).count();
+                    match undo_rows(core, page, stamp, &together[..here], credit)? {
+                        Undone::Rows(rows) => changes = &changes[rows..],
+                        Undone::NoRoom(pending) => split_leaf(core, root, &[pending], restarts.for_rollback())?,
+                    }
+                    continue;
+                }
+            };
+            drop(credit);
+            restarts.resolve(stop)?;
+        }
+        Ok(())
+    }
+}
+
+enum Undone {
+    /// So many changes are undone.
+    Rows(usize),
+    /// Not even the first: its row was longer before, and the leaf has no room for that any more.
+    NoRoom(Pending),
+}
+
+/// Undoes changes of rows in a leaf that covers them, up to the first for which there is no room.
+fn undo_rows(
+    core: &Core,
+    page: PageWrite<'_>,
+    stamp: Stamp,
+    changes: &[Undo<'_>],
+    credit: crate::redo::log::LogCredit<'_>,
+) -> Result<Undone, Error> {
+    let id = page.id();
+    let mut mtr = Mtr::new(&core.log, [page]);
+    let (mut rows, mut changed) = (0, false);
+    for change in changes {
+        let view = mtr.page(0).view();
+        if let Some(before_len) = length_before(view, stamp, change) {
+            let (taken, freed) = before_len;
+            if taken > view.free_bytes() + freed {
+                if rows > 0 {
+                    break;
+                }
+                let key_len = change.key().len();
+                let pending = Pending { key: change.key().to_vec(), value_len: taken - view.entry_len_of(key_len, 0) };
+                return Ok(Undone::NoRoom(pending));
+            }
+            mtr.apply(0, id, &change.op)?;
+            changed = true;
+        }
+        rows += 1;
+    }
+    if changed {
+        mtr.commit(credit)?;
+    }
+    Ok(Undone::Rows(rows))
+}
+
+/// Bytes that the entry of `change` takes when it is undone, and bytes that it takes now. `None`: it is undone.
+fn length_before(view: PageView<'_>, stamp: Stamp, change: &Undo<'_>) -> Option<(usize, usize)> {
+    let index = view.search(change.key()).ok()?;
+    let value = view.value(index);
+    Row::decode(value).filter(|row| row.stamp == Some(stamp))?;
+    let len = |value: usize| view.entry_len_of(change.key().len(), value);
+    let before = match &change.op {
+        PageOp::Replace { value, .. } | PageOp::Insert { value, .. } => len(value.len()),
+        PageOp::Patch { patch, .. } => len(patch.len_of(value.len())?),
+        _ => 0,
+    };
+    Some((before, len(value.len())))
+}
