@@ -6,8 +6,8 @@
 //! nothing is left, the header says that the transaction has ended (TXN-5). Until then its rows stay locked, and who
 //! reads them sees what was before.
 //!
-//! The thread is purge's. It waits as an operation does, for pages, frames and the log, and may take the undo's share of
-//! the data file; those who wait for the rows wait for it.
+//! The thread is purge's. It waits as an operation does, for pages, frames and the log, and may take the undo's share
+//! of the data file; those who wait for the rows wait for it.
 
 use std::collections::HashMap;
 

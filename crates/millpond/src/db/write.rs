@@ -3,7 +3,8 @@
 //! One that is too large for one group is written in parts: leaf by leaf, each part in a group of its own, its rows
 //! locked until it is committed ([`crate::txn`]).
 //!
-//! WRITE-1  Keys are taken in (tree, key) order, so two batches never wait for each other's leaves, or rows, in a circle.
+//! WRITE-1  Keys are taken in (tree, key) order, so two batches never wait for each other's leaves, or rows, in a
+//!          circle.
 //! WRITE-2  Nothing is changed before every precondition of the group was checked and every leaf has room: a group that
 //!          fails has changed nothing. What earlier parts have changed is undone.
 //! WRITE-3  All leaves of a group are latched until it has its place in the log; rows of a batch in parts are in flight
@@ -309,8 +310,8 @@ fn attempt<'p, 'a>(
     Ok(done(end))
 }
 
-/// The leaves of all keys, latched exclusively from left to right (BTREE-3); or the leaf of the first, and those of `ops`
-/// that are in it.
+/// The leaves of all keys, latched exclusively from left to right (BTREE-3); or the leaf of the first, and those of
+/// `ops` that are in it.
 fn latch_leaves<'p, 'a>(
     engine: &'p Engine,
     ops: &'a [Op<'a>],

@@ -19,8 +19,8 @@ pub(crate) fn load_record(core: &Core, at: UndoRef) -> Result<Option<SmallVec<[u
     Ok(found.map(|index| SmallVec::from_slice(view.value(index))))
 }
 
-/// The payload that the row of `key` had before the transaction of `stamp`, of which `value` is; `Some(None)`: there was
-/// no row. `None`: that transaction is in flight no more, so the row is to be read again.
+/// The payload that the row of `key` had before the transaction of `stamp`, of which `value` is; `Some(None)`: there
+/// was no row. `None`: that transaction is in flight no more, so the row is to be read again.
 ///
 /// What a transaction leaves in undo pages stays there while it is in flight, and is looked at before it is asked
 /// whether it still is. May wait as [`load_record`].

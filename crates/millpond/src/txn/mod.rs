@@ -4,10 +4,11 @@
 //!        So a stamp below the oldest active id is of a transaction that is committed.
 //! TXN-2  What undoes a change is in the group of the change.
 //! TXN-3  An undo page is appended to by whoever has its slot, and by nobody else. It is latched behind leaves.
-//! TXN-4  An undo page is given back, or to another slot, when no slot has it, no transaction that is active has records
-//!        there, and purge went through all of it.
-//! TXN-5  A transaction of several groups has a header, a record that is in the log before its first change. It says that
-//!        the transaction is active, until that is committed or all its changes are undone: with that in the log it is.
+//! TXN-4  An undo page is given back, or to another slot, when no slot has it, no transaction that is active has
+//!        records there, and purge went through all of it.
+//! TXN-5  A transaction of several groups has a header, a record that is in the log before its first change. It says
+//!        that the transaction is active, until that is committed or all its changes are undone: with that in the log
+//!        it is.
 //!
 //! An undo page is a page of entries like a leaf: the key is the record's number in the page, two bytes, the largest
 //! first; the value is the [record](record). Which slots there are is known in memory only: at open the undo pages that

@@ -97,7 +97,7 @@ struct UndoPage {
     is_left: bool,
 }
 
-    /// Those that could not be undone up to now: once more, with the keeper's tick.
+/// A transaction of several groups that will not be committed. It is active, and in flight, until it is undone.
 #[derive(Debug)]
 pub(crate) struct Loser {
     pub(crate) txn: TxnId,
@@ -409,7 +409,7 @@ impl Slot<'_> {
         Ok(end)
     }
 
-    /// Waits for a row that is locked, on `row_lock`; `stamp` is what it had a moment ago. Callers hold nothing but gates.
+    /// Waits for a row that is locked, on `row_lock`; `stamp` is what it had a moment ago. Callers hold gates only.
     pub(crate) fn wait_for_row(
         &mut self,
         space: SpaceId,
