@@ -20,7 +20,10 @@ use crate::base::page::layout::{
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{Patch, PatchBuf, find_patch};
 use crate::base::row::{Row, Stamp, UndoRef};
+use crate::db::catalog_entry::{Entry, TableEntry};
 use crate::db::database::Db;
+use crate::db::definition::{self, TableDefinition};
+use crate::db::index_key::EntryBytes;
 use crate::db::options::Options;
 use crate::io::simulated::SimulatedDisk;
 use crate::mtr::{RECORD_DROP_SPACE, RECORD_HEADER, RECORD_PADDING, RECORD_PAGE, RECORD_TXN};
@@ -297,6 +300,28 @@ fn rows_and_undo_records_are_as_the_text_says() {
         "space 0 is the catalog, space 1 has the undo".to_owned(),
         "trees begin with space 2".to_owned(),
         "Flags: bit 0, there is a stamp; bit 1, a delete".to_owned(),
+    ]);
+}
+
+/// Entries of the catalog and of an index by the text alone.
+#[test]
+fn catalog_and_index_entries_are_as_the_text_says() {
+    let definition = TableDefinition::new()
+        .unique("by", [definition::Field::key(1..3)])
+        .index("to", [definition::Field::value(4..5), definition::Field::value(6..)]);
+    let table = TableEntry { rows: SpaceId(7), definition, indexes: vec![SpaceId(8), SpaceId(9)] };
+    let mut entry = EntryBytes::new();
+    let split = table.definition.indexes[1].append_entry_key(b"key", b"....4.6\x007", &mut entry);
+    assert_eq!((split, &entry[..]), (Ok(()), &b"46\x00\xFF7\x00\x01key"[..]));
+    let by = [&[1, 8, 0, 0, 0, 2][..], b"by", &[1, 0, 1, 0, 0, 0, 2, 0]].concat();
+    let to = [&[0, 9, 0, 0, 0, 2][..], b"to", &[2, 1, 4, 0, 0, 0, 1, 0, 3, 6, 0, 0, 0, 0, 0]].concat();
+    assert_eq!(Entry::Table(table).encode(), [&[2, 0, 7, 0, 0, 0, 2][..], &by, &to].concat());
+    assert_eq!(Entry::Tree(SpaceId(7)).encode(), [1, 0, 7, 0, 0, 0]);
+    assert_said(&[
+        "kind (1), flags (1; none is defined)".to_owned(),
+        "flags (1; bit 0, it is unique)".to_owned(),
+        "offset (4), length (2; 0 with bit 1)".to_owned(),
+        "0x00 is 0x00 0xFF, and 0x00 0x01 follows".to_owned(),
     ]);
 }
 

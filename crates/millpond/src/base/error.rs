@@ -17,12 +17,18 @@ pub enum Error {
     /// An update found no such key; nothing was written.
     #[error("{0}")]
     KeyNotFound(Box<str>),
-    /// No tree of this name, or it was dropped.
+    /// No tree, table or index of this name, or it was dropped.
     #[error("{0}")]
     TreeNotFound(Box<str>),
-    /// A tree of this name exists already.
+    /// A tree or a table of this name exists already.
     #[error("{0}")]
     TreeExists(Box<str>),
+    /// What was asked for is of another kind: a table and no tree, a tree and no table, an index that is not unique.
+    #[error("{0}")]
+    WrongKind(Box<str>),
+    /// A row of a table lacks bytes that an index is made of.
+    #[error("{0}")]
+    RowTooShort(Box<str>),
     /// A key is longer than the page size allows.
     #[error("{0}")]
     KeyTooLong(Box<str>),

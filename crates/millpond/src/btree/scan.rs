@@ -12,6 +12,9 @@ use crate::mtr::Core;
 /// A key and its value, borrowed.
 pub type RowRef<'a> = (&'a [u8], &'a [u8]);
 
+/// A key and its value, in memory of their own.
+pub type OwnedRow = (Vec<u8>, Vec<u8>);
+
 /// Rows of a leaf, copied into one piece of memory, in key order; taken from either end.
 #[derive(Default)]
 pub(crate) struct Rows {

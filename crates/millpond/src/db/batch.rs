@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::options::Durability;
+use super::row_changes::TableState;
+use super::table::Table;
 use super::tree::{Tree, TreeState};
 
 /// What is to happen to a key; a value is where `V` says.
@@ -28,6 +30,16 @@ impl<V> Change<V> {
     }
 }
 
+impl<'a> Change<&'a [u8]> {
+    /// What there is when the change has been made, if it is one.
+    pub(super) fn value(self) -> Option<&'a [u8]> {
+        match self {
+            Change::Insert(value) | Change::Put(value) | Change::Update(value) => Some(value),
+            Change::Delete | Change::Expect(_) => None,
+        }
+    }
+}
+
 /// A change of one key, borrowed from whoever asks for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Op<'a> {
@@ -38,12 +50,48 @@ pub(crate) struct Op<'a> {
 
 /// A change whose key and value are in the batch's memory.
 struct BatchOp {
-    tree: Arc<TreeState>,
+    place: Place,
     key: Range<usize>,
     change: Change<Range<usize>>,
 }
 
-/// Changes of any trees of one database that [`Db::write`](crate::Db::write) makes together or not at all.
+/// What a change of a batch is a change of.
+pub(super) enum Place {
+    Tree(Arc<TreeState>),
+    /// The indexes follow.
+    Table(Arc<TableState>),
+}
+
+impl Place {
+    /// The tree that has the key.
+    pub(super) fn tree(&self) -> &Arc<TreeState> {
+        match self {
+            Place::Tree(tree) => tree,
+            Place::Table(table) => &table.rows,
+        }
+    }
+}
+
+/// What a change of a batch is a change of: a [`Tree`], or a [`Table`] together with its indexes.
+#[must_use]
+pub struct BatchTarget(Place);
+
+impl From<&Tree> for BatchTarget {
+    fn from(tree: &Tree) -> BatchTarget {
+        BatchTarget(Place::Tree(Arc::clone(&tree.state)))
+    }
+}
+
+impl From<&Table> for BatchTarget {
+    fn from(table: &Table) -> BatchTarget {
+        BatchTarget(Place::Table(Arc::clone(&table.state)))
+    }
+}
+
+/// Changes of any trees and tables of one database that [`Db::write`](crate::Db::write) makes together or not at all.
+///
+/// The indexes of tables follow. For that, rows that are not inserted are read before, and the write goes round if
+/// another writer changes one of them in between; rows may exchange what is unique among them.
 ///
 /// The changes of one key happen in the order in which they were added. A batch has a size limit: see
 /// [`Error::BatchTooLarge`](crate::Error::BatchTooLarge).
@@ -68,47 +116,46 @@ impl WriteBatch {
         from..self.bytes.len()
     }
 
-    fn add(&mut self, tree: &Tree, key: &[u8], change: Change<&[u8]>) -> &mut Self {
+    fn add(&mut self, to: impl Into<BatchTarget>, key: &[u8], change: Change<&[u8]>) -> &mut Self {
         let key = self.keep(key);
         let change = change.map(|value| self.keep(value));
-        self.ops.push(BatchOp { tree: Arc::clone(&tree.state), key, change });
+        self.ops.push(BatchOp { place: to.into().0, key, change });
         self
     }
 
-    /// The changes, in the order in which they were added.
-    pub(crate) fn ops(&self) -> impl Iterator<Item = Op<'_>> {
-        self.ops.iter().map(|op| Op {
-            tree: &op.tree,
-            key: &self.bytes[op.key.clone()],
-            change: op.change.clone().map(|value| &self.bytes[value]),
+    /// The changes, in the order in which they were added, and of what.
+    pub(super) fn ops(&self) -> impl Iterator<Item = (&Place, Op<'_>)> {
+        self.ops.iter().map(|op| {
+            let change = op.change.clone().map(|value| &self.bytes[value]);
+            (&op.place, Op { tree: op.place.tree(), key: &self.bytes[op.key.clone()], change })
         })
     }
 
     /// Adds `key`, which must not be there ([`Error::KeyExists`](crate::Error::KeyExists)).
-    pub fn insert(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> &mut Self {
-        self.add(tree, key, Change::Insert(value))
+    pub fn insert(&mut self, to: impl Into<BatchTarget>, key: &[u8], value: &[u8]) -> &mut Self {
+        self.add(to, key, Change::Insert(value))
     }
 
     /// Sets `key`, whether it is there or not.
-    pub fn put(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> &mut Self {
-        self.add(tree, key, Change::Put(value))
+    pub fn put(&mut self, to: impl Into<BatchTarget>, key: &[u8], value: &[u8]) -> &mut Self {
+        self.add(to, key, Change::Put(value))
     }
 
     /// Sets `key`, which must be there ([`Error::KeyNotFound`](crate::Error::KeyNotFound)).
-    pub fn update(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> &mut Self {
-        self.add(tree, key, Change::Update(value))
+    pub fn update(&mut self, to: impl Into<BatchTarget>, key: &[u8], value: &[u8]) -> &mut Self {
+        self.add(to, key, Change::Update(value))
     }
 
     /// Removes `key`, whether it is there or not.
-    pub fn delete(&mut self, tree: &Tree, key: &[u8]) -> &mut Self {
-        self.add(tree, key, Change::Delete)
+    pub fn delete(&mut self, from: impl Into<BatchTarget>, key: &[u8]) -> &mut Self {
+        self.add(from, key, Change::Delete)
     }
 
     /// Demands that `key` has this value (`None`: is not there) when the batch is written; otherwise nothing is, and
     /// the write returns [`Error::Conflict`](crate::Error::Conflict). So a read and a write that depends on it
     /// become one step.
-    pub fn expect(&mut self, tree: &Tree, key: &[u8], value: Option<&[u8]>) -> &mut Self {
-        self.add(tree, key, Change::Expect(value))
+    pub fn expect(&mut self, of: impl Into<BatchTarget>, key: &[u8], value: Option<&[u8]>) -> &mut Self {
+        self.add(of, key, Change::Expect(value))
     }
 
     /// When this batch is safe, instead of when the database's options say.

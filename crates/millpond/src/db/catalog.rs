@@ -1,10 +1,11 @@
-//! The catalog: which trees there are, and in which spaces.
+//! The catalog: which trees and tables there are, and in which spaces.
 //!
-//! It is a tree like any other, but for its leaves: their values are plain, the number of a space each, and what
-//! changes them is a mini-transaction by itself. Creation and dropping of trees take turns ([`Engine::ddl`]).
+//! It is a tree like any other, but for its leaves: their values are plain, an [`Entry`] each, and what changes them
+//! is a mini-transaction by itself. Creation and dropping of trees and tables take turns ([`Engine::ddl`]).
 
 use std::ops::Bound;
 
+use super::catalog_entry::{ENTRY_MAX, Entry};
 use super::engine::Engine;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId};
@@ -15,35 +16,25 @@ use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Core, Mtr};
 use crate::redo::log::LogCredit;
 
-/// Bytes of a tree's name, at most.
+/// Bytes of a tree's or a table's name, at most.
 pub(super) const NAME_MAX: usize = 255;
 
-/// Bytes of redo that a change of the catalog takes at most.
-const REDO_LEN: usize = NAME_MAX + 128;
+/// Bytes of redo that a change of the catalog takes at most: also a drop of all the spaces that an entry names.
+const REDO_LEN: usize = NAME_MAX + 2 * ENTRY_MAX + 128;
 
 fn root() -> Root {
     Root::new(SpaceId::CATALOG)
 }
 
-fn space_of(name: &[u8], value: &[u8]) -> Result<SpaceId, Error> {
-    match value.try_into() {
-        Ok(bytes) => Ok(SpaceId(u32::from_le_bytes(bytes))),
-        Err(_) => {
-            let name = String::from_utf8_lossy(name);
-            Err(Error::Corruption(format!("the catalog's entry for tree '{name}' has {} bytes", value.len()).into()))
-        }
-    }
-}
-
-/// The space of the tree called `name`.
-pub(super) fn find(core: &Core, name: &str) -> Result<Option<SpaceId>, Error> {
+/// What `name` stands for.
+pub(super) fn find(core: &Core, name: &str) -> Result<Option<Entry>, Error> {
     let mut restarts = Restarts::new(&core.pool);
     loop {
         let stop = match leaf_read(core, &root(), Target::Key(name.as_bytes())) {
             Ok(page) => {
                 let view = page.view();
                 let found = view.search(name.as_bytes()).ok();
-                return found.map(|index| space_of(name.as_bytes(), view.value(index))).transpose();
+                return found.map(|index| Entry::decode_named(name.as_bytes(), view.value(index))).transpose();
             }
             Err(stop) => stop,
         };
@@ -51,26 +42,26 @@ pub(super) fn find(core: &Core, name: &str) -> Result<Option<SpaceId>, Error> {
     }
 }
 
-/// All trees, in the order of their names.
-pub(super) fn all(core: &Core) -> Result<Vec<(String, SpaceId)>, Error> {
-    let (mut ahead, mut rows, mut trees) = (ReadAhead::new(0), Rows::default(), Vec::new());
+/// All names and what they stand for, in the order of the names.
+pub(crate) fn all(core: &Core) -> Result<Vec<(String, Entry)>, Error> {
+    let (mut ahead, mut rows, mut entries) = (ReadAhead::new(0), Rows::default(), Vec::new());
     let mut lower = Bound::Unbounded;
     loop {
         let next = leaf_forward(core, &root(), &|_| false, &lower, &Bound::Unbounded, &mut ahead, &mut rows)?;
         while let Some((name, value)) = rows.take_first() {
-            trees.push((String::from_utf8_lossy(name).into_owned(), space_of(name, value)?));
+            entries.push((String::from_utf8_lossy(name).into_owned(), Entry::decode_named(name, value)?));
         }
         match next {
             Some(high) => lower = Bound::Included(high),
-            None => return Ok(trees),
+            None => return Ok(entries),
         }
     }
 }
 
-/// Enters a tree that is not there. Returns the group's end.
-pub(super) fn insert(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> {
+/// Enters a name that is not there. Returns the group's end.
+pub(super) fn insert(engine: &Engine, name: &str, entry: &Entry) -> Result<Lsn, Error> {
     let core = &engine.core;
-    let (key, value) = (name.as_bytes(), space.0.to_le_bytes());
+    let (key, value) = (name.as_bytes(), entry.encode());
     let mut restarts = Restarts::new(&core.pool);
     loop {
         let credit = core.log.reserve(REDO_LEN, 1)?;
@@ -94,8 +85,8 @@ pub(super) fn insert(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn,
     }
 }
 
-/// Takes a tree out of the catalog and its space out of the map, in one group. Returns the group's end.
-pub(super) fn remove(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn, Error> {
+/// Takes a name out of the catalog and its spaces out of the map, in one group. Returns the group's end.
+pub(super) fn remove(engine: &Engine, name: &str, spaces: &[SpaceId]) -> Result<Lsn, Error> {
     let core = &engine.core;
     let mut restarts = Restarts::new(&core.pool);
     loop {
@@ -105,7 +96,7 @@ pub(super) fn remove(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn,
                 let id = page.id();
                 let mut mtr = Mtr::new(&core.log, [page]);
                 mtr.apply(0, id, &PageOp::Remove { key: name.as_bytes() })?;
-                return drop_space(engine, mtr, space, credit);
+                return drop_spaces(engine, mtr, spaces, credit);
             }
             Err(stop) => stop,
         };
@@ -114,29 +105,31 @@ pub(super) fn remove(engine: &Engine, name: &str, space: SpaceId) -> Result<Lsn,
     }
 }
 
-/// Ends `mtr` with the drop of a space. Until the map knows of it too, no checkpoint is later than the group.
-fn drop_space(engine: &Engine, mut mtr: Mtr<'_>, space: SpaceId, credit: LogCredit<'_>) -> Result<Lsn, Error> {
-    mtr.drop_space(space);
+/// Ends `mtr` with the drop of spaces. Until the map knows of it too, no checkpoint is later than the group.
+fn drop_spaces(engine: &Engine, mut mtr: Mtr<'_>, spaces: &[SpaceId], credit: LogCredit<'_>) -> Result<Lsn, Error> {
+    spaces.iter().for_each(|space| mtr.drop_space(*space));
     let (end, hold) = mtr.commit_holding(credit)?;
-    engine.core.store.drop_space(space, end);
+    spaces.iter().for_each(|space| engine.core.store.drop_space(*space, end));
     drop(hold);
-    engine.drops.lock().push_back((space, 0));
+    engine.drops.lock().extend(spaces.iter().map(|space| (*space, 0)));
     engine.bell.ring();
     Ok(end)
 }
 
-/// Drops the spaces that no name leads to: trees whose creation a crash cut short.
+/// Drops the spaces that no name leads to: trees and tables whose creation a crash cut short.
 pub(super) fn drop_orphans(engine: &Engine) -> Result<Vec<SpaceId>, Error> {
     let mut orphans = engine.core.store.spaces();
     orphans.remove(&SpaceId::CATALOG);
     orphans.remove(&SpaceId::UNDO);
-    for (_, space) in all(&engine.core)? {
-        orphans.remove(&space);
+    for (_, entry) in all(&engine.core)? {
+        let spaces = entry.spaces();
+        let known = if cfg!(planted = "index_taken_for_orphan") { &spaces[..1] } else { &spaces };
+        orphans.retain(|space| !known.contains(space));
     }
     for &space in &orphans {
         let log = &engine.core.log;
         let credit = log.reserve(16, 0)?;
-        drop_space(engine, Mtr::new(log, []), space, credit)?;
+        drop_spaces(engine, Mtr::new(log, []), &[space], credit)?;
     }
     Ok(orphans.into_iter().collect())
 }

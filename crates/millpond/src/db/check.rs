@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 
+use super::catalog;
+use super::catalog_entry::Entry;
+use super::check_indexes::check_indexes;
 use super::database::Db;
 use super::options::Options;
 use crate::base::aligned::{aligned, to_u64};
@@ -46,10 +49,12 @@ pub struct CheckReport {
     pub superblocks: u32,
     /// Pages read and verified.
     pub pages: u64,
-    /// Trees walked, the catalog among them.
+    /// Trees walked, the catalog and those of tables among them.
     pub trees: u64,
     /// Entries in their leaves.
     pub entries: u64,
+    /// Entries of indexes, each compared with what its row says.
+    pub index_entries: u64,
     /// Rows that were deleted, and that purge has not removed yet.
     pub deleted_rows: u64,
     /// Undo pages.
@@ -70,8 +75,9 @@ pub struct CheckReport {
     pub problems: Vec<String>,
 }
 
-/// Checks the database in directory `path`: superblocks, map, every page, every tree, every free slot. What the log
-/// holds beyond the last checkpoint is replayed in memory. The files are only read.
+/// Checks the database in directory `path`: superblocks, map, every page, every tree, every free slot, and each entry
+/// of each index against its row. What the log holds beyond the last checkpoint is replayed in memory. The files are
+/// only read. Takes the memory of the pool, and for every row a search in each of its table's indexes.
 ///
 /// # Errors
 /// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the
@@ -121,20 +127,28 @@ pub(crate) fn open_in_memory(files: &Arc<dyn Files>, pool: ByteSize) -> Result<D
 fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
     let core = &db.engine().core;
     let mut reached: BTreeSet<PageId> = BTreeSet::new();
-    let mut spaces = vec![("catalog".to_owned(), SpaceId::CATALOG)];
-    for name in db.trees()? {
-        match db.find(&name)? {
-            Some(space) => spaces.push((name, space)),
-            None => report.problems.push(format!("tree '{name}' is in the catalog and cannot be found there")),
-        }
-    }
-    for (name, space) in spaces {
+    let mut walk = |what: &str, space: SpaceId, report: &mut CheckReport| {
         let mut walk = verify_tree(core, space);
         report.trees += 1;
         report.entries += walk.entries;
         report.deleted_rows += walk.deleted;
-        report.problems.extend(walk.problems.drain(..).map(|problem| format!("tree '{name}': {problem}")));
+        report.problems.extend(walk.problems.drain(..).map(|problem| format!("{what}: {problem}")));
         reached.append(&mut walk.pages);
+        walk.entries
+    };
+    walk("tree 'catalog'", SpaceId::CATALOG, report);
+    for (name, entry) in catalog::all(core)? {
+        match entry {
+            Entry::Tree(space) => {
+                walk(&format!("tree '{name}'"), space, report);
+            }
+            Entry::Table(table) => {
+                let table = db.table(&name, table);
+                let sizes: Vec<u64> =
+                    table.state.trees().map(|tree| walk(&tree.to_string(), tree.space, report)).collect();
+                check_indexes(&table, &sizes[1..], report);
+            }
+        }
     }
     let mut buf = aligned(core.store.page_size());
     for id in core.store.used(SpaceId::UNDO) {

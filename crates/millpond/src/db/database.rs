@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytesize::ByteSize;
 
-use super::batch::WriteBatch;
-use super::catalog::{self, NAME_MAX};
+use super::batch::{Place, WriteBatch};
+use super::catalog;
 use super::create::{DEFAULT_PAGE_SIZE, check_not_lost, create};
+use super::ddl::create_root;
 use super::engine::{Engine, Opening, Requests, Wish};
 use super::keeper::Keeper;
 use super::online::change_redo_capacity;
@@ -23,21 +24,20 @@ use super::rollback::{find_losers, roll_back};
 use super::stats::Stats;
 use super::status::About;
 use super::status_socket::{StatusServer, StatusSocket};
-use super::tree::{Gate, Tree, TreeState};
-use super::write::{wait_durable, write};
+use super::tree::{Gate, TreeState};
+use super::write::write;
+use super::write_rows::write_rows;
 use crate::base::aligned::to_usize;
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::ids::{PageId, SpaceId};
-use crate::base::page::op::PageOp;
+use crate::base::ids::SpaceId;
 use crate::base::random::random_u64;
-use crate::base::sync::{self, JoinHandle, Mutex, RwLock, Turn};
-use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
-use crate::btree::descent::Root;
+use crate::base::sync::{self, JoinHandle, Mutex, Turn};
+use crate::base::waits::{Stall, WaitSummary, Waits, enter_background};
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
-use crate::mtr::{Core, Mtr};
+use crate::mtr::Core;
 use crate::pool::buffer_pool::Pool;
 use crate::recovery;
 use crate::redo::dirty_counts::DirtyCounts;
@@ -45,7 +45,6 @@ use crate::redo::files::{Geometry, LogFiles, remove_others};
 use crate::redo::log::{Log, LogLimits};
 use crate::store::open::DATA_FILE;
 use crate::store::page_store::PageStore;
-use crate::store::space::Share;
 use crate::store::superblock::{FEATURE_IN_PLACE, Found, Superblock};
 use crate::txn::slots::Transactions;
 
@@ -190,85 +189,15 @@ impl Db {
         open_existing(files, &options, status)
     }
 
-    /// Creates an empty tree.
-    ///
-    /// # Errors
-    /// [`Error::TreeExists`]; [`Error::InvalidOptions`] for a name that is empty or longer than 255 bytes; those of
-    /// [`write`](Self::write).
-    pub fn create_tree(&self, name: &str) -> Result<Tree, Error> {
-        let engine = &self.inner.engine;
-        if name.is_empty() || name.len() > NAME_MAX {
-            let message = format!("the tree name has {} bytes: use 1 to {NAME_MAX}", name.len());
-            return Err(Error::InvalidOptions(message.into()));
-        }
-        let _ddl = engine.ddl();
-        engine.check_open()?;
-        if catalog::find(&engine.core, name)?.is_some() {
-            return Err(Error::TreeExists(format!("tree '{name}' exists already: open it").into()));
-        }
-        let space = engine.core.store.new_space();
-        create_root(&engine.core, space)?;
-        // A crash before this leaves a space that no name leads to; the next open drops it.
-        let end = catalog::insert(engine, name, space)?;
-        wait_durable(engine, end, engine.durability)?;
-        Ok(self.handle(name, space))
-    }
-
-    /// Opens a tree.
-    ///
-    /// # Errors
-    /// [`Error::TreeNotFound`], and those of [`Tree::get`].
-    pub fn open_tree(&self, name: &str) -> Result<Tree, Error> {
-        let _ddl = self.inner.engine.ddl();
-        self.inner.engine.check_open()?;
-        match catalog::find(&self.inner.engine.core, name)? {
-            Some(space) => Ok(self.handle(name, space)),
-            None => Err(Error::TreeNotFound(format!("no tree '{name}': create it, or see `trees`").into())),
-        }
-    }
-
-    /// The names of all trees, in byte order.
-    ///
-    /// # Errors
-    /// Those of [`Tree::get`].
-    pub fn trees(&self) -> Result<Vec<String>, Error> {
-        let engine = &self.inner.engine;
-        let _ddl = engine.ddl();
-        engine.check_open()?;
-        Ok(catalog::all(&engine.core)?.into_iter().map(|(name, _)| name).collect())
-    }
-
-    /// Drops a tree. Waits for operations on it that have begun; later ones get [`Error::TreeNotFound`].
-    ///
-    /// # Errors
-    /// [`Error::TreeNotFound`], and those of [`write`](Self::write).
-    pub fn drop_tree(&self, name: &str) -> Result<(), Error> {
-        let engine = &self.inner.engine;
-        let _ddl = engine.ddl();
-        engine.check_open()?;
-        let Some(space) = catalog::find(&engine.core, name)? else {
-            return Err(Error::TreeNotFound(format!("no tree '{name}' to drop: see `trees`").into()));
-        };
-        let tree = self.handle(name, space);
-        let mut gate = engine.waits.timed(WaitClass::Metadata, || tree.state.gate.write());
-        let end = {
-            let _spaces = engine.spaces_turn();
-            catalog::remove(engine, name, space)?
-        };
-        *gate = Gate::Dropped;
-        drop(gate);
-        engine.open_trees.lock().remove(name);
-        wait_durable(engine, end, engine.durability)
-    }
-
     /// Writes a batch: all of it or nothing, durable as its or the database's [`Durability`](crate::Durability) says.
     ///
     /// May wait on `log_space`, `free_frame`, `page_read` and, with nothing held, on `log_flush`.
     ///
     /// # Errors
     /// * [`Error::Conflict`], [`Error::KeyExists`], [`Error::KeyNotFound`]: a precondition does not hold.
-    /// * [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::BatchTooLarge`].
-    /// * [`Error::TreeNotFound`]: a tree was dropped. [`Error::Closed`]: the database was closed.
+    /// * [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::BatchTooLarge`]; of tables also
+    ///   [`Error::RowTooShort`].
+    /// * [`Error::TreeNotFound`]: a tree or a table was dropped. [`Error::Closed`]: the database was closed.
     /// * [`Error::InvalidOptions`]: the batch's durability is out of range.
     /// * [`Error::OutOfSpace`]: new pages are needed, and the file system is full.
     /// * [`Error::DeviceFailed`]: the log could not be written. The batch may or may not survive: reopen, then look.
@@ -277,13 +206,20 @@ impl Db {
     /// In all cases but `DeviceFailed` and `ReadOnly` nothing was changed.
     pub fn write(&self, batch: WriteBatch) -> Result<(), Error> {
         let engine = &self.inner.engine;
-        let mut ops: Vec<_> = batch.ops().collect();
-        if let Some(op) = ops.iter().find(|op| !self.owns(op.tree)) {
-            let message = format!("tree '{}' in the batch is of another database", op.tree.name);
-            return Err(Error::TreeNotFound(message.into()));
+        let (mut ops, mut has_tables) = (Vec::with_capacity(batch.len()), false);
+        for (place, op) in batch.ops() {
+            if !self.owns(op.tree) {
+                let message = format!("{} in the batch is of another database", op.tree);
+                return Err(Error::TreeNotFound(message.into()));
+            }
+            has_tables |= matches!(place, Place::Table(_));
+            ops.push(op);
         }
         let durability = batch.durability.unwrap_or(engine.durability);
         durability.validate().map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
+        if has_tables {
+            return write_rows(engine, &batch, durability);
+        }
         write(engine, &mut ops, durability).map(drop)
     }
 
@@ -341,35 +277,12 @@ impl Db {
     pub(crate) fn opened(&self) -> &Opened {
         &self.inner.opened
     }
-
-    /// The space of the tree called `name`.
-    pub(crate) fn find(&self, name: &str) -> Result<Option<SpaceId>, Error> {
-        catalog::find(&self.inner.engine.core, name)
-    }
-
-    fn handle(&self, name: &str, space: SpaceId) -> Tree {
-        let engine = &self.inner.engine;
-        let mut open_trees = engine.open_trees.lock();
-        let state = open_trees.entry(name.to_owned()).or_insert_with(|| tree_state(engine, name, space));
-        Tree { engine: Arc::clone(engine), state: Arc::clone(state) }
-    }
 }
 
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Db").finish_non_exhaustive()
     }
-}
-
-fn tree_state(engine: &Arc<Engine>, name: &str, space: SpaceId) -> Arc<TreeState> {
-    let database = Arc::as_ptr(engine).addr();
-    Arc::new(TreeState {
-        name: name.to_owned(),
-        space,
-        root: Root::new(space),
-        database,
-        gate: RwLock::new(Gate::Open),
-    })
 }
 
 fn start_purge(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
@@ -383,18 +296,6 @@ fn start_purge(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
         }
     };
     sync::spawn("mp-purge", purge).map_err(|e| Error::io("start the purge's thread", e))
-}
-
-/// Formats the root of a new tree, in a mini-transaction of its own.
-fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
-    let credit = core.log.reserve(256, 1)?;
-    let ticket = core.pool.take_frame()?;
-    let id = core.store.allocate(space, Share::Common, core.pool.waits())?;
-    debug_assert_eq!(id, PageId::root(space), "BTREE-1: the root is the first page of its space");
-    let mut mtr = Mtr::new(&core.log, [core.pool.install(id, ticket)]);
-    mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
-    mtr.commit(credit)?;
-    Ok(())
 }
 
 /// The options must not say something else than the database.

@@ -42,13 +42,13 @@ pub(crate) struct Engine {
     pub(crate) merge_wishes: Mutex<VecDeque<MergeWish>>,
     /// Transactions, and their undo pages.
     pub(crate) txns: Transactions,
-    /// Serialises creation and dropping of trees.
+    /// Serialises creation and dropping of trees and tables.
     pub(super) ddl: Turn<()>,
     /// Who takes a space out of the map, and who works in one without having entered its tree. Behind `ddl` and gates;
     /// who has it waits for pages, frames and the log only.
     pub(super) spaces: Turn<()>,
-    /// Trees that have handles.
-    pub(crate) open_trees: Mutex<BTreeMap<String, Arc<TreeState>>>,
+    /// Trees that have handles, those of tables among them.
+    pub(crate) open_trees: Mutex<BTreeMap<SpaceId, Arc<TreeState>>>,
     pub(crate) requests: Mutex<Requests>,
     /// Who has it writes pages (WRITER-1).
     pub(super) writer: Turn<PageWriter>,

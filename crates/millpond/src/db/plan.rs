@@ -284,18 +284,17 @@ fn net_change<'a>(ops: &[Op<'a>], before: Option<&[u8]>) -> Result<Option<Option
         let value = if let Some(value) = changed { value } else { before };
         match &op.change {
             Change::Insert(_) if value.is_some() => {
-                let message = format!("tree '{}' has key {} already: update or put it", op.tree.name, shown(op.key));
-                return Err(Error::KeyExists(message.into()));
+                return Err(op.tree.has_already(op.key));
             }
             Change::Update(_) if value.is_none() => {
-                let message = format!("tree '{}' has no key {}: insert or put it", op.tree.name, shown(op.key));
+                let message = format!("{} has no key {}: insert or put it", op.tree, shown(op.key));
                 return Err(Error::KeyNotFound(message.into()));
             }
             Change::Expect(expected) if value != *expected => {
                 let message = format!(
-                    "key {} of tree '{}' is not as the batch expects: read it again and retry",
+                    "key {} of {} is not as the batch expects: read it again and retry",
                     shown(op.key),
-                    op.tree.name
+                    op.tree
                 );
                 return Err(Error::Conflict(message.into()));
             }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytesize::ByteSize;
 use foldhash::fast::FixedState;
 
+use super::catalog_entry::Entry;
 use super::check::open_in_memory;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
@@ -433,10 +434,9 @@ impl Work {
         }
     }
 
-    /// A catalog entry names a space. (That of an inner page is a page number; then it does no harm.)
+    /// A catalog entry names spaces. (The value of an inner page is a page number, and no entry.)
     fn name(&mut self, value: &[u8]) {
-        if let Ok(bytes) = value.try_into() {
-            let space = SpaceId(u32::from_le_bytes(bytes));
+        for space in Entry::decode(value).iter().flat_map(Entry::spaces) {
             self.last_space = self.last_space.max(space);
             self.named.insert(space);
         }

@@ -133,9 +133,9 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
     let names: Vec<String> = {
         let open_trees = engine.open_trees.lock();
         page.row("opened", open_trees.len());
-        open_trees.keys().take(TREES_NAMED).cloned().collect()
+        open_trees.values().take(TREES_NAMED).map(ToString::to_string).collect()
     };
-    names.iter().for_each(|name| page.row("", name.escape_debug()));
+    names.iter().for_each(|name| page.row("", name));
 
     page.section("PROCESS");
     page.row("memory at most", bytes(stats.memory_budget));

@@ -1,10 +1,13 @@
 //! Handles of trees, and scans.
 
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use super::batch::{Change, Op};
 use super::engine::{Engine, closed};
+use super::index_key::KeyRange;
+use super::plan::shown;
 use super::write::write;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
@@ -17,12 +20,24 @@ use crate::txn::before::before;
 /// What all handles of one tree share.
 pub(crate) struct TreeState {
     pub(crate) name: String,
+    pub(crate) role: Role,
     pub(crate) space: SpaceId,
     pub(crate) root: Root,
     /// Tells the trees of one open database from those of another.
     pub(crate) database: usize,
     /// Shared by operations under way, exclusive for who drops the tree or closes the database.
     pub(crate) gate: RwLock<Gate>,
+}
+
+/// What a tree is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A tree by itself.
+    Tree,
+    /// It has the rows of the table of its name.
+    Rows,
+    /// It is an index of this table.
+    Index { table: String, is_unique: bool },
 }
 
 /// Whether operations may begin.
@@ -39,8 +54,75 @@ impl TreeState {
         let gate = self.gate.read();
         match *gate {
             Gate::Open => Ok(gate),
-            Gate::Dropped => Err(Error::TreeNotFound(format!("tree '{}' was dropped", self.name).into())),
+            Gate::Dropped => Err(Error::TreeNotFound(format!("{self} was dropped").into())),
             Gate::Closed => Err(closed()),
+        }
+    }
+
+    /// The error for an insert of a key that is there.
+    #[cold]
+    pub(crate) fn has_already(&self, key: &[u8]) -> Error {
+        let key = shown(key);
+        match self.role {
+            Role::Tree | Role::Rows => {
+                Error::KeyExists(format!("{self} has key {key} already: update or put it").into())
+            }
+            Role::Index { is_unique: true, .. } => {
+                let way_out = "change that row first, or give this one another value";
+                Error::KeyExists(format!("{self} is unique, and another row has {key} there: {way_out}").into())
+            }
+            Role::Index { is_unique: false, .. } => {
+                let way_out = "run `millpond check`, restore the database from a backup";
+                Error::Corruption(format!("{self} has the entry {key} of a row that has none: {way_out}").into())
+            }
+        }
+    }
+
+    /// The value of `key`: the newest committed one.
+    pub(super) fn get(&self, engine: &Engine, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let _operation = engine.waits.operation("get");
+        let _gate = self.enter()?;
+        let mut restarts = Restarts::new(&engine.core.pool);
+        loop {
+            match leaf_read(&engine.core, &self.root, Target::Key(key)) {
+                Ok(page) => {
+                    let view = page.view();
+                    let Ok(index) = view.search(key) else { return Ok(None) };
+                    let (value, stamp) = match row(view, index, &|txn| engine.txns.locks.is_in_flight(txn))? {
+                        Seen::Row(payload) => return Ok(Some(payload.to_vec())),
+                        Seen::Gone => return Ok(None),
+                        Seen::InFlight(value, stamp) => (value.to_vec(), stamp),
+                    };
+                    drop(page);
+                    restarts.begin_wait();
+                    if let Some(payload) = self.before(engine, (key, &value), stamp)? {
+                        return Ok(payload);
+                    }
+                }
+                Err(stop) => restarts.resolve(stop)?,
+            }
+        }
+    }
+
+    /// What a row of a transaction in flight was before; `None`: that has ended.
+    fn before(
+        &self,
+        engine: &Engine,
+        (key, value): RowRef<'_>,
+        stamp: Stamp,
+    ) -> Result<Option<Option<Vec<u8>>>, Error> {
+        before(&engine.core, &engine.txns, self.space, key, value, stamp)
+    }
+}
+
+/// As errors name it.
+impl fmt::Display for TreeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.escape_debug();
+        match &self.role {
+            Role::Tree => write!(f, "tree '{name}'"),
+            Role::Rows => write!(f, "table '{name}'"),
+            Role::Index { table, .. } => write!(f, "index '{name}' of table '{}'", table.escape_debug()),
         }
     }
 }
@@ -52,8 +134,8 @@ pub struct Tree {
     pub(crate) state: Arc<TreeState>,
 }
 
-impl std::fmt::Debug for Tree {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tree").field("name", &self.state.name).finish_non_exhaustive()
     }
 }
@@ -71,33 +153,7 @@ impl Tree {
     /// [`Error::TreeNotFound`] when the tree was dropped, [`Error::Corruption`] and [`Error::DeviceFailed`] when a page
     /// cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let _operation = self.engine.waits.operation("get");
-        let _gate = self.state.enter()?;
-        let mut restarts = Restarts::new(&self.engine.core.pool);
-        loop {
-            match leaf_read(&self.engine.core, &self.state.root, Target::Key(key)) {
-                Ok(page) => {
-                    let view = page.view();
-                    let Ok(index) = view.search(key) else { return Ok(None) };
-                    let (value, stamp) = match row(view, index, &|txn| self.engine.txns.locks.is_in_flight(txn))? {
-                        Seen::Row(payload) => return Ok(Some(payload.to_vec())),
-                        Seen::Gone => return Ok(None),
-                        Seen::InFlight(value, stamp) => (value.to_vec(), stamp),
-                    };
-                    drop(page);
-                    restarts.begin_wait();
-                    if let Some(payload) = self.before((key, &value), stamp)? {
-                        return Ok(payload);
-                    }
-                }
-                Err(stop) => restarts.resolve(stop)?,
-            }
-        }
-    }
-
-    /// What a row of a transaction in flight was before; `None`: that has ended.
-    fn before(&self, (key, value): RowRef<'_>, stamp: Stamp) -> Result<Option<Option<Vec<u8>>>, Error> {
-        before(&self.engine.core, &self.engine.txns, self.state.space, key, value, stamp)
+        self.state.get(&self.engine, key)
     }
 
     fn write_one(&self, key: &[u8], change: Change<&[u8]>) -> Result<bool, Error> {
@@ -148,20 +204,20 @@ impl Tree {
 
     fn scan_towards<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> Scan {
         let own = |bound: Bound<&&'k [u8]>| bound.map(|key| key.to_vec());
-        Scan {
-            tree: self.clone(),
-            lower: own(range.start_bound()),
-            upper: own(range.end_bound()),
-            direction,
-            ahead: ReadAhead::new(self.engine.read_ahead_pages),
-            rows: Rows::default(),
-            done: false,
-        }
+        self.scan_range(Some((own(range.start_bound()), own(range.end_bound()))), direction)
+    }
+
+    /// `None`: nothing.
+    pub(super) fn scan_range(&self, range: Option<KeyRange>, direction: Direction) -> Scan {
+        let done = range.is_none();
+        let (lower, upper) = range.unwrap_or((Bound::Unbounded, Bound::Unbounded));
+        let ahead = ReadAhead::new(self.engine.read_ahead_pages);
+        Scan { tree: self.clone(), lower, upper, direction, ahead, rows: Rows::default(), done }
     }
 }
 
 #[derive(Clone, Copy)]
-enum Direction {
+pub(super) enum Direction {
     Forward,
     Backward,
 }
@@ -192,7 +248,7 @@ impl Scan {
                 Direction::Forward => leaf_forward(core, root, &is_in_flight, lower, upper, ahead, rows)?,
                 Direction::Backward => leaf_backward(core, root, &is_in_flight, lower, upper, ahead, rows)?,
             };
-            if rows.resolve(|row, stamp| tree.before(row, stamp))?.is_none() {
+            if rows.resolve(|row, stamp| tree.state.before(&tree.engine, row, stamp))?.is_none() {
                 continue;
             }
             match (*direction, next) {

@@ -105,7 +105,7 @@ fn write_in_parts(engine: &Engine, ops: &[Op<'_>], slot: &mut Slot<'_>) -> Resul
             }
             None if bytes > 0 => bytes /= 2,
             None => {
-                let message = format!("one row of tree '{}' does not fit one group of the log", part[0].tree.name);
+                let message = format!("one row of {} does not fit one group of the log", part[0].tree);
                 return Err(Error::Bug(message.into()));
             }
         }
@@ -182,9 +182,9 @@ fn check_sizes(engine: &Engine, op: &Op<'_>) -> Result<(), Error> {
     let page_size = engine.core.store.page_size();
     if op.key.len() > limits.key {
         let message = format!(
-            "key {} of tree '{}' has {} bytes: at most {} fit with pages of {page_size} bytes",
+            "key {} of {} has {} bytes: at most {} fit with pages of {page_size} bytes",
             shown(op.key),
-            op.tree.name,
+            op.tree,
             op.key.len(),
             limits.key
         );
@@ -193,9 +193,9 @@ fn check_sizes(engine: &Engine, op: &Op<'_>) -> Result<(), Error> {
     let value = value_len(op);
     if value > limits.value {
         let message = format!(
-            "the value for key {} of tree '{}' has {value} bytes: at most {} (a quarter of a page) fit; store it in parts or use larger pages",
+            "the value for key {} of {} has {value} bytes: at most {} (a quarter of a page) fit; store it in parts or use larger pages",
             shown(op.key),
-            op.tree.name,
+            op.tree,
             limits.value
         );
         return Err(Error::ValueTooLong(message.into()));

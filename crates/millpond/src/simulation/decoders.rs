@@ -1,8 +1,8 @@
 //! Every decoder of the engine, fed with any bytes.
 //!
 //! DECODE-1  What reads bytes of a file (superblock, directory, map page, log file header and lap, group, record,
-//!           operation, map record) takes any bytes: it neither panics nor loops, and what it allocates is bounded by
-//!           what it is given. What it accepts, encoded and decoded again, is the same.
+//!           operation, map record, catalog entry) takes any bytes: it neither panics nor loops, and what it allocates
+//!           is bounded by what it is given. What it accepts, encoded and decoded again, is the same.
 //! DECODE-2  Reading a page (`PageView`) takes any bytes of a page's length, wrong answers allowed.
 //! DECODE-3  Changing a page takes any operation, on a page whose structure is whole: the page has passed its checksum,
 //!           or was formatted here. Its structure is whole afterwards; an operation refused has changed nothing.
@@ -30,6 +30,8 @@ use crate::base::page::layout::{
 };
 use crate::base::page::op::{PageOp, Reader};
 use crate::base::page::view::{PageView, entry_len, u16_at};
+use crate::db::catalog_entry::{Entry, TableEntry};
+use crate::db::definition::{Field, TableDefinition};
 use crate::mtr::{RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, RECORD_TXN, Record, formats, frees, replay};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LAP_OFFSET, Lap, LogFileLap, Owner, Switch, header_block, read_header, read_lap};
@@ -62,11 +64,12 @@ pub enum Decoder {
     LogScan,
     Recovery,
     Rebuild,
+    CatalogEntry,
 }
 
 impl Decoder {
     /// All decoders.
-    pub const ALL: [Decoder; 14] = [
+    pub const ALL: [Decoder; 15] = [
         Decoder::Superblock,
         Decoder::Directory,
         Decoder::MapPage,
@@ -81,6 +84,7 @@ impl Decoder {
         Decoder::LogScan,
         Decoder::Recovery,
         Decoder::Rebuild,
+        Decoder::CatalogEntry,
     ];
 
     /// Decodes `bytes`; whether they were accepted as they are. A panic, or `Err`, is a fault of the decoder.
@@ -103,6 +107,7 @@ impl Decoder {
             Decoder::LogScan => log_decoders::feed_log_scan(bytes),
             Decoder::Recovery => log_decoders::feed_recovery(bytes),
             Decoder::Rebuild => log_decoders::feed_rebuild(bytes),
+            Decoder::CatalogEntry => feed_catalog_entry(bytes),
         }
     }
 
@@ -154,6 +159,7 @@ impl Decoder {
             Decoder::LogScan => log_decoders::log_scan_sample(&mut rng),
             Decoder::Recovery => log_decoders::recovery_sample(seed),
             Decoder::Rebuild => log_decoders::rebuild_sample(&mut rng),
+            Decoder::CatalogEntry => catalog_entry_sample(&mut rng),
         }
     }
 }
@@ -325,6 +331,29 @@ fn feed_map_records(bytes: &[u8]) -> Result<bool, String> {
     let bytes = directory::encode(&map);
     directory::decode(&bytes, &mut again).ok_or("the directory of a replayed map is none")?;
     same("the directory of a replayed map", &directory::encode(&again), &bytes).map(|()| true)
+}
+
+fn feed_catalog_entry(bytes: &[u8]) -> Result<bool, String> {
+    let Ok(entry) = Entry::decode(bytes) else { return Ok(false) };
+    same("a catalog entry", &entry.encode().as_slice(), &bytes).map(|()| true)
+}
+
+fn catalog_entry_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+    let mut below = |end: u64| to_usize(rng.next_u64() % end);
+    let space = |number: usize| SpaceId(2 + u32::try_from(number).unwrap_or(0));
+    let first = below(1000);
+    if below(4) == 0 {
+        return Entry::Tree(space(first)).encode();
+    }
+    let (mut definition, count) = (TableDefinition::new(), below(6));
+    for index in 0..count {
+        let fields = (0..below(3)).map(|_| below(900)).collect::<Vec<_>>();
+        let fields = fields.into_iter().map(|offset| Field::value(offset..offset + 4)).chain([Field::key(below(9)..)]);
+        let (name, fields) = (format!("index {index}"), fields.collect::<Vec<_>>());
+        definition = if below(2) == 0 { definition.index(&name, fields) } else { definition.unique(&name, fields) };
+    }
+    let indexes = (first + 1..=first + count).map(space).collect();
+    Entry::Table(TableEntry { rows: space(first), definition, indexes }).encode()
 }
 
 /// Reads everything that there is to read in a page.

@@ -15,25 +15,31 @@ use rand::{RngExt, SeedableRng};
 use crate::support::{Contents, SMALL, Shape, disk_of, recover, recover_shaped, reopen_options, small_options};
 
 /// What an operation leaves: for (tree, key) a value or nothing.
-type Effects = Vec<((&'static str, Vec<u8>), Option<Vec<u8>>)>;
+pub(crate) type Effects = Vec<((&'static str, Vec<u8>), Option<Vec<u8>>)>;
 
 #[derive(Clone)]
-struct Note {
-    client: usize,
-    began: usize,
-    acknowledged: Option<usize>,
-    effects: Effects,
+pub(crate) struct Note {
+    pub(crate) client: usize,
+    pub(crate) began: usize,
+    pub(crate) acknowledged: Option<usize>,
+    pub(crate) effects: Effects,
 }
 
 /// The oracle: what clients did, outside of the database.
 #[derive(Clone, Default)]
-struct Oracle {
-    notes: Arc<Mutex<Vec<Note>>>,
+pub(crate) struct Oracle {
+    pub(crate) notes: Arc<Mutex<Vec<Note>>>,
 }
 
 impl Oracle {
     /// Runs an operation and notes when it began and when it was acknowledged.
-    fn note(&self, disk: &SimulatedDisk, client: usize, effects: Effects, op: impl FnOnce() -> Result<(), Error>) {
+    pub(crate) fn note(
+        &self,
+        disk: &SimulatedDisk,
+        client: usize,
+        effects: Effects,
+        op: impl FnOnce() -> Result<(), Error>,
+    ) {
         let began = disk.boundaries();
         let index = {
             let mut notes = self.notes.lock().expect("not poisoned");
@@ -96,11 +102,11 @@ impl Oracle {
 }
 
 /// A finished run: the disk's past and the oracle.
-struct Recorded {
-    shape: Shape,
-    history: History,
-    oracle: Oracle,
-    trace: Trace,
+pub(crate) struct Recorded {
+    pub(crate) shape: Shape,
+    pub(crate) history: History,
+    pub(crate) oracle: Oracle,
+    pub(crate) trace: Trace,
 }
 
 /// A disk so slow that the keeper's ticks and checkpoints fall between the clients' operations.
@@ -109,7 +115,12 @@ const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000,
 /// A disk so slow that the keeper's ticks and checkpoints fall into recovery.
 const SLOW_READS: ServiceTime = ServiceTime { read_ns: 400_000_000, ..SLOW };
 
-fn record(seed: u64, start: Image, oracle: Oracle, workload: impl FnOnce(&SimulatedDisk, &Oracle)) -> Recorded {
+pub(crate) fn record(
+    seed: u64,
+    start: Image,
+    oracle: Oracle,
+    workload: impl FnOnce(&SimulatedDisk, &Oracle),
+) -> Recorded {
     record_on(SLOW, seed, start, oracle, workload)
 }
 
@@ -151,7 +162,7 @@ const MODES: [fn(u64) -> Unsynced; 7] = [
 ];
 
 /// Recovers from a crash at every `stride`th boundary, in every mode, and compares with the oracle.
-fn check_matrix(recorded: &Recorded, from: usize, stride: usize) -> usize {
+pub(crate) fn check_matrix(recorded: &Recorded, from: usize, stride: usize) -> usize {
     check_images(recorded, from, stride, |found, boundary| recorded.oracle.compare(found, boundary))
 }
 
@@ -188,11 +199,11 @@ fn check_images(
     boundaries.len() * MODES.len()
 }
 
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
+pub(crate) fn open(disk: &SimulatedDisk, options: Options) -> Db {
     Db::open_on(Arc::new(disk.clone()), options).expect("opened")
 }
 
-fn key_of(client: usize, number: usize) -> Vec<u8> {
+pub(crate) fn key_of(client: usize, number: usize) -> Vec<u8> {
     format!("{number:03}-{client}").into_bytes()
 }
 
@@ -203,7 +214,7 @@ const ROWS: usize = 240;
 const LOOSE: &str = "loose";
 
 /// A database with two trees that do not fit the pool, closed; the oracle knows its rows.
-fn two_trees(clients: usize) -> (Image, Oracle) {
+pub(crate) fn two_trees(clients: usize) -> (Image, Oracle) {
     run(0, || make_two_trees(SMALL, clients)).0
 }
 

@@ -76,7 +76,7 @@ fn info_and_dumps_tell_what_is_there_after_a_crash() {
         " of checkpoint ",
         "  2:0 slot ",
         "whole: checksum and tag hold",
-        "'t' = '\\x02\\x00\\x00\\x00' (4 bytes)",
+        "'t' = '\\x01\\x00\\x02\\x00\\x00\\x00' (6 bytes)",
         "  structure     sound",
         "    insert '\\x01,' = '\\x01",
         "(313 bytes)",

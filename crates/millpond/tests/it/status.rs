@@ -44,7 +44,7 @@ fn a_running_engine_tells_how_it_is_doing_and_takes_its_socket_away() {
             "  log_flush ",
             "\nKEEPER\n  state                at work\n",
             "\nSTORE\n",
-            "\nTREES\n  opened               1\n                       accounts\n",
+            "\nTREES\n  opened               1\n                       tree 'accounts'\n",
         ] {
             assert!(text.contains(part), "no {part:?} in the answer to {request:?}:\n{text}");
         }

@@ -8,7 +8,7 @@ use millpond::{
     ByteSize, CheckOptions, Db, DirtyTracking, EmptyFreeListAlgorithm, Error, Options, PageStoreKind, check_on,
 };
 
-/// The contents of a database, by tree and key.
+/// The contents of a database, by tree or table and key.
 pub(crate) type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// Of what kind a small database is.
@@ -18,10 +18,12 @@ pub(crate) struct Shape {
     pub(crate) store: PageStoreKind,
     /// Foreground threads write pages, and dirty ones are in a list.
     pub(crate) classic: bool,
+    /// Frames of the pool.
+    pub(crate) frames: u64,
 }
 
 /// Pages of 4 KiB, copy-on-write.
-pub(crate) const SMALL: Shape = Shape { page_kib: 4, store: PageStoreKind::CopyOnWrite, classic: false };
+pub(crate) const SMALL: Shape = Shape { page_kib: 4, store: PageStoreKind::CopyOnWrite, classic: false, frames: 40 };
 
 impl Shape {
     /// A pool of a few dozen frames, a log of a few laps.
@@ -43,7 +45,7 @@ impl Shape {
         };
         Options::new()
             .create(false)
-            .buffer_pool_size(ByteSize::kib(self.page_kib * 40))
+            .buffer_pool_size(ByteSize::kib(self.page_kib * self.frames))
             .empty_free_list_algorithm(empty)
             .dirty_tracking(tracking)
     }
@@ -66,6 +68,10 @@ pub(crate) fn contents(db: &Db) -> Result<Contents, Error> {
     for name in db.trees()? {
         let tree = db.open_tree(&name)?;
         all.insert(name, tree.scan(..).collect::<Result<_, _>>()?);
+    }
+    for name in db.tables()? {
+        let table = db.open_table(&name)?;
+        all.insert(name, table.scan(..).collect::<Result<_, _>>()?);
     }
     Ok(all)
 }

@@ -9,6 +9,8 @@ use super::uuid_text;
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
+use crate::db::catalog;
+use crate::db::catalog_entry::Entry;
 use crate::db::check::open_in_memory;
 use crate::db::database::Db;
 use crate::io::device::Files;
@@ -134,17 +136,26 @@ fn tree_rows(db: &Db, page_size: u64, table: &mut Table) -> Result<(), Error> {
     for id in store.pages() {
         *pages.entry(id.space()).or_default() += 1;
     }
-    let names = db.trees()?;
-    table.row("trees", to_u64(names.len()));
-    let mut row = |name: &str, space: SpaceId| {
+    let all = catalog::all(&db.engine().core)?;
+    let tables = all.iter().filter(|(_, entry)| matches!(entry, Entry::Table(_))).count();
+    table.row("trees", to_u64(all.len() - tables));
+    table.row("tables", to_u64(tables));
+    let mut row = |name: &str, space: SpaceId, more: &str| {
         let count = pages.get(&space).copied().unwrap_or(0);
-        table.row(&format!("tree {name}"), format!("space {space}, {count} pages, {}", bytes(count * page_size)));
+        table.row(name, format!("space {space}, {count} pages, {}{more}", bytes(count * page_size)));
     };
-    row("(the catalog)", SpaceId::CATALOG);
-    row("(undo)", SpaceId::UNDO);
-    for name in names {
-        if let Some(space) = db.find(&name)? {
-            row(&format!("'{}'", name.escape_debug()), space);
+    row("tree (the catalog)", SpaceId::CATALOG, "");
+    row("tree (undo)", SpaceId::UNDO, "");
+    for (name, entry) in all {
+        let name = name.escape_debug();
+        match entry {
+            Entry::Tree(space) => row(&format!("tree '{name}'"), space, ""),
+            Entry::Table(entry) => {
+                row(&format!("table '{name}'"), entry.rows, "");
+                for (index, space) in entry.indexes() {
+                    row(&format!("  index '{}'", index.name.escape_debug()), space, &format!(": {index}"));
+                }
+            }
         }
     }
     Ok(())

@@ -1,0 +1,262 @@
+//! Creation, opening and dropping of trees and tables. They share one set of names.
+
+use std::collections::btree_map;
+use std::sync::Arc;
+
+use super::catalog::{self, NAME_MAX};
+use super::catalog_entry::{ENTRY_MAX, Entry, TableEntry};
+use super::database::Db;
+use super::definition::TableDefinition;
+use super::engine::Engine;
+use super::row_changes::{IndexState, TableState};
+use super::table::Table;
+use super::tree::{Gate, Role, Tree, TreeState};
+use super::write::wait_durable;
+use crate::base::error::Error;
+use crate::base::ids::{PageId, SpaceId};
+use crate::base::page::op::PageOp;
+use crate::base::sync::RwLock;
+use crate::base::waits::WaitClass;
+use crate::btree::descent::Root;
+use crate::mtr::{Core, Mtr};
+use crate::store::space::Share;
+
+impl Db {
+    /// Creates an empty tree.
+    ///
+    /// # Errors
+    /// [`Error::TreeExists`]: a tree or a table has the name; [`Error::InvalidOptions`] for a name that is empty or
+    /// longer than 255 bytes; those of [`write`](Self::write).
+    pub fn create_tree(&self, name: &str) -> Result<Tree, Error> {
+        let engine = self.engine();
+        check_name("tree", name)?;
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        check_free(engine, name)?;
+        let space = engine.core.store.new_space();
+        create_root(&engine.core, space)?;
+        // A crash before this leaves a space that no name leads to; the next open drops it.
+        let end = catalog::insert(engine, name, &Entry::Tree(space))?;
+        wait_durable(engine, end, engine.durability)?;
+        Ok(self.tree(name, space))
+    }
+
+    /// Opens a tree.
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a table; those of [`Tree::get`].
+    pub fn open_tree(&self, name: &str) -> Result<Tree, Error> {
+        let engine = self.engine();
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        match catalog::find(&engine.core, name)? {
+            Some(Entry::Tree(space)) => Ok(self.tree(name, space)),
+            Some(Entry::Table(_)) => Err(is_a_table(name, "open_table")),
+            None => Err(Error::TreeNotFound(format!("no tree '{name}': create it, or see `trees`").into())),
+        }
+    }
+
+    /// The names of all trees, in byte order. Tables are not among them, nor their indexes.
+    ///
+    /// # Errors
+    /// Those of [`Tree::get`].
+    pub fn trees(&self) -> Result<Vec<String>, Error> {
+        self.names(|entry| matches!(entry, Entry::Tree(_)))
+    }
+
+    /// Drops a tree. Waits for operations on it that have begun; later ones get [`Error::TreeNotFound`].
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a table; those of [`write`](Self::write).
+    pub fn drop_tree(&self, name: &str) -> Result<(), Error> {
+        let engine = self.engine();
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        match catalog::find(&engine.core, name)? {
+            Some(Entry::Tree(space)) => self.drop_all(name, &[&self.tree(name, space).state]),
+            Some(Entry::Table(_)) => Err(is_a_table(name, "drop_table")),
+            None => Err(Error::TreeNotFound(format!("no tree '{name}' to drop: see `trees`").into())),
+        }
+    }
+
+    /// Creates an empty table with these indexes, which it keeps as long as it lives. A crash leaves all of it or
+    /// nothing.
+    ///
+    /// # Errors
+    /// * [`Error::TreeExists`]: a tree or a table has the name.
+    /// * [`Error::InvalidOptions`]: the name is empty or longer than 255 bytes; or every mistake of the definition: an
+    ///   index without a name (1 to 64 bytes) or of a name that another has, without fields, with an empty field, with
+    ///   one without an end that is not the last, with fields that do not fit in a key; or more indexes and fields than
+    ///   the catalog has room for: 1,017 bytes, of which an index takes 7 and its name, and each of its fields 7.
+    /// * Those of [`write`](Self::write).
+    pub fn create_table(&self, name: &str, definition: TableDefinition) -> Result<Table, Error> {
+        let engine = self.engine();
+        check_name("table", name)?;
+        let mistakes = definition.mistakes(engine.limits.key);
+        if !mistakes.is_empty() {
+            return Err(Error::InvalidOptions(format!("table '{name}': {}", mistakes.join("; ")).into()));
+        }
+        let indexes = vec![SpaceId::FIRST; definition.indexes.len()];
+        let len =
+            Entry::Table(TableEntry { rows: SpaceId::FIRST, definition: definition.clone(), indexes }).encode().len();
+        if len > ENTRY_MAX {
+            let message = format!(
+                "the definition of table '{name}' takes {len} bytes in the catalog: at most {ENTRY_MAX} fit; use fewer indexes, fewer fields, or shorter names"
+            );
+            return Err(Error::InvalidOptions(message.into()));
+        }
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        check_free(engine, name)?;
+        // Rows first: batches come to them before they come to the indexes.
+        let rows = create_space(engine)?;
+        let indexes = definition.indexes.iter().map(|_| create_space(engine)).collect::<Result<_, _>>()?;
+        let table = TableEntry { rows, definition, indexes };
+        // A crash before this leaves spaces that no name leads to; the next open drops them.
+        let end = catalog::insert(engine, name, &Entry::Table(table.clone()))?;
+        wait_durable(engine, end, engine.durability)?;
+        Ok(self.table(name, table))
+    }
+
+    /// Opens a table.
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a tree; those of [`Tree::get`].
+    pub fn open_table(&self, name: &str) -> Result<Table, Error> {
+        let engine = self.engine();
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        match catalog::find(&engine.core, name)? {
+            Some(Entry::Table(table)) => Ok(self.table(name, table)),
+            Some(Entry::Tree(_)) => Err(is_a_tree(name, "open_tree")),
+            None => Err(Error::TreeNotFound(format!("no table '{name}': create it, or see `tables`").into())),
+        }
+    }
+
+    /// The names of all tables, in byte order.
+    ///
+    /// # Errors
+    /// Those of [`Tree::get`].
+    pub fn tables(&self) -> Result<Vec<String>, Error> {
+        self.names(|entry| matches!(entry, Entry::Table(_)))
+    }
+
+    /// Drops a table with its indexes; a crash leaves all of it or nothing. Waits for operations on it that have
+    /// begun; later ones get [`Error::TreeNotFound`].
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a tree; those of [`write`](Self::write).
+    pub fn drop_table(&self, name: &str) -> Result<(), Error> {
+        let engine = self.engine();
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        match catalog::find(&engine.core, name)? {
+            Some(Entry::Table(table)) => {
+                let table = self.table(name, table);
+                self.drop_all(name, &table.state.trees().collect::<Vec<_>>())
+            }
+            Some(Entry::Tree(_)) => Err(is_a_tree(name, "drop_tree")),
+            None => Err(Error::TreeNotFound(format!("no table '{name}' to drop: see `tables`").into())),
+        }
+    }
+
+    fn names(&self, is_wanted: impl Fn(&Entry) -> bool) -> Result<Vec<String>, Error> {
+        let engine = self.engine();
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        let all = catalog::all(&engine.core)?;
+        Ok(all.into_iter().filter(|(_, entry)| is_wanted(entry)).map(|(name, _)| name).collect())
+    }
+
+    /// Drops what `name` stands for: these trees, in the order of their spaces, in which operations enter them.
+    fn drop_all(&self, name: &str, trees: &[&Arc<TreeState>]) -> Result<(), Error> {
+        let engine = self.engine();
+        let close = || trees.iter().map(|tree| tree.gate.write()).collect::<Vec<_>>();
+        let gates = engine.waits.timed(WaitClass::Metadata, close);
+        let spaces: Vec<SpaceId> = trees.iter().map(|tree| tree.space).collect();
+        let end = {
+            let _spaces = engine.spaces_turn();
+            catalog::remove(engine, name, &spaces)?
+        };
+        gates.into_iter().for_each(|mut gate| *gate = Gate::Dropped);
+        engine.open_trees.lock().retain(|space, _| !spaces.contains(space));
+        wait_durable(engine, end, engine.durability)
+    }
+
+    fn tree(&self, name: &str, space: SpaceId) -> Tree {
+        let engine = Arc::clone(self.engine());
+        let state = tree_state(&engine, name, space, Role::Tree);
+        Tree { engine, state }
+    }
+
+    pub(super) fn table(&self, name: &str, table: TableEntry) -> Table {
+        let engine = Arc::clone(self.engine());
+        let TableEntry { rows, definition, indexes } = table;
+        let rows = tree_state(&engine, name, rows, Role::Rows);
+        let indexes = definition.indexes.into_iter().zip(indexes);
+        let indexes = indexes.map(|(definition, space)| {
+            let role = Role::Index { table: name.to_owned(), is_unique: definition.is_unique };
+            let entries = tree_state(&engine, &definition.name, space, role);
+            IndexState { definition, entries }
+        });
+        let state = Arc::new(TableState { rows, indexes: indexes.collect() });
+        Table { engine, state }
+    }
+}
+
+fn check_name(what: &str, name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        let message = format!("the {what} name has {} bytes: use 1 to {NAME_MAX}", name.len());
+        return Err(Error::InvalidOptions(message.into()));
+    }
+    Ok(())
+}
+
+/// Nothing may have the name.
+fn check_free(engine: &Engine, name: &str) -> Result<(), Error> {
+    match catalog::find(&engine.core, name)? {
+        None => Ok(()),
+        Some(Entry::Tree(_)) => Err(Error::TreeExists(format!("tree '{name}' exists already: open it").into())),
+        Some(Entry::Table(_)) => Err(Error::TreeExists(format!("table '{name}' exists already: open it").into())),
+    }
+}
+
+fn is_a_table(name: &str, call: &str) -> Error {
+    Error::WrongKind(format!("'{name}' is a table, and no tree: use `{call}`").into())
+}
+
+fn is_a_tree(name: &str, call: &str) -> Error {
+    Error::WrongKind(format!("'{name}' is a tree, and no table: use `{call}`").into())
+}
+
+/// What handles of the tree in `space` share.
+fn tree_state(engine: &Arc<Engine>, name: &str, space: SpaceId, role: Role) -> Arc<TreeState> {
+    match engine.open_trees.lock().entry(space) {
+        btree_map::Entry::Occupied(open) => Arc::clone(open.get()),
+        btree_map::Entry::Vacant(vacant) => {
+            let database = Arc::as_ptr(engine).addr();
+            let (root, gate) = (Root::new(space), RwLock::new(Gate::Open));
+            let state = TreeState { name: name.to_owned(), role, space, root, database, gate };
+            Arc::clone(vacant.insert(Arc::new(state)))
+        }
+    }
+}
+
+/// A new space with an empty tree.
+fn create_space(engine: &Engine) -> Result<SpaceId, Error> {
+    let space = engine.core.store.new_space();
+    create_root(&engine.core, space)?;
+    Ok(space)
+}
+
+/// Formats the root of a new tree, in a mini-transaction of its own.
+pub(super) fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
+    let credit = core.log.reserve(256, 1)?;
+    let ticket = core.pool.take_frame()?;
+    let id = core.store.allocate(space, Share::Common, core.pool.waits())?;
+    debug_assert_eq!(id, PageId::root(space), "BTREE-1: the root is the first page of its space");
+    let mut mtr = Mtr::new(&core.log, [core.pool.install(id, ticket)]);
+    mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
+    mtr.commit(credit)?;
+    Ok(())
+}

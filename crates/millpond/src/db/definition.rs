@@ -1,0 +1,299 @@
+//! What a table's indexes are made of.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+
+use super::plan::shown;
+use crate::base::error::Error;
+
+/// Bytes of an index's name, at most.
+const INDEX_NAME_MAX: usize = 64;
+
+/// A piece of a row that an index is ordered by: a range of bytes of the row's primary key or of its value.
+///
+/// Fields are compared as byte strings: numbers go in with their highest byte first. A field without an end reaches
+/// to the end of what it is a piece of; it can only be an index's last one.
+///
+/// ```
+/// use millpond::Field;
+///
+/// let city = Field::value(4..8); // bytes 4 to 7 of the value
+/// let name = Field::value(8..); // all of it from byte 8 on
+/// let year = Field::key(..2); // the first two bytes of the primary key
+/// # let _ = (city, name, year);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    pub(super) source: Source,
+    pub(super) offset: usize,
+    /// `None`: to the end.
+    pub(super) len: Option<usize>,
+}
+
+/// What a field is a piece of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Key,
+    Value,
+}
+
+impl Field {
+    /// These bytes of the row's primary key.
+    pub fn key(bytes: impl RangeBounds<usize>) -> Field {
+        Field::new(Source::Key, bytes)
+    }
+
+    /// These bytes of the row's value.
+    pub fn value(bytes: impl RangeBounds<usize>) -> Field {
+        Field::new(Source::Value, bytes)
+    }
+
+    fn new(source: Source, bytes: impl RangeBounds<usize>) -> Field {
+        let offset = match bytes.start_bound() {
+            Bound::Unbounded => 0,
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start.saturating_add(1),
+        };
+        let len = match bytes.end_bound() {
+            Bound::Unbounded => None,
+            Bound::Included(end) => Some(end.saturating_add(1).saturating_sub(offset)),
+            Bound::Excluded(end) => Some(end.saturating_sub(offset)),
+        };
+        Field { source, offset, len }
+    }
+
+    /// Bytes that what it is a piece of must have.
+    fn wanted(self) -> usize {
+        self.offset.saturating_add(self.len.unwrap_or(0))
+    }
+
+    /// The field of a row; `None`: the row is too short for it.
+    fn of<'r>(self, key: &'r [u8], value: &'r [u8]) -> Option<&'r [u8]> {
+        let from = match self.source {
+            Source::Key => key,
+            Source::Value => value,
+        };
+        from.get(self.offset..self.len.map_or(from.len(), |len| self.offset + len))
+    }
+}
+
+/// As a program would say it: `value[4..8]`.
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = match self.source {
+            Source::Key => "key",
+            Source::Value => "value",
+        };
+        match self.len {
+            None => write!(f, "{source}[{}..]", self.offset),
+            Some(len) => write!(f, "{source}[{}..{}]", self.offset, self.offset.saturating_add(len)),
+        }
+    }
+}
+
+/// The indexes that a table is created with.
+///
+/// ```
+/// use millpond::{Field, TableDefinition};
+///
+/// let people = TableDefinition::new().index("by_city", [Field::value(0..2)]).unique("by_email", [Field::value(2..)]);
+/// # let _ = people;
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct TableDefinition {
+    pub(crate) indexes: Vec<IndexDefinition>,
+}
+
+impl TableDefinition {
+    /// A table without indexes.
+    pub fn new() -> TableDefinition {
+        TableDefinition::default()
+    }
+
+    /// Adds an index: any number of rows may have the same bytes in these fields.
+    pub fn index(self, name: &str, fields: impl IntoIterator<Item = Field>) -> TableDefinition {
+        self.with(name, fields, false)
+    }
+
+    /// Adds a unique index: no two rows have the same bytes in all of these fields together.
+    pub fn unique(self, name: &str, fields: impl IntoIterator<Item = Field>) -> TableDefinition {
+        self.with(name, fields, true)
+    }
+
+    fn with(mut self, name: &str, fields: impl IntoIterator<Item = Field>, is_unique: bool) -> TableDefinition {
+        self.indexes.push(IndexDefinition { name: name.to_owned(), is_unique, fields: fields.into_iter().collect() });
+        self
+    }
+
+    /// Every mistake in it; `key_max`: bytes of the longest key.
+    pub(super) fn mistakes(&self, key_max: usize) -> Vec<String> {
+        let mut mistakes: Vec<String> = self.indexes.iter().flat_map(|index| index.mistakes(key_max)).collect();
+        for (at, index) in self.indexes.iter().enumerate() {
+            if self.indexes[..at].iter().any(|other| other.name == index.name) {
+                mistakes.push(format!("index '{}' is defined twice: name the second otherwise", index.name));
+            }
+        }
+        mistakes
+    }
+}
+
+/// An index: how its entries follow from rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IndexDefinition {
+    pub(crate) name: String,
+    pub(super) is_unique: bool,
+    pub(super) fields: Vec<Field>,
+}
+
+/// A row lacks bytes that an index is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooShort {
+    field: Field,
+    has: usize,
+}
+
+impl TooShort {
+    /// The error for the row `key` of table `table`.
+    #[cold]
+    pub(super) fn error(self, table: &str, index: &str, key: &[u8]) -> Error {
+        let TooShort { field, has } = self;
+        let what = match field.source {
+            Source::Key => "primary key",
+            Source::Value => "value",
+        };
+        let message = format!(
+            "the {what} of row {} of table '{table}' has {has} bytes: index '{index}' wants at least {} (its field {field})",
+            shown(key),
+            field.wanted()
+        );
+        Error::RowTooShort(message.into())
+    }
+}
+
+impl IndexDefinition {
+    /// Bytes of the fields that have a fixed length.
+    pub(super) fn fixed_len(&self) -> usize {
+        self.fields.iter().filter_map(|field| field.len).fold(0, usize::saturating_add)
+    }
+
+    /// Whether the last field reaches to the end of the row's key or value.
+    pub(super) fn has_open_end(&self) -> bool {
+        self.fields.last().is_some_and(|field| field.len.is_none())
+    }
+
+    /// The fields of a row, in order.
+    pub(super) fn fields_of<'r>(
+        &self,
+        key: &'r [u8],
+        value: &'r [u8],
+    ) -> impl Iterator<Item = Result<&'r [u8], TooShort>> {
+        self.fields.iter().map(move |field| {
+            let has = || if field.source == Source::Key { key.len() } else { value.len() };
+            field.of(key, value).ok_or_else(|| TooShort { field: *field, has: has() })
+        })
+    }
+
+    /// Whether a row has these fields.
+    pub(super) fn has_fields(&self, key: &[u8], value: &[u8], fields: &[u8]) -> bool {
+        let mut rest = Some(fields);
+        for field in self.fields_of(key, value) {
+            rest = rest.zip(field.ok()).and_then(|(rest, field)| rest.strip_prefix(field));
+        }
+        rest.is_some_and(<[u8]>::is_empty)
+    }
+
+    fn mistakes(&self, key_max: usize) -> Vec<String> {
+        let name = &self.name;
+        let mut mistakes = Vec::new();
+        if name.is_empty() || name.len() > INDEX_NAME_MAX {
+            mistakes.push(format!("the index name '{name}' has {} bytes: use 1 to {INDEX_NAME_MAX}", name.len()));
+        }
+        if self.fields.is_empty() {
+            mistakes.push(format!("index '{name}' has no fields: name at least one"));
+        }
+        for (at, field) in self.fields.iter().enumerate() {
+            if field.len == Some(0) {
+                mistakes.push(format!("index '{name}': the field {field} is empty: give it a byte at least"));
+            }
+            if field.len.is_none() && at + 1 < self.fields.len() {
+                mistakes.push(format!("index '{name}': the field {field} has no end: only the last one may be so"));
+            }
+            if u32::try_from(field.wanted()).is_err() {
+                mistakes.push(format!("index '{name}': the field {field} is beyond the end of any row"));
+            }
+        }
+        if self.fixed_len() > key_max {
+            let len = self.fixed_len();
+            mistakes.push(format!("the fields of index '{name}' have {len} bytes: at most {key_max} fit in a key"));
+        }
+        mistakes
+    }
+}
+
+/// As a program would say it: `unique (value[4..8], key[..])`.
+impl fmt::Display for IndexDefinition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields: Vec<String> = self.fields.iter().map(Field::to_string).collect();
+        write!(f, "{}({})", if self.is_unique { "unique " } else { "" }, fields.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_the_ranges_that_they_were_given_as() {
+        let (key, value) = (b"0123".as_slice(), b"abcdef".as_slice());
+        for (field, wanted, shown) in [
+            (Field::value(1..3), Some(&b"bc"[..]), "value[1..3]"),
+            (Field::value(1..=3), Some(b"bcd"), "value[1..4]"),
+            (Field::value(4..), Some(b"ef"), "value[4..]"),
+            (Field::value(6..), Some(b""), "value[6..]"),
+            (Field::value(7..), None, "value[7..]"),
+            (Field::value(..7), None, "value[0..7]"),
+            (Field::key(..2), Some(b"01"), "key[0..2]"),
+            (Field::key(..), Some(b"0123"), "key[0..]"),
+            (Field::key((Bound::Excluded(1), Bound::Unbounded)), Some(b"23"), "key[2..]"),
+        ] {
+            assert_eq!((field.of(key, value), field.to_string().as_str()), (wanted, shown));
+        }
+    }
+
+    #[test]
+    fn every_mistake_of_a_definition_is_named() {
+        let bad = TableDefinition::new()
+            .index("", [Field::value(0..4)])
+            .index("none", [])
+            .index("empty", [Field::value(3..3)])
+            .unique("open", [Field::value(3..), Field::key(0..1)])
+            .unique("far", [Field::value(usize::MAX..)])
+            .index("long", [Field::value(0..700), Field::key(0..69)])
+            .index("none", [Field::key(..)]);
+        let mistakes = bad.mistakes(768);
+        for (mistake, part) in mistakes.iter().zip([
+            "the index name '' has 0 bytes: use 1 to 64",
+            "index 'none' has no fields",
+            "index 'empty': the field value[3..3] is empty",
+            "index 'open': the field value[3..] has no end",
+            "index 'far': the field value[18446744073709551615..] is beyond",
+            "the fields of index 'long' have 769 bytes: at most 768",
+            "index 'none' is defined twice",
+        ]) {
+            assert!(mistake.contains(part), "{part} in: {mistake}");
+        }
+        assert_eq!(mistakes.len(), 7, "{mistakes:?}");
+        assert!(TableDefinition::new().index("all", [Field::key(0..767), Field::value(..)]).mistakes(768).is_empty());
+    }
+
+    #[test]
+    fn a_row_that_is_too_short_is_told_with_what_is_wanted() {
+        let index = IndexDefinition { name: "i".to_owned(), is_unique: false, fields: vec![Field::value(2..6)] };
+        let short = index.fields_of(b"k", b"12345").next().expect("a field").expect_err("too short");
+        assert_eq!(
+            short.error("t", "i", b"k").to_string(),
+            "the value of row 'k' of table 't' has 5 bytes: index 'i' wants at least 6 (its field value[2..6])"
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! Crash images at every I/O of workloads over tables: rows are as acknowledged (see `crash_matrix`), and `check` finds
+//! every index right.
+
+use millpond::simulation::{Image, SimulatedDisk, run, spawn};
+use millpond::{Db, Error, Field, Modify, Table, TableDefinition, WriteBatch};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::crash_matrix::{Effects, Note, Oracle, Recorded, check_matrix, key_of, open, record, stride, two_trees};
+use crate::support::{SMALL, Shape};
+
+/// Frames for the leaves of a row and of three entries that move, twice.
+const SHAPE: Shape = Shape { frames: 232, ..SMALL };
+
+/// Rows that every client finds.
+const ROWS: usize = 200;
+
+fn three_indexes() -> TableDefinition {
+    TableDefinition::new()
+        .unique("name", [Field::value(0..7)])
+        .index("kind", [Field::value(7..8)])
+        .index("text", [Field::value(8..12), Field::value(12..)])
+}
+
+/// A row with the key in its unique name, any kind, a text of any length.
+fn row_of(key: &[u8], rng: &mut SmallRng) -> Vec<u8> {
+    let mut row = [key, &[b'0' + rng.random_range(0..3), 0]].concat();
+    row.truncate(7);
+    row.resize(7, b'.');
+    row.push(b'a' + rng.random_range(0..5));
+    let len = if rng.random_bool(0.4) { 330 } else { 60 };
+    row.resize(12 + rng.random_range(0..len), rng.random_range(0..3));
+    row
+}
+
+fn make_table() -> (Image, Oracle) {
+    let disk = SimulatedDisk::new();
+    let oracle = Oracle::default();
+    let db = open(&disk, SHAPE.options());
+    let table = db.create_table("rows", three_indexes()).expect("created");
+    let mut rng = SmallRng::seed_from_u64(1);
+    for client in 0..3 {
+        for number in (0..ROWS).step_by(3) {
+            let key = key_of(client, number);
+            let row = row_of(&key, &mut rng);
+            table.insert(&key, &row).expect("inserted");
+            let effects = vec![(("rows", key), Some(row))];
+            let note = Note { client, began: 0, acknowledged: Some(0), effects };
+            oracle.notes.lock().expect("not poisoned").push(note);
+        }
+    }
+    db.close().expect("closed");
+    (disk.image(), oracle)
+}
+
+/// One client's random operations on rows of its own.
+fn client(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, id: usize, seed: u64, ops: usize) {
+    let table = db.open_table("rows").expect("there");
+    let mut rng = SmallRng::seed_from_u64(seed);
+    for _ in 0..ops {
+        let key = key_of(id, rng.random_range(0..ROWS));
+        let row = row_of(&key, &mut rng);
+        let at = |key: &[u8]| ("rows", key.to_vec());
+        match rng.random_range(0..8) {
+            0 | 1 => oracle.note(disk, id, vec![(at(&key), None)], || table.delete(&key).map(drop)),
+            2 => {
+                let decide = |_: Option<&[u8]>| Modify::Put(row.clone());
+                oracle.note(disk, id, vec![(at(&key), Some(row.clone()))], || table.modify(&key, decide).map(drop));
+            }
+            3 | 4 => {
+                let other = key_of(id, rng.random_range(0..ROWS));
+                batch(disk, oracle, db, &table, id, [(&key, Some(&row)), (&other, None)]);
+            }
+            _ => oracle.note(disk, id, vec![(at(&key), Some(row.clone()))], || table.put(&key, &row)),
+        }
+    }
+}
+
+fn batch(
+    disk: &SimulatedDisk,
+    oracle: &Oracle,
+    db: &Db,
+    table: &Table,
+    id: usize,
+    rows: [(&Vec<u8>, Option<&Vec<u8>>); 2],
+) {
+    let mut effects: Effects = Vec::new();
+    for (key, row) in rows {
+        effects.retain(|((_, earlier), _)| earlier != key);
+        effects.push((("rows", key.clone()), row.cloned()));
+    }
+    let write = || -> Result<(), Error> {
+        let mut batch = WriteBatch::new();
+        for (key, row) in rows {
+            match row {
+                Some(row) => batch.put(table, key, row),
+                None => batch.delete(table, key),
+            };
+        }
+        db.write(batch)
+    };
+    oracle.note(disk, id, effects, write);
+}
+
+#[test]
+fn a_crash_at_any_io_of_clients_over_a_table_loses_nothing_and_leaves_its_indexes_right() {
+    for seed in [21, 22] {
+        let (start, oracle) = run(0, make_table).0;
+        let recorded = record(seed, start, oracle, |disk, oracle| {
+            let db = open(disk, SHAPE.reopen_options());
+            let threads: Vec<_> = (0..3)
+                .map(|id| {
+                    let (disk, oracle, db) = (disk.clone(), oracle.clone(), db.clone());
+                    let seed = seed * 100 + u64::try_from(id).expect("small");
+                    spawn("client", move || client(&disk, &oracle, &db, id, seed, 60)).expect("a thread")
+                })
+                .collect();
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            db.close().expect("closed");
+        });
+        check_matrix(&Recorded { shape: SHAPE, ..recorded }, 0, stride(4));
+    }
+}
+
+#[test]
+fn a_crash_during_creation_or_drop_of_tables_leaves_each_whole_or_nothing_of_it() {
+    let (start, oracle) = two_trees(1);
+    let recorded = record(23, start, oracle, |disk, oracle| {
+        let db = open(disk, SHAPE.reopen_options());
+        let mut rng = SmallRng::seed_from_u64(23);
+        for round in 0..3u8 {
+            let fresh = db.create_table("fresh", three_indexes()).expect("created");
+            for number in 0..12 {
+                let key = key_of(0, number);
+                let row = row_of(&key, &mut rng);
+                let effects = vec![(("fresh", key.clone()), Some(row.clone()))];
+                oracle.note(disk, 0, effects, || fresh.insert(&key, &row));
+            }
+            if round == 1 {
+                db.checkpoint().expect("done");
+            }
+            let effects = (0..12).map(|number| (("fresh", key_of(0, number)), None)).collect();
+            oracle.note(disk, 0, effects, || db.drop_table("fresh"));
+            let a = db.open_tree("a").expect("there");
+            oracle.note(disk, 0, vec![(("a", vec![round]), Some(vec![7; 1000]))], || a.put(&[round], &[7; 1000]));
+        }
+        db.close().expect("closed");
+    });
+    check_matrix(&Recorded { shape: SHAPE, ..recorded }, 0, stride(2));
+}
