@@ -35,6 +35,9 @@ pub enum Error {
     /// A value is longer than a quarter of a page.
     #[error("{0}")]
     ValueTooLong(Box<str>),
+    /// A bulk load's rows do not ascend in their keys; nothing was loaded.
+    #[error("{0}")]
+    NotAscending(Box<str>),
     /// A batch needs more log or more pages at once than the engine can hold; nothing was written.
     #[error("{0}")]
     BatchTooLarge(Box<str>),

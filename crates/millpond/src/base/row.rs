@@ -13,6 +13,9 @@ const STAMPED: u8 = 1;
 /// The row was deleted.
 const DELETED: u8 = 2;
 
+/// What comes before the payload of a row that nobody has changed for long.
+pub(crate) const COLD: [u8; 1] = [0];
+
 /// Bytes of a stamp.
 const STAMP_LEN: usize = TxnId::LEN + 6;
 

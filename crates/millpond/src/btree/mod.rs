@@ -15,6 +15,7 @@
 //! BTREE-5  A page is given back in the mini-transaction that takes its last entry elsewhere and its separator out of
 //!          the parent, with all of them latched exclusively. The root is never given back.
 
+pub(crate) mod bulk_build;
 pub(crate) mod descent;
 pub(crate) mod merge;
 pub(crate) mod scan;

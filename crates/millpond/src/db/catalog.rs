@@ -116,6 +116,13 @@ fn drop_spaces(engine: &Engine, mut mtr: Mtr<'_>, spaces: &[SpaceId], credit: Lo
     Ok(end)
 }
 
+/// Drops a space that no name leads to.
+pub(super) fn drop_unnamed(engine: &Engine, space: SpaceId) -> Result<(), Error> {
+    let log = &engine.core.log;
+    let credit = log.reserve(16, 0)?;
+    drop_spaces(engine, Mtr::new(log, []), &[space], credit).map(drop)
+}
+
 /// Drops the spaces that no name leads to: trees and tables whose creation a crash cut short.
 pub(super) fn drop_orphans(engine: &Engine) -> Result<Vec<SpaceId>, Error> {
     let mut orphans = engine.core.store.spaces();
@@ -127,9 +134,7 @@ pub(super) fn drop_orphans(engine: &Engine) -> Result<Vec<SpaceId>, Error> {
         orphans.retain(|space| !known.contains(space));
     }
     for &space in &orphans {
-        let log = &engine.core.log;
-        let credit = log.reserve(16, 0)?;
-        drop_spaces(engine, Mtr::new(log, []), &[space], credit)?;
+        drop_unnamed(engine, space)?;
     }
     Ok(orphans.into_iter().collect())
 }

@@ -98,7 +98,8 @@ impl Inner {
             let _ddl = self.engine.ddl();
             self.engine.closed.store(true, Ordering::Relaxed);
             let open_trees: Vec<_> = self.engine.open_trees.lock().values().cloned().collect();
-            for tree in &open_trees {
+            let loads: Vec<_> = self.engine.loads.lock().values().cloned().collect();
+            for tree in open_trees.iter().chain(&loads) {
                 *tree.gate.write() = Gate::Closed;
             }
         }
@@ -381,6 +382,8 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         txns: Transactions::default(),
         ddl: Turn::new(()),
         spaces: Turn::new(()),
+        loads: Mutex::new(BTreeMap::new()),
+        load_writer: Turn::new(()),
         open_trees: Mutex::new(BTreeMap::new()),
         requests: Mutex::new(Requests::default()),
         writer,

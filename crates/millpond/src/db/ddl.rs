@@ -13,7 +13,7 @@ use super::table::Table;
 use super::tree::{Gate, Role, Tree, TreeState};
 use super::write::wait_durable;
 use crate::base::error::Error;
-use crate::base::ids::{PageId, SpaceId};
+use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
 use crate::base::sync::RwLock;
 use crate::base::waits::WaitClass;
@@ -184,19 +184,17 @@ impl Db {
     }
 
     fn tree(&self, name: &str, space: SpaceId) -> Tree {
-        let engine = Arc::clone(self.engine());
-        let state = tree_state(&engine, name, space, Role::Tree);
-        Tree { engine, state }
+        handle(self.engine(), name, space)
     }
 
     pub(super) fn table(&self, name: &str, table: TableEntry) -> Table {
         let engine = Arc::clone(self.engine());
         let TableEntry { rows, definition, indexes } = table;
-        let rows = tree_state(&engine, name, rows, Role::Rows);
+        let rows = open_state(&engine, name, rows, Role::Rows);
         let indexes = definition.indexes.into_iter().zip(indexes);
         let indexes = indexes.map(|(definition, space)| {
             let role = Role::Index { table: name.to_owned(), is_unique: definition.is_unique };
-            let entries = tree_state(&engine, &definition.name, space, role);
+            let entries = open_state(&engine, &definition.name, space, role);
             IndexState { definition, entries }
         });
         let state = Arc::new(TableState { rows, indexes: indexes.collect() });
@@ -204,7 +202,7 @@ impl Db {
     }
 }
 
-fn check_name(what: &str, name: &str) -> Result<(), Error> {
+pub(super) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > NAME_MAX {
         let message = format!("the {what} name has {} bytes: use 1 to {NAME_MAX}", name.len());
         return Err(Error::InvalidOptions(message.into()));
@@ -229,17 +227,24 @@ fn is_a_tree(name: &str, call: &str) -> Error {
     Error::WrongKind(format!("'{name}' is a tree, and no table: use `{call}`").into())
 }
 
+/// A handle of the tree `name`, which is in `space`.
+pub(super) fn handle(engine: &Arc<Engine>, name: &str, space: SpaceId) -> Tree {
+    Tree { engine: Arc::clone(engine), state: open_state(engine, name, space, Role::Tree) }
+}
+
 /// What handles of the tree in `space` share.
-fn tree_state(engine: &Arc<Engine>, name: &str, space: SpaceId, role: Role) -> Arc<TreeState> {
+fn open_state(engine: &Arc<Engine>, name: &str, space: SpaceId, role: Role) -> Arc<TreeState> {
     match engine.open_trees.lock().entry(space) {
         btree_map::Entry::Occupied(open) => Arc::clone(open.get()),
-        btree_map::Entry::Vacant(vacant) => {
-            let database = Arc::as_ptr(engine).addr();
-            let (root, gate) = (Root::new(space), RwLock::new(Gate::Open));
-            let state = TreeState { name: name.to_owned(), role, space, root, database, gate };
-            Arc::clone(vacant.insert(Arc::new(state)))
-        }
+        btree_map::Entry::Vacant(vacant) => Arc::clone(vacant.insert(tree_state(engine, name, space, role))),
     }
+}
+
+/// The same for a tree without a name.
+pub(super) fn tree_state(engine: &Arc<Engine>, name: &str, space: SpaceId, role: Role) -> Arc<TreeState> {
+    let database = Arc::as_ptr(engine).addr();
+    let (root, gate) = (Root::new(space), RwLock::new(Gate::Open));
+    Arc::new(TreeState { name: name.to_owned(), role, space, root, database, gate })
 }
 
 /// A new space with an empty tree.
@@ -249,14 +254,13 @@ fn create_space(engine: &Engine) -> Result<SpaceId, Error> {
     Ok(space)
 }
 
-/// Formats the root of a new tree, in a mini-transaction of its own.
-pub(super) fn create_root(core: &Core, space: SpaceId) -> Result<(), Error> {
+/// Formats the root of a new tree, in a mini-transaction of its own. Returns the group's end.
+pub(super) fn create_root(core: &Core, space: SpaceId) -> Result<Lsn, Error> {
     let credit = core.log.reserve(256, 1)?;
     let ticket = core.pool.take_frame()?;
     let id = core.store.allocate(space, Share::Common, core.pool.waits())?;
     debug_assert_eq!(id, PageId::root(space), "BTREE-1: the root is the first page of its space");
     let mut mtr = Mtr::new(&core.log, [core.pool.install(id, ticket)]);
     mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
-    mtr.commit(credit)?;
-    Ok(())
+    mtr.commit(credit)
 }

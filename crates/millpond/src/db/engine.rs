@@ -47,6 +47,10 @@ pub(crate) struct Engine {
     /// Who takes a space out of the map, and who works in one without having entered its tree. Behind `ddl` and gates;
     /// who has it waits for pages, frames and the log only.
     pub(super) spaces: Turn<()>,
+    /// Trees that are being loaded, which have no names yet.
+    pub(super) loads: Mutex<BTreeMap<SpaceId, Arc<TreeState>>>,
+    /// Who has it writes pages that are loaded (LOAD-3).
+    pub(super) load_writer: Turn<()>,
     /// Trees that have handles, those of tables among them.
     pub(crate) open_trees: Mutex<BTreeMap<SpaceId, Arc<TreeState>>>,
     pub(crate) requests: Mutex<Requests>,
@@ -98,12 +102,22 @@ pub(crate) enum Wish {
     Ring(Ring),
     /// The buffer pool has so many frames from now on.
     Pool(u64),
+    /// Slots that are free but for a sync, or for a step of giving back, are free.
+    Slots,
+}
+
+/// A bulk load that waits for its images to be named.
+pub(crate) struct Naming {
+    /// Those of all turns of writing up to this one.
+    pub(crate) turn: u64,
+    pub(crate) handoff: Arc<Handoff<CheckpointAnswer>>,
 }
 
 /// What the keeper is asked for explicitly.
 #[derive(Default)]
 pub(crate) struct Requests {
     pub(crate) asked: Vec<Request>,
+    pub(crate) naming: Vec<Naming>,
     pub(crate) stop: bool,
     /// Why the keeper gave up.
     pub(crate) failed: Option<Arc<str>>,
@@ -113,6 +127,20 @@ impl Engine {
     /// Asks the keeper for a checkpoint, and waits for it on `checkpoint`.
     pub(crate) fn checkpoint_wait(&self, wish: Wish) -> Result<(), Error> {
         let handoff = Handoff::new();
+        let request = Request { handoff: Arc::clone(&handoff), wish };
+        self.ask_keeper(|requests| requests.asked.push(request))?;
+        handoff.take_wait(WaitClass::Checkpoint, &self.waits).map_err(|why| stopped(&why))
+    }
+
+    /// Asks the keeper for map groups that name all images written up to now; the answer comes when there are.
+    pub(crate) fn ask_naming(&self) -> Result<Arc<Handoff<CheckpointAnswer>>, Error> {
+        let handoff = Handoff::new();
+        let naming = Naming { turn: self.core.store.turns().0, handoff: Arc::clone(&handoff) };
+        self.ask_keeper(|requests| requests.naming.push(naming))?;
+        Ok(handoff)
+    }
+
+    fn ask_keeper(&self, ask: impl FnOnce(&mut Requests)) -> Result<(), Error> {
         {
             let mut requests = self.requests.lock();
             if requests.stop {
@@ -121,10 +149,10 @@ impl Engine {
             if let Some(why) = &requests.failed {
                 return Err(stopped(why));
             }
-            requests.asked.push(Request { handoff: Arc::clone(&handoff), wish });
+            ask(&mut requests);
         }
         self.bell.ring();
-        handoff.take_wait(WaitClass::Checkpoint, &self.waits).map_err(|why| stopped(&why))
+        Ok(())
     }
 
     /// Leaves a wish to the keeper; nobody waits for it.
@@ -202,7 +230,7 @@ impl Engine {
             data_write_calls: count(&store.counters.write_calls),
             data_write_failures: count(&store.counters.write_failures),
             data_syncs: count(&store.counters.data_syncs),
-            data_images_unsynced: to_u64(store.unsynced()),
+            data_images_unsynced: to_u64(store.unsynced() + store.loaded()),
             map_groups: count(&store.counters.map_groups),
             map_records: count(&store.counters.map_records),
             map_page_writes: count(&store.counters.map_page_writes),
@@ -233,7 +261,8 @@ pub(crate) fn closed() -> Error {
     Error::Closed("the database was closed: open it again".into())
 }
 
-fn stopped(why: &str) -> Error {
+/// The answer of one that has stopped.
+pub(super) fn stopped(why: &str) -> Error {
     Error::ReadOnly(
         format!("the database takes no more writes after an earlier failure ({why}); reopen it: everything acknowledged is safe").into(),
     )

@@ -12,6 +12,7 @@
 //!
 //! It sleeps until its bell is rung or its next deadline has come.
 
+mod loads;
 mod merging;
 mod publish;
 mod syncer;
@@ -111,9 +112,13 @@ impl Keeper {
             engine.bell.wait_until(deadline);
         }
         // Who asked too late is told so.
-        let asked = std::mem::take(&mut engine.requests.lock().asked);
-        for request in asked {
-            request.handoff.give(Err("the database was closed".into()));
+        let (asked, naming) = {
+            let mut requests = engine.requests.lock();
+            (std::mem::take(&mut requests.asked), std::mem::take(&mut requests.naming))
+        };
+        let late = asked.into_iter().map(|request| request.handoff);
+        for handoff in late.chain(naming.into_iter().map(|naming| naming.handoff)) {
+            handoff.give(Err("the database was closed".into()));
         }
         if let Some(panic) = panicked {
             resume_unwind(panic);
@@ -167,7 +172,9 @@ impl Keeper {
                 self.begin_publishing();
             }
         }
-        self.serve_requests()
+        self.serve_requests()?;
+        self.serve_loads();
+        Ok(())
     }
 
     /// Whether the checkpoint is held back by a fourth of the log by changes that only wait for a data sync.
@@ -190,6 +197,7 @@ impl Keeper {
         let why = {
             let mut requests = self.engine.requests.lock();
             self.asked.extend(requests.asked.drain(..).map(|request| request.handoff));
+            self.asked.extend(requests.naming.drain(..).map(|naming| naming.handoff));
             requests.failed.clone().unwrap_or_else(|| "unknown".into())
         };
         for handoff in self.asked.drain(..) {
@@ -337,11 +345,7 @@ impl Keeper {
         }
         // STORE-3: what was replaced, or dropped, comes free.
         let make_room = |asked: u32| {
-            if asked == 1 {
-                while self.give_back(GIVE_BACK_STEPS) {}
-            }
-            self.publish_images()?;
-            engine.core.log.flush_all()?;
+            self.free_slots(asked == 1)?;
             Ok(asked < 2)
         };
         let mut writer = engine.writer.lock();
@@ -355,6 +359,14 @@ impl Keeper {
             }
             Lot::NoSlots => Err(Error::Bug("STORE-3: pages find no slots, although each is charged one".into())),
         }
+    }
+
+    /// Has those slots free that wait for a sync only, and, with `dropped`, those of dropped trees.
+    fn free_slots(&mut self, dropped: bool) -> Result<(), Error> {
+        while dropped && self.give_back(GIVE_BACK_STEPS) {}
+        self.publish_images()?;
+        self.engine.core.log.flush_all()?;
+        Ok(())
     }
 
     /// Gives back some of what dropped trees had: first their frames, then their slots. False: there is nothing.
@@ -415,6 +427,7 @@ impl Keeper {
             match request.wish {
                 Wish::Superblock => self.checkpoint()?,
                 Wish::All => self.checkpoint_all()?,
+                Wish::Slots => self.free_slots(true)?,
                 Wish::Pool(frames) => {
                     self.engine.core.pool.resize(to_usize(frames))?;
                     self.retire_frames()?;

@@ -1,18 +1,21 @@
 //! How much memory the engine takes: what its parts hold at most with the present settings and data.
 
+use super::bulk_load;
 use super::engine::Engine;
 use crate::base::aligned::to_u64;
-use crate::store::page_store::LOT_PAGES;
+use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
 
 impl Engine {
     /// Bytes, added up from what each part says of itself.
     pub(super) fn memory_budget(&self) -> u64 {
         let core = &self.core;
         let writer = to_u64(LOT_PAGES * core.store.page_size());
+        let loads = to_u64(self.loads.lock().len() * bulk_load::memory(core.store.page_size()));
         core.pool.memory_budget()
             + core.log.memory_budget()
-            + core.store.memory_budget(to_u64(self.unsynced_max))
+            + core.store.memory_budget(to_u64(self.unsynced_max + LOADED_MAX))
             + self.waits.memory_budget()
             + writer
+            + loads
     }
 }

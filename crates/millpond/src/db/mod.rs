@@ -1,6 +1,7 @@
 //! The public face: databases, trees, batches, and the keeper that works behind them.
 
 pub(crate) mod batch;
+pub(crate) mod bulk_load;
 pub(crate) mod catalog;
 pub(crate) mod catalog_entry;
 pub(crate) mod check;

@@ -15,7 +15,7 @@ use crate::pool::memory::FRAMES_MAX;
 use crate::redo::files::CAPACITY_MAX;
 use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::{Log, MAP_RECORD_MAX};
-use crate::store::page_store::LOT_PAGES;
+use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
 
 /// When a write is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -263,9 +263,9 @@ pub(crate) fn unsynced_max(frames: u64) -> u64 {
 }
 
 /// Bytes of a log of `capacity` that writers leave to cleaning: a map record for each frame and each image in flight,
-/// and room for epochs.
+/// those of bulk loads included, and room for epochs.
 pub(crate) fn redo_reserve(frames: u64, capacity: u64) -> u64 {
-    let holders = frames + unsynced_max(frames) + to_u64(LOT_PAGES);
+    let holders = frames + unsynced_max(frames) + to_u64(LOT_PAGES + LOADED_MAX);
     MAP_RECORD_MAX * holders + epochs_reserve(capacity)
 }
 

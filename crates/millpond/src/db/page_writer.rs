@@ -5,7 +5,7 @@
 //! WRITER-2  After the copy the log is looked at, and nothing is written if it has stopped: who then had a page changed
 //!           and found no place for the group any more has let go of a page whose change is not in the log.
 //!
-//! Mostly the keeper writes. With [`EmptyFreeListAlgorithm::Legacy`] who finds no free frame does, too.
+//! Mostly the keeper writes. Bulk loads write beside it: their pages are in no frame (`bulk_load.rs`). With [`EmptyFreeListAlgorithm::Legacy`] who finds no free frame does, too.
 //!
 //! [`EmptyFreeListAlgorithm::Legacy`]: crate::EmptyFreeListAlgorithm::Legacy
 
@@ -71,7 +71,7 @@ impl PageWriter {
             if let (pin, Some(rec_lsn)) = page.take_dirtiness() {
                 given_back = given_back.or((header(&self.buf[at..]).page_type != TREE_PAGE).then_some(id));
                 newest = newest.max(lsn);
-                copied.pages.push((pin, WriteOp { id, lsn, rec_lsn }));
+                copied.pages.push((pin, WriteOp { id, lsn, rec_lsn: Some(rec_lsn) }));
             }
         }
         let pages = copied.pages.len();
@@ -111,7 +111,9 @@ struct Copied<'p> {
 impl Drop for Copied<'_> {
     fn drop(&mut self) {
         for (pin, op) in &self.pages {
-            self.pool.dirty_again(pin.frame_id(), op.rec_lsn);
+            if let Some(rec_lsn) = op.rec_lsn {
+                self.pool.dirty_again(pin.frame_id(), rec_lsn);
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 //! SIM-1  A write belongs to every image from its beginning on; it is certain in an image once a sync that began
 //!        after the write's return has returned. The same holds for names and lengths.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -71,6 +71,7 @@ struct State {
     /// The call from which on every call fails.
     halts_at: Option<u64>,
     slow: BTreeMap<String, u64>,
+    refusing: BTreeSet<String>,
     space_limit: Option<u64>,
 }
 
@@ -155,6 +156,16 @@ impl SimulatedDisk {
     /// From now on a write to file `name` takes so many nanoseconds more.
     pub fn slow_down(&self, name: &str, ns: u64) {
         self.shared.state.lock().slow.insert(name.to_owned(), ns);
+    }
+
+    /// Makes all writes to a file fail, or none any more.
+    pub fn refuse_writes(&self, name: &str, refuse: bool) {
+        let refusing = &mut self.shared.state.lock().refusing;
+        if refuse {
+            refusing.insert(name.to_owned())
+        } else {
+            refusing.remove(name)
+        };
     }
 
     /// Makes growth beyond `bytes` of all files together fail with `StorageFull`; `None` lifts the limit.
@@ -476,7 +487,13 @@ impl Device for SimulatedFile {
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         laws::check_io();
         let change = Change::Write { file: self.file, offset, bytes: buf.into() };
-        let more = self.disk.shared.state.lock().slow.get(&self.name).copied().unwrap_or(0);
+        let more = {
+            let state = self.disk.shared.state.lock();
+            if state.refusing.contains(&self.name) {
+                return Err(io::Error::other("the simulated disk takes no writes"));
+            }
+            state.slow.get(&self.name).copied().unwrap_or(0)
+        };
         self.disk.change(change, self.disk.shared.time.write_ns + more)
     }
 

@@ -145,6 +145,7 @@ impl PageStore {
             places: Slots::all_free(MAP_ZONE, 0),
             directory_len: len_of(&*directory_files[0])?.min(len_of(&*directory_files[1])?),
             unsynced: BTreeMap::new(),
+            loaded: 0,
             freed: BTreeSet::new(),
             turn: 0,
             replaced: VecDeque::new(),
@@ -454,8 +455,8 @@ mod tests {
         let (_, free) = store.slot_counts();
         let space = store.new_space();
         let id = store.allocate(space, Share::Common, &waits()).expect("there is room");
-        let op = WriteOp { id, lsn: Lsn(5000), rec_lsn: Lsn(4096) };
-        store.counts.add(op.rec_lsn);
+        let op = WriteOp { id, lsn: Lsn(5000), rec_lsn: Some(Lsn(4096)) };
+        store.counts.add(Lsn(4096));
         assert!(store.write(&[op], &mut aligned(4096), Lsn(5000)).expect("written"));
         let covered = store.sync().expect("synced");
         let records = store.map_records(covered);

@@ -27,6 +27,10 @@ use crate::redo::log::MAP_RECORD_MAX;
 /// Images written together, at most.
 pub(crate) const LOT_PAGES: usize = 64;
 
+/// Images of bulk loads that may wait for their data sync, of all loads together: a MiB at 4 KiB. So many are durable
+/// after a few milliseconds, and a load has written the next half of them by then.
+pub(crate) const LOADED_MAX: usize = 4 * LOT_PAGES;
+
 /// How often an image's write is tried, each time in other slots.
 const WRITE_TRIES: u32 = 3;
 
@@ -52,8 +56,8 @@ pub(crate) struct WriteOp {
     /// The page LSN of the image.
     pub(crate) lsn: Lsn,
     /// Begin of the oldest change in it that is in no durable image; counted. From [`PageStore::write`] on the count is
-    /// the store's.
-    pub(crate) rec_lsn: Lsn,
+    /// the store's. `None`: of a page that is loaded, which the log knows nothing of.
+    pub(crate) rec_lsn: Option<Lsn>,
 }
 
 /// An image that can be read and is not durable.
@@ -93,6 +97,8 @@ pub(super) struct State {
     pub(super) directory_len: u64,
     /// Written, and named by no map record yet.
     pub(super) unsynced: BTreeMap<PageId, Written>,
+    /// Those of them that are loaded: no frame has waited for them.
+    pub(super) loaded: usize,
     /// Pages given back whose ids may not be given out yet (STORE-9).
     pub(super) freed: BTreeSet<PageId>,
     pub(super) turn: u64,
@@ -145,6 +151,13 @@ impl State {
                 self.slots.give(slot);
             }
         }
+    }
+
+    /// The page has no image in flight any more.
+    pub(super) fn landed(&mut self, id: PageId) -> Option<Written> {
+        let written = self.unsynced.remove(&id)?;
+        self.loaded -= usize::from(written.op.rec_lsn.is_none());
+        Some(written)
     }
 
     pub(super) fn replace_slot(&mut self, lsn: Lsn, slot: SlotId) {
@@ -281,14 +294,27 @@ impl PageStore {
         self.state.lock().newest(id).is_some()
     }
 
-    /// Images that are not durable.
+    /// Images of frames that are not durable.
     pub(crate) fn unsynced(&self) -> usize {
-        self.state.lock().unsynced.len()
+        let state = self.state.lock();
+        state.unsynced.len() - state.loaded
+    }
+
+    /// Images of pages that are loaded, which are not durable.
+    pub(crate) fn loaded(&self) -> usize {
+        self.state.lock().loaded
+    }
+
+    /// Which turn of writing was the last; and the last one all of whose images are durable and named.
+    pub(crate) fn turns(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        let oldest = state.unsynced.values().map(|written| written.turn).min();
+        (state.turn, oldest.map_or(state.turn, |oldest| oldest - 1))
     }
 
     /// Whether a change before `cut` waits for the data sync of its image.
     pub(crate) fn holds_before(&self, cut: Lsn) -> bool {
-        self.state.lock().unsynced.values().any(|written| written.op.rec_lsn < cut)
+        self.state.lock().unsynced.values().any(|written| written.op.rec_lsn.is_some_and(|lsn| lsn < cut))
     }
 
     /// Writes the images in `buf`, one for each of `ops`. When this returns they are what is read; durable they are
@@ -314,7 +340,10 @@ impl PageStore {
         for (op, image) in ops.iter().zip(buf.chunks_mut(self.page_size())) {
             seal(image, self.uuid, op.id);
         }
-        self.write_images(&mut slots, buf)?;
+        if let Err(error) = self.write_images(&mut slots, buf) {
+            self.give_back_slots(&slots, &current);
+            return Err(error);
+        }
         self.counters.page_writes.fetch_add(to_u64(ops.len()), Ordering::Relaxed);
         let mut state = self.state.lock();
         state.turn += 1;
@@ -323,6 +352,7 @@ impl PageStore {
             let entry = MapEntry::new(self.offset(slot), self.page_size, self.placement.tag(op.lsn));
             let written = Written { entry, op, fresh: before != Some(slot), turn };
             if state.map.has_space(op.id.space()) {
+                state.loaded += usize::from(op.rec_lsn.is_none());
                 let other = state.unsynced.insert(op.id, written);
                 debug_assert!(other.is_none(), "STORE-6: two images of page {} are in flight", op.id);
             } else {
@@ -341,16 +371,15 @@ impl PageStore {
             let write = |run: &Range<usize>| (&buf[run.start * size..run.end * size], self.offset(slots[run.start]));
             let writes: Vec<_> = runs.iter().map(write).collect();
             self.counters.write_calls.fetch_add(to_u64(runs.len()), Ordering::Relaxed);
-            let results = self.data.write_many(&writes);
+            let ends = runs.into_iter().zip(self.data.write_many(&writes));
+            let failed: Vec<_> = ends.filter_map(|(run, end)| Some((run, end.err()?))).collect();
+            // All of them first: where one finds no other slots, what is left is given back.
+            let bad: Vec<SlotId> = failed.iter().flat_map(|(run, _)| &slots[run.clone()]).copied().collect();
+            self.state.lock().bad_slots.extend(bad);
             let mut again = Vec::new();
-            for (run, result) in runs.into_iter().zip(results) {
-                let Err(error) = result else { continue };
+            for (run, error) in failed {
                 self.counters.write_failures.fetch_add(1, Ordering::Relaxed);
-                let others = {
-                    let mut state = self.state.lock();
-                    state.bad_slots.extend(&slots[run.clone()]);
-                    if tries_left > 0 { state.slots.take_many(run.len()) } else { None }
-                };
+                let others = if tries_left > 0 { self.state.lock().slots.take_many(run.len()) } else { None };
                 let Some(others) = others else {
                     let offset = self.offset(slots[run.start]);
                     let doing = format!("write {} pages at {offset} of '{}'", run.len(), self.data.name());
@@ -365,6 +394,16 @@ impl PageStore {
             runs = again;
         }
         Ok(())
+    }
+
+    /// A write has come to nothing: what was taken for it is free again, but for slots that hold nobody knows what.
+    fn give_back_slots(&self, slots: &[SlotId], current: &[Option<SlotId>]) {
+        let mut state = self.state.lock();
+        for (&slot, &before) in slots.iter().zip(current) {
+            if before != Some(slot) && !state.bad_slots.contains(&slot) {
+                state.slots.give(slot);
+            }
+        }
     }
 
     /// Makes durable what was written before; returns what [`map_records`](Self::map_records) may then name.
@@ -395,9 +434,9 @@ impl PageStore {
             });
         }
         for id in settled {
-            let Some(written) = state.unsynced.remove(&id) else { continue };
+            let Some(written) = state.landed(id) else { continue };
             if state.map.has_space(id.space()) {
-                self.counts.remove(written.op.rec_lsn);
+                self.give_count(&written);
             } else {
                 self.forget(&mut state, &written);
             }
@@ -410,7 +449,14 @@ impl PageStore {
         if let Some(slot) = self.slot_of(written.entry).filter(|_| written.fresh) {
             state.slots.give(slot);
         }
-        self.counts.remove(written.op.rec_lsn);
+        self.give_count(written);
+    }
+
+    /// The image holds nothing back any more.
+    fn give_count(&self, written: &Written) {
+        if let Some(rec_lsn) = written.op.rec_lsn {
+            self.counts.remove(rec_lsn);
+        }
     }
 
     /// Makes the map name what the map group from `start` to `end` says. The caller holds a count at `start`.
@@ -418,7 +464,7 @@ impl PageStore {
         let mut state = self.state.lock();
         for record in records {
             let id = PageId(record.page_id.get());
-            let Some(written) = state.unsynced.remove(&id) else { continue };
+            let Some(written) = state.landed(id) else { continue };
             if !state.map.has_space(id.space()) {
                 // Dropped since its record was made, which replay ignores.
                 self.forget(&mut state, &written);
@@ -428,7 +474,7 @@ impl PageStore {
             if let Some(old) = state.map.apply(id, written.entry, start, end).and_then(|old| self.slot_of(old)) {
                 state.replace_slot(end, old);
             }
-            self.counts.remove(written.op.rec_lsn);
+            self.give_count(&written);
         }
         self.counters.map_groups.fetch_add(1, Ordering::Relaxed);
         self.counters.map_records.fetch_add(to_u64(records.len()), Ordering::Relaxed);

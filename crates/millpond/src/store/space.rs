@@ -144,7 +144,7 @@ impl PageStore {
             return;
         }
         debug_assert!(state.map.known_to(id) <= start, "STORE-9: page {id} is given back at LSN {start}, out of order");
-        let in_flight = if cfg!(planted = "freed_image_named") { None } else { state.unsynced.remove(&id) };
+        let in_flight = if cfg!(planted = "freed_image_named") { None } else { state.landed(id) };
         if let Some(written) = in_flight {
             self.forget(&mut state, &written);
         }

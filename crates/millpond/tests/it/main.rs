@@ -3,6 +3,7 @@
 mod api;
 mod bad_input;
 mod bit_flips;
+mod bulk_load;
 mod by_the_book;
 mod crash_matrix;
 mod crash_tables;

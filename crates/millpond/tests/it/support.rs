@@ -87,6 +87,9 @@ pub(crate) fn recover_shaped(disk: &SimulatedDisk, shape: Shape) -> Result<Conte
     let found = contents(&db).map_err(|e| format!("read: {e}"))?;
     db.close().map_err(|e| format!("close: {e}"))?;
     let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).map_err(|e| format!("check: {e}"))?;
+    if report.orphan_spaces > 0 {
+        return Err(format!("check: {} spaces that no name leads to", report.orphan_spaces));
+    }
     match report.problems.first() {
         None => Ok(found),
         Some(problem) => Err(format!("check: {problem}")),

@@ -61,7 +61,7 @@ impl Keeper {
         self.next_sync_ns = clock::now_ns() + SYNC_TICK_NS;
         self.sync_wanted = false;
         let engine = Arc::clone(&self.engine);
-        if engine.core.store.unsynced() > 0 {
+        if engine.core.store.unsynced() + engine.core.store.loaded() > 0 {
             self.syncer.begin(Box::new(move || engine.core.store.sync().map(Synced::Images)));
         }
     }

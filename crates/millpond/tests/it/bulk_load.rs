@@ -1,0 +1,433 @@
+//! Bulk loads: the whole tree or nothing, whatever happens meanwhile, and nothing left behind.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Stats, WriteBatch};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::crash_matrix::{seeds, stride};
+use crate::support::{SMALL, Shape, disk_of, recover, recover_shaped, reopen_options, small_options};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const SLOW: ServiceTime = ServiceTime { read_ns: 100_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
+
+fn open(disk: &SimulatedDisk, options: Options) -> Db {
+    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
+}
+
+/// `count` rows that are not all alike, and told apart by `round`.
+fn rows(count: u32, len: usize, round: u8) -> Rows {
+    (0..count).map(|row| (row.to_be_bytes().to_vec(), vec![round; len / 2 + row as usize * 37 % len])).collect()
+}
+
+fn shapes() -> impl Iterator<Item = Shape> {
+    [4, 16].into_iter().flat_map(|page_kib| {
+        [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace].map(|store| Shape { page_kib, store, ..SMALL })
+    })
+}
+
+/// A closed database with tree `old` of 40 rows.
+fn start(shape: Shape) -> Image {
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let db = open(&disk, shape.options());
+        db.bulk_load("old", rows(40, 300, 1)).expect("loaded");
+        db.close().expect("closed");
+    });
+    disk.image()
+}
+
+/// Slots that hold something, now that nothing is on its way any more.
+fn slots_in_use(db: &Db) -> u64 {
+    // Twice: what the first one has logged is durable, and frees, with the second.
+    db.checkpoint().expect("done");
+    db.checkpoint().expect("done");
+    let Stats { data_slots_total, data_slots_free, .. } = db.stats();
+    data_slots_total - data_slots_free
+}
+
+#[test]
+fn a_loaded_tree_has_its_rows_and_is_written_as_any_other() {
+    for page_kib in [4, 16, 64] {
+        for (seed, store) in (0..).zip([PageStoreKind::CopyOnWrite, PageStoreKind::InPlace]) {
+            for common in [0, 40, 380] {
+                let shape = Shape { page_kib, store, ..SMALL };
+                let page_size = usize::try_from(page_kib).expect("small") << 10;
+                let mut rng = SmallRng::seed_from_u64(seed);
+                let mut row = |number: u32| {
+                    let mut key = vec![b'k'; common];
+                    key.extend_from_slice(&number.to_be_bytes());
+                    let longest = (page_size / 16 * 3).min(3072);
+                    key.resize(rng.random_range(key.len()..=longest), b'z');
+                    (key, vec![7; rng.random_range(0..=page_size / 4)])
+                };
+                let mut model: Rows = (0..600).map(|number| row(number * 3)).collect();
+                let disk = SimulatedDisk::new();
+                let db = open(&disk, shape.options());
+                let tree = db.bulk_load("t", &model).expect("loaded");
+                assert_eq!((tree.name(), db.trees().expect("listed")), ("t", vec!["t".to_owned()]));
+                let back: Vec<_> = tree.scan_back(..).collect::<Result<_, _>>().expect("scanned");
+                assert!(back.iter().rev().map(|(key, value)| (key, value)).eq(&model));
+                for number in (0..1800).step_by(7) {
+                    let (key, value) = row(number);
+                    tree.put(&key, &value).expect("written");
+                    model.insert(key, value);
+                }
+                // Enough to have pages merged.
+                let gone: Vec<_> = model.keys().filter(|key| key[common + 3] % 5 != 0).cloned().collect();
+                for key in gone {
+                    assert!(tree.delete(&key).expect("deleted"));
+                    model.remove(&key);
+                }
+                let crashed = disk_of(disk.crash_now(Unsynced::None));
+                db.close().expect("closed");
+                for disk in [crashed, disk] {
+                    assert!(recover_shaped(&disk, shape).expect("sound")["t"] == model, "{shape:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_empty_load_makes_an_empty_tree_and_a_small_one_a_leaf() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options());
+    let empty = db.bulk_load("empty", Rows::new()).expect("loaded");
+    let writes = db.stats().data_page_writes;
+    db.bulk_load("small", rows(5, 100, 1)).expect("loaded");
+    assert_eq!(db.stats().data_page_writes, writes, "the root has it all");
+    empty.put(b"k", b"v").expect("written");
+    db.close().expect("closed");
+    let found = recover(&disk).expect("sound");
+    assert_eq!((found["empty"].len(), &found["small"]), (1, &rows(5, 100, 1)));
+}
+
+#[test]
+fn rows_that_do_not_ascend_or_are_too_long_are_named_and_leave_nothing() {
+    let disk = SimulatedDisk::with_image(start(SMALL), ServiceTime::default());
+    let db = open(&disk, reopen_options());
+    let in_use = slots_in_use(&db);
+    let row = |number: u32, len: usize| (number.to_be_bytes().to_vec(), vec![1; len]);
+    let good = || (0..1500).map(|number| row(number, 300));
+    let below = db.bulk_load("t", good().chain([row(700, 1)]));
+    let same = db.bulk_load("t", good().chain([row(1499, 1)]));
+    let long_key = db.bulk_load("t", good().chain([(vec![9; 769], vec![])]));
+    let long_value = db.bulk_load("t", good().chain([row(1500, 1025)]));
+    for (result, parts) in [
+        (&below, ["row 1500 ", r"'\x00\x00\x02\xbc', which is below", r"'\x00\x00\x05\xdb'"]),
+        (&same, ["row 1500 ", "the same as", "tree 't'"]),
+        (&long_key, ["row 1500 ", "has 769 bytes", "at most 768"]),
+        (&long_value, ["row 1500 ", "has 1025 bytes", "at most 1024"]),
+    ] {
+        let message = result.as_ref().expect_err("refused").to_string();
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    }
+    assert!(matches!((below, same), (Err(Error::NotAscending(_)), Err(Error::NotAscending(_)))));
+    assert!(matches!((long_key, long_value), (Err(Error::KeyTooLong(_)), Err(Error::ValueTooLong(_)))));
+    assert!(matches!(db.bulk_load("old", good()), Err(Error::TreeExists(_))));
+    assert!(matches!(db.bulk_load("", good()), Err(Error::InvalidOptions(_))));
+    // A load that has failed, and one that was given up.
+    let mut load = db.begin_bulk_load("t").expect("begun");
+    for (key, value) in good() {
+        load.push(&key, &value).expect("taken");
+    }
+    assert_eq!(load.rows(), 1500);
+    assert!(load.push(b"", b"").is_err());
+    assert!(matches!(load.push(b"z", b""), Err(Error::TreeNotFound(_))));
+    assert!(matches!(load.finish(), Err(Error::TreeNotFound(_))));
+    let mut load = db.begin_bulk_load("t").expect("begun");
+    good().for_each(|(key, value)| load.push(&key, &value).expect("taken"));
+    drop(load);
+    let panics = good().map(|(key, value)| {
+        assert!(key != 1499u32.to_be_bytes(), "the source of the rows fails");
+        (key, value)
+    });
+    assert!(catch_unwind(AssertUnwindSafe(|| db.bulk_load("t", panics))).is_err());
+    assert_eq!(slots_in_use(&db), in_use);
+    assert_eq!(db.trees().expect("listed"), ["old"]);
+    assert_eq!(db.stats().trees_dropping, 0);
+    db.bulk_load("t", good()).expect("loaded");
+    db.close().expect("closed");
+    assert_eq!(recover(&disk).expect("sound")["t"].len(), 1500);
+}
+
+#[test]
+fn a_name_that_is_taken_meanwhile_is_refused_at_the_end() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options());
+    let mut load = db.begin_bulk_load("t").expect("begun");
+    for (key, value) in rows(2500, 300, 1) {
+        load.push(&key, &value).expect("taken");
+    }
+    let in_use = slots_in_use(&db);
+    let other = db.bulk_load("t", rows(10, 100, 2)).expect("loaded");
+    assert!(matches!(load.finish(), Err(Error::TreeExists(_))));
+    assert!(slots_in_use(&db) < in_use);
+    assert_eq!(other.scan(..).count(), 10);
+    db.close().expect("closed");
+    assert_eq!(recover(&disk).expect("sound")["t"], rows(10, 100, 2));
+}
+
+/// In a pool of 40 frames, with the device so slow that others' pages wait for their syncs, too.
+#[test]
+fn loads_beside_each_other_and_beside_updates_are_all_whole() {
+    for (seed, shape) in (1..).zip(shapes()) {
+        let (disk, scale) =
+            (SimulatedDisk::with_image(start(shape), SLOW), u32::try_from(shape.page_kib).expect("small"));
+        let loads = |load: u8| rows(500 * (u32::from(load) + 1), 100 * scale as usize, load);
+        run(seed, || {
+            let db = open(&disk, shape.reopen_options());
+            let loaders: Vec<_> = (0..3u8)
+                .map(|load| {
+                    let db = db.clone();
+                    let source = loads(load);
+                    spawn("load", move || db.bulk_load(&format!("load {load}"), source).map(drop)).expect("a thread")
+                })
+                .collect();
+            let tree = db.open_tree("old").expect("there");
+            for turn in 0..300u32 {
+                let mut batch = WriteBatch::new();
+                batch.put(&tree, &(turn % 40).to_be_bytes(), &[3; 400]).durability(Durability::None);
+                db.write(batch).expect("written");
+                sleep_ns(2_000_000);
+            }
+            for loader in loaders {
+                loader.join().expect("no panic").expect("loaded");
+            }
+            db.close().expect("closed");
+        });
+        let found = recover_shaped(&disk, shape).expect("sound");
+        assert!((0..3u8).all(|load| found[&format!("load {load}")] == loads(load)), "{shape:?}");
+        assert!(found["old"].values().all(|value| value == &[3; 400]), "{shape:?}");
+    }
+}
+
+#[test]
+fn a_database_that_is_closed_during_a_load_ends_it() {
+    for seed in 0..seeds(8, 100) {
+        let disk = SimulatedDisk::with_image(start(SMALL), SLOW);
+        let (end, _) = run(seed, || {
+            let db = open(&disk, reopen_options());
+            let other = db.clone();
+            let loader = spawn("load", move || other.bulk_load("t", rows(3000, 300, 2)).map(drop)).expect("a thread");
+            sleep_ns(15_000_000 * (seed + 1));
+            db.close().expect("closed");
+            loader.join().expect("no panic")
+        });
+        let found = recover(&disk).expect("sound");
+        match end {
+            Ok(()) => assert_eq!(found["t"], rows(3000, 300, 2)),
+            Err(Error::Closed(_)) => assert!(!found.contains_key("t")),
+            Err(other) => unreachable!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_load_that_finds_the_disk_full_gives_everything_back() {
+    for shape in shapes() {
+        let disk = SimulatedDisk::with_image(start(shape), ServiceTime::default());
+        let len = 100 * usize::try_from(shape.page_kib).expect("small");
+        let db = open(&disk, shape.reopen_options());
+        let in_use = slots_in_use(&db);
+        let used: usize = disk.image().values().map(Vec::len).sum();
+        disk.limit_space(Some(u64::try_from(used).expect("small") + (3 << 20)));
+        for _ in 0..3 {
+            let error = db.bulk_load("t", rows(20_000, len, 2)).expect_err("too large");
+            assert!(matches!(error, Error::OutOfSpace(_)), "{error}");
+            assert_eq!(slots_in_use(&db), in_use);
+        }
+        let small = rows(500, len, 3);
+        db.bulk_load("t", small.clone()).expect("loaded");
+        db.close().expect("closed");
+        assert_eq!(recover_shaped(&disk, shape).expect("sound")["t"], small);
+    }
+}
+
+/// Each call to the device fails once. A page's write goes elsewhere; what else fails stops the engine, or the load.
+#[test]
+fn a_device_that_fails_at_any_call_costs_the_load_at_most() {
+    let image = start(SMALL);
+    let (mut loaded, mut refused) = (0, 0);
+    for call in 0.. {
+        let disk = disk_of(image.clone());
+        let (outcome, _) = run(call, || {
+            let db = open(&disk, reopen_options());
+            let first = disk.calls();
+            disk.fail_at(first + call, std::io::ErrorKind::Other);
+            let outcome = db.bulk_load("t", rows(4000, 300, 2)).map(drop);
+            let calls = disk.calls() - first;
+            disk.fail_at(u64::MAX, std::io::ErrorKind::Other);
+            let _ = db.close();
+            (outcome, calls)
+        });
+        let found = recover(&disk).expect("sound");
+        assert_eq!(found["old"], rows(40, 300, 1));
+        match outcome {
+            (Ok(()), calls) => {
+                loaded += 1;
+                assert!(found["t"] == rows(4000, 300, 2), "call {call}");
+                if calls <= call {
+                    break;
+                }
+            }
+            (Err(_), _) => {
+                refused += 1;
+                assert!(found.get("t").is_none_or(|t| *t == rows(4000, 300, 2)), "call {call}");
+            }
+        }
+    }
+    assert!(loaded > 5 && refused > 5, "{loaded} loaded, {refused} refused");
+}
+
+/// Every write of a lot fails, three times over: the load ends, and the database goes on.
+#[test]
+fn a_load_whose_pages_cannot_be_written_leaves_the_database_at_work() {
+    let disk = SimulatedDisk::with_image(start(SMALL), ServiceTime::default());
+    let (in_use, _) = run(1, || {
+        let db = open(&disk, reopen_options());
+        let in_use = slots_in_use(&db);
+        disk.refuse_writes("data.mpd", true);
+        assert!(matches!(db.bulk_load("t", rows(900, 300, 2)), Err(Error::DeviceFailed(_))));
+        disk.refuse_writes("data.mpd", false);
+        assert!(db.stats().data_write_failures >= 3);
+        // What could not be written to is not used again before the next open.
+        let lost = slots_in_use(&db) - in_use;
+        assert!((1..=3 * 64).contains(&lost), "{lost}");
+        db.bulk_load("t", rows(900, 300, 3)).expect("loaded");
+        db.close().expect("closed");
+        in_use
+    });
+    let db = open(&disk, reopen_options());
+    assert_eq!(db.open_tree("t").expect("there").scan(..).count(), 900);
+    db.drop_tree("t").expect("dropped");
+    assert_eq!(slots_in_use(&db), in_use);
+}
+
+/// A load beside a client, from the begin to behind its end.
+struct Recorded {
+    history: History,
+    /// When the load was acknowledged.
+    loaded: usize,
+    /// When each row of the client was: boundary, key.
+    written: Vec<(usize, u32)>,
+}
+
+const LOADED: u32 = 700;
+
+fn record(shape: Shape, seed: u64) -> Recorded {
+    let len = 90 * usize::try_from(shape.page_kib).expect("small");
+    let disk = SimulatedDisk::with_image(start(shape), SLOW);
+    let ((loaded, written), _) = run(seed, || {
+        let db = open(&disk, shape.reopen_options());
+        let (other, seen) = (db.clone(), disk.clone());
+        let client = spawn("client", move || {
+            let tree = other.open_tree("old").expect("there");
+            let mut written = Vec::new();
+            for turn in 0..12u32 {
+                tree.put(&(1000 + turn).to_be_bytes(), &[4; 900]).expect("written");
+                written.push((seen.boundaries(), 1000 + turn));
+                sleep_ns(10_000_000);
+            }
+            written
+        });
+        db.bulk_load("t", rows(LOADED, len, 2)).expect("loaded");
+        let loaded = disk.boundaries();
+        let t = db.open_tree("t").expect("there");
+        t.put(b"z", b"behind").expect("written");
+        let written = client.expect("a thread").join().expect("no panic");
+        // One that is given up.
+        let mut load = db.begin_bulk_load("u").expect("begun");
+        for (key, value) in rows(LOADED / 2, len, 5) {
+            load.push(&key, &value).expect("taken");
+        }
+        drop(load);
+        db.close().expect("closed");
+        (loaded, written)
+    });
+    Recorded { history: disk.history(), loaded, written }
+}
+
+#[test]
+fn a_crash_at_any_io_of_a_load_leaves_the_whole_tree_or_nothing() {
+    for (seed, shape) in (1..).zip(shapes()) {
+        let recorded = record(shape, seed);
+        let len = 90 * usize::try_from(shape.page_kib).expect("small");
+        let wanted = rows(LOADED, len, 2);
+        let (all, seen) = (recorded.history.boundaries(), Mutex::new([0, 0]));
+        let check = |boundary: usize| {
+            for mode in [Unsynced::None, Unsynced::All, Unsynced::Subset(boundary as u64), Unsynced::Torn(7)] {
+                let image = recorded.history.crash_image(boundary, mode);
+                let found = match recover_shaped(&disk_of(image), shape) {
+                    Ok(found) => found,
+                    // A page of `old` that was written in place.
+                    Err(problem) if shape.store == PageStoreKind::InPlace && problem.contains("checksum mismatch") => {
+                        assert!(matches!(mode, Unsynced::Torn(_)), "crash at {boundary} with {mode:?}: {problem}");
+                        continue;
+                    }
+                    Err(problem) => unreachable!("{shape:?}: crash at {boundary} of {all} with {mode:?}: {problem}"),
+                };
+                let t = found.get("t").map(|t| wanted.iter().all(|(key, value)| t.get(key) == Some(value)));
+                seen.lock().expect("not poisoned")[usize::from(t.is_some())] += 1;
+                assert!(t != Some(false), "crash at {boundary} with {mode:?}: half a tree");
+                assert!(t.is_some() || boundary < recorded.loaded, "crash at {boundary} with {mode:?}: no tree");
+                assert!(!found.contains_key("u"));
+                let rows = recorded.written.iter().filter(|(at, _)| *at <= boundary);
+                assert!(rows.clone().all(|(_, key)| found["old"].contains_key(&key.to_be_bytes()[..])));
+            }
+        };
+        std::thread::scope(|scope| {
+            let check = &check;
+            for half in 0..2 {
+                let step = stride(if shape.page_kib == 4 { 1 } else { 3 });
+                scope.spawn(move || (0..=all).step_by(step).skip(half).step_by(2).for_each(check));
+            }
+        });
+        let seen = seen.into_inner().expect("not poisoned");
+        assert!(seen[0] > 25 && seen[1] > 25, "{shape:?}: {seen:?}");
+    }
+}
+
+/// The log has room for little more than the load's map records: loads wait for it as others do, and leave cleaning
+/// what it needs.
+#[test]
+fn loads_in_a_small_log_beside_writers_at_its_wall_come_to_their_end() {
+    let options = || small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::kib(512));
+    for seed in 0..seeds(3, 20) {
+        let disk = SimulatedDisk::with_image(Image::new(), SLOW);
+        run(seed, || {
+            let db = open(&disk, options());
+            let old = db.create_tree("old").expect("created");
+            let writers: Vec<_> = (0..3u32)
+                .map(|client| {
+                    let (db, old) = (db.clone(), old.clone());
+                    spawn("writer", move || {
+                        for turn in 0..700u32 {
+                            let mut batch = WriteBatch::new();
+                            let key = (turn * 3 + client) * 7919 % 400;
+                            batch.put(&old, &key.to_be_bytes(), &[5; 800]).durability(Durability::None);
+                            db.write(batch).expect("written");
+                        }
+                    })
+                    .expect("a thread")
+                })
+                .collect();
+            for load in 0..4u8 {
+                db.bulk_load(&format!("load {load}"), rows(2500, 300, load)).expect("loaded");
+            }
+            for writer in writers {
+                writer.join().expect("no panic");
+            }
+            assert!(db.stats().log_space_waits > 0, "the log was full");
+            db.close().expect("closed");
+        });
+        let found = recover(&disk).expect("sound");
+        assert!((0..4u8).all(|load| found[&format!("load {load}")] == rows(2500, 300, load)));
+    }
+}
