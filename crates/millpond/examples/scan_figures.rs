@@ -1,9 +1,9 @@
 //! Figures of scans from the device: `make figures`.
 //!
-//! `scan_figures DIR [ROWS]`: ROWS rows (400,000) of 500 bytes are loaded in key order into a database made in DIR whose
-//! pool holds a sixth of them, and scanned from end to end: as loaded, and after each row was overwritten three times in
-//! random order; each leaf read by itself, and 32 leaves ahead; by both I/O engines. Medians of three runs, in turn.
-//! Prints a Markdown table.
+//! `scan_figures DIR [ROWS]`: ROWS rows (400,000) of 500 bytes are loaded in key order into a database made in DIR
+//! whose pool holds a sixth of them, and scanned from end to end: as loaded, and after each row was overwritten three
+//! times in random order; each leaf read by itself, and 32 leaves ahead; by both I/O engines. Medians of three runs, in
+//! turn. Prints a Markdown table.
 
 use std::path::Path;
 use std::process::ExitCode;

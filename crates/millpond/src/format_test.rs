@@ -19,7 +19,7 @@ use crate::base::page::layout::{
 };
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{Patch, PatchBuf, find_patch};
-use crate::base::row::{Row, Stamp, UndoRef};
+use crate::base::row::{Reference, Row, Stamp, UndoRef};
 use crate::db::catalog_entry::{Entry, TableEntry};
 use crate::db::database::Db;
 use crate::db::definition::{self, TableDefinition};
@@ -285,8 +285,11 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
 fn rows_and_undo_records_are_as_the_text_says() {
     let stamp = Stamp { txn: TxnId(0x0102_0304_0506), undo: Some(UndoRef { page: 6, record: 8 }) };
     let row = [&[1, 6, 5, 4, 3, 2, 1, 7, 0, 0, 0, 8, 0][..], b"payload"].concat();
-    assert_eq!([&stamp.head(false)[..], b"payload"].concat(), row);
-    assert_eq!((stamp.head(true)[0], Stamp { undo: None, ..stamp }.head(false)[7..].to_vec()), (3, vec![0; 6]));
+    assert_eq!([&stamp.head(false, false)[..], b"payload"].concat(), row);
+    assert_eq!(
+        (stamp.head(true, false)[0], Stamp { undo: None, ..stamp }.head(false, false)[7..].to_vec()),
+        (3, vec![0; 6])
+    );
     assert_eq!(Row::decode(b"\0payload").map(|row| row.payload), Some(&b"payload"[..]));
     let mut record = record_head(Kind::Whole, stamp.txn).to_vec();
     Undo { needs_purge: true, space: SpaceId(7), op: PageOp::Remove { key: b"k" } }.encode(&mut record);
@@ -309,14 +312,19 @@ fn catalog_and_index_entries_are_as_the_text_says() {
     let definition = TableDefinition::new()
         .unique("by", [definition::Field::key(1..3)])
         .index("to", [definition::Field::value(4..5), definition::Field::value(6..)]);
-    let table = TableEntry { rows: SpaceId(7), definition, indexes: vec![SpaceId(8), SpaceId(9)] };
+    let table = TableEntry { rows: SpaceId(7), chunks: None, definition, indexes: vec![SpaceId(8), SpaceId(9)] };
     let mut entry = EntryBytes::new();
     let split = table.definition.indexes[1].append_entry_key(b"key", b"....4.6\x007", &mut entry);
     assert_eq!((split, &entry[..]), (Ok(()), &b"46\x00\xFF7\x00\x01key"[..]));
     let by = [&[1, 8, 0, 0, 0, 2][..], b"by", &[1, 0, 1, 0, 0, 0, 2, 0]].concat();
     let to = [&[0, 9, 0, 0, 0, 2][..], b"to", &[2, 1, 4, 0, 0, 0, 1, 0, 3, 6, 0, 0, 0, 0, 0]].concat();
     assert_eq!(Entry::Table(table).encode(), [&[2, 0, 7, 0, 0, 0, 2][..], &by, &to].concat());
-    assert_eq!(Entry::Tree(SpaceId(7)).encode(), [1, 0, 7, 0, 0, 0]);
+    assert_eq!(Entry::Tree { rows: SpaceId(7), chunks: None }.encode(), [1, 0, 7, 0, 0, 0]);
+    let chunks = Some(SpaceId(9));
+    assert_eq!(Entry::Tree { rows: SpaceId(7), chunks }.encode(), [1, 1, 7, 0, 0, 0, 9, 0, 0, 0]);
+    let reference = Reference { txn: TxnId(0x0102_0304_0506), number: 0x0708_090A, len: 0x0B0C_0D0E };
+    assert_eq!(reference.to_bytes(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 13, 12, 11]);
+    assert_eq!(reference.chunk_key(0x0B0C_0D0E), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
     assert_said(&[
         "kind (1), flags (1; none is defined)".to_owned(),
         "flags (1; bit 0, it is unique)".to_owned(),

@@ -66,8 +66,8 @@ fn an_update_logs_what_it_changes() {
         db.write(batch).expect("written");
     });
     let bytes = db.stats().log_lsn_current - before;
-    // Its group 21, the commit 7, the row's record 21 and its patch 38: key, stamp, what changes; the same for what leads
-    // back, in the undo page. The keeper may log map records.
+    // Its group 21, the commit 7, the row's record 21 and its patch 38: key, stamp, what changes; the same for what
+    // leads back, in the undo page. The keeper may log map records.
     assert!((130_000..180_000).contains(&bytes), "{bytes} bytes of log for 1000 updates of 4 bytes in rows of 184");
     db.close().expect("closed");
 }

@@ -4,6 +4,9 @@
 //!        nobody has changed for long pays one byte.
 //! ROW-2  A row with a delete mark is not there for those who look for it. It goes when no transaction may ask for it
 //!        any more: when its stamp is below the oldest one that is active.
+//! ROW-3  A payload that is too long for its leaf is in chunks, rows of another tree, and the row has a [`Reference`]
+//!        to them. Chunks come and go in the transaction of their row, and no two payloads ever have the same
+//!        reference.
 
 use super::ids::TxnId;
 
@@ -15,6 +18,9 @@ const DELETED: u8 = 2;
 
 /// What comes before the payload of a row that nobody has changed for long.
 pub(crate) const COLD: [u8; 1] = [0];
+
+/// The payload is a reference to chunks.
+const CHUNKED: u8 = 4;
 
 /// Bytes of a stamp.
 const STAMP_LEN: usize = TxnId::LEN + 6;
@@ -43,14 +49,58 @@ pub(crate) struct UndoRef {
 pub(crate) struct Row<'a> {
     pub(crate) stamp: Option<Stamp>,
     pub(crate) is_deleted: bool,
+    /// The payload is a [`Reference`].
+    pub(crate) is_chunked: bool,
     pub(crate) payload: &'a [u8],
+}
+
+/// What a row has whose payload is in chunks: the transaction that wrote it, a number that no other payload of it has,
+/// and the payload's length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Reference {
+    pub(crate) txn: TxnId,
+    pub(crate) number: u32,
+    pub(crate) len: u32,
+}
+
+/// Bytes of a reference, and of a chunk's key.
+pub(crate) const REFERENCE_LEN: usize = TxnId::LEN + 2 * size_of::<u32>();
+
+impl Reference {
+    /// The payload of the row.
+    pub(crate) fn to_bytes(self) -> [u8; REFERENCE_LEN] {
+        self.with(self.len.to_le_bytes())
+    }
+
+    /// The reference with these bytes.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Reference> {
+        let mut txn = *bytes.first_chunk::<{ TxnId::LEN }>()?;
+        txn.reverse();
+        let number = u32::from_be_bytes(bytes.get(TxnId::LEN..TxnId::LEN + 4)?.try_into().ok()?);
+        let len = u32::from_le_bytes(bytes.get(TxnId::LEN + 4..)?.try_into().ok()?);
+        Some(Reference { txn: TxnId::from_bytes(txn), number, len })
+    }
+
+    /// The key of chunk `index`: those of one payload follow one another.
+    pub(crate) fn chunk_key(self, index: u32) -> [u8; REFERENCE_LEN] {
+        self.with(index.to_be_bytes())
+    }
+
+    fn with(self, last: [u8; 4]) -> [u8; REFERENCE_LEN] {
+        let mut bytes = [0; REFERENCE_LEN];
+        bytes[..TxnId::LEN].copy_from_slice(&self.txn.to_bytes());
+        bytes[..TxnId::LEN].reverse();
+        bytes[TxnId::LEN..TxnId::LEN + 4].copy_from_slice(&self.number.to_be_bytes());
+        bytes[TxnId::LEN + 4..].copy_from_slice(&last);
+        bytes
+    }
 }
 
 impl Stamp {
     /// What comes before the payload of a row with this stamp.
-    pub(crate) fn head(self, is_deleted: bool) -> [u8; HEAD_LEN] {
+    pub(crate) fn head(self, is_deleted: bool, is_chunked: bool) -> [u8; HEAD_LEN] {
         let mut head = [0; HEAD_LEN];
-        head[0] = if is_deleted { STAMPED | DELETED } else { STAMPED };
+        head[0] = STAMPED | if is_deleted { DELETED } else { 0 } | if is_chunked { CHUNKED } else { 0 };
         head[1..7].copy_from_slice(&self.txn.to_bytes());
         if let Some(undo) = self.undo {
             head[7..11].copy_from_slice(&undo.page.wrapping_add(1).to_le_bytes());
@@ -64,20 +114,31 @@ impl<'a> Row<'a> {
     /// The row in a leaf's entry; `None`: the bytes are none.
     pub(crate) fn decode(value: &'a [u8]) -> Option<Row<'a>> {
         let (&flags, rest) = value.split_first()?;
-        if flags & !(STAMPED | DELETED) != 0 {
+        if flags & !(STAMPED | DELETED | CHUNKED) != 0 {
             return None;
         }
-        let is_deleted = flags & DELETED != 0;
+        let (is_deleted, is_chunked) = (flags & DELETED != 0, flags & CHUNKED != 0);
         if flags & STAMPED == 0 {
             // Who deletes leaves a stamp, and it goes together with the row.
-            return (!is_deleted).then_some(Row { stamp: None, is_deleted, payload: rest });
+            let row = Row { stamp: None, is_deleted, is_chunked, payload: rest };
+            return (!is_deleted && row.has_its_length()).then_some(row);
         }
         let (txn, rest) = rest.split_first_chunk()?;
         let (page, rest) = rest.split_first_chunk()?;
         let (record, payload) = rest.split_first_chunk()?;
         let page = u32::from_le_bytes(*page).checked_sub(1);
         let undo = page.map(|page| UndoRef { page, record: u16::from_le_bytes(*record) });
-        Some(Row { stamp: Some(Stamp { txn: TxnId::from_bytes(*txn), undo }), is_deleted, payload })
+        let row = Row { stamp: Some(Stamp { txn: TxnId::from_bytes(*txn), undo }), is_deleted, is_chunked, payload };
+        row.has_its_length().then_some(row)
+    }
+
+    fn has_its_length(&self) -> bool {
+        !self.is_chunked || self.payload.len() == REFERENCE_LEN
+    }
+
+    /// The chunks that the row's payload is in.
+    pub(crate) fn reference(&self) -> Option<Reference> {
+        if self.is_chunked { Reference::from_bytes(self.payload) } else { None }
     }
 
     /// Bytes before the payload.
@@ -88,8 +149,8 @@ impl<'a> Row<'a> {
     /// What is left of the row when stamps below `oldest` are dropped; `None`: nothing (ROW-2).
     pub(crate) fn compacted(value: &'a [u8], oldest: TxnId) -> Option<Compacted<'a>> {
         match Row::decode(value) {
-            Some(Row { stamp: Some(stamp), is_deleted, payload }) if stamp.txn < oldest => {
-                (!is_deleted).then_some(Compacted::Cold(payload))
+            Some(Row { stamp: Some(stamp), is_deleted, is_chunked, payload }) if stamp.txn < oldest => {
+                (!is_deleted).then_some(Compacted::Cold(if is_chunked { CHUNKED } else { 0 }, payload))
             }
             _ => Some(Compacted::Same(value)),
         }
@@ -101,8 +162,8 @@ impl<'a> Row<'a> {
 pub(crate) enum Compacted<'a> {
     /// All of it.
     Same(&'a [u8]),
-    /// The payload, without a stamp.
-    Cold(&'a [u8]),
+    /// These flags and the payload, without a stamp.
+    Cold(u8, &'a [u8]),
 }
 
 impl Compacted<'_> {
@@ -110,7 +171,7 @@ impl Compacted<'_> {
     pub(crate) fn len(self) -> usize {
         match self {
             Compacted::Same(value) => value.len(),
-            Compacted::Cold(payload) => 1 + payload.len(),
+            Compacted::Cold(_, payload) => 1 + payload.len(),
         }
     }
 }
@@ -123,22 +184,44 @@ mod tests {
     fn rows_survive_encoding_and_what_is_none_is_refused() {
         let stamp = Stamp { txn: TxnId(0x0102_0304_0506), undo: Some(UndoRef { page: 7, record: 9 }) };
         for is_deleted in [false, true] {
-            let bytes = [&stamp.head(is_deleted)[..], b"payload"].concat();
-            assert_eq!(Row::decode(&bytes), Some(Row { stamp: Some(stamp), is_deleted, payload: b"payload" }));
+            let bytes = [&stamp.head(is_deleted, false)[..], b"payload"].concat();
+            let row = Row { stamp: Some(stamp), is_deleted, is_chunked: false, payload: b"payload" };
+            assert_eq!(Row::decode(&bytes), Some(row));
             for end in 0..HEAD_LEN {
                 assert_eq!(Row::decode(&bytes[..end]), None, "cut at {end}");
             }
         }
-        assert_eq!(Row::decode(b"\0cold"), Some(Row { stamp: None, is_deleted: false, payload: b"cold" }));
+        assert_eq!(
+            Row::decode(b"\0cold"),
+            Some(Row { stamp: None, is_deleted: false, is_chunked: false, payload: b"cold" })
+        );
         assert_eq!(Row::decode(&[DELETED]), None);
         assert_eq!(Row::decode(&[16]), None);
     }
 
     #[test]
+    fn references_survive_encoding_and_keys_of_chunks_ascend() {
+        let reference = Reference { txn: TxnId(0x0102_0304_0506), number: 7, len: 900_000 };
+        assert_eq!(Reference::from_bytes(&reference.to_bytes()), Some(reference));
+        let stamp = Stamp { txn: reference.txn, undo: None };
+        let row = [&stamp.head(false, true)[..], &reference.to_bytes()].concat();
+        assert_eq!(Row::decode(&row).and_then(|row| row.reference()), Some(reference));
+        assert_eq!(Row::decode(&row[..row.len() - 1]), None);
+        let cold = [&[CHUNKED][..], &reference.to_bytes()].concat();
+        assert_eq!(Row::compacted(&row, TxnId::END), Some(Compacted::Cold(CHUNKED, &reference.to_bytes())));
+        assert_eq!(Row::decode(&cold).and_then(|row| row.reference()), Some(reference));
+        let next = Reference { number: 8, len: 1, ..reference };
+        let later = Reference { txn: TxnId(0x0102_0304_0600), number: 0, len: 1 };
+        let keys = [reference.chunk_key(0), reference.chunk_key(300), next.chunk_key(0), later.chunk_key(0)];
+        assert!(keys.is_sorted());
+    }
+
+    #[test]
     fn compaction_drops_old_stamps_and_what_was_deleted_before() {
         let stamp = Stamp { txn: TxnId(5), undo: None };
-        let (live, dead) = ([&stamp.head(false)[..], b"v"].concat(), [&stamp.head(true)[..], b"v"].concat());
-        assert_eq!(Row::compacted(&live, TxnId(6)), Some(Compacted::Cold(b"v")));
+        let (live, dead) =
+            ([&stamp.head(false, false)[..], b"v"].concat(), [&stamp.head(true, false)[..], b"v"].concat());
+        assert_eq!(Row::compacted(&live, TxnId(6)), Some(Compacted::Cold(0, b"v")));
         assert_eq!(Row::compacted(&dead, TxnId(6)), None);
         for row in [&live, &dead] {
             assert_eq!(Row::compacted(row, TxnId(5)), Some(Compacted::Same(row)));

@@ -3,8 +3,9 @@
 //! The left one of the two is formatted anew with what both hold, the right one is freed, its separator leaves the
 //! parent: one mini-transaction. A root with one child takes that child's contents over: the tree gets lower.
 //!
-//! Nobody waits for a merge, so it never waits for anything that others may keep for long: pages must be in memory, the
-//! neighbour's latch and the room in the log are only tried for. Who merges is the one who logs map groups (STORE-9).
+//! Nobody waits for a merge, so it never waits for anything that others may keep for long: pages must be in memory (the
+//! caller learns which are not), the neighbour's latch and the room in the log are only tried for. Who merges is the
+//! one who logs map groups (STORE-9).
 
 use std::borrow::Cow;
 
@@ -27,6 +28,8 @@ pub(crate) enum Outcome {
     OnlyChild,
     /// A latch was not to be had.
     Refused,
+    /// This page is not in memory.
+    Missing(PageId),
     /// There is no room in the log.
     LogFull,
     Merged(Merged),
@@ -67,7 +70,8 @@ pub(crate) fn merge(core: &Core, root: &Root, key: &[u8], level: u8) -> Result<O
         Ok((Some(parent), page)) => merge_child(core, root, parent, page, key, credit),
         Ok((None, page)) => take_over_child(core, root, page, credit),
         // Damage is for those to report who need the page.
-        Err(Stop::Load(_) | Stop::Failed(Error::Corruption(_))) => Ok(Outcome::Nothing),
+        Err(Stop::Failed(Error::Corruption(_))) => Ok(Outcome::Nothing),
+        Err(Stop::Load(id)) => Ok(Outcome::Missing(id)),
         Err(Stop::Refused(_)) => Ok(Outcome::Refused),
         Err(Stop::Failed(error)) => Err(error),
     }
@@ -95,10 +99,14 @@ fn merge_child(
         return Ok(Outcome::Nothing);
     }
     let index = parent.view().child_index(key);
-    let mut refused = false;
+    let (mut refused, mut missing) = (false, None);
     let neighbours = [Some(index + 1).filter(|next| *next < parent.view().len()), index.checked_sub(1)];
     for at in neighbours.into_iter().flatten() {
-        let Some(pin) = core.pool.fetch(child_id(root.space(), parent.view(), at)?) else { continue };
+        let id = child_id(root.space(), parent.view(), at)?;
+        let Some(pin) = core.pool.fetch(id) else {
+            missing = missing.or(Some(id));
+            continue;
+        };
         // BTREE-3: the neighbour is only tried, on either side.
         let Some(other) = pin.try_write() else {
             refused = true;
@@ -111,7 +119,11 @@ fn merge_child(
             return join(core, root, Mtr::new(&core.log, [parent, left, right]), credit);
         }
     }
-    Ok(if refused { Outcome::Refused } else { Outcome::Nothing })
+    Ok(match missing {
+        _ if refused => Outcome::Refused,
+        Some(id) => Outcome::Missing(id),
+        None => Outcome::Nothing,
+    })
 }
 
 /// Whether the two are what the parent says of them: entry `at` is the right one's. Damage is not made worse.
@@ -121,7 +133,8 @@ fn belong_together(parent: PageView<'_>, at: usize, left: PageView<'_>, right: P
     named && left.high_fence() == Some(right.low_fence()) && parent.key(at) == right.low_fence()
 }
 
-/// Whether one page holds the entries of both, with a prefix that is shorter perhaps, and is not too full.
+/// Whether one page holds the entries of both, with a prefix that is shorter perhaps, and is not too full. One without
+/// entries goes in any case: nothing comes back to it where keys only ascend.
 fn both_fit(left: &PageWrite<'_>, right: &PageWrite<'_>) -> bool {
     let (low, high) = (left.view().low_fence(), right.view().high_fence());
     let prefix = prefix_len(low, high);
@@ -130,8 +143,11 @@ fn both_fit(left: &PageWrite<'_>, right: &PageWrite<'_>) -> bool {
         (0..page.len()).map(len).sum()
     };
     let fences = low.len() + high.map_or(0, <[u8]>::len);
+    let page_size = left.bytes().len();
+    let is_any_empty = left.view().len() == 0 || right.view().len() == 0;
+    let limit = if is_any_empty { page_size } else { full_enough(page_size) };
     // Mostly they do not fit: the cheaper question first.
-    HEADER_LEN + fences + len(left.view()) + len(right.view()) <= full_enough(left.bytes().len())
+    HEADER_LEN + fences + len(left.view()) + len(right.view()) <= limit
         && [left, right].iter().all(|page| structure_problem(page.bytes()).is_none())
 }
 
@@ -171,7 +187,7 @@ fn take_over_child(core: &Core, root: &Root, page: PageWrite<'_>, credit: LogCre
         return Ok(Outcome::Nothing);
     }
     let (root_id, child_id) = (page.id(), child_id(root.space(), page.view(), 0)?);
-    let Some(child) = core.pool.fetch(child_id) else { return Ok(Outcome::Nothing) };
+    let Some(child) = core.pool.fetch(child_id) else { return Ok(Outcome::Missing(child_id)) };
     let child = child.write();
     let contents = child.bytes().to_vec();
     let view = PageView::new(&contents);

@@ -23,8 +23,17 @@ pub(crate) struct Rows {
     places: Vec<[usize; 3]>,
     /// Those that were not taken.
     left: Range<usize>,
-    /// Rows of transactions in flight, by their indexes in `places`. Their values are whole, with their stamps.
-    in_flight: Vec<(usize, Stamp)>,
+    /// Rows whose payloads are elsewhere, by their indexes in `places`.
+    elsewhere: Vec<(usize, Elsewhere)>,
+}
+
+/// Where a row's payload is, if not in the leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Elsewhere {
+    /// The transaction of the stamp is in flight: what was before counts. The whole value is here, with the stamp.
+    Before(Stamp),
+    /// In chunks; the reference is here.
+    Chunks,
 }
 
 impl Rows {
@@ -50,18 +59,18 @@ impl Rows {
         (&self.bytes[key..value], &self.bytes[value..end])
     }
 
-    /// Has `before` say what the rows of transactions in flight were: a payload, or that there was none. `None`: some of
-    /// these have ended; all rows are to be read again.
+    /// Has `find` say what the payloads are that are elsewhere, or that there is no row. `None`: they are not there any
+    /// more; all rows are to be read again.
     pub(crate) fn resolve(
         &mut self,
-        mut before: impl FnMut(RowRef<'_>, Stamp) -> Result<Option<Option<Vec<u8>>>, Error>,
+        mut find: impl FnMut(RowRef<'_>, Elsewhere) -> Result<Option<Option<Vec<u8>>>, Error>,
     ) -> Result<Option<()>, Error> {
-        if self.in_flight.is_empty() {
+        if self.elsewhere.is_empty() {
             return Ok(Some(()));
         }
         let mut gone = Vec::new();
-        for (index, stamp) in std::mem::take(&mut self.in_flight) {
-            let Some(payload) = before(self.row(index), stamp)? else {
+        for (index, place) in std::mem::take(&mut self.elsewhere) {
+            let Some(payload) = find(self.row(index), place)? else {
                 *self = Rows::default();
                 return Ok(None);
             };
@@ -103,18 +112,18 @@ impl Rows {
         };
         self.bytes.clear();
         self.places.clear();
-        self.in_flight.clear();
+        self.elsewhere.clear();
         self.places.reserve(end.saturating_sub(first));
         let prefix = page.prefix();
         for index in first..end {
-            let (payload, stamp) = match row(page, index, is_in_flight)? {
+            let payload = match row(page, index, is_in_flight)? {
                 Seen::Gone => continue,
-                Seen::Row(payload) => (payload, None),
-                Seen::InFlight(value, stamp) => (value, Some(stamp)),
+                Seen::Row(payload) => payload,
+                Seen::Elsewhere(here, place) => {
+                    self.elsewhere.push((self.places.len(), place));
+                    here
+                }
             };
-            if let Some(stamp) = stamp {
-                self.in_flight.push((self.places.len(), stamp));
-            }
             let key = self.bytes.len();
             self.bytes.extend_from_slice(prefix);
             self.bytes.extend_from_slice(page.suffix(index));
@@ -133,8 +142,8 @@ pub(crate) enum Seen<'a> {
     Row(&'a [u8]),
     /// The row is deleted.
     Gone,
-    /// The row is of a transaction in flight: what was there before counts. The whole value, and its stamp.
-    InFlight(&'a [u8], Stamp),
+    /// What is here says where its payload is.
+    Elsewhere(&'a [u8], Elsewhere),
 }
 
 /// What entry `index` of a leaf is to a reader. Leaves of the catalog have plain values.
@@ -149,7 +158,12 @@ pub(crate) fn row<'a>(
         return Ok(Seen::Row(value));
     }
     match Row::decode(value) {
-        Some(Row { stamp: Some(stamp), .. }) if is_in_flight(stamp.txn) => Ok(Seen::InFlight(value, stamp)),
+        Some(Row { stamp: Some(stamp), .. }) if is_in_flight(stamp.txn) => {
+            Ok(Seen::Elsewhere(value, Elsewhere::Before(stamp)))
+        }
+        Some(Row { is_deleted: false, is_chunked: true, payload, .. }) => {
+            Ok(Seen::Elsewhere(payload, Elsewhere::Chunks))
+        }
         Some(Row { is_deleted: false, payload, .. }) => Ok(Seen::Row(payload)),
         Some(_) => Ok(Seen::Gone),
         None => Err(no_row(id, index)),
@@ -204,7 +218,7 @@ fn above_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
 }
 
 /// Fills `rows` with those of the first leaf at or above `lower`; returns the leaf's high fence, from which the scan
-/// goes on. `None`: the range is exhausted. Those in flight are to be [resolved](Rows::resolve).
+/// goes on. `None`: the range is exhausted. What is elsewhere is to be [resolved](Rows::resolve).
 pub(crate) fn leaf_forward(
     core: &Core,
     root: &Root,
@@ -238,7 +252,7 @@ pub(crate) fn leaf_forward(
 }
 
 /// Fills `rows` with those of the last leaf at or below `upper`; returns the leaf's low fence, below which the scan
-/// goes on. `None`: the range is exhausted. Those in flight are to be [resolved](Rows::resolve).
+/// goes on. `None`: the range is exhausted. What is elsewhere is to be [resolved](Rows::resolve).
 pub(crate) fn leaf_backward(
     core: &Core,
     root: &Root,

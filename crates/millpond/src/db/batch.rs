@@ -19,7 +19,7 @@ pub(crate) enum Change<V> {
 }
 
 impl<V> Change<V> {
-    fn map<W>(self, get: impl FnOnce(V) -> W) -> Change<W> {
+    pub(super) fn map<W>(self, get: impl FnOnce(V) -> W) -> Change<W> {
         match self {
             Change::Insert(value) => Change::Insert(get(value)),
             Change::Put(value) => Change::Put(get(value)),
@@ -46,6 +46,22 @@ pub(crate) struct Op<'a> {
     pub(crate) tree: &'a Arc<TreeState>,
     pub(crate) key: &'a [u8],
     pub(crate) change: Change<&'a [u8]>,
+    /// The value is a [`Reference`](crate::base::row::Reference) to chunks.
+    pub(super) is_reference: bool,
+}
+
+impl<'a> Op<'a> {
+    pub(crate) fn new(tree: &'a Arc<TreeState>, key: &'a [u8], change: Change<&'a [u8]>) -> Op<'a> {
+        Op { tree, key, change, is_reference: false }
+    }
+
+    /// Bytes of the value that comes or is expected.
+    pub(super) fn value_len(&self) -> usize {
+        match self.change {
+            Change::Expect(expected) => expected.map_or(0, <[u8]>::len),
+            other => other.value().map_or(0, <[u8]>::len),
+        }
+    }
 }
 
 /// A change whose key and value are in the batch's memory.
@@ -127,7 +143,7 @@ impl WriteBatch {
     pub(super) fn ops(&self) -> impl Iterator<Item = (&Place, Op<'_>)> {
         self.ops.iter().map(|op| {
             let change = op.change.clone().map(|value| &self.bytes[value]);
-            (&op.place, Op { tree: op.place.tree(), key: &self.bytes[op.key.clone()], change })
+            (&op.place, Op::new(op.place.tree(), &self.bytes[op.key.clone()], change))
         })
     }
 

@@ -158,9 +158,9 @@ impl BulkLoad {
         if catalog::find(&engine.core, &self.name)?.is_some() {
             return Err(taken(&self.name));
         }
-        let end = catalog::insert(&engine, &self.name, &Entry::Tree(loading.lots.state.space))?;
+        let end = catalog::insert(&engine, &self.name, &Entry::Tree { rows: loading.lots.state.space, chunks: None })?;
         loading.named = true;
-        let tree = handle(&engine, &self.name, loading.lots.state.space);
+        let tree = handle(&engine, &self.name, loading.lots.state.space, None);
         engine.core.log.flush_wait(end)?;
         Ok(tree)
     }

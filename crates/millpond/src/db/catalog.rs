@@ -60,22 +60,33 @@ pub(crate) fn all(core: &Core) -> Result<Vec<(String, Entry)>, Error> {
 
 /// Enters a name that is not there. Returns the group's end.
 pub(super) fn insert(engine: &Engine, name: &str, entry: &Entry) -> Result<Lsn, Error> {
-    let core = &engine.core;
     let (key, value) = (name.as_bytes(), entry.encode());
+    set(engine, key, value.len(), &PageOp::Insert { key, value: &value })
+}
+
+/// Has a name that is there stand for something else. Returns the group's end.
+pub(super) fn replace(engine: &Engine, name: &str, entry: &Entry) -> Result<Lsn, Error> {
+    let (key, value) = (name.as_bytes(), entry.encode());
+    set(engine, key, value.len(), &PageOp::Replace { key, value: &value })
+}
+
+/// Carries `op` out in the leaf of `key`, once there is room for a value of this length.
+fn set(engine: &Engine, key: &[u8], value_len: usize, op: &PageOp<'_>) -> Result<Lsn, Error> {
+    let core = &engine.core;
     let mut restarts = Restarts::new(&core.pool);
     loop {
         let credit = core.log.reserve(REDO_LEN, 1)?;
         let stop: Stop<'_> = match leaf_write(core, &root(), key, Manner::First) {
-            Ok(page) if page.view().free_bytes() < page.view().entry_len_of(key.len(), value.len()) => {
+            Ok(page) if page.view().free_bytes() < page.view().entry_len_of(key.len(), value_len) => {
                 drop((page, credit));
-                let pending = Pending { key: key.to_vec(), value_len: value.len() };
+                let pending = Pending { key: key.to_vec(), value_len };
                 split_leaf(core, &root(), &[pending], &mut restarts)?;
                 continue;
             }
             Ok(page) => {
                 let id = page.id();
                 let mut mtr = Mtr::new(&core.log, [page]);
-                mtr.apply(0, id, &PageOp::Insert { key, value: &value })?;
+                mtr.apply(0, id, op)?;
                 return mtr.commit(credit);
             }
             Err(stop) => stop,

@@ -11,6 +11,9 @@ const TREE: u8 = 1;
 /// A value is a table's.
 const TABLE: u8 = 2;
 
+/// There is a space with the chunks of long values.
+const CHUNKED: u8 = 1;
+
 /// An index is unique.
 const UNIQUE: u8 = 1;
 
@@ -26,8 +29,11 @@ pub(super) const ENTRY_MAX: usize = 1024;
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// A tree, and its space.
-    Tree(SpaceId),
+    /// A tree: its space, and that with the chunks of its long values, if it ever had one.
+    Tree {
+        rows: SpaceId,
+        chunks: Option<SpaceId>,
+    },
     Table(TableEntry),
 }
 
@@ -35,6 +41,8 @@ pub(crate) enum Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableEntry {
     pub(crate) rows: SpaceId,
+    /// The space with the chunks of long values, if there ever was one.
+    pub(crate) chunks: Option<SpaceId>,
     pub(crate) definition: TableDefinition,
     pub(crate) indexes: Vec<SpaceId>,
 }
@@ -50,17 +58,42 @@ impl Entry {
     /// All spaces that it leads to.
     pub(crate) fn spaces(&self) -> Vec<SpaceId> {
         match self {
-            Entry::Tree(space) => vec![*space],
-            Entry::Table(table) => [&[table.rows], &table.indexes[..]].concat(),
+            Entry::Tree { rows, chunks } => std::iter::once(*rows).chain(*chunks).collect(),
+            Entry::Table(table) => {
+                let indexes = table.indexes.iter().copied();
+                std::iter::once(table.rows).chain(indexes).chain(table.chunks).collect()
+            }
+        }
+    }
+
+    /// The space of its rows.
+    pub(crate) fn rows(&self) -> SpaceId {
+        match self {
+            Entry::Tree { rows, .. } => *rows,
+            Entry::Table(table) => table.rows,
+        }
+    }
+
+    /// The space with the chunks of long values.
+    pub(crate) fn chunks(&mut self) -> &mut Option<SpaceId> {
+        match self {
+            Entry::Tree { chunks, .. } => chunks,
+            Entry::Table(table) => &mut table.chunks,
         }
     }
 
     /// The value of the entry.
     pub(crate) fn encode(&self) -> Vec<u8> {
+        let head = |kind: u8, rows: SpaceId, chunks: Option<SpaceId>| {
+            let mut out = vec![kind, if chunks.is_some() { CHUNKED } else { 0 }];
+            std::iter::once(rows).chain(chunks).for_each(|space| out.extend_from_slice(&space.0.to_le_bytes()));
+            out
+        };
         match self {
-            Entry::Tree(space) => [&[TREE, 0][..], &space.0.to_le_bytes()].concat(),
+            Entry::Tree { rows, chunks } => head(TREE, *rows, *chunks),
             Entry::Table(table) => {
-                let mut out = [&[TABLE, 0][..], &table.rows.0.to_le_bytes(), &[byte(table.indexes.len())]].concat();
+                let mut out = head(TABLE, table.rows, table.chunks);
+                out.push(byte(table.indexes.len()));
                 for (index, space) in table.indexes() {
                     out.push(if index.is_unique { UNIQUE } else { 0 });
                     out.extend_from_slice(&space.0.to_le_bytes());
@@ -78,10 +111,22 @@ impl Entry {
     pub(crate) fn decode(value: &[u8]) -> Result<Entry, String> {
         let mut reader = Reader::new(value);
         let kind = reader.u8().ok_or(CUT)?;
-        known("a name", reader.u8().ok_or(CUT)?, 0)?;
+        let flags = reader.u8().ok_or(CUT)?;
+        known("a name", flags, CHUNKED)?;
+        let mut spaces = || {
+            let rows = decode_space(&mut reader)?;
+            let chunks = if flags & CHUNKED != 0 { Some(decode_space(&mut reader)?) } else { None };
+            Ok::<_, String>((rows, chunks))
+        };
         let entry = match kind {
-            TREE => Entry::Tree(decode_space(&mut reader)?),
-            TABLE => Entry::Table(decode_table(&mut reader)?),
+            TREE => {
+                let (rows, chunks) = spaces()?;
+                Entry::Tree { rows, chunks }
+            }
+            TABLE => {
+                let (rows, chunks) = spaces()?;
+                Entry::Table(decode_table(rows, chunks, &mut reader)?)
+            }
             other => return Err(format!("it is of kind {other}, which this build does not know")),
         };
         if reader.is_empty() { Ok(entry) } else { Err("it goes on behind its end".to_owned()) }
@@ -126,8 +171,7 @@ fn encode_field(field: &Field, out: &mut Vec<u8>) {
     out.extend_from_slice(&u16::try_from(field.len.unwrap_or(0)).unwrap_or(u16::MAX).to_le_bytes());
 }
 
-fn decode_table(reader: &mut Reader<'_>) -> Result<TableEntry, String> {
-    let rows = decode_space(reader)?;
+fn decode_table(rows: SpaceId, chunks: Option<SpaceId>, reader: &mut Reader<'_>) -> Result<TableEntry, String> {
     let count = reader.u8().ok_or(CUT)?;
     let (mut definition, mut indexes) = (TableDefinition::new(), Vec::new());
     for _ in 0..count {
@@ -143,7 +187,7 @@ fn decode_table(reader: &mut Reader<'_>) -> Result<TableEntry, String> {
     }
     // What was created had none; the longest key is not known here.
     match definition.mistakes(usize::MAX).first() {
-        None => Ok(TableEntry { rows, definition, indexes }),
+        None => Ok(TableEntry { rows, chunks, definition, indexes }),
         Some(mistake) => Err(mistake.clone()),
     }
 }
@@ -170,12 +214,17 @@ mod tests {
         let definition = TableDefinition::new()
             .index("k", [Field::value(0..4)])
             .unique("all", [Field::key(1..3), Field::value(7..)]);
-        Entry::Table(TableEntry { rows: SpaceId(9), definition, indexes: vec![SpaceId(10), SpaceId(11)] })
+        Entry::Table(TableEntry { rows: SpaceId(9), chunks: None, definition, indexes: vec![SpaceId(10), SpaceId(11)] })
     }
 
     #[test]
     fn entries_survive_encoding_and_are_refused_when_cut_or_padded() {
-        for entry in [Entry::Tree(SpaceId(7)), table()] {
+        let mut with_chunks = table();
+        *with_chunks.chunks() = Some(SpaceId(12));
+        assert_eq!(with_chunks.spaces(), [SpaceId(9), SpaceId(10), SpaceId(11), SpaceId(12)]);
+        let chunks = Some(SpaceId(8));
+        let trees = [None, chunks].map(|chunks| Entry::Tree { rows: SpaceId(7), chunks });
+        for entry in trees.into_iter().chain([table(), with_chunks]) {
             let bytes = entry.encode();
             assert_eq!(Entry::decode(&bytes), Ok(entry));
             for len in 0..bytes.len() {

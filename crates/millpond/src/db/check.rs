@@ -9,8 +9,11 @@ use bytesize::ByteSize;
 use super::catalog;
 use super::catalog_entry::Entry;
 use super::check_indexes::check_indexes;
+use super::chunks;
 use super::database::Db;
+use super::ddl::handle;
 use super::options::Options;
+use super::tree::TreeState;
 use crate::base::aligned::{aligned, to_u64};
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
@@ -138,16 +141,22 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
     };
     walk("tree 'catalog'", SpaceId::CATALOG, report);
     for (name, entry) in catalog::all(core)? {
-        match entry {
-            Entry::Tree(space) => {
-                walk(&format!("tree '{name}'"), space, report);
+        let (rows, sizes): (Arc<TreeState>, Vec<u64>) = match entry {
+            Entry::Tree { rows, chunks } => {
+                let rows = handle(db.engine(), &name, rows, chunks).state;
+                let sizes = rows.with_chunks().map(|tree| walk(&tree.to_string(), tree.space, report)).collect();
+                (rows, sizes)
             }
             Entry::Table(table) => {
                 let table = db.table(&name, table);
                 let sizes: Vec<u64> =
                     table.state.trees().map(|tree| walk(&tree.to_string(), tree.space, report)).collect();
                 check_indexes(&table, &sizes[1..], report);
+                (Arc::clone(&table.state.rows), sizes)
             }
+        };
+        if let (Some(_), Some(chunks)) = (rows.chunks(), sizes.last()) {
+            report.problems.extend(chunks::problems(db.engine(), &rows, *chunks)?);
         }
     }
     let mut buf = aligned(core.store.page_size());

@@ -379,6 +379,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         unsynced_max: to_usize(unsynced_max(frames_max)),
         drops: Mutex::new(VecDeque::new()),
         merge_wishes: Mutex::new(VecDeque::new()),
+        merges_parked: Mutex::new(VecDeque::new()),
         txns: Transactions::default(),
         ddl: Turn::new(()),
         spaces: Turn::new(()),

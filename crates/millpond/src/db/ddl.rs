@@ -1,7 +1,7 @@
 //! Creation, opening and dropping of trees and tables. They share one set of names.
 
 use std::collections::btree_map;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::catalog::{self, NAME_MAX};
 use super::catalog_entry::{ENTRY_MAX, Entry, TableEntry};
@@ -36,9 +36,9 @@ impl Db {
         let space = engine.core.store.new_space();
         create_root(&engine.core, space)?;
         // A crash before this leaves a space that no name leads to; the next open drops it.
-        let end = catalog::insert(engine, name, &Entry::Tree(space))?;
+        let end = catalog::insert(engine, name, &Entry::Tree { rows: space, chunks: None })?;
         wait_durable(engine, end, engine.durability)?;
-        Ok(self.tree(name, space))
+        Ok(self.tree(name, space, None))
     }
 
     /// Opens a tree.
@@ -50,7 +50,7 @@ impl Db {
         let _ddl = engine.ddl();
         engine.check_open()?;
         match catalog::find(&engine.core, name)? {
-            Some(Entry::Tree(space)) => Ok(self.tree(name, space)),
+            Some(Entry::Tree { rows, chunks }) => Ok(self.tree(name, rows, chunks)),
             Some(Entry::Table(_)) => Err(is_a_table(name, "open_table")),
             None => Err(Error::TreeNotFound(format!("no tree '{name}': create it, or see `trees`").into())),
         }
@@ -61,7 +61,7 @@ impl Db {
     /// # Errors
     /// Those of [`Tree::get`].
     pub fn trees(&self) -> Result<Vec<String>, Error> {
-        self.names(|entry| matches!(entry, Entry::Tree(_)))
+        self.names(|entry| matches!(entry, Entry::Tree { .. }))
     }
 
     /// Drops a tree. Waits for operations on it that have begun; later ones get [`Error::TreeNotFound`].
@@ -73,7 +73,10 @@ impl Db {
         let _ddl = engine.ddl();
         engine.check_open()?;
         match catalog::find(&engine.core, name)? {
-            Some(Entry::Tree(space)) => self.drop_all(name, &[&self.tree(name, space).state]),
+            Some(Entry::Tree { rows, chunks }) => {
+                let tree = self.tree(name, rows, chunks).state;
+                self.drop_all(name, &tree.with_chunks().collect::<Vec<_>>())
+            }
             Some(Entry::Table(_)) => Err(is_a_table(name, "drop_table")),
             None => Err(Error::TreeNotFound(format!("no tree '{name}' to drop: see `trees`").into())),
         }
@@ -87,7 +90,7 @@ impl Db {
     /// * [`Error::InvalidOptions`]: the name is empty or longer than 255 bytes; or every mistake of the definition: an
     ///   index without a name (1 to 64 bytes) or of a name that another has, without fields, with an empty field, with
     ///   one without an end that is not the last, with fields that do not fit in a key; or more indexes and fields than
-    ///   the catalog has room for: 1,017 bytes, of which an index takes 7 and its name, and each of its fields 7.
+    ///   the catalog has room for: 1,013 bytes, of which an index takes 7 and its name, and each of its fields 7.
     /// * Those of [`write`](Self::write).
     pub fn create_table(&self, name: &str, definition: TableDefinition) -> Result<Table, Error> {
         let engine = self.engine();
@@ -97,8 +100,14 @@ impl Db {
             return Err(Error::InvalidOptions(format!("table '{name}': {}", mistakes.join("; ")).into()));
         }
         let indexes = vec![SpaceId::FIRST; definition.indexes.len()];
-        let len =
-            Entry::Table(TableEntry { rows: SpaceId::FIRST, definition: definition.clone(), indexes }).encode().len();
+        let len = Entry::Table(TableEntry {
+            rows: SpaceId::FIRST,
+            chunks: Some(SpaceId::FIRST),
+            definition: definition.clone(),
+            indexes,
+        })
+        .encode()
+        .len();
         if len > ENTRY_MAX {
             let message = format!(
                 "the definition of table '{name}' takes {len} bytes in the catalog: at most {ENTRY_MAX} fit; use fewer indexes, fewer fields, or shorter names"
@@ -111,7 +120,7 @@ impl Db {
         // Rows first: batches come to them before they come to the indexes.
         let rows = create_space(engine)?;
         let indexes = definition.indexes.iter().map(|_| create_space(engine)).collect::<Result<_, _>>()?;
-        let table = TableEntry { rows, definition, indexes };
+        let table = TableEntry { rows, chunks: None, definition, indexes };
         // A crash before this leaves spaces that no name leads to; the next open drops them.
         let end = catalog::insert(engine, name, &Entry::Table(table.clone()))?;
         wait_durable(engine, end, engine.durability)?;
@@ -128,7 +137,7 @@ impl Db {
         engine.check_open()?;
         match catalog::find(&engine.core, name)? {
             Some(Entry::Table(table)) => Ok(self.table(name, table)),
-            Some(Entry::Tree(_)) => Err(is_a_tree(name, "open_tree")),
+            Some(Entry::Tree { .. }) => Err(is_a_tree(name, "open_tree")),
             None => Err(Error::TreeNotFound(format!("no table '{name}': create it, or see `tables`").into())),
         }
     }
@@ -155,7 +164,7 @@ impl Db {
                 let table = self.table(name, table);
                 self.drop_all(name, &table.state.trees().collect::<Vec<_>>())
             }
-            Some(Entry::Tree(_)) => Err(is_a_tree(name, "drop_tree")),
+            Some(Entry::Tree { .. }) => Err(is_a_tree(name, "drop_tree")),
             None => Err(Error::TreeNotFound(format!("no table '{name}' to drop: see `tables`").into())),
         }
     }
@@ -168,7 +177,8 @@ impl Db {
         Ok(all.into_iter().filter(|(_, entry)| is_wanted(entry)).map(|(name, _)| name).collect())
     }
 
-    /// Drops what `name` stands for: these trees, in the order of their spaces, in which operations enter them.
+    /// Drops what `name` stands for: these trees. Their gates are closed in the order of the spaces, in which
+    /// operations enter them.
     fn drop_all(&self, name: &str, trees: &[&Arc<TreeState>]) -> Result<(), Error> {
         let engine = self.engine();
         let close = || trees.iter().map(|tree| tree.gate.write()).collect::<Vec<_>>();
@@ -183,14 +193,15 @@ impl Db {
         wait_durable(engine, end, engine.durability)
     }
 
-    fn tree(&self, name: &str, space: SpaceId) -> Tree {
-        handle(self.engine(), name, space)
+    fn tree(&self, name: &str, rows: SpaceId, chunks: Option<SpaceId>) -> Tree {
+        handle(self.engine(), name, rows, chunks)
     }
 
     pub(super) fn table(&self, name: &str, table: TableEntry) -> Table {
         let engine = Arc::clone(self.engine());
-        let TableEntry { rows, definition, indexes } = table;
+        let TableEntry { rows, chunks, definition, indexes } = table;
         let rows = open_state(&engine, name, rows, Role::Rows);
+        rows.set_chunks(&engine, chunks);
         let indexes = definition.indexes.into_iter().zip(indexes);
         let indexes = indexes.map(|(definition, space)| {
             let role = Role::Index { table: name.to_owned(), is_unique: definition.is_unique };
@@ -214,7 +225,7 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<(), Error> {
 fn check_free(engine: &Engine, name: &str) -> Result<(), Error> {
     match catalog::find(&engine.core, name)? {
         None => Ok(()),
-        Some(Entry::Tree(_)) => Err(Error::TreeExists(format!("tree '{name}' exists already: open it").into())),
+        Some(Entry::Tree { .. }) => Err(Error::TreeExists(format!("tree '{name}' exists already: open it").into())),
         Some(Entry::Table(_)) => Err(Error::TreeExists(format!("table '{name}' exists already: open it").into())),
     }
 }
@@ -228,12 +239,33 @@ fn is_a_tree(name: &str, call: &str) -> Error {
 }
 
 /// A handle of the tree `name`, which is in `space`.
-pub(super) fn handle(engine: &Arc<Engine>, name: &str, space: SpaceId) -> Tree {
-    Tree { engine: Arc::clone(engine), state: open_state(engine, name, space, Role::Tree) }
+pub(super) fn handle(engine: &Arc<Engine>, name: &str, rows: SpaceId, chunks: Option<SpaceId>) -> Tree {
+    let state = open_state(engine, name, rows, Role::Tree);
+    state.set_chunks(engine, chunks);
+    Tree { engine: Arc::clone(engine), state }
+}
+
+/// Sees to it that there is a space for the chunks of a tree's long values. May wait on `metadata`; callers hold
+/// nothing.
+pub(super) fn have_chunks(engine: &Engine, tree: &TreeState) -> Result<(), Error> {
+    if tree.chunks().is_some() {
+        return Ok(());
+    }
+    let _ddl = engine.ddl();
+    engine.check_open()?;
+    let entry = catalog::find(&engine.core, &tree.name)?.filter(|entry| entry.rows() == tree.space);
+    let Some(mut entry) = entry else { return Err(tree.dropped()) };
+    if entry.chunks().is_none() {
+        // A crash before the name leads to it leaves an orphan, which the next open drops.
+        *entry.chunks() = Some(create_space(engine)?);
+        catalog::replace(engine, &tree.name, &entry)?;
+    }
+    tree.set_chunks(engine, *entry.chunks());
+    Ok(())
 }
 
 /// What handles of the tree in `space` share.
-fn open_state(engine: &Arc<Engine>, name: &str, space: SpaceId, role: Role) -> Arc<TreeState> {
+pub(super) fn open_state(engine: &Engine, name: &str, space: SpaceId, role: Role) -> Arc<TreeState> {
     match engine.open_trees.lock().entry(space) {
         btree_map::Entry::Occupied(open) => Arc::clone(open.get()),
         btree_map::Entry::Vacant(vacant) => Arc::clone(vacant.insert(tree_state(engine, name, space, role))),
@@ -241,10 +273,11 @@ fn open_state(engine: &Arc<Engine>, name: &str, space: SpaceId, role: Role) -> A
 }
 
 /// The same for a tree without a name.
-pub(super) fn tree_state(engine: &Arc<Engine>, name: &str, space: SpaceId, role: Role) -> Arc<TreeState> {
-    let database = Arc::as_ptr(engine).addr();
+pub(super) fn tree_state(engine: &Engine, name: &str, space: SpaceId, role: Role) -> Arc<TreeState> {
+    let database = std::ptr::from_ref(engine).addr();
     let (root, gate) = (Root::new(space), RwLock::new(Gate::Open));
-    Arc::new(TreeState { name: name.to_owned(), role, space, root, database, gate })
+    let chunks = OnceLock::new();
+    Arc::new(TreeState { name: name.to_owned(), role, space, root, chunks, database, gate })
 }
 
 /// A new space with an empty tree.

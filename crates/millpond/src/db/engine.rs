@@ -12,7 +12,7 @@ use crate::base::aligned::to_u64;
 use crate::base::bell::Bell;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{PageId, SpaceId};
 use crate::base::laws;
 use crate::base::sync::{Mutex, Turn, TurnGuard};
 use crate::base::waits::{WaitClass, Waits};
@@ -40,6 +40,8 @@ pub(crate) struct Engine {
     pub(crate) drops: Mutex<VecDeque<(SpaceId, usize)>>,
     /// Pages that may be too empty, for the keeper to merge.
     pub(crate) merge_wishes: Mutex<VecDeque<MergeWish>>,
+    /// Those of them that wait for a page to be read.
+    pub(crate) merges_parked: Mutex<VecDeque<(PageId, MergeWish)>>,
     /// Transactions, and their undo pages.
     pub(crate) txns: Transactions,
     /// Serialises creation and dropping of trees and tables.
@@ -169,6 +171,22 @@ impl Engine {
         }
     }
 
+    /// Whether so many wishes wait that background work should: others may be forgotten soon.
+    pub(crate) fn has_many_wishes(&self) -> bool {
+        self.merge_wishes.lock().len() + self.merges_parked.lock().len() > MERGE_WISHES_MAX / 2
+    }
+
+    /// A page is in memory, or cannot be read: those who wait for it come first now.
+    pub(crate) fn unpark_merges(&self, id: PageId) {
+        let mut parked = self.merges_parked.lock();
+        let (ready, waiting) = std::mem::take(&mut *parked).into_iter().partition(|(page, _)| *page == id);
+        *parked = waiting;
+        drop(parked);
+        let ready: VecDeque<(PageId, MergeWish)> = ready;
+        let mut wishes = self.merge_wishes.lock();
+        ready.into_iter().rev().for_each(|(_, wish)| wishes.push_front(wish));
+    }
+
     /// Keeps creation and dropping of trees to this thread.
     pub(crate) fn ddl(&self) -> TurnGuard<'_, ()> {
         self.waits.timed(WaitClass::Metadata, || self.ddl.lock())
@@ -241,7 +259,7 @@ impl Engine {
             purged_rows: count(&self.txns.purged_rows),
             batches_in_flight: to_u64(self.txns.locks.in_flight()),
             rollbacks: count(&self.txns.rollbacks),
-            tree_merge_wishes: to_u64(self.merge_wishes.lock().len()),
+            tree_merge_wishes: to_u64(self.merge_wishes.lock().len() + self.merges_parked.lock().len()),
             trees_dropping: to_u64(self.drops.lock().len()),
             stopped: u64::from(log.health().is_err()),
             stalls: self.waits.stalls().0,

@@ -104,10 +104,8 @@ impl Index {
     #[cold]
     fn check_disagreement(&self, fields: &[u8], key: &[u8], row: Option<&[u8]>) -> Result<(), Error> {
         let (table, entries) = (&self.table.state, &self.state().entries);
-        let mut both = [
-            Op { tree: entries, key: fields, change: Change::Expect(Some(key)) },
-            Op { tree: &table.rows, key, change: Change::Expect(row) },
-        ];
+        let mut both =
+            [Op::new(entries, fields, Change::Expect(Some(key))), Op::new(&table.rows, key, Change::Expect(row))];
         match write(&self.table.engine, &mut both, Durability::None) {
             Err(Error::Conflict(_)) => Ok(()),
             Err(error) => Err(error),

@@ -6,6 +6,7 @@ pub(crate) mod catalog;
 pub(crate) mod catalog_entry;
 pub(crate) mod check;
 mod check_indexes;
+mod chunks;
 mod create;
 pub(crate) mod database;
 mod ddl;

@@ -1,16 +1,19 @@
 //! What a batch will do to each of its keys, and what would undo it. Nothing is changed here.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::batch::{Change, Op};
+use super::chunks::LongValues;
+use super::tree::TreeState;
 use crate::base::error::Error;
 use crate::base::ids::{SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{HEAD_AT, Patch, PatchBuf, find_patch};
 use crate::base::page::view::PageView;
-use crate::base::row::{HEAD_LEN, Row, Stamp, UndoRef};
+use crate::base::row::{HEAD_LEN, Reference, Row, Stamp, UndoRef};
 use crate::btree::descent::Root;
 use crate::btree::scan::no_row;
 use crate::mtr::RECORD_HEADER;
@@ -35,15 +38,24 @@ pub(super) struct Plan<'a> {
     pub(super) changes: SmallVec<[Planned<'a>; LEAVES_INLINE]>,
     /// Whether the first key was there.
     pub(super) was_there: bool,
-    /// How many of the ops are planned: all up to a row that is locked.
+    /// How many of the ops are planned: all up to what stops it.
     pub(super) ops: usize,
-    /// The row that is locked, and the stamp that it has.
-    pub(super) locked: Option<(SpaceId, &'a [u8], Option<Stamp>)>,
+    pub(super) stopped: Option<Stopped<'a>>,
+}
+
+/// Why no more of the ops are planned.
+#[derive(Clone, Copy)]
+pub(super) enum Stopped<'a> {
+    /// Another transaction has locked this row, which has this stamp.
+    Locked(SpaceId, &'a [u8], Option<Stamp>),
+    /// A row of this tree has a long value, whose chunks are to be deleted with it.
+    Replaces(&'a Arc<TreeState>, Reference),
 }
 
 /// How a batch is planned.
 #[derive(Clone, Copy)]
 pub(super) struct Manner<'t> {
+    pub(super) long_values: &'t LongValues<'t>,
     pub(super) locks: &'t Locks,
     pub(super) txn: TxnId,
     /// The transaction has several groups: it locks every row that it looks at.
@@ -78,6 +90,8 @@ pub(super) struct Planned<'a> {
     effect: Effect<'a>,
     /// The entry gets a delete mark.
     deletes: bool,
+    /// The payload that will be there is a reference to chunks.
+    is_chunked: bool,
     /// Purge has to look at the entry afterwards.
     pub(super) needs_purge: bool,
     /// Bytes of the row that is there, and of the one that will be.
@@ -127,7 +141,7 @@ impl<'a> Planned<'a> {
 
     /// Has `apply` carry the change out, for this transaction.
     pub(super) fn carry_out<R>(&mut self, txn: TxnId, apply: impl FnOnce(&PageOp<'_>) -> R) -> R {
-        let head = Stamp { txn, undo: self.undo_ref }.head(self.deletes);
+        let head = Stamp { txn, undo: self.undo_ref }.head(self.deletes, self.is_chunked);
         let row = |payload: &[u8]| {
             let mut row: SmallVec<[u8; 512]> = SmallVec::from_slice(&head);
             row.extend_from_slice(payload);
@@ -148,14 +162,14 @@ impl<'a> Planned<'a> {
 /// Checks all preconditions and reduces the changes of each key to their net effect, up to the first row that another
 /// transaction has locked. `undo` gets what leads back.
 pub(super) fn plan<'a>(
-    ops: &'a [Op<'a>],
+    ops: &[Op<'a>],
     leaves: &[Leaf<'_, '_>],
     undo: &mut Vec<u8>,
     manner: Manner<'_>,
 ) -> Result<Plan<'a>, Error> {
     undo.clear();
     let changes = SmallVec::with_capacity(ops.len());
-    let mut planned = Plan { changes, was_there: false, ops: 0, locked: None };
+    let mut planned = Plan { changes, was_there: false, ops: 0, stopped: None };
     let mut leaf = 0;
     let mut is_first = true;
     for ops in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
@@ -173,15 +187,23 @@ pub(super) fn plan<'a>(
         };
         let stamp = entry.and_then(|(_, row)| row.stamp);
         if manner.locks.is_locked(first.tree.space, first.key, stamp, manner.txn) {
-            planned.locked = Some((first.tree.space, first.key, stamp));
+            planned.stopped = Some(Stopped::Locked(first.tree.space, first.key, stamp));
             break;
         }
-        let before = entry.filter(|(_, row)| !row.is_deleted).map(|(_, row)| row.payload);
+        let row = entry.map(|(_, row)| row).filter(|row| !row.is_deleted);
+        let before = row.map(|row| Value { bytes: row.payload, is_reference: row.is_chunked });
         planned.was_there |= std::mem::take(&mut is_first) && before.is_some();
         let after = net_change(ops, before)?;
+        let changes = after.is_some_and(|after| after != before);
+        if let Some(reference) = row.and_then(|row| row.reference()).filter(|_| changes)
+            && !manner.long_values.replaces(first.tree.space, reference)
+        {
+            planned.stopped = Some(Stopped::Replaces(first.tree, reference));
+            break;
+        }
         planned.ops += ops.len();
         let after = match after {
-            Some(after) if after != before => after,
+            Some(after) if changes => after,
             same if manner.in_parts => {
                 // Nobody may make untrue what was looked at, before all of the batch is there.
                 let Some(value) = same.flatten().or_else(|| expected(ops)) else {
@@ -203,7 +225,7 @@ pub(super) fn plan<'a>(
 }
 
 /// A new entry. Nobody who reads asks what was before; a transaction of several groups may have to take it out again.
-fn insertion<'a>(leaf: usize, op: &Op<'a>, payload: &'a [u8], undo: &mut Vec<u8>, manner: Manner<'_>) -> Planned<'a> {
+fn insertion<'a>(leaf: usize, op: &Op<'a>, new: Value<'a>, undo: &mut Vec<u8>, manner: Manner<'_>) -> Planned<'a> {
     let begin = undo.len();
     if manner.in_parts {
         Undo { needs_purge: false, space: op.tree.space, op: PageOp::Remove { key: op.key } }.encode(undo);
@@ -211,11 +233,12 @@ fn insertion<'a>(leaf: usize, op: &Op<'a>, payload: &'a [u8], undo: &mut Vec<u8>
     Planned {
         leaf,
         key: op.key,
-        effect: Effect::Insert(payload),
+        effect: Effect::Insert(new.bytes),
         needs_purge: false,
         deletes: false,
+        is_chunked: new.is_reference,
         old_len: 0,
-        new_len: HEAD_LEN + payload.len(),
+        new_len: HEAD_LEN + new.bytes.len(),
         undo: begin..undo.len(),
         undo_ref: None,
     }
@@ -227,11 +250,13 @@ fn change<'a>(
     op: &Op<'a>,
     value: &[u8],
     row: &Row<'_>,
-    after: Option<&'a [u8]>,
+    after: Option<Value<'a>>,
     undo: &mut Vec<u8>,
     manner: Manner<'_>,
 ) -> Planned<'a> {
     let deletes = after.is_none();
+    let new_is_chunked = after.is_some_and(|after| after.is_reference);
+    let after = after.map(|after| after.bytes);
     let old_head = &value[..row.head_len()];
     let mut patch = PatchBuf::new();
     // A deleted row keeps its payload: the mark is all that the log needs to say. If the payload is shorter than that,
@@ -243,6 +268,7 @@ fn change<'a>(
         true => (Effect::Patch(std::mem::take(&mut patch)), kept),
         false => (Effect::Replace(after.unwrap_or_default()), after.unwrap_or_default()),
     };
+    let is_chunked = if deletes { row.is_chunked && leads_on } else { new_is_chunked };
     let leads_back = find_patch((HEAD_LEN, old_head), payload, row.payload, &mut patch);
     let back = match leads_back {
         true => PageOp::Patch { key: op.key, patch: Patch(&patch) },
@@ -258,6 +284,7 @@ fn change<'a>(
         effect,
         needs_purge,
         deletes,
+        is_chunked,
         old_len: value.len(),
         new_len: HEAD_LEN + payload.len(),
         undo: begin..undo.len(),
@@ -266,8 +293,15 @@ fn change<'a>(
 }
 
 /// The value that `ops` expect, if they expect one.
-fn expected<'a>(ops: &[Op<'a>]) -> Option<&'a [u8]> {
-    ops.iter().find_map(|op| if let Change::Expect(value) = op.change { value } else { None })
+fn expected<'a>(ops: &[Op<'a>]) -> Option<Value<'a>> {
+    let value = |op: &Op<'a>| if let Change::Expect(value) = op.change { value } else { None };
+    ops.iter().find_map(|op| value(op).map(|bytes| Value { bytes, is_reference: op.is_reference }))
+}
+
+/// The error for a key that has another value than it should have.
+pub(super) fn conflict(op: &Op<'_>) -> Error {
+    let message = format!("key {} of {} is not as the batch expects: read it again and retry", shown(op.key), op.tree);
+    Error::Conflict(message.into())
 }
 
 pub(super) fn shown(key: &[u8]) -> String {
@@ -276,29 +310,28 @@ pub(super) fn shown(key: &[u8]) -> String {
     format!("'{}{dots}'", short.escape_ascii())
 }
 
+/// A value, or the reference to one that is in chunks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Value<'a> {
+    bytes: &'a [u8],
+    is_reference: bool,
+}
+
 /// What `ops`, which are all of one key whose value is `before`, leave of it: nothing changed (`None`), a value, or
 /// no key. An error names the precondition that does not hold.
-fn net_change<'a>(ops: &[Op<'a>], before: Option<&[u8]>) -> Result<Option<Option<&'a [u8]>>, Error> {
-    let mut changed: Option<Option<&'a [u8]>> = None;
+fn net_change<'a>(ops: &[Op<'a>], before: Option<Value<'_>>) -> Result<Option<Option<Value<'a>>>, Error> {
+    let mut changed: Option<Option<Value<'a>>> = None;
     for op in ops {
         let value = if let Some(value) = changed { value } else { before };
-        match &op.change {
-            Change::Insert(_) if value.is_some() => {
-                return Err(op.tree.has_already(op.key));
-            }
+        let of_op = |bytes| Value { bytes, is_reference: op.is_reference };
+        match op.change {
+            Change::Insert(_) if value.is_some() => return Err(op.tree.has_already(op.key)),
             Change::Update(_) if value.is_none() => {
                 let message = format!("{} has no key {}: insert or put it", op.tree, shown(op.key));
                 return Err(Error::KeyNotFound(message.into()));
             }
-            Change::Expect(expected) if value != *expected => {
-                let message = format!(
-                    "key {} of {} is not as the batch expects: read it again and retry",
-                    shown(op.key),
-                    op.tree
-                );
-                return Err(Error::Conflict(message.into()));
-            }
-            Change::Insert(new) | Change::Put(new) | Change::Update(new) => changed = Some(Some(*new)),
+            Change::Expect(expected) if value != expected.map(of_op) => return Err(conflict(op)),
+            Change::Insert(new) | Change::Put(new) | Change::Update(new) => changed = Some(Some(of_op(new))),
             Change::Delete => changed = Some(None),
             Change::Expect(_) => {}
         }

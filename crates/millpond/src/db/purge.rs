@@ -47,10 +47,13 @@ pub(super) fn run(engine: &Engine) {
             },
             // A page that cannot be read stays where it is: `check` reports it.
             Work::Read(id) => {
-                if engine.core.pool.load(id).is_ok() {
-                    engine.txns.read(id);
-                    engine.bell.ring();
+                let is_read = engine.core.pool.load(id).is_ok();
+                match id.space() {
+                    SpaceId::UNDO if is_read => engine.txns.read(id),
+                    SpaceId::UNDO => {}
+                    _ => engine.unpark_merges(id),
                 }
+                engine.bell.ring();
             }
             Work::Purge(id, from) => {
                 match purge_page(engine, id, from) {
@@ -92,7 +95,8 @@ fn purge_page(engine: &Engine, id: PageId, from: usize) -> Result<(usize, bool),
     for marked in marked.chunk_by(|one, next| one.0 == next.0) {
         match purge_rows(engine, marked, oldest) {
             // A damaged tree keeps its delete marks; others do not.
-            Err(Error::Corruption(_)) | Ok(()) => {}
+            Err(Error::Corruption(_)) | Ok(true) => {}
+            Ok(false) => return Ok((from, false)),
             Err(error) => return Err(error),
         }
     }
@@ -100,11 +104,11 @@ fn purge_page(engine: &Engine, id: PageId, from: usize) -> Result<(usize, bool),
 }
 
 /// Removes the rows of `marked`, of one space and in the order of their keys, that have delete marks from before
-/// `oldest`.
-fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId) -> Result<(), Error> {
+/// `oldest`. False: not all of them, for the keeper does not come after with merging what has become too empty.
+fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId) -> Result<bool, Error> {
     let core = &engine.core;
-    let Some(&(space, _)) = marked.first() else { return Ok(()) };
-    let tree: Option<Arc<TreeState>> = engine.open_trees.lock().values().find(|tree| tree.space == space).cloned();
+    let Some(&(space, _)) = marked.first() else { return Ok(true) };
+    let tree: Option<Arc<TreeState>> = engine.open_trees.lock().get(&space).cloned();
     let own_root = Root::new(space);
     let root = tree.as_ref().map_or(&own_root, |tree| &tree.root);
     let mut restarts = Restarts::new(&core.pool);
@@ -113,7 +117,10 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
         let _spaces = engine.spaces_turn();
         engine.check_open()?;
         if !core.store.has_space(space) {
-            return Ok(());
+            return Ok(true);
+        }
+        if engine.has_many_wishes() {
+            return Ok(false);
         }
         let together = &marked[..marked.len().min(ROWS_TOGETHER)];
         let redo_len = RECORD_HEADER + together.iter().map(|(_, key)| OP_HEADER + key.len()).sum::<usize>();
@@ -140,7 +147,7 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
         drop(credit);
         restarts.resolve(stop)?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What is left of a leaf.

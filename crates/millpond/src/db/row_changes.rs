@@ -28,9 +28,10 @@ pub(super) struct IndexState {
 }
 
 impl TableState {
-    /// The trees of rows and indexes.
+    /// The trees of rows and indexes, and that of the rows' chunks.
     pub(super) fn trees(&self) -> impl Iterator<Item = &Arc<TreeState>> {
-        std::iter::once(&self.rows).chain(self.indexes.iter().map(|index| &index.entries))
+        let indexes = self.indexes.iter().map(|index| &index.entries);
+        std::iter::once(&self.rows).chain(indexes).chain(self.rows.chunks())
     }
 
     /// The error for a row that lacks what an index wants.
@@ -92,14 +93,14 @@ impl<'t> EntryChanges<'t> {
     pub(super) fn ops(&self) -> impl Iterator<Item = Op<'_>> {
         let gone = self.changes.iter().filter_map(|change| {
             let key = &self.bytes[change.gone.clone()?];
-            Some(Op { tree: &change.index.entries, key, change: Change::Delete })
+            Some(Op::new(&change.index.entries, key, Change::Delete))
         });
         let new = self.changes.iter().filter_map(|change| {
             let key = &self.bytes[change.new.clone()?];
             let value = if change.index.definition.is_unique { change.row_key } else { &[] };
             let change_of_tree =
                 if cfg!(planted = "unique_not_demanded") { Change::Put(value) } else { Change::Insert(value) };
-            Some(Op { tree: &change.index.entries, key, change: change_of_tree })
+            Some(Op::new(&change.index.entries, key, change_of_tree))
         });
         gone.chain(new)
     }

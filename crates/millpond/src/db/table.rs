@@ -111,7 +111,7 @@ impl Table {
     pub fn insert(&self, key: &[u8], row: &[u8]) -> Result<(), Error> {
         let mut entries = EntryChanges::default();
         entries.add(&self.state, key, None, Some(row))?;
-        self.write_row([Op { tree: &self.state.rows, key, change: Change::Insert(row) }], &entries)
+        self.write_row([Op::new(&self.state.rows, key, Change::Insert(row))], &entries)
     }
 
     /// Sets the row `key`, whether it is there or not. Reads it, and goes round if another writer is faster.
@@ -205,9 +205,9 @@ impl Table {
         entries.add(&self.state, key, old, change.value())?;
         let tree = &self.state.rows;
         if cfg!(planted = "row_not_expected") {
-            return self.write_row([Op { tree, key, change }], &entries);
+            return self.write_row([Op::new(tree, key, change)], &entries);
         }
-        self.write_row([Op { tree, key, change: Change::Expect(old) }, Op { tree, key, change }], &entries)
+        self.write_row([Op::new(tree, key, Change::Expect(old)), Op::new(tree, key, change)], &entries)
     }
 
     fn write_row<'a, const N: usize>(&self, row: [Op<'a>; N], entries: &'a EntryChanges<'_>) -> Result<(), Error> {

@@ -2,20 +2,19 @@
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::batch::{Change, Op};
+use super::ddl::open_state;
 use super::engine::{Engine, closed};
 use super::index_key::KeyRange;
 use super::plan::shown;
 use super::write::write;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
-use crate::base::row::Stamp;
 use crate::base::sync::{ReadGuard, RwLock};
 use crate::btree::descent::{Restarts, Root, Target, leaf_read};
 use crate::btree::scan::{ReadAhead, RowRef, Rows, Seen, leaf_backward, leaf_forward, row};
-use crate::txn::before::before;
 
 /// What all handles of one tree share.
 pub(crate) struct TreeState {
@@ -23,6 +22,8 @@ pub(crate) struct TreeState {
     pub(crate) role: Role,
     pub(crate) space: SpaceId,
     pub(crate) root: Root,
+    /// The tree with the chunks of long values, once there is one.
+    pub(super) chunks: OnceLock<Arc<TreeState>>,
     /// Tells the trees of one open database from those of another.
     pub(crate) database: usize,
     /// Shared by operations under way, exclusive for who drops the tree or closes the database.
@@ -36,6 +37,8 @@ pub(crate) enum Role {
     Tree,
     /// It has the rows of the table of its name.
     Rows,
+    /// It has the chunks of long values of the tree or table of its name.
+    Chunks,
     /// It is an index of this table.
     Index { table: String, is_unique: bool },
 }
@@ -54,8 +57,29 @@ impl TreeState {
         let gate = self.gate.read();
         match *gate {
             Gate::Open => Ok(gate),
-            Gate::Dropped => Err(Error::TreeNotFound(format!("{self} was dropped").into())),
+            Gate::Dropped => Err(self.dropped()),
             Gate::Closed => Err(closed()),
+        }
+    }
+
+    pub(super) fn dropped(&self) -> Error {
+        Error::TreeNotFound(format!("{self} was dropped").into())
+    }
+
+    /// The tree with the chunks of long values. Who has entered this one need not enter it: they are dropped together.
+    pub(super) fn chunks(&self) -> Option<&Arc<TreeState>> {
+        self.chunks.get()
+    }
+
+    /// This tree, and that with the chunks.
+    pub(super) fn with_chunks(self: &Arc<Self>) -> impl Iterator<Item = &Arc<TreeState>> {
+        std::iter::once(self).chain(self.chunks())
+    }
+
+    /// The chunks are in this space.
+    pub(super) fn set_chunks(&self, engine: &Engine, space: Option<SpaceId>) {
+        if let Some(space) = space {
+            self.chunks.get_or_init(|| open_state(engine, &self.name, space, Role::Chunks));
         }
     }
 
@@ -71,7 +95,7 @@ impl TreeState {
                 let way_out = "change that row first, or give this one another value";
                 Error::KeyExists(format!("{self} is unique, and another row has {key} there: {way_out}").into())
             }
-            Role::Index { is_unique: false, .. } => {
+            Role::Index { is_unique: false, .. } | Role::Chunks => {
                 let way_out = "run `millpond check`, restore the database from a backup";
                 Error::Corruption(format!("{self} has the entry {key} of a row that has none: {way_out}").into())
             }
@@ -88,30 +112,20 @@ impl TreeState {
                 Ok(page) => {
                     let view = page.view();
                     let Ok(index) = view.search(key) else { return Ok(None) };
-                    let (value, stamp) = match row(view, index, &|txn| engine.txns.locks.is_in_flight(txn))? {
+                    let (here, place) = match row(view, index, &|txn| engine.txns.locks.is_in_flight(txn))? {
                         Seen::Row(payload) => return Ok(Some(payload.to_vec())),
                         Seen::Gone => return Ok(None),
-                        Seen::InFlight(value, stamp) => (value.to_vec(), stamp),
+                        Seen::Elsewhere(here, place) => (here.to_vec(), place),
                     };
                     drop(page);
                     restarts.begin_wait();
-                    if let Some(payload) = self.before(engine, (key, &value), stamp)? {
+                    if let Some(payload) = self.find_elsewhere(engine, (key, &here), place)? {
                         return Ok(payload);
                     }
                 }
                 Err(stop) => restarts.resolve(stop)?,
             }
         }
-    }
-
-    /// What a row of a transaction in flight was before; `None`: that has ended.
-    fn before(
-        &self,
-        engine: &Engine,
-        (key, value): RowRef<'_>,
-        stamp: Stamp,
-    ) -> Result<Option<Option<Vec<u8>>>, Error> {
-        before(&engine.core, &engine.txns, self.space, key, value, stamp)
     }
 }
 
@@ -122,6 +136,7 @@ impl fmt::Display for TreeState {
         match &self.role {
             Role::Tree => write!(f, "tree '{name}'"),
             Role::Rows => write!(f, "table '{name}'"),
+            Role::Chunks => write!(f, "the chunks of '{name}'"),
             Role::Index { table, .. } => write!(f, "index '{name}' of table '{}'", table.escape_debug()),
         }
     }
@@ -157,7 +172,7 @@ impl Tree {
     }
 
     fn write_one(&self, key: &[u8], change: Change<&[u8]>) -> Result<bool, Error> {
-        write(&self.engine, &mut [Op { tree: &self.state, key, change }], self.engine.durability)
+        write(&self.engine, &mut [Op::new(&self.state, key, change)], self.engine.durability)
     }
 
     /// Adds `key`, which must not be there.
@@ -248,7 +263,7 @@ impl Scan {
                 Direction::Forward => leaf_forward(core, root, &is_in_flight, lower, upper, ahead, rows)?,
                 Direction::Backward => leaf_backward(core, root, &is_in_flight, lower, upper, ahead, rows)?,
             };
-            if rows.resolve(|row, stamp| tree.state.before(&tree.engine, row, stamp))?.is_none() {
+            if rows.resolve(|row, place| tree.state.find_elsewhere(&tree.engine, row, place))?.is_none() {
                 continue;
             }
             match (*direction, next) {

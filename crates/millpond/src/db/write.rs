@@ -10,18 +10,24 @@
 //! WRITE-3  All leaves of a group are latched until it has its place in the log; rows of a batch in parts are in flight
 //!          until its commit has. Readers see all of a batch or nothing.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use smallvec::SmallVec;
+use typed_arena::Arena;
 
 use super::batch::{Change, Op};
+use super::chunks::{LongValues, have_places, sort};
 use super::engine::Engine;
 use super::options::Durability;
-use super::plan::{self, LEAVES_INLINE, Leaf, Leaves, Plan, Planned, plan, shown};
+use super::plan::{self, LEAVES_INLINE, Leaf, Leaves, Plan, Planned, Stopped, plan, shown};
+use super::tree::TreeState;
 use super::undo::{UndoPages, find_undo_pages};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
-use crate::base::row::{HEAD_LEN, Stamp};
+use crate::base::row::{HEAD_LEN, Reference, Stamp};
 use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Mtr, RECORD_HEADER, TXN_LEN};
@@ -54,6 +60,8 @@ pub(super) enum Halt<'p, 'a> {
     TooLarge,
     /// This row is locked, and has this stamp.
     Locked(SpaceId, &'a [u8], Option<Stamp>),
+    /// A row of this tree has a long value, whose chunks are to be deleted with it.
+    Replaces(&'a Arc<TreeState>, Reference),
 }
 
 impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p, '_> {
@@ -69,9 +77,10 @@ pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability)
         return engine.check_open().map(|()| false);
     }
     let _operation = engine.waits.operation("write");
-    ops.sort_by(|a, b| (a.tree.space, a.key).cmp(&(b.tree.space, b.key)));
+    sort(ops);
     let ops = &*ops;
     ops.iter().try_for_each(|op| check_sizes(engine, op))?;
+    let has_long_values = have_places(engine, ops)?;
     let mut gates: SmallVec<[_; 2]> = SmallVec::new();
     for (index, op) in ops.iter().enumerate() {
         if index == 0 || ops[index - 1].tree.space != op.tree.space {
@@ -79,11 +88,23 @@ pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability)
         }
     }
     let mut slot = engine.txns.begin(&engine.core.store);
-    let at_once =
-        if probable_redo(ops) > 2 * engine.limits.batch_bytes { None } else { write_group(engine, ops, &mut slot)? };
-    let done = match at_once {
-        Some(done) => done,
-        None => write_in_parts(engine, ops, &mut slot)?,
+    let (bytes, mut ops) = (Arena::with_capacity(0), Cow::Borrowed(ops));
+    let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
+    if has_long_values {
+        long_values.expand(engine, &mut ops, slot.txn())?;
+    }
+    let done = loop {
+        if probable_redo(&ops) > 2 * engine.limits.batch_bytes {
+            break write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?;
+        }
+        match write_group(engine, &ops, &long_values, &mut slot)? {
+            Group::Written(done) => break done,
+            Group::TooLarge => break write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?,
+            Group::Replaces(tree, reference) => {
+                long_values.delete_chunks(tree, reference, ops.to_mut())?;
+                sort(ops.to_mut());
+            }
+        }
     };
     drop((slot, gates));
     wait_durable(engine, done.end, durability)?;
@@ -92,19 +113,29 @@ pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability)
 
 /// Writes as many of `ops` as one group can hold and a leaf has, again and again, and commits them together. If it
 /// fails, the slot's end has all of it undone.
-fn write_in_parts(engine: &Engine, ops: &[Op<'_>], slot: &mut Slot<'_>) -> Result<Done, Error> {
+fn write_in_parts<'a>(
+    engine: &Engine,
+    mut ops: Vec<Op<'a>>,
+    long_values: &mut LongValues<'a>,
+    slot: &mut Slot<'_>,
+) -> Result<Done, Error> {
     slot.begin_parts(&engine.core)?;
     let (mut written, mut was_there) = (0, None);
     let mut bytes = PART_PAGES * engine.core.store.page_size();
     while written < ops.len() {
         let part = &ops[written..written + part_len(&ops[written..], bytes)];
-        match write_group(engine, part, slot)? {
-            Some(done) => {
+        match write_group(engine, part, long_values, slot)? {
+            Group::Written(done) => {
                 written += done.ops;
                 was_there.get_or_insert(done.was_there);
             }
-            None if bytes > 0 => bytes /= 2,
-            None => {
+            Group::Replaces(tree, reference) => {
+                // Chunks come behind their rows: the space is a later one.
+                long_values.delete_chunks(tree, reference, &mut ops)?;
+                sort(&mut ops[written..]);
+            }
+            Group::TooLarge if bytes > 0 => bytes /= 2,
+            Group::TooLarge => {
                 let message = format!("one row of {} does not fit one group of the log", part[0].tree);
                 return Err(Error::Bug(message.into()));
             }
@@ -131,21 +162,35 @@ fn part_len(ops: &[Op<'_>], bytes: usize) -> usize {
     len
 }
 
-/// Writes one group: `ops`, or the first of them if the transaction has several groups. `None`: they are too many.
-fn write_group(engine: &Engine, ops: &[Op<'_>], slot: &mut Slot<'_>) -> Result<Option<Done>, Error> {
+/// What became of a group.
+enum Group<'a> {
+    Written(Done),
+    /// There is too much for one.
+    TooLarge,
+    /// A row of this tree has a long value, whose chunks are to be deleted with it.
+    Replaces(&'a Arc<TreeState>, Reference),
+}
+
+/// Writes one group: `ops`, or the first of them if the transaction has several groups.
+fn write_group<'a>(
+    engine: &Engine,
+    ops: &[Op<'a>],
+    long_values: &LongValues<'_>,
+    slot: &mut Slot<'_>,
+) -> Result<Group<'a>, Error> {
     let redo_len = probable_redo(ops).min(engine.limits.batch_bytes);
     let mut manner = Attempt { redo_len, is_short_of_room: false };
     let mut restarts = Restarts::new(&engine.core.pool);
     loop {
-        match attempt(engine, ops, manner, slot, &mut restarts) {
-            Ok(done) => return Ok(Some(done)),
+        match attempt(engine, ops, manner, long_values, slot, &mut restarts) {
+            Ok(done) => return Ok(Group::Written(done)),
             Err(Halt::Stop(stop)) => restarts.resolve(stop)?,
             Err(Halt::Full(root, pending)) => match split_leaf(&engine.core, root, &pending, &mut restarts) {
                 Err(Error::OutOfSpace(_)) if !manner.is_short_of_room => manner.is_short_of_room = true,
                 split => split?,
             },
             Err(Halt::Again) => {}
-            Err(Halt::Undo(pages)) if pages > engine.batch_undo_pages() => return Ok(None),
+            Err(Halt::Undo(pages)) if pages > engine.batch_undo_pages() => return Ok(Group::TooLarge),
             Err(Halt::Undo(pages)) => {
                 restarts.start_again();
                 while slot.pages().len() < pages {
@@ -153,9 +198,10 @@ fn write_group(engine: &Engine, ops: &[Op<'_>], slot: &mut Slot<'_>) -> Result<O
                 }
                 slot.pages().iter().filter_map(|id| engine.core.pool.fetch(*id)).for_each(|pin| restarts.keep(pin));
             }
-            Err(Halt::Redo(bytes)) if bytes > engine.limits.batch_bytes => return Ok(None),
+            Err(Halt::Redo(bytes)) if bytes > engine.limits.batch_bytes => return Ok(Group::TooLarge),
             Err(Halt::Redo(bytes)) => manner.redo_len = bytes,
-            Err(Halt::TooLarge) => return Ok(None),
+            Err(Halt::TooLarge) => return Ok(Group::TooLarge),
+            Err(Halt::Replaces(tree, reference)) => return Ok(Group::Replaces(tree, reference)),
             Err(Halt::Locked(space, key, stamp)) => {
                 restarts.begin_wait();
                 slot.wait_for_row(space, key, stamp, &engine.waits)?;
@@ -190,24 +236,17 @@ fn check_sizes(engine: &Engine, op: &Op<'_>) -> Result<(), Error> {
         );
         return Err(Error::KeyTooLong(message.into()));
     }
-    let value = value_len(op);
-    if value > limits.value {
+    let value = op.value_len();
+    if u32::try_from(value).is_err() {
         let message = format!(
-            "the value for key {} of {} has {value} bytes: at most {} (a quarter of a page) fit; store it in parts or use larger pages",
+            "the value for key {} of {} has {value} bytes: at most {} are possible; store it in parts",
             shown(op.key),
             op.tree,
-            limits.value
+            u32::MAX
         );
         return Err(Error::ValueTooLong(message.into()));
     }
     Ok(())
-}
-
-fn value_len(op: &Op<'_>) -> usize {
-    match op.change {
-        Change::Insert(value) | Change::Put(value) | Change::Update(value) => value.len(),
-        Change::Delete | Change::Expect(_) => 0,
-    }
 }
 
 /// Bytes of redo that `ops` probably take at most. A guess: if what was before is longer than what comes, the room is
@@ -216,7 +255,7 @@ fn probable_redo(ops: &[Op<'_>]) -> usize {
     let of_one = |op: &Op<'_>| match op.change {
         Change::Expect(_) => 0,
         Change::Insert(value) => RECORD_HEADER + OP_HEADER + op.key.len() + HEAD_LEN + value.len(),
-        _ => 2 * (OP_HEADER + op.key.len() + value_len(op)) + PER_CHANGE,
+        _ => 2 * (OP_HEADER + op.key.len() + op.value_len()) + PER_CHANGE,
     };
     ops.iter().map(of_one).sum()
 }
@@ -236,8 +275,9 @@ struct Attempt {
 
 fn attempt<'p, 'a>(
     engine: &'p Engine,
-    ops: &'a [Op<'a>],
+    ops: &[Op<'a>],
     Attempt { redo_len, is_short_of_room }: Attempt,
+    long_values: &LongValues<'_>,
     slot: &mut Slot<'_>,
     restarts: &mut Restarts<'p>,
 ) -> Result<Done, Halt<'p, 'a>> {
@@ -254,10 +294,12 @@ fn attempt<'p, 'a>(
         }
     };
     let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, in_parts)?;
-    let manner = plan::Manner { locks: &engine.txns.locks, txn: slot.txn(), in_parts, is_short_of_room };
+    let manner = plan::Manner { locks: &engine.txns.locks, long_values, txn: slot.txn(), in_parts, is_short_of_room };
     let mut planned = plan(ops, &leaves, slot.undo(), manner)?;
-    if let Some((space, key, stamp)) = planned.locked.filter(|_| !in_parts || planned.ops == 0) {
-        return Err(Halt::Locked(space, key, stamp));
+    match planned.stopped.filter(|_| !in_parts || planned.ops == 0) {
+        Some(Stopped::Locked(space, key, stamp)) => return Err(Halt::Locked(space, key, stamp)),
+        Some(Stopped::Replaces(tree, reference)) => return Err(Halt::Replaces(tree, reference)),
+        None => {}
     }
     if let Some(full) = find_full(&leaves, &planned) {
         let oldest = engine.txns.oldest(&engine.core.store);
@@ -312,12 +354,12 @@ fn attempt<'p, 'a>(
 
 /// The leaves of all keys, latched exclusively from left to right (BTREE-3); or the leaf of the first, and those of
 /// `ops` that are in it.
-fn latch_leaves<'p, 'a>(
+fn latch_leaves<'p, 's, 'a>(
     engine: &'p Engine,
-    ops: &'a [Op<'a>],
+    ops: &'s [Op<'a>],
     most: usize,
     only_first: bool,
-) -> Result<(Leaves<'p, 'a>, &'a [Op<'a>]), Halt<'p, 'a>> {
+) -> Result<(Leaves<'p, 'a>, &'s [Op<'a>]), Halt<'p, 'a>> {
     let mut leaves = Leaves::new();
     for (index, op) in ops.iter().enumerate() {
         let root = &op.tree.root;

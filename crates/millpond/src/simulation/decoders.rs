@@ -343,7 +343,8 @@ fn catalog_entry_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     let space = |number: usize| SpaceId(2 + u32::try_from(number).unwrap_or(0));
     let first = below(1000);
     if below(4) == 0 {
-        return Entry::Tree(space(first)).encode();
+        let chunks = [None, Some(space(first + 1))][below(2)];
+        return Entry::Tree { rows: space(first), chunks }.encode();
     }
     let (mut definition, count) = (TableDefinition::new(), below(6));
     for index in 0..count {
@@ -353,7 +354,8 @@ fn catalog_entry_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
         definition = if below(2) == 0 { definition.index(&name, fields) } else { definition.unique(&name, fields) };
     }
     let indexes = (first + 1..=first + count).map(space).collect();
-    Entry::Table(TableEntry { rows: space(first), definition, indexes }).encode()
+    let chunks = [None, Some(space(first + count + 1))][below(2)];
+    Entry::Table(TableEntry { rows: space(first), chunks, definition, indexes }).encode()
 }
 
 /// Reads everything that there is to read in a page.

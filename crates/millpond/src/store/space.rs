@@ -111,8 +111,8 @@ impl PageStore {
         space
     }
 
-    /// Gives out a page id, with a slot charged for it; `share` says how much must be left for others. May have the files
-    /// grow, on `file_growth`; callers hold no latch.
+    /// Gives out a page id, with a slot charged for it; `share` says how much must be left for others. May have the
+    /// files grow, on `file_growth`; callers hold no latch.
     pub(crate) fn allocate(&self, space: SpaceId, share: Share, waits: &Waits) -> Result<PageId, Error> {
         loop {
             {

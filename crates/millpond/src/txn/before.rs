@@ -7,7 +7,7 @@ use super::slots::Transactions;
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::op::PageOp;
-use crate::base::row::{Row, Stamp, UndoRef};
+use crate::base::row::{Reference, Row, Stamp, UndoRef};
 use crate::mtr::Core;
 
 /// The bytes of an undo record; `None`: there is no such record. May wait on `page_read` and `free_frame`; callers hold
@@ -19,8 +19,15 @@ pub(crate) fn load_record(core: &Core, at: UndoRef) -> Result<Option<SmallVec<[u
     Ok(found.map(|index| SmallVec::from_slice(view.value(index))))
 }
 
-/// The payload that the row of `key` had before the transaction of `stamp`, of which `value` is; `Some(None)`: there
-/// was no row. `None`: that transaction is in flight no more, so the row is to be read again.
+/// A row as it was.
+pub(crate) struct Before {
+    pub(crate) payload: Vec<u8>,
+    /// Where the payload is, if it is in chunks.
+    pub(crate) reference: Option<Reference>,
+}
+
+/// The row of `key` as it was before the transaction of `stamp`, of which `value` is; `Some(None)`: there
+/// was none. `None`: that transaction is in flight no more, so the row is to be read again.
 ///
 /// What a transaction leaves in undo pages stays there while it is in flight, and is looked at before it is asked
 /// whether it still is. May wait as [`load_record`].
@@ -31,7 +38,7 @@ pub(crate) fn before(
     key: &[u8],
     value: &[u8],
     stamp: Stamp,
-) -> Result<Option<Option<Vec<u8>>>, Error> {
+) -> Result<Option<Option<Before>>, Error> {
     let found = match stamp.undo {
         Some(at) => {
             load_record(core, at).map(|record| record.and_then(|record| undone(&record, space, key, value, stamp)))
@@ -51,10 +58,13 @@ pub(crate) fn before(
 }
 
 /// What `record` leads back to; `None`: it does not.
-fn undone(record: &[u8], space: SpaceId, key: &[u8], value: &[u8], stamp: Stamp) -> Option<Option<Vec<u8>>> {
+fn undone(record: &[u8], space: SpaceId, key: &[u8], value: &[u8], stamp: Stamp) -> Option<Option<Before>> {
     let record = UndoRecord::decode(record).filter(|record| record.txn == stamp.txn)?;
     let is_it = |change: &Undo<'_>| change.space == space && change.key() == key;
-    let payload = |row: &[u8]| Row::decode(row).map(|row| (!row.is_deleted).then(|| row.payload.to_vec()));
+    let payload = |row: &[u8]| {
+        let row = Row::decode(row)?;
+        Some((!row.is_deleted).then(|| Before { payload: row.payload.to_vec(), reference: row.reference() }))
+    };
     match record.changes().flatten().find(is_it)?.op {
         PageOp::Remove { .. } => Some(None),
         PageOp::Insert { value, .. } | PageOp::Replace { value, .. } => payload(value),

@@ -30,6 +30,9 @@ const HEADER_REDO: usize = RECORD_HEADER + 16 + RECORD_HEAD_MAX + TXN_LEN;
 /// Undo pages with delete marks for which purge is woken at once, and not by the keeper's tick.
 const WAKE_AT: usize = 4;
 
+/// Pages that are read for merges before these are tried again: more would drive one another out of a small pool.
+const MERGE_READS: usize = 2;
+
 type Pages = SmallVec<[PageId; 2]>;
 
 /// What a slot has.
@@ -77,6 +80,10 @@ struct Directory {
     unneeded: VecDeque<PageId>,
     /// Those of them that are to be read before they can be given back.
     cold: Vec<PageId>,
+    /// Pages that the keeper wants to merge, or to merge others with.
+    cold_merges: VecDeque<PageId>,
+    /// So many of these are read before the keeper has looked at what is there now.
+    merge_reads: usize,
     /// Transactions whose changes are to be undone.
     losers: VecDeque<Loser>,
     /// Those of them that could not be undone up to now: once more, with the keeper's tick.
@@ -240,6 +247,12 @@ impl Transactions {
             if let Some(id) = directory.cold.pop() {
                 return Some(Work::Read(id));
             }
+            if directory.merge_reads > 0
+                && let Some(id) = directory.cold_merges.pop_front()
+            {
+                directory.merge_reads -= 1;
+                return Some(Work::Read(id));
+            }
             if let Some(id) = directory.queue.pop_front() {
                 let page = directory.pages.entry(id).or_default();
                 (page.is_queued, page.is_under_way) = (false, true);
@@ -266,6 +279,22 @@ impl Transactions {
     /// A page that is to be given back is in memory.
     pub(crate) fn read(&self, id: PageId) {
         self.directory.lock().unneeded.push_back(id);
+    }
+
+    /// A page that the keeper wants for a merge is not in memory.
+    pub(crate) fn want_merge_read(&self, id: PageId) {
+        self.directory.lock().cold_merges.push_back(id);
+    }
+
+    /// The keeper is about to merge what is in memory: the next few pages may be read.
+    pub(crate) fn allow_merge_reads(&self) {
+        let mut directory = self.directory.lock();
+        directory.merge_reads = MERGE_READS;
+        let wakes = directory.is_waiting && !directory.cold_merges.is_empty();
+        drop(directory);
+        if wakes {
+            self.work.notify_one();
+        }
     }
 
     /// A page that is to be given back is not in memory.

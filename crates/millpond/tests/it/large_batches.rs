@@ -215,7 +215,8 @@ fn read_beside(db: &Db, tree: &Tree, state: &Mutex<(u32, u32, bool)>, rows: u32,
     }
 }
 
-/// Batches over the same rows, and single writers between them: whoever is last has all rows, and nobody waits for ever.
+/// Batches over the same rows, and single writers between them: whoever is last has all rows, and nobody waits for
+/// ever.
 #[test]
 fn batches_over_the_same_rows_come_one_after_the_other() {
     const ROWS: u32 = 90;
@@ -389,8 +390,8 @@ fn recorded(seed: u64, rows: u32) -> (millpond::simulation::History, Vec<(usize,
     (disk.history(), notes)
 }
 
-/// What must be there after a crash at `boundary`: all of the newest batch that was acknowledged, or all of the one under
-/// way.
+/// What must be there after a crash at `boundary`: all of the newest batch that was acknowledged, or all of the one
+/// under way.
 fn compare(found: &crate::support::Contents, boundary: usize, notes: &[(usize, usize, u32)], rows: u32) {
     let certain = notes.iter().rfind(|(_, end, _)| *end <= boundary).map(|note| note.2);
     let under_way = notes.iter().find(|(began, end, _)| *began < boundary && boundary < *end).map(|note| note.2);

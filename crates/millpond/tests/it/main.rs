@@ -13,6 +13,7 @@ mod inspect;
 mod killed;
 mod large_batches;
 mod long_keys;
+mod long_values;
 mod merges;
 mod metrics;
 mod model_btreemap;

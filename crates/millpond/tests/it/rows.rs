@@ -214,8 +214,8 @@ fn a_batch_may_need_many_undo_pages() {
     check(&disk);
 }
 
-/// Leaves as dense as they get, of rows that are small and cold, on a full disk: each row deleted gets a stamp, and there
-/// is no page to split a leaf for it.
+/// Leaves as dense as they get, of rows that are small and cold, on a full disk: each row deleted gets a stamp, and
+/// there is no page to split a leaf for it.
 #[test]
 fn rows_of_dense_leaves_are_deleted_on_a_full_disk() {
     let disk = SimulatedDisk::new();

@@ -273,8 +273,8 @@ fn compact_rows(page: &mut [u8], id: PageId, oldest: TxnId) -> Result<(), Misfit
     let left: Vec<_> = (0..view.len())
         .filter_map(|index| {
             let left = Row::compacted(view.value(index), oldest)?;
-            if let Compacted::Cold(payload) = left {
-                cold.push(0);
+            if let Compacted::Cold(flags, payload) = left {
+                cold.push(flags);
                 cold.extend_from_slice(payload);
             }
             Some((view.suffix(index), left))
@@ -285,7 +285,7 @@ fn compact_rows(page: &mut [u8], id: PageId, oldest: TxnId) -> Result<(), Misfit
         .into_iter()
         .map(|(suffix, left)| match left {
             Compacted::Same(value) => (suffix, value),
-            Compacted::Cold(_) => {
+            Compacted::Cold(..) => {
                 let (value, behind) = rest.split_at(left.len());
                 rest = behind;
                 (suffix, value)

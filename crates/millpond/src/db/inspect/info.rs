@@ -146,16 +146,20 @@ fn tree_rows(db: &Db, page_size: u64, table: &mut Table) -> Result<(), Error> {
     };
     row("tree (the catalog)", SpaceId::CATALOG, "");
     row("tree (undo)", SpaceId::UNDO, "");
-    for (name, entry) in all {
+    for (name, mut entry) in all {
         let name = name.escape_debug();
+        let chunks = *entry.chunks();
         match entry {
-            Entry::Tree(space) => row(&format!("tree '{name}'"), space, ""),
+            Entry::Tree { rows, .. } => row(&format!("tree '{name}'"), rows, ""),
             Entry::Table(entry) => {
                 row(&format!("table '{name}'"), entry.rows, "");
                 for (index, space) in entry.indexes() {
                     row(&format!("  index '{}'", index.name.escape_debug()), space, &format!(": {index}"));
                 }
             }
+        }
+        if let Some(space) = chunks {
+            row("  chunks of long values", space, "");
         }
     }
     Ok(())

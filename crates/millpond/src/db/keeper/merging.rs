@@ -25,7 +25,7 @@ const FREED_MAX: usize = 64;
 enum Served {
     /// It is through: the page is merged, or will not be.
     Done,
-    /// A latch was refused; it is in the queue again.
+    /// A latch was refused, or a page is not in memory; it will be in the queue again.
     PutOff,
     /// The log has no room for any.
     NoRoom,
@@ -40,6 +40,13 @@ impl Keeper {
         if engine.redoing.load(Ordering::Relaxed) {
             return Ok(());
         }
+        let merged = self.merge_some();
+        engine.txns.allow_merge_reads();
+        merged
+    }
+
+    fn merge_some(&mut self) -> Result<(), Error> {
+        let engine = Arc::clone(&self.engine);
         let mut done = false;
         for _ in 0..MERGES_A_STEP {
             if self.freed.len() >= FREED_MAX {
@@ -92,6 +99,14 @@ impl Keeper {
             Outcome::Refused => {
                 if wish.tries < TRIES {
                     engine.merge_wishes.lock().push_back(MergeWish { tries: wish.tries + 1, ..wish });
+                }
+                Ok(Served::PutOff)
+            }
+            Outcome::Missing(id) => {
+                if wish.tries < TRIES {
+                    // Purge's thread may wait for the page, and brings the wish back.
+                    engine.merges_parked.lock().push_back((id, MergeWish { tries: wish.tries + 1, ..wish }));
+                    engine.txns.want_merge_read(id);
                 }
                 Ok(Served::PutOff)
             }
