@@ -276,8 +276,8 @@ mod tests {
             load(&engine, &plan, &missing(&engine, plan.set).unwrap(), &AtomicBool::new(false), &|_| {}).unwrap();
             engine.close().unwrap();
             let db = ::millpond::Db::open(dir.path(), options()).unwrap();
-            let tree = db.open_tree("sbtest1").unwrap();
-            tree.scan(..).map(|entry| entry.unwrap()).collect::<Vec<_>>()
+            let table = db.open_table("sbtest1").unwrap();
+            table.scan(..).map(|entry| entry.unwrap()).collect::<Vec<_>>()
         };
         let one = content(1, 4);
         assert_eq!(one.len(), 1_000);

@@ -60,8 +60,8 @@ fn consistent_ids(dir: &Path, tables: u32) -> Vec<BTreeSet<u64>> {
     let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |n, &b| n << 8 | u64::from(b));
     let ids = (1..=tables)
         .map(|table| {
-            let rows = db.open_tree(&format!("sbtest{table}")).expect("the table");
-            let index = db.open_tree(&format!("sbtest{table}.k")).expect("its index");
+            let rows = db.open_table(&format!("sbtest{table}")).expect("the table");
+            let index = rows.index("k").expect("its index");
             let by_row: BTreeSet<(u64, u64)> = rows
                 .scan(..)
                 .map(|row| {
@@ -73,9 +73,9 @@ fn consistent_ids(dir: &Path, tables: u32) -> Vec<BTreeSet<u64>> {
             let by_entry: BTreeSet<(u64, u64)> = index
                 .scan(..)
                 .map(|entry| {
-                    let (key, value) = entry.expect("an entry");
-                    assert_eq!((key.len(), value.len()), (12, 0));
-                    (number(&key[..4]), number(&key[4..]))
+                    let (k, key) = entry.expect("an entry");
+                    assert_eq!((k.len(), key.len()), (4, 8));
+                    (number(&k), number(&key))
                 })
                 .collect();
             assert_eq!(by_row, by_entry, "sbtest{table}");
@@ -177,7 +177,7 @@ fn row_that_is_lost_is_told_from_one_that_was_deleted() {
     let dir = tempfile::tempdir().unwrap();
     loaded(dir.path(), 1).close().unwrap();
     let db = Db::open(dir.path(), options()).unwrap();
-    let rows = db.open_tree("sbtest1").unwrap();
+    let rows = db.open_table("sbtest1").unwrap();
     for id in 1..=ROWS {
         assert!(rows.delete(&id.to_be_bytes()).unwrap());
     }

@@ -1,17 +1,14 @@
 //! Millpond under load.
 //!
-//! | tree | key | value |
+//! | tree or table | key | value |
 //! |---|---|---|
-//! | `sbtestN` | id, 8 bytes big-endian | k, 4 bytes big-endian; c, 120 bytes; pad, 60 bytes |
-//! | `sbtestN.k` | k, 4 bytes big-endian; id, 8 bytes big-endian | empty |
+//! | table `sbtestN` | id, 8 bytes big-endian | k, 4 bytes big-endian; c, 120 bytes; pad, 60 bytes |
 //! | `sbtestN.bulk` | id, 8 bytes big-endian | k, 4 bytes big-endian |
 //! | `sbtest.meta` | a table's name | rows it was loaded with, 8 bytes big-endian; written last |
 //! | `sbtest.meta` | a table's name and ` deletes` | empty; there if rows of it were ever deleted |
-//! | `sbtest.meta` | a table's name and ` without k` | empty; there if it has no `sbtestN.k` |
 //! | `sbtest.meta` | `made by` | [`MADE_BY`] |
 //!
-//! A row and its index entry always change in one batch. Whether there is an index is noted, and not taken from the
-//! tree's being there: an index that was lost is an error.
+//! A table has an index `k` on k, unless it was made without. Bulk tables and the notes are trees.
 
 mod session;
 
@@ -19,14 +16,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use ::millpond::{Db, Error as MillpondError, Options, Tree};
+use ::millpond::{Db, Error as MillpondError, Field, Options, Scan, Table, TableDefinition, Tree};
 
 pub use session::MillpondSession;
 
 use crate::Error;
 use crate::engine::{Counters, Engine, Gauges, Index, SlowOperation, TableNo, TableState, Wait};
 use crate::generators::oltp::bulk_name;
-use session::TablePair;
+use session::{K_INDEX, K_LEN};
 
 /// The tree with the notes on the tables.
 const META: &str = "sbtest.meta";
@@ -61,8 +58,9 @@ impl Millpond {
     pub fn is_only_load(&self) -> Result<bool, Error> {
         let Some(meta) = self.meta()? else { return Ok(false) };
         let made_here = meta.get(MADE_BY_KEY).map_err(Error::engine)?.is_some_and(|by| by == MADE_BY);
-        let only_ours = self.db.trees().map_err(Error::engine)?.iter().all(|name| is_load_tree(name));
-        Ok(made_here && only_ours)
+        let trees = self.db.trees().map_err(Error::engine)?.iter().all(|name| is_load_tree(name));
+        let tables = self.db.tables().map_err(Error::engine)?.iter().all(|name| table_number(name).is_some());
+        Ok(made_here && trees && tables)
     }
 
     /// The numbers of all tables in the database.
@@ -70,7 +68,7 @@ impl Millpond {
     /// # Errors
     /// [`Error::Engine`]: the engine could not answer.
     pub fn tables(&self) -> Result<BTreeSet<u32>, Error> {
-        let names = self.db.trees().map_err(Error::engine)?;
+        let names = self.db.tables().map_err(Error::engine)?;
         Ok(names.iter().filter_map(|name| table_number(name)).collect())
     }
 
@@ -101,7 +99,9 @@ impl Millpond {
         if let Some(meta) = self.meta()? {
             return Ok(meta);
         }
-        let was_empty = self.db.trees().map_err(Error::engine)?.is_empty();
+        let is_empty = |names: Result<Vec<String>, MillpondError>| names.map(|names| names.is_empty());
+        let was_empty =
+            is_empty(self.db.trees()).map_err(Error::engine)? && is_empty(self.db.tables()).map_err(Error::engine)?;
         let meta = self.db.create_tree(META).map_err(Error::engine)?;
         if was_empty {
             meta.put(MADE_BY_KEY, MADE_BY).map_err(Error::engine)?;
@@ -109,20 +109,20 @@ impl Millpond {
         Ok(meta)
     }
 
-    /// Drops a tree; `false` if there was none.
-    fn drop_tree(&self, name: &str) -> Result<bool, Error> {
-        match self.db.drop_tree(name) {
-            Ok(()) => Ok(true),
-            Err(MillpondError::TreeNotFound(..)) => Ok(false),
-            Err(other) => Err(Error::engine(other)),
-        }
-    }
-
-    fn open_tree(&self, table: TableNo, name: &str) -> Result<Tree, Error> {
-        self.db.open_tree(name).map_err(|error| match error {
+    fn open_table(&self, table: TableNo) -> Result<Table, Error> {
+        self.db.open_table(&table.to_string()).map_err(|error| match error {
             MillpondError::TreeNotFound(..) => Error::NotLoaded(table),
             other => Error::engine(other),
         })
+    }
+}
+
+/// Whether there was something to drop.
+fn was_there(dropped: Result<(), MillpondError>) -> Result<bool, Error> {
+    match dropped {
+        Ok(()) => Ok(true),
+        Err(MillpondError::TreeNotFound(..)) => Ok(false),
+        Err(other) => Err(Error::engine(other)),
     }
 }
 
@@ -142,22 +142,20 @@ impl Engine for Millpond {
     }
 
     fn create_table(&self, table: TableNo, index: Index) -> Result<(), Error> {
-        let meta = self.make_meta()?;
-        // A crash while a table was dropped may have left the note without the table.
-        meta.delete(without_index_key(table).as_bytes()).map_err(Error::engine)?;
-        self.db.create_tree(&table.to_string()).map_err(Error::engine)?;
-        match index {
-            Index::OnK => self.db.create_tree(&index_name(table)).map(drop).map_err(Error::engine),
-            Index::Absent => meta.put(without_index_key(table).as_bytes(), &[]).map_err(Error::engine),
-        }
+        self.make_meta()?;
+        let definition = match index {
+            Index::OnK => TableDefinition::new().index(K_INDEX, [Field::value(..K_LEN)]),
+            Index::Absent => TableDefinition::new(),
+        };
+        self.db.create_table(&table.to_string(), definition).map(drop).map_err(Error::engine)
     }
 
     fn index(&self, table: TableNo) -> Result<Index, Error> {
-        let note = match self.meta()? {
-            Some(meta) => meta.get(without_index_key(table).as_bytes()).map_err(Error::engine)?,
-            None => None,
-        };
-        Ok(if note.is_some() { Index::Absent } else { Index::OnK })
+        match self.open_table(table) {
+            Ok(table) if table.indexes().all(|index| index != K_INDEX) => Ok(Index::Absent),
+            Ok(_) | Err(Error::NotLoaded(_)) => Ok(Index::OnK),
+            Err(other) => Err(other),
+        }
     }
 
     fn finish_table(&self, table: TableNo, rows: u64) -> Result<(), Error> {
@@ -173,18 +171,16 @@ impl Engine for Millpond {
         if let Some(meta) = self.meta()? {
             meta.delete(table.to_string().as_bytes()).map_err(Error::engine)?;
         }
-        let index_was_there = self.drop_tree(&index_name(table))?;
-        let was_there = self.drop_tree(&table.to_string())?;
-        // Last: as long as the table is there, its rows may miss, and its index too.
+        let was_there = was_there(self.db.drop_table(&table.to_string()))?;
+        // Last: as long as the table is there, rows of it may miss.
         if let Some(meta) = self.meta()? {
             meta.delete(deletes_key(table).as_bytes()).map_err(Error::engine)?;
-            meta.delete(without_index_key(table).as_bytes()).map_err(Error::engine)?;
         }
-        Ok(index_was_there || was_there)
+        Ok(was_there)
     }
 
     fn last_id(&self, table: TableNo) -> Result<u64, Error> {
-        last_id(&self.open_tree(table, &table.to_string())?)
+        last_id(self.open_table(table)?.scan_back(..))
     }
 
     fn note_deletes(&self, table: TableNo) -> Result<(), Error> {
@@ -204,12 +200,12 @@ impl Engine for Millpond {
     }
 
     fn drop_bulk_table(&self, table: TableNo) -> Result<bool, Error> {
-        self.drop_tree(&bulk_name(table))
+        was_there(self.db.drop_tree(&bulk_name(table)))
     }
 
     fn bulk_last_id(&self, table: TableNo) -> Result<Option<u64>, Error> {
         match self.db.open_tree(&bulk_name(table)) {
-            Ok(rows) => last_id(&rows).map(Some),
+            Ok(rows) => last_id(rows.scan_back(..)).map(Some),
             Err(MillpondError::TreeNotFound(..)) => Ok(None),
             Err(other) => Err(Error::engine(other)),
         }
@@ -224,16 +220,7 @@ impl Engine for Millpond {
     }
 
     fn session(&self, tables: u32) -> Result<MillpondSession, Error> {
-        let tables = TableNo::first(tables)
-            .map(|table| {
-                let rows = self.open_tree(table, &table.to_string())?;
-                let index = match self.index(table)? {
-                    Index::OnK => Some(self.open_tree(table, &index_name(table))?),
-                    Index::Absent => None,
-                };
-                Ok(TablePair { rows, index })
-            })
-            .collect::<Result<Vec<TablePair>, Error>>()?;
+        let tables = TableNo::first(tables).map(|table| self.open_table(table)).collect::<Result<_, Error>>()?;
         Ok(MillpondSession::of_tables(self.db.clone(), tables))
     }
 
@@ -284,14 +271,10 @@ fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The largest id in a tree whose keys are ids.
-fn last_id(rows: &Tree) -> Result<u64, Error> {
-    let last = rows.scan_back(..).next().transpose().map_err(Error::engine)?;
+/// The largest id in a tree whose keys are ids; `rows` begins with the last.
+fn last_id(mut rows: Scan) -> Result<u64, Error> {
+    let last = rows.next().transpose().map_err(Error::engine)?;
     Ok(last.and_then(|(key, _)| key.try_into().ok()).map_or(0, u64::from_be_bytes))
-}
-
-fn index_name(table: TableNo) -> String {
-    format!("{table}.k")
 }
 
 /// The key in [`META`] of the note that rows of a table were deleted.
@@ -299,19 +282,13 @@ fn deletes_key(table: TableNo) -> String {
     format!("{table} deletes")
 }
 
-/// The key in [`META`] of the note that a table has no index.
-fn without_index_key(table: TableNo) -> String {
-    format!("{table} without k")
-}
-
-/// The number in a table's or an index's name.
+/// The number in a table's name.
 fn table_number(name: &str) -> Option<u32> {
-    let rest = name.strip_prefix("sbtest")?;
-    rest.strip_suffix(".k").unwrap_or(rest).parse().ok()
+    name.strip_prefix("sbtest")?.parse().ok()
 }
 
 fn is_load_tree(name: &str) -> bool {
-    name == META || table_number(name.strip_suffix(".bulk").unwrap_or(name)).is_some()
+    name == META || name.strip_suffix(".bulk").and_then(table_number).is_some()
 }
 
 fn percent(part: u64, whole: u64) -> f64 {

@@ -2,17 +2,17 @@
 
 use std::hint::black_box;
 
-use ::millpond::{Db, Durability, Error as MillpondError, Tree, WriteBatch};
+use ::millpond::{Db, Durability, Error as MillpondError, Index, Modify, Table, Tree, WriteBatch};
 
 use crate::Error;
 use crate::engine::{IdRange, KRange, Outcome, RangeSelect, Session, TableNo};
 use crate::generators::row::{C_LEN, PAD_LEN, Row};
 
-/// Bytes of `k` in a row and in an index entry's key.
-pub(super) const K_LEN: usize = 4;
+/// The index on `k`.
+pub(super) const K_INDEX: &str = "k";
 
-/// Bytes of an id.
-const ID_LEN: usize = 8;
+/// Bytes of `k` in a row.
+pub(super) const K_LEN: usize = 4;
 
 /// Bytes of a row's value.
 const ROW_LEN: usize = K_LEN + C_LEN + PAD_LEN;
@@ -23,7 +23,7 @@ const LOAD_DURABILITY: Durability = Durability::Background(100);
 /// One thread's handles and buffers.
 pub struct MillpondSession {
     db: Db,
-    tables: Vec<TablePair>,
+    tables: Vec<Table>,
     /// The table of a session for `bulk_insert`.
     bulk: Option<Tree>,
     /// Most rows that one batch of `bulk_insert` may have, as far as is known.
@@ -32,28 +32,8 @@ pub struct MillpondSession {
     texts: Vec<[u8; C_LEN]>,
 }
 
-/// A table and its index, if it has one.
-pub(super) struct TablePair {
-    pub(super) rows: Tree,
-    pub(super) index: Option<Tree>,
-}
-
-impl TablePair {
-    /// Puts `new` in the place of the row `old`, and moves its index entry, if nobody was faster.
-    fn replace(&self, db: &Db, id: u64, old: &[u8], new: &[u8; ROW_LEN]) -> Result<Outcome, Error> {
-        let row_key = id.to_be_bytes();
-        let (old_k, new_k) = (k_of(old), k_of(new));
-        let mut batch = WriteBatch::new();
-        batch.expect(&self.rows, &row_key, Some(old)).put(&self.rows, &row_key, new);
-        if let Some(index) = self.index.as_ref().filter(|_| old_k != new_k) {
-            batch.delete(index, &index_key(old_k, id)).insert(index, &index_key(new_k, id), &[]);
-        }
-        outcome(db.write(batch))
-    }
-}
-
 impl MillpondSession {
-    pub(super) fn of_tables(db: Db, tables: Vec<TablePair>) -> MillpondSession {
+    pub(super) fn of_tables(db: Db, tables: Vec<Table>) -> MillpondSession {
         MillpondSession { db, tables, bulk: None, bulk_rows_max: u64::MAX, texts: Vec::new() }
     }
 
@@ -62,30 +42,48 @@ impl MillpondSession {
     }
 
     #[cfg(test)]
-    pub(super) fn table(&self, table: TableNo) -> &TablePair {
+    pub(super) fn table(&self, table: TableNo) -> &Table {
         &self.tables[table.index()]
     }
 
+    /// The table's index on `k`.
+    fn index(&self, table: TableNo) -> Result<Index, Error> {
+        self.tables[table.index()].index(K_INDEX).map_err(|_| Error::NoIndex(table))
+    }
+
     /// Changes a row by `change`, if it is there.
-    fn update(&self, table: TableNo, id: u64, change: impl FnOnce(&mut [u8; ROW_LEN])) -> Result<Outcome, Error> {
-        let pair = &self.tables[table.index()];
-        let Some(old) = row(&pair.rows, table, id)? else { return Ok(Outcome::NoRow) };
-        let mut new = [0; ROW_LEN];
-        new.copy_from_slice(&old);
-        change(&mut new);
-        pair.replace(&self.db, id, &old, &new)
+    fn update(&self, table: TableNo, id: u64, change: impl Fn(&mut [u8])) -> Result<Outcome, Error> {
+        let mut wrong = None;
+        let changed = |old: &[u8]| {
+            let mut new = old.to_vec();
+            change(&mut new);
+            new
+        };
+        let decide = |old: Option<&[u8]>| match old {
+            None => Modify::Keep,
+            Some(old) if old.len() == ROW_LEN => Modify::Put(changed(old)),
+            Some(old) => {
+                wrong = Some(malformed(table, id, old));
+                Modify::Keep
+            }
+        };
+        let was_there = self.tables[table.index()].modify(&id.to_be_bytes(), decide).map_err(Error::engine)?;
+        match wrong {
+            Some(error) => Err(error),
+            None => Ok(if was_there { Outcome::Done } else { Outcome::NoRow }),
+        }
     }
 }
 
 impl Session for MillpondSession {
     fn select_row(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error> {
-        let row = row(&self.tables[table.index()].rows, table, id)?;
+        let row = row(&self.tables[table.index()], table, id)?;
         Ok(if row.is_some() { Outcome::Done } else { Outcome::NoRow })
     }
 
     fn select_range(&mut self, table: TableNo, ids: IdRange, select: RangeSelect) -> Result<u64, Error> {
         let (first, last) = (ids.first.to_be_bytes(), ids.last.to_be_bytes());
-        let mut scan = self.tables[table.index()].rows.scan(&first[..]..=&last[..]);
+        let mut scan = self.tables[table.index()].scan(&first[..]..=&last[..]);
         self.texts.clear();
         let (mut rows, mut sum) = (0, 0);
         while let Some((key, row)) = scan.next_row().map_err(Error::engine)? {
@@ -112,31 +110,29 @@ impl Session for MillpondSession {
     }
 
     fn select_points(&mut self, table: TableNo, ks: &[u32]) -> Result<u64, Error> {
-        let TablePair { rows, index } = &self.tables[table.index()];
-        let index = index.as_ref().ok_or(Error::NoIndex(table))?;
+        let index = self.index(table)?;
         let mut found = 0;
         for &k in ks {
-            let (first, last) = (index_key(k, 0), index_key(k, u64::MAX));
-            let mut entries = index.scan(&first[..]..=&last[..]);
-            while let Some((entry, _)) = entries.next_row().map_err(Error::engine)? {
-                let id = id_of(&entry[K_LEN..]);
-                // The scan is no snapshot: by now the row may be gone, or have another `k`.
-                if let Some(row) = row(rows, table, id)?.filter(|row| k_of(row) == k) {
-                    black_box(&row);
-                    found += 1;
+            let k = k.to_be_bytes();
+            let mut rows = index.rows(&k[..]..=&k[..]);
+            while let Some((key, row)) = rows.next_row().map_err(Error::engine)? {
+                if row.len() != ROW_LEN {
+                    return Err(malformed(table, id_of(key), row));
                 }
+                black_box(row);
+                found += 1;
             }
         }
         Ok(found)
     }
 
     fn count_ranges(&mut self, table: TableNo, ranges: &[KRange]) -> Result<u64, Error> {
-        let index = self.tables[table.index()].index.as_ref().ok_or(Error::NoIndex(table))?;
+        let index = self.index(table)?;
         let mut found = 0;
         for range in ranges {
-            let (first, last) = (index_key(range.first, 0), index_key(range.last, u64::MAX));
+            let (first, last) = (range.first.to_be_bytes(), range.last.to_be_bytes());
             let mut entries = index.scan(&first[..]..=&last[..]);
-            while entries.next_row().map_err(Error::engine)?.is_some() {
+            while entries.next_entry().map_err(Error::engine)?.is_some() {
                 found += 1;
             }
         }
@@ -155,25 +151,16 @@ impl Session for MillpondSession {
     }
 
     fn delete_row(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error> {
-        let TablePair { rows, index } = &self.tables[table.index()];
-        let row_key = id.to_be_bytes();
-        let Some(old) = row(rows, table, id)? else { return Ok(Outcome::NoRow) };
-        let mut batch = WriteBatch::new();
-        batch.expect(rows, &row_key, Some(&old)).delete(rows, &row_key);
-        if let Some(index) = index {
-            batch.delete(index, &index_key(k_of(&old), id));
-        }
-        outcome(self.db.write(batch))
+        let was_there = self.tables[table.index()].delete(&id.to_be_bytes()).map_err(Error::engine)?;
+        Ok(if was_there { Outcome::Done } else { Outcome::NoRow })
     }
 
     fn insert_row(&mut self, table: TableNo, row: &Row) -> Result<Outcome, Error> {
-        let TablePair { rows, index } = &self.tables[table.index()];
-        let mut batch = WriteBatch::new();
-        batch.insert(rows, &row.id.to_be_bytes(), &row_value(row));
-        if let Some(index) = index {
-            batch.insert(index, &index_key(row.k, row.id), &[]);
+        match self.tables[table.index()].insert(&row.id.to_be_bytes(), &row_value(row)) {
+            Ok(()) => Ok(Outcome::Done),
+            Err(MillpondError::KeyExists(..)) => Ok(Outcome::Exists),
+            Err(other) => Err(Error::engine(other)),
         }
-        outcome(self.db.write(batch))
     }
 
     fn insert_bulk(&mut self, ids: IdRange) -> Result<(), Error> {
@@ -199,16 +186,10 @@ impl Session for MillpondSession {
     }
 
     fn load_rows(&mut self, table: TableNo, rows: &[Row]) -> Result<(), Error> {
-        let pair = &self.tables[table.index()];
-        let mut entries: Vec<[u8; K_LEN + ID_LEN]> = rows.iter().map(|row| index_key(row.k, row.id)).collect();
-        entries.sort_unstable();
         let mut batch = WriteBatch::new();
         batch.durability(LOAD_DURABILITY);
         for row in rows {
-            batch.insert(&pair.rows, &row.id.to_be_bytes(), &row_value(row));
-        }
-        for (index, entry) in pair.index.iter().flat_map(|index| entries.iter().map(move |entry| (index, entry))) {
-            batch.insert(index, entry, &[]);
+            batch.insert(&self.tables[table.index()], &row.id.to_be_bytes(), &row_value(row));
         }
         match self.db.write(batch) {
             // A small pool or log bounds what one batch may change at once.
@@ -223,7 +204,7 @@ impl Session for MillpondSession {
 }
 
 /// The row `id`, checked for its length.
-fn row(rows: &Tree, table: TableNo, id: u64) -> Result<Option<Vec<u8>>, Error> {
+fn row(rows: &Table, table: TableNo, id: u64) -> Result<Option<Vec<u8>>, Error> {
     match rows.get(&id.to_be_bytes()).map_err(Error::engine)? {
         Some(row) if row.len() != ROW_LEN => Err(malformed(table, id, &row)),
         row => Ok(row),
@@ -232,23 +213,6 @@ fn row(rows: &Tree, table: TableNo, id: u64) -> Result<Option<Vec<u8>>, Error> {
 
 fn malformed(table: TableNo, id: u64, row: &[u8]) -> Error {
     Error::RowMalformed { table, id, length: row.len() }
-}
-
-/// What a statement came to; an error that is no answer stays one.
-fn outcome(written: Result<(), MillpondError>) -> Result<Outcome, Error> {
-    match written {
-        Ok(()) => Ok(Outcome::Done),
-        Err(MillpondError::Conflict(..)) => Ok(Outcome::Conflict),
-        Err(MillpondError::KeyExists(..)) => Ok(Outcome::Exists),
-        Err(other) => Err(Error::engine(other)),
-    }
-}
-
-fn index_key(k: u32, id: u64) -> [u8; K_LEN + ID_LEN] {
-    let mut key = [0; K_LEN + ID_LEN];
-    key[..K_LEN].copy_from_slice(&k.to_be_bytes());
-    key[K_LEN..].copy_from_slice(&id.to_be_bytes());
-    key
 }
 
 fn row_value(row: &Row) -> [u8; ROW_LEN] {
