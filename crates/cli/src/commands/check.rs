@@ -54,6 +54,7 @@ fn text(dir: &str, report: &CheckReport) -> String {
         ("pages:", report.pages),
         ("trees:", report.trees),
         ("entries:", report.entries),
+        ("in indexes:", report.index_entries),
         ("deleted rows:", report.deleted_rows),
         ("undo pages:", report.undo_pages),
         ("log groups:", report.log_groups),

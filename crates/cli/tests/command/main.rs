@@ -141,8 +141,8 @@ fn tables_without_an_index_are_loaded_and_run_and_refused_to_selects_by_k() {
     let refused = act(&["select_random_points", "run"]);
     assert_code(&refused, 2);
     assert!(err(&refused).contains("--create-secondary=on"), "{}", err(&refused));
-    let trees = out(&run(dir.path(), &["info", "millpond-bench-data"]));
-    assert!(trees.contains("tree 'sbtest1'") && !trees.contains("sbtest1.k"), "{trees}");
+    let tables = out(&run(dir.path(), &["info", "millpond-bench-data"]));
+    assert!(tables.contains("table 'sbtest1'") && !tables.contains("index 'k'"), "{tables}");
     assert_code(&act(&["oltp_update_index", "cleanup"]), 0);
     assert_code(&act(&["select_random_points"]), 0);
     assert_code(&run(dir.path(), &["check", "millpond-bench-data"]), 0);
@@ -316,10 +316,12 @@ fn info_and_dump_tell_what_is_in_the_files() {
     assert_code(&run(dir.path(), &["bench", "--dir=db", "--table-size=2000", "oltp_insert", "prepare"]), 0);
     for (args, part) in [
         (&["info", "db"][..], "page store:           copy-on-write\n"),
-        (&["info", "db"], "tree 'sbtest1':       space 3, "),
+        (&["info", "db"], "table 'sbtest1':      space 3, "),
+        (&["info", "db"], "  index 'k':          space 4, "),
+        (&["info", "db"], " KiB): (value[0..4])\n"),
         (&["dump", "superblock", "db"], "superblock 1 at offset 65536: valid\n"),
         (&["dump", "map", "db", "--space=2"], "space 2 map page 0: "),
-        (&["dump", "page", "db", "0:0"], "'sbtest1' = '\\x03\\x00\\x00\\x00' (4 bytes)\n"),
+        (&["dump", "page", "db", "0:0"], "'sbtest1' = '\\x02\\x00\\x03\\x00\\x00\\x00\\x01"),
         (&["dump", "page", "db", "--slot=0"], "slot 0: a whole image of page "),
         (&["dump", "log", "db", "--from=0", "--limit=1"], "log from LSN 4096, "),
     ] {
@@ -340,7 +342,11 @@ fn status_tells_how_an_engine_is_doing_and_how_a_database_was_left() {
     let (mut child, mut lines) = start_until_its_first_line(dir.path(), &args);
     let text = status(&["sock"]);
     assert_code(&text, 0);
-    assert!(out(&text).contains("\nBUFFER POOL\n") && out(&text).contains("sbtest1.k\n"), "{}", out(&text));
+    assert!(
+        out(&text).contains("\nBUFFER POOL\n") && out(&text).contains("index 'k' of table 'sbtest1'\n"),
+        "{}",
+        out(&text)
+    );
     let prometheus = status(&["--format=prometheus", "sock"]);
     assert!(out(&prometheus).contains("\n# TYPE millpond_log_syncs_total counter\n"), "{}", out(&prometheus));
     let json: serde_json::Value = serde_json::from_slice(&status(&["--format=json", "sock"]).stdout).expect("JSON");

@@ -31,6 +31,9 @@ use crate::signals;
 use oracle::Oracle;
 use round::Verdict;
 
+/// A batch of two rows, with what moves in their indexes, finds all its pages in the small pool.
+const PAGE_SIZE: ByteSize = ByteSize::kib(8);
+
 /// Memory for pages: less than the data.
 const BUFFER_POOL_SIZE: ByteSize = ByteSize::kib(1280);
 
@@ -127,5 +130,5 @@ fn failure_text(number: u32, wrong: &[String]) -> String {
 /// How both sides open the database in a round.
 fn options(cached: bool, round: u64) -> Options {
     let redo_capacity = REDO_CAPACITIES[usize::from(round / REDO_ROUNDS % 2 == 1)];
-    Options::new().buffer_pool_size(BUFFER_POOL_SIZE).redo_capacity(redo_capacity).cached(cached)
+    Options::new().page_size(PAGE_SIZE).buffer_pool_size(BUFFER_POOL_SIZE).redo_capacity(redo_capacity).cached(cached)
 }

@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
-use millpond::{Db, Error, Tree, WriteBatch};
+use millpond::{Db, Error, Modify, Table, Tree, WriteBatch};
 use rand::RngExt;
 
 use super::protocol::{Change, Frame, TreeId, Value};
-use super::values::{EMPTY, ROW_LEN_MIN, Random, index_key, key};
+use super::values::{ROW_LEN_MIN, Random, SERIAL, key};
 
 /// Keys of each thread in the tree of single keys.
 const SINGLE_KEYS: u32 = 150;
 
-/// Keys of each thread in the tree of rows.
+/// Keys of each thread in the table.
 const ROW_KEYS: u32 = 60;
 
-/// Most rows in one batch: with their index entries they are in no more leaves than the small pool allows.
+/// Most rows in one batch: with their index entries they are in no more leaves than the small pool allows (ten).
 const BATCH_ROWS_MAX: u32 = 2;
 
 /// The open database.
@@ -27,8 +27,7 @@ const BATCH_ROWS_MAX: u32 = 2;
 pub(super) struct Trees {
     pub(super) db: Db,
     pub(super) single: Tree,
-    pub(super) rows: Tree,
-    pub(super) index: Tree,
+    pub(super) rows: Table,
 }
 
 /// One thread.
@@ -65,15 +64,21 @@ enum Operation {
     Insert(u32, Value),
     Update(u32, Value),
     Delete(u32),
-    /// Rows with their new values, or none to delete them; the index follows.
+    /// Rows with their new values, or none to delete them; the indexes follow.
     Batch(Vec<(u32, Option<Value>)>),
+    /// The same with one row, by a call of the table.
+    Row(u32, Option<Value>),
     /// An insert of a key that is there.
     BadInsert(u32, Value),
     /// An update of a key that is not there.
     BadUpdate(u32, Value),
     /// A batch with a precondition that does not hold.
     BadBatch(u32, Value),
+    /// A row with the serial number that another has.
+    BadRow(u32),
     Get(u32),
+    /// A row by its serial number.
+    GetRow(u32),
     Scan,
 }
 
@@ -83,8 +88,9 @@ impl<'a> Worker<'a> {
     /// # Errors
     /// What the engine says.
     pub(super) fn new(thread: u8, random: Random, trees: Trees, pipe: &'a File) -> Result<Worker<'a>, Error> {
-        let single = numbered(own_range(&trees.single, thread))?;
-        let rows = numbered(own_range(&trees.rows, thread))?;
+        let (from, to) = range_of(thread);
+        let single = numbered(trees.single.scan(from.as_slice()..to.as_slice()))?;
+        let rows = numbered(trees.rows.scan(from.as_slice()..to.as_slice()))?;
         Ok(Worker { thread, number: 0, random, trees, pipe, single, rows })
     }
 
@@ -117,17 +123,23 @@ impl<'a> Worker<'a> {
             40..55 if is_there => Operation::Update(number, value),
             40..55 => Operation::BadUpdate(number, value),
             55..67 => Operation::Delete(number),
-            67..92 => Operation::Batch(self.draw_rows()),
-            92..95 => Operation::BadBatch(number % ROW_KEYS, value),
-            95..99 => Operation::Get(number),
+            67..79 => Operation::Batch(self.draw_rows(BATCH_ROWS_MAX)),
+            79..91 => {
+                let (number, value) = self.draw_rows(1)[0];
+                Operation::Row(number, value)
+            }
+            91..93 => Operation::BadBatch(number % ROW_KEYS, Value::draw(ROW_LEN_MIN, &mut self.random)),
+            93..95 => Operation::BadRow(number % ROW_KEYS),
+            95..97 => Operation::Get(number),
+            97..99 => Operation::GetRow(number % ROW_KEYS),
             _ => Operation::Scan,
         }
     }
 
     /// Draws distinct rows: one in four of those that are there is deleted, all others get a value.
-    fn draw_rows(&mut self) -> Vec<(u32, Option<Value>)> {
+    fn draw_rows(&mut self, most: u32) -> Vec<(u32, Option<Value>)> {
         let first = self.random.random_range(0..ROW_KEYS);
-        let count = self.random.random_range(1..=BATCH_ROWS_MAX);
+        let count = self.random.random_range(1..=most);
         (0..count)
             .map(|offset| {
                 let number = (first + offset * 7) % ROW_KEYS;
@@ -145,29 +157,20 @@ impl<'a> Worker<'a> {
                 single(*number, Some(*value))
             }
             Operation::Delete(number) => single(*number, None),
-            Operation::Batch(rows) => {
-                rows.iter().flat_map(|(number, value)| self.row_changes(*number, *value)).collect()
-            }
+            Operation::Batch(rows) => rows.iter().map(|(number, value)| self.row_change(*number, *value)).collect(),
+            Operation::Row(number, value) => vec![self.row_change(*number, *value)],
             Operation::BadInsert(..)
             | Operation::BadUpdate(..)
             | Operation::BadBatch(..)
+            | Operation::BadRow(..)
             | Operation::Get(_)
+            | Operation::GetRow(_)
             | Operation::Scan => Vec::new(),
         }
     }
 
-    /// A row's own change, and those of its index entries.
-    fn row_changes(&self, number: u32, value: Option<Value>) -> Vec<Change> {
-        let row_key = key(self.thread, number);
-        let old_entry = self.rows.get(&number).map(|row| index_key(&row_key, row));
-        let new_entry = value.map(|value| index_key(&row_key, &value.bytes()));
-        let mut changes = Vec::new();
-        if old_entry != new_entry {
-            changes.extend(old_entry.map(|key| Change { tree: TreeId::Index, key, value: None }));
-        }
-        changes.extend(new_entry.map(|key| Change { tree: TreeId::Index, key, value: Some(EMPTY) }));
-        changes.push(Change { tree: TreeId::Rows, key: row_key, value });
-        changes
+    fn row_change(&self, number: u32, value: Option<Value>) -> Change {
+        Change { tree: TreeId::Rows, key: key(self.thread, number), value }
     }
 
     /// Does it, and compares the answer with what must be answered.
@@ -201,7 +204,10 @@ impl<'a> Worker<'a> {
                 Err(Error::KeyNotFound(..)) => {}
                 other => return Err(format!("update of a key that is not there answered {other:?}")),
             },
+            Operation::Row(number, value) => self.write_row(*number, *value)?,
             Operation::BadBatch(number, value) => self.write_bad_batch(*number, *value)?,
+            Operation::BadRow(number) => self.write_bad_row(*number)?,
+            Operation::GetRow(number) => self.get_row(*number)?,
             Operation::Get(number) => {
                 let found = tree.get(&key(self.thread, *number)).map_err(unexpected)?;
                 if found.as_ref() != self.single.get(number) {
@@ -217,26 +223,68 @@ impl<'a> Worker<'a> {
         let mut batch = WriteBatch::new();
         for (number, value) in rows {
             let row_key = key(self.thread, *number);
-            let old = self.rows.get(number);
-            batch.expect(&self.trees.rows, &row_key, old.map(Vec::as_slice));
-            for change in self.row_changes(*number, *value) {
-                let tree = if change.tree == TreeId::Rows { &self.trees.rows } else { &self.trees.index };
-                match (change.value, old, change.tree) {
-                    (None, ..) => batch.delete(tree, &change.key),
-                    (Some(value), Some(_), TreeId::Rows) => batch.update(tree, &change.key, &value.bytes()),
-                    (Some(value), None, TreeId::Rows) => batch.insert(tree, &change.key, &value.bytes()),
-                    (Some(value), ..) => batch.put(tree, &change.key, &value.bytes()),
-                };
-            }
-        }
-        self.trees.db.write(batch).map_err(unexpected)?;
-        for (number, value) in rows {
-            match value {
-                Some(value) => self.rows.insert(*number, value.bytes()),
-                None => self.rows.remove(number),
+            let (table, old) = (&self.trees.rows, self.rows.get(number));
+            batch.expect(table, &row_key, old.map(Vec::as_slice));
+            match (value, old) {
+                (None, _) => batch.delete(table, &row_key),
+                (Some(value), Some(_)) => batch.update(table, &row_key, &value.bytes()),
+                (Some(value), None) => batch.insert(table, &row_key, &value.bytes()),
             };
         }
+        self.trees.db.write(batch).map_err(unexpected)?;
+        rows.iter().for_each(|(number, value)| self.note_row(*number, *value));
         Ok(())
+    }
+
+    /// Writes one row, by one of the calls that do.
+    fn write_row(&mut self, number: u32, value: Option<Value>) -> Result<(), String> {
+        let (table, row_key) = (&self.trees.rows, key(self.thread, number));
+        let is_there = self.rows.contains_key(&number);
+        let by_modify = self.random.random::<bool>();
+        match value.map(Value::bytes) {
+            Some(row) if by_modify => {
+                let was_there = table.modify(&row_key, |_| Modify::Put(row.clone())).map_err(unexpected)?;
+                if was_there != is_there {
+                    return Err(format!("modify answered {was_there}"));
+                }
+            }
+            Some(row) if is_there => table.update(&row_key, &row).map_err(unexpected)?,
+            Some(row) => table.insert(&row_key, &row).map_err(unexpected)?,
+            None => {
+                let was_there = table.delete(&row_key).map_err(unexpected)?;
+                if was_there != is_there {
+                    return Err(format!("delete of a row answered {was_there}"));
+                }
+            }
+        }
+        self.note_row(number, value);
+        Ok(())
+    }
+
+    fn note_row(&mut self, number: u32, value: Option<Value>) {
+        match value {
+            Some(value) => self.rows.insert(number, value.bytes()),
+            None => self.rows.remove(&number),
+        };
+    }
+
+    /// Tries to write a row with the serial number that another one has.
+    fn write_bad_row(&mut self, number: u32) -> Result<(), String> {
+        let Some((_, row)) = self.rows.iter().find(|(other, _)| **other != number) else { return Ok(()) };
+        match self.trees.rows.put(&key(self.thread, number), row) {
+            Err(Error::KeyExists(..)) => Ok(()),
+            other => Err(format!("a row with another one's serial number answered {other:?}")),
+        }
+    }
+
+    /// Looks for a row by its serial number.
+    fn get_row(&self, number: u32) -> Result<(), String> {
+        let Some(row) = self.rows.get(&number) else { return Ok(()) };
+        let index = self.trees.rows.index("serial").map_err(unexpected)?;
+        match index.get(&row[SERIAL]).map_err(unexpected)? {
+            Some((found, value)) if found == key(self.thread, number) && value == *row => Ok(()),
+            other => Err(format!("the index answered {other:?}")),
+        }
     }
 
     /// Tries to write a row on a precondition that does not hold.
@@ -247,7 +295,7 @@ impl<'a> Worker<'a> {
             None => Some(b"never written".as_slice()),
         };
         let mut batch = WriteBatch::new();
-        batch.put(&self.trees.rows, &row_key, &value.bytes()).put(&self.trees.index, &row_key, &[]).expect(
+        batch.put(&self.trees.rows, &row_key, &value.bytes()).put(&self.trees.single, &row_key, &[]).expect(
             &self.trees.rows,
             &row_key,
             wrong,
@@ -279,11 +327,6 @@ impl<'a> Worker<'a> {
 /// All keys of a thread lie from the first of these to before the second.
 fn range_of(thread: u8) -> (Vec<u8>, Vec<u8>) {
     (vec![thread], vec![thread + 1])
-}
-
-fn own_range(tree: &Tree, thread: u8) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), Error>> {
-    let (from, to) = range_of(thread);
-    tree.scan(from.as_slice()..to.as_slice())
 }
 
 /// The entries by the number in their key.

@@ -15,27 +15,24 @@ use std::io::{self, Read, Write};
 /// Longest frame: what a pipe takes in one piece (`PIPE_BUF` on Linux).
 const FRAME_MAX: usize = 4096;
 
-/// A tree of the test.
+/// A tree or a table of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum TreeId {
-    /// Keys that change one at a time.
+    /// A tree, whose keys change one at a time.
     Single,
-    /// Rows, each with an entry in [`TreeId::Index`].
+    /// A table with indexes.
     Rows,
-    /// `k` and key of each row.
-    Index,
 }
 
 impl TreeId {
-    /// All trees.
-    pub(super) const ALL: [TreeId; 3] = [TreeId::Single, TreeId::Rows, TreeId::Index];
+    /// All of them.
+    pub(super) const ALL: [TreeId; 2] = [TreeId::Single, TreeId::Rows];
 
-    /// The tree's name in the database.
+    /// The name in the database.
     pub(super) fn name(self) -> &'static str {
         match self {
             TreeId::Single => "single",
             TreeId::Rows => "rows",
-            TreeId::Index => "rows.k",
         }
     }
 }
@@ -145,7 +142,6 @@ fn encode_change(change: &Change, bytes: &mut Vec<u8>) {
     let tree = match change.tree {
         TreeId::Single => 0,
         TreeId::Rows => 1,
-        TreeId::Index => 2,
     };
     bytes.extend([tree, change.key.len() as u8]);
     bytes.extend(&change.key);
@@ -204,7 +200,7 @@ mod tests {
                 number: 7,
                 changes: vec![
                     change(TreeId::Rows, b"row", Some(Value { seed: u64::MAX, len: 2048 })),
-                    change(TreeId::Index, b"", Some(Value { seed: 0, len: 0 })),
+                    change(TreeId::Single, b"", Some(Value { seed: 0, len: 0 })),
                     change(TreeId::Single, &[0xFF; 255], None),
                 ],
             },

@@ -1,5 +1,6 @@
 //! One round: load, kill, perhaps kill the recovery too, reopen, compare.
 
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -8,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millpond::{CheckOptions, Db, Error, Options, Tree};
+use millpond::{CheckOptions, Db, Error, Options, Scan, Table, Tree};
 use rand::RngExt;
 
 use super::oracle::{Contents, InFlight, Oracle};
@@ -237,11 +238,14 @@ fn look(dir: &Path, options: Options) -> Result<Found, String> {
     let opened_in = began.elapsed();
     let mut found = Found { contents: Contents::new(), opened_in, problems: Vec::new() };
     for id in TreeId::ALL {
-        match db.open_tree(id.name()) {
-            Ok(tree) => look_at_tree(id, &tree, &mut found)
-                .map_err(|error| format!("tree '{}' cannot be read: {error}", id.name()))?,
-            Err(Error::TreeNotFound(..)) => {}
-            Err(error) => return Err(format!("tree '{}' does not open: {error}", id.name())),
+        let looked = match id {
+            TreeId::Single => db.open_tree(id.name()).and_then(|tree| look_at_tree(&tree, &mut found)),
+            TreeId::Rows => db.open_table(id.name()).and_then(|table| look_at_table(&table, &mut found)),
+        };
+        match looked {
+            // The first kill may have come before it was created.
+            Ok(()) | Err(Error::TreeNotFound(..)) => {}
+            Err(error) => return Err(format!("'{}' cannot be read: {error}", id.name())),
         }
     }
     db.close().map_err(|error| format!("the database does not close: {error}"))?;
@@ -256,17 +260,43 @@ fn check(dir: &Path) -> Result<(), String> {
     if report.problems.is_empty() { Ok(()) } else { Err(format!("check found: {}", report.problems.join("; "))) }
 }
 
-/// Reads a tree in three ways, which must agree.
-fn look_at_tree(id: TreeId, tree: &Tree, found: &mut Found) -> Result<(), Error> {
-    let forward = tree.scan(..).collect::<Result<Vec<_>, Error>>()?;
-    let mut backward = tree.scan_back(..).collect::<Result<Vec<_>, Error>>()?;
+/// Reads the tree in three ways, which must agree.
+fn look_at_tree(tree: &Tree, found: &mut Found) -> Result<(), Error> {
+    take_over(TreeId::Single, tree.scan(..), tree.scan_back(..), |key| tree.get(key), found)
+}
+
+/// Reads the table in three ways, and by each index: all must agree. (That each entry is that of its row, and that
+/// there are no others, `check` says.)
+fn look_at_table(table: &Table, found: &mut Found) -> Result<(), Error> {
+    take_over(TreeId::Rows, table.scan(..), table.scan_back(..), |key| table.get(key), found)?;
+    let rows = found.contents.iter().filter(|((id, _), _)| *id == TreeId::Rows);
+    let rows: BTreeMap<Vec<u8>, Vec<u8>> = rows.map(|((_, key), row)| (key.clone(), row.clone())).collect();
+    for name in table.indexes() {
+        let by_index: BTreeMap<Vec<u8>, Vec<u8>> = table.index(name)?.rows(..).collect::<Result<_, Error>>()?;
+        if by_index != rows {
+            let (found_by_index, all) = (by_index.len(), rows.len());
+            found.problems.push(format!("'rows': the index '{name}' leads to {found_by_index} rows of {all}"));
+        }
+    }
+    Ok(())
+}
+
+fn take_over(
+    id: TreeId,
+    forward: Scan,
+    backward: Scan,
+    get: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, Error>,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let forward = forward.collect::<Result<Vec<_>, Error>>()?;
+    let mut backward = backward.collect::<Result<Vec<_>, Error>>()?;
     backward.reverse();
     if forward != backward {
-        found.problems.push(format!("tree '{}': scans forward and backward find different entries", id.name()));
+        found.problems.push(format!("'{}': scans forward and backward find different entries", id.name()));
     }
     for (key, value) in forward {
-        if tree.get(&key)?.as_ref() != Some(&value) {
-            found.problems.push(format!("tree '{}': get and scan find different values", id.name()));
+        if get(&key)?.as_ref() != Some(&value) {
+            found.problems.push(format!("'{}': get and scan find different values", id.name()));
         }
         found.contents.insert((id, key), value);
     }

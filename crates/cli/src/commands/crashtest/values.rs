@@ -1,9 +1,11 @@
 //! Values and keys that both sides can compute.
 
+use std::ops::Range;
+
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::protocol::{TreeId, Value};
+use super::protocol::Value;
 
 /// The generator of all randomness in the test.
 pub(super) type Random = Xoshiro256PlusPlus;
@@ -11,11 +13,14 @@ pub(super) type Random = Xoshiro256PlusPlus;
 /// Longest value.
 pub(super) const VALUE_LEN_MAX: u16 = 2048;
 
-/// Shortest value of a row: its first four bytes are its `k`.
-pub(super) const ROW_LEN_MIN: u16 = 4;
+/// Shortest value of a row: it has what the indexes are made of.
+pub(super) const ROW_LEN_MIN: u16 = 12;
 
-/// An empty value, as index entries have.
-pub(super) const EMPTY: Value = Value { seed: 0, len: 0 };
+/// The byte of a row that the index `k` is on: many rows have the same.
+pub(super) const K: Range<usize> = 0..1;
+
+/// The bytes of a row that the index `serial` is on: no two rows have the same.
+pub(super) const SERIAL: Range<usize> = 4..12;
 
 /// Longest key: a fifth of it is varied, so that pages split at all kinds of places.
 const KEY_TAIL_MAX: u32 = 40;
@@ -49,25 +54,14 @@ pub(super) fn key(thread: u8, number: u32) -> Vec<u8> {
     key
 }
 
-/// The index entry's key of a row with this key and value.
-pub(super) fn index_key(row_key: &[u8], row: &[u8]) -> Vec<u8> {
-    [&row[..usize::from(ROW_LEN_MIN)], row_key].concat()
-}
-
-/// Shows a key for people: thread and number, and for an index entry its `k` before it.
-pub(super) fn show_key(tree: TreeId, key: &[u8]) -> String {
-    let (k, rest) = match tree {
-        TreeId::Index => key.split_at_checked(usize::from(ROW_LEN_MIN)).unwrap_or((&[], key)),
-        _ => (&[][..], key),
-    };
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    match rest {
+/// Shows a key for people: thread and number.
+pub(super) fn show_key(key: &[u8]) -> String {
+    match key {
         [thread, a, b, c, d, ..] => {
             let number = u32::from_be_bytes([*a, *b, *c, *d]);
-            let k = if k.is_empty() { String::new() } else { format!("k {} ", hex(k)) };
-            format!("{k}thread {thread} key {number}")
+            format!("thread {thread} key {number}")
         }
-        _ => format!("0x{}", hex(key)),
+        _ => format!("0x{}", key.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
     }
 }
 
@@ -81,7 +75,6 @@ mod tests {
         assert_eq!(value.bytes(), value.bytes());
         assert_eq!(value.bytes().len(), 100);
         assert_ne!(value.bytes(), Value { seed: 6, len: 100 }.bytes());
-        assert!(EMPTY.bytes().is_empty());
     }
 
     #[test]
@@ -98,9 +91,7 @@ mod tests {
     fn keys_are_distinct_and_readable() {
         let keys: std::collections::BTreeSet<_> = (0..4_u8).flat_map(|t| (0..200).map(move |n| key(t, n))).collect();
         assert_eq!(keys.len(), 800);
-        assert_eq!(show_key(TreeId::Rows, &key(3, 77)), "thread 3 key 77");
-        let entry = index_key(&key(3, 77), &[1, 2, 3, 255, 9]);
-        assert_eq!(show_key(TreeId::Index, &entry), "k 010203ff thread 3 key 77");
-        assert_eq!(show_key(TreeId::Rows, b"x"), "0x78");
+        assert_eq!(show_key(&key(3, 77)), "thread 3 key 77");
+        assert_eq!(show_key(b"x"), "0x78");
     }
 }

@@ -10,11 +10,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use millpond::{Db, Error, Tree};
+use millpond::{Db, Error, Field, Table, TableDefinition, Tree};
 
 use super::operations::{Stopped, Trees, Worker};
 use super::protocol::{Frame, TreeId};
-use super::values::random;
+use super::values::{K, SERIAL, random};
 use super::{CrashtestArgs, options};
 use crate::exit::{Answer, Failure};
 
@@ -54,12 +54,7 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
         db.close()?;
         return Ok(Answer::Yes);
     }
-    let trees = Trees {
-        single: tree(&db, TreeId::Single)?,
-        rows: tree(&db, TreeId::Rows)?,
-        index: tree(&db, TreeId::Index)?,
-        db,
-    };
+    let trees = Trees { single: single(&db)?, rows: rows(&db)?, db };
     // Not `stdout()`: that one is buffered by the line.
     let pipe = io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(Failure::of_output)?;
     let ends_at = Instant::now() + LIFE_MAX;
@@ -89,9 +84,20 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
     stopped.map(|()| Answer::Yes)
 }
 
-fn tree(db: &Db, id: TreeId) -> Result<Tree, Error> {
-    match db.open_tree(id.name()) {
-        Err(Error::TreeNotFound(..)) => db.create_tree(id.name()),
+fn single(db: &Db) -> Result<Tree, Error> {
+    match db.open_tree(TreeId::Single.name()) {
+        Err(Error::TreeNotFound(..)) => db.create_tree(TreeId::Single.name()),
+        opened => opened,
+    }
+}
+
+fn rows(db: &Db) -> Result<Table, Error> {
+    match db.open_table(TreeId::Rows.name()) {
+        Err(Error::TreeNotFound(..)) => {
+            let definition =
+                TableDefinition::new().index("k", [Field::value(K)]).unique("serial", [Field::value(SERIAL)]);
+            db.create_table(TreeId::Rows.name(), definition)
+        }
         opened => opened,
     }
 }
