@@ -1,8 +1,9 @@
 //! Millpond: durable ordered tables of byte strings, without stalls.
 //!
-//! A [`Db`] is a directory of files that one process has open and many threads use. It holds named [`Tree`]s: ordered
-//! maps from byte strings to byte strings. Writes go through a redo log and are durable when they return (see
-//! [`Durability`]); the pages of the trees live in a buffer pool of fixed size and are written behind.
+//! A [`Db`] is a directory of files that one process has open and many threads use. It holds named [`Tree`]s, ordered
+//! maps from byte strings to byte strings, and [`Table`]s, which keep indexes beside their rows. Writes go through a
+//! redo log and are durable when they return (see [`Durability`]); the pages of the trees live in a buffer pool of fixed
+//! size and are written behind.
 //!
 //! ```
 //! use millpond::{Db, Options, WriteBatch};

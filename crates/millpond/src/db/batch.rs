@@ -98,9 +98,21 @@ impl From<&Tree> for BatchTarget {
     }
 }
 
+impl From<&&Tree> for BatchTarget {
+    fn from(tree: &&Tree) -> BatchTarget {
+        BatchTarget::from(*tree)
+    }
+}
+
 impl From<&Table> for BatchTarget {
     fn from(table: &Table) -> BatchTarget {
         BatchTarget(Place::Table(Arc::clone(&table.state)))
+    }
+}
+
+impl From<&&Table> for BatchTarget {
+    fn from(table: &&Table) -> BatchTarget {
+        BatchTarget::from(*table)
     }
 }
 
