@@ -142,9 +142,7 @@ mod tests {
         harm(&table);
         drop(table);
         db.close().expect("closed");
-        let mut options = CheckOptions::default();
-        options.cached = true;
-        check(dir.path(), options).expect("checked")
+        check(dir.path(), CheckOptions { cached: true, ..CheckOptions::default() }).expect("checked")
     }
 
     #[test]
