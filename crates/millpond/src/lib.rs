@@ -2,8 +2,8 @@
 //!
 //! A [`Db`] is a directory of files that one process has open and many threads use. It holds named [`Tree`]s, ordered
 //! maps from byte strings to byte strings, and [`Table`]s, which keep indexes beside their rows. Writes go through a
-//! redo log and are durable when they return (see [`Durability`]); the pages of the trees live in a buffer pool of fixed
-//! size and are written behind.
+//! redo log and are durable when they return (see [`Durability`]); the pages of the trees live in a buffer pool of
+//! fixed size and are written behind.
 //!
 //! ```
 //! use millpond::{Db, Options, WriteBatch};
