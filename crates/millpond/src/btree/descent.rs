@@ -65,7 +65,7 @@ impl<'p> Restarts<'p> {
 
     /// The operation undoes others: it may have the last room there is.
     pub(crate) fn for_rollback(&mut self) -> &mut Self {
-        self.room = Share::Last;
+        self.room = Share::Rollback;
         self
     }
 

@@ -113,6 +113,7 @@ pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckRe
             }
         }
     }
+    report.problems.extend(opened.not_undone);
     db.checkpoint()?;
     check_trees(&db, &mut report)?;
     db.close()?;

@@ -70,8 +70,8 @@ pub(crate) struct Opened {
     pub(crate) redo_groups: u64,
     pub(crate) redo_bytes: u64,
     pub(crate) orphan_spaces: Vec<SpaceId>,
-    /// Transactions whose changes are to be undone.
-    pub(crate) losers: usize,
+    /// Of a database at rest: the batches that cannot be undone, and why.
+    pub(crate) not_undone: Vec<String>,
 }
 
 impl Drop for Inner {
@@ -292,7 +292,9 @@ fn start_purge(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
         enter_background();
         if catch_unwind(AssertUnwindSafe(|| purge::run(&engine))).is_err() {
             // As with the keeper: nobody goes on as if nothing had happened.
-            engine.core.log.stop(&Error::Bug("purge panicked: reopen the database".into()));
+            let error = Error::Bug("purge panicked: reopen the database".into());
+            engine.core.log.stop(&error);
+            engine.txns.locks.stop(&error.to_string());
             engine.bell.ring();
         }
     };
@@ -411,7 +413,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         redo_groups: analysis.groups,
         redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
         orphan_spaces: Vec::new(),
-        losers: 0,
+        not_undone: Vec::new(),
     };
     let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
     let (keeper, status_server) = (Mutex::new(Some(keeper)), Mutex::new(None));
@@ -452,12 +454,13 @@ fn finish_open(
     }
     inner.opened.orphan_spaces = catalog::drop_orphans(&engine)?;
     let (losers, others) = find_losers(&engine.core)?;
-    inner.opened.losers = losers.len();
     engine.txns.adopt_losers(losers);
     if options.at_rest {
         while let Some(loser) = engine.txns.take_loser() {
-            roll_back(&engine, &loser)?;
-            engine.txns.undone(loser);
+            match roll_back(&engine, &loser) {
+                Ok(()) => engine.txns.undone(loser),
+                Err(error) => inner.opened.not_undone.push(format!("batch {} is not undone: {error}", loser.txn)),
+            }
         }
     } else {
         engine.txns.adopt(others);

@@ -189,6 +189,7 @@ impl Keeper {
         self.failed = true;
         self.engine.core.log.stop(error);
         self.engine.core.pool.stop();
+        self.engine.txns.locks.stop(&error.to_string());
         self.engine.requests.lock().failed = Some(error.to_string().into());
     }
 

@@ -201,19 +201,26 @@ pub(super) fn plan<'a>(
             planned.stopped = Some(Stopped::Replaces(first.tree, reference));
             break;
         }
-        planned.ops += ops.len();
         let after = match after {
             Some(after) if changes => after,
             same if manner.in_parts => {
                 // Nobody may make untrue what was looked at, before all of the batch is there.
-                let Some(value) = same.flatten().or_else(|| expected(ops)) else {
-                    manner.locks.hold(first.tree.space, first.key, manner.txn);
+                let Some(value) = same.unwrap_or_else(|| expected(ops)) else {
+                    if !manner.locks.hold(first.tree.space, first.key, manner.txn) {
+                        planned.stopped = Some(Stopped::Locked(first.tree.space, first.key, stamp));
+                        break;
+                    }
+                    planned.ops += ops.len();
                     continue;
                 };
                 Some(value)
             }
-            _ => continue,
+            _ => {
+                planned.ops += ops.len();
+                continue;
+            }
         };
+        planned.ops += ops.len();
         let change = match (entry, after) {
             (None, Some(payload)) => insertion(leaf, first, payload, undo, manner),
             (Some((value, row)), after) => change(leaf, first, value, &row, after, undo, manner),

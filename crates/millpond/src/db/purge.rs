@@ -38,8 +38,8 @@ pub(super) fn run(engine: &Engine) {
             Work::RollBack(loser) => match roll_back(engine, &loser) {
                 Ok(()) => engine.txns.undone(loser),
                 Err(error) => {
-                    // Who waits for what a crash only can mend, or nothing, is told so.
-                    if matches!(error, Error::Corruption(_)) || engine.core.log.health().is_err() {
+                    // It is tried again, but nobody waits for what may never come.
+                    if !matches!(error, Error::Closed(_)) {
                         engine.txns.locks.fail(loser.txn, &error.to_string());
                     }
                     engine.txns.put_off_loser(loser);

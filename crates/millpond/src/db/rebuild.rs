@@ -21,7 +21,6 @@ use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
 use crate::base::page::op::PageOp;
 use crate::base::page::verify::structure_problem;
 use crate::base::page::view::PageView;
-use crate::base::row::Row;
 use crate::io::batch::IoEngine;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
@@ -38,7 +37,7 @@ use crate::store::map::{MapEntry, PageMap};
 use crate::store::page_store::MapRecord;
 use crate::store::rewrite::{Images, rewrite};
 use crate::store::superblock::{Found, Superblock};
-use crate::txn::record::UndoRecord;
+use crate::txn::{begins_batch, txn_of};
 
 /// How a database is rebuilt.
 #[derive(Clone, Debug, Default)]
@@ -249,16 +248,6 @@ impl Replayed {
     }
 }
 
-/// The transaction that an entry of a leaf or of an undo page names. (The value of an inner page is a page number: what
-/// it is taken for, does no harm.)
-fn txn_of(id: PageId, value: &[u8]) -> Option<TxnId> {
-    match id.space() {
-        SpaceId::CATALOG => None,
-        SpaceId::UNDO => UndoRecord::decode(value).map(|record| record.txn),
-        _ => Row::decode(value)?.stamp.map(|stamp| stamp.txn),
-    }
-}
-
 #[derive(Default)]
 struct Work {
     report: RebuildReport,
@@ -266,6 +255,8 @@ struct Work {
     newest: HashMap<PageId, (SlotId, Lsn), FixedState>,
     /// Those that lead to other pages: of inner pages and of the catalog.
     leading: BTreeSet<SlotId>,
+    /// Those of undo pages that say that a batch is being written.
+    undecided: BTreeSet<SlotId>,
     /// Those of pages that nothing leads to: given back before the log begins, if nothing else is lost.
     aside: HashMap<PageId, (SlotId, Lsn), FixedState>,
     /// What the headers of damaged slots say.
@@ -326,6 +317,9 @@ impl Work {
         let view = PageView::new(image);
         if !view.is_leaf() || id.space() == SpaceId::CATALOG {
             self.leading.insert(slot);
+        }
+        if begins_batch(id, view) {
+            self.undecided.insert(slot);
         }
         self.last_txn =
             (0..view.len()).filter_map(|index| txn_of(id, view.value(index))).fold(self.last_txn, TxnId::max);
@@ -560,12 +554,21 @@ impl Work {
         referenced.extend(self.named.iter().map(|space| PageId::root(*space)).chain([catalog]));
         referenced.retain(|id| self.log.get(id).is_none_or(|page| !page.is_free()));
         // Nothing leads to an undo page. Without an old map it is not told from one that was given back: to go through
-        // that again changes nothing.
-        let in_use = |id: &PageId| self.old_maps.is_empty() || self.is_proven(*id, owner);
-        let undo = |id: &PageId| id.space() == SpaceId::UNDO && in_use(id);
+        // that again changes nothing, unless it has a batch undone that was committed later.
+        let decided = |id: &PageId, slot| self.log.contains_key(id) || !self.undecided.contains(&slot);
+        let without_maps = self.old_maps.is_empty();
+        let in_use = |id: &PageId, slot| if without_maps { decided(id, slot) } else { self.is_proven(*id, owner) };
+        let undo = |id: &PageId, slot| id.space() == SpaceId::UNDO && in_use(id, slot);
         let newest = self.newest.iter().map(|(id, image)| (*id, *image));
-        let (newest, aside) = newest.partition(|(id, _)| reached.contains(id) || undo(id));
+        let (newest, aside) = newest.partition(|(id, (slot, _))| reached.contains(id) || undo(id, *slot));
         (self.newest, self.aside) = (newest, aside);
+        let is_left = |id: &&PageId| id.space() == SpaceId::UNDO && !self.log.contains_key(*id);
+        let left: Vec<PageId> = self.aside.keys().filter(is_left).copied().collect();
+        for id in left.into_iter().filter(|_| without_maps) {
+            self.lose(format!(
+                "undo page {id}: a batch that was being written then may be there in part, if it was never committed"
+            ));
+        }
         Ok(referenced)
     }
 

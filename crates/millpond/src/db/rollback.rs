@@ -23,14 +23,16 @@ use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Core, Mtr, RECORD_HEADER};
 use crate::pool::frame::PageWrite;
+use crate::redo::log::LogCredit;
 use crate::txn::before::load_record;
 use crate::txn::record::{Kind, Undo, UndoRecord};
 use crate::txn::slots::{Loser, end_header};
 
-/// Rows that are undone by one mini-transaction, at most.
-const ROWS_TOGETHER: usize = 32;
+/// Bytes of redo that a compaction takes at most.
+const COMPACT_LEN: usize = 16;
 
 /// The transactions that were active when the process ended, of all undo pages; and the pages that are none of theirs.
+/// A damaged undo page keeps nobody out: if it was of a batch in flight, a part of that stays.
 pub(super) fn find_losers(core: &Core) -> Result<(Vec<Loser>, Vec<PageId>), Error> {
     let mut headers: HashMap<TxnId, UndoRef, FixedState> = HashMap::default();
     let mut parts: HashMap<TxnId, Vec<(u32, UndoRef)>, FixedState> = HashMap::default();
@@ -38,7 +40,12 @@ pub(super) fn find_losers(core: &Core) -> Result<(Vec<Loser>, Vec<PageId>), Erro
     for ids in pages.chunks(READ_TOGETHER.min(core.pool.len() / 8)) {
         core.pool.load_many(ids);
         for &id in ids {
-            let page = core.pool.load(id)?.read();
+            let page = match core.pool.load(id) {
+                Ok(pin) => pin.read(),
+                // As purge does: what is damaged stays where it is, and `check` reports it.
+                Err(Error::Corruption(_)) => continue,
+                Err(error) => return Err(error),
+            };
             let view = page.view();
             for index in 0..view.len() {
                 let at = UndoRef { page: id.number(), record: u16::try_from(index).unwrap_or(u16::MAX) };
@@ -49,8 +56,7 @@ pub(super) fn find_losers(core: &Core) -> Result<(Vec<Loser>, Vec<PageId>), Erro
                     Some(UndoRecord { kind: Kind::Part(number), txn, .. }) => {
                         parts.entry(txn).or_default().push((number, at));
                     }
-                    Some(_) => {}
-                    None => return Err(no_record(at)),
+                    Some(_) | None => {}
                 }
             }
         }
@@ -122,8 +128,9 @@ impl Trees<'_> {
             if !core.store.has_space(*space) {
                 return Ok(());
             }
-            let together = &changes[..changes.len().min(ROWS_TOGETHER)];
-            let redo_len = RECORD_HEADER + together.iter().map(|change| change.op.encoded_len()).sum::<usize>();
+            // No more than an undo page's.
+            let ops: usize = changes.iter().map(|change| change.op.encoded_len()).sum();
+            let redo_len = RECORD_HEADER + COMPACT_LEN + ops;
             let credit = match core.log.try_reserve(redo_len, 1)? {
                 Some(credit) => credit,
                 None => {
@@ -134,10 +141,11 @@ impl Trees<'_> {
             let stop: Stop<'_> = match leaf_write(core, root, first.key(), Manner::First) {
                 Err(stop) => stop,
                 Ok(page) => {
-                    let here = together.iter().take_while(|change| page.view().covers(change.key())).count();
-                    match undo_rows(core, page, stamp, &together[..here], credit)? {
-                        Undone::Rows(rows) => changes = &changes[rows..],
-                        Undone::NoRoom(pending) => split_leaf(core, root, &[pending], restarts.for_rollback())?,
+                    let here = changes.iter().take_while(|change| page.view().covers(change.key())).count();
+                    let oldest = self.engine.txns.oldest(&core.store);
+                    match undo_rows(core, page, stamp, &changes[..here], oldest, credit)? {
+                        None => changes = &changes[here..],
+                        Some(pending) => split_leaf(core, root, &[pending], restarts.for_rollback())?,
                     }
                     continue;
                 }
@@ -149,49 +157,46 @@ impl Trees<'_> {
     }
 }
 
-enum Undone {
-    /// So many changes are undone.
-    Rows(usize),
-    /// Not even the first: its row was longer before, and the leaf has no room for that any more.
-    NoRoom(Pending),
-}
-
-/// Undoes changes of rows in a leaf that covers them, up to the first for which there is no room.
+/// Undoes changes of rows in a leaf that covers them, those first that give room. Returns the entry for which there is
+/// none: its row was longer before, and others have come into the leaf meanwhile. What is undone by then, stays so.
 fn undo_rows(
     core: &Core,
     page: PageWrite<'_>,
     stamp: Stamp,
     changes: &[Undo<'_>],
-    credit: crate::redo::log::LogCredit<'_>,
-) -> Result<Undone, Error> {
+    oldest: TxnId,
+    credit: LogCredit<'_>,
+) -> Result<Option<Pending>, Error> {
     let id = page.id();
+    let grows = |change: &&Undo<'_>| lengths(page.view(), stamp, change).is_some_and(|(before, now)| before > now);
+    let (growing, shrinking): (Vec<_>, Vec<_>) = changes.iter().partition(grows);
     let mut mtr = Mtr::new(&core.log, [page]);
-    let (mut rows, mut changed) = (0, false);
-    for change in changes {
-        let view = mtr.page(0).view();
-        if let Some(before_len) = length_before(view, stamp, change) {
-            let (taken, freed) = before_len;
-            if taken > view.free_bytes() + freed {
-                if rows > 0 {
-                    break;
-                }
-                let key_len = change.key().len();
-                let pending = Pending { key: change.key().to_vec(), value_len: taken - view.entry_len_of(key_len, 0) };
-                return Ok(Undone::NoRoom(pending));
-            }
-            mtr.apply(0, id, &change.op)?;
-            changed = true;
+    let (mut changed, mut compacted, mut pending) = (false, false, None);
+    for change in shrinking.into_iter().chain(growing) {
+        let Some((before, now)) = lengths(mtr.page(0).view(), stamp, change) else { continue };
+        let fits = |mtr: &Mtr<'_>| before <= mtr.page(0).view().free_bytes() + now;
+        if !fits(&mtr) && !compacted {
+            // Its own stamps are younger: what leads back from them fits still.
+            mtr.apply(0, id, &PageOp::Compact { oldest })?;
+            (changed, compacted) = (true, true);
         }
-        rows += 1;
+        if !fits(&mtr) {
+            let view = mtr.page(0).view();
+            let value_len = before - view.entry_len_of(change.key().len(), 0);
+            pending = Some(Pending { key: change.key().to_vec(), value_len });
+            break;
+        }
+        mtr.apply(0, id, &change.op)?;
+        changed = true;
     }
     if changed {
         mtr.commit(credit)?;
     }
-    Ok(Undone::Rows(rows))
+    Ok(pending)
 }
 
 /// Bytes that the entry of `change` takes when it is undone, and bytes that it takes now. `None`: it is undone.
-fn length_before(view: PageView<'_>, stamp: Stamp, change: &Undo<'_>) -> Option<(usize, usize)> {
+fn lengths(view: PageView<'_>, stamp: Stamp, change: &Undo<'_>) -> Option<(usize, usize)> {
     let index = view.search(change.key()).ok()?;
     let value = view.value(index);
     Row::decode(value).filter(|row| row.stamp == Some(stamp))?;

@@ -21,13 +21,18 @@ const SLOTS_RESERVED: u64 = 2 * 64;
 pub(crate) enum Share {
     /// Somebody who can do without.
     Common,
-    /// Undo and rollback, which others cannot do without.
-    Last,
+    /// An undo page, which others cannot do without.
+    Undo,
+    /// A rollback, which must come to its end.
+    Rollback,
 }
 
 /// Slots that undo and rollback may take when there are no more for others: on a full disk rows are updated and deleted
 /// still.
 const SLOTS_FOR_UNDO: u64 = 64;
+
+/// Those of them that rollback alone may take.
+const SLOTS_FOR_ROLLBACK: u64 = 16;
 
 /// Places of the map file that form one of its zones.
 pub(super) const MAP_ZONE: u64 = 16;
@@ -59,9 +64,14 @@ impl Room {
         Room { directory_len: needed.directory_len.next_multiple_of(16 << 10), ..needed }
     }
 
-    /// The same for an undo page.
-    fn for_undo(self) -> Room {
-        Room { slots: self.slots - SLOTS_FOR_UNDO, ..self }
+    /// The same for one who may take more than others.
+    fn for_share(self, share: Share) -> Room {
+        let more = match share {
+            Share::Common => 0,
+            Share::Undo => SLOTS_FOR_UNDO - SLOTS_FOR_ROLLBACK,
+            Share::Rollback => SLOTS_FOR_UNDO,
+        };
+        Room { slots: self.slots - more, ..self }
     }
 
     fn covers(self, needed: Room) -> bool {
@@ -117,9 +127,7 @@ impl PageStore {
         loop {
             {
                 let mut state = self.state.lock();
-                let needed = state.needed(1);
-                let needed = if share == Share::Last { needed.for_undo() } else { needed };
-                if state.room().covers(needed) {
+                if state.room().covers(state.needed(1).for_share(share)) {
                     return Ok(state.map.allocate(space));
                 }
             }
@@ -167,7 +175,7 @@ impl PageStore {
     /// Whether the files are too short for what they hold: a crash may take growth back.
     pub(super) fn wants_room(&self) -> bool {
         let state = self.state.lock();
-        !state.room().covers(state.needed(0).for_undo())
+        !state.room().covers(state.needed(0).for_share(Share::Rollback))
     }
 
     /// Frees the slots whose replacement is durable, the log being durable up to `durable`.

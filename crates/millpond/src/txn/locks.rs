@@ -1,13 +1,15 @@
 //! Row locks: whose rows are in flight, and who waits for them.
 //!
 //! LOCK-1  A transaction of several groups is in flight from before its first change until after its commit has its
-//!         place in the log, or until all its changes are undone. A row with its stamp is locked: that is the lock.
+//!         place in the log, or until all its changes are undone. A row with its stamp is locked: that is the lock. A
+//!         row that is undone has another stamp, and is not, though some may still wait for it.
 //! LOCK-2  Who finds a row locked waits in the row's line with nothing latched, first come, first served. The oldest in
 //!         the line has the lock before it runs; newcomers respect that.
 //! LOCK-3  Locks are taken in (tree, key) order, and who has no rows in flight gives its lock up before it waits for
 //!         another: nobody waits in a circle.
 //!
-//! Who ends a wait: the holder's [`Locks::end`] or [`Locks::release`]; [`Locks::fail`] if its changes cannot be undone.
+//! Who ends a wait: the holder's [`Locks::end`] or [`Locks::release`]; [`Locks::fail`] if its changes cannot be undone;
+//! [`Locks::stop`] if the thread is gone that would, or the log takes no more.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -44,6 +46,8 @@ struct Table {
     in_flight: BTreeSet<TxnId>,
     /// Those of them whose changes cannot be undone, and why.
     failed: HashMap<TxnId, Arc<str>, FixedState>,
+    /// Why no lock will ever be given up any more.
+    stopped: Option<Arc<str>>,
     rows: HashMap<SpaceId, SpaceLocks, FixedState>,
 }
 
@@ -69,6 +73,13 @@ impl RowLock {
 impl Table {
     fn row(&mut self, space: SpaceId, key: &[u8]) -> Option<&mut RowLock> {
         self.rows.get_mut(&space)?.get_mut(key)
+    }
+
+    /// Ends the waits for these holders' rows without a lock.
+    fn tell(&mut self, why: &Arc<str>, is_meant: impl Fn(TxnId) -> bool) {
+        for row in self.rows.values_mut().flat_map(HashMap::values_mut).filter(|row| is_meant(row.holder)) {
+            row.waiters.drain(..).for_each(|(_, handoff)| handoff.give(Err(Arc::clone(why))));
+        }
     }
 
     fn remove(&mut self, space: SpaceId, key: &[u8]) {
@@ -115,14 +126,16 @@ impl Locks {
         self.rows.load(Ordering::Relaxed) > 0 && self.table.lock().row(space, key).is_some_and(|row| row.holder != txn)
     }
 
-    /// Locks a row for a transaction in flight that leaves no stamp there. Callers have its leaf latched, and nobody
-    /// else has it locked.
-    pub(crate) fn hold(&self, space: SpaceId, key: &[u8], txn: TxnId) {
+    /// Locks a row for a transaction in flight that leaves no stamp there, unless another has it by now. Callers have
+    /// its leaf latched.
+    #[must_use]
+    pub(crate) fn hold(&self, space: SpaceId, key: &[u8], txn: TxnId) -> bool {
         let mut table = self.table.lock();
         let rows = table.rows.entry(space).or_default();
         let lock = rows.entry(key.into()).or_insert_with(|| RowLock { holder: txn, waiters: VecDeque::new() });
-        debug_assert_eq!(lock.holder, txn, "LOCK-2: a row is held by one transaction");
+        let is_held = lock.holder == txn;
         self.count(&table);
+        is_held
     }
 
     /// Waits in a row's line, on `row_lock`; `stamp` is what the row had a moment ago. On return it is the caller's, or
@@ -138,15 +151,24 @@ impl Locks {
         let handoff = {
             let mut table = self.table.lock();
             let stamped = stamp.map(|stamp| stamp.txn).filter(|holder| table.in_flight.contains(holder));
-            let holder = table.row(space, key).map(|row| row.holder).or(stamped);
-            let Some(holder) = holder.filter(|holder| *holder != txn) else { return Ok(false) };
-            if let Some(why) = table.failed.get(&holder) {
+            let stamped = stamped.filter(|holder| *holder != txn);
+            let held = table.row(space, key).map(|row| row.holder);
+            // Who was handed the lock may find that another was faster, while it was not to be seen in the table.
+            let was_handed = held == Some(txn);
+            let Some(holder) = held.filter(|_| !was_handed).or(stamped) else { return Ok(false) };
+            if let Some(why) = table.failed.get(&holder).or(table.stopped.as_ref()) {
                 return Err(not_undone(why));
             }
             let handoff = Handoff::new();
             let rows = table.rows.entry(space).or_default();
             let row = rows.entry(key.into()).or_insert_with(|| RowLock { holder, waiters: VecDeque::new() });
-            row.waiters.push_back((txn, Arc::clone(&handoff)));
+            row.holder = holder;
+            let waiter = (txn, Arc::clone(&handoff));
+            if was_handed {
+                row.waiters.push_front(waiter);
+            } else {
+                row.waiters.push_back(waiter);
+            }
             self.count(&table);
             handoff
         };
@@ -168,6 +190,7 @@ impl Locks {
     pub(crate) fn end(&self, txn: TxnId) {
         let mut table = self.table.lock();
         table.in_flight.remove(&txn);
+        table.failed.remove(&txn);
         table.rows.retain(|_, rows| {
             rows.retain(|_, row| row.holder != txn || row.hand_on());
             !rows.is_empty()
@@ -175,14 +198,23 @@ impl Locks {
         self.count(&table);
     }
 
-    /// The transaction's changes cannot be undone: who waits for its rows, or will, is told so.
+    /// The transaction's changes cannot be undone as things are: who waits for its rows, or will, is told so, until
+    /// they are.
     pub(crate) fn fail(&self, txn: TxnId, why: &str) {
         let mut table = self.table.lock();
         let why: Arc<str> = why.into();
-        for row in table.rows.values_mut().flat_map(HashMap::values_mut).filter(|row| row.holder == txn) {
-            row.waiters.drain(..).for_each(|(_, handoff)| handoff.give(Err(Arc::clone(&why))));
-        }
+        table.tell(&why, |holder| holder == txn);
         table.failed.insert(txn, why);
+        self.count(&table);
+    }
+
+    /// Nobody is there any more who would undo or end anything: whoever waits is told so, and whoever would.
+    pub(crate) fn stop(&self, why: &str) {
+        let mut table = self.table.lock();
+        let why: Arc<str> = why.into();
+        table.tell(&why, |_| true);
+        table.stopped = Some(why);
+        self.count(&table);
     }
 
     /// Transactions in flight.
@@ -193,7 +225,64 @@ impl Locks {
 
 fn not_undone(why: &str) -> Error {
     let message = format!(
-        "the row is locked by a batch that failed and cannot be undone ({why}): reopen the database; if that does not help, run `millpond check`"
+        "the row is locked by a batch that failed and is not undone ({why}): mend that, reopen the database if it stopped; if that does not help, run `millpond check`"
     );
     Error::ReadOnly(message.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// X is being undone; the row, which it had inserted, is gone already. Z has seen X's stamp there before, and comes
+    /// to wait between W's look and W's hold, as it may: it has no latch.
+    #[test]
+    fn who_holds_a_row_has_it_alone() {
+        let (locks, waits, space) = (Locks::default(), Waits::new(Duration::from_secs(1)), SpaceId::FIRST);
+        let [x, w, z] = [TxnId(1), TxnId(2), TxnId(3)];
+        locks.begin(x);
+        locks.begin(w);
+        assert!(!locks.is_locked(space, b"k", None, w), "W looks: the row is not there");
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| locks.wait(space, b"k", Some(Stamp { txn: x, undo: None }), z, &waits));
+            while locks.rows.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(!locks.hold(space, b"k", w), "Z's turn comes first");
+            locks.end(x);
+            assert!(waiter.join().expect("no panic").expect("no error"), "Z has it");
+            assert!(locks.is_locked(space, b"k", None, w), "and W waits for Z");
+            locks.release(space, b"k", z);
+            assert!(locks.hold(space, b"k", w));
+        });
+    }
+
+    #[test]
+    fn who_waits_for_what_never_comes_is_told() {
+        let (locks, waits, space) = (Locks::default(), Waits::new(Duration::from_secs(1)), SpaceId::FIRST);
+        let [x, z] = [TxnId(1), TxnId(3)];
+        let stamp = Some(Stamp { txn: x, undo: None });
+        locks.begin(x);
+        for stops in [false, true] {
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| locks.wait(space, b"k", stamp, z, &waits));
+                while locks.table.lock().rows.values().flat_map(HashMap::values).all(|row| row.waiters.is_empty()) {
+                    std::thread::yield_now();
+                }
+                if stops {
+                    locks.stop("the log is gone")
+                } else {
+                    locks.fail(x, "the disk is full")
+                }
+                let error = waiter.join().expect("no panic").expect_err("told").to_string();
+                assert!(error.contains(if stops { "the log is gone" } else { "the disk is full" }), "{error}");
+            });
+            assert!(locks.wait(space, b"k", stamp, z, &waits).is_err(), "at once, from now on");
+            locks.table.lock().failed.clear();
+        }
+        locks.end(x);
+        assert!(!locks.is_locked(space, b"k", None, z));
+    }
 }

@@ -22,3 +22,28 @@ pub(crate) mod before;
 pub(crate) mod locks;
 pub(crate) mod record;
 pub(crate) mod slots;
+
+use record::{Kind, UndoRecord};
+
+use crate::base::ids::{PageId, SpaceId, TxnId};
+use crate::base::page::view::PageView;
+use crate::base::row::Row;
+
+/// The transaction that an entry of a leaf or of an undo page names. (The value of an inner page is a page number: what
+/// it is taken for, does no harm.)
+pub(crate) fn txn_of(id: PageId, value: &[u8]) -> Option<TxnId> {
+    match id.space() {
+        SpaceId::CATALOG => None,
+        SpaceId::UNDO => UndoRecord::decode(value).map(|record| record.txn),
+        _ => Row::decode(value)?.stamp.map(|stamp| stamp.txn),
+    }
+}
+
+/// Whether a page has the header of a transaction of several groups that has not ended.
+pub(crate) fn begins_batch(id: PageId, page: PageView<'_>) -> bool {
+    let is_header = |index| {
+        let record = UndoRecord::decode(page.value(index));
+        record.is_some_and(|record| record.kind == Kind::Header { is_active: true })
+    };
+    id.space() == SpaceId::UNDO && (0..page.len()).any(is_header)
+}

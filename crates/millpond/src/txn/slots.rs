@@ -18,6 +18,7 @@ use crate::base::row::{Stamp, UndoRef};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::waits::{WaitClass, Waits};
 use crate::mtr::{Core, Mtr, RECORD_HEADER, TXN_LEN};
+use crate::pool::frame::PageWrite;
 use crate::store::page_store::PageStore;
 use crate::store::space::Share;
 
@@ -460,24 +461,34 @@ impl Slot<'_> {
         }
     }
 
+    /// A page that nobody has seen.
+    fn new_page<'p>(&self, core: &'p Core) -> Result<(PageId, PageWrite<'p>), Error> {
+        let id = core.store.allocate(SpaceId::UNDO, Share::Undo, core.pool.waits())?;
+        match core.pool.take_frame() {
+            Ok(ticket) => Ok((id, core.pool.install(id, ticket))),
+            Err(error) => {
+                core.store.give_back(id);
+                Err(error)
+            }
+        }
+    }
+
     /// Adds an empty page, in a mini-transaction of its own: one that nobody needs any more, or a new one. May wait on
     /// `log_space`, `free_frame` and `file_growth`; callers hold nothing else.
     pub(crate) fn add_page(&mut self, core: &Core) -> Result<(), Error> {
         let credit = core.log.reserve(NEW_PAGE_REDO, 1)?;
-        let id = match self.all.take_unneeded(0) {
-            Some(id) => id,
-            None => core.store.allocate(SpaceId::UNDO, Share::Last, core.pool.waits())?,
-        };
-        let page = match core.pool.fetch(id) {
-            Some(pin) => pin.write(),
-            // What is in its image does not matter. Nobody else has it read.
-            None => match core.pool.take_frame() {
-                Ok(ticket) => core.pool.install(id, ticket),
+        let (id, page) = match self.all.take_unneeded(0) {
+            // Read if need be: who looks for what was before may be reading it, too. What cannot be read stays where it
+            // is until the next open.
+            Some(id) => match core.pool.load(id) {
+                Ok(pin) => (id, pin.write()),
+                Err(Error::Corruption(_)) => self.new_page(core)?,
                 Err(error) => {
                     self.all.put_off(id);
                     return Err(error);
                 }
             },
+            None => self.new_page(core)?,
         };
         let mut mtr = Mtr::new(&core.log, [page]);
         mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;

@@ -2,6 +2,7 @@
 
 mod api;
 mod bad_input;
+mod batches_reviewed;
 mod bit_flips;
 mod bulk_load;
 mod by_the_book;
