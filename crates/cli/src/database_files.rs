@@ -13,7 +13,7 @@ use workload::probe;
 use crate::exit::Failure;
 
 /// How the names of the engine's files begin; all end in `.mpd`.
-const PREFIXES: [&str; 5] = ["data", "map", "directory-", "redo-", "lock"];
+const PREFIXES: [&str; 6] = ["data", "map", "directory-", "redo-", "sort-", "lock"];
 
 /// What is left after a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

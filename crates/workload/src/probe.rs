@@ -1,6 +1,7 @@
-//! What the device can do by itself: 4 KiB writes, each made durable before the next, by one thread.
+//! What the device can do by itself: 4 KiB writes, each made durable before the next, by one thread; and long writes one
+//! behind the other.
 //!
-//! This is the yardstick for durable commits: an engine that lets many threads share one sync commits more often than
+//! The first is the yardstick for durable commits: an engine that lets many threads share one sync commits more often than
 //! this rate; one that does not cannot reach it.
 
 use std::fs::{File, OpenOptions};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use aligned_vec::{AVec, ConstAlign};
-use rustix::fs::{OFlags, fdatasync};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fdatasync};
 
 use crate::Error;
 
@@ -70,6 +71,38 @@ pub fn sync_pairs(dir: &Path, access: Access, duration: Duration) -> Result<Sync
     Ok(measured)
 }
 
+/// Bytes of one sequential write.
+const SEQUENTIAL_LEN: usize = 1 << 20;
+
+/// Measures how many bytes a second one thread writes one behind the other into a new file in `dir`: `bytes` of them, in
+/// writes of 1 MiB, all durable in the end. Room for the file is allocated before.
+///
+/// # Errors
+/// [`Error::File`]: the file could not be made, written, synced or removed.
+pub fn sequential_write(dir: &Path, access: Access, bytes: u64) -> Result<f64, Error> {
+    let path = dir.join(FILE_NAME);
+    let (file, _) = open(&path, access).map_err(failed("create", &path))?;
+    let measured = write_sequentially(&file, &path, bytes);
+    drop(file);
+    let removed = std::fs::remove_file(&path).map_err(failed("remove", &path));
+    let measured = measured?;
+    removed?;
+    Ok(measured)
+}
+
+fn write_sequentially(file: &File, path: &Path, bytes: u64) -> Result<f64, Error> {
+    let buffer: AVec<u8, ConstAlign<WRITE_LEN>> =
+        AVec::from_iter(WRITE_LEN, (0..SEQUENTIAL_LEN).map(|at| ((at * 131) >> 3) as u8));
+    let len = bytes.next_multiple_of(SEQUENTIAL_LEN as u64);
+    fallocate(file, FallocateFlags::empty(), 0, len).map_err(|cause| failed("grow", path)(cause.into()))?;
+    let began = Instant::now();
+    for offset in (0..len).step_by(SEQUENTIAL_LEN) {
+        file.write_all_at(&buffer, offset).map_err(failed("write", path))?;
+    }
+    fdatasync(file).map_err(|cause| failed("sync", path)(cause.into()))?;
+    Ok(len as f64 / began.elapsed().as_secs_f64())
+}
+
 fn measure(file: &File, path: &Path, access: Access, duration: Duration) -> Result<SyncPairs, Error> {
     let mut buffer: AVec<u8, ConstAlign<WRITE_LEN>> = AVec::from_iter(WRITE_LEN, std::iter::repeat_n(0xA5, WRITE_LEN));
     for number in 0..WRITES_PER_LAP {
@@ -126,6 +159,7 @@ mod tests {
             assert!(pairs.per_s > 0.0);
             assert!(pairs.worst_ms > 0.0);
             assert!(pairs.worst_ms >= 1e3 / pairs.per_s * 0.99, "the worst is not better than the mean");
+            assert!(sequential_write(dir.path(), access, 3 << 20).unwrap() > 0.0);
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -35,12 +35,12 @@ pub enum WaitClass {
     PageRead,
     /// A page's latch; ended by whoever holds it, who waits for nothing but another latch below.
     PageLatch,
-    /// A checkpoint that was asked for; ended by the keeper.
+    /// A checkpoint that was asked for, or a bulk load's pages being durable and named; ended by the keeper.
     Checkpoint,
     /// The lane of one; ended by the operation that is in it.
     Lane,
-    /// Another thread's creation or dropping of a tree, or operations on a tree that is dropped; ended when they are
-    /// through.
+    /// Another thread's creation or dropping of a tree, operations on a tree that is dropped, or another bulk load's
+    /// writes; ended when they are through.
     Metadata,
     /// A row that a batch of several groups is changing; ended when that is committed or undone.
     RowLock,

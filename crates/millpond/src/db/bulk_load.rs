@@ -19,8 +19,9 @@ use super::catalog;
 use super::catalog_entry::Entry;
 use super::database::Db;
 use super::ddl::{check_name, create_root, handle, tree_state};
-use super::engine::{CheckpointAnswer, Engine, Wish, stopped};
+use super::engine::{CheckpointAnswer, Engine, Wish, closed, stopped};
 use super::plan::shown;
+use super::sorter::{Sorter, memory_for};
 use super::tree::{Role, Tree, TreeState};
 use crate::base::aligned::{AlignedBuf, aligned};
 use crate::base::error::Error;
@@ -72,6 +73,33 @@ impl Db {
         let mut load = self.begin_bulk_load(name)?;
         for (key, value) in rows {
             load.push(key.as_ref(), value.as_ref())?;
+        }
+        load.finish()
+    }
+
+    /// The same of rows in any order, of which no two have the same key: they are sorted first, a quarter of the buffer
+    /// pool's size at a time (256 KiB to 64 MiB), and what is more goes to files beside the database that are removed
+    /// again. Rows are counted in the order of their keys in errors about these.
+    ///
+    /// # Errors
+    /// Those of [`bulk_load`](Self::bulk_load).
+    pub fn bulk_load_unsorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        name: &str,
+        rows: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Tree, Error> {
+        let mut load = self.begin_bulk_load(name)?;
+        let Some(loading) = &load.loading else { return Err(load.ended()) };
+        let mut sorter = loading.sorter()?;
+        for (number, (key, value)) in (0..).zip(rows) {
+            // Closed, it must not keep the directory from others until all rows have come.
+            drop(loading.lots.state.enter()?);
+            loading.check_len(key.as_ref(), value.as_ref(), number)?;
+            sorter.push(key.as_ref(), value.as_ref())?;
+        }
+        let mut sorted = sorter.finish()?;
+        while let Some((key, value)) = sorted.next()? {
+            load.push(key, value)?;
         }
         load.finish()
     }
@@ -199,11 +227,23 @@ impl Loading {
         if self.builder.last_key().is_some_and(|last| last >= key) {
             return Err(self.not_ascending(key, row));
         }
+        self.check_len(key, payload, row)?;
+        self.builder.push(key, payload, &mut self.lots)
+    }
+
+    fn check_len(&self, key: &[u8], payload: &[u8], row: u64) -> Result<(), Error> {
         let limits = self.lots.engine.limits;
         if key.len() > limits.key || payload.len() > limits.value {
             return Err(self.too_long(key, payload, row));
         }
-        self.builder.push(key, payload, &mut self.lots)
+        Ok(())
+    }
+
+    /// Puts rows in order that are to be pushed.
+    pub(crate) fn sorter(&self) -> Result<Sorter, Error> {
+        let (engine, space) = (&self.lots.engine, self.lots.state.space);
+        let files = engine.files.lock().clone().ok_or_else(closed)?;
+        Ok(Sorter::new(files, space, memory_for(engine.core.pool.len() * engine.core.store.page_size())))
     }
 
     fn not_ascending(&self, key: &[u8], row: u64) -> Error {
@@ -240,6 +280,8 @@ impl Loading {
     /// Makes what is left of the tree, has all of it durable and named by map groups, and then the root lead to it.
     /// Whoever enters a name for the space from here on, and flushes the log, has a tree (LOAD-2).
     pub(crate) fn build(&mut self) -> Result<(), Error> {
+        let engine = Arc::clone(&self.lots.engine);
+        let _operation = engine.waits.operation("bulk load");
         let builder = std::mem::replace(&mut self.builder, Builder::new(self.lots.engine.core.store.page_size()));
         let root = builder.finish(&mut self.lots)?;
         let state = Arc::clone(&self.lots.state);
@@ -344,9 +386,11 @@ impl Lots {
                 return Err(Error::Bug("STORE-3: loaded pages find no slots, although each is charged one".into()));
             }
             // Others have more than what is charged for them, until the keeper has looked.
+
             engine.checkpoint_wait(Wish::Slots)?;
         }
         drop(credit);
+        debug_assert!(core.store.loaded() <= LOADED_MAX, "LOAD-3: too many images of loads are on their way");
         self.ops.clear();
         self.written += count;
         // Ahead of need: the sync is under way while the next lot is made.

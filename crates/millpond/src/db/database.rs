@@ -21,6 +21,7 @@ use super::options::{
 use super::page_writer::{PageWriter, SinglePage};
 use super::purge;
 use super::rollback::{find_losers, roll_back};
+use super::sorter;
 use super::stats::Stats;
 use super::status::About;
 use super::status_socket::{StatusServer, StatusSocket};
@@ -445,6 +446,8 @@ fn finish_open(
     let generations: Vec<u32> = switch.map(|switch| switch.to.generation).into_iter().chain([now.generation]).collect();
     let removed = remove_others(files, &generations);
     removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
+    let removed = sorter::remove_left_over(files);
+    removed.map_err(|e| Error::io(&format!("remove files of an interrupted sort in '{}'", files.place()), e))?;
     recovery::redo(&engine.core, log_files, analysis)?;
     engine.redoing.store(false, Ordering::Relaxed);
     // From here on the end of the old epoch cannot be taken for the end of the log.

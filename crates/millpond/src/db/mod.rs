@@ -27,6 +27,7 @@ mod purge;
 pub(crate) mod rebuild;
 mod rollback;
 mod row_changes;
+mod sorter;
 pub(crate) mod stats;
 mod status;
 mod status_socket;

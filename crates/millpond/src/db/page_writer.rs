@@ -5,8 +5,8 @@
 //! WRITER-2  After the copy the log is looked at, and nothing is written if it has stopped: who then had a page changed
 //!           and found no place for the group any more has let go of a page whose change is not in the log.
 //!
-//! Mostly the keeper writes. Bulk loads write beside it: their pages are in no frame (`bulk_load.rs`). With
-//! [`EmptyFreeListAlgorithm::Legacy`] who finds no free frame does, too.
+//! Mostly the keeper writes. With [`EmptyFreeListAlgorithm::Legacy`] who finds no free frame does, too. Bulk loads
+//! write beside them: their pages are in no frame (`bulk_load.rs`).
 //!
 //! [`EmptyFreeListAlgorithm::Legacy`]: crate::EmptyFreeListAlgorithm::Legacy
 

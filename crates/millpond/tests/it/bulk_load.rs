@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
@@ -10,6 +11,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::crash_matrix::{seeds, stride};
+use crate::rebuild::{LOSSES, rebuild};
 use crate::support::{SMALL, Shape, disk_of, recover, recover_shaped, reopen_options, small_options};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -49,6 +51,11 @@ fn slots_in_use(db: &Db) -> u64 {
     db.checkpoint().expect("done");
     let Stats { data_slots_total, data_slots_free, .. } = db.stats();
     data_slots_total - data_slots_free
+}
+
+/// Whether there are files of a sort.
+fn is_left(image: &Image) -> bool {
+    image.keys().any(|name| name.starts_with("sort-"))
 }
 
 #[test]
@@ -158,6 +165,38 @@ fn rows_that_do_not_ascend_or_are_too_long_are_named_and_leave_nothing() {
 }
 
 #[test]
+fn rows_in_any_order_are_sorted_and_nothing_is_left_of_the_sort() {
+    let disk = SimulatedDisk::with_image(start(SMALL), ServiceTime::default());
+    let wanted = rows(6000, 300, 2);
+    let shuffled = (0..6000u32).map(|row| (row * 7919 % 6000).to_be_bytes()).map(|key| (key, &wanted[&key[..]]));
+    let db = open(&disk, reopen_options());
+    let in_use = slots_in_use(&db);
+    let (mut seen, empty) = (false, vec![]);
+    let watched = shuffled.clone().inspect(|_| seen = seen || is_left(&disk.image()));
+    let twice = db.bulk_load_unsorted("t", watched.chain([(5u32.to_be_bytes(), &empty)])).expect_err("twice");
+    assert!(matches!(twice, Error::NotAscending(_)) && twice.to_string().contains("the same as"), "{twice}");
+    assert!(seen && !is_left(&disk.image()), "rows went to files, and these are gone");
+    assert_eq!(slots_in_use(&db), in_use);
+    assert!(matches!(db.bulk_load_unsorted("t", [([1; 5], vec![1; 2000])]), Err(Error::ValueTooLong(_))));
+    // A crash in the middle: the next open removes the files.
+    let mut crashed = None;
+    let watched = shuffled.clone().enumerate().map(|(turn, row)| {
+        if turn == 5000 {
+            crashed = Some(disk.crash_now(Unsynced::All));
+        }
+        row
+    });
+    db.bulk_load_unsorted("t", watched).expect("loaded");
+    db.close().expect("closed");
+    assert!(recover(&disk).expect("sound")["t"] == wanted);
+    let crashed = crashed.expect("in the middle");
+    assert!(is_left(&crashed));
+    let disk = disk_of(crashed);
+    assert!(!recover(&disk).expect("sound").contains_key("t"));
+    assert!(!is_left(&disk.image()));
+}
+
+#[test]
 fn a_name_that_is_taken_meanwhile_is_refused_at_the_end() {
     let disk = SimulatedDisk::new();
     let db = open(&disk, small_options());
@@ -215,11 +254,16 @@ fn a_database_that_is_closed_during_a_load_ends_it() {
         let (end, _) = run(seed, || {
             let db = open(&disk, reopen_options());
             let other = db.clone();
-            let loader = spawn("load", move || other.bulk_load("t", rows(3000, 300, 2)).map(drop)).expect("a thread");
+            let load = move || match seed % 2 {
+                0 => other.bulk_load("t", rows(3000, 300, 2)).map(drop),
+                _ => other.bulk_load_unsorted("t", rows(3000, 300, 2)).map(drop),
+            };
+            let loader = spawn("load", load).expect("a thread");
             sleep_ns(15_000_000 * (seed + 1));
             db.close().expect("closed");
             loader.join().expect("no panic")
         });
+        assert!(!is_left(&disk.image()));
         let found = recover(&disk).expect("sound");
         match end {
             Ok(()) => assert_eq!(found["t"], rows(3000, 300, 2)),
@@ -392,6 +436,80 @@ fn a_crash_at_any_io_of_a_load_leaves_the_whole_tree_or_nothing() {
         let seen = seen.into_inner().expect("not poisoned");
         assert!(seen[0] > 25 && seen[1] > 25, "{shape:?}: {seen:?}");
     }
+}
+
+/// On a full disk others may have the slots that are charged for a load's pages: until their images are named.
+#[test]
+fn a_load_on_a_full_disk_finds_the_slots_that_it_was_promised() {
+    for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
+        let options = small_options().buffer_pool_size(ByteSize::mib(32)).redo_capacity(ByteSize::mib(4));
+        // Many images are written while one sync is under way.
+        let time = ServiceTime { read_ns: 100_000, write_ns: 1_000_000, sync_ns: 60_000_000 };
+        let disk = SimulatedDisk::with_image(Image::new(), time);
+        run(3, || {
+            let db = open(&disk, options.page_store(store));
+            let old = db.create_tree("old").expect("created");
+            let put_all = |value| {
+                for row in 0..2400u32 {
+                    let mut batch = WriteBatch::new();
+                    batch.put(&old, &row.to_be_bytes(), &[value; 900]).durability(Durability::None);
+                    db.write(batch).expect("a rewrite needs no new page");
+                }
+            };
+            put_all(1);
+            db.checkpoint().expect("done");
+            let used: usize = disk.image().values().map(Vec::len).sum();
+            disk.limit_space(Some(u64::try_from(used).expect("small")));
+            let (other, done) = (db.clone(), Arc::new(AtomicBool::new(false)));
+            let ended = Arc::clone(&done);
+            // As many trees as there is room for, and then one goes for each that comes.
+            let loader = spawn("load", move || {
+                let (mut first, mut next) = (0, 0);
+                while !ended.load(Ordering::Relaxed) {
+                    match other.bulk_load(&format!("load {next}"), rows(800, 300, 2)) {
+                        Ok(_) => next += 1,
+                        Err(Error::OutOfSpace(_)) => {
+                            other.drop_tree(&format!("load {first}")).expect("dropped");
+                            first += 1;
+                        }
+                        Err(error) => unreachable!("{error}"),
+                    }
+                }
+                (first, next)
+            });
+            for value in 2..16 {
+                put_all(value);
+            }
+            done.store(true, Ordering::Relaxed);
+            let (first, next) = loader.expect("a thread").join().expect("no panic");
+            assert!(first > 3 && next > first, "the disk was full: {first} of {next} trees were dropped");
+            db.close().expect("closed");
+        });
+        let found = recover_shaped(&disk, Shape { store, ..SMALL }).expect("sound");
+        assert!(found["old"].values().all(|value| value == &[15; 900]), "{store:?}");
+        assert!(found.iter().filter(|(name, _)| *name != "old").all(|(_, t)| *t == rows(800, 300, 2)), "{store:?}");
+    }
+}
+
+#[test]
+fn a_rebuild_finds_a_loaded_tree_and_nothing_of_one_that_was_not_finished() {
+    let recorded = record(SMALL, 9);
+    let (wanted, mut seen) = (rows(LOADED, 360, 2), [0, 0]);
+    for boundary in (0..=recorded.history.boundaries()).step_by(stride(5)) {
+        for (what, lose) in LOSSES {
+            let mut image = recorded.history.crash_image(boundary, Unsynced::Subset(boundary as u64));
+            lose(&mut image);
+            let disk = disk_of(image);
+            let context = format!("crash at {boundary}, {what} lost");
+            let report = rebuild(&disk).unwrap_or_else(|error| unreachable!("{context}: {error}"));
+            assert_eq!(report.lost, Vec::<String>::new(), "{context}");
+            let found = recover(&disk).unwrap_or_else(|problem| unreachable!("{context}: {problem}"));
+            let t = found.get("t").map(|t| wanted.iter().all(|(key, value)| t.get(key) == Some(value)));
+            seen[usize::from(t.is_some())] += 1;
+            assert!(t != Some(false) && (t.is_some() || boundary < recorded.loaded), "{context}: {t:?}");
+        }
+    }
+    assert!(seen[0] > 10 && seen[1] > 10, "{seen:?}");
 }
 
 /// The log has room for little more than the load's map records: loads wait for it as others do, and leave cleaning

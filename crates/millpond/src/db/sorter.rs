@@ -1,0 +1,284 @@
+//! Rows in any order, put in order in bounded memory: sorted parts go to files beside the database, and are merged.
+//!
+//! SORT-1  A file goes with the sorter. What a crash leaves of files, the next open removes: their names say what they
+//!         are, and none is used twice, for they have the number of the space in them that is loaded (STORE-7).
+//! SORT-2  Keys and payloads are within the limits of rows: a record fits a block.
+//!
+//! Rows of one key come in any order.
+
+mod run;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::sync::Arc;
+
+use self::run::{BLOCK_LEN, Run, RunReader, RunWriter, record_at, record_len, write_record};
+use crate::base::aligned::to_usize;
+use crate::base::error::Error;
+use crate::base::ids::SpaceId;
+use crate::btree::scan::RowRef;
+use crate::io::device::Files;
+
+/// Runs that are merged together at most: each costs a block of memory.
+const FAN_IN_MAX: usize = 64;
+
+/// Bytes that a row takes beside its record.
+const PLACE_LEN: usize = size_of::<Place>();
+
+fn file_name(space: SpaceId, number: u32) -> String {
+    format!("sort-{}-{number}.mpd", space.0)
+}
+
+fn is_sort_file(name: &str) -> bool {
+    name.starts_with("sort-") && name.ends_with(".mpd")
+}
+
+/// Removes what loads that a crash cut short have left.
+pub(super) fn remove_left_over(files: &dyn Files) -> io::Result<()> {
+    files.list()?.iter().filter(|name| is_sort_file(name)).try_for_each(|name| files.remove(name))
+}
+
+/// Where a row is in memory: after the first bytes of its key, as a number that orders as they do.
+#[derive(Clone, Copy)]
+struct Place {
+    head: u64,
+    at: u32,
+}
+
+/// Takes rows in.
+pub(crate) struct Sorter {
+    files: Arc<dyn Files>,
+    space: SpaceId,
+    memory: usize,
+    /// Records of rows that are in no run yet.
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+    /// Each with how many merges it has been through.
+    runs: Vec<(u32, Run)>,
+    named: u32,
+}
+
+impl Sorter {
+    /// For a load into `space`, with rows of `memory` bytes at a time, 1 GiB at most.
+    pub(crate) fn new(files: Arc<dyn Files>, space: SpaceId, memory: usize) -> Sorter {
+        let memory = memory.min(1 << 30);
+        Sorter { files, space, memory, bytes: Vec::new(), places: Vec::new(), runs: Vec::new(), named: 0 }
+    }
+
+    /// Runs that are merged together.
+    fn fan_in(&self) -> usize {
+        (self.memory / BLOCK_LEN).clamp(2, FAN_IN_MAX)
+    }
+
+    /// Takes a row.
+    pub(crate) fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<(), Error> {
+        let used = self.bytes.len() + self.places.len() * PLACE_LEN;
+        if used + record_len(key.len(), payload.len()) + PLACE_LEN > self.memory && !self.places.is_empty() {
+            self.spill()?;
+        }
+        let head = u64::from_be_bytes(std::array::from_fn(|index| key.get(index).copied().unwrap_or(0)));
+        let at = u32::try_from(self.bytes.len()).expect("SORT-2: rows of 1 GiB at most are in memory");
+        self.places.push(Place { head, at });
+        write_record(&mut self.bytes, key, payload);
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let key = |place: &Place| record_at(&bytes[to_usize(u64::from(place.at))..]).0;
+        self.places.sort_unstable_by(|a, b| a.head.cmp(&b.head).then_with(|| key(a).cmp(key(b))));
+    }
+
+    fn new_run(&mut self) -> Result<RunWriter, Error> {
+        self.named += 1;
+        RunWriter::create(&self.files, &file_name(self.space, self.named))
+    }
+
+    /// Writes the rows in memory to a run.
+    fn spill(&mut self) -> Result<(), Error> {
+        self.sort();
+        let mut run = self.new_run()?;
+        for place in &self.places {
+            let record = &self.bytes[to_usize(u64::from(place.at))..];
+            let (key, payload) = record_at(record);
+            run.push(&record[..record_len(key.len(), payload.len())])?;
+        }
+        self.runs.push((0, run.finish()?));
+        self.bytes.clear();
+        self.places.clear();
+        // So many of a kind become one of the next: each row is merged as often as that takes, and no more.
+        while let Some(&(tier, _)) = self.runs.last()
+            && self.runs.iter().rev().take_while(|(other, _)| *other == tier).count() == self.fan_in()
+        {
+            self.merge_last(self.fan_in(), tier + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Makes one run of the last `count`.
+    fn merge_last(&mut self, count: usize, tier: u32) -> Result<(), Error> {
+        let last = self.runs.split_off(self.runs.len() - count);
+        let mut merge = Merge::new(last)?;
+        let mut run = self.new_run()?;
+        while let Some(record) = merge.next()? {
+            run.push(record)?;
+        }
+        self.runs.push((tier, run.finish()?));
+        Ok(())
+    }
+
+    /// Ends the input.
+    pub(crate) fn finish(mut self) -> Result<Sorted, Error> {
+        if self.runs.is_empty() {
+            self.sort();
+            return Ok(Sorted::InMemory { sorter: self, next: 0 });
+        }
+        if !self.places.is_empty() {
+            self.spill()?;
+        }
+        // The last ones are the shortest.
+        while self.runs.len() > self.fan_in() {
+            let count = (self.runs.len() - self.fan_in() + 1).min(self.fan_in());
+            self.merge_last(count, 0)?;
+        }
+        Merge::new(self.runs).map(Sorted::Merged)
+    }
+}
+
+/// The rows in the order of their keys.
+pub(crate) enum Sorted {
+    InMemory { sorter: Sorter, next: usize },
+    Merged(Merge),
+}
+
+impl Sorted {
+    /// Key and payload of the next row.
+    pub(crate) fn next(&mut self) -> Result<Option<RowRef<'_>>, Error> {
+        match self {
+            Sorted::InMemory { sorter, next } => {
+                let place = sorter.places.get(*next);
+                *next += 1;
+                Ok(place.map(|place| record_at(&sorter.bytes[to_usize(u64::from(place.at))..])))
+            }
+            Sorted::Merged(merge) => Ok(merge.next()?.map(record_at)),
+        }
+    }
+}
+
+/// Several runs as one.
+pub(crate) struct Merge {
+    readers: Vec<RunReader>,
+    /// The key of each run's present record, but for the one that was lent last.
+    keys: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
+    lent: Option<usize>,
+    /// Memory for the next key.
+    spare: Vec<u8>,
+}
+
+impl Merge {
+    fn new(runs: Vec<(u32, Run)>) -> Result<Merge, Error> {
+        let readers: Vec<_> = runs.into_iter().map(|(_, run)| RunReader::new(run)).collect();
+        let mut merge =
+            Merge { keys: BinaryHeap::with_capacity(readers.len()), readers, lent: None, spare: Vec::new() };
+        (0..merge.readers.len()).try_for_each(|reader| merge.advance(reader))?;
+        Ok(merge)
+    }
+
+    fn advance(&mut self, reader: usize) -> Result<(), Error> {
+        if self.readers[reader].advance()? {
+            let mut key = std::mem::take(&mut self.spare);
+            key.clear();
+            key.extend_from_slice(record_at(self.readers[reader].record()).0);
+            self.keys.push(Reverse((key, reader)));
+        }
+        Ok(())
+    }
+
+    /// The next record, lent until the next call.
+    fn next(&mut self) -> Result<Option<&[u8]>, Error> {
+        if let Some(reader) = self.lent.take() {
+            self.advance(reader)?;
+        }
+        let Some(Reverse((key, reader))) = self.keys.pop() else { return Ok(None) };
+        self.spare = key;
+        self.lent = Some(reader);
+        Ok(Some(self.readers[reader].record()))
+    }
+}
+
+/// Bytes of rows that a load sorts at a time, beside a pool of `pool` bytes.
+pub(super) fn memory_for(pool: usize) -> usize {
+    (pool / 4).clamp(256 << 10, 64 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::simulated::SimulatedDisk;
+    use rand_core::{Rng, SeedableRng};
+
+    /// Rows of a hundred bytes or so, some of them of one key.
+    fn rows(count: u64, seed: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
+        let row = |number: u64| {
+            let mut draw = |below: u64| usize::try_from(rng.next_u64() % below).expect("small");
+            let mut key = vec![b'k'; draw(12)];
+            key.extend_from_slice(&draw(5000).to_be_bytes());
+            (key, number.to_le_bytes().repeat(1 + draw(20)))
+        };
+        (0..count).map(row).collect()
+    }
+
+    fn sorted_files(disk: &SimulatedDisk) -> usize {
+        Files::list(disk).expect("listed").iter().filter(|name| is_sort_file(name)).count()
+    }
+
+    #[test]
+    fn rows_come_out_in_order_however_many_runs_they_made() {
+        for (count, memory) in
+            [(0, 1 << 20), (1, 1 << 20), (500, 1 << 20), (20_000, 1 << 20), (20_000, 200 << 10), (3000, 1)]
+        {
+            let disk = SimulatedDisk::new();
+            let mut rows = rows(count, 7);
+            let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), memory);
+            let mut most = 0;
+            for (key, payload) in &rows {
+                sorter.push(key, payload).expect("taken");
+                most = most.max(sorted_files(&disk));
+            }
+            let mut sorted = sorter.finish().expect("sorted");
+            let mut found = Vec::new();
+            while let Some((key, payload)) = sorted.next().expect("read") {
+                found.push((key.to_vec(), payload.to_vec()));
+            }
+            assert!(found.is_sorted_by_key(|(key, _)| key.clone()));
+            rows.sort();
+            found.sort();
+            assert!(found == rows, "{} of {} rows", found.len(), rows.len());
+            assert!(most <= 64, "{most} files");
+            drop(sorted);
+            assert_eq!(sorted_files(&disk), 0);
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_not_as_it_was_written_is_reported_and_a_full_disk_leaves_no_file() {
+        let disk = SimulatedDisk::new();
+        let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), 1 << 20);
+        for (key, payload) in rows(20_000, 8) {
+            sorter.push(&key, &payload).expect("taken");
+        }
+        let mut sorted = sorter.finish().expect("sorted");
+        assert!(disk.flip_bit(&file_name(SpaceId(3), 1), 200_000, 3));
+        let error = std::iter::from_fn(|| sorted.next().map(|row| row.map(drop)).transpose()).find_map(Result::err);
+        assert!(matches!(error, Some(Error::Corruption(_))), "{error:?}");
+        drop(sorted);
+        disk.limit_space(Some(3 << 20));
+        let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(4), 1 << 20);
+        let error = rows(100_000, 9).iter().find_map(|(key, payload)| sorter.push(key, payload).err());
+        assert!(matches!(error, Some(Error::OutOfSpace(_))), "{error:?}");
+        drop(sorter);
+        assert_eq!(sorted_files(&disk), 0);
+    }
+}
