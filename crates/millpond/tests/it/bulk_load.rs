@@ -363,7 +363,8 @@ struct Recorded {
     written: Vec<(usize, u32)>,
 }
 
-const LOADED: u32 = 700;
+/// Rows that make more pages than may be on their way.
+const LOADED: u32 = 3000;
 
 fn record(shape: Shape, seed: u64) -> Recorded {
     let len = 90 * usize::try_from(shape.page_kib).expect("small");
