@@ -50,9 +50,9 @@ impl Db {
     /// Creates a tree of the rows of `rows`, whose keys ascend strictly. It is there as a whole, and durable, when this
     /// returns; before, and after an error or a crash, nothing of it is.
     ///
-    /// Rows are not logged, and pass no buffer pool: each page is written once, 15/16 full, 64 of them at a time. Takes
-    /// some 65 pages of memory beside [`Stats::memory_budget`](crate::Stats::memory_budget). May wait on `log_space`,
-    /// `file_growth`, `checkpoint` (for the keeper to make pages durable), and `metadata` (for another load's lot).
+    /// Rows are not logged, and pass no buffer pool: each page is written once, 15/16 full, 64 of them at a time, from
+    /// some 70 pages of memory. May wait on `log_space`, `file_growth`, `checkpoint` (for the keeper to make pages
+    /// durable), and `metadata` (for another load's lot).
     ///
     /// # Errors
     /// Those of [`begin_bulk_load`](Self::begin_bulk_load), [`BulkLoad::push`] and [`BulkLoad::finish`].
@@ -78,8 +78,9 @@ impl Db {
     }
 
     /// The same of rows in any order, of which no two have the same key: they are sorted first, a quarter of the buffer
-    /// pool's size at a time (256 KiB to 64 MiB), and what is more goes to files beside the database that are removed
-    /// again. Rows are counted in the order of their keys in errors about these.
+    /// pool's size at a time (256 KiB to 64 MiB, beside [`Stats::memory_budget`](crate::Stats::memory_budget)). What is
+    /// more goes to files beside the database that are removed again. In errors about keys, rows are counted in the
+    /// order of these.
     ///
     /// # Errors
     /// Those of [`bulk_load`](Self::bulk_load).

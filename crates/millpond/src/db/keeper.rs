@@ -2,9 +2,9 @@
 //! their images durable and named, grows the files ahead of need, gives back what dropped trees had, merges pages that
 //! have become too empty, and takes checkpoints.
 //!
-//! KEEPER-1  All map groups and checkpoints are its own, one after the other, and with the default settings all page
-//!           writes ([`page_writer`](super::page_writer)). Only syncs, and the superblock's write between two, are
-//!           waited for by a second thread meanwhile ([`syncer`]).
+//! KEEPER-1  All map groups and checkpoints are its own, one after the other, and with the default settings all
+//!           writes of pages that are in frames ([`page_writer`](super::page_writer)). Only syncs, and the superblock's
+//!           write between two, are waited for by a second thread meanwhile ([`syncer`]).
 //! KEEPER-2  It never waits for anything that waits for it: it takes no frame, no page id, and of the log only what is
 //!          to be had at once. Who has the writers' turn, or a page's latch, does not wait for the keeper.
 //! KEEPER-3  It alone has trees give pages back, with the writers' turn in its hand ([`Engine::writer`]): so the map
