@@ -38,9 +38,6 @@ pub enum Error {
     /// A bulk load's rows do not ascend in their keys; nothing was loaded.
     #[error("{0}")]
     NotAscending(Box<str>),
-    /// A batch needs more log or more pages at once than the engine can hold; nothing was written.
-    #[error("{0}")]
-    BatchTooLarge(Box<str>),
     /// Options out of range, or not those that the database was created with.
     #[error("{0}")]
     InvalidOptions(Box<str>),

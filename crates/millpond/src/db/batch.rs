@@ -121,8 +121,8 @@ impl From<&&Table> for BatchTarget {
 /// The indexes of tables follow. For that, rows that are not inserted are read before, and the write goes round if
 /// another writer changes one of them in between; rows may exchange what is unique among them.
 ///
-/// The changes of one key happen in the order in which they were added. A batch has a size limit: see
-/// [`Error::BatchTooLarge`](crate::Error::BatchTooLarge).
+/// The changes of one key happen in the order in which they were added. A batch may be of any size that fits in memory.
+/// One that is larger than a group of the log can be is written in parts: its rows are locked until all of it is there.
 #[derive(Default)]
 #[must_use]
 pub struct WriteBatch {

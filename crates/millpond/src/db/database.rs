@@ -197,7 +197,7 @@ impl Db {
     ///
     /// # Errors
     /// * [`Error::Conflict`], [`Error::KeyExists`], [`Error::KeyNotFound`]: a precondition does not hold.
-    /// * [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::BatchTooLarge`]; of tables also
+    /// * [`Error::KeyTooLong`], [`Error::ValueTooLong`]; of tables also
     ///   [`Error::RowTooShort`].
     /// * [`Error::TreeNotFound`]: a tree or a table was dropped. [`Error::Closed`]: the database was closed.
     /// * [`Error::InvalidOptions`]: the batch's durability is out of range.

@@ -26,15 +26,13 @@ pub struct MillpondSession {
     tables: Vec<Table>,
     /// The table of a session for `bulk_insert`.
     bulk: Option<Tree>,
-    /// Most rows that one batch of `bulk_insert` may have, as far as is known.
-    bulk_rows_max: u64,
     /// Texts that a statement selects.
     texts: Vec<[u8; C_LEN]>,
 }
 
 impl MillpondSession {
     pub(super) fn of_tables(db: Db, tables: Vec<Table>) -> MillpondSession {
-        MillpondSession { db, tables, bulk: None, bulk_rows_max: u64::MAX, texts: Vec::new() }
+        MillpondSession { db, tables, bulk: None, texts: Vec::new() }
     }
 
     pub(super) fn of_bulk_table(db: Db, bulk: Tree) -> MillpondSession {
@@ -167,22 +165,12 @@ impl Session for MillpondSession {
         let Some(rows) = &self.bulk else {
             return Err(Error::Invalid("the session is not one of bulk_insert".to_owned()));
         };
-        let mut next = ids.first;
-        while next <= ids.last {
-            let last = ids.last.min(next.saturating_add(self.bulk_rows_max - 1));
-            let mut batch = WriteBatch::new();
-            for id in next..=last {
-                let k = u32::try_from(id).unwrap_or(u32::MAX);
-                batch.insert(rows, &id.to_be_bytes(), &k.to_be_bytes());
-            }
-            match self.db.write(batch) {
-                Ok(()) => next = last + 1,
-                // A small pool or log bounds what one batch may change at once.
-                Err(MillpondError::BatchTooLarge(..)) if last > next => self.bulk_rows_max = (last - next).div_ceil(2),
-                Err(other) => return Err(Error::engine(other)),
-            }
+        let mut batch = WriteBatch::new();
+        for id in ids.first..=ids.last {
+            let k = u32::try_from(id).unwrap_or(u32::MAX);
+            batch.insert(rows, &id.to_be_bytes(), &k.to_be_bytes());
         }
-        Ok(())
+        self.db.write(batch).map_err(Error::engine)
     }
 
     fn load_rows(&mut self, table: TableNo, rows: &[Row]) -> Result<(), Error> {
@@ -191,15 +179,7 @@ impl Session for MillpondSession {
         for row in rows {
             batch.insert(&self.tables[table.index()], &row.id.to_be_bytes(), &row_value(row));
         }
-        match self.db.write(batch) {
-            // A small pool or log bounds what one batch may change at once.
-            Err(MillpondError::BatchTooLarge(..)) if rows.len() > 1 => {
-                let (first, second) = rows.split_at(rows.len() / 2);
-                self.load_rows(table, first)?;
-                self.load_rows(table, second)
-            }
-            written => written.map_err(Error::engine),
-        }
+        self.db.write(batch).map_err(Error::engine)
     }
 }
 
