@@ -326,7 +326,8 @@ fn catalog_and_index_entries_are_as_the_text_says() {
     assert_eq!(reference.to_bytes(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 13, 12, 11]);
     assert_eq!(reference.chunk_key(0x0B0C_0D0E), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
     assert_said(&[
-        "kind (1), flags (1; none is defined)".to_owned(),
+        "kind (1), flags (1; bit 0, there are chunks)".to_owned(),
+        "bit 2, the payload is a reference to chunks".to_owned(),
         "flags (1; bit 0, it is unique)".to_owned(),
         "offset (4), length (2; 0 with bit 1)".to_owned(),
         "0x00 is 0x00 0xFF, and 0x00 0x01 follows".to_owned(),
