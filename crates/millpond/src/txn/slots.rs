@@ -309,6 +309,11 @@ impl Transactions {
         if directory.unneeded.len() > keep { directory.unneeded.pop_front() } else { None }
     }
 
+    /// The one that was needed last, which is in memory still, mostly.
+    fn take_newest_unneeded(&self) -> Option<PageId> {
+        self.directory.lock().unneeded.pop_back()
+    }
+
     /// It could not be given back yet.
     pub(crate) fn put_off(&self, id: PageId) {
         self.directory.lock().unneeded.push_back(id);
@@ -477,7 +482,7 @@ impl Slot<'_> {
     /// `log_space`, `free_frame` and `file_growth`; callers hold nothing else.
     pub(crate) fn add_page(&mut self, core: &Core) -> Result<(), Error> {
         let credit = core.log.reserve(NEW_PAGE_REDO, 1)?;
-        let (id, page) = match self.all.take_unneeded(0) {
+        let (id, page) = match self.all.take_newest_unneeded() {
             // Read if need be: who looks for what was before may be reading it, too. What cannot be read stays where it
             // is until the next open.
             Some(id) => match core.pool.load(id) {

@@ -336,7 +336,7 @@ fn frames_come_free_while_a_sync_is_under_way() {
             SMALL.options().page_store(store).buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(64));
         let slow_syncs = ServiceTime { read_ns: 200_000, write_ns: 200_000, sync_ns: 100_000_000 };
         let disk = SimulatedDisk::with_image(scattered_rows(65_536, options), slow_syncs);
-        let (waits, _) = run(3, || {
+        let (waits, _) = run(2, || {
             let db = open(&disk, reopen_options().buffer_pool_size(ByteSize::mib(16)));
             let tree = db.open_tree("t").expect("there");
             for turn in 0..8000u32 {
