@@ -37,7 +37,7 @@ fn memory_is_what_is_stated_and_64_mib() {
                     for turn in (0..rows / 64).step_by(32) {
                         let mut batch = WriteBatch::new();
                         for turn in turn..turn + 32 {
-                            batch.put(&tree, &mine(turn).to_be_bytes(), &[pass; 900]);
+                            batch.put(&*tree, &mine(turn).to_be_bytes(), &[pass; 900]);
                         }
                         db.write(batch).expect("written");
                         assert!(tree.get(&mine(turn).to_be_bytes()).expect("read").is_some());

@@ -7,6 +7,7 @@
 //!           none; or else that is damage.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -43,18 +44,24 @@ fn chunk_count(reference: Reference, page_size: usize) -> u32 {
     reference.len.div_ceil(chunk_len)
 }
 
+/// Memory for keys of chunks, and references; none as long as there are none.
+pub(super) type Bytes = OnceCell<Arena<[u8; REFERENCE_LEN]>>;
+
 /// What a batch with long values, or on rows with long values, has to do beside what it was asked for.
 pub(super) struct LongValues<'a> {
-    /// Keys of chunks, and references.
-    bytes: &'a Arena<[u8; REFERENCE_LEN]>,
+    bytes: &'a Bytes,
     page_size: usize,
     /// Long values that the batch takes away, whose chunks it deletes.
     replaced: HashSet<(SpaceId, Reference), FixedState>,
 }
 
 impl<'a> LongValues<'a> {
-    pub(super) fn new(bytes: &'a Arena<[u8; REFERENCE_LEN]>, page_size: usize) -> LongValues<'a> {
+    pub(super) fn new(bytes: &'a Bytes, page_size: usize) -> LongValues<'a> {
         LongValues { bytes, page_size, replaced: HashSet::default() }
+    }
+
+    fn keep(&self, bytes: [u8; REFERENCE_LEN]) -> &'a [u8] {
+        self.bytes.get_or_init(Arena::new).alloc(bytes)
     }
 
     /// Whether the batch deletes the chunks of `reference`, of a row in `space`.
@@ -108,12 +115,12 @@ impl<'a> LongValues<'a> {
 
     /// `op` with a reference for its value, and the chunks.
     fn insert_chunks(&self, op: &Op<'a>, value: &'a [u8], reference: Reference, out: &mut Vec<Op<'a>>) {
-        let bytes: &'a [u8] = self.bytes.alloc(reference.to_bytes());
+        let bytes: &'a [u8] = self.keep(reference.to_bytes());
         let change = op.change.map(|_| bytes);
         out.push(Op { change, is_reference: true, ..*op });
         let Some(tree) = op.tree.chunks() else { return };
         for (index, chunk) in (0..).zip(value.chunks(chunk_len(self.page_size))) {
-            let key: &'a [u8] = self.bytes.alloc(reference.chunk_key(index));
+            let key: &'a [u8] = self.keep(reference.chunk_key(index));
             out.push(Op::new(tree, key, Change::Insert(chunk)));
         }
     }
@@ -128,7 +135,7 @@ impl<'a> LongValues<'a> {
             }
             match op.tree.long_value(engine, op.key, reference)? {
                 Some(value) if value == expected => {
-                    let bytes: &'a [u8] = self.bytes.alloc(reference.to_bytes());
+                    let bytes: &'a [u8] = self.keep(reference.to_bytes());
                     return Ok(Op { change: Change::Expect(Some(bytes)), is_reference: true, ..*op });
                 }
                 Some(_) => return Err(conflict(op)),
@@ -147,7 +154,7 @@ impl<'a> LongValues<'a> {
         let chunks = tree.chunks().ok_or_else(|| damaged(tree, reference, "there is no tree with chunks"))?;
         let count = if cfg!(planted = "chunks_kept") { 0 } else { chunk_count(reference, self.page_size) };
         for index in 0..count {
-            let key: &'a [u8] = self.bytes.alloc(reference.chunk_key(index));
+            let key: &'a [u8] = self.keep(reference.chunk_key(index));
             ops.push(Op::new(chunks, key, Change::Delete));
         }
         self.replaced.insert((tree.space, reference));

@@ -14,10 +14,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use typed_arena::Arena;
 
 use super::batch::{Change, Op};
-use super::chunks::{LongValues, have_places, sort};
+use super::chunks::{Bytes, LongValues, have_places, sort};
 use super::engine::Engine;
 use super::options::Durability;
 use super::plan::{self, LEAVES_INLINE, Leaf, Leaves, Plan, Planned, Stopped, plan, shown};
@@ -88,7 +87,7 @@ pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability)
         }
     }
     let mut slot = engine.txns.begin(&engine.core.store);
-    let (bytes, mut ops) = (Arena::with_capacity(0), Cow::Borrowed(ops));
+    let (bytes, mut ops) = (Bytes::new(), Cow::Borrowed(ops));
     let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
     if has_long_values {
         long_values.expand(engine, &mut ops, slot.txn())?;
