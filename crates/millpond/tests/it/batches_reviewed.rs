@@ -4,16 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{ByteSize, CheckOptions, Db, Durability, Error, Options, Tree, WriteBatch, check_on};
+use millpond::simulation::{Image, SimulatedDisk, run, sleep_ns, spawn};
+use millpond::{ByteSize, CheckOptions, Db, Durability, Error, Tree, WriteBatch, check_on};
 
-use crate::support::{contents, disk_of, reopen_options, small_options};
-
-const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
-
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
-}
+use crate::support::{SLOW, contents, disk_of, open, reopen_options, small_options};
 
 fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()

@@ -6,21 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Stats, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, PageStoreKind, Stats, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::crash_matrix::{seeds, stride};
 use crate::rebuild::{LOSSES, rebuild};
-use crate::support::{SMALL, Shape, disk_of, recover, recover_shaped, reopen_options, small_options};
+use crate::support::{SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, small_options};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const SLOW: ServiceTime = ServiceTime { read_ns: 100_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
-
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
-}
 
 /// `count` rows that are not all alike, and told apart by `round`.
 fn rows(count: u32, len: usize, round: u8) -> Rows {

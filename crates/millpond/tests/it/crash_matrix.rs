@@ -12,7 +12,9 @@ use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Un
 use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Contents, SMALL, Shape, disk_of, recover, recover_shaped, reopen_options, small_options};
+use crate::support::{
+    Contents, SLOW, SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, small_options,
+};
 
 /// What an operation leaves: for (tree, key) a value or nothing.
 pub(crate) type Effects = Vec<((&'static str, Vec<u8>), Option<Vec<u8>>)>;
@@ -109,9 +111,6 @@ pub(crate) struct Recorded {
     pub(crate) trace: Trace,
 }
 
-/// A disk so slow that the keeper's ticks and checkpoints fall between the clients' operations.
-const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
-
 /// A disk so slow that the keeper's ticks and checkpoints fall into recovery.
 const SLOW_READS: ServiceTime = ServiceTime { read_ns: 400_000_000, ..SLOW };
 
@@ -197,10 +196,6 @@ fn check_images(
         }
     });
     boundaries.len() * MODES.len()
-}
-
-pub(crate) fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
 }
 
 pub(crate) fn key_of(client: usize, number: usize) -> Vec<u8> {

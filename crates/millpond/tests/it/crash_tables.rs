@@ -6,8 +6,8 @@ use millpond::{Db, Error, Field, Modify, Table, TableDefinition, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::crash_matrix::{Effects, Note, Oracle, Recorded, check_matrix, key_of, open, record, stride, two_trees};
-use crate::support::{SMALL, Shape};
+use crate::crash_matrix::{Effects, Note, Oracle, Recorded, check_matrix, key_of, record, stride, two_trees};
+use crate::support::{SMALL, Shape, open};
 
 /// Frames for the leaves of a row and of three entries that move, twice.
 const SHAPE: Shape = Shape { frames: 232, ..SMALL };

@@ -3,27 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, CheckOptions, Db, Durability, Error, Options, Tree, WaitClass, WriteBatch, check_on};
+use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Error, Tree, WaitClass, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::crash_matrix::stride;
-use crate::support::{contents, disk_of, recover, reopen_options, small_options};
+use crate::support::{SLOW, contents, disk_of, open, recover, reopen_options, settle, small_options, sound};
 
 type Rng = rand_xoshiro::Xoshiro256PlusPlus;
-
-/// A disk so slow that others come between the groups of a batch.
-const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
-
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
-}
-
-fn check(disk: &SimulatedDisk) -> millpond::CheckReport {
-    let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).expect("checked");
-    assert_eq!(report.problems, Vec::<String>::new());
-    report
-}
 
 fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
@@ -50,19 +37,6 @@ fn all_rows(tree: &Tree, rows: u32, generation: u32) -> WriteBatch {
         }
     }
     batch
-}
-
-/// Waits until purge has nothing to do and nothing is in flight.
-fn settle(db: &Db) {
-    for _ in 0..200 {
-        sleep_ns(200_000_000);
-        let stats = db.stats();
-        if stats.purge_pages == 0 && stats.batches_in_flight == 0 {
-            break;
-        }
-    }
-    sleep_ns(1_000_000_000);
-    assert_eq!(db.stats().batches_in_flight, 0);
 }
 
 fn row_lock_waits(db: &Db) -> u64 {
@@ -96,7 +70,7 @@ fn a_batch_may_be_larger_than_pool_and_log_buffer() {
         drop(tree);
         db.close().expect("closed");
     });
-    assert_eq!(check(&disk).deleted_rows, 0);
+    assert_eq!(sound(&disk).deleted_rows, 0);
 }
 
 /// The last key of a batch does not fit what it demands: what the groups before have changed is undone, delete marks
@@ -140,7 +114,7 @@ fn a_batch_that_fails_late_has_changed_nothing() {
         drop(tree);
         db.close().expect("closed");
     });
-    assert_eq!(check(&disk).deleted_rows, 0, "what was deleted before and came again for a while is purged");
+    assert_eq!(sound(&disk).deleted_rows, 0, "what was deleted before and came again for a while is purged");
 }
 
 /// Readers beside batches, some of which fail in the end: nobody sees a row of one before it is acknowledged, or of one
@@ -184,7 +158,7 @@ fn readers_see_nothing_of_a_batch_before_its_commit() {
             seen
         });
         assert!(in_flight > 20, "seed {seed}: {in_flight} looks at rows beside a batch in flight");
-        check(&disk);
+        sound(&disk);
     }
 }
 
@@ -282,7 +256,7 @@ fn batches_over_the_same_rows_come_one_after_the_other() {
             drop((tree, other));
             db.close().expect("closed");
         });
-        check(&disk);
+        sound(&disk);
     }
 }
 
@@ -326,7 +300,7 @@ fn what_a_batch_looked_at_stays_as_it_is() {
         drop(tree);
         db.close().expect("closed");
     });
-    check(&disk);
+    sound(&disk);
 }
 
 /// A disk that is full in the midst of a batch: it is undone, though leaves were filled up or split meanwhile.
@@ -358,7 +332,7 @@ fn a_batch_that_finds_the_disk_full_is_undone() {
         drop(tree);
         db.close().expect("closed");
     });
-    check(&disk);
+    sound(&disk);
 }
 
 /// The history of batches over two trees by one client; between them another one's single rows. Returns what each batch
@@ -449,7 +423,7 @@ fn a_crash_while_a_batch_is_undone_changes_nothing() {
             db.close().expect("closed");
             rollbacks
         });
-        assert_eq!(check(&again).deleted_rows, 0);
+        assert_eq!(sound(&again).deleted_rows, 0);
         undone += rollbacks;
         let second = again.history();
         for at in (0..second.boundaries()).step_by(stride(5)) {
@@ -551,5 +525,5 @@ fn batches_and_readers_on_real_threads() {
     assert_eq!(generations.len(), 1, "{generations:?}");
     drop(tree);
     db.close().expect("closed");
-    assert!(check(&disk).undo_pages < 80);
+    assert!(sound(&disk).undo_pages < 80);
 }

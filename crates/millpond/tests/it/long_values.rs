@@ -1,31 +1,15 @@
 //! Values longer than a quarter of a page: in chunks, which come, change and go with their rows.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{
-    ByteSize, CheckOptions, CheckReport, Db, Durability, Error, Field, Options, TableDefinition, Tree, WriteBatch,
-    check_on,
-};
+use millpond::simulation::{SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{ByteSize, CheckOptions, Db, Durability, Error, Field, Options, TableDefinition, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::crash_matrix::stride;
-use crate::support::{Shape, contents, disk_of, recover, reopen_options, small_options};
+use crate::support::{SLOW, Shape, contents, disk_of, open, recover, reopen_options, settle, small_options, sound};
 
 type Rng = rand_xoshiro::Xoshiro256PlusPlus;
-
-const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
-
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
-}
-
-fn check(disk: &SimulatedDisk) -> CheckReport {
-    let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).expect("checked");
-    assert_eq!(report.problems, Vec::<String>::new());
-    report
-}
 
 /// A value whose bytes all depend on its seed and place.
 fn value(seed: u32, len: usize) -> Vec<u8> {
@@ -34,17 +18,6 @@ fn value(seed: u32, len: usize) -> Vec<u8> {
     let mut value: Vec<u8> = block.iter().copied().cycle().take(len).collect();
     value.iter_mut().step_by(1000).zip(0u32..).for_each(|(byte, at)| *byte ^= at.to_le_bytes()[0]);
     value
-}
-
-fn settle(db: &Db) {
-    for _ in 0..400 {
-        sleep_ns(200_000_000);
-        let stats = db.stats();
-        if stats.purge_pages == 0 && stats.batches_in_flight == 0 && stats.tree_merge_wishes == 0 {
-            break;
-        }
-    }
-    sleep_ns(1_000_000_000);
 }
 
 #[test]
@@ -99,7 +72,7 @@ fn values_of_all_lengths_come_back() {
             drop(tree);
             db.close().expect("closed");
         });
-        assert_eq!(check(&disk).deleted_rows, 0);
+        assert_eq!(sound(&disk).deleted_rows, 0);
     }
 }
 
@@ -157,7 +130,7 @@ fn batches_with_long_values_are_all_or_nothing() {
         drop(tree);
         db.close().expect("closed");
     });
-    assert_eq!(check(&disk).deleted_rows, 0);
+    assert_eq!(sound(&disk).deleted_rows, 0);
 }
 
 /// Long values that are replaced again and again take no more room than the first did.
@@ -186,7 +159,7 @@ fn replaced_values_give_their_room_back() {
         db.drop_tree("t").expect("dropped");
         db.close().expect("closed");
     });
-    assert_eq!(check(&disk).entries, 0);
+    assert_eq!(sound(&disk).entries, 0);
 }
 
 /// Readers beside writers that replace, delete and insert: each value is whole, and one that was there.
@@ -240,7 +213,7 @@ fn readers_see_whole_values() {
             drop(tree);
             db.close().expect("closed");
         });
-        assert_eq!(check(&disk).deleted_rows, 0);
+        assert_eq!(sound(&disk).deleted_rows, 0);
     }
 }
 
@@ -317,7 +290,7 @@ fn tables_have_long_rows() {
         drop((by, table));
         db.close().expect("closed");
     });
-    assert_eq!(check(&disk).deleted_rows, 0);
+    assert_eq!(sound(&disk).deleted_rows, 0);
     run(6, || {
         let db = open(&disk, reopen_options());
         assert_eq!(db.open_table("t").expect("there").scan(..).count(), 11);
@@ -325,7 +298,7 @@ fn tables_have_long_rows() {
         assert!(contents(&db).expect("read").is_empty());
         db.close().expect("closed");
     });
-    assert_eq!(check(&disk).entries, 0);
+    assert_eq!(sound(&disk).entries, 0);
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{ByteSize, CheckOptions, Db, Durability, Options, PageStoreKind, Tree, check_on};
+use millpond::{ByteSize, Db, Durability, Options, PageStoreKind, Tree};
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Contents, contents, recover};
+use crate::support::{Contents, contents, open, recover, sound};
 
 type Rng = rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -20,10 +20,6 @@ fn options(store: PageStoreKind) -> Options {
         .buffer_pool_size(ByteSize::mib(8))
         .redo_capacity(ByteSize::mib(4))
         .durability(Durability::None)
-}
-
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
 }
 
 fn shuffled(count: u32, rng: &mut Rng) -> Vec<u32> {
@@ -58,12 +54,6 @@ fn let_merge(db: &Db) {
         }
         freed = now;
     }
-}
-
-fn check(disk: &SimulatedDisk) -> millpond::CheckReport {
-    let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).expect("checked");
-    assert_eq!(report.problems, Vec::<String>::new());
-    report
 }
 
 fn rows_of(tree: &Tree) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -108,7 +98,7 @@ fn a_tree_whose_rows_are_deleted_shrinks_to_its_root_and_gives_its_slots_back() 
                 assert_eq!(used(&empty) - empty.undo_pages, 2, "round {round}: {} were used", used(&full));
             }
             db.close().expect("closed");
-            let report = check(&disk);
+            let report = sound(&disk);
             assert_eq!(report.entries, 1);
             assert!(report.pages < 8, "{report:?}");
         });

@@ -2,18 +2,13 @@
 //! look for them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
 use millpond::{
     ByteSize, Db, DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine, Options, PageStoreKind, Tree, WriteBatch,
 };
 
-use crate::support::{SMALL, recover, reopen_options, small_options};
-
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
-}
+use crate::support::{SMALL, open, recover, reopen_options, small_options};
 
 /// A directory on the file system of the build, which has O_DIRECT: that of temporary files may not have it.
 fn real_directory() -> tempfile::TempDir {

@@ -1,16 +1,11 @@
 //! Threads in each other's way: splits between two looks at a leaf, pools of a few frames, a close while others write.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{ByteSize, Db, Durability, Error, Options, WaitClass, WriteBatch};
 
-use crate::support::{recover, small_options};
-
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
-}
+use crate::support::{open, recover, small_options};
 
 fn latch_waits(db: &Db) -> u64 {
     db.waits().iter().filter(|wait| wait.class == WaitClass::PageLatch).map(|wait| wait.count).sum()

@@ -1,40 +1,14 @@
 //! Rows, undo records and purge: what is deleted goes, also behind a crash, and undo takes no more room than it needs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{CheckOptions, CheckReport, Db, Durability, Options, Tree, WriteBatch, check_on};
+use millpond::simulation::{SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{Db, Durability, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{contents, disk_of, reopen_options, small_options};
+use crate::support::{SLOW, contents, disk_of, open, reopen_options, settle, small_options, sound};
 
 type Rng = rand_xoshiro::Xoshiro256PlusPlus;
-
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
-}
-
-fn check(disk: &SimulatedDisk) -> CheckReport {
-    let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).expect("checked");
-    assert_eq!(report.problems, Vec::<String>::new());
-    report
-}
-
-/// Gives purge time, until it has nothing to do.
-fn let_purge(db: &Db) {
-    for _ in 0..100 {
-        sleep_ns(200_000_000);
-        if db.stats().purge_pages == 0 {
-            break;
-        }
-    }
-    // What it is at, and the keeper behind it.
-    sleep_ns(1_000_000_000);
-}
-
-/// A disk so slow that purge, the keeper and checkpoints fall between the clients' operations.
-const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
 
 /// Rows with an index: the entry of `number`, and the key of `value` in it.
 fn index_key(value: u32, number: u32) -> Vec<u8> {
@@ -82,7 +56,7 @@ fn ten_minutes_of_updates_leave_undo_and_index_as_large_as_one_did() {
             }
             sizes.push((undo, slots));
         }
-        let_purge(&db);
+        settle(&db);
         assert!(db.stats().purged_rows > 14_000, "{:?}", db.stats());
         db.close().expect("closed");
         sizes
@@ -90,7 +64,7 @@ fn ten_minutes_of_updates_leave_undo_and_index_as_large_as_one_did() {
     assert!(sizes.iter().all(|(undo, _)| *undo < 40), "undo pages and slots, minute by minute: {sizes:?}");
     let first = sizes[1].1;
     assert!(sizes.iter().all(|(_, slots)| *slots < first * 5 / 4), "undo pages and slots, minute by minute: {sizes:?}");
-    let report = check(&disk);
+    let report = sound(&disk);
     // The two of the catalog, too.
     assert_eq!((report.entries, report.deleted_rows), (2 + u64::from(ROWS) * 2, 0));
 }
@@ -136,11 +110,11 @@ fn what_was_deleted_before_a_crash_is_purged_behind_it() {
         for boundary in (first..history.boundaries()).step_by(13) {
             let image = history.crash_image(boundary, Unsynced::Subset(u64::try_from(boundary).expect("small")));
             let crashed = disk_of(image);
-            deleted_at_crash += check(&crashed).deleted_rows;
+            deleted_at_crash += sound(&crashed).deleted_rows;
             let (removed, _) = run(seed, || {
                 let db = open(&crashed, reopen_options());
                 let before = contents(&db).expect("read");
-                let_purge(&db);
+                settle(&db);
                 assert_eq!(contents(&db).expect("read"), before, "seed {seed}, boundary {boundary}");
                 let removed = db.stats().purged_rows;
                 assert!(db.stats().undo_pages <= 32, "{:?}", db.stats());
@@ -148,7 +122,7 @@ fn what_was_deleted_before_a_crash_is_purged_behind_it() {
                 removed
             });
             purged += removed;
-            let report = check(&crashed);
+            let report = sound(&crashed);
             assert_eq!(report.deleted_rows, 0, "seed {seed}, boundary {boundary}");
         }
     }
@@ -171,10 +145,10 @@ fn trees_are_dropped_while_their_rows_are_purged() {
                 assert_eq!(tree.scan(..).count(), 30);
                 db.drop_tree("t").expect("dropped");
             }
-            let_purge(&db);
+            settle(&db);
             db.close().expect("closed");
         });
-        let report = check(&disk);
+        let report = sound(&disk);
         assert_eq!((report.entries, report.deleted_rows), (0, 0));
     }
 }
@@ -211,7 +185,7 @@ fn a_batch_may_need_many_undo_pages() {
         drop(tree);
         db.close().expect("closed");
     });
-    check(&disk);
+    sound(&disk);
 }
 
 /// Leaves as dense as they get, of rows that are small and cold, on a full disk: each row deleted gets a stamp, and
@@ -230,11 +204,11 @@ fn rows_of_dense_leaves_are_deleted_on_a_full_disk() {
         assert!(rows > 10_000, "{rows}");
         (0..rows).for_each(|row| assert!(tree.delete(&row.to_be_bytes()).expect("deleted")));
         assert_eq!(tree.scan(..).count(), 0);
-        let_purge(&db);
+        settle(&db);
         drop(tree);
         db.close().expect("closed");
     });
-    assert_eq!(check(&disk).deleted_rows, 0);
+    assert_eq!(sound(&disk).deleted_rows, 0);
 }
 
 /// Rows whose keys take more room in undo records than in leaves, and a pool that cannot hold all the undo pages.
@@ -261,5 +235,5 @@ fn a_batch_that_needs_more_undo_pages_than_the_pool_has_is_written_in_parts() {
         drop(tree);
         db.close().expect("closed");
     });
-    check(&disk);
+    sound(&disk);
 }

@@ -5,13 +5,7 @@ use std::sync::Arc;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
 use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Tree, WriteBatch};
 
-use crate::support::{SMALL, Shape, disk_of, recover, reopen_options, small_options};
-
-const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
-
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
-}
+use crate::support::{SLOW, SMALL, Shape, disk_of, open, recover, reopen_options, small_options};
 
 /// Writes without waiting for durability.
 fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), Error> {

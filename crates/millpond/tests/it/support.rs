@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millpond::simulation::{Image, ServiceTime, SimulatedDisk};
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, sleep_ns};
 use millpond::{
-    ByteSize, CheckOptions, Db, DirtyTracking, EmptyFreeListAlgorithm, Error, Options, PageStoreKind, check_on,
+    ByteSize, CheckOptions, CheckReport, Db, DirtyTracking, EmptyFreeListAlgorithm, Error, Options, PageStoreKind,
+    check_on,
 };
 
 /// The contents of a database, by tree or table and key.
@@ -57,6 +58,35 @@ pub(crate) fn small_options() -> Options {
 
 pub(crate) fn reopen_options() -> Options {
     SMALL.reopen_options()
+}
+
+/// A disk so slow that purge, the keeper's ticks and checkpoints fall between the clients' operations, and others between
+/// the groups of a batch.
+pub(crate) const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
+
+pub(crate) fn open(disk: &SimulatedDisk, options: Options) -> Db {
+    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
+}
+
+/// The check's report of a database in which it finds nothing wrong.
+pub(crate) fn sound(disk: &SimulatedDisk) -> CheckReport {
+    let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).expect("checked");
+    assert_eq!(report.problems, Vec::<String>::new());
+    report
+}
+
+/// Gives purge time, and the keeper behind it, until they have nothing to do and no batch is in flight.
+pub(crate) fn settle(db: &Db) {
+    for _ in 0..400 {
+        sleep_ns(200_000_000);
+        let stats = db.stats();
+        if stats.purge_pages == 0 && stats.batches_in_flight == 0 && stats.tree_merge_wishes == 0 {
+            break;
+        }
+    }
+    // What they are at.
+    sleep_ns(1_000_000_000);
+    assert_eq!(db.stats().batches_in_flight, 0);
 }
 
 pub(crate) fn disk_of(image: Image) -> SimulatedDisk {

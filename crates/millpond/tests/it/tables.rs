@@ -12,16 +12,14 @@ use millpond::{
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::support::open;
+
 /// Frames for the leaves of two rows and of six entries that move, at pages of so many KiB.
 pub(crate) fn options(page_kib: u64) -> Options {
     Options::new()
         .page_size(ByteSize::kib(page_kib))
         .buffer_pool_size(ByteSize::kib(page_kib * 232))
         .redo_capacity(ByteSize::kib(page_kib * 512))
-}
-
-fn open(disk: &SimulatedDisk, options: Options) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options).expect("opened")
 }
 
 /// A unique index of 2 bytes, one of 1 byte, one of all that follows.
