@@ -226,6 +226,7 @@ fn the_text_has_the_files_and_their_constants() {
     ]);
     assert_eq!((NO_FENCE, ENTRY_HEADER, GROUP_TRAILER_LEN), (65_535, 4, 4));
     assert_eq!(BLOCK, HEADER_LEN + 8 * 504);
+    assert_said(&[format!("that of the {} bytes above", size_of::<Raw>())]);
     assert!(size_of::<Raw>() <= 512, "a superblock is one sector");
     assert!(LAP_OFFSET >= 512 && LAP_OFFSET + size_of::<LogFileLap>() <= BLOCK, "the lap has a sector of its own");
     assert_eq!(file_name(7, 3), "redo-7-3.mpd");

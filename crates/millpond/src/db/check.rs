@@ -106,7 +106,7 @@ pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckRe
     for (place, found) in opened.superblocks.iter().enumerate() {
         match found {
             Found::Valid(_) => report.superblocks += 1,
-            Found::Foreign | Found::Damaged | Found::OtherFormat(_) | Found::UnknownFeatures(_) => {
+            Found::Foreign | Found::Damaged | Found::OtherFormat { .. } | Found::UnknownFeatures { .. } => {
                 report.problems.push(format!(
                     "superblock {place} is damaged; the other one serves, and the next checkpoint mends it"
                 ));

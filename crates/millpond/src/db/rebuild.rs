@@ -162,7 +162,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
 /// The newest superblock, if it is certain which that is: in each place it, or its copy, is whole. The copy may be of a
 /// superblock that was not written any more; all that it says was true then.
 fn known_superblock(files: &dyn Files, data: &DataFile) -> Result<Option<Superblock>, Error> {
-    let is_stranger = |found: &Found| matches!(found, Found::OtherFormat(_) | Found::UnknownFeatures(_));
+    let is_stranger = |found: &Found| matches!(found, Found::OtherFormat { .. } | Found::UnknownFeatures { .. });
     if data.found.iter().any(is_stranger) {
         // Another version's: not ours to write, unless the other one is.
         data.superblock()?;

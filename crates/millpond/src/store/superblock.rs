@@ -13,8 +13,8 @@ use crate::redo::files::{Geometry, Owner, Switch};
 
 pub(crate) const MAGIC: [u8; 8] = *b"MILLPOND";
 
-/// The version of all formats. 0: not frozen yet.
-pub(crate) const FORMAT: u32 = 0;
+/// The version of all formats. 0 was that of builds before they were frozen.
+pub(crate) const FORMAT: u32 = 1;
 
 /// Where the two are in the data file; far apart, so that one misplaced write does not hit both.
 pub(crate) const OFFSETS: [u64; 2] = [0, 64 << 10];
@@ -100,10 +100,10 @@ pub(crate) fn checksum(raw: &Raw) -> u32 {
 pub(crate) enum Found {
     /// A whole one of this format.
     Valid(Superblock),
-    /// A whole one of another format.
-    OtherFormat(u32),
+    /// One of another format. Sequence 0: it is not whole, as far as this build can tell.
+    OtherFormat { version: u32, sequence: u64 },
     /// A whole one with features that this build does not know.
-    UnknownFeatures(u64),
+    UnknownFeatures { bits: u64, sequence: u64 },
     /// Ours, but torn or flipped.
     Damaged,
     /// Nothing of ours.
@@ -154,14 +154,16 @@ impl Superblock {
             return if checksum(&ours) == raw.crc.get() { Found::Damaged } else { Found::Foreign };
         }
         if raw.crc.get() != checksum(&raw) {
-            // Another format may put its checksum elsewhere; a torn one of ours keeps its version in the first sector.
-            return if raw.format.get() == FORMAT { Found::Damaged } else { Found::OtherFormat(raw.format.get()) };
+            // A torn one of ours keeps its version in the first sector.
+            let version = raw.format.get();
+            return if version == FORMAT { Found::Damaged } else { Found::OtherFormat { version, sequence: 0 } };
         }
+        let sequence = raw.sequence.get();
         if raw.format.get() != FORMAT {
-            return Found::OtherFormat(raw.format.get());
+            return Found::OtherFormat { version: raw.format.get(), sequence };
         }
         if raw.features.get() & !FEATURES != 0 {
-            return Found::UnknownFeatures(raw.features.get() & !FEATURES);
+            return Found::UnknownFeatures { bits: raw.features.get() & !FEATURES, sequence };
         }
         let to = Geometry { generation: raw.next_generation.get(), payload_bytes: raw.next_payload_bytes.get() };
         let switch = Switch { at: Lsn(raw.switch_lsn.get()), to };
@@ -224,21 +226,34 @@ impl Superblock {
         Ok(found)
     }
 
-    /// The superblock to open with.
+    /// The superblock to open with: the newest. If that is a later build's, the other one tells of what was before, and
+    /// is not taken for it.
     pub(crate) fn choose(found: [Found; 2], name: &str) -> Result<Superblock, Error> {
+        let newest = |sequence: fn(&Found) -> Option<u64>| found.iter().filter_map(sequence).max();
+        let strange = newest(|found| match *found {
+            Found::OtherFormat { sequence, .. } | Found::UnknownFeatures { sequence, .. } => Some(sequence),
+            _ => None,
+        });
         let valid = found.iter().filter_map(|f| match f {
             Found::Valid(superblock) => Some(*superblock),
             _ => None,
         });
-        if let Some(newest) = valid.max_by_key(|s| s.sequence) {
+        if let Some(newest) = valid.max_by_key(|s| s.sequence)
+            && strange.is_none_or(|strange| strange < newest.sequence)
+        {
             return Ok(newest);
         }
         let message = match found {
-            [Found::OtherFormat(version), _] | [_, Found::OtherFormat(version)] => format!(
-                "'{name}' has format version {version}, this build reads version {FORMAT}: open it with the build that wrote it"
-            ),
-            [Found::UnknownFeatures(bits), _] | [_, Found::UnknownFeatures(bits)] => format!(
-                "'{name}' uses features that this build does not know (bits {bits:#x}): open it with the build that wrote it"
+            [Found::OtherFormat { version, .. }, _] | [_, Found::OtherFormat { version, .. }] => {
+                let whose = if version > FORMAT {
+                    "of a later build: open it with that, or a later one"
+                } else {
+                    "of a build before formats were frozen: open it with that"
+                };
+                format!("'{name}' has format version {version}, {whose}; this build reads version {FORMAT}")
+            }
+            [Found::UnknownFeatures { bits, .. }, _] | [_, Found::UnknownFeatures { bits, .. }] => format!(
+                "'{name}' uses features that this build does not know (bits {bits:#x}): open it with the build that wrote it, or a later one"
             ),
             [Found::Foreign, Found::Foreign] => {
                 format!(
@@ -265,6 +280,7 @@ mod tests {
     fn sample(sequence: u64) -> Superblock {
         let mut raw = Raw::new_zeroed();
         raw.magic = MAGIC;
+        raw.format = U32::new(FORMAT);
         (raw.page_size, raw.next_space, raw.redo_payload_bytes) = (U32::new(4096), U32::new(1), U64::new(1 << 20));
         raw.crc = U32::new(checksum(&raw));
         let Found::Valid(mut superblock) = Superblock::decode(raw.as_bytes()) else {
@@ -301,9 +317,21 @@ mod tests {
         assert!(
             matches!(choose(Found::Foreign, Found::Foreign), Err(Error::Format(m)) if m.contains("not a Millpond"))
         );
+        let later = |sequence| Found::OtherFormat { version: 3, sequence };
         assert!(
-            matches!(choose(Found::OtherFormat(3), Found::Foreign), Err(Error::Format(m)) if m.contains("version 3"))
+            matches!(choose(later(4), Found::Foreign), Err(Error::Format(m)) if m.contains("version 3, of a later build"))
         );
+        let earlier = Found::OtherFormat { version: 0, sequence: 4 };
+        assert!(matches!(choose(earlier, earlier), Err(Error::Format(m)) if m.contains("before formats were frozen")));
+        // A later build has opened the database, and made one checkpoint.
+        assert!(matches!(choose(later(5), Found::Valid(sample(4))), Err(Error::Format(_))));
+        let features = |sequence| Found::UnknownFeatures { bits: 8, sequence };
+        assert!(
+            matches!(choose(Found::Valid(sample(4)), features(5)), Err(Error::Format(m)) if m.contains("(bits 0x8)"))
+        );
+        for old in [later(3), later(0), features(3)] {
+            assert_eq!(choose(old, Found::Valid(sample(4))).expect("the newest").sequence, 4);
+        }
         assert!(matches!(choose(Found::Damaged, Found::Foreign), Err(Error::Corruption(_))));
     }
 

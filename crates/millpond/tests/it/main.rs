@@ -10,6 +10,7 @@ mod crash_matrix;
 mod crash_tables;
 mod decoders;
 mod failing_syncs;
+mod golden;
 mod inspect;
 mod killed;
 mod large_batches;

@@ -66,7 +66,7 @@ pub(crate) const MAP_PAGE: u8 = 2;
 pub(crate) const FREE_PAGE: u8 = 3;
 
 /// The version of the page format.
-pub(crate) const PAGE_FORMAT: u16 = 0;
+pub(crate) const PAGE_FORMAT: u16 = 1;
 
 /// The high fence of the last page of a level.
 pub(crate) const NO_FENCE: u16 = u16::MAX;

@@ -150,8 +150,10 @@ impl Inspector {
 fn verdict(found: &Found) -> String {
     match found {
         Found::Valid(_) => "valid".to_owned(),
-        Found::OtherFormat(version) => format!("of format version {version}, which this build does not read"),
-        Found::UnknownFeatures(bits) => format!("whole, with features that this build does not know (bits {bits:#x})"),
+        Found::OtherFormat { version, .. } => format!("of format version {version}, which this build does not read"),
+        Found::UnknownFeatures { bits, .. } => {
+            format!("whole, with features that this build does not know (bits {bits:#x})")
+        }
         Found::Damaged => "damaged: its checksum does not hold".to_owned(),
         Found::Foreign => "not a superblock: overwritten, or never written".to_owned(),
     }

@@ -1,0 +1,240 @@
+//! Databases of every format that was ever frozen are opened, and are what they were.
+//!
+//! An archive in `tests/golden` has the files of a database, and in `contents` what is in it: a line for each row, with
+//! the name of its tree or table, the key and the value. Archives are never made anew. What a build adds to a format gets
+//! one of its own: name it in [`GOLDEN`], then `MILLPOND_WRITE_GOLDEN=1 cargo test -p millpond --test it archives`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{Db, Field, PageStoreKind, RebuildOptions, TableDefinition, WriteBatch, rebuild_on};
+
+use crate::support::{Contents, SLOW, SMALL, Shape, contents, disk_of, open, settle, sound};
+
+/// The archives, and how each is made.
+const GOLDEN: [(&str, Shape, End); 3] = [
+    ("v1-copy-on-write-4k-crashed", Shape { frames: 120, ..SMALL }, End::Crash),
+    ("v1-in-place-4k-crashed", Shape { frames: 120, store: PageStoreKind::InPlace, ..SMALL }, End::Crash),
+    ("v1-copy-on-write-16k-closed", Shape { frames: 120, page_kib: 16, ..SMALL }, End::Close),
+];
+
+/// How a database is left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// With a batch in flight, delete marks, a log to redo, and a load under way.
+    Crash,
+    Close,
+}
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.tar.gz"))
+}
+
+fn read(name: &str) -> (Image, String) {
+    let file = File::open(path(name)).expect("an archive: see the top of this file");
+    let (mut image, mut contents) = (Image::new(), String::new());
+    for entry in tar::Archive::new(GzDecoder::new(file)).entries().expect("an archive") {
+        let mut entry = entry.expect("an entry");
+        let name = entry.path().expect("a name").display().to_string();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).expect("read");
+        match name.as_str() {
+            "contents" => contents = String::from_utf8(bytes).expect("text"),
+            _ => drop(image.insert(name, bytes)),
+        }
+    }
+    (image, contents)
+}
+
+fn write(name: &str, image: &Image, contents: &str) {
+    let file = File::create_new(path(name)).expect("made");
+    let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::best()));
+    let files = image.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+    for (name, bytes) in files.chain([("contents", contents.as_bytes())]) {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(u64::try_from(bytes.len()).expect("small"));
+        archive.append_data(&mut header, name, bytes).expect("added");
+    }
+    archive.into_inner().and_then(GzEncoder::finish).expect("written");
+}
+
+fn as_text(contents: &Contents) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    let mut text = String::new();
+    for (name, rows) in contents {
+        for (key, value) in rows {
+            writeln!(text, "{name} {} {}", hex(key), hex(value)).expect("a string");
+        }
+    }
+    text
+}
+
+fn key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+/// Some bytes that differ from row to row.
+fn value(number: u32, len: usize) -> Vec<u8> {
+    number.wrapping_mul(0x9E37_79B9).to_le_bytes().iter().copied().cycle().take(len).collect()
+}
+
+/// A row of the table: a number that others have, one that nobody has, and the rest.
+fn row(number: u32, generation: u32) -> Vec<u8> {
+    [&key(number % 7 + generation)[..], &key(number ^ 0x0F0F), &value(number, 60)].concat()
+}
+
+/// A database with a bit of all that there is.
+fn make(shape: Shape, end: End) -> (Image, Contents) {
+    let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
+    let (mut image, mut expected) = (Image::new(), Contents::new());
+    run(1, || {
+        let db = open(&disk, shape.options());
+        let tree = db.create_tree("a tree").expect("created");
+        for number in 0..600 {
+            tree.put(&key(number * 2), &value(number, 40 + usize::try_from(number % 90).expect("small"))).expect("put");
+        }
+        let definition = TableDefinition::new()
+            .index("shared", [Field::value(0..4)])
+            .unique("own", [Field::value(4..8)])
+            .index("text", [Field::key(2..4), Field::value(8..)]);
+        let table = db.create_table("a table", definition).expect("created");
+        for number in 0..200 {
+            table.insert(&key(number), &row(number, 0)).expect("inserted");
+        }
+        let long = db.create_tree("long values").expect("created");
+        for number in 0..4 {
+            long.put(&key(number), &value(number, 9000 + 100 * usize::try_from(number).expect("small"))).expect("put");
+        }
+        db.bulk_load("loaded", (0..900).map(|number| (key(number), value(number, 30)))).expect("loaded");
+        db.create_tree("empty").expect("created");
+        drop(db.create_tree("dropped").expect("created"));
+        db.drop_tree("dropped").expect("dropped");
+        drop((tree, table, long));
+        db.close().expect("closed");
+        // The log has a second epoch, and changes of pages that have images.
+        let db = open(&disk, shape.reopen_options());
+        let (tree, table) = (db.open_tree("a tree").expect("there"), db.open_table("a table").expect("there"));
+        let long = db.open_tree("long values").expect("there");
+        sleep_ns(1_000_000_000);
+        for number in 0..60 {
+            tree.put(&key(number * 2 + 1), &value(number, 20)).expect("put");
+            tree.delete(&key(number * 8)).expect("deleted");
+            table.put(&key(number), &row(number, 3)).expect("put");
+        }
+        (0..10).for_each(|number| assert!(table.delete(&key(number * 3)).expect("deleted")));
+        long.put(&key(1), &value(9, 12_000)).expect("put");
+        expected = contents(&db).expect("read");
+        if end == End::Close {
+            drop((tree, table, long));
+            return db.close().expect("closed");
+        }
+        let mut load = db.begin_bulk_load("under way").expect("begun");
+        (0..4000u32).try_for_each(|number| load.push(&key(number), &value(number, 100))).expect("pushed");
+        let mut batch = WriteBatch::new();
+        for number in 0..600 {
+            batch.put(&tree, &key(number * 2), &value(number + 1, 700));
+        }
+        let writer = db.clone();
+        let writer = spawn("writer", move || writer.write(batch)).expect("a thread");
+        while db.stats().batches_in_flight == 0 {
+            sleep_ns(1_000_000);
+        }
+        // Some of its parts are in the log.
+        sleep_ns(40_000_000);
+        tree.put(&key(7001), b"beside it").expect("put");
+        expected.get_mut("a tree").expect("there").insert(key(7001).to_vec(), b"beside it".to_vec());
+        assert_eq!(db.stats().batches_in_flight, 1);
+        image = disk.crash_now(Unsynced::All);
+        writer.join().expect("no panic").expect("written");
+        drop((load, tree, table, long));
+        db.close().expect("closed");
+    });
+    (if end == End::Close { disk.image() } else { image }, expected)
+}
+
+#[test]
+fn missing_archives_are_made_when_that_is_wanted() {
+    let missing = GOLDEN.into_iter().filter(|(name, ..)| !path(name).exists());
+    let wanted = std::env::var_os("MILLPOND_WRITE_GOLDEN").is_some();
+    for (name, shape, end) in missing {
+        assert!(wanted, "{name} is missing: see the top of this file");
+        let (image, contents) = make(shape, end);
+        write(name, &image, &as_text(&contents));
+    }
+}
+
+/// Opened, a database of the archive has what it had, takes changes, and closes without a fault.
+fn hold(disk: &SimulatedDisk, (shape, end): (Shape, End), expected: &str) {
+    let mut after = Contents::new();
+    run(1, || {
+        let db = open(disk, shape.reopen_options());
+        let found = contents(&db).expect("read");
+        assert!(as_text(&found) == expected, "other rows than those that were written");
+        let (tree, table) = (db.open_tree("a tree").expect("there"), db.open_table("a table").expect("there"));
+        settle(&db);
+        assert_eq!(db.stats().rollbacks, u64::from(end == End::Crash), "the batch that was in flight");
+        for number in 0..600 {
+            tree.put(&key(number * 2), &value(number, 300)).expect("put");
+        }
+        (0..200).for_each(|number| table.put(&key(number), &row(number, 5)).expect("put"));
+        db.open_tree("long values").expect("there").delete(&key(1)).expect("deleted");
+        db.drop_tree("loaded").expect("dropped");
+        settle(&db);
+        after = contents(&db).expect("read");
+        assert_eq!(after["a tree"].get(&key(1198)[..]), Some(&value(599, 300)));
+        drop((tree, table));
+        db.close().expect("closed");
+    });
+    sound(disk);
+    run(1, || {
+        let db = open(disk, shape.reopen_options());
+        assert!(contents(&db).expect("read") == after, "what was changed");
+        db.close().expect("closed");
+    });
+}
+
+#[test]
+fn databases_of_every_frozen_format_are_what_they_were() {
+    for (name, shape, end) in GOLDEN {
+        let (image, expected) = read(name);
+        assert!(expected.lines().count() > 1500, "{name}: rows of a tree, a table, a load");
+        sound(&disk_of(image.clone()));
+        hold(&disk_of(image), (shape, end), &expected);
+    }
+}
+
+/// The same where superblocks and map are made anew from page images and log.
+#[test]
+fn databases_of_every_frozen_format_can_be_rebuilt() {
+    for (name, shape, end) in GOLDEN.into_iter().filter(|(_, shape, _)| shape.store == PageStoreKind::CopyOnWrite) {
+        let (mut image, expected) = read(name);
+        let data = image.get_mut("data.mpd").expect("there");
+        [0, 64 << 10].into_iter().for_each(|at| data[at..at + 4096].fill(0));
+        let disk = disk_of(image);
+        rebuild_on(Arc::new(disk.clone()), &RebuildOptions::default()).expect("rebuilt");
+        hold(&disk, (shape, end), &expected);
+    }
+}
+
+/// On a real file system, with whatever it has of direct I/O.
+#[test]
+fn databases_of_every_frozen_format_open_from_files() {
+    for (name, shape, _) in GOLDEN {
+        let (image, expected) = read(name);
+        let dir = tempfile::tempdir().expect("a directory");
+        image.iter().for_each(|(name, bytes)| std::fs::write(dir.path().join(name), bytes).expect("written"));
+        std::fs::write(dir.path().join("lock.mpd"), b"").expect("written");
+        let db = Db::open(dir.path(), shape.reopen_options()).expect("opened");
+        assert!(as_text(&contents(&db).expect("read")) == expected, "{name}");
+        db.close().expect("closed");
+    }
+}
