@@ -4,7 +4,7 @@
 # Prints which test found it, and how long after the tests began.
 set -u
 cd "$(dirname "$0")/.." || exit 2
-bugs=${*:-"ack_before_sync checkpoint_skips_dirty chunks_kept count_kept_on_redirty directory_not_synced epoch_not_synced failed_read_tells_nobody frames_lost_on_cancel free_not_replayed freed_id_given_out_early freed_image_named freed_page_written index_taken_for_orphan init_reads_old_image latch_parked_forgotten latch_readers_pass load_named_before_durable load_not_given_back log_not_looked_at losers_forgotten map_after_submission map_before_data map_places_short next_leader_forgotten no_reserve old_entry_kept page_before_log publish_before_copy purge_removes_what_is_there ring_added_beside_sync route_of_split_page row_in_flight_not_locked row_not_expected slot_freed_early stale_read_installs_page superblock_before_log ticket_not_looked_for two_read_one_page txn_ids_forgotten undo_page_left_early undone_mark_not_purged unique_not_demanded unredone_not_counted waiters_forgotten_on_failure"}
+bugs=${*:-"ack_before_sync checkpoint_skips_dirty chunks_kept count_kept_on_redirty directory_not_synced epoch_not_synced failed_read_tells_nobody frames_lost_on_cancel free_not_replayed freed_id_given_out_early freed_image_named freed_page_written index_taken_for_orphan init_reads_old_image latch_parked_forgotten latch_readers_pass load_named_before_durable load_not_given_back log_not_looked_at losers_forgotten map_after_submission map_before_data map_places_short next_leader_forgotten no_reserve old_entry_kept page_before_log publish_before_copy purge_removes_what_is_there ring_added_beside_sync route_of_split_page row_in_flight_not_locked row_not_expected row_read_unlocked rows_not_first slot_freed_early stale_read_installs_page superblock_before_log ticket_not_looked_for two_read_one_page txn_ids_forgotten undo_page_left_early undone_mark_not_purged unique_not_demanded unredone_not_counted waiters_forgotten_on_failure"}
 found=0
 missed=0
 for bug in $bugs; do
@@ -19,6 +19,7 @@ for bug in $bugs; do
         route_of_split_page) tests="-p millpond --test it" filter="races" ;;
         purge_removes_what_is_there | txn_ids_forgotten | undo_page_left_early) tests="-p millpond --test it" filter="rows" ;;
         chunks_kept) tests="-p millpond --test it" filter="long_values" ;;
+        row_read_unlocked | rows_not_first) tests="-p millpond --test it" filter="large_table_batches" ;;
         losers_forgotten | row_in_flight_not_locked | undone_mark_not_purged) tests="-p millpond --test it" filter="large_batches" ;;
         index_taken_for_orphan | old_entry_kept | row_not_expected | unique_not_demanded) tests="-p millpond --test it" filter="tables" ;;
         free_not_replayed | freed_*) tests="-p millpond --test it" filter="crash_matrix merges" ;;

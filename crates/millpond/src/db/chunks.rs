@@ -19,7 +19,7 @@ use super::batch::{Change, Op};
 use super::ddl::have_chunks;
 use super::engine::Engine;
 use super::plan::{conflict, shown};
-use super::tree::TreeState;
+use super::tree::{Role, TreeState};
 use crate::base::aligned::to_usize;
 use crate::base::error::Error;
 use crate::base::ids::{SpaceId, TxnId};
@@ -162,9 +162,11 @@ impl<'a> LongValues<'a> {
     }
 }
 
-/// Sorts by tree and key; what happens to one key keeps its order.
+/// Sorts by tree and key, rows of tables first; what happens to one key keeps its order.
 pub(super) fn sort(ops: &mut [Op<'_>]) {
-    ops.sort_by(|a, b| (a.tree.space, a.key).cmp(&(b.tree.space, b.key)));
+    let is_later = |tree: &TreeState| tree.role != Role::Rows && !cfg!(planted = "rows_not_first");
+    let place = |op: &Op<'_>| (is_later(op.tree), op.tree.space);
+    ops.sort_by(|a, b| place(a).cmp(&place(b)).then_with(|| a.key.cmp(b.key)));
 }
 
 /// Sees to it that the trees of all long values in `ops` have a place for their chunks. Callers hold nothing. Returns

@@ -35,4 +35,5 @@ pub(crate) mod table;
 pub(crate) mod tree;
 mod undo;
 pub(crate) mod write;
+mod write_parts;
 mod write_rows;

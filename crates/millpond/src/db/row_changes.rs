@@ -1,7 +1,7 @@
 //! What changes in a table's indexes when its rows change.
 //!
 //! ROWS-1  A row and its entries change in one batch, which demands that the row is the one that the old entries were
-//!         computed from, or that there is none.
+//!         computed from, or that there is none; or has had the row locked since before it was read.
 //! ROWS-2  Entries go before entries come: so rows may exchange what is unique among them in one batch.
 
 use std::ops::Range;

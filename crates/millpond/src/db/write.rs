@@ -3,8 +3,9 @@
 //! One that is too large for one group is written in parts: leaf by leaf, each part in a group of its own, its rows
 //! locked until it is committed ([`crate::txn`]).
 //!
-//! WRITE-1  Keys are taken in (tree, key) order, so two batches never wait for each other's leaves, or rows, in a
-//!          circle.
+//! WRITE-1  Keys are taken in one order, that of [`sort`](super::chunks::sort): rows of tables first. So two batches
+//!          never wait for each other's leaves, or rows, in a circle, also when one of them locks its rows before it
+//!          reads them ([`Large`](super::write_parts::Large)).
 //! WRITE-2  Nothing is changed before every precondition of the group was checked and every leaf has room: a group that
 //!          fails has changed nothing. What earlier parts have changed is undone.
 //! WRITE-3  All leaves of a group are latched until it has its place in the log; rows of a batch in parts are in flight
@@ -20,13 +21,15 @@ use super::chunks::{Bytes, LongValues, have_places, sort};
 use super::engine::Engine;
 use super::options::Durability;
 use super::plan::{self, LEAVES_INLINE, Leaf, Leaves, Plan, Planned, Stopped, plan, shown};
-use super::tree::TreeState;
+use super::tree::{Gate, TreeState};
 use super::undo::{UndoPages, find_undo_pages};
+use super::write_parts::write_in_parts;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
 use crate::base::row::{HEAD_LEN, Reference, Stamp};
+use crate::base::sync::ReadGuard;
 use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Mtr, RECORD_HEADER, TXN_LEN};
@@ -36,12 +39,19 @@ use crate::txn::slots::Slot;
 const OP_HEADER: usize = 5;
 
 /// What a group did.
-struct Done {
+pub(super) struct Done {
     /// What it saw and what it changed is all before this LSN.
-    end: Lsn,
-    was_there: bool,
+    pub(super) end: Lsn,
+    pub(super) was_there: bool,
     /// How many of the ops it was.
-    ops: usize,
+    pub(super) ops: usize,
+}
+
+/// Of what size a batch may be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Size {
+    Any,
+    OneGroup,
 }
 
 /// Why a plan was not carried out.
@@ -72,20 +82,25 @@ impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p, '_> {
 /// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, `row_lock`, and at
 /// the end, with nothing held, on `log_flush`. Returns whether the batch's first key (in key order) was there before.
 pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability) -> Result<bool, Error> {
+    write_sized(engine, ops, durability, Size::Any).map(|was_there| was_there == Some(true))
+}
+
+/// The same; `None`: nothing was done, because `ops` are more than a group takes.
+pub(super) fn write_sized(
+    engine: &Engine,
+    ops: &mut [Op<'_>],
+    durability: Durability,
+    size: Size,
+) -> Result<Option<bool>, Error> {
     if ops.is_empty() {
-        return engine.check_open().map(|()| false);
+        return engine.check_open().map(|()| Some(false));
     }
     let _operation = engine.waits.operation("write");
     sort(ops);
     let ops = &*ops;
     ops.iter().try_for_each(|op| check_sizes(engine, op))?;
     let has_long_values = have_places(engine, ops)?;
-    let mut gates: SmallVec<[_; 2]> = SmallVec::new();
-    for (index, op) in ops.iter().enumerate() {
-        if index == 0 || ops[index - 1].tree.space != op.tree.space {
-            gates.push(op.tree.enter()?);
-        }
-    }
+    let gates = enter_all(ops.chunk_by(|one, next| one.tree.space == next.tree.space).map(|of_tree| of_tree[0].tree))?;
     let mut slot = engine.txns.begin(&engine.core.store);
     let (bytes, mut ops) = (Bytes::new(), Cow::Borrowed(ops));
     let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
@@ -93,12 +108,13 @@ pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability)
         long_values.expand(engine, &mut ops, slot.txn())?;
     }
     let done = loop {
-        if probable_redo(&ops) > 2 * engine.limits.batch_bytes {
-            break write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?;
-        }
         match write_group(engine, &ops, &long_values, &mut slot)? {
             Group::Written(done) => break done,
-            Group::TooLarge => break write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?,
+            Group::TooLarge if size == Size::OneGroup => return Ok(None),
+            Group::TooLarge => {
+                slot.begin_parts(&engine.core)?;
+                break write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?;
+            }
             Group::Replaces(tree, reference) => {
                 long_values.delete_chunks(tree, reference, ops.to_mut())?;
                 sort(ops.to_mut());
@@ -107,62 +123,24 @@ pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability)
     };
     drop((slot, gates));
     wait_durable(engine, done.end, durability)?;
-    Ok(done.was_there)
+    Ok(Some(done.was_there))
 }
 
-/// Writes as many of `ops` as one group can hold and a leaf has, again and again, and commits them together. If it
-/// fails, the slot's end has all of it undone.
-fn write_in_parts<'a>(
-    engine: &Engine,
-    mut ops: Vec<Op<'a>>,
-    long_values: &mut LongValues<'a>,
-    slot: &mut Slot<'_>,
-) -> Result<Done, Error> {
-    slot.begin_parts(&engine.core)?;
-    let (mut written, mut was_there) = (0, None);
-    let mut bytes = PART_PAGES * engine.core.store.page_size();
-    while written < ops.len() {
-        let part = &ops[written..written + part_len(&ops[written..], bytes)];
-        match write_group(engine, part, long_values, slot)? {
-            Group::Written(done) => {
-                written += done.ops;
-                was_there.get_or_insert(done.was_there);
-            }
-            Group::Replaces(tree, reference) => {
-                // Chunks come behind their rows: the space is a later one.
-                long_values.delete_chunks(tree, reference, &mut ops)?;
-                sort(&mut ops[written..]);
-            }
-            Group::TooLarge if bytes > 0 => bytes /= 2,
-            Group::TooLarge => {
-                let message = format!("one row of {} does not fit one group of the log", part[0].tree);
-                return Err(Error::Bug(message.into()));
-            }
-        }
-    }
-    let end = slot.commit_parts(&engine.core)?;
-    Ok(Done { end, was_there: was_there.unwrap_or(false), ops: written })
+/// Enters trees, each of which is there once: in the order of their spaces, as who drops them does.
+pub(super) fn enter_all<'a>(trees: impl Iterator<Item = &'a Arc<TreeState>>) -> Result<Gates<'a>, Error> {
+    let mut trees: SmallVec<[_; TREES_INLINE]> = trees.collect();
+    trees.sort_unstable_by_key(|tree| tree.space);
+    trees.into_iter().map(|tree| tree.enter()).collect()
 }
 
-/// Pages whose bytes of redo a part of a batch probably takes at most: what it changes is in one leaf.
-const PART_PAGES: usize = 2;
+/// Keeps trees from being dropped.
+pub(super) type Gates<'a> = SmallVec<[ReadGuard<'a, Gate>; TREES_INLINE]>;
 
-/// The first of `ops` that probably take at most so many bytes of redo; all of one tree, and those of a key together.
-fn part_len(ops: &[Op<'_>], bytes: usize) -> usize {
-    let mut total = 0;
-    let mut len = 0;
-    for of_key in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
-        total += probable_redo(of_key);
-        if len > 0 && (total > bytes || of_key[0].tree.space != ops[0].tree.space) {
-            break;
-        }
-        len += of_key.len();
-    }
-    len
-}
+/// Trees of a batch for which no memory is allocated.
+const TREES_INLINE: usize = 4;
 
 /// What became of a group.
-enum Group<'a> {
+pub(super) enum Group<'a> {
     Written(Done),
     /// There is too much for one.
     TooLarge,
@@ -171,13 +149,17 @@ enum Group<'a> {
 }
 
 /// Writes one group: `ops`, or the first of them if the transaction has several groups.
-fn write_group<'a>(
+pub(super) fn write_group<'a>(
     engine: &Engine,
     ops: &[Op<'a>],
     long_values: &LongValues<'_>,
     slot: &mut Slot<'_>,
 ) -> Result<Group<'a>, Error> {
-    let redo_len = probable_redo(ops).min(engine.limits.batch_bytes);
+    let probable = probable_redo(ops);
+    if !slot.is_in_parts() && is_large(engine, probable) {
+        return Ok(Group::TooLarge);
+    }
+    let redo_len = probable.min(engine.limits.batch_bytes);
     let mut manner = Attempt { redo_len, is_short_of_room: false };
     let mut restarts = Restarts::new(&engine.core.pool);
     loop {
@@ -222,7 +204,7 @@ pub(crate) fn wait_durable(engine: &Engine, end: Lsn, durability: Durability) ->
 }
 
 /// Refuses what is too long.
-fn check_sizes(engine: &Engine, op: &Op<'_>) -> Result<(), Error> {
+pub(super) fn check_sizes(engine: &Engine, op: &Op<'_>) -> Result<(), Error> {
     let limits = engine.limits;
     let page_size = engine.core.store.page_size();
     if op.key.len() > limits.key {
@@ -250,13 +232,18 @@ fn check_sizes(engine: &Engine, op: &Op<'_>) -> Result<(), Error> {
 
 /// Bytes of redo that `ops` probably take at most. A guess: if what was before is longer than what comes, the room is
 /// asked for once more.
-fn probable_redo(ops: &[Op<'_>]) -> usize {
+pub(super) fn probable_redo(ops: &[Op<'_>]) -> usize {
     let of_one = |op: &Op<'_>| match op.change {
         Change::Expect(_) => 0,
         Change::Insert(value) => RECORD_HEADER + OP_HEADER + op.key.len() + HEAD_LEN + value.len(),
         _ => 2 * (OP_HEADER + op.key.len() + op.value_len()) + PER_CHANGE,
     };
     ops.iter().map(of_one).sum()
+}
+
+/// Whether what probably takes so many bytes of redo is too much for one group without doubt.
+pub(super) fn is_large(engine: &Engine, probable: usize) -> bool {
+    probable > 2 * engine.limits.batch_bytes
 }
 
 /// Bytes of redo that a change takes at most beside what is new and what was before: two records, the row's stamp in

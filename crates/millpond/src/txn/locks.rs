@@ -5,7 +5,7 @@
 //!         row that is undone has another stamp, and is not, though some may still wait for it.
 //! LOCK-2  Who finds a row locked waits in the row's line with nothing latched, first come, first served. The oldest in
 //!         the line has the lock before it runs; newcomers respect that.
-//! LOCK-3  Locks are taken in (tree, key) order, and who has no rows in flight gives its lock up before it waits for
+//! LOCK-3  Locks are taken in one order (WRITE-1), and who has no rows in flight gives its lock up before it waits for
 //!         another: nobody waits in a circle.
 //!
 //! Who ends a wait: the holder's [`Locks::end`] or [`Locks::release`]; [`Locks::fail`] if its changes cannot be undone;

@@ -14,6 +14,7 @@ mod golden;
 mod inspect;
 mod killed;
 mod large_batches;
+mod large_table_batches;
 mod long_keys;
 mod long_values;
 mod merges;

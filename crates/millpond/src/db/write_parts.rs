@@ -1,0 +1,146 @@
+//! Batches of several groups ([`write`](super::write)).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::batch::Op;
+use super::chunks::{Bytes, LongValues, sort};
+use super::engine::Engine;
+use super::options::Durability;
+use super::tree::TreeState;
+use super::write::{Done, Gates, Group, check_sizes, enter_all, probable_redo, wait_durable, write_group};
+use crate::base::error::Error;
+use crate::base::row::Row;
+use crate::base::waits::Operation;
+use crate::btree::descent::{Restarts, Target, leaf_read};
+use crate::btree::scan::{Seen, row};
+use crate::txn::slots::Slot;
+
+/// A batch of several groups that depends on what rows are: it locks them before it reads them, all of them before it
+/// changes the first. So nobody changes them before it is there.
+///
+/// Two of these, or one and a batch in parts that reads nothing, never wait for each other in a circle: rows of tables
+/// come first in the order of both (WRITE-1), and who waits for one of them here holds no other rows than those before
+/// it.
+pub(super) struct Large<'e> {
+    engine: &'e Engine,
+    gates: Gates<'e>,
+    slot: Slot<'e>,
+    _operation: Operation<'e>,
+}
+
+impl<'e> Large<'e> {
+    /// Begins one that changes these trees, each of which is there once. Places for chunks of long values have been
+    /// seen to.
+    pub(super) fn begin(engine: &'e Engine, trees: impl Iterator<Item = &'e Arc<TreeState>>) -> Result<Self, Error> {
+        let operation = engine.waits.operation("write");
+        let gates = enter_all(trees)?;
+        let mut slot = engine.txns.begin(&engine.core.store);
+        slot.begin_parts(&engine.core)?;
+        Ok(Large { engine, gates, slot, _operation: operation })
+    }
+
+    /// Locks the row `key`, whether it is there or not, and returns its value. Rows come in their order (WRITE-1). May
+    /// wait on `row_lock`, `page_read` and `free_frame`.
+    pub(super) fn lock_row(&mut self, tree: &Arc<TreeState>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let (engine, txn) = (self.engine, self.slot.txn());
+        let locks = &engine.txns.locks;
+        let mut restarts = Restarts::new(&engine.core.pool);
+        loop {
+            let page = match leaf_read(&engine.core, &tree.root, Target::Key(key)) {
+                Ok(page) => page,
+                Err(stop) => {
+                    restarts.resolve(stop)?;
+                    continue;
+                }
+            };
+            let found = page.view().search(key).ok();
+            let stamp = found.and_then(|index| Row::decode(page.view().value(index))?.stamp);
+            // Whoever writes the row looks for its lock with the leaf latched.
+            let holds = || cfg!(planted = "row_read_unlocked") || locks.hold(tree.space, key, txn);
+            if locks.is_locked(tree.space, key, stamp, txn) || !holds() {
+                drop(page);
+                restarts.begin_wait();
+                self.slot.wait_for_row(tree.space, key, stamp, &engine.waits)?;
+                continue;
+            }
+            let Some(index) = found else { return Ok(None) };
+            let (here, place) = match row(page.view(), index, &|_| false)? {
+                Seen::Row(payload) => return Ok(Some(payload.to_vec())),
+                Seen::Gone => return Ok(None),
+                Seen::Elsewhere(here, place) => (here.to_vec(), place),
+            };
+            drop(page);
+            restarts.begin_wait();
+            if let Some(payload) = tree.find_elsewhere(engine, (key, &here), place)? {
+                return Ok(payload);
+            }
+        }
+    }
+
+    /// Writes `ops` and waits as `durability` says.
+    pub(super) fn write(self, mut ops: Vec<Op<'_>>, durability: Durability) -> Result<(), Error> {
+        let Large { engine, gates, mut slot, _operation } = self;
+        sort(&mut ops);
+        ops.iter().try_for_each(|op| check_sizes(engine, op))?;
+        let bytes = Bytes::new();
+        let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
+        let mut ops: Cow<'_, [Op<'_>]> = Cow::Owned(ops);
+        if ops.iter().any(|op| op.value_len() > engine.limits.value) {
+            long_values.expand(engine, &mut ops, slot.txn())?;
+        }
+        let done = write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?;
+        drop((slot, gates));
+        wait_durable(engine, done.end, durability)
+    }
+}
+
+/// Writes as many of `ops` as one group can hold and a leaf has, again and again, and commits them together. The slot
+/// is of several groups already; if this fails, its end has all of it undone.
+pub(super) fn write_in_parts<'a>(
+    engine: &Engine,
+    mut ops: Vec<Op<'a>>,
+    long_values: &mut LongValues<'a>,
+    slot: &mut Slot<'_>,
+) -> Result<Done, Error> {
+    let (mut written, mut was_there) = (0, None);
+    let mut bytes = PART_PAGES * engine.core.store.page_size();
+    while written < ops.len() {
+        let part = &ops[written..written + part_len(&ops[written..], bytes)];
+        match write_group(engine, part, long_values, slot)? {
+            Group::Written(done) => {
+                written += done.ops;
+                was_there.get_or_insert(done.was_there);
+            }
+            Group::Replaces(tree, reference) => {
+                // Chunks come behind their rows: the space is a later one.
+                long_values.delete_chunks(tree, reference, &mut ops)?;
+                sort(&mut ops[written..]);
+            }
+            Group::TooLarge if bytes > 0 => bytes /= 2,
+            Group::TooLarge => {
+                let message = format!("one row of {} does not fit one group of the log", part[0].tree);
+                return Err(Error::Bug(message.into()));
+            }
+        }
+    }
+    let end = slot.commit_parts(&engine.core)?;
+    Ok(Done { end, was_there: was_there.unwrap_or(false), ops: written })
+}
+
+/// Pages whose bytes of redo a part of a batch probably takes at most: what it changes is in one leaf.
+const PART_PAGES: usize = 2;
+
+/// The first of `ops` that probably take at most so many bytes of redo; all of one tree, and those of a key together.
+fn part_len(ops: &[Op<'_>], bytes: usize) -> usize {
+    let mut total = 0;
+    let mut len = 0;
+    for of_key in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
+        total += probable_redo(of_key);
+        if len > 0 && (total > bytes || of_key[0].tree.space != ops[0].tree.space) {
+            break;
+        }
+        len += of_key.len();
+    }
+    len
+}
