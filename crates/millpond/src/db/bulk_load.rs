@@ -18,15 +18,15 @@ use std::sync::Arc;
 use super::catalog;
 use super::catalog_entry::Entry;
 use super::database::Db;
-use super::ddl::{check_name, create_root, handle, tree_state};
+use super::ddl::{check_name, close_trees, create_root, handle, tree_state};
 use super::engine::{CheckpointAnswer, Engine, Wish, closed, stopped};
 use super::plan::shown;
 use super::sorter::{Sorter, memory_for};
-use super::tree::{Role, Tree, TreeState};
+use super::tree::{Gate, Role, Tree, TreeState};
 use crate::base::aligned::{AlignedBuf, aligned};
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
-use crate::base::ids::{Lsn, PageId};
+use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::layout::header_mut;
 use crate::base::waits::WaitClass;
 use crate::btree::bulk_build::{Builder, Pages, RootPage};
@@ -240,6 +240,11 @@ impl Loading {
         Ok(())
     }
 
+    /// The space.
+    pub(crate) fn space(&self) -> SpaceId {
+        self.lots.state.space
+    }
+
     /// Puts rows in order that are to be pushed.
     pub(crate) fn sorter(&self) -> Result<Sorter, Error> {
         let (engine, space) = (&self.lots.engine, self.lots.state.space);
@@ -323,7 +328,10 @@ impl Drop for Loading {
             let _ddl = engine.ddl();
             // What cannot be given back now, the next open gives back (LOAD-4).
             if engine.check_open().is_ok() {
-                let _ = catalog::drop_unnamed(engine, space);
+                // By now it may be a tree like others, for purge and merges.
+                let open = engine.open_trees.lock().get(&space).cloned();
+                let tree = open.unwrap_or_else(|| Arc::clone(&self.lots.state));
+                let _ = close_trees(engine, vec![tree], Gate::Dropped, |spaces| catalog::drop_unnamed(engine, spaces));
             }
         }
         engine.loads.lock().remove(&space);

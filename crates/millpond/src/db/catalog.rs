@@ -61,23 +61,30 @@ pub(crate) fn all(core: &Core) -> Result<Vec<(String, Entry)>, Error> {
 /// Enters a name that is not there. Returns the group's end.
 pub(super) fn insert(engine: &Engine, name: &str, entry: &Entry) -> Result<Lsn, Error> {
     let (key, value) = (name.as_bytes(), entry.encode());
-    set(engine, key, value.len(), &PageOp::Insert { key, value: &value })
+    change(engine, key, value.len(), &PageOp::Insert { key, value: &value }, &[])
 }
 
-/// Has a name that is there stand for something else. Returns the group's end.
-pub(super) fn replace(engine: &Engine, name: &str, entry: &Entry) -> Result<Lsn, Error> {
+/// Has a name that is there stand for something else, and takes spaces that it does not lead to any more out of the
+/// map, in one group. Returns the group's end.
+pub(super) fn replace(engine: &Engine, name: &str, entry: &Entry, dropped: &[SpaceId]) -> Result<Lsn, Error> {
     let (key, value) = (name.as_bytes(), entry.encode());
-    set(engine, key, value.len(), &PageOp::Replace { key, value: &value })
+    change(engine, key, value.len(), &PageOp::Replace { key, value: &value }, dropped)
 }
 
-/// Carries `op` out in the leaf of `key`, once there is room for a value of this length.
-fn set(engine: &Engine, key: &[u8], value_len: usize, op: &PageOp<'_>) -> Result<Lsn, Error> {
+/// Takes a name out of the catalog and its spaces out of the map, in one group. Returns the group's end.
+pub(super) fn remove(engine: &Engine, name: &str, spaces: &[SpaceId]) -> Result<Lsn, Error> {
+    let key = name.as_bytes();
+    change(engine, key, 0, &PageOp::Remove { key }, spaces)
+}
+
+/// Carries `op` out in the leaf of `key`, once there is room for a value of this length, and drops the spaces.
+fn change(engine: &Engine, key: &[u8], value_len: usize, op: &PageOp<'_>, dropped: &[SpaceId]) -> Result<Lsn, Error> {
     let core = &engine.core;
     let mut restarts = Restarts::new(&core.pool);
     loop {
         let credit = core.log.reserve(REDO_LEN, 1)?;
         let stop: Stop<'_> = match leaf_write(core, &root(), key, Manner::First) {
-            Ok(page) if page.view().free_bytes() < page.view().entry_len_of(key.len(), value_len) => {
+            Ok(page) if value_len > 0 && page.view().free_bytes() < page.view().entry_len_of(key.len(), value_len) => {
                 drop((page, credit));
                 let pending = Pending { key: key.to_vec(), value_len };
                 split_leaf(core, &root(), &[pending], &mut restarts)?;
@@ -87,27 +94,7 @@ fn set(engine: &Engine, key: &[u8], value_len: usize, op: &PageOp<'_>) -> Result
                 let id = page.id();
                 let mut mtr = Mtr::new(&core.log, [page]);
                 mtr.apply(0, id, op)?;
-                return mtr.commit(credit);
-            }
-            Err(stop) => stop,
-        };
-        drop(credit);
-        restarts.resolve(stop)?;
-    }
-}
-
-/// Takes a name out of the catalog and its spaces out of the map, in one group. Returns the group's end.
-pub(super) fn remove(engine: &Engine, name: &str, spaces: &[SpaceId]) -> Result<Lsn, Error> {
-    let core = &engine.core;
-    let mut restarts = Restarts::new(&core.pool);
-    loop {
-        let credit = core.log.reserve(REDO_LEN, 1)?;
-        let stop: Stop<'_> = match leaf_write(core, &root(), name.as_bytes(), Manner::First) {
-            Ok(page) => {
-                let id = page.id();
-                let mut mtr = Mtr::new(&core.log, [page]);
-                mtr.apply(0, id, &PageOp::Remove { key: name.as_bytes() })?;
-                return drop_spaces(engine, mtr, spaces, credit);
+                return if dropped.is_empty() { mtr.commit(credit) } else { drop_spaces(engine, mtr, dropped, credit) };
             }
             Err(stop) => stop,
         };
@@ -127,11 +114,11 @@ fn drop_spaces(engine: &Engine, mut mtr: Mtr<'_>, spaces: &[SpaceId], credit: Lo
     Ok(end)
 }
 
-/// Drops a space that no name leads to.
-pub(super) fn drop_unnamed(engine: &Engine, space: SpaceId) -> Result<(), Error> {
+/// Drops spaces that no name leads to, a few. Returns the group's end.
+pub(super) fn drop_unnamed(engine: &Engine, spaces: &[SpaceId]) -> Result<Lsn, Error> {
     let log = &engine.core.log;
-    let credit = log.reserve(16, 0)?;
-    drop_spaces(engine, Mtr::new(log, []), &[space], credit).map(drop)
+    let credit = log.reserve(16 * spaces.len(), 0)?;
+    drop_spaces(engine, Mtr::new(log, []), spaces, credit)
 }
 
 /// Drops the spaces that no name leads to: trees and tables whose creation a crash cut short.
@@ -145,7 +132,7 @@ pub(super) fn drop_orphans(engine: &Engine) -> Result<Vec<SpaceId>, Error> {
         orphans.retain(|space| !known.contains(space));
     }
     for &space in &orphans {
-        drop_unnamed(engine, space)?;
+        drop_unnamed(engine, &[space])?;
     }
     Ok(orphans.into_iter().collect())
 }

@@ -151,7 +151,7 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
             Entry::Table(table) => {
                 let table = db.table(&name, table);
                 let sizes: Vec<u64> =
-                    table.state.trees().map(|tree| walk(&tree.to_string(), tree.space, report)).collect();
+                    table.state.trees().iter().map(|tree| walk(&tree.to_string(), tree.space, report)).collect();
                 check_indexes(&table, &sizes[1..], report);
                 (Arc::clone(&table.state.rows), sizes)
             }

@@ -389,6 +389,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         loads: Mutex::new(BTreeMap::new()),
         load_writer: Turn::new(()),
         open_trees: Mutex::new(BTreeMap::new()),
+        open_tables: Mutex::new(BTreeMap::new()),
         requests: Mutex::new(Requests::default()),
         writer,
         redoing: AtomicBool::new(true),

@@ -1,4 +1,4 @@
-//! Creation, opening and dropping of trees and tables. They share one set of names.
+//! Creation, opening, emptying and dropping of trees and tables. They share one set of names.
 
 use std::collections::btree_map;
 use std::sync::{Arc, OnceLock};
@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::catalog::{self, NAME_MAX};
 use super::catalog_entry::{ENTRY_MAX, Entry, TableEntry};
 use super::database::Db;
-use super::definition::TableDefinition;
+use super::definition::{IndexDefinition, TableDefinition};
 use super::engine::Engine;
 use super::row_changes::{IndexState, TableState};
 use super::table::Table;
@@ -75,15 +75,15 @@ impl Db {
         match catalog::find(&engine.core, name)? {
             Some(Entry::Tree { rows, chunks }) => {
                 let tree = self.tree(name, rows, chunks).state;
-                self.drop_all(name, &tree.with_chunks().collect::<Vec<_>>())
+                self.drop_all(name, tree.with_chunks().cloned().collect())
             }
             Some(Entry::Table(_)) => Err(is_a_table(name, "drop_table")),
             None => Err(Error::TreeNotFound(format!("no tree '{name}' to drop: see `trees`").into())),
         }
     }
 
-    /// Creates an empty table with these indexes, which it keeps as long as it lives. A crash leaves all of it or
-    /// nothing.
+    /// Creates an empty table with these indexes; [`Table::create_index`] makes more of them later. A crash leaves all
+    /// of it or nothing.
     ///
     /// # Errors
     /// * [`Error::TreeExists`]: a tree or a table has the name.
@@ -95,32 +95,13 @@ impl Db {
     pub fn create_table(&self, name: &str, definition: TableDefinition) -> Result<Table, Error> {
         let engine = self.engine();
         check_name("table", name)?;
-        let mistakes = definition.mistakes(engine.limits.key);
-        if !mistakes.is_empty() {
-            return Err(Error::InvalidOptions(format!("table '{name}': {}", mistakes.join("; ")).into()));
-        }
         let indexes = vec![SpaceId::FIRST; definition.indexes.len()];
-        let len = Entry::Table(TableEntry {
-            rows: SpaceId::FIRST,
-            chunks: Some(SpaceId::FIRST),
-            definition: definition.clone(),
-            indexes,
-        })
-        .encode()
-        .len();
-        if len > ENTRY_MAX {
-            let message = format!(
-                "the definition of table '{name}' takes {len} bytes in the catalog: at most {ENTRY_MAX} fit; use fewer indexes, fewer fields, or shorter names"
-            );
-            return Err(Error::InvalidOptions(message.into()));
-        }
+        let mut table = TableEntry { rows: SpaceId::FIRST, chunks: None, definition, indexes };
+        check_definition(engine, name, &table)?;
         let _ddl = engine.ddl();
         engine.check_open()?;
         check_free(engine, name)?;
-        // Rows first: batches come to them before they come to the indexes.
-        let rows = create_space(engine)?;
-        let indexes = definition.indexes.iter().map(|_| create_space(engine)).collect::<Result<_, _>>()?;
-        let table = TableEntry { rows, chunks: None, definition, indexes };
+        create_spaces(engine, &mut table)?;
         // A crash before this leaves spaces that no name leads to; the next open drops them.
         let end = catalog::insert(engine, name, &Entry::Table(table.clone()))?;
         wait_durable(engine, end, engine.durability)?;
@@ -162,10 +143,52 @@ impl Db {
         match catalog::find(&engine.core, name)? {
             Some(Entry::Table(table)) => {
                 let table = self.table(name, table);
-                self.drop_all(name, &table.state.trees().collect::<Vec<_>>())
+                self.drop_all(name, table.state.trees())
             }
             Some(Entry::Tree { .. }) => Err(is_a_tree(name, "drop_tree")),
             None => Err(Error::TreeNotFound(format!("no table '{name}' to drop: see `tables`").into())),
+        }
+    }
+
+    /// Empties a tree: another one has its name from then on, in a time that does not depend on what was in it. Waits
+    /// for operations on the old one that have begun; its handles get [`Error::TreeNotFound`] later: open it again. A
+    /// crash leaves all that was there or nothing of it, and the tree in either case.
+    ///
+    /// # Errors
+    /// Those of [`drop_tree`](Self::drop_tree), and [`Error::OutOfSpace`].
+    pub fn truncate_tree(&self, name: &str) -> Result<(), Error> {
+        let engine = self.engine();
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        match catalog::find(&engine.core, name)? {
+            Some(Entry::Tree { rows, chunks }) => {
+                let tree = self.tree(name, rows, chunks).state;
+                let empty = Entry::Tree { rows: create_space(engine)?, chunks: None };
+                self.replace_all(name, tree.with_chunks().cloned().collect(), &empty)
+            }
+            Some(Entry::Table(_)) => Err(is_a_table(name, "truncate_table")),
+            None => Err(Error::TreeNotFound(format!("no tree '{name}' to truncate: see `trees`").into())),
+        }
+    }
+
+    /// Empties a table, whose indexes stay, as [`truncate_tree`](Self::truncate_tree) does a tree. An index that is
+    /// being made for it is given up.
+    ///
+    /// # Errors
+    /// Those of [`drop_table`](Self::drop_table), and [`Error::OutOfSpace`].
+    pub fn truncate_table(&self, name: &str) -> Result<(), Error> {
+        let engine = self.engine();
+        let _ddl = engine.ddl();
+        engine.check_open()?;
+        match catalog::find(&engine.core, name)? {
+            Some(Entry::Table(entry)) => {
+                let mut empty = entry.clone();
+                let table = self.table(name, entry);
+                create_spaces(engine, &mut empty)?;
+                self.replace_all(name, table.state.trees(), &Entry::Table(empty))
+            }
+            Some(Entry::Tree { .. }) => Err(is_a_tree(name, "truncate_tree")),
+            None => Err(Error::TreeNotFound(format!("no table '{name}' to truncate: see `tables`").into())),
         }
     }
 
@@ -177,19 +200,18 @@ impl Db {
         Ok(all.into_iter().filter(|(_, entry)| is_wanted(entry)).map(|(name, _)| name).collect())
     }
 
-    /// Drops what `name` stands for: these trees. Their gates are closed in the order of the spaces, in which
-    /// operations enter them.
-    fn drop_all(&self, name: &str, trees: &[&Arc<TreeState>]) -> Result<(), Error> {
+    /// Drops what `name` stands for: these trees.
+    fn drop_all(&self, name: &str, trees: Vec<Arc<TreeState>>) -> Result<(), Error> {
         let engine = self.engine();
-        let close = || trees.iter().map(|tree| tree.gate.write()).collect::<Vec<_>>();
-        let gates = engine.waits.timed(WaitClass::Metadata, close);
-        let spaces: Vec<SpaceId> = trees.iter().map(|tree| tree.space).collect();
-        let end = {
-            let _spaces = engine.spaces_turn();
-            catalog::remove(engine, name, &spaces)?
-        };
-        gates.into_iter().for_each(|mut gate| *gate = Gate::Dropped);
-        engine.open_trees.lock().retain(|space, _| !spaces.contains(space));
+        let end = close_trees(engine, trees, Gate::Dropped, |spaces| catalog::remove(engine, name, spaces))?;
+        wait_durable(engine, end, engine.durability)
+    }
+
+    /// Drops these trees, and has `name`, which stood for them, stand for `empty` instead.
+    fn replace_all(&self, name: &str, trees: Vec<Arc<TreeState>>, empty: &Entry) -> Result<(), Error> {
+        let engine = self.engine();
+        let replace = |spaces: &[SpaceId]| catalog::replace(engine, name, empty, spaces);
+        let end = close_trees(engine, trees, Gate::Truncated, replace)?;
         wait_durable(engine, end, engine.durability)
     }
 
@@ -200,22 +222,70 @@ impl Db {
     pub(super) fn table(&self, name: &str, table: TableEntry) -> Table {
         let engine = Arc::clone(self.engine());
         let TableEntry { rows, chunks, definition, indexes } = table;
-        let rows = open_state(&engine, name, rows, Role::Rows);
-        rows.set_chunks(&engine, chunks);
-        let indexes = definition.indexes.into_iter().zip(indexes);
-        let indexes = indexes.map(|(definition, space)| {
-            let role = Role::Index { table: name.to_owned(), is_unique: definition.is_unique };
-            let entries = open_state(&engine, &definition.name, space, role);
-            IndexState { definition, entries }
+        let open = engine.open_tables.lock().get(&rows).cloned();
+        let state = open.unwrap_or_else(|| {
+            let indexes = definition.indexes.into_iter().zip(indexes);
+            let indexes = indexes.map(|(definition, space)| open_index(&engine, name, definition, space)).collect();
+            let state = Arc::new(TableState::new(open_state(&engine, name, rows, Role::Rows), indexes));
+            engine.open_tables.lock().insert(rows, Arc::clone(&state));
+            state
         });
-        let state = Arc::new(TableState { rows, indexes: indexes.collect() });
+        state.rows.set_chunks(&engine, chunks);
         Table { engine, state }
     }
+}
+
+/// What handles of an index share.
+pub(super) fn open_index(engine: &Engine, table: &str, definition: IndexDefinition, space: SpaceId) -> Arc<IndexState> {
+    let role = Role::Index { table: table.to_owned(), is_unique: definition.is_unique };
+    let entries = open_state(engine, &definition.name, space, role);
+    Arc::new(IndexState { definition, entries })
+}
+
+/// Waits for operations on these trees that have begun, has `change` write a group that takes their spaces out of the
+/// map, and lets no operation in any more: `gate` says why. Returns the group's end.
+///
+/// Gates are closed in the order of the spaces, in which operations enter them.
+pub(super) fn close_trees(
+    engine: &Engine,
+    mut trees: Vec<Arc<TreeState>>,
+    gate: Gate,
+    change: impl FnOnce(&[SpaceId]) -> Result<Lsn, Error>,
+) -> Result<Lsn, Error> {
+    trees.sort_by_key(|tree| tree.space);
+    let spaces: Vec<SpaceId> = trees.iter().map(|tree| tree.space).collect();
+    let close = || trees.iter().map(|tree| tree.gate.write()).collect::<Vec<_>>();
+    let gates = engine.waits.timed(WaitClass::Metadata, close);
+    let end = {
+        let _spaces = engine.spaces_turn();
+        change(&spaces)?
+    };
+    gates.into_iter().for_each(|mut of_tree| *of_tree = gate);
+    engine.open_trees.lock().retain(|space, _| !spaces.contains(space));
+    engine.open_tables.lock().retain(|space, _| !spaces.contains(space));
+    Ok(end)
 }
 
 pub(super) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > NAME_MAX {
         let message = format!("the {what} name has {} bytes: use 1 to {NAME_MAX}", name.len());
+        return Err(Error::InvalidOptions(message.into()));
+    }
+    Ok(())
+}
+
+/// Refuses a table that cannot be, or is too long for the catalog.
+pub(super) fn check_definition(engine: &Engine, name: &str, table: &TableEntry) -> Result<(), Error> {
+    let mistakes = table.definition.mistakes(engine.limits.key);
+    if !mistakes.is_empty() {
+        return Err(Error::InvalidOptions(format!("table '{name}': {}", mistakes.join("; ")).into()));
+    }
+    // It may have long values one day.
+    let len = Entry::Table(TableEntry { chunks: Some(SpaceId::FIRST), ..table.clone() }).encode().len();
+    if len > ENTRY_MAX {
+        let message = format!(
+            "the definition of table '{name}' takes {len} bytes in the catalog: at most {ENTRY_MAX} fit; use fewer indexes, fewer fields, or shorter names"
+        );
         return Err(Error::InvalidOptions(message.into()));
     }
     Ok(())
@@ -254,11 +324,11 @@ pub(super) fn have_chunks(engine: &Engine, tree: &TreeState) -> Result<(), Error
     let _ddl = engine.ddl();
     engine.check_open()?;
     let entry = catalog::find(&engine.core, &tree.name)?.filter(|entry| entry.rows() == tree.space);
-    let Some(mut entry) = entry else { return Err(tree.dropped()) };
+    let Some(mut entry) = entry else { return Err(tree.gone()) };
     if entry.chunks().is_none() {
         // A crash before the name leads to it leaves an orphan, which the next open drops.
         *entry.chunks() = Some(create_space(engine)?);
-        catalog::replace(engine, &tree.name, &entry)?;
+        catalog::replace(engine, &tree.name, &entry, &[])?;
     }
     tree.set_chunks(engine, *entry.chunks());
     Ok(())
@@ -281,10 +351,18 @@ pub(super) fn tree_state(engine: &Engine, name: &str, space: SpaceId, role: Role
 }
 
 /// A new space with an empty tree.
-fn create_space(engine: &Engine) -> Result<SpaceId, Error> {
+pub(super) fn create_space(engine: &Engine) -> Result<SpaceId, Error> {
     let space = engine.core.store.new_space();
     create_root(&engine.core, space)?;
     Ok(space)
+}
+
+/// New spaces with empty trees for a table's rows and indexes. Rows first: batches come to them before they come to the
+/// indexes.
+fn create_spaces(engine: &Engine, table: &mut TableEntry) -> Result<(), Error> {
+    table.rows = create_space(engine)?;
+    table.chunks = None;
+    table.indexes.iter_mut().try_for_each(|index| create_space(engine).map(|space| *index = space))
 }
 
 /// Formats the root of a new tree, in a mini-transaction of its own. Returns the group's end.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::options::{Durability, Limits};
 use super::page_writer::PageWriter;
+use super::row_changes::TableState;
 use super::stats::Stats;
 use super::tree::TreeState;
 use crate::base::aligned::to_u64;
@@ -55,6 +56,8 @@ pub(crate) struct Engine {
     pub(super) load_writer: Turn<()>,
     /// Trees that have handles, those of tables among them.
     pub(crate) open_trees: Mutex<BTreeMap<SpaceId, Arc<TreeState>>>,
+    /// Tables that have handles, by the spaces of their rows.
+    pub(super) open_tables: Mutex<BTreeMap<SpaceId, Arc<TableState>>>,
     pub(crate) requests: Mutex<Requests>,
     /// Who has it writes pages (WRITER-1).
     pub(super) writer: Turn<PageWriter>,

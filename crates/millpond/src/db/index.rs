@@ -14,7 +14,8 @@ use super::write::write;
 use crate::base::error::Error;
 use crate::btree::scan::{OwnedRow, RowRef};
 
-/// An index of a table: its rows in the order of some of their bytes.
+/// An index of a table: its rows in the order of some of their bytes. When it is dropped, its handles get
+/// [`Error::TreeNotFound`].
 ///
 /// Ranges are of the index's fields, put one behind the other, and compared as byte strings: with a field of 4 bytes
 /// `..=&b"abcd"[..]` has all rows whose field is at most `abcd`, and with two fields of 4 bytes, all whose first field is
@@ -22,8 +23,7 @@ use crate::btree::scan::{OwnedRow, RowRef};
 #[derive(Clone)]
 pub struct Index {
     pub(super) table: Table,
-    /// Which of the table's.
-    pub(super) at: usize,
+    pub(super) state: Arc<IndexState>,
 }
 
 impl fmt::Debug for Index {
@@ -34,18 +34,14 @@ impl fmt::Debug for Index {
 }
 
 impl Index {
-    fn state(&self) -> &IndexState {
-        &self.table.state.indexes[self.at]
-    }
-
     /// The index's name.
     pub fn name(&self) -> &str {
-        &self.state().definition.name
+        &self.state.definition.name
     }
 
     /// Whether no two rows have the same fields.
     pub fn is_unique(&self) -> bool {
-        self.state().definition.is_unique
+        self.state.definition.is_unique
     }
 
     /// The primary key and the row with these fields, of a unique index. May wait on `free_frame` and `page_read`.
@@ -53,7 +49,7 @@ impl Index {
     /// # Errors
     /// [`Error::WrongKind`]: the index is not unique. Those of [`Table::get`].
     pub fn get(&self, fields: &[u8]) -> Result<Option<OwnedRow>, Error> {
-        let IndexState { definition, entries } = self.state();
+        let IndexState { definition, entries } = &*self.state;
         if !definition.is_unique {
             let message = format!("{entries} is not unique, so several rows may have the same fields: use `rows`");
             return Err(Error::WrongKind(message.into()));
@@ -94,7 +90,7 @@ impl Index {
     }
 
     fn scan_towards<'k>(&self, range: &impl RangeBounds<&'k [u8]>, direction: Direction) -> IndexScan {
-        let state = self.state();
+        let state = &*self.state;
         let tree = Tree { engine: Arc::clone(&self.table.engine), state: Arc::clone(&state.entries) };
         let entries = tree.scan_range(state.definition.entry_range(range), direction);
         IndexScan { index: self.clone(), entries, fields: Vec::new(), key: Vec::new(), has_failed: false }
@@ -103,7 +99,7 @@ impl Index {
     /// An entry was read, and then a row that has other fields. Looks at both at one moment: an error if they disagree.
     #[cold]
     fn check_disagreement(&self, fields: &[u8], key: &[u8], row: Option<&[u8]>) -> Result<(), Error> {
-        let (table, entries) = (&self.table.state, &self.state().entries);
+        let (table, entries) = (&self.table.state, &self.state.entries);
         let mut both =
             [Op::new(entries, fields, Change::Expect(Some(key))), Op::new(&table.rows, key, Change::Expect(row))];
         match write(&self.table.engine, &mut both, Durability::None) {
@@ -121,7 +117,7 @@ impl Index {
     /// The error for an entry that is none.
     #[cold]
     fn no_entry(&self, entry: &[u8]) -> Error {
-        let (index, entry) = (&self.state().entries, shown(entry));
+        let (index, entry) = (&self.state.entries, shown(entry));
         let way_out = "run `millpond check`, restore the database from a backup";
         Error::Corruption(format!("{index} has {entry}, which is no entry: {way_out}").into())
     }
@@ -146,7 +142,7 @@ impl IndexScan {
             return Ok(false);
         }
         let Some((entry, value)) = self.entries.next_row()? else { return Ok(false) };
-        match self.index.state().definition.split_entry(entry, value, &mut self.fields) {
+        match self.index.state.definition.split_entry(entry, value, &mut self.fields) {
             Some(key) => {
                 self.key.clear();
                 self.key.extend_from_slice(key);
@@ -196,7 +192,7 @@ impl IndexRows {
             let IndexScan { index, fields, key, .. } = &self.scan;
             // By now the row may be gone, or have other fields.
             let row = match index.table.get(key) {
-                Ok(row) => row.filter(|row| index.state().definition.has_fields(key, row, fields)),
+                Ok(row) => row.filter(|row| index.state.definition.has_fields(key, row, fields)),
                 Err(error) => {
                     self.scan.has_failed = true;
                     return Err(error);

@@ -13,6 +13,7 @@ mod ddl;
 pub(crate) mod definition;
 pub(crate) mod engine;
 pub(crate) mod index;
+mod index_build;
 pub(crate) mod index_key;
 pub(crate) mod inspect;
 pub(crate) mod keeper;

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::batch::{Change, Op};
+use super::chunks::have_places;
 use super::engine::Engine;
 use super::index::Index;
 use super::plan::shown;
-use super::row_changes::{EntryChanges, TableState};
+use super::row_changes::{EntryChanges, IndexState, TableState};
 use super::tree::{Scan, Tree};
-use super::write::write;
+use super::write::{apply, wait_durable};
 use crate::base::error::Error;
 
 /// What [`Table::modify`] makes of a row.
@@ -72,9 +73,9 @@ impl Table {
         &self.state.rows.name
     }
 
-    /// The names of the table's indexes, in the order of its definition.
-    pub fn indexes(&self) -> impl Iterator<Item = &str> {
-        self.state.indexes.iter().map(|index| index.definition.name.as_str())
+    /// The names of the table's indexes, in the order in which they were defined.
+    pub fn indexes(&self) -> impl Iterator<Item = String> {
+        self.state.indexes().into_iter().map(|index| index.definition.name.clone())
     }
 
     /// The index `name`.
@@ -82,14 +83,19 @@ impl Table {
     /// # Errors
     /// [`Error::TreeNotFound`]: the table has no such index.
     pub fn index(&self, name: &str) -> Result<Index, Error> {
-        match self.indexes().position(|index| index == name) {
-            Some(at) => Ok(Index { table: self.clone(), at }),
-            None => {
-                let all: Vec<&str> = self.indexes().collect();
-                let has = if all.is_empty() { "none".to_owned() } else { format!("'{}'", all.join("', '")) };
-                Err(Error::TreeNotFound(format!("{} has no index '{name}': it has {has}", self.state.rows).into()))
-            }
+        let all = self.state.indexes();
+        match all.iter().find(|index| index.definition.name == name) {
+            Some(index) => Ok(Index { table: self.clone(), state: Arc::clone(index) }),
+            None => Err(self.no_index(name, &all)),
         }
+    }
+
+    /// The error for an index that is not among `all`.
+    #[cold]
+    pub(super) fn no_index(&self, name: &str, all: &[Arc<IndexState>]) -> Error {
+        let all: Vec<&str> = all.iter().map(|index| index.definition.name.as_str()).collect();
+        let has = if all.is_empty() { "none".to_owned() } else { format!("'{}'", all.join("', '")) };
+        Error::TreeNotFound(format!("{} has no index '{name}': it has {has}", self.state.rows).into())
     }
 
     /// The row `key`: the newest committed one, which may be not yet durable. May wait on `free_frame` and
@@ -109,9 +115,7 @@ impl Table {
     /// * [`Error::KeyTooLong`]: the key, or an index entry's fields and key together.
     /// * Those of [`Db::write`](crate::Db::write).
     pub fn insert(&self, key: &[u8], row: &[u8]) -> Result<(), Error> {
-        let mut entries = EntryChanges::default();
-        entries.add(&self.state, key, None, Some(row))?;
-        self.write_row([Op::new(&self.state.rows, key, Change::Insert(row))], &entries)
+        self.write_row([Op::new(&self.state.rows, key, Change::Insert(row))], None)
     }
 
     /// Sets the row `key`, whether it is there or not. Reads it, and goes round if another writer is faster.
@@ -180,7 +184,7 @@ impl Table {
     }
 
     /// The tree of the rows. Who changes it by itself has the indexes disagree with it.
-    fn rows(&self) -> Tree {
+    pub(super) fn rows(&self) -> Tree {
         Tree { engine: Arc::clone(&self.engine), state: Arc::clone(&self.state.rows) }
     }
 
@@ -201,17 +205,28 @@ impl Table {
 
     /// Changes the row if it is still `old`; else `Conflict`.
     fn try_change(&self, key: &[u8], old: Option<&[u8]>, change: Change<&[u8]>) -> Result<(), Error> {
-        let mut entries = EntryChanges::default();
-        entries.add(&self.state, key, old, change.value())?;
         let tree = &self.state.rows;
         if cfg!(planted = "row_not_expected") {
-            return self.write_row([Op::new(tree, key, change)], &entries);
+            return self.write_row([Op::new(tree, key, change)], old);
         }
-        self.write_row([Op::new(tree, key, Change::Expect(old)), Op::new(tree, key, change)], &entries)
+        self.write_row([Op::new(tree, key, Change::Expect(old)), Op::new(tree, key, change)], old)
     }
 
-    fn write_row<'a, const N: usize>(&self, row: [Op<'a>; N], entries: &'a EntryChanges<'_>) -> Result<(), Error> {
-        let mut ops: SmallVec<[Op<'_>; 8]> = row.into_iter().chain(entries.ops()).collect();
-        write(&self.engine, &mut ops, self.engine.durability).map(drop)
+    /// Writes what happens to one row, which is `old` so far, the change last, and what follows for the indexes.
+    fn write_row<const N: usize>(&self, row: [Op<'_>; N], old: Option<&[u8]>) -> Result<(), Error> {
+        let (engine, state) = (&self.engine, &self.state);
+        let _operation = engine.waits.operation("write");
+        // While nothing is held.
+        have_places(engine, &row)?;
+        let done = {
+            let indexes = state.enter(engine);
+            let mut entries = EntryChanges::default();
+            if let Some(Op { key, change, .. }) = row.last() {
+                entries.add(state, &indexes, key, old, change.value())?;
+            }
+            let mut ops: SmallVec<[Op<'_>; 8]> = row.into_iter().chain(entries.ops()).collect();
+            apply(engine, &mut ops)?
+        };
+        wait_durable(engine, done.end, engine.durability)
     }
 }

@@ -41,6 +41,8 @@ pub(crate) enum Role {
     Chunks,
     /// It is an index of this table.
     Index { table: String, is_unique: bool },
+    /// It has the keys of entries that came or went while an index of this table is made.
+    Notes { table: String },
 }
 
 /// Whether operations may begin.
@@ -48,6 +50,8 @@ pub(crate) enum Role {
 pub(crate) enum Gate {
     Open,
     Dropped,
+    /// Another tree has its name now, which was empty at first.
+    Truncated,
     Closed,
 }
 
@@ -58,11 +62,19 @@ impl TreeState {
         match *gate {
             Gate::Open => Ok(gate),
             Gate::Dropped => Err(self.dropped()),
+            Gate::Truncated => {
+                Err(Error::TreeNotFound(format!("{self} was truncated: open it again by its name").into()))
+            }
             Gate::Closed => Err(closed()),
         }
     }
 
-    pub(super) fn dropped(&self) -> Error {
+    /// Why nobody finds it in the catalog.
+    pub(super) fn gone(&self) -> Error {
+        self.enter().err().unwrap_or_else(|| self.dropped())
+    }
+
+    fn dropped(&self) -> Error {
         Error::TreeNotFound(format!("{self} was dropped").into())
     }
 
@@ -95,7 +107,7 @@ impl TreeState {
                 let way_out = "change that row first, or give this one another value";
                 Error::KeyExists(format!("{self} is unique, and another row has {key} there: {way_out}").into())
             }
-            Role::Index { is_unique: false, .. } | Role::Chunks => {
+            Role::Index { is_unique: false, .. } | Role::Chunks | Role::Notes { .. } => {
                 let way_out = "run `millpond check`, restore the database from a backup";
                 Error::Corruption(format!("{self} has the entry {key} of a row that has none: {way_out}").into())
             }
@@ -138,6 +150,9 @@ impl fmt::Display for TreeState {
             Role::Rows => write!(f, "table '{name}'"),
             Role::Chunks => write!(f, "the chunks of '{name}'"),
             Role::Index { table, .. } => write!(f, "index '{name}' of table '{}'", table.escape_debug()),
+            Role::Notes { table } => {
+                write!(f, "what is noted while index '{name}' of table '{}' is made", table.escape_debug())
+            }
         }
     }
 }

@@ -38,7 +38,7 @@ use crate::txn::slots::Slot;
 /// Bytes that a page operation adds to its key and value: kind, two lengths.
 const OP_HEADER: usize = 5;
 
-/// What a group did.
+/// What a group did, or a batch.
 pub(super) struct Done {
     /// What it saw and what it changed is all before this LSN.
     pub(super) end: Lsn,
@@ -82,25 +82,28 @@ impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p, '_> {
 /// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, `row_lock`, and at
 /// the end, with nothing held, on `log_flush`. Returns whether the batch's first key (in key order) was there before.
 pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability) -> Result<bool, Error> {
-    write_sized(engine, ops, durability, Size::Any).map(|was_there| was_there == Some(true))
+    let _operation = engine.waits.operation("write");
+    let done = apply(engine, ops)?;
+    wait_durable(engine, done.end, durability)?;
+    Ok(done.was_there)
+}
+
+/// The same without the wait at the end.
+pub(super) fn apply(engine: &Engine, ops: &mut [Op<'_>]) -> Result<Done, Error> {
+    apply_sized(engine, ops, Size::Any)?.ok_or_else(|| Error::Bug("a batch of any size is too large".into()))
 }
 
 /// The same; `None`: nothing was done, because `ops` are more than a group takes.
-pub(super) fn write_sized(
-    engine: &Engine,
-    ops: &mut [Op<'_>],
-    durability: Durability,
-    size: Size,
-) -> Result<Option<bool>, Error> {
+pub(super) fn apply_sized(engine: &Engine, ops: &mut [Op<'_>], size: Size) -> Result<Option<Done>, Error> {
     if ops.is_empty() {
-        return engine.check_open().map(|()| Some(false));
+        engine.check_open()?;
+        return Ok(Some(Done { end: Lsn::ZERO, was_there: false, ops: 0 }));
     }
-    let _operation = engine.waits.operation("write");
     sort(ops);
     let ops = &*ops;
     ops.iter().try_for_each(|op| check_sizes(engine, op))?;
     let has_long_values = have_places(engine, ops)?;
-    let gates = enter_all(ops.chunk_by(|one, next| one.tree.space == next.tree.space).map(|of_tree| of_tree[0].tree))?;
+    let _gates = enter_all(ops.chunk_by(|one, next| one.tree.space == next.tree.space).map(|of_tree| of_tree[0].tree))?;
     let mut slot = engine.txns.begin(&engine.core.store);
     let (bytes, mut ops) = (Bytes::new(), Cow::Borrowed(ops));
     let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
@@ -121,9 +124,7 @@ pub(super) fn write_sized(
             }
         }
     };
-    drop((slot, gates));
-    wait_durable(engine, done.end, durability)?;
-    Ok(Some(done.was_there))
+    Ok(Some(done))
 }
 
 /// Enters trees, each of which is there once: in the order of their spaces, as who drops them does.

@@ -6,12 +6,10 @@ use std::sync::Arc;
 use super::batch::Op;
 use super::chunks::{Bytes, LongValues, sort};
 use super::engine::Engine;
-use super::options::Durability;
 use super::tree::TreeState;
-use super::write::{Done, Gates, Group, check_sizes, enter_all, probable_redo, wait_durable, write_group};
+use super::write::{Done, Gates, Group, check_sizes, enter_all, probable_redo, write_group};
 use crate::base::error::Error;
 use crate::base::row::Row;
-use crate::base::waits::Operation;
 use crate::btree::descent::{Restarts, Target, leaf_read};
 use crate::btree::scan::{Seen, row};
 use crate::txn::slots::Slot;
@@ -24,20 +22,18 @@ use crate::txn::slots::Slot;
 /// it.
 pub(super) struct Large<'e> {
     engine: &'e Engine,
-    gates: Gates<'e>,
+    _gates: Gates<'e>,
     slot: Slot<'e>,
-    _operation: Operation<'e>,
 }
 
 impl<'e> Large<'e> {
     /// Begins one that changes these trees, each of which is there once. Places for chunks of long values have been
     /// seen to.
-    pub(super) fn begin(engine: &'e Engine, trees: impl Iterator<Item = &'e Arc<TreeState>>) -> Result<Self, Error> {
-        let operation = engine.waits.operation("write");
-        let gates = enter_all(trees)?;
+    pub(super) fn begin(engine: &'e Engine, trees: &'e [Arc<TreeState>]) -> Result<Self, Error> {
+        let gates = enter_all(trees.iter())?;
         let mut slot = engine.txns.begin(&engine.core.store);
         slot.begin_parts(&engine.core)?;
-        Ok(Large { engine, gates, slot, _operation: operation })
+        Ok(Large { engine, _gates: gates, slot })
     }
 
     /// Locks the row `key`, whether it is there or not, and returns its value. Rows come in their order (WRITE-1). May
@@ -78,9 +74,9 @@ impl<'e> Large<'e> {
         }
     }
 
-    /// Writes `ops` and waits as `durability` says.
-    pub(super) fn write(self, mut ops: Vec<Op<'_>>, durability: Durability) -> Result<(), Error> {
-        let Large { engine, gates, mut slot, _operation } = self;
+    /// Writes `ops`, which are not durable yet then.
+    pub(super) fn write(self, mut ops: Vec<Op<'_>>) -> Result<Done, Error> {
+        let Large { engine, _gates, mut slot } = self;
         sort(&mut ops);
         ops.iter().try_for_each(|op| check_sizes(engine, op))?;
         let bytes = Bytes::new();
@@ -89,9 +85,7 @@ impl<'e> Large<'e> {
         if ops.iter().any(|op| op.value_len() > engine.limits.value) {
             long_values.expand(engine, &mut ops, slot.txn())?;
         }
-        let done = write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?;
-        drop((slot, gates));
-        wait_durable(engine, done.end, durability)
+        write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)
     }
 }
 

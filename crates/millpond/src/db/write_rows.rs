@@ -1,4 +1,4 @@
-//! How a batch that changes rows of tables becomes one that changes trees (ROWS-1, ROWS-2).
+//! How a batch that changes rows of tables becomes one that changes trees (ROWS-1 to ROWS-3).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,17 +7,20 @@ use super::batch::{Change, Op, Place, WriteBatch};
 use super::chunks::have_places;
 use super::engine::Engine;
 use super::options::Durability;
-use super::row_changes::{EntryChanges, TableState};
-use super::write::{Size, is_large, probable_redo, write, write_sized};
+use super::row_changes::{EntryChanges, Indexes, TableState};
+use super::tree::TreeState;
+use super::write::{Done, Size, apply, apply_sized, is_large, probable_redo, wait_durable};
 use super::write_parts::Large;
 use crate::base::error::Error;
+use crate::base::sync::ReadGuard;
 
 /// What rows were; `None` also for those that are not asked for.
 type OldRows = Vec<Option<Vec<u8>>>;
 
 /// The changes of one row, in the order in which they were added.
 struct RowChanges<'a> {
-    table: &'a Arc<TableState>,
+    /// Which of the tables it is of.
+    table: usize,
     key: &'a [u8],
     ops: Range<usize>,
 }
@@ -25,6 +28,8 @@ struct RowChanges<'a> {
 /// What a batch wants.
 struct Wanted<'a> {
     of_trees: Vec<Op<'a>>,
+    /// In the order of their rows' spaces.
+    tables: Vec<&'a TableState>,
     /// In the order of tables and keys.
     rows: Vec<RowChanges<'a>>,
     row_ops: Vec<Op<'a>>,
@@ -41,16 +46,20 @@ impl<'a> Wanted<'a> {
             }
         }
         of_rows.sort_by(|(_, a), (_, b)| (a.tree.space, a.key).cmp(&(b.tree.space, b.key)));
-        let mut rows: Vec<RowChanges<'_>> = Vec::new();
+        let (mut tables, mut rows): (Vec<&TableState>, Vec<RowChanges<'_>>) = (Vec::new(), Vec::new());
         for (at, (table, op)) in of_rows.iter().enumerate() {
+            let is_same_table = tables.last().is_some_and(|last| last.rows.space == table.rows.space);
+            if !is_same_table {
+                tables.push(table);
+            }
             match rows.last_mut() {
-                Some(row) if row.table.rows.space == table.rows.space && row.key == op.key => row.ops.end = at + 1,
-                _ => rows.push(RowChanges { table, key: op.key, ops: at..at + 1 }),
+                Some(row) if is_same_table && row.key == op.key => row.ops.end = at + 1,
+                _ => rows.push(RowChanges { table: tables.len() - 1, key: op.key, ops: at..at + 1 }),
             }
         }
         let row_ops = of_rows.into_iter().map(|(_, op)| op).collect();
         let has_expectations = batch.ops().any(|(_, op)| matches!(op.change, Change::Expect(_)));
-        Wanted { of_trees, rows, row_ops, has_expectations }
+        Wanted { of_trees, tables, rows, row_ops, has_expectations }
     }
 
     fn ops_of(&self, row: &RowChanges<'_>) -> &[Op<'a>] {
@@ -63,68 +72,112 @@ impl<'a> Wanted<'a> {
         first.is_some_and(|op| !matches!(op.change, Change::Insert(_)))
     }
 
-    /// The changes of indexes' entries with rows that are `old_rows`.
-    fn entries(&'a self, old_rows: &OldRows) -> Result<EntryChanges<'a>, Error> {
+    /// All that was asked for.
+    fn asked(&self) -> impl Iterator<Item = Op<'a>> {
+        self.of_trees.iter().chain(&self.row_ops).copied()
+    }
+
+    fn rows_of(&self, row: &RowChanges<'_>) -> &'a Arc<TreeState> {
+        &self.tables[row.table].rows
+    }
+
+    /// Keeps the tables' indexes as they are (ROWS-3).
+    fn enter(&self, engine: &Engine) -> Vec<ReadGuard<'a, Indexes>> {
+        self.tables.iter().map(|table| table.enter(engine)).collect()
+    }
+
+    /// The changes of entries of `indexes`, one for each table, with rows that are `old_rows`.
+    fn entries<'t>(
+        &'t self,
+        indexes: &'t [ReadGuard<'_, Indexes>],
+        old_rows: &OldRows,
+    ) -> Result<EntryChanges<'t>, Error> {
         let mut entries = EntryChanges::default();
         for (row, old) in self.rows.iter().zip(old_rows) {
             let last = self.ops_of(row).iter().rfind(|op| !matches!(op.change, Change::Expect(_)));
-            entries.add(row.table, row.key, old.as_deref(), last.and_then(|op| op.change.value()))?;
+            let new = last.and_then(|op| op.change.value());
+            entries.add(self.tables[row.table], &indexes[row.table], row.key, old.as_deref(), new)?;
         }
         Ok(entries)
+    }
+
+    /// Writes rows of which none must be read.
+    fn insert(&self, engine: &Engine) -> Result<Done, Error> {
+        let indexes = self.enter(engine);
+        let entries = self.entries(&indexes, &vec![None; self.rows.len()])?;
+        let mut ops: Vec<Op<'_>> = self.asked().chain(entries.ops()).collect();
+        apply(engine, &mut ops)
+    }
+
+    /// Reads rows, and expects them to be the same when it writes; goes round if they are not. `None`: it is too much for
+    /// one group.
+    fn expect_and_write(&self, engine: &Engine) -> Result<Option<Done>, Error> {
+        let mut before: Option<OldRows> = None;
+        loop {
+            let read = |row: &RowChanges<'_>| match self.must_read(row) {
+                true => self.rows_of(row).get(engine, row.key),
+                false => Ok(None),
+            };
+            let old_rows: OldRows = self.rows.iter().map(read).collect::<Result<_, _>>()?;
+            let indexes = self.enter(engine);
+            let entries = self.entries(&indexes, &old_rows)?;
+            let mut ops = self.of_trees.clone();
+            for (row, old) in self.rows.iter().zip(&old_rows) {
+                let changes = self.ops_of(row);
+                if self.must_read(row) {
+                    ops.push(Op { change: Change::Expect(old.as_deref()), ..changes[0] });
+                }
+                ops.extend_from_slice(changes);
+            }
+            ops.extend(entries.ops());
+            match apply_sized(engine, &mut ops, Size::OneGroup) {
+                // What the batch itself expects is no other when nobody has changed what was read.
+                Err(Error::Conflict(_)) if !self.has_expectations || before.as_ref() != Some(&old_rows) => {
+                    drop(ops);
+                    before = Some(old_rows);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Locks all rows before it reads them: to do all of a large batch again whenever another writer was faster could
+    /// take for ever.
+    fn lock_and_write(&self, engine: &Engine) -> Result<Done, Error> {
+        let indexes = self.enter(engine);
+        let of_table = |(table, indexes): (&&TableState, &ReadGuard<'_, Indexes>)| table.trees_with(indexes);
+        let mut trees: Vec<Arc<TreeState>> = self.tables.iter().zip(&indexes).flat_map(of_table).collect();
+        trees.extend(self.of_trees.iter().map(|op| Arc::clone(op.tree)));
+        trees.sort_unstable_by_key(|tree| tree.space);
+        trees.dedup_by_key(|tree| tree.space);
+        let mut large = Large::begin(engine, &trees)?;
+        // In their order (WRITE-1), also those that are not to be read.
+        let lock = |row: &RowChanges<'_>| {
+            let old = large.lock_row(self.rows_of(row), row.key)?;
+            Ok(old.filter(|_| self.must_read(row)))
+        };
+        let old_rows: OldRows = self.rows.iter().map(lock).collect::<Result<_, Error>>()?;
+        let entries = self.entries(&indexes, &old_rows)?;
+        large.write(self.asked().chain(entries.ops()).collect())
     }
 }
 
 /// Writes a batch with rows of tables among what it changes.
 pub(super) fn write_rows(engine: &Engine, batch: &WriteBatch, durability: Durability) -> Result<(), Error> {
     let wanted = Wanted::of(batch);
-    let asked = || wanted.of_trees.iter().chain(&wanted.row_ops).copied();
-    if !wanted.rows.iter().any(|row| wanted.must_read(row)) {
-        let entries = wanted.entries(&vec![None; wanted.rows.len()])?;
-        let mut ops: Vec<Op<'_>> = asked().chain(entries.ops()).collect();
-        return write(engine, &mut ops, durability).map(drop);
-    }
-    let probable = probable_redo(&wanted.of_trees) + probable_redo(&wanted.row_ops);
-    let mut before: Option<OldRows> = None;
-    while !is_large(engine, probable) {
-        let read = |row: &RowChanges<'_>| match wanted.must_read(row) {
-            true => row.table.rows.get(engine, row.key),
-            false => Ok(None),
-        };
-        let old_rows: OldRows = wanted.rows.iter().map(read).collect::<Result<_, _>>()?;
-        let entries = wanted.entries(&old_rows)?;
-        let mut ops = wanted.of_trees.clone();
-        for (row, old) in wanted.rows.iter().zip(&old_rows) {
-            let changes = wanted.ops_of(row);
-            if wanted.must_read(row) {
-                ops.push(Op { change: Change::Expect(old.as_deref()), ..changes[0] });
-            }
-            ops.extend_from_slice(changes);
+    let _operation = engine.waits.operation("write");
+    // While nothing is held.
+    have_places(engine, &wanted.of_trees)?;
+    have_places(engine, &wanted.row_ops)?;
+    let done = if !wanted.rows.iter().any(|row| wanted.must_read(row)) {
+        wanted.insert(engine)?
+    } else {
+        let is_large = is_large(engine, probable_redo(&wanted.of_trees) + probable_redo(&wanted.row_ops));
+        let written = if is_large { None } else { wanted.expect_and_write(engine)? };
+        match written {
+            Some(done) => done,
+            None => wanted.lock_and_write(engine)?,
         }
-        ops.extend(entries.ops());
-        match write_sized(engine, &mut ops, durability, Size::OneGroup) {
-            // What the batch itself expects is no other when nobody has changed what was read.
-            Err(Error::Conflict(_)) if !wanted.has_expectations || before.as_ref() != Some(&old_rows) => {
-                drop(entries);
-                before = Some(old_rows);
-            }
-            Ok(None) => break,
-            done => return done.map(drop),
-        }
-    }
-    // Too much for one group: to do all of it again whenever another writer was faster could take for ever.
-    let ops: Vec<Op<'_>> = asked().collect();
-    have_places(engine, &ops)?;
-    let mut trees: Vec<&Arc<_>> = ops.iter().map(|op| op.tree).collect();
-    trees.extend(wanted.rows.iter().flat_map(|row| row.table.trees()));
-    trees.sort_unstable_by_key(|tree| tree.space);
-    trees.dedup_by_key(|tree| tree.space);
-    let mut large = Large::begin(engine, trees.into_iter())?;
-    // All rows, in their order (WRITE-1), also those that are not to be read.
-    let lock = |row: &RowChanges<'_>| {
-        let old = large.lock_row(&row.table.rows, row.key)?;
-        Ok(old.filter(|_| wanted.must_read(row)))
     };
-    let old_rows: OldRows = wanted.rows.iter().map(lock).collect::<Result<_, Error>>()?;
-    let entries = wanted.entries(&old_rows)?;
-    large.write(asked().chain(entries.ops()).collect(), durability)
+    wait_durable(engine, done.end, durability)
 }

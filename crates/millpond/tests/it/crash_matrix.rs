@@ -53,7 +53,7 @@ impl Oracle {
     }
 
     /// Compares what was found after a crash at `boundary`; `Err` says what differs.
-    fn compare(&self, found: &Contents, boundary: usize) -> Result<(), String> {
+    pub(crate) fn compare(&self, found: &Contents, boundary: usize) -> Result<(), String> {
         let notes = self.notes.lock().expect("not poisoned");
         let mut certain: BTreeMap<(&str, &[u8]), Option<&[u8]>> = BTreeMap::new();
         let mut under_way: BTreeMap<usize, &Note> = BTreeMap::new();
@@ -167,7 +167,7 @@ pub(crate) fn check_matrix(recorded: &Recorded, from: usize, stride: usize) -> u
 
 /// Recovers from a crash at every `stride`th boundary, in every mode. Both processors share the work.
 #[expect(clippy::panic, reason = "a test's helper: the panic is the test's failure")]
-fn check_images(
+pub(crate) fn check_images(
     recorded: &Recorded,
     from: usize,
     stride: usize,

@@ -6,7 +6,9 @@ use millpond::{Db, Error, Field, Modify, Table, TableDefinition, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::crash_matrix::{Effects, Note, Oracle, Recorded, check_matrix, key_of, record, stride, two_trees};
+use crate::crash_matrix::{
+    Effects, Note, Oracle, Recorded, check_images, check_matrix, key_of, record, stride, two_trees,
+};
 use crate::support::{SMALL, Shape, open};
 
 /// Frames for the leaves of a row and of three entries that move, twice.
@@ -149,4 +151,69 @@ fn a_crash_during_creation_or_drop_of_tables_leaves_each_whole_or_nothing_of_it(
         db.close().expect("closed");
     });
     check_matrix(&Recorded { shape: SHAPE, ..recorded }, 0, stride(2));
+}
+
+/// Indexes come and go beside two clients: each is whole or not there.
+#[test]
+fn a_crash_while_indexes_are_made_and_dropped_beside_clients_leaves_each_whole_or_nothing_of_it() {
+    let (start, oracle) = run(0, make_table).0;
+    let recorded = record(24, start, oracle, |disk, oracle| {
+        let db = open(disk, SHAPE.reopen_options());
+        let threads: Vec<_> = (0..2)
+            .map(|id| {
+                let (disk, oracle, db) = (disk.clone(), oracle.clone(), db.clone());
+                let seed = 2400 + u64::try_from(id).expect("small");
+                spawn("client", move || client(&disk, &oracle, &db, id, seed, 60)).expect("a thread")
+            })
+            .collect();
+        let table = db.open_table("rows").expect("there");
+        for round in 0..2 {
+            table.create_unique_index("whole", [Field::value(0..7), Field::key(..)]).expect("made");
+            table.create_index("end", [Field::value(8..)]).expect("made");
+            if round == 0 {
+                table.drop_index("whole").expect("dropped");
+                table.drop_index("end").expect("dropped");
+            }
+        }
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        drop(table);
+        db.close().expect("closed");
+    });
+    check_matrix(&Recorded { shape: SHAPE, ..recorded }, 0, stride(6));
+}
+
+/// All rows are there or none, and the table or the tree is there at any moment.
+#[test]
+fn a_crash_while_tables_and_trees_are_truncated_leaves_all_rows_or_none() {
+    let (start, oracle) = two_trees(1);
+    let recorded = record(25, start, oracle.clone(), |disk, oracle| {
+        let db = open(disk, SHAPE.reopen_options());
+        let mut rng = SmallRng::seed_from_u64(25);
+        let rows = db.create_table("rows", three_indexes()).expect("created");
+        let mut fill = |table: &Table| {
+            for number in 0..12 {
+                let key = key_of(0, number);
+                let row = row_of(&key, &mut rng);
+                oracle.note(disk, 0, vec![(("rows", key.clone()), Some(row.clone()))], || table.insert(&key, &row));
+            }
+        };
+        fill(&rows);
+        let gone = |name: &'static str, count: usize| -> Effects {
+            (0..count).map(|number| ((name, key_of(0, number)), None)).collect()
+        };
+        oracle.note(disk, 0, gone("rows", 12), || db.truncate_table("rows"));
+        fill(&db.open_table("rows").expect("there"));
+        oracle.note(disk, 0, gone("a", 240), || db.truncate_tree("a"));
+        let a = db.open_tree("a").expect("there");
+        oracle.note(disk, 0, vec![(("a", vec![1]), Some(vec![7; 1000]))], || a.put(&[1], &[7; 1000]));
+        db.close().expect("closed");
+    });
+    check_images(&Recorded { shape: SHAPE, ..recorded }, 0, stride(2), |found, boundary| {
+        if !found.contains_key("a") {
+            return Err("tree a is gone".to_owned());
+        }
+        oracle.compare(found, boundary)
+    });
 }

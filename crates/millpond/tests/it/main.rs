@@ -11,6 +11,7 @@ mod crash_tables;
 mod decoders;
 mod failing_syncs;
 mod golden;
+mod index_builds;
 mod inspect;
 mod killed;
 mod large_batches;

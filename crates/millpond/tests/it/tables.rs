@@ -387,7 +387,7 @@ fn entries_may_be_as_long_as_keys_and_no_longer() {
     }
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T, Error>, parts: &[&str]) -> Error {
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, Error>, parts: &[&str]) -> Error {
     let error = result.expect_err("an error");
     for part in parts {
         assert!(error.to_string().contains(part), "no {part:?} in: {error}");

@@ -272,7 +272,7 @@ fn look_at_table(table: &Table, found: &mut Found) -> Result<(), Error> {
     let rows = found.contents.iter().filter(|((id, _), _)| *id == TreeId::Rows);
     let rows: BTreeMap<Vec<u8>, Vec<u8>> = rows.map(|((_, key), row)| (key.clone(), row.clone())).collect();
     for name in table.indexes() {
-        let by_index: BTreeMap<Vec<u8>, Vec<u8>> = table.index(name)?.rows(..).collect::<Result<_, Error>>()?;
+        let by_index: BTreeMap<Vec<u8>, Vec<u8>> = table.index(&name)?.rows(..).collect::<Result<_, Error>>()?;
         if by_index != rows {
             let (found_by_index, all) = (by_index.len(), rows.len());
             found.problems.push(format!("'rows': the index '{name}' leads to {found_by_index} rows of {all}"));

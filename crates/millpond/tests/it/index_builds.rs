@@ -1,0 +1,493 @@
+//! Indexes that are made of tables with rows, and dropped one by one: right beside any writers, whole or not there,
+//! nothing left behind.
+
+use std::collections::BTreeMap;
+
+use millpond::simulation::{ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
+use millpond::{Db, Durability, Error, Field, Index, Modify, Options, Table, TableDefinition, WriteBatch};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::support::{open, settle, sound};
+use crate::tables::{options, refused};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// So slow that writers come between the steps of a build.
+const SLOW: ServiceTime = ServiceTime { read_ns: 100_000, write_ns: 1_000_000, sync_ns: 2_000_000 };
+
+fn slow_disk() -> SimulatedDisk {
+    SimulatedDisk::with_image(BTreeMap::default(), SLOW)
+}
+
+/// Rows of a unique name of 4 bytes, a kind of 1 byte, and a text.
+fn row_of(name: u32, rng: &mut SmallRng) -> Vec<u8> {
+    let mut row = name.to_be_bytes().to_vec();
+    row.push(rng.random_range(b'a'..=b'e'));
+    row.extend_from_slice(&vec![rng.random_range(0..3); rng.random_range(0..40)]);
+    row
+}
+
+fn key_of(number: u32) -> Vec<u8> {
+    format!("{number:05}").into_bytes()
+}
+
+fn rows_of(table: &Table) -> Rows {
+    table.scan(..).collect::<Result<_, _>>().expect("scanned")
+}
+
+/// Fields and keys, in the order of the index.
+fn entries(index: &Index) -> Vec<(Vec<u8>, Vec<u8>)> {
+    index.scan(..).collect::<Result<_, _>>().expect("scanned")
+}
+
+fn wanted(rows: &Rows, fields: impl Fn(&[u8]) -> Vec<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut wanted: Vec<_> = rows.iter().map(|(key, row)| (fields(row), key.clone())).collect();
+    wanted.sort();
+    wanted
+}
+
+fn quick() -> Options {
+    options(4).durability(Durability::None)
+}
+
+/// Closes the database and checks it: so many entries of indexes, all right, and no space without a name.
+fn close_and_check(db: Db, disk: &SimulatedDisk, index_entries: usize) {
+    db.close().expect("closed");
+    let report = sound(disk);
+    assert_eq!((report.index_entries, report.orphan_spaces), (u64::try_from(index_entries).expect("few"), 0));
+}
+
+/// A table of `count` rows with the index 'text', and a tree beside it.
+fn fill(db: &Db, count: u32) -> Table {
+    let table = db.create_table("t", TableDefinition::new().index("text", [Field::value(5..)])).expect("created");
+    let mut rng = SmallRng::seed_from_u64(7);
+    for number in 0..count {
+        table.insert(&key_of(number), &row_of(number, &mut rng)).expect("inserted");
+    }
+    table
+}
+
+/// What writers do while indexes are made. Names stay unique at every moment, by whom ever they are changed.
+fn writer(db: &Db, seed: u64, count: u32, turns: u32) {
+    let table = db.open_table("t").expect("there");
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let done = |done: Result<(), Error>| match done {
+        Ok(()) | Err(Error::KeyExists(_) | Error::KeyNotFound(_) | Error::Conflict(_)) => {}
+        Err(other) => unreachable!("seed {seed}: {other}"),
+    };
+    for _ in 0..turns {
+        let (number, other) = (rng.random_range(0..count), rng.random_range(0..count));
+        let (key, other_key) = (key_of(number), key_of(other));
+        match rng.random_range(0..8) {
+            // Its own name, so long as nobody has given it to another row.
+            0 | 1 => {
+                let row = row_of(number, &mut rng);
+                let change = |old: Option<&[u8]>| match old {
+                    Some(old) => Modify::Put([&old[..4], &row[4..]].concat()),
+                    None => Modify::Keep,
+                };
+                table.modify(&key, change).map(drop).expect("modified");
+            }
+            2 => drop(table.delete(&key).expect("deleted")),
+            // A name that nobody ever had.
+            3 | 4 => {
+                let name = 1_000_000 + u32::try_from(seed).expect("small") * 100_000 + rng.random_range(0..100_000);
+                let row = row_of(name, &mut rng);
+                let is_taken = table.scan(..).any(|found| found.expect("read").1[..4] == row[..4]);
+                if !is_taken {
+                    done(table.put(&key, &row));
+                }
+            }
+            // Two rows exchange theirs.
+            _ if number != other => {
+                let (one, two) = (table.get(&key).expect("read"), table.get(&other_key).expect("read"));
+                let mut batch = WriteBatch::new();
+                match (&one, &two) {
+                    (Some(one), Some(two)) => {
+                        batch.expect(&table, &key, Some(one)).expect(&table, &other_key, Some(two));
+                        batch.put(&table, &key, two).put(&table, &other_key, one);
+                    }
+                    // It moves to another key.
+                    (Some(one), None) => {
+                        batch.expect(&table, &key, Some(one)).delete(&table, &key).insert(&table, &other_key, one);
+                    }
+                    _ => continue,
+                }
+                done(db.write(batch));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The indexes that are made beside the writers, and are right by then.
+fn build_and_compare(db: &Db, seed: u64) {
+    let table = db.open_table("t").expect("there");
+    if seed.is_multiple_of(2) {
+        table.create_index("kind", [Field::value(4..5)]).expect("made");
+        table.create_unique_index("name", [Field::value(0..4)]).expect("made");
+    } else {
+        table.create_unique_index("name", [Field::value(0..4)]).expect("made");
+        table.create_index("kind", [Field::value(4..5), Field::key(..)]).expect("made");
+    }
+}
+
+#[test]
+fn an_index_that_is_made_beside_writers_is_right_under_any_schedule() {
+    for seed in 0..20 {
+        run(seed, || {
+            let count = 300;
+            let disk = slow_disk();
+            let db = open(&disk, quick());
+            let table = fill(&db, count);
+            let writers: Vec<_> = (1..4)
+                .map(|id| {
+                    let db = db.clone();
+                    spawn("writer", move || writer(&db, seed * 10 + id, count, 150)).expect("a thread")
+                })
+                .collect();
+            build_and_compare(&db, seed);
+            assert_eq!(table.indexes().count(), 3, "an older handle has them");
+            writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+            let rows = rows_of(&table);
+            assert_eq!(entries(&table.index("name").expect("there")), wanted(&rows, |row| row[..4].to_vec()));
+            assert_eq!(entries(&table.index("text").expect("there")), wanted(&rows, |row| row[5..].to_vec()));
+            drop(table);
+            close_and_check(db, &disk, 3 * rows.len());
+        });
+    }
+}
+
+/// Rows whose texts are in chunks, put and taken away beside the build.
+#[test]
+fn rows_with_long_values_have_their_entries() {
+    for seed in 0..6 {
+        run(seed, || {
+            let disk = slow_disk();
+            let db = open(&disk, quick());
+            let table = db.create_table("t", TableDefinition::new()).expect("created");
+            let row = |name: u32, len: usize| [&name.to_be_bytes()[..], b"k", &vec![b'x'; len]].concat();
+            for number in 0..60 {
+                table.insert(&key_of(number), &row(number, 3000)).expect("inserted");
+            }
+            let other = table.clone();
+            let writer = spawn("writer", move || {
+                let mut rng = SmallRng::seed_from_u64(seed);
+                for turn in 0..60 {
+                    let (key, len) = (key_of(rng.random_range(0..60)), rng.random_range(0..6000));
+                    match rng.random_range(0..3) {
+                        0 => drop(other.delete(&key).expect("deleted")),
+                        _ => other.put(&key, &row(1000 + turn, len)).expect("put"),
+                    }
+                }
+            });
+            table.create_unique_index("name", [Field::value(0..4)]).expect("made");
+            table.create_index("kind", [Field::value(4..5)]).expect("made");
+            writer.expect("a thread").join().expect("no panic");
+            let rows = rows_of(&table);
+            assert_eq!(entries(&table.index("name").expect("there")), wanted(&rows, |row| row[..4].to_vec()));
+            drop(table);
+            close_and_check(db, &disk, 2 * rows.len());
+        });
+    }
+}
+
+/// Batches of several groups are in flight when a build begins and when it ends; half of them fail with their last row.
+#[test]
+fn large_batches_that_are_written_or_undone_meanwhile_are_seen_whole_or_not_at_all() {
+    let mut failed = 0;
+    for seed in 0..12 {
+        failed += run(seed, || {
+            let count = 400;
+            let disk = slow_disk();
+            let db = open(&disk, quick());
+            let table = fill(&db, count);
+            let (other, other_db) = (table.clone(), db.clone());
+            let writer = spawn("writer", move || {
+                let (mut rng, mut failed) = (SmallRng::seed_from_u64(seed), 0);
+                for turn in 0..8 {
+                    let mut batch = WriteBatch::new();
+                    for number in (0..count).step_by(3) {
+                        let name = 1_000_000 * (turn + 1) + number;
+                        batch.put(&other, &key_of(number), &row_of(name, &mut rng));
+                    }
+                    if rng.random() {
+                        batch.expect(&other, b"none", Some(b"row"));
+                    }
+                    match other_db.write(batch) {
+                        Ok(()) => {}
+                        Err(Error::Conflict(_)) => failed += 1,
+                        Err(error) => unreachable!("{error}"),
+                    }
+                }
+                failed
+            });
+            build_and_compare(&db, seed);
+            let failed = writer.expect("a thread").join().expect("no panic");
+            let rows = rows_of(&table);
+            assert_eq!(entries(&table.index("name").expect("there")), wanted(&rows, |row| row[..4].to_vec()));
+            drop(table);
+            settle(&db);
+            close_and_check(db, &disk, 3 * rows.len());
+            failed
+        })
+        .0;
+    }
+    assert!(failed > 10, "only {failed} batches were undone");
+}
+
+#[test]
+fn rows_that_no_index_can_be_made_of_are_named_and_nothing_is_left() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, quick());
+    let table = fill(&db, 500);
+    let is = |error: Error, wanted: fn(&Error) -> bool| assert!(wanted(&error), "{error:?}");
+    table.put(b"00499", &table.get(b"00007").expect("read").expect("there")).expect("put");
+    let made = table.create_unique_index("name", [Field::value(0..4)]);
+    let parts = ["index 'name' of table 't' cannot be unique", "rows '00007' and '00499'", r"'\x00\x00\x00\x07'"];
+    is(refused(made, &parts), |error| matches!(error, Error::KeyExists(_)));
+    table.put(b"00000", b"short").expect("put");
+    let made = table.create_index("far", [Field::value(2..9)]);
+    let parts = ["of row '00000' of table 't' has 5 bytes", "index 'far' wants at least 9"];
+    is(refused(made, &parts), |error| matches!(error, Error::RowTooShort(_)));
+    table.put(&[b'k'; 700], b"....k").expect("put");
+    let made = table.create_index("long", [Field::key(..), Field::key(..)]);
+    is(refused(made, &["the field key[0..] has no end"]), |error| matches!(error, Error::InvalidOptions(_)));
+    let made = table.create_index("long", [Field::key(0..5), Field::value(..), Field::key(0..5)]);
+    is(refused(made, &["the field value[0..] has no end"]), |error| matches!(error, Error::InvalidOptions(_)));
+    let made = table.create_index("long", [Field::value(0..4), Field::key(..)]);
+    let parts = ["the entry of row 'kkk", "in index 'long' has 1406 bytes: at most 768 fit"];
+    is(refused(made, &parts), |error| matches!(error, Error::KeyTooLong(_)));
+    let made = table.create_index("text", [Field::value(0..1)]);
+    let parts = ["table 't' has an index 'text' already", "drop it, or name this one otherwise"];
+    is(refused(made, &parts), |error| matches!(error, Error::TreeExists(_)));
+    let made = table.create_index(&"n".repeat(65), [Field::value(0..1)]);
+    is(refused(made, &["has 65 bytes: use 1 to 64"]), |error| matches!(error, Error::InvalidOptions(_)));
+    // The catalog has room for 1,024 bytes: 11 are the table's, 18 those of 'text', 78 those of each of these.
+    for number in 10..22 {
+        let name = format!("{number}{}", "n".repeat(62));
+        table.create_index(&name, [Field::value(0..1)]).expect("made");
+    }
+    let made = table.create_index(&"m".repeat(62), [Field::value(0..1)]);
+    is(refused(made, &["takes 1041 bytes in the catalog"]), |error| matches!(error, Error::InvalidOptions(_)));
+    let names: Vec<String> = table.indexes().skip(1).collect();
+    for name in names {
+        table.drop_index(&name).expect("dropped");
+    }
+    assert_eq!(table.indexes().collect::<Vec<_>>(), ["text"]);
+    // None of what was refused is in the way.
+    table.create_index("name", [Field::value(0..4)]).expect("made");
+    table.insert(b"more", b".....").expect("inserted");
+    drop(table);
+    close_and_check(db, &disk, 2 * 502);
+}
+
+/// A row that the index cannot have comes at some moment: the row is refused, or the index.
+#[test]
+fn a_row_that_comes_meanwhile_and_does_not_fit_is_refused_or_ends_the_build() {
+    let (mut rows_refused, mut builds_refused) = (0, 0);
+    for seed in 0..40 {
+        let (row, wanted): (&[u8], fn(&Error) -> bool) = if seed % 2 == 0 {
+            (b"..k", |error| matches!(error, Error::RowTooShort(_)))
+        } else {
+            (b"\0\0\0\x05ktext", |error| matches!(error, Error::KeyExists(_)))
+        };
+        run(seed, || {
+            let disk = slow_disk();
+            let db = open(&disk, quick());
+            let table = db.create_table("t", TableDefinition::new()).expect("created");
+            let mut rng = SmallRng::seed_from_u64(seed);
+            for number in 0..200 {
+                table.insert(&key_of(number), &row_of(number, &mut rng)).expect("inserted");
+            }
+            let other = table.clone();
+            let writer = spawn("writer", move || {
+                sleep_ns(seed * 300_000);
+                other.insert(b"new", row)
+            });
+            let made = table.create_unique_index("name", [Field::value(0..4)]);
+            let inserted = writer.expect("a thread").join().expect("no panic");
+            let has_index = match (made, inserted) {
+                (Ok(_), Err(error)) => {
+                    assert!(wanted(&error), "{error}");
+                    rows_refused += 1;
+                    true
+                }
+                (Err(error), Ok(())) => {
+                    assert!(wanted(&error), "{error}");
+                    builds_refused += 1;
+                    false
+                }
+                (made, inserted) => unreachable!("seed {seed}: {made:?}, {inserted:?}"),
+            };
+            let rows = rows_of(&table);
+            assert_eq!((rows.len(), table.indexes().count()), if has_index { (200, 1) } else { (201, 0) });
+            drop(table);
+            close_and_check(db, &disk, if has_index { 200 } else { 0 });
+        });
+    }
+    assert!(rows_refused > 3 && builds_refused > 3, "{rows_refused} rows, {builds_refused} builds");
+}
+
+#[test]
+fn a_build_ends_when_its_table_goes_or_the_database_is_closed() {
+    let mut ended = [0; 3];
+    for seed in 0..30 {
+        let disk = slow_disk();
+        let (made, _) = run(seed, || {
+            let db = open(&disk, quick());
+            let table = fill(&db, 300);
+            let other = table.clone();
+            let build = spawn("build", move || other.create_index("kind", [Field::value(4..5)]).map(drop));
+            sleep_ns(seed * 600_000);
+            match seed % 3 {
+                0 => db.drop_table("t").expect("dropped"),
+                1 => db.truncate_table("t").expect("truncated"),
+                _ => {}
+            }
+            // Others may make trees meanwhile.
+            db.create_tree("tree").expect("created");
+            drop(table);
+            if seed % 3 == 2 {
+                db.close().expect("closed");
+                return build.expect("a thread").join().expect("no panic");
+            }
+            let made = build.expect("a thread").join().expect("no panic");
+            db.close().expect("closed");
+            made
+        });
+        ended[usize::try_from(seed % 3).expect("small")] += u32::from(made.is_err());
+        match (seed % 3, made) {
+            (_, Ok(())) | (0 | 1, Err(Error::TreeNotFound(_))) | (2, Err(Error::Closed(_))) => {}
+            (_, Err(error)) => unreachable!("seed {seed}: {error}"),
+        }
+        // What a closed database has left, the next open gives back.
+        drop(open(&disk, quick()));
+        let report = sound(&disk);
+        assert_eq!(report.orphan_spaces, 0, "seed {seed}");
+    }
+    assert!(ended.iter().all(|ended| *ended > 1), "{ended:?}");
+}
+
+#[test]
+fn two_builds_of_one_table_come_one_after_the_other() {
+    for seed in 0..6 {
+        run(seed, || {
+            let disk = slow_disk();
+            let db = open(&disk, quick());
+            let table = fill(&db, 200);
+            let builds = ["kind", "kind", "name"].map(|name| {
+                let table = table.clone();
+                spawn("build", move || table.create_index(name, [Field::value(0..5)]).map(drop)).expect("a thread")
+            });
+            let made = builds.map(|build| build.join().expect("no panic"));
+            let exists = made.iter().filter(|made| matches!(made, Err(Error::TreeExists(_)))).count();
+            assert_eq!((exists, made.iter().filter(|made| made.is_ok()).count()), (1, 2), "{made:?}");
+            assert_eq!(table.indexes().count(), 3);
+            drop(table);
+            close_and_check(db, &disk, 600);
+        });
+    }
+}
+
+#[test]
+fn a_build_on_a_full_disk_gives_everything_back() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, quick());
+    let table = fill(&db, 10_000);
+    db.checkpoint().expect("done");
+    let used: usize = disk.image().values().map(Vec::len).sum();
+    disk.limit_space(Some(u64::try_from(used).expect("small")));
+    let mut full = 0;
+    for number in 0..100 {
+        match table.create_index(&format!("{number}"), [Field::value(0..5), Field::value(5..)]) {
+            Ok(_) => {}
+            Err(Error::OutOfSpace(_)) => full += 1,
+            Err(error) => unreachable!("{error}"),
+        }
+        if full == 3 {
+            break;
+        }
+    }
+    assert_eq!(full, 3, "the disk is full");
+    let made = table.indexes().count();
+    table.update(&key_of(5), b"0123k").expect("an update needs no room");
+    disk.limit_space(None);
+    table.create_index("more", [Field::value(0..5)]).expect("made");
+    drop(table);
+    close_and_check(db, &disk, 10_000 * (made + 1));
+}
+
+#[test]
+fn a_dropped_index_lets_nobody_in_and_the_others_go_on_beside_writers() {
+    for seed in 0..6 {
+        run(seed, || {
+            let disk = slow_disk();
+            let db = open(&disk, quick());
+            let table = fill(&db, 200);
+            let other = db.clone();
+            let writer = spawn("writer", move || writer(&other, seed + 1, 200, 200)).expect("a thread");
+            for _ in 0..3 {
+                let index = table.create_index("kind", [Field::value(4..5)]).expect("made");
+                let mut scan = index.scan(..);
+                assert!(scan.next_entry().expect("read").is_some());
+                table.clone().drop_index("kind").expect("dropped");
+                let gone = "index 'kind' of table 't' was dropped";
+                let error = refused(index.rows(..).next().expect("an error"), &[gone]);
+                assert!(matches!(error, Error::TreeNotFound(_)), "{error:?}");
+                assert_eq!(index.name(), "kind");
+                refused(table.index("kind"), &["table 't' has no index 'kind': it has 'text'"]);
+                refused(table.drop_index("kind"), &["table 't' has no index 'kind': it has 'text'"]);
+            }
+            writer.join().expect("no panic");
+            let rows = rows_of(&table);
+            drop(table);
+            close_and_check(db, &disk, rows.len());
+        });
+    }
+}
+
+#[test]
+fn what_is_truncated_is_empty_and_as_it_was_created() {
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let db = open(&disk, quick());
+        let table = fill(&db, 300);
+        table.create_unique_index("name", [Field::value(0..4)]).expect("made");
+        let (tree, index) = (db.create_tree("tree").expect("created"), table.index("name").expect("there"));
+        tree.put(b"short", b"value").expect("put");
+        tree.put(b"long", &[7; 9000]).expect("put");
+        let mut scan = tree.scan(..);
+        assert!(scan.next_row().expect("read").is_some());
+        db.truncate_table("t").expect("truncated");
+        db.truncate_tree("tree").expect("truncated");
+        for error in [
+            refused(table.get(b"00001"), &["table 't' was truncated: open it again"]),
+            refused(table.insert(b"1", b"12345"), &["table 't' was truncated: open it again"]),
+            refused(index.get(b"1234"), &["index 'name' of table 't' was truncated"]),
+            refused(table.create_index("kind", [Field::value(4..5)]), &["table 't' was truncated: open it again"]),
+            refused(table.drop_index("name"), &["table 't' was truncated: open it again"]),
+            refused(tree.put(b"long", &[7; 9000]), &["tree 'tree' was truncated: open it again"]),
+            refused(db.truncate_table("tree"), &["'tree' is a tree, and no table: use `truncate_tree`"]),
+            refused(db.truncate_tree("t"), &["'t' is a table, and no tree: use `truncate_table`"]),
+            refused(db.truncate_tree("no"), &["no tree 'no' to truncate"]),
+            refused(db.truncate_table("no"), &["no table 'no' to truncate"]),
+        ] {
+            assert!(matches!(error, Error::TreeNotFound(_) | Error::WrongKind(_)), "{error:?}");
+        }
+        let (table, tree) = (db.open_table("t").expect("there"), db.open_tree("tree").expect("there"));
+        assert_eq!((table.scan(..).count(), tree.scan(..).count()), (0, 0));
+        assert_eq!(table.indexes().collect::<Vec<_>>(), ["text", "name"]);
+        table.insert(b"1", b"12345").expect("inserted");
+        refused(table.insert(b"2", b"1234.."), &["index 'name' of table 't' is unique"]);
+        tree.put(b"long", &[7; 9000]).expect("put");
+        settle(&db);
+        assert_eq!(db.stats().trees_dropping, 0);
+        drop((table, tree));
+        db.close().expect("closed");
+    });
+    let report = sound(&disk);
+    assert_eq!((report.index_entries, report.orphan_spaces), (2, 0));
+    assert!(report.pages < 30, "the pages of before are given back: {report:?}");
+}
