@@ -109,8 +109,8 @@ impl<'a> Wanted<'a> {
         apply(engine, &mut ops)
     }
 
-    /// Reads rows, and expects them to be the same when it writes; goes round if they are not. `None`: it is too much for
-    /// one group.
+    /// Reads rows, and expects them to be the same when it writes; goes round if they are not. `None`: it is too much
+    /// for one group.
     fn expect_and_write(&self, engine: &Engine) -> Result<Option<Done>, Error> {
         let mut before: Option<OldRows> = None;
         loop {
