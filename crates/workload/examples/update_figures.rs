@@ -14,7 +14,7 @@ use millpond::{ByteSize, Options};
 use workload::adapters::millpond::Millpond;
 use workload::calm::Calm;
 use workload::driver::{self, Finished, Pace, Plan, Unobserved, maximum};
-use workload::engine::Index;
+use workload::engine::{IdColumn, Index, Layout};
 use workload::generators::oltp::{Load, Mix, TableSet, Workload};
 use workload::keys::RandType;
 use workload::prepare::{self, LoadPlan};
@@ -101,7 +101,8 @@ fn run() -> Outcome<()> {
 fn database(dir: &Path, table_size: u64, pool: ByteSize) -> Outcome<Millpond> {
     let engine = Millpond::open(dir, Options::new().buffer_pool_size(pool))?;
     let set = TableSet::new(TABLES, table_size)?;
-    let plan = LoadPlan { set, rand_type: RandType::default(), seed: SEED, threads: 16, index: Index::OnK };
+    let layout = Layout { id: IdColumn::PrimaryKey, k: Index::OnK };
+    let plan = LoadPlan { set, rand_type: RandType::default(), seed: SEED, threads: 16, layout };
     let missing = prepare::missing(&engine, set)?;
     prepare::load(&engine, &plan, &missing, &AtomicBool::new(false), &|_| {})?;
     Ok(engine)

@@ -57,12 +57,11 @@ pub trait Engine: Sync {
     /// [`Error::Engine`]: the engine could not answer.
     fn table(&self, table: TableNo) -> Result<TableState, Error>;
 
-    /// Creates a table, empty, with or without an index on `k`. Until [`Engine::finish_table`] it is
-    /// [`TableState::HalfLoaded`].
+    /// Creates a table, empty. Until [`Engine::finish_table`] it is [`TableState::HalfLoaded`].
     ///
     /// # Errors
     /// [`Error::Engine`]: the table exists, or the engine could not create it.
-    fn create_table(&self, table: TableNo, index: Index) -> Result<(), Error>;
+    fn create_table(&self, table: TableNo, layout: Layout) -> Result<(), Error>;
 
     /// Whether a table was created with an index on `k`.
     ///
@@ -93,6 +92,13 @@ pub trait Engine: Sync {
     /// # Errors
     /// [`Error::Engine`]: the engine could not answer.
     fn last_id(&self, table: TableNo) -> Result<u64, Error>;
+
+    /// Notes that a run begins that draws new ids for a table by itself; returns how many did before, since it was
+    /// created.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the note could not be written.
+    fn begin_run(&self, table: TableNo) -> Result<u32, Error>;
 
     /// Notes that rows of a table will be deleted, so that one that is missing tells nothing any more.
     ///
@@ -258,6 +264,25 @@ pub enum RangeSelect {
     Sorted,
     /// `DISTINCT c`, `ORDER BY c`.
     SortedDistinct,
+}
+
+/// What a table is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// What `id` is.
+    pub id: IdColumn,
+    /// Whether there is an index on `k`.
+    pub k: Index,
+}
+
+/// What `id` is in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdColumn {
+    /// The primary key.
+    PrimaryKey,
+    /// A column with an index that is not unique. The primary key is a number that the engine gives to each row, in the
+    /// order in which they come, and shows to nobody.
+    Indexed,
 }
 
 /// Whether a table has an index on `k`.

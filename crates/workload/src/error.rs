@@ -86,7 +86,9 @@ pub enum Error {
     },
 
     /// A row does not look as the generator wrote it.
-    #[error("row {id} of table '{table}' has {length} bytes where 184 belong; run 'millpond check' on the database")]
+    #[error(
+        "row {id} of table '{table}' has {length} bytes where {wanted} belong; run 'millpond check' on the database"
+    )]
     RowMalformed {
         /// The table.
         table: TableNo,
@@ -94,6 +96,8 @@ pub enum Error {
         id: u64,
         /// Bytes found.
         length: usize,
+        /// Bytes that the generator wrote.
+        wanted: usize,
     },
 
     /// The run would draw rows from an empty range, or the like.

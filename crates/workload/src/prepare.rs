@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::Error;
-use crate::engine::{Engine, Index, Session, TableNo, TableState};
+use crate::engine::{Engine, Layout, Session, TableNo, TableState};
 use crate::generators::oltp::TableSet;
 use crate::generators::row::Row;
 use crate::keys::{Keys, RandType, random};
@@ -26,8 +26,8 @@ pub struct LoadPlan {
     pub seed: u64,
     /// Threads that load.
     pub threads: usize,
-    /// Whether the tables are made with an index on `k`.
-    pub index: Index,
+    /// What the tables are made with.
+    pub layout: Layout,
 }
 
 /// The tables of `set` that are still to be loaded.
@@ -62,7 +62,7 @@ pub fn load<E: Engine>(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(), Error> {
     for &table in tables {
-        engine.create_table(table, plan.index)?;
+        engine.create_table(table, plan.layout)?;
     }
     let sessions =
         (0..plan.threads.max(1)).map(|_| engine.session(plan.set.tables())).collect::<Result<Vec<_>, Error>>()?;
@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
     use crate::adapters::millpond::Millpond;
-    use crate::engine::Outcome;
+    use crate::engine::{IdColumn, Index, Outcome};
 
     /// Through the page cache: these tests are about tables, and run on any file system.
     fn options() -> Options {
@@ -200,7 +200,8 @@ mod tests {
 
     fn plan(tables: u32, table_size: u64) -> LoadPlan {
         let set = TableSet::new(tables, table_size).unwrap();
-        LoadPlan { set, rand_type: RandType::Special, seed: 4, threads: 3, index: Index::OnK }
+        let layout = Layout { id: IdColumn::PrimaryKey, k: Index::OnK };
+        LoadPlan { set, rand_type: RandType::Special, seed: 4, threads: 3, layout }
     }
 
     fn open() -> (tempfile::TempDir, Millpond) {
@@ -269,19 +270,21 @@ mod tests {
 
     #[test]
     fn content_depends_on_the_seed_and_not_on_the_threads() {
-        let content = |threads, seed| {
+        let content = |threads, seed, id| {
             let dir = tempfile::tempdir().unwrap();
             let engine = Millpond::open(dir.path(), options()).unwrap();
-            let plan = LoadPlan { threads, seed, ..plan(1, 1_000) };
+            let plan = LoadPlan { threads, seed, layout: Layout { id, k: Index::OnK }, ..plan(1, 1_000) };
             load(&engine, &plan, &missing(&engine, plan.set).unwrap(), &AtomicBool::new(false), &|_| {}).unwrap();
             engine.close().unwrap();
             let db = ::millpond::Db::open(dir.path(), options()).unwrap();
             let table = db.open_table("sbtest1").unwrap();
             table.scan(..).map(|entry| entry.unwrap()).collect::<Vec<_>>()
         };
-        let one = content(1, 4);
-        assert_eq!(one.len(), 1_000);
-        assert!(one == content(4, 4));
-        assert!(one != content(1, 5));
+        for id in [IdColumn::PrimaryKey, IdColumn::Indexed] {
+            let one = content(1, 4, id);
+            assert_eq!(one.len(), 1_000);
+            assert!(one == content(4, 4, id));
+            assert!(one != content(1, 5, id));
+        }
     }
 }

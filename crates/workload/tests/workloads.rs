@@ -1,6 +1,5 @@
 //! Every workload on a real database: the statements that were counted, and tables whose indexes agree with them.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -8,7 +7,7 @@ use millpond::{Db, Options};
 use workload::Error;
 use workload::adapters::millpond::Millpond;
 use workload::driver::{self, Finished, Pace, Plan, Unobserved};
-use workload::engine::{Engine, Index, TableNo};
+use workload::engine::{Engine, IdColumn, Index, Layout, TableNo};
 use workload::generators::oltp::{Load, Mix, Queries, TableSet, Workload};
 use workload::keys::RandType;
 use workload::prepare::{self, LoadPlan};
@@ -24,13 +23,15 @@ fn options() -> Options {
 }
 
 fn loaded(dir: &Path, tables: u32) -> Millpond {
-    loaded_with(dir, tables, Index::OnK)
+    loaded_with(dir, tables, WITH_PRIMARY_KEY)
 }
 
-fn loaded_with(dir: &Path, tables: u32, index: Index) -> Millpond {
+const WITH_PRIMARY_KEY: Layout = Layout { id: IdColumn::PrimaryKey, k: Index::OnK };
+
+fn loaded_with(dir: &Path, tables: u32, layout: Layout) -> Millpond {
     let engine = Millpond::open(dir, options()).expect("it opens");
     let set = TableSet::new(tables, ROWS).expect("in range");
-    let plan = LoadPlan { set, rand_type: RandType::Uniform, seed: 3, threads: 2, index };
+    let plan = LoadPlan { set, rand_type: RandType::Uniform, seed: 3, threads: 2, layout };
     let missing = prepare::missing(&engine, set).expect("it answers");
     prepare::load(&engine, &plan, &missing, &AtomicBool::new(false), &|_| {}).expect("it loads");
     engine
@@ -47,39 +48,46 @@ fn run_with(
     events: u64,
     threads: usize,
 ) -> Result<Finished, Error> {
+    run_mix(engine, workload, tables, events, threads, &Mix::default())
+}
+
+fn run_mix(
+    engine: &Millpond,
+    workload: Workload,
+    tables: u32,
+    events: u64,
+    threads: usize,
+    mix: &Mix,
+) -> Result<Finished, Error> {
     let set = TableSet::new(tables, ROWS)?;
-    let load = Load::new(engine, workload, set, RandType::Special, &Mix::default())?;
+    let load = Load::new(engine, workload, set, RandType::Special, mix)?;
     let plan =
         Plan { threads, time_s: 600, warmup_s: 0, events, report_interval_s: 0, pace: Pace::ClosedLoop, seed: 9 };
     driver::run(engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved)
 }
 
-/// The ids of each table, after a look whether every row has its index entry, and every entry its row.
-fn consistent_ids(dir: &Path, tables: u32) -> Vec<BTreeSet<u64>> {
+/// The ids of each table, ascending, after a look whether every row has its index entries, and every entry its row.
+fn consistent_ids(dir: &Path, tables: u32) -> Vec<Vec<u64>> {
     let db = Db::open(dir, options()).expect("it opens");
     let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |n, &b| n << 8 | u64::from(b));
     let ids = (1..=tables)
         .map(|table| {
-            let rows = db.open_table(&format!("sbtest{table}")).expect("the table");
-            let index = rows.index("k").expect("its index");
-            let by_row: BTreeSet<(u64, u64)> = rows
-                .scan(..)
-                .map(|row| {
-                    let (key, value) = row.expect("a row");
-                    assert_eq!((key.len(), value.len()), (8, 184));
-                    (number(&value[..4]), number(&key))
-                })
-                .collect();
-            let by_entry: BTreeSet<(u64, u64)> = index
-                .scan(..)
-                .map(|entry| {
-                    let (k, key) = entry.expect("an entry");
-                    assert_eq!((k.len(), key.len()), (4, 8));
-                    (number(&k), number(&key))
-                })
-                .collect();
-            assert_eq!(by_row, by_entry, "sbtest{table}");
-            by_row.into_iter().map(|(_, id)| id).collect()
+            let table = db.open_table(&format!("sbtest{table}")).expect("the table");
+            let rows: Vec<(Vec<u8>, Vec<u8>)> = table.scan(..).map(|row| row.expect("a row")).collect();
+            let is_column = table.indexes().any(|index| index == "xid");
+            assert!(rows.iter().all(|(key, value)| (key.len(), value.len()) == (8, 184 + 8 * usize::from(is_column))));
+            for (index, column) in table.indexes().map(|index| (index, if index == "k" { 0..4 } else { 184..192 })) {
+                let mut by_row: Vec<_> = rows.iter().map(|(key, row)| (&row[column.clone()], key)).collect();
+                by_row.sort();
+                let entries: Vec<_> = table.index(index).expect("it is there").scan(..).collect();
+                let by_entry: Vec<_> = entries.iter().map(|entry| entry.as_ref().expect("an entry")).collect();
+                let by_entry: Vec<_> = by_entry.iter().map(|(fields, key)| (fields.as_slice(), key)).collect();
+                assert_eq!(by_row, by_entry, "index '{index}' of {table:?}");
+            }
+            let mut ids: Vec<u64> =
+                rows.iter().map(|(key, row)| if is_column { number(&row[184..]) } else { number(key) }).collect();
+            ids.sort_unstable();
+            ids
         })
         .collect();
     db.close().expect("it closes");
@@ -115,15 +123,74 @@ fn every_workload_over_tables_makes_its_statements_and_leaves_rows_and_index_ent
         assert_eq!((alone.write, alone.other), (write * 20, 0), "{workload}: nobody else deletes");
         let ids = consistent_ids(dir.path(), tables);
         let inserted = if workload == Workload::Insert { EVENTS + 20 } else { 0 };
-        assert_eq!(ids.iter().map(BTreeSet::len).sum::<usize>() as u64, 2 * ROWS + inserted, "{workload}");
+        assert_eq!(ids.iter().map(Vec::len).sum::<usize>() as u64, 2 * ROWS + inserted, "{workload}");
         assert!(ids.iter().all(|ids| (1..=ROWS).all(|id| ids.contains(&id))), "{workload}");
+    }
+}
+
+#[test]
+fn tables_with_id_as_a_column_bear_every_workload() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = loaded_with(dir.path(), 1, Layout { id: IdColumn::Indexed, k: Index::OnK });
+    // One thread: two that delete and insert the same id may leave two rows with it, as in sysbench.
+    let alone = |workload| run_with(&engine, workload, 1, EVENTS, 1).unwrap().record.queries;
+    for (workload, read, write) in [
+        (Workload::PointSelect, 1, 0),
+        (Workload::ReadOnly, 14, 0),
+        (Workload::ReadWrite, 14, 4),
+        (Workload::WriteOnly, 0, 4),
+        (Workload::UpdateIndex, 0, 1),
+        (Workload::UpdateNonIndex, 0, 1),
+        (Workload::RandomPoints, 1, 0),
+        (Workload::RandomRanges, 1, 0),
+        (Workload::Insert, 0, 1),
+    ] {
+        let counted = alone(workload);
+        assert_eq!(counted, Queries { read: read * EVENTS, write: write * EVENTS, other: 0 }, "{workload}");
+    }
+    engine.close().unwrap();
+    assert_eq!(consistent_ids(dir.path(), 1), [(1..=ROWS + EVENTS).collect::<Vec<_>>()]);
+    // After an open, and with several threads: whatever they do to each other's ids, entries stay with their rows.
+    let engine = Millpond::open(dir.path(), options()).unwrap();
+    for workload in [Workload::Insert, Workload::ReadWrite, Workload::WriteOnly, Workload::UpdateIndex] {
+        assert_eq!(run(&engine, workload, 1, EVENTS).unwrap().transactions(), EVENTS, "{workload}");
+    }
+    let queries = run(&engine, Workload::Delete, 1, EVENTS).unwrap().record.queries;
+    assert_eq!(queries.write + queries.other, EVENTS);
+    assert!(queries.write > 0 && queries.other > 0, "{queries:?}");
+    engine.close().unwrap();
+    assert!(consistent_ids(dir.path(), 1)[0].len() < (ROWS + 2 * EVENTS) as usize);
+}
+
+#[test]
+fn ids_that_are_drawn_are_new_in_each_run_of_both_kinds_of_tables() {
+    let drawn = Mix { auto_inc: false, ..Mix::default() };
+    for id in [IdColumn::PrimaryKey, IdColumn::Indexed] {
+        let dir = tempfile::tempdir().unwrap();
+        for runs in 1..=2 {
+            let engine = loaded_with(dir.path(), 2, Layout { id, k: Index::OnK });
+            let finished = run_mix(&engine, Workload::Insert, 2, EVENTS, THREADS, &drawn).unwrap();
+            assert_eq!(finished.record.queries, Queries { read: 0, write: EVENTS, other: 0 });
+            // Every other workload goes over such tables, too. (One thread: see above.)
+            run_mix(&engine, Workload::ReadWrite, 2, 50, 1, &drawn).unwrap();
+            engine.close().unwrap();
+            let ids = consistent_ids(dir.path(), 2);
+            assert_eq!(ids.iter().map(Vec::len).sum::<usize>() as u64, 2 * ROWS + runs * EVENTS);
+            assert!(ids.iter().all(|ids| ids[ROWS as usize..].iter().all(|id| *id > u64::from(u32::MAX))));
+        }
+        // Those that ascend go on above them.
+        let engine = Millpond::open(dir.path(), options()).unwrap();
+        let last = engine.last_id(TableNo::from_index(0)).unwrap();
+        run(&engine, Workload::Insert, 2, EVENTS).unwrap();
+        engine.close().unwrap();
+        assert!(consistent_ids(dir.path(), 2)[0].last() > Some(&last));
     }
 }
 
 #[test]
 fn tables_without_an_index_bear_every_workload_that_needs_none() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = loaded_with(dir.path(), 1, Index::Absent);
+    let engine = loaded_with(dir.path(), 1, Layout { k: Index::Absent, ..WITH_PRIMARY_KEY });
     for workload in [Workload::ReadWrite, Workload::UpdateIndex, Workload::Insert, Workload::Delete] {
         let finished = run(&engine, workload, 1, EVENTS).unwrap();
         assert_eq!(finished.transactions(), EVENTS, "{workload}");

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 mod bench_output;
+mod bench_tables;
 mod options;
 
 /// A directory on the file system of the build, which is a real one.

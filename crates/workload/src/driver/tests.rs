@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::*;
-use crate::engine::{IdRange, Index, KRange, Outcome, RangeSelect, Session, TableNo, TableState};
+use crate::engine::{IdRange, Index, KRange, Layout, Outcome, RangeSelect, Session, TableNo, TableState};
 use crate::generators::oltp::{Mix, Queries, TableSet, Workload};
 use crate::generators::row::{C_LEN, Row};
 use crate::keys::RandType;
@@ -32,7 +32,7 @@ impl Engine for Counting {
     fn table(&self, _: TableNo) -> Result<TableState, Error> {
         Ok(TableState::Loaded(100))
     }
-    fn create_table(&self, _: TableNo, _: Index) -> Result<(), Error> {
+    fn create_table(&self, _: TableNo, _: Layout) -> Result<(), Error> {
         Ok(())
     }
     fn index(&self, _: TableNo) -> Result<Index, Error> {
@@ -49,6 +49,9 @@ impl Engine for Counting {
     }
     fn last_id(&self, _: TableNo) -> Result<u64, Error> {
         Ok(100)
+    }
+    fn begin_run(&self, _: TableNo) -> Result<u32, Error> {
+        Ok(0)
     }
     fn note_deletes(&self, _: TableNo) -> Result<(), Error> {
         Ok(())

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 use workload::Error;
+use workload::engine::{IdColumn, Index, Layout};
 use workload::generators::oltp::{Mix, TableSet, Workload};
 use workload::keys::RandType;
 
@@ -35,7 +36,7 @@ pub(crate) struct BenchArgs {
     ///   oltp_write_only         updates of k and of c, a row deleted and inserted again
     ///   oltp_update_index       updates of k, which is indexed
     ///   oltp_update_non_index   updates of c, which is not
-    ///   oltp_insert             one row above all others
+    ///   oltp_insert             one row, above all others; with --auto-inc=off anywhere
     ///   oltp_delete             one row deleted by id, if it is still there
     ///   select_random_points    the rows of some values of k, by its index; one table
     ///   select_random_ranges    how many rows are in some ranges of k; one table
@@ -109,6 +110,22 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1)]
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
     pub(crate) create_secondary: bool,
+
+    /// Whether tables are loaded with id as a column with an index, in place of the primary key
+    ///
+    /// Then the primary key is a number that nobody is shown, as in InnoDB, and several rows may
+    /// have one id. A run takes the tables as they are.
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1)]
+    #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch, verbatim_doc_comment)]
+    pub(crate) secondary: bool,
+
+    /// Whether oltp_insert takes the id above all others; if not, it draws one of its own
+    ///
+    /// Ids that are drawn lie anywhere above those that were loaded, and are new in each run.
+    /// (In sysbench they may be those of loaded rows; so it loads none for oltp_insert then.)
+    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1)]
+    #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch, verbatim_doc_comment)]
+    pub(crate) auto_inc: bool,
 
     /// Choice of rows: uniform, special, pareto, zipfian or gaussian
     #[arg(long, value_name = "TYPE", default_value_t = RandType::default(), value_parser = values::rand_type())]
@@ -234,6 +251,14 @@ impl BenchArgs {
         Ok(set)
     }
 
+    /// What tables are to be made with.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout {
+            id: if self.load.secondary { IdColumn::Indexed } else { IdColumn::PrimaryKey },
+            k: if self.load.create_secondary { Index::OnK } else { Index::Absent },
+        }
+    }
+
     /// The statements asked for.
     pub(crate) fn mix(&self) -> Result<Mix, Error> {
         let args = &self.mix;
@@ -248,6 +273,7 @@ impl BenchArgs {
             non_index_updates: args.non_index_updates,
             delete_inserts: args.delete_inserts,
             range_selects: args.range_selects,
+            auto_inc: self.load.auto_inc,
             skip_trx: args.skip_trx,
             random_points: args.random_points,
             number_of_ranges: args.number_of_ranges,

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use workload::Error;
 use workload::adapters::millpond::Millpond;
-use workload::engine::{Index, TableNo};
+use workload::engine::TableNo;
 use workload::generators::oltp::bulk_name;
 use workload::prepare::{self, LoadPlan};
 use workload::probe::Access;
@@ -132,7 +132,7 @@ fn load(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) -> Result<(), Er
         rand_type: args.load.rand_type,
         seed: args.load.rand_seed,
         threads: args.load.threads as usize,
-        index: if args.load.create_secondary { Index::OnK } else { Index::Absent },
+        layout: args.layout(),
     };
     let progress = Progress::start("loading", "rows", rows);
     let loaded = prepare::load(engine, &plan, &tables, stop, &|rows| progress.advance(rows));

@@ -3,27 +3,34 @@
 //! | tree or table | key | value |
 //! |---|---|---|
 //! | table `sbtestN` | id, 8 bytes big-endian | k, 4 bytes big-endian; c, 120 bytes; pad, 60 bytes |
+//! | the same, with `id` as a column | a number that nobody is shown, 8 bytes big-endian | k, c, pad; id, 8 bytes big-endian |
 //! | `sbtestN.bulk` | id, 8 bytes big-endian | k, 4 bytes big-endian |
 //! | `sbtest.meta` | a table's name | rows it was loaded with, 8 bytes big-endian; written last |
 //! | `sbtest.meta` | a table's name and ` deletes` | empty; there if rows of it were ever deleted |
+//! | `sbtest.meta` | a table's name and ` runs` | runs that drew new ids for it, 4 bytes big-endian |
 //! | `sbtest.meta` | `made by` | [`MADE_BY`] |
 //!
-//! A table has an index `k` on k, unless it was made without. Bulk tables and the notes are trees.
+//! A table has an index `k` on k, unless it was made without, and an index `xid` on id, if that is a column. Bulk tables
+//! and the notes are trees.
 
+mod rows;
 mod session;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use ::millpond::{Db, Error as MillpondError, Field, Options, Scan, Table, TableDefinition, Tree};
+use ::millpond::{Db, Error as MillpondError, Options, Table, Tree};
+use parking_lot::Mutex;
 
 pub use session::MillpondSession;
 
 use crate::Error;
-use crate::engine::{Counters, Engine, Gauges, Index, SlowOperation, TableNo, TableState, Wait};
+use crate::engine::{Counters, Engine, Gauges, Index, Layout, SlowOperation, TableNo, TableState, Wait};
 use crate::generators::oltp::bulk_name;
-use session::{K_INDEX, K_LEN};
+use rows::{K_INDEX, Rows};
 
 /// The tree with the notes on the tables.
 const META: &str = "sbtest.meta";
@@ -38,6 +45,8 @@ pub const MADE_BY: &[u8] = b"millpond bench";
 #[derive(Clone)]
 pub struct Millpond {
     db: Db,
+    /// Of each table whose primary key is hidden, the key of the next row.
+    next_keys: Arc<Mutex<BTreeMap<TableNo, Arc<AtomicU64>>>>,
 }
 
 impl Millpond {
@@ -48,7 +57,7 @@ impl Millpond {
     /// # Errors
     /// [`Error::Engine`]: what [`Db::open`] returns.
     pub fn open(dir: &Path, options: Options) -> Result<Millpond, Error> {
-        Ok(Millpond { db: Db::open(dir, options).map_err(Error::engine)? })
+        Ok(Millpond { db: Db::open(dir, options).map_err(Error::engine)?, next_keys: Arc::default() })
     }
 
     /// Whether the database was made for load and holds nothing but this module's trees.
@@ -141,13 +150,9 @@ impl Engine for Millpond {
         Ok(if is_there { TableState::HalfLoaded } else { TableState::Missing })
     }
 
-    fn create_table(&self, table: TableNo, index: Index) -> Result<(), Error> {
+    fn create_table(&self, table: TableNo, layout: Layout) -> Result<(), Error> {
         self.make_meta()?;
-        let definition = match index {
-            Index::OnK => TableDefinition::new().index(K_INDEX, [Field::value(..K_LEN)]),
-            Index::Absent => TableDefinition::new(),
-        };
-        self.db.create_table(&table.to_string(), definition).map(drop).map_err(Error::engine)
+        self.db.create_table(&table.to_string(), rows::definition(layout)).map(drop).map_err(Error::engine)
     }
 
     fn index(&self, table: TableNo) -> Result<Index, Error> {
@@ -172,15 +177,26 @@ impl Engine for Millpond {
             meta.delete(table.to_string().as_bytes()).map_err(Error::engine)?;
         }
         let was_there = was_there(self.db.drop_table(&table.to_string()))?;
+        self.next_keys.lock().remove(&table);
         // Last: as long as the table is there, rows of it may miss.
         if let Some(meta) = self.meta()? {
-            meta.delete(deletes_key(table).as_bytes()).map_err(Error::engine)?;
+            for note in [deletes_key(table), runs_key(table)] {
+                meta.delete(note.as_bytes()).map_err(Error::engine)?;
+            }
         }
         Ok(was_there)
     }
 
     fn last_id(&self, table: TableNo) -> Result<u64, Error> {
-        last_id(self.open_table(table)?.scan_back(..))
+        rows::last_id(&self.open_table(table)?)
+    }
+
+    fn begin_run(&self, table: TableNo) -> Result<u32, Error> {
+        let (meta, key) = (self.make_meta()?, runs_key(table));
+        let note = meta.get(key.as_bytes()).map_err(Error::engine)?;
+        let runs = note.and_then(|note| note.try_into().ok()).map_or(0, u32::from_be_bytes);
+        meta.put(key.as_bytes(), &runs.wrapping_add(1).to_be_bytes()).map_err(Error::engine)?;
+        Ok(runs)
     }
 
     fn note_deletes(&self, table: TableNo) -> Result<(), Error> {
@@ -205,7 +221,7 @@ impl Engine for Millpond {
 
     fn bulk_last_id(&self, table: TableNo) -> Result<Option<u64>, Error> {
         match self.db.open_tree(&bulk_name(table)) {
-            Ok(rows) => last_id(rows.scan_back(..)).map(Some),
+            Ok(rows) => first_number(rows.scan_back(..)).map(Some),
             Err(MillpondError::TreeNotFound(..)) => Ok(None),
             Err(other) => Err(Error::engine(other)),
         }
@@ -220,7 +236,11 @@ impl Engine for Millpond {
     }
 
     fn session(&self, tables: u32) -> Result<MillpondSession, Error> {
-        let tables = TableNo::first(tables).map(|table| self.open_table(table)).collect::<Result<_, Error>>()?;
+        let rows_of = |number: TableNo| {
+            let next_key = Arc::clone(self.next_keys.lock().entry(number).or_default());
+            Rows::new(number, self.open_table(number)?, &next_key)
+        };
+        let tables = TableNo::first(tables).map(rows_of).collect::<Result<_, Error>>()?;
         Ok(MillpondSession::of_tables(self.db.clone(), tables))
     }
 
@@ -271,15 +291,20 @@ fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The largest id in a tree whose keys are ids; `rows` begins with the last.
-fn last_id(mut rows: Scan) -> Result<u64, Error> {
-    let last = rows.next().transpose().map_err(Error::engine)?;
-    Ok(last.and_then(|(key, _)| key.try_into().ok()).map_or(0, u64::from_be_bytes))
+/// The number of 8 bytes that the first row or entry has for a key, 0 if there is none.
+fn first_number(mut rows: impl Iterator<Item = Result<millpond::OwnedRow, MillpondError>>) -> Result<u64, Error> {
+    let first = rows.next().transpose().map_err(Error::engine)?;
+    Ok(first.and_then(|(key, _)| key.try_into().ok()).map_or(0, u64::from_be_bytes))
 }
 
 /// The key in [`META`] of the note that rows of a table were deleted.
 fn deletes_key(table: TableNo) -> String {
     format!("{table} deletes")
+}
+
+/// The key in [`META`] of the number of runs that drew new ids for a table.
+fn runs_key(table: TableNo) -> String {
+    format!("{table} runs")
 }
 
 /// The number in a table's name.

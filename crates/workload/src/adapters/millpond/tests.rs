@@ -1,11 +1,14 @@
 //! Tables, statements and notes on a real database.
 
+use super::rows::{ID_INDEX, K_LEN};
 use super::*;
-use crate::engine::{IdRange, KRange, Outcome, RangeSelect, Session};
+use crate::engine::{IdColumn, IdRange, KRange, Outcome, RangeSelect, Session};
 use crate::generators::row::{Row, random_c};
 use crate::keys::{Keys, RandType, random};
 
 const TABLE: u32 = 0;
+
+const LAYOUT: Layout = Layout { id: IdColumn::PrimaryKey, k: Index::OnK };
 
 /// Through the page cache: these tests are about tables, and run on any file system.
 fn options() -> Options {
@@ -15,7 +18,7 @@ fn options() -> Options {
 fn engine_with_rows(dir: &Path, rows: u64) -> Millpond {
     let engine = Millpond::open(dir, options()).unwrap();
     let table = TableNo::from_index(TABLE);
-    engine.create_table(table, Index::OnK).unwrap();
+    engine.create_table(table, LAYOUT).unwrap();
     let keys = Keys::new(RandType::Uniform, rows).unwrap();
     let mut random = random(3, 0);
     let rows: Vec<Row> = (1..=rows).map(|id| Row::random(id, &keys, &mut random)).collect();
@@ -102,7 +105,7 @@ fn table_states_follow_the_load() {
     let second = TableNo::from_index(1);
     assert_eq!(engine.table(TableNo::from_index(0)).unwrap(), TableState::Loaded(5));
     assert_eq!(engine.table(second).unwrap(), TableState::Missing);
-    engine.create_table(second, Index::OnK).unwrap();
+    engine.create_table(second, LAYOUT).unwrap();
     assert_eq!(engine.table(second).unwrap(), TableState::HalfLoaded);
     assert_eq!(engine.last_id(second).unwrap(), 0);
     assert_eq!(engine.last_id(TableNo::from_index(0)).unwrap(), 5);
@@ -128,7 +131,7 @@ fn database_with_other_trees_is_not_only_load() {
     let engine = Millpond::open(foreign.path(), options()).unwrap();
     assert!(!engine.is_only_load().unwrap());
     assert_eq!(engine.db.trees().unwrap(), ["accounts"], "a look leaves nothing behind");
-    engine.create_table(TableNo::from_index(0), Index::OnK).unwrap();
+    engine.create_table(TableNo::from_index(0), LAYOUT).unwrap();
     engine.db.drop_tree("accounts").unwrap();
     assert!(!engine.is_only_load().unwrap(), "the mark must not be given to a database that held other trees");
 }
@@ -234,6 +237,6 @@ fn note_of_deletes_lives_as_long_as_the_table() {
     assert!(engine.may_miss_rows(table).unwrap());
     assert_eq!(engine.table(table).unwrap(), TableState::Loaded(5));
     engine.drop_table(table).unwrap();
-    engine.create_table(table, Index::OnK).unwrap();
+    engine.create_table(table, LAYOUT).unwrap();
     assert!(!engine.may_miss_rows(table).unwrap());
 }

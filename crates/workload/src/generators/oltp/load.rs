@@ -1,10 +1,8 @@
 //! A workload over loaded tables, and what one thread draws of it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use crossbeam_utils::CachePadded;
 use rand::RngExt;
 
+use super::new_ids::NewIds;
 use super::{Mix, Statement, Transaction, Workload};
 use crate::Error;
 use crate::engine::{Engine, IdRange, Index, KRange, RangeSelect, TableNo, TableState};
@@ -75,8 +73,8 @@ pub struct Load {
     mix: Mix,
     rand_type: RandType,
     keys: Keys,
-    /// For each table the next id to insert.
-    next_ids: Vec<CachePadded<AtomicU64>>,
+    /// For each table the ids to insert.
+    new_ids: Vec<NewIds>,
     /// Whether rows may be gone, by this run or by one before.
     rows_may_miss: bool,
 }
@@ -105,7 +103,7 @@ impl Load {
             mix,
             rand_type,
             keys,
-            next_ids: Vec::new(),
+            new_ids: Vec::new(),
             rows_may_miss: load_deletes(workload, mix),
         };
         if !workload.uses_tables() {
@@ -124,7 +122,10 @@ impl Load {
             if workload.reads_index() && engine.index(table)? == Index::Absent {
                 return Err(Error::NoIndex(table));
             }
-            load.next_ids.push(CachePadded::new(AtomicU64::new(engine.last_id(table)?.max(set.table_size) + 1)));
+            load.new_ids.push(match workload {
+                Workload::Insert if !mix.auto_inc => NewIds::spread(engine.begin_run(table)?),
+                _ => NewIds::above(engine.last_id(table)?.max(set.table_size)),
+            });
             load.rows_may_miss |= engine.may_miss_rows(table)?;
             if deletes {
                 engine.note_deletes(table)?;
@@ -163,8 +164,7 @@ impl Load {
         match self.workload {
             Workload::Insert => {
                 let table = self.draw_table(random);
-                // Relaxed: the id only has to be unique; the engine orders the inserts.
-                let id = self.next_ids[table.index()].fetch_add(1, Ordering::Relaxed);
+                let id = self.new_ids[table.index()].draw();
                 let row = transaction.keep_row(Row::random(id, &self.keys, random));
                 transaction.statements.push(Statement::InsertRow { table, row });
             }

@@ -34,6 +34,8 @@ pub struct Mix {
     pub delete_inserts: u32,
     /// Whether there are ranges at all.
     pub range_selects: bool,
+    /// Whether `oltp_insert` takes the id above all others, or draws one of its own.
+    pub auto_inc: bool,
     /// Whether begin and commit are left out.
     pub skip_trx: bool,
     /// Values of `k` in a statement of `select_random_points`.
@@ -57,6 +59,7 @@ impl Default for Mix {
             non_index_updates: 1,
             delete_inserts: 1,
             range_selects: true,
+            auto_inc: true,
             skip_trx: false,
             random_points: 10,
             number_of_ranges: 10,

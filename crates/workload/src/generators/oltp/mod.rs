@@ -8,7 +8,7 @@
 //! | `oltp_write_only` | `k + 1`, another `c`, a row deleted and inserted again |
 //! | `oltp_update_index` | `k + 1` |
 //! | `oltp_update_non_index` | another `c` |
-//! | `oltp_insert` | a row above all others |
+//! | `oltp_insert` | a row, above all others or anywhere |
 //! | `oltp_delete` | a row deleted, if it is still there |
 //! | `select_random_points` | the rows of 10 values of `k` |
 //! | `select_random_ranges` | how many rows are in 10 ranges of `k` |
@@ -21,6 +21,7 @@ mod bulk;
 mod client;
 mod load;
 mod mix;
+mod new_ids;
 mod statement;
 mod workload;
 

@@ -15,7 +15,7 @@ fn load(workload: Workload, tables: u32, mix: Mix) -> Load {
         mix: mix.of(workload),
         rand_type: RandType::Uniform,
         keys: Keys::new(RandType::Uniform, ROWS).unwrap(),
-        next_ids: set.numbers().map(|_| CachePadded::new(AtomicU64::new(ROWS + 1))).collect(),
+        new_ids: set.numbers().map(|_| if mix.auto_inc { NewIds::above(ROWS) } else { NewIds::spread(0) }).collect(),
         rows_may_miss: load_deletes(workload, mix.of(workload)),
     }
 }
@@ -154,6 +154,8 @@ fn deleted_rows_come_back_under_their_id_and_inserted_ones_are_new() {
     let transactions = draws(&load(Workload::Insert, 1, Mix::default()), 100);
     let ids: Vec<u64> = transactions.iter().map(|transaction| transaction.rows[0].id).collect();
     assert_eq!(ids, (ROWS + 1..=ROWS + 100).collect::<Vec<u64>>());
+    let transactions = draws(&load(Workload::Insert, 1, Mix { auto_inc: false, ..Mix::default() }), 100);
+    assert!(!transactions.is_sorted_by_key(|transaction| transaction.rows[0].id));
 }
 
 #[test]

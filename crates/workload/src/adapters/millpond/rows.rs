@@ -1,0 +1,229 @@
+//! A table `sbtestN`: its rows by id, whether that is their primary key or a column with an index.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ::millpond::{Error as MillpondError, Field, Index, IndexRows, Modify, Scan, Table, TableDefinition};
+
+use super::first_number;
+use crate::Error;
+use crate::engine::{IdColumn, IdRange, Index as KIndex, Layout, Outcome, TableNo};
+use crate::generators::row::{C_LEN, PAD_LEN, Row};
+
+/// The index on `k`.
+pub(super) const K_INDEX: &str = "k";
+
+/// The index on `id`, where that is not the primary key.
+pub(super) const ID_INDEX: &str = "xid";
+
+/// Bytes of `k` in a row.
+pub(super) const K_LEN: usize = 4;
+
+/// Bytes of a row's value.
+pub(super) const ROW_LEN: usize = K_LEN + C_LEN + PAD_LEN;
+
+/// Bytes of an id, and of a row's hidden key.
+const ID_LEN: usize = 8;
+
+/// The definition of a table `sbtestN`.
+pub(super) fn definition(layout: Layout) -> TableDefinition {
+    let definition = match layout.id {
+        IdColumn::PrimaryKey => TableDefinition::new(),
+        IdColumn::Indexed => TableDefinition::new().index(ID_INDEX, [Field::value(ROW_LEN..ROW_LEN + ID_LEN)]),
+    };
+    match layout.k {
+        KIndex::OnK => definition.index(K_INDEX, [Field::value(..K_LEN)]),
+        KIndex::Absent => definition,
+    }
+}
+
+/// Whether the rows' primary key is hidden.
+pub(super) fn has_hidden_keys(table: &Table) -> bool {
+    table.indexes().any(|index| index == ID_INDEX)
+}
+
+/// The largest id in a table, 0 if it is empty.
+pub(super) fn last_id(table: &Table) -> Result<u64, Error> {
+    if has_hidden_keys(table) {
+        return first_number(table.index(ID_INDEX).map_err(Error::engine)?.scan_back(..));
+    }
+    first_number(table.scan_back(..))
+}
+
+/// A table's rows by id.
+pub(super) struct Rows {
+    number: TableNo,
+    pub(super) table: Table,
+    hidden: Option<Hidden>,
+}
+
+/// What a table has whose primary key is hidden.
+struct Hidden {
+    by_id: Index,
+    /// The key of the next row, for all sessions.
+    next_key: Arc<AtomicU64>,
+}
+
+impl Rows {
+    /// The rows of `table`; new ones get their hidden keys from `next_key`.
+    pub(super) fn new(number: TableNo, table: Table, next_key: &Arc<AtomicU64>) -> Result<Rows, Error> {
+        let mut hidden = None;
+        if has_hidden_keys(&table) {
+            let last_key = first_number(table.scan_back(..))?;
+            // Relaxed: the key only has to be unique; the engine orders the inserts.
+            next_key.fetch_max(last_key + 1, Ordering::Relaxed);
+            let by_id = table.index(ID_INDEX).map_err(Error::engine)?;
+            hidden = Some(Hidden { by_id, next_key: Arc::clone(next_key) });
+        }
+        Ok(Rows { number, table, hidden })
+    }
+
+    /// The rows of a range of ids.
+    pub(super) fn range(&self, ids: IdRange) -> IdRows<'_> {
+        let (first, last) = (ids.first.to_be_bytes(), ids.last.to_be_bytes());
+        let range: RangeInclusive<&[u8]> = &first[..]..=&last[..];
+        let found = match &self.hidden {
+            None => Found::ByKey(self.table.scan(range)),
+            Some(hidden) => Found::ByIndex(hidden.by_id.rows(range)),
+        };
+        IdRows { of: self, found }
+    }
+
+    /// Whether there is a row with this id; it is read.
+    pub(super) fn get(&self, id: u64) -> Result<Outcome, Error> {
+        let Some(_) = &self.hidden else {
+            return match self.table.get(&id.to_be_bytes()).map_err(Error::engine)? {
+                None => Ok(Outcome::NoRow),
+                Some(row) => self.whole(id, &row).map(|_| Outcome::Done),
+            };
+        };
+        let mut rows = self.range(IdRange { first: id, last: id });
+        let mut outcome = Outcome::NoRow;
+        while rows.next_row()?.is_some() {
+            outcome = Outcome::Done;
+        }
+        Ok(outcome)
+    }
+
+    /// Changes the row with this id by `change`; if several have it, each by itself.
+    pub(super) fn update(&self, id: u64, change: impl Fn(&mut [u8])) -> Result<Outcome, Error> {
+        let mut wrong = None;
+        let mut decide = |old: Option<&[u8]>| {
+            let Some(old) = old else { return Modify::Keep };
+            if let Err(error) = self.whole(id, old) {
+                wrong = Some(error);
+                return Modify::Keep;
+            }
+            let mut new = old.to_vec();
+            change(&mut new);
+            Modify::Put(new)
+        };
+        let outcome = self.each_key(id, |key| self.table.modify(key, &mut decide))?;
+        wrong.map_or(Ok(outcome), Err)
+    }
+
+    /// Deletes the row with this id; if several have it, each by itself.
+    pub(super) fn delete(&self, id: u64) -> Result<Outcome, Error> {
+        self.each_key(id, |key| self.table.delete(key))
+    }
+
+    /// Inserts a row.
+    pub(super) fn insert(&self, row: &Row) -> Result<Outcome, Error> {
+        let value = self.value(row);
+        let key = match &self.hidden {
+            None => row.id,
+            Some(hidden) => hidden.next_key.fetch_add(1, Ordering::Relaxed), // Relaxed: as in `new`
+        };
+        match self.table.insert(&key.to_be_bytes(), &value) {
+            Ok(()) => Ok(Outcome::Done),
+            Err(MillpondError::KeyExists(..)) => Ok(Outcome::Exists),
+            Err(other) => Err(Error::engine(other)),
+        }
+    }
+
+    /// The value of a row.
+    pub(super) fn value(&self, row: &Row) -> Vec<u8> {
+        let mut value = Vec::with_capacity(self.value_len());
+        value.extend_from_slice(&row.k.to_be_bytes());
+        value.extend_from_slice(&row.c);
+        value.extend_from_slice(&row.pad);
+        if self.hidden.is_some() {
+            value.extend_from_slice(&row.id.to_be_bytes());
+        }
+        value
+    }
+
+    /// Calls `change` with the key of each row that has this id; it says whether the row was still there.
+    fn each_key(
+        &self,
+        id: u64,
+        mut change: impl FnMut(&[u8]) -> Result<bool, MillpondError>,
+    ) -> Result<Outcome, Error> {
+        let id = id.to_be_bytes();
+        let mut was_there = false;
+        match &self.hidden {
+            None => was_there = change(&id).map_err(Error::engine)?,
+            Some(hidden) => {
+                let mut entries = hidden.by_id.scan(&id[..]..=&id[..]);
+                while let Some((_, key)) = entries.next_entry().map_err(Error::engine)? {
+                    was_there |= change(key).map_err(Error::engine)?;
+                }
+            }
+        }
+        Ok(if was_there { Outcome::Done } else { Outcome::NoRow })
+    }
+
+    /// Bytes that a row's value has.
+    fn value_len(&self) -> usize {
+        ROW_LEN + if self.hidden.is_some() { ID_LEN } else { 0 }
+    }
+
+    /// The columns k, c and pad of a row's value, whose length is checked.
+    pub(super) fn whole<'r>(&self, id: u64, value: &'r [u8]) -> Result<&'r [u8; ROW_LEN], Error> {
+        match value.first_chunk() {
+            Some(row) if value.len() == self.value_len() => Ok(row),
+            _ => {
+                let (table, length, wanted) = (self.number, value.len(), self.value_len());
+                Err(Error::RowMalformed { table, id, length, wanted })
+            }
+        }
+    }
+}
+
+/// The rows of a range of ids, ascending.
+pub(super) struct IdRows<'r> {
+    of: &'r Rows,
+    found: Found,
+}
+
+enum Found {
+    ByKey(Scan),
+    ByIndex(IndexRows),
+}
+
+impl IdRows<'_> {
+    /// The next row's columns k, c and pad.
+    pub(super) fn next_row(&mut self) -> Result<Option<&[u8; ROW_LEN]>, Error> {
+        let row = match &mut self.found {
+            Found::ByKey(rows) => rows.next_row(),
+            Found::ByIndex(rows) => rows.next_row(),
+        };
+        row.map_err(Error::engine)?.map(|(key, row)| self.of.whole(id_of(key), row)).transpose()
+    }
+}
+
+/// The `k` of a row, whose length was checked.
+pub(super) fn k_of(row: &[u8]) -> u32 {
+    u32::from_be_bytes([row[0], row[1], row[2], row[3]])
+}
+
+/// The number in a key of 8 bytes.
+pub(super) fn id_of(key: &[u8]) -> u64 {
+    key.iter().fold(0, |id, &byte| id << 8 | u64::from(byte))
+}
+
+/// The text of a row's column `c`.
+pub(super) fn c_of(row: &[u8; ROW_LEN]) -> [u8; C_LEN] {
+    std::array::from_fn(|index| row[K_LEN + index])
+}
