@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use workload::generators::insert_benchmark::Step;
 use workload::generators::oltp::Workload;
 use workload::keys::RandType;
 
@@ -80,9 +81,44 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// Reads a workload's name.
-pub(crate) fn workload() -> impl TypedValueParser<Value = Workload> {
-    PossibleValuesParser::new(Workload::ALL.map(Workload::name)).try_map(|name| name.parse::<Workload>())
+/// What `bench` puts a database under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Benchmark {
+    /// One of sysbench's workloads.
+    Oltp(Workload),
+    /// The insert benchmark.
+    Insert,
+}
+
+impl Benchmark {
+    /// The name of the insert benchmark.
+    pub(crate) const INSERT: &str = "insert_benchmark";
+
+    /// The name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Benchmark::Oltp(workload) => workload.name(),
+            Benchmark::Insert => Benchmark::INSERT,
+        }
+    }
+}
+
+/// Reads a benchmark's name.
+pub(crate) fn benchmark() -> impl TypedValueParser<Value = Benchmark> {
+    PossibleValuesParser::new(Workload::ALL.map(Workload::name).into_iter().chain([Benchmark::INSERT])).try_map(
+        |name| {
+            if name == Benchmark::INSERT { Ok(Benchmark::Insert) } else { name.parse().map(Benchmark::Oltp) }
+        },
+    )
+}
+
+/// The steps of the insert benchmark that are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Steps(pub(crate) Vec<Step>);
+
+/// Reads steps with commas between them.
+pub(crate) fn steps(text: &str) -> Result<Steps, String> {
+    text.split(',').map(str::parse).collect::<Result<_, _>>().map(Steps)
 }
 
 /// Reads a distribution's name.

@@ -1,8 +1,11 @@
-//! What a storage engine must offer to be put under load: the tables of sysbench, and no more.
+//! What a storage engine must offer to be put under load: the tables of sysbench, and no more. Those of the insert
+//! benchmark are in [`purchases`].
 //!
 //! An [`Engine`] is shared by all threads. Each thread has a [`Session`] of its own, taken before the run, which holds
 //! table handles and buffers: a transaction costs no look-up by name and no allocation on this side of the engine.
 //! Everything is a generic parameter, so that a transaction is a direct call.
+
+pub mod purchases;
 
 use std::fmt;
 
@@ -44,8 +47,23 @@ impl fmt::Display for TableNo {
     }
 }
 
+/// What an engine tells of itself while it is under load.
+pub trait Instruments: Sync {
+    /// The engine's state now, for the interval lines.
+    fn gauges(&self) -> Gauges;
+
+    /// What the engine has counted since it was opened.
+    fn counters(&self) -> Counters;
+
+    /// The slowest operations since the last call, the slowest first, which are forgotten; an engine may remember few, or
+    /// none.
+    fn take_slow_operations(&self) -> Vec<SlowOperation> {
+        Vec::new()
+    }
+}
+
 /// A storage engine with an open database.
-pub trait Engine: Sync {
+pub trait Engine: Instruments {
     /// One thread's access to it.
     type Session<'e>: Session + Send
     where
@@ -141,18 +159,6 @@ pub trait Engine: Sync {
     /// # Errors
     /// [`Error::NotLoaded`]: one of them is not there. [`Error::Engine`]: the engine could not.
     fn session(&self, tables: u32) -> Result<Self::Session<'_>, Error>;
-
-    /// The engine's state now, for the interval lines.
-    fn gauges(&self) -> Gauges;
-
-    /// What the engine has counted since it was opened.
-    fn counters(&self) -> Counters;
-
-    /// The slowest operations since the last call, the slowest first, which are forgotten; an engine may remember few, or
-    /// none.
-    fn take_slow_operations(&self) -> Vec<SlowOperation> {
-        Vec::new()
-    }
 }
 
 /// One thread's access to an engine. Each method is one transaction, durable as the engine was opened to make it.

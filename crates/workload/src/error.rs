@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::engine::TableNo;
+use crate::engine::purchases::PurchaseLoad;
 
 /// Why tables could not be loaded, or a run could not be finished.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,49 @@ pub enum Error {
     /// A run of `bulk_insert` needs a table that is not there.
     #[error("table '{0}.bulk' does not exist; make it with the action 'prepare', or ask for fewer --threads")]
     NoBulkTable(TableNo),
+
+    /// A step of the insert benchmark needs a table that is not there.
+    #[error(
+        "table '{0}' does not exist; load it with the action 'prepare' or the step l.i0, or ask for fewer --threads"
+    )]
+    NoPurchases(String),
+
+    /// A load of this table was interrupted.
+    #[error("table '{0}' was not loaded to its end; drop the tables with the action 'cleanup', then load them again")]
+    HalfLoadedPurchases(String),
+
+    /// A table of the insert benchmark is there, loaded otherwise than asked for.
+    #[error(
+        "table '{table}' was loaded with {} rows of {} bytes of data; run with --table-size={} --data-length={}, \
+         or drop the tables with the action 'cleanup' first",
+        found.rows, found.data_len, found.rows, found.data_len
+    )]
+    OtherPurchases {
+        /// The table.
+        table: String,
+        /// What it was loaded with.
+        found: PurchaseLoad,
+    },
+
+    /// A row of a table of the insert benchmark is not there, though it is none of those that were deleted.
+    #[error("row {id} of table '{table}' is missing, though nothing deleted it; run 'millpond check' on the database")]
+    PurchaseMissing {
+        /// The table.
+        table: String,
+        /// The row's id.
+        id: u64,
+    },
+
+    /// A table and one of its indexes disagree.
+    #[error("index '{index}' of table '{table}' disagrees with its rows: {how}; run 'millpond check' on the database")]
+    IndexDisagrees {
+        /// The table.
+        table: String,
+        /// The index.
+        index: &'static str,
+        /// In what.
+        how: String,
+    },
 
     /// A row of a loaded table is not there: the engine lost it.
     #[error(

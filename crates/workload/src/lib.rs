@@ -10,6 +10,7 @@
 //! | [`keys`] | which rows a transaction touches |
 //! | [`generators`] | rows, and the transactions over them |
 //! | [`prepare`] | loads and drops the tables |
+//! | [`insert_benchmark`] | the steps of the insert benchmark, one after the other |
 //! | [`driver`] | closed loop and open loop, second by second |
 //! | [`recorder`] | what is kept of each transaction |
 //! | [`calm`] | median and worst second, brownout, blackout |
@@ -28,6 +29,7 @@ pub mod engine;
 pub mod figures;
 pub mod generators;
 pub mod histogram_text;
+pub mod insert_benchmark;
 pub mod keys;
 pub mod prepare;
 pub mod probe;

@@ -1,4 +1,5 @@
-//! When transactions arrive: a Poisson process, as in sysbench, of gaps that are exponentially distributed.
+//! When transactions arrive: a Poisson process, as in sysbench, of gaps that are exponentially distributed; or at even
+//! distances.
 //!
 //! Arrivals are not stored. They are a function of the seed, so the collector counts with a generator of its own how
 //! many there have been, and the queue's length costs neither memory nor a thread, however long it grows.
@@ -15,6 +16,15 @@ const STREAM: u64 = 1;
 /// Highest rate accepted: a gap of a nanosecond.
 const RATE_MAX: f64 = 1e9;
 
+/// How long it is from one arrival to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gaps {
+    /// As in a Poisson process.
+    Poisson,
+    /// Always the same.
+    Even,
+}
+
 /// The arrivals of a run, each taken once, in order.
 #[derive(Debug)]
 pub(super) struct Schedule {
@@ -27,11 +37,11 @@ impl Schedule {
     ///
     /// # Errors
     /// [`Error::Invalid`]: the rate is not above 0, or above one in a nanosecond.
-    pub(super) fn new(per_s: f64, seed: u64) -> Result<Schedule, Error> {
+    pub(super) fn new(per_s: f64, gaps: Gaps, seed: u64) -> Result<Schedule, Error> {
         if !(per_s > 0.0 && per_s <= RATE_MAX) {
             return Err(Error::Invalid(format!("a rate of {per_s} transactions a second cannot be offered")));
         }
-        let progress = || Mutex::new(Progress::new(Arrivals::new(per_s, seed)));
+        let progress = || Mutex::new(Progress::new(Arrivals::new(per_s, gaps, seed)));
         Ok(Schedule { taken: progress(), counted: progress() })
     }
 
@@ -80,17 +90,24 @@ impl Progress {
 #[derive(Clone, Debug)]
 struct Arrivals {
     random: Random,
+    gaps: Gaps,
     mean_gap_ns: f64,
     at_ns: f64,
 }
 
 impl Arrivals {
-    fn new(per_s: f64, seed: u64) -> Arrivals {
-        Arrivals { random: random(seed, STREAM), mean_gap_ns: 1e9 / per_s, at_ns: 0.0 }
+    fn new(per_s: f64, gaps: Gaps, seed: u64) -> Arrivals {
+        let mean_gap_ns = 1e9 / per_s;
+        // Even ones begin half a gap after the start, so that in any time there are as many as there should be.
+        let at_ns = if gaps == Gaps::Even { -mean_gap_ns / 2.0 } else { 0.0 };
+        Arrivals { random: random(seed, STREAM), gaps, mean_gap_ns, at_ns }
     }
 
     fn next_ns(&mut self) -> u64 {
-        let gap: f64 = Exp1.sample(&mut self.random);
+        let gap: f64 = match self.gaps {
+            Gaps::Poisson => Exp1.sample(&mut self.random),
+            Gaps::Even => 1.0,
+        };
         self.at_ns += gap * self.mean_gap_ns;
         self.at_ns as u64
     }
@@ -104,7 +121,7 @@ mod tests {
 
     #[test]
     fn arrivals_have_the_rate_and_the_gaps_of_a_poisson_process() {
-        let mut arrivals = Arrivals::new(1_000.0, 7);
+        let mut arrivals = Arrivals::new(1_000.0, Gaps::Poisson, 7);
         let times: Vec<u64> = (0..100_000).map(|_| arrivals.next_ns()).collect();
         assert!(times.is_sorted());
         let seconds = times[times.len() - 1] as f64 / SECOND as f64;
@@ -124,11 +141,11 @@ mod tests {
 
     #[test]
     fn queue_is_what_has_arrived_and_was_not_taken() {
-        let schedule = Schedule::new(1_000.0, 3).unwrap();
+        let schedule = Schedule::new(1_000.0, Gaps::Poisson, 3).unwrap();
         assert_eq!(schedule.waiting(0), 0);
         let first: Vec<u64> = (0..10).map(|_| schedule.take()).collect();
         assert_eq!(schedule.waiting(first[9]), 0, "all that have arrived were taken");
-        let mut all = Arrivals::new(1_000.0, 3);
+        let mut all = Arrivals::new(1_000.0, Gaps::Poisson, 3);
         let arrived = (0..).map(|_| all.next_ns()).take_while(|&at| at <= SECOND).count() as u64;
         assert_eq!(schedule.waiting(SECOND), arrived - 10);
         schedule.take();
@@ -136,9 +153,17 @@ mod tests {
     }
 
     #[test]
+    fn even_arrivals_are_as_many_in_each_second() {
+        let mut arrivals = Arrivals::new(250.0, Gaps::Even, 7);
+        let times: Vec<u64> = (0..1_000).map(|_| arrivals.next_ns()).collect();
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] == SECOND / 250));
+        assert_eq!(times.iter().filter(|&&at| at < SECOND).count(), 250);
+    }
+
+    #[test]
     fn impossible_rates_are_refused() {
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 2e9] {
-            assert!(Schedule::new(rate, 1).is_err(), "{rate}");
+            assert!(Schedule::new(rate, Gaps::Even, 1).is_err(), "{rate}");
         }
     }
 }

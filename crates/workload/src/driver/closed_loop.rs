@@ -5,16 +5,18 @@
 
 use super::worker::{Leave, Worker};
 use crate::Error;
-use crate::engine::Session;
+use crate::generators::Client;
 use crate::recorder::Totals;
 
 /// Runs a worker's thread to its end.
-pub(super) fn run<S: Session>(mut worker: Worker<'_, S>) -> Result<Totals, Error> {
+pub(super) fn run<C: Client>(mut worker: Worker<'_, C>) -> Result<Totals, Error> {
     let Some(clock) = worker.wait_for_start() else {
         return worker.finish();
     };
     loop {
-        worker.draw();
+        if !worker.draw() {
+            return worker.finish();
+        }
         let begun_ns = clock.now_ns();
         let leave = worker.shared.take_leave(begun_ns);
         if leave == Leave::Over {

@@ -22,11 +22,12 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Error;
-use crate::engine::{Counters, Engine, Gauges, SlowOperation};
-use crate::generators::oltp::{Client, Load};
+use crate::engine::{Counters, Engine, Gauges, Instruments, SlowOperation};
+use crate::generators::Client;
+use crate::generators::oltp::{self, Load};
 use crate::recorder::{Record, Recorder, RunClock, Totals};
 use crate::timeline::{Point, Timeline};
-use arrivals::Schedule;
+use arrivals::{Gaps, Schedule};
 use gate::Gate;
 use worker::{Shared, Worker};
 
@@ -43,6 +44,11 @@ pub enum Pace {
     ClosedLoop,
     /// They arrive at this mean rate, whatever the engine does; latency counts from the arrival.
     OpenLoop {
+        /// Arrivals in a second.
+        per_s: f64,
+    },
+    /// The same, at even distances.
+    FixedRate {
         /// Arrivals in a second.
         per_s: f64,
     },
@@ -176,11 +182,27 @@ pub fn run<E: Engine>(
     observer: &mut dyn Observer,
 ) -> Result<Finished, Error> {
     let clients = (0..plan.threads)
-        .map(|number| Client::new(load, engine, number, plan.threads))
+        .map(|number| oltp::Client::new(load, engine, number, plan.threads))
         .collect::<Result<Vec<_>, Error>>()?;
+    run_clients(engine, clients, plan, stop, observer)
+}
+
+/// Runs a thread for each of `clients`, which are as many as the plan has threads, as [`run`] does; one that has no more
+/// transactions ends.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_clients<C: Client>(
+    engine: &impl Instruments,
+    clients: Vec<C>,
+    plan: &Plan,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Finished, Error> {
     let schedule = match plan.pace {
         Pace::ClosedLoop => None,
-        Pace::OpenLoop { per_s } => Some(Schedule::new(per_s, plan.seed)?),
+        Pace::OpenLoop { per_s } => Some(Schedule::new(per_s, Gaps::Poisson, plan.seed)?),
+        Pace::FixedRate { per_s } => Some(Schedule::new(per_s, Gaps::Even, plan.seed)?),
     };
     let counts_from_ns = plan.warmup_s * SECOND_NS;
     let shared = Shared {
@@ -273,7 +295,7 @@ struct Collector<'a, E> {
     schedule: Option<&'a Schedule>,
 }
 
-impl<E: Engine> Collector<'_, E> {
+impl<E: Instruments> Collector<'_, E> {
     /// Collects until the time is up or the run is stopped; then the workers end by themselves. `counters_before` are
     /// of before the run began.
     fn run(&self, counters_before: Counters, observer: &mut dyn Observer) -> Collected {

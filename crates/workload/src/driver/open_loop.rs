@@ -12,11 +12,11 @@ use super::NAP;
 use super::arrivals::Schedule;
 use super::worker::{Leave, Shared, Worker};
 use crate::Error;
-use crate::engine::Session;
+use crate::generators::Client;
 use crate::recorder::{RunClock, Totals};
 
 /// Runs a worker's thread to its end.
-pub(super) fn run<S: Session>(mut worker: Worker<'_, S>, schedule: &Schedule) -> Result<Totals, Error> {
+pub(super) fn run<C: Client>(mut worker: Worker<'_, C>, schedule: &Schedule) -> Result<Totals, Error> {
     // A sleep ends up to 50 us late by default, which would show as latency of the engine. Without the permission
     // it stays so.
     let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
@@ -24,8 +24,7 @@ pub(super) fn run<S: Session>(mut worker: Worker<'_, S>, schedule: &Schedule) ->
         return worker.finish();
     };
     loop {
-        worker.draw();
-        if worker.shared.is_over(clock.now_ns()) {
+        if !worker.draw() || worker.shared.is_over(clock.now_ns()) {
             return worker.finish();
         }
         let arrival_ns = schedule.take();

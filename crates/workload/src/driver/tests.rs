@@ -74,6 +74,9 @@ impl Engine for Counting {
     fn session(&self, _: u32) -> Result<CountingSession<'_>, Error> {
         Ok(CountingSession(self))
     }
+}
+
+impl Instruments for Counting {
     fn gauges(&self) -> Gauges {
         Gauges { free_frames: 7, ..Gauges::default() }
     }

@@ -6,8 +6,8 @@ use std::thread::Thread;
 use super::SECOND_NS;
 use super::gate::Gate;
 use crate::Error;
-use crate::engine::Session;
-use crate::generators::oltp::{Client, Ran, Tally};
+use crate::generators::Client;
+use crate::generators::oltp::{Ran, Tally};
 use crate::keys::{Random, random};
 use crate::recorder::{Recorder, RunClock, Totals};
 
@@ -93,17 +93,17 @@ impl Shared<'_> {
 }
 
 /// One worker thread.
-pub(super) struct Worker<'a, S> {
+pub(super) struct Worker<'a, C> {
     number: usize,
-    client: Client<'a, S>,
+    client: C,
     random: Random,
     totals: Totals,
     pub(super) shared: &'a Shared<'a>,
 }
 
-impl<'a, S: Session> Worker<'a, S> {
+impl<'a, C: Client> Worker<'a, C> {
     /// Makes worker `number`, from 0.
-    pub(super) fn new(number: usize, client: Client<'a, S>, shared: &'a Shared<'a>, seed: u64) -> Worker<'a, S> {
+    pub(super) fn new(number: usize, client: C, shared: &'a Shared<'a>, seed: u64) -> Worker<'a, C> {
         let mut totals = Totals::default();
         let seconds = (shared.end_ns - shared.counts_from_ns) / SECOND_NS;
         // The last transactions end after the time is up, so one second more.
@@ -116,9 +116,9 @@ impl<'a, S: Session> Worker<'a, S> {
         self.shared.gate.wait()
     }
 
-    /// Draws the next transaction.
-    pub(super) fn draw(&mut self) {
-        self.client.draw(&mut self.random);
+    /// Draws the next transaction; `false`: there is none any more.
+    pub(super) fn draw(&mut self) -> bool {
+        self.client.draw(&mut self.random)
     }
 
     /// Runs the transaction drawn last, which has been waiting since `since_ns` and has leave to begin, and records it.

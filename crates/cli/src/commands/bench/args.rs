@@ -4,12 +4,25 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 use workload::Error;
+use workload::engine::purchases::PurchaseLoad;
 use workload::engine::{IdColumn, Index, Layout};
+use workload::generators::insert_benchmark::Step;
 use workload::generators::oltp::{Mix, TableSet, Workload};
+use workload::insert_benchmark::Sizes;
 use workload::keys::RandType;
 
-use crate::engine_args::EngineArgs;
-use crate::values::{self, Format, Rate};
+use crate::engine_args::{EngineArgs, Origin};
+use crate::settings::Setting;
+use crate::values::{self, Benchmark, Format, Rate, Steps};
+
+/// The heading in help of what a transaction is made of.
+const MIX_HEADING: &str = "Statements";
+
+/// The heading in help of the options of the insert benchmark.
+const INSERT_HEADING: &str = "Insert benchmark";
+
+/// Other options that the insert benchmark does not have.
+const OLTP_ONLY: [&str; 5] = ["--events", "--create-secondary", "--secondary", "--auto-inc", "--rand-type"];
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -26,9 +39,11 @@ Examples:
   millpond bench --threads=16 --rate=80% --buffer-pool-size=64MiB oltp_update_index
   millpond bench --threads=16 --warmup-time=10 --range-size=50 --histogram oltp_read_write
   millpond bench --threads=16 --rate=80% --report=run.html --format=json oltp_update_index
+  millpond bench --threads=4 --time=30 insert_benchmark
+  millpond bench --threads=4 --steps=l.i0,l.i1,qr200 --table-size=2M insert_benchmark
   millpond bench oltp_update_index cleanup")]
 pub(crate) struct BenchArgs {
-    /// What each transaction does: one of sysbench's OLTP workloads, which --help lists
+    /// What is run: one of sysbench's OLTP workloads, or insert_benchmark; --help lists them
     ///
     ///   oltp_point_select       one row by id
     ///   oltp_read_only          rows by id, then ranges of ids: rows, sum, sorted, distinct
@@ -43,9 +58,15 @@ pub(crate) struct BenchArgs {
     ///   bulk_insert             many rows in one statement, each thread into its own table
     ///                           'sbtestN.bulk'; an event is a row, which waits until 512 KiB
     ///                           of SQL have come together
-    #[arg(value_name = "WORKLOAD", value_parser = values::workload())]
+    ///
+    /// or the insert benchmark, Tokutek's with the steps of iibench:
+    ///
+    ///   insert_benchmark        inserts in key order, then inserts and deletes, then queries
+    ///                           beside inserts and deletes at a fixed rate: see --steps. Each
+    ///                           of --threads clients has a table 'purchasesN' of its own
+    #[arg(value_name = "WORKLOAD", value_parser = values::benchmark())]
     #[arg(hide_possible_values = true, verbatim_doc_comment)]
-    pub(crate) workload: Workload,
+    pub(crate) workload: Benchmark,
 
     /// prepare, run or cleanup [default: prepare if needed, then run]
     #[arg(value_name = "ACTION", hide_possible_values = true)]
@@ -56,6 +77,9 @@ pub(crate) struct BenchArgs {
 
     #[command(flatten)]
     pub(crate) mix: MixArgs,
+
+    #[command(flatten)]
+    pub(crate) insert: InsertArgs,
 
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
@@ -76,7 +100,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: u32,
 
-    /// Seconds to run, 0 for no limit
+    /// Seconds to run, 0 for no limit; of insert_benchmark each step but l.i0
     #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
     pub(crate) time: u64,
 
@@ -100,8 +124,9 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) tables: u32,
 
-    /// Rows in each table; k and M stand for thousand and million
-    #[arg(long, value_name = "ROWS", default_value = "10000", value_parser = values::rows)]
+    /// Rows in each table; k and M stand for thousand and million [default: 10000; insert_benchmark: 500k]
+    #[arg(long, value_name = "ROWS", default_value = "10000", value_parser = values::rows, hide_default_value = true)]
+    #[arg(default_value_if("workload", Benchmark::INSERT, "500k"))]
     pub(crate) table_size: u64,
 
     /// Whether tables are loaded with an index on k
@@ -139,7 +164,7 @@ pub(crate) struct LoadArgs {
 
 /// What a transaction is made of: sysbench's options.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Statements")]
+#[command(next_help_heading = MIX_HEADING)]
 pub(crate) struct MixArgs {
     /// Rows selected by id in a transaction; always 1 in oltp_point_select
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u32>)]
@@ -200,6 +225,46 @@ pub(crate) struct MixArgs {
     delta: u32,
 }
 
+/// The insert benchmark: iibench's options, where it has them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = INSERT_HEADING)]
+pub(crate) struct InsertArgs {
+    /// Steps, in this order; --help says what each does
+    ///
+    ///   l.i0   inserts --table-size rows into each table, in the order of the primary key
+    ///   l.i1   inserts rows and deletes as many of the oldest, in one transaction
+    ///   l.i2   the same with fewer rows in a transaction
+    ///   qrN    reads a few entries of an index from a random place on, beside N rows a second
+    ///          and client that are inserted, and as many deleted
+    ///   qpN    reads a few rows by their primary keys, beside the same
+    ///
+    /// Each step is shown by itself, and all of them in a table at the end. The three indexes
+    /// are made with the tables: there is no step l.x as yet. Where the tables are there already,
+    /// l.i0 is left out, and said to be. At the end every row's index entries are looked for.
+    #[arg(long, value_name = "LIST", default_value = Step::DEFAULT, value_parser = values::steps, verbatim_doc_comment)]
+    pub(crate) steps: Steps,
+
+    /// Rows in a transaction of l.i0
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = values::count::<u64>)]
+    load_rows_per_commit: u64,
+
+    /// Rows that a transaction inserts, and deletes, in l.i1; in qrN and qpN these, or N if that is less
+    #[arg(long, value_name = "N", default_value = "50", value_parser = values::count::<u64>)]
+    rows_per_commit: u64,
+
+    /// Rows that a transaction inserts, and deletes, in l.i2
+    #[arg(long, value_name = "N", default_value = "5", value_parser = values::count::<u64>)]
+    small_rows_per_commit: u64,
+
+    /// Entries or rows that a query reads
+    #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u64>)]
+    rows_per_query: u64,
+
+    /// Bytes of the column data, half of them random
+    #[arg(long, value_name = "BYTES", default_value = "10", value_parser = values::count::<u32>)]
+    data_length: u32,
+}
+
 /// What is shown, and what is left.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
@@ -244,10 +309,58 @@ pub(crate) enum Action {
 }
 
 impl BenchArgs {
+    /// Checks that every number is in its range, and that nothing is asked for that the workload does not have; `given`
+    /// is what the command line says, option by option.
+    pub(crate) fn check(&self, given: &[Setting]) -> Result<(), Error> {
+        let refuse = |is_foreign: fn(&Setting) -> bool, way_out: &str| match given
+            .iter()
+            .find(|setting| setting.origin == Origin::Flag && is_foreign(setting))
+        {
+            None => Ok(()),
+            Some(Setting { name, .. }) => {
+                Err(Error::Invalid(format!("{name} is not for {}: {way_out}", self.workload.name())))
+            }
+        };
+        match self.workload {
+            Benchmark::Oltp(workload) => {
+                refuse(|setting| setting.group == INSERT_HEADING, "leave it out, or run insert_benchmark")?;
+                self.table_set(workload)?;
+                self.mix(workload).map(drop)
+            }
+            Benchmark::Insert => {
+                refuse(|setting| setting.name == "--tables", "each client has a table, so ask for --threads")?;
+                refuse(|setting| setting.name == "--rate", "ask for --steps=qr200 or the like")?;
+                refuse(
+                    |setting| setting.group == MIX_HEADING || OLTP_ONLY.contains(&setting.name.as_str()),
+                    "leave it out, or run one of sysbench's workloads",
+                )?;
+                if self.load.time == 0 {
+                    return Err(Error::Invalid(
+                        "--time=0 ends no step of insert_benchmark: ask for --time=10".to_owned(),
+                    ));
+                }
+                self.sizes().check()
+            }
+        }
+    }
+
+    /// The sizes of the insert benchmark.
+    pub(crate) fn sizes(&self) -> Sizes {
+        let args = &self.insert;
+        Sizes {
+            clients: self.load.threads,
+            load: PurchaseLoad { rows: self.load.table_size, data_len: args.data_length },
+            load_rows_per_commit: args.load_rows_per_commit,
+            rows_per_commit: args.rows_per_commit,
+            small_rows_per_commit: args.small_rows_per_commit,
+            rows_per_query: args.rows_per_query,
+        }
+    }
+
     /// The tables asked for.
-    pub(crate) fn table_set(&self) -> Result<TableSet, Error> {
+    pub(crate) fn table_set(&self, workload: Workload) -> Result<TableSet, Error> {
         let set = TableSet::new(self.load.tables, self.load.table_size)?;
-        set.check(self.workload)?;
+        set.check(workload)?;
         Ok(set)
     }
 
@@ -260,7 +373,7 @@ impl BenchArgs {
     }
 
     /// The statements asked for.
-    pub(crate) fn mix(&self) -> Result<Mix, Error> {
+    pub(crate) fn mix(&self, workload: Workload) -> Result<Mix, Error> {
         let args = &self.mix;
         let mix = Mix {
             point_selects: args.point_selects,
@@ -279,7 +392,7 @@ impl BenchArgs {
             number_of_ranges: args.number_of_ranges,
             delta: args.delta,
         };
-        mix.check(self.workload)?;
+        mix.check(workload)?;
         Ok(mix)
     }
 
@@ -289,8 +402,8 @@ impl BenchArgs {
     }
 
     /// Whether transactions are asked for that the engine does not have: their statements are run one by one.
-    pub(crate) fn runs_statement_by_statement(&self) -> bool {
-        self.workload.is_transactional() && !self.mix.skip_trx
+    pub(crate) fn runs_statement_by_statement(&self, workload: Workload) -> bool {
+        workload.is_transactional() && !self.mix.skip_trx
     }
 
     /// Whether the tables are to be loaded if they are not there.

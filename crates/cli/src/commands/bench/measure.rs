@@ -11,14 +11,15 @@ use workload::driver::maximum::{self, Maximum};
 use workload::driver::{self, Finished, Interval, Observer, Pace, Plan};
 use workload::engine::TableNo;
 use workload::figures::{IntervalFigures, Labels, RunFigures};
-use workload::generators::oltp::Load;
+use workload::generators::oltp::{Load, Workload};
 use workload::histogram_text::histogram_block;
 use workload::prepare;
 use workload::probe::{self, SyncPairs};
 use workload::where_text::where_block;
 use workload::{report_json, report_text};
 
-use super::facts::{Before, Facts};
+use super::facts::{Before, Circumstances, Facts};
+use super::report::page;
 use super::{BenchArgs, Job};
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
@@ -26,17 +27,17 @@ use crate::progress::Progress;
 use crate::values::{Format, Rate};
 
 /// How long the device is probed.
-const PROBE_TIME: Duration = Duration::from_secs(1);
+pub(super) const PROBE_TIME: Duration = Duration::from_secs(1);
 
 /// Measures a workload over loaded tables and prints what sysbench prints, and the calm figures; or all of it as JSON.
-pub(super) fn measure(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
+pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> Result<Answer, Failure> {
     let (args, stop) = (job.args, job.stop);
-    let load = Load::new(engine, args.workload, args.table_set()?, args.load.rand_type, &args.mix()?)?;
-    if let Some(table) = bulk_table_that_is_missing(args, engine)? {
+    let load = Load::new(engine, workload, args.table_set(workload)?, args.load.rand_type, &args.mix(workload)?)?;
+    if let Some(table) = bulk_table_that_is_missing(args, workload, engine)? {
         return Err(Error::NoBulkTable(table).into());
     }
     let device = probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?;
-    let mut talk_of_run = Talk { job, device, failure: None };
+    let mut talk_of_run = Talk { job, workload, device, failure: None };
     talk_of_run.say(&talk_of_run.heading())?;
     let mut plan = Plan {
         threads: args.load.threads as usize,
@@ -77,7 +78,7 @@ pub(super) fn measure(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failur
     let printed = print(&talk_of_run.summary(&facts, &finished));
     // Also when nobody reads the summary any more.
     if let Some(report) = job.report {
-        report.write(&facts, &finished)?;
+        report.write(&page::of_run(&facts, &finished))?;
     }
     printed?;
     Ok(if finished.was_stopped { Answer::Interrupted } else { Answer::Yes })
@@ -93,8 +94,12 @@ fn find_maximum(engine: &Millpond, load: &Load, plan: &Plan, stop: &AtomicBool) 
 }
 
 /// A table that `bulk_insert` cannot do without.
-fn bulk_table_that_is_missing(args: &BenchArgs, engine: &Millpond) -> Result<Option<TableNo>, Error> {
-    if args.workload.uses_tables() {
+fn bulk_table_that_is_missing(
+    args: &BenchArgs,
+    workload: Workload,
+    engine: &Millpond,
+) -> Result<Option<TableNo>, Error> {
+    if workload.uses_tables() {
         return Ok(None);
     }
     Ok(prepare::missing_bulk(engine, args.load.threads)?.first().copied())
@@ -103,6 +108,7 @@ fn bulk_table_that_is_missing(args: &BenchArgs, engine: &Millpond) -> Result<Opt
 /// What is said of a run.
 struct Talk<'a> {
     job: &'a Job<'a>,
+    workload: Workload,
     /// The faster of the probes so far.
     device: SyncPairs,
     /// Why an interval could not be printed.
@@ -111,10 +117,7 @@ struct Talk<'a> {
 
 impl Talk<'_> {
     fn labels(&self) -> Labels {
-        Labels {
-            percentile: self.job.args.output.percentile,
-            stall_threshold_ms: self.job.engine_settings.stall_threshold_ms(),
-        }
+        self.job.labels()
     }
 
     /// Prints what is for people only.
@@ -142,7 +145,7 @@ impl Talk<'_> {
     /// What runs where.
     fn heading(&self) -> String {
         let args = self.job.args;
-        let tables = if args.workload.uses_tables() {
+        let tables = if self.workload.uses_tables() {
             format!("{} x {} rows", args.load.tables, args.load.table_size)
         } else {
             format!("a table for each of {} threads", args.load.threads)
@@ -150,7 +153,7 @@ impl Talk<'_> {
         format!(
             "millpond {}: {} on '{}', {tables}, rand-type {}, rand-seed {}\n{}{}",
             env!("CARGO_PKG_VERSION"),
-            args.workload,
+            self.workload,
             args.load.dir.display(),
             args.load.rand_type,
             args.load.rand_seed,
@@ -161,7 +164,7 @@ impl Talk<'_> {
 
     /// The line about transactions that are none.
     fn statement_by_statement(&self) -> &'static str {
-        if self.job.args.runs_statement_by_statement() { report_text::STATEMENT_BY_STATEMENT } else { "" }
+        if self.job.args.runs_statement_by_statement(self.workload) { report_text::STATEMENT_BY_STATEMENT } else { "" }
     }
 
     /// What the first phase found.
@@ -209,7 +212,16 @@ impl Talk<'_> {
         let writes = finished.writes_per_transaction();
         let commits_per_s = figures.usual_per_s() * writes;
         let per_pair = self.compares_commits(writes).then(|| commits_per_s / self.device.per_s);
-        Facts::of(self.job, engine.io_engine(), before, figures, &self.device, per_pair)
+        let on = Circumstances::of(self.job, engine, before.began, &self.device);
+        Facts {
+            on,
+            is_statement_by_statement: self.job.args.runs_statement_by_statement(self.workload),
+            offered_per_s: before.offered_per_s,
+            maximum_per_s: before.maximum.map(|maximum| maximum.per_s),
+            maximum_is_steady: before.maximum.map(|maximum| maximum.has_settled),
+            figures,
+            commits_per_pair: per_pair,
+        }
     }
 
     fn summary(&self, facts: &Facts, finished: &Finished) -> String {
@@ -234,7 +246,7 @@ impl Talk<'_> {
     /// Whether there are commits, each is durable, and none is as large as a packet of `bulk_insert`.
     fn compares_commits(&self, writes_per_transaction: f64) -> bool {
         let is_durable = self.job.engine_settings.value("durability") == "commit";
-        is_durable && self.job.args.workload.uses_tables() && writes_per_transaction > 0.0
+        is_durable && self.workload.uses_tables() && writes_per_transaction > 0.0
     }
 }
 

@@ -1,7 +1,8 @@
-//! `millpond bench`: sysbench's OLTP load on a database of its own.
+//! `millpond bench`: sysbench's OLTP load, or the insert benchmark, on a database of its own.
 
 mod args;
 mod facts;
+mod insert;
 mod measure;
 mod report;
 
@@ -10,7 +11,8 @@ use std::sync::atomic::AtomicBool;
 use workload::Error;
 use workload::adapters::millpond::Millpond;
 use workload::engine::TableNo;
-use workload::generators::oltp::bulk_name;
+use workload::figures::Labels;
+use workload::generators::oltp::{Workload, bulk_name};
 use workload::prepare::{self, LoadPlan};
 use workload::probe::Access;
 
@@ -23,13 +25,13 @@ use crate::output::talk;
 use crate::progress::Progress;
 use crate::settings::Setting;
 use crate::signals;
+use crate::values::Benchmark;
 use args::Action;
 use report::ReportFile;
 
 /// Runs the command; `given` is what the command line says, option by option.
 pub(crate) fn run(args: &BenchArgs, given: &[Setting]) -> Result<Answer, Failure> {
-    args.table_set()?;
-    args.mix()?;
+    args.check(given)?;
     let engine_settings = args.engine.resolve()?;
     let report = report_file(args)?;
     let stop = signals::stop_flag()?;
@@ -75,6 +77,14 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// What the figures depend on besides the run.
+    fn labels(&self) -> Labels {
+        Labels {
+            percentile: self.args.output.percentile,
+            stall_threshold_ms: self.engine_settings.stall_threshold_ms(),
+        }
+    }
+
     /// How the probe writes: as the engine does.
     fn access(&self) -> Access {
         if self.engine_settings.is_cached() { Access::Cached } else { Access::Direct }
@@ -93,9 +103,13 @@ fn report_file(args: &BenchArgs) -> Result<Option<ReportFile>, Failure> {
 /// Does what the action word says.
 fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     let (args, stop) = (job.args, job.stop);
+    let workload = match args.workload {
+        Benchmark::Oltp(workload) => workload,
+        Benchmark::Insert => return insert::act(job, engine),
+    };
     if args.action == Some(Action::Cleanup) {
-        if args.workload.uses_tables() {
-            let dropped = prepare::drop_tables(engine, args.table_set()?)?;
+        if workload.uses_tables() {
+            let dropped = prepare::drop_tables(engine, args.table_set(workload)?)?;
             talk(&format!("dropped {}", listed(&dropped, TableNo::to_string)));
         } else {
             let dropped = prepare::drop_bulk(engine, args.load.threads)?;
@@ -104,21 +118,24 @@ fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
         return Ok(Answer::Yes);
     }
     if args.prepares() {
-        let loaded = if args.workload.uses_tables() { load(args, engine, stop) } else { make_bulk(args, engine) };
+        let loaded = if workload.uses_tables() { load(args, workload, engine, stop) } else { make_bulk(args, engine) };
         match loaded {
-            Err(Error::Interrupted) => {
-                talk("interrupted: the tables are half loaded; drop them with the action 'cleanup'");
-                return Ok(Answer::Interrupted);
-            }
+            Err(Error::Interrupted) => return Ok(interrupted_load()),
             loaded => loaded?,
         }
     }
-    if args.runs() { measure::measure(job, engine) } else { Ok(Answer::Yes) }
+    if args.runs() { measure::measure(job, workload, engine) } else { Ok(Answer::Yes) }
+}
+
+/// Says what an interrupted load leaves.
+fn interrupted_load() -> Answer {
+    talk("interrupted: the tables are half loaded; drop them with the action 'cleanup'");
+    Answer::Interrupted
 }
 
 /// Loads the tables that are not there.
-fn load(args: &BenchArgs, engine: &Millpond, stop: &AtomicBool) -> Result<(), Error> {
-    let set = args.table_set()?;
+fn load(args: &BenchArgs, workload: Workload, engine: &Millpond, stop: &AtomicBool) -> Result<(), Error> {
+    let set = args.table_set(workload)?;
     let tables = prepare::missing(engine, set)?;
     if tables.is_empty() {
         if args.action == Some(Action::Prepare) {

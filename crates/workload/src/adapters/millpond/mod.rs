@@ -5,7 +5,9 @@
 //! | table `sbtestN` | id, 8 bytes big-endian | k, 4 bytes big-endian; c, 120 bytes; pad, 60 bytes |
 //! | the same, with `id` as a column | a number that nobody is shown, 8 bytes big-endian | k, c, pad; id, 8 bytes big-endian |
 //! | `sbtestN.bulk` | id, 8 bytes big-endian | k, 4 bytes big-endian |
+//! | table `purchasesN` | id, 8 bytes big-endian | see [`purchases`] |
 //! | `sbtest.meta` | a table's name | rows it was loaded with, 8 bytes big-endian; written last |
+//! | `sbtest.meta` | the name of a table of purchases | the same, and 4 bytes, big-endian: the length of its data |
 //! | `sbtest.meta` | a table's name and ` deletes` | empty; there if rows of it were ever deleted |
 //! | `sbtest.meta` | a table's name and ` runs` | runs that drew new ids for it, 4 bytes big-endian |
 //! | `sbtest.meta` | `made by` | [`MADE_BY`] |
@@ -13,6 +15,7 @@
 //! A table has an index `k` on k, unless it was made without, and an index `xid` on id, if that is a column. Bulk tables
 //! and the notes are trees.
 
+mod purchases;
 mod rows;
 mod session;
 
@@ -28,7 +31,7 @@ use parking_lot::Mutex;
 pub use session::MillpondSession;
 
 use crate::Error;
-use crate::engine::{Counters, Engine, Gauges, Index, Layout, SlowOperation, TableNo, TableState, Wait};
+use crate::engine::{Counters, Engine, Gauges, Index, Instruments, Layout, SlowOperation, TableNo, TableState, Wait};
 use crate::generators::oltp::bulk_name;
 use rows::{K_INDEX, Rows};
 
@@ -68,7 +71,8 @@ impl Millpond {
         let Some(meta) = self.meta()? else { return Ok(false) };
         let made_here = meta.get(MADE_BY_KEY).map_err(Error::engine)?.is_some_and(|by| by == MADE_BY);
         let trees = self.db.trees().map_err(Error::engine)?.iter().all(|name| is_load_tree(name));
-        let tables = self.db.tables().map_err(Error::engine)?.iter().all(|name| table_number(name).is_some());
+        let is_load_table = |name: &String| table_number(name).is_some() || purchases::is_purchases(name);
+        let tables = self.db.tables().map_err(Error::engine)?.iter().all(is_load_table);
         Ok(made_here && trees && tables)
     }
 
@@ -243,7 +247,9 @@ impl Engine for Millpond {
         let tables = TableNo::first(tables).map(rows_of).collect::<Result<_, Error>>()?;
         Ok(MillpondSession::of_tables(self.db.clone(), tables))
     }
+}
 
+impl Instruments for Millpond {
     fn gauges(&self) -> Gauges {
         let stats = self.db.stats();
         Gauges {

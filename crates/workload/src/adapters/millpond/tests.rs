@@ -1,6 +1,6 @@
 //! Tables, statements and notes on a real database.
 
-use super::rows::{ID_INDEX, K_LEN};
+use super::rows::K_LEN;
 use super::*;
 use crate::engine::{IdColumn, IdRange, KRange, Outcome, RangeSelect, Session};
 use crate::generators::row::{Row, random_c};

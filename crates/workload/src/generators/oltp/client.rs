@@ -5,6 +5,7 @@ use super::load::{Load, Segment};
 use super::{Queries, Statement, Transaction, Workload};
 use crate::Error;
 use crate::engine::{Engine, IdRange, Outcome, Session, TableNo};
+use crate::generators;
 use crate::keys::Random;
 
 /// What a transaction came to.
@@ -65,42 +66,6 @@ impl<'l, S: Session> Client<'l, S> {
             packet,
             transaction: Transaction::default(),
         })
-    }
-
-    /// Draws the next transaction.
-    pub fn draw(&mut self, random: &mut Random) -> &Transaction {
-        self.load.draw(random, &self.segment, &mut self.transaction);
-        &self.transaction
-    }
-
-    /// Runs the transaction drawn last. A statement that meets a conflict is run again, unless `gives_up` says so.
-    ///
-    /// # Errors
-    /// [`Error::RowMissing`], [`Error::RowsMissing`]: rows are gone that nobody deleted. [`Error::RowExists`]: a new id
-    /// is taken. Otherwise what [`Session`]'s methods return.
-    pub fn run(&mut self, tally: &mut Tally, gives_up: impl Fn() -> bool) -> Result<Ran, Error> {
-        for number in 0..self.transaction.statements.len() {
-            // Bounded: each conflict means that another's statement got through, and a stop ends it.
-            while self.step(number, &mut tally.queries)? == Step::Conflict {
-                tally.conflicts += 1;
-                if gives_up() {
-                    return Ok(Ran::GivenUp);
-                }
-            }
-        }
-        Ok(Ran::ToItsEnd)
-    }
-
-    /// Inserts what still waits in a packet, as sysbench does when a thread ends.
-    ///
-    /// # Errors
-    /// What [`Session::insert_bulk`] returns.
-    pub fn finish(&mut self) -> Result<Queries, Error> {
-        let mut queries = Queries::default();
-        if let Some(ids) = self.packet.as_mut().and_then(Packet::take) {
-            self.insert_packet(ids, &mut queries)?;
-        }
-        Ok(queries)
     }
 
     /// Runs one statement once; counts it if it is done.
@@ -168,6 +133,41 @@ impl<'l, S: Session> Client<'l, S> {
         self.session.insert_bulk(ids)?;
         queries.write += 1;
         Ok(())
+    }
+}
+
+impl<S: Session + Send> generators::Client for Client<'_, S> {
+    fn draw(&mut self, random: &mut Random) -> bool {
+        self.load.draw(random, &self.segment, &mut self.transaction);
+        true
+    }
+
+    /// # Errors
+    /// [`Error::RowMissing`], [`Error::RowsMissing`]: rows are gone that nobody deleted. [`Error::RowExists`]: a new id
+    /// is taken. Otherwise what [`Session`]'s methods return.
+    fn run(&mut self, tally: &mut Tally, gives_up: impl Fn() -> bool) -> Result<Ran, Error> {
+        for number in 0..self.transaction.statements.len() {
+            // Bounded: each conflict means that another's statement got through, and a stop ends it.
+            while self.step(number, &mut tally.queries)? == Step::Conflict {
+                tally.conflicts += 1;
+                if gives_up() {
+                    return Ok(Ran::GivenUp);
+                }
+            }
+        }
+        Ok(Ran::ToItsEnd)
+    }
+
+    /// Inserts what still waits in a packet, as sysbench does when a thread ends.
+    ///
+    /// # Errors
+    /// What [`Session::insert_bulk`] returns.
+    fn finish(&mut self) -> Result<Queries, Error> {
+        let mut queries = Queries::default();
+        if let Some(ids) = self.packet.as_mut().and_then(Packet::take) {
+            self.insert_packet(ids, &mut queries)?;
+        }
+        Ok(queries)
     }
 }
 

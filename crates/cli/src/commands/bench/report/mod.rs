@@ -5,7 +5,8 @@
 
 mod bins;
 mod charts;
-mod page;
+pub(super) mod page;
+pub(super) mod steps_page;
 
 use std::fs::Permissions;
 use std::io::{self, Write};
@@ -13,9 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
-use workload::driver::Finished;
 
-use super::facts::Facts;
 use crate::exit::Failure;
 use crate::output::talk;
 
@@ -47,8 +46,7 @@ impl ReportFile {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn write(&self, facts: &Facts, finished: &Finished) -> Result<(), Failure> {
-        let page = page::render(facts, finished);
+    pub(super) fn write(&self, page: &str) -> Result<(), Failure> {
         write_whole(&self.path, page.as_bytes()).map_err(|cause| cannot(&self.path, &cause))?;
         talk(&format!("wrote the report to '{}'", self.path.display()));
         Ok(())

@@ -9,7 +9,7 @@ use workload::figures::RunFigures;
 
 use super::bins;
 use super::charts::{COLOURS, Curve, HistogramChart, TimeChart, bin_name, grouped, number};
-use crate::commands::bench::facts::Facts;
+use crate::commands::bench::facts::{Circumstances, Facts};
 use crate::engine_args::Origin;
 use crate::settings::Setting;
 
@@ -17,7 +17,20 @@ use crate::settings::Setting;
 const STYLE: &str = include_str!("page.css");
 
 /// The page of a run.
-pub(super) fn render(facts: &Facts, finished: &Finished) -> String {
+pub(in crate::commands::bench) fn of_run(facts: &Facts, finished: &Finished) -> String {
+    page(
+        facts.on.workload,
+        &html! {
+            (heading(facts))
+            (run(&facts.figures, facts.offered_per_s, finished))
+            (device(&facts.on, &facts.figures, facts.commits_per_pair))
+            (settings(&facts.on.settings))
+        },
+    )
+}
+
+/// A page with this body.
+pub(super) fn page(workload: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -25,25 +38,25 @@ pub(super) fn render(facts: &Facts, finished: &Finished) -> String {
                 // By hand, with its slash: so the page is XML, too.
                 (PreEscaped("<meta charset=\"utf-8\"/>"))
                 (PreEscaped("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"))
-                title { "millpond bench: " (facts.workload) }
+                title { "millpond bench: " (workload) }
                 style { (PreEscaped(STYLE)) (PreEscaped(chart_colours())) }
             }
-            body {
-                main {
-                    (heading(facts))
-                    (verdict(facts))
-                    (throughput(finished))
-                    (response_times(&facts.figures, finished))
-                    (waits(&facts.figures))
-                    (slow_operations(&facts.figures))
-                    (debts(finished))
-                    (device(facts))
-                    (settings(&facts.settings))
-                }
-            }
+            body { main { (body) } }
         }
     };
     page.into_string()
+}
+
+/// How a run went: verdict, charts, waits.
+pub(super) fn run(figures: &RunFigures, offered_per_s: Option<f64>, finished: &Finished) -> Markup {
+    html! {
+        (verdict(figures, offered_per_s))
+        (throughput(finished))
+        (response_times(figures, finished))
+        (waits(figures))
+        (slow_operations(figures))
+        (debts(finished))
+    }
 }
 
 /// Rules that give the charts' colours to the page.
@@ -57,10 +70,10 @@ fn chart_colours() -> String {
 
 fn heading(facts: &Facts) -> Markup {
     let figures = &facts.figures;
-    let tables = if facts.table_size > 0 {
-        format!("{} × {} rows", facts.tables, grouped(facts.table_size))
+    let tables = if facts.on.table_size > 0 {
+        format!("{} × {} rows", facts.on.tables, grouped(facts.on.table_size))
     } else {
-        format!("{} tables, one a thread", facts.tables)
+        format!("{} tables, one a thread", facts.on.tables)
     };
     let pace = match (facts.offered_per_s, facts.maximum_per_s) {
         (Some(offered), Some(maximum)) => format!(
@@ -75,22 +88,26 @@ fn heading(facts: &Facts) -> Markup {
     };
     let threads = if figures.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", figures.threads) };
     html! {
-        h1 { (facts.workload) ", " (threads) ", " (tables) }
+        h1 { (facts.on.workload) ", " (threads) ", " (tables) }
         p { (pace) "; " (number(figures.elapsed_s)) " s" @if figures.interrupted { ", " span.bad { "interrupted" } } }
-        p.note { "millpond " (facts.version) ", began " (facts.began) ", on '" (facts.dir) "'" }
+        (origin(&facts.on))
         @if facts.is_statement_by_statement {
             p.note { "Transactions are run statement by statement, each its own commit: the engine has no others yet." }
         }
     }
 }
 
-fn verdict(facts: &Facts) -> Markup {
-    let figures = &facts.figures;
+/// Which command ran where, and when.
+pub(super) fn origin(on: &Circumstances) -> Markup {
+    html! { p.note { "millpond " (on.version) ", began " (on.began) ", on '" (on.dir) "'" } }
+}
+
+fn verdict(figures: &RunFigures, offered_per_s: Option<f64>) -> Markup {
     let figure = |name: &str, value: Markup, note: String| {
         html! { div.figure { (name) b { (value) } span.note { (note) } } }
     };
     // Some are always on their way; a second's worth is a queue that grows.
-    let is_overloaded = facts.offered_per_s.is_some_and(|offered| figures.unserved as f64 > offered);
+    let is_overloaded = offered_per_s.is_some_and(|offered| figures.unserved as f64 > offered);
     html! {
         @match figures.calm {
             None => p.bad { "The run has no whole second, so nothing can be said about how even it was." },
@@ -321,8 +338,8 @@ fn time_chart(
     html! { (TimeChart { seconds_each, seconds, curves, top, upward, title: Box::new(title) }) }
 }
 
-fn device(facts: &Facts) -> Markup {
-    let (figures, machine, bytes) = (&facts.figures, &facts.machine, &facts.bytes);
+pub(super) fn device(on: &Circumstances, figures: &RunFigures, commits_per_pair: Option<f64>) -> Markup {
+    let (machine, bytes) = (&on.machine, &on.bytes);
     let size = |bytes: u64| ByteSize::b(bytes).to_string();
     let unknown = || "not told by the system".to_owned();
     let rows = [
@@ -331,15 +348,15 @@ fn device(facts: &Facts) -> Markup {
             format!(
                 "{} pairs of a 4 KiB write and its sync per second, one thread, {}; slowest {} ms",
                 number(figures.device_pairs_per_s),
-                if facts.device_access == "direct" { "direct I/O" } else { "through the page cache" },
+                if on.device_access == "direct" { "direct I/O" } else { "through the page cache" },
                 ms(figures.device_worst_pair_ms)
             ),
         ),
-        ("commits per pair", facts.commits_per_pair.map_or("not comparable".to_owned(), |ratio| format!("{ratio:.1}"))),
+        ("commits per pair", commits_per_pair.map_or("not comparable".to_owned(), |ratio| format!("{ratio:.1}"))),
         ("file system", machine.file_system.clone().unwrap_or_else(unknown)),
         ("device", machine.device.clone().unwrap_or_else(unknown)),
         ("its kind, as the kernel has it", machine.device_kind.map_or_else(unknown, str::to_owned)),
-        ("transfers by", facts.io_engine.to_owned()),
+        ("transfers by", on.io_engine.to_owned()),
         ("kernel", machine.kernel.clone()),
         ("CPUs", number(machine.cpus)),
         ("data file", size(bytes.data_bytes)),
@@ -352,7 +369,7 @@ fn device(facts: &Facts) -> Markup {
     }
 }
 
-fn settings(settings: &[Setting]) -> Markup {
+pub(super) fn settings(settings: &[Setting]) -> Markup {
     let mut groups: Vec<&str> = Vec::new();
     for setting in settings {
         if !groups.contains(&setting.group.as_str()) {
@@ -384,12 +401,12 @@ fn settings(settings: &[Setting]) -> Markup {
 }
 
 /// A rate, with the digits that the text has.
-fn rate(per_s: f64) -> String {
+pub(super) fn rate(per_s: f64) -> String {
     let hundredths = (per_s * 100.0).round() as u64;
     format!("{}.{:02}", grouped(hundredths / 100), hundredths % 100)
 }
 
-fn ms(ms: f64) -> String {
+pub(super) fn ms(ms: f64) -> String {
     format!("{ms:.2}")
 }
 

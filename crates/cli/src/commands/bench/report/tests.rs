@@ -8,7 +8,7 @@ use workload::recorder::{Record, Totals};
 use workload::timeline::{Point, Timeline};
 
 use super::page;
-use crate::commands::bench::facts::Facts;
+use crate::commands::bench::facts::{Circumstances, Facts};
 use crate::database_files::Bytes;
 use crate::engine_args::Origin;
 use crate::machine::Machine;
@@ -60,18 +60,25 @@ fn finished(seconds: u64) -> Finished {
 fn page_of(finished: &Finished, dir: &str) -> String {
     let labels = Labels { percentile: 95, stall_threshold_ms: 100 };
     let facts = Facts {
-        version: "1.2.3",
-        began: "2026-01-02T03:04:05Z".to_owned(),
-        workload: "oltp_update_index",
-        dir: dir.to_owned(),
-        tables: 4,
-        table_size: 250_000,
+        on: circumstances(dir),
         is_statement_by_statement: false,
         offered_per_s: Some(34_500.0),
         maximum_per_s: None,
         maximum_is_steady: None,
         figures: RunFigures::of(finished, &DEVICE, labels),
         commits_per_pair: Some(3.5),
+    };
+    page::of_run(&facts, finished)
+}
+
+fn circumstances(dir: &str) -> Circumstances {
+    Circumstances {
+        version: "1.2.3",
+        began: "2026-01-02T03:04:05Z".to_owned(),
+        workload: "oltp_update_index",
+        dir: dir.to_owned(),
+        tables: 4,
+        table_size: 250_000,
         device_access: "direct",
         io_engine: "threads",
         machine: Machine {
@@ -88,8 +95,7 @@ fn page_of(finished: &Finished, dir: &str) -> String {
             value: dir.to_owned(),
             origin: Origin::Flag,
         }],
-    };
-    page::render(&facts, finished)
+    }
 }
 
 /// The page's text, and how many points each chart has.

@@ -1,0 +1,314 @@
+//! The insert benchmark: loads what is not there, runs the steps, shows each and then all of them.
+
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use workload::Error;
+use workload::adapters::millpond::Millpond;
+use workload::driver::{Interval, Observer, Pace, Plan};
+use workload::engine::TableNo;
+use workload::figures::{IntervalFigures, Labels};
+use workload::generators::insert_benchmark::{Step, purchases_name};
+use workload::histogram_text::histogram_block;
+use workload::insert_benchmark::{self, Done, Sizes, StepFigures};
+use workload::probe::{self, SyncPairs};
+use workload::where_text::where_block;
+use workload::{report_json, report_text};
+
+use super::args::Action;
+use super::facts::Circumstances;
+use super::measure::PROBE_TIME;
+use super::report::steps_page;
+use super::{Job, interrupted_load, listed};
+use crate::exit::{Answer, Failure};
+use crate::output::{print, talk};
+use crate::progress::Progress;
+use crate::values::Format;
+
+/// What all steps came to.
+#[derive(Debug, Serialize)]
+pub(super) struct Facts {
+    #[serde(flatten)]
+    pub(super) on: Circumstances,
+    /// Bytes of data in each row.
+    pub(super) data_length: u32,
+    /// Whether a step was stopped before its time; those behind it were not run.
+    pub(super) interrupted: bool,
+    /// The names of those that were run.
+    pub(super) steps: Vec<String>,
+    /// Rows found at the end, each with its index entries.
+    pub(super) rows_verified: u64,
+    pub(super) device_pairs_per_s: f64,
+    pub(super) device_worst_pair_ms: f64,
+}
+
+/// A step that was run.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) step: Step,
+    pub(super) figures: StepFigures,
+    pub(super) done: Done,
+}
+
+/// Does what the action word says.
+pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
+    let (args, sizes) = (job.args, job.args.sizes());
+    if args.action == Some(Action::Cleanup) {
+        let dropped = insert_benchmark::drop_tables(engine, sizes.clients)?;
+        talk(&format!("dropped {}", listed(&dropped, |table| purchases_name(*table))));
+        return Ok(Answer::Yes);
+    }
+    let began = SystemTime::now();
+    let missing = insert_benchmark::missing(engine, &sizes)?;
+    let steps = steps(job, &missing)?;
+    let device = probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?;
+    say(job, &heading(job, &sizes, &device))?;
+    let mut ran = Vec::new();
+    for step in steps {
+        let Some(done) = run_step(job, engine, &sizes, step, &missing)? else { return Ok(interrupted_load()) };
+        let figures = StepFigures::of(step, &sizes, &done, &device, job.labels());
+        print(&step_report(job, &figures, &done))?;
+        let is_stopped = done.finished.was_stopped;
+        ran.push(Ran { step, figures, done });
+        if is_stopped {
+            break;
+        }
+    }
+    finish(job, engine, began, device, &ran)
+}
+
+/// The steps to run; `missing` are the tables that are not there.
+fn steps(job: &Job<'_>, missing: &[TableNo]) -> Result<Vec<Step>, Failure> {
+    let args = job.args;
+    let mut steps = args.insert.steps.0.clone();
+    steps.retain(|step| if *step == Step::Load { args.prepares() } else { args.runs() });
+    if missing.is_empty() && steps.contains(&Step::Load) {
+        talk(&format!(
+            "l.i0 is left out: the tables {} are loaded already; drop them with the action 'cleanup' to load them anew",
+            listed(&TableNo::first(args.load.threads).collect::<Vec<_>>(), |table| purchases_name(*table)),
+        ));
+        steps.retain(|step| *step != Step::Load);
+    }
+    match missing.first() {
+        Some(table) if steps.first().is_some_and(|first| *first != Step::Load) => {
+            Err(Error::NoPurchases(purchases_name(*table)).into())
+        }
+        _ => Ok(steps),
+    }
+}
+
+/// Runs a step; `None`: it was the load, and it was interrupted.
+fn run_step(
+    job: &Job<'_>,
+    engine: &Millpond,
+    sizes: &Sizes,
+    step: Step,
+    missing: &[TableNo],
+) -> Result<Option<Done>, Failure> {
+    let args = job.args;
+    say(job, &step_heading(job, sizes, step))?;
+    let plan = Plan {
+        threads: 0,
+        time_s: args.load.time,
+        warmup_s: args.load.warmup_time,
+        events: 0,
+        report_interval_s: args.output.report_interval,
+        pace: Pace::ClosedLoop,
+        seed: args.load.rand_seed,
+    };
+    let mut talk_of_step =
+        Talk { step: step.to_string(), labels: job.labels(), format: args.output.format, failure: None };
+    let done = match step {
+        Step::Load => insert_benchmark::load(engine, sizes, missing, &plan, job.stop, &mut talk_of_step),
+        _ => insert_benchmark::run(engine, sizes, step, &plan, job.stop, &mut talk_of_step),
+    };
+    match (talk_of_step.failure, done) {
+        (Some(failure), _) => Err(failure),
+        (None, Err(Error::Interrupted)) => Ok(None),
+        (None, done) => Ok(Some(done?)),
+    }
+}
+
+/// Looks at rows and indexes, probes the device once more, and shows all steps together.
+fn finish(
+    job: &Job<'_>,
+    engine: &Millpond,
+    began: SystemTime,
+    device: SyncPairs,
+    ran: &[Ran],
+) -> Result<Answer, Failure> {
+    let args = job.args;
+    let progress = Progress::working("looking for every row's index entries");
+    let rows_verified = insert_benchmark::verify(engine, args.load.threads);
+    progress.finish();
+    let rows_verified = rows_verified?;
+    let device = device.faster(probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?);
+    let facts = Facts {
+        on: Circumstances::of(job, engine, began, &device),
+        data_length: job.args.sizes().load.data_len,
+        interrupted: ran.iter().any(|ran| ran.done.finished.was_stopped),
+        steps: ran.iter().map(|ran| ran.figures.step.clone()).collect(),
+        rows_verified,
+        device_pairs_per_s: device.per_s,
+        device_worst_pair_ms: device.worst_ms,
+    };
+    let printed = print(&match args.output.format {
+        Format::Json => report_json::line("summary", &facts),
+        Format::Text => summary(ran, &facts, &device),
+    });
+    // Also when nobody reads the summary any more.
+    if let Some(report) = job.report {
+        report.write(&steps_page::of_steps(&facts, ran))?;
+    }
+    printed?;
+    Ok(if facts.interrupted { Answer::Interrupted } else { Answer::Yes })
+}
+
+/// Prints what is for people only.
+fn say(job: &Job<'_>, text: &str) -> Result<(), Failure> {
+    if job.args.output.format == Format::Text { print(text) } else { Ok(()) }
+}
+
+/// What runs where.
+fn heading(job: &Job<'_>, sizes: &Sizes, device: &SyncPairs) -> String {
+    let args = job.args;
+    format!(
+        "millpond {}: insert_benchmark on '{}', {} x {} rows, {} bytes of data, rand-seed {}\n{}",
+        env!("CARGO_PKG_VERSION"),
+        args.load.dir.display(),
+        sizes.clients,
+        sizes.load.rows,
+        sizes.load.data_len,
+        args.load.rand_seed,
+        report_text::device_line(device),
+    )
+}
+
+/// What a step does.
+fn step_heading(job: &Job<'_>, sizes: &Sizes, step: Step) -> String {
+    let rows = sizes.rows_per_commit(step);
+    let clients = if sizes.clients == 1 { "1 client".to_owned() } else { format!("{} clients", sizes.clients) };
+    let how = match step {
+        Step::Load => format!("{rows} rows a transaction"),
+        Step::ManyInserts | Step::FewInserts => format!("{rows} rows a transaction, {} s", job.args.load.time),
+        Step::Queries { rows_per_s, .. } => format!(
+            "{} rows a query; beside each {rows_per_s} rows/s, {rows} a transaction; {} s",
+            sizes.rows_per_query, job.args.load.time
+        ),
+    };
+    format!("\n{step}: {}; {clients}, {how}\n", step.what())
+}
+
+/// A step's figures, as a run's are shown.
+fn step_report(job: &Job<'_>, figures: &StepFigures, done: &Done) -> String {
+    if job.args.output.format == Format::Json {
+        return report_json::line("step", figures);
+    }
+    let mut text = String::new();
+    if job.args.output.histogram {
+        text.push_str(&histogram_block(&done.finished.record.latencies));
+    }
+    text.push_str(&report_text::summary(&figures.figures));
+    text.push_str(&report_text::calm_block(&figures.figures));
+    text.push_str(&where_block(&figures.figures));
+    text.push_str(&rows_block(figures));
+    text
+}
+
+/// The rows of a step, and how the rate beside it went.
+fn rows_block(figures: &StepFigures) -> String {
+    let mut text = format!(
+        "Rows:\n    inserted:                            {} ({:.2} per sec.)\n    \
+         deleted:                             {}\n",
+        figures.rows_inserted, figures.rows_inserted_per_s, figures.rows_deleted
+    );
+    if let (Some(wanted), Some(percentile_ms), Some(max_ms)) =
+        (figures.rows_wanted_per_s, figures.beside_latency_percentile_ms, figures.beside_latency_max_ms)
+    {
+        let kept = kept(figures);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "    rate beside the queries:             {kept} ({wanted:.0} per sec. wanted)\n    \
+             its transactions (ms, from arrival): {}th percentile {percentile_ms:.2}, max {max_ms:.2}",
+            figures.figures.latency_percentile,
+        );
+    }
+    text
+}
+
+/// Whether the rate beside queries was kept.
+pub(super) fn kept(figures: &StepFigures) -> &'static str {
+    match figures.is_rate_kept {
+        None => "-",
+        Some(true) => "kept",
+        Some(false) => "NOT kept",
+    }
+}
+
+/// All steps in one table.
+fn summary(ran: &[Ran], facts: &Facts, device: &SyncPairs) -> String {
+    let percentile = ran.first().map_or(0, |ran| ran.figures.figures.latency_percentile);
+    let mut text = format!(
+        "\nInsert benchmark:\n    {:<8}{:>9}{:>12}{:>12}{:>12}{:>12}{:>10}{:>10}  {}\n",
+        "step",
+        "seconds",
+        "rows/s in",
+        "queries/s",
+        "median tps",
+        "worst tps",
+        format!("p{percentile} ms"),
+        "max ms",
+        "rate",
+    );
+    for of_step in ran.iter().map(|ran| &ran.figures) {
+        let StepFigures { step, rows_inserted_per_s, figures, .. } = of_step;
+        let (median, worst) = figures.calm.map_or_else(
+            || ("-".to_owned(), "-".to_owned()),
+            |calm| (format!("{:.0}", calm.median_per_s), calm.worst_per_s.to_string()),
+        );
+        let _ = writeln!(
+            text,
+            "    {step:<8}{:>9.1}{rows_inserted_per_s:>12.0}{:>12.0}{median:>12}{worst:>12}{:>10.2}{:>10.2}  {}",
+            figures.elapsed_s,
+            figures.queries_per_s,
+            figures.latency_percentile_ms,
+            figures.latency_max_ms,
+            kept(of_step),
+        );
+    }
+    let _ = writeln!(text, "verified: {} rows, each with its 3 index entries", facts.rows_verified);
+    text.push_str(&report_text::device_line(device));
+    text
+}
+
+/// What is said of a step while it runs.
+struct Talk {
+    step: String,
+    labels: Labels,
+    format: Format,
+    /// Why an interval could not be printed.
+    failure: Option<Failure>,
+}
+
+/// An interval of a step as a line of JSON.
+#[derive(Serialize)]
+struct StepInterval<'a> {
+    step: &'a str,
+    #[serde(flatten)]
+    figures: IntervalFigures,
+}
+
+impl Observer for Talk {
+    fn interval(&mut self, interval: &Interval) -> ControlFlow<()> {
+        let figures = IntervalFigures::of(interval, self.labels);
+        let text = match self.format {
+            Format::Text => report_text::interval_lines(&figures),
+            Format::Json => report_json::line("interval", &StepInterval { step: &self.step, figures }),
+        };
+        self.failure = print(&text).err();
+        if self.failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}

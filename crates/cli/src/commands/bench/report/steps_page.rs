@@ -1,0 +1,73 @@
+//! The page of the insert benchmark: all steps in a table, then each as a run of its own.
+
+use maud::{Markup, html};
+
+use super::charts::{grouped, number};
+use super::page::{device, ms, origin, page, rate, run, settings};
+use crate::commands::bench::insert::{Facts, Ran, kept};
+
+/// The page of these steps.
+pub(in crate::commands::bench) fn of_steps(facts: &Facts, ran: &[Ran]) -> String {
+    let on = &facts.on;
+    let clients = if on.tables == 1 { "1 client".to_owned() } else { format!("{} clients", on.tables) };
+    let body = html! {
+        h1 { (on.workload) ", " (clients) ", " (on.tables) " × " (grouped(on.table_size)) " rows" }
+        p {
+            (grouped(facts.rows_verified)) " rows at the end, each with its 3 index entries"
+            @if facts.interrupted { ", " span.bad { "interrupted" } }
+        }
+        (origin(on))
+        (table(ran))
+        @for ran in ran { (step(ran)) }
+        @if let Some(last) = ran.last() { (device(on, &last.figures.figures, None)) }
+        (settings(&on.settings))
+    };
+    page(on.workload, &body)
+}
+
+/// All steps.
+fn table(ran: &[Ran]) -> Markup {
+    let heads = ["seconds", "rows/s inserted", "queries/s", "median tps", "worst tps", "slowest, ms"];
+    html! {
+        h2 { "Steps" }
+        table {
+            tr { th { "step" } @for head in heads { th.number { (head) } } th { "rate beside" } }
+            @for figures in ran.iter().map(|ran| &ran.figures) {
+                @let of_run = &figures.figures;
+                tr {
+                    td { code { (figures.step) } }
+                    td.number { (number(of_run.elapsed_s)) }
+                    td.number { (rate(figures.rows_inserted_per_s)) }
+                    td.number { (rate(of_run.queries_per_s)) }
+                    td.number { (of_run.calm.map_or("-".to_owned(), |calm| rate(calm.median_per_s))) }
+                    td.number { (of_run.calm.map_or("-".to_owned(), |calm| rate(calm.worst_per_s as f64))) }
+                    td.number { (ms(of_run.latency_max_ms)) }
+                    td class=(if figures.is_rate_kept == Some(false) { "bad" } else { "" }) { (kept(figures)) }
+                }
+            }
+        }
+    }
+}
+
+/// One step.
+fn step(ran: &Ran) -> Markup {
+    let figures = &ran.figures;
+    html! {
+        h1 { (figures.step) ": " (ran.step.what()) }
+        p.note {
+            (grouped(figures.rows_inserted)) " rows inserted, " (grouped(figures.rows_deleted)) " deleted, "
+            (rate(figures.rows_inserted_per_s)) " a second each; " (figures.rows_per_commit) " in a transaction"
+        }
+        @if let (Some(wanted), Some(percentile_ms), Some(max_ms)) =
+            (figures.rows_wanted_per_s, figures.beside_latency_percentile_ms, figures.beside_latency_max_ms)
+        {
+            p class=(if figures.is_rate_kept == Some(false) { "bad" } else { "good" }) {
+                "Beside the queries " (number(wanted)) " rows a second were to be inserted, a rate that was "
+                (if figures.is_rate_kept == Some(false) { "not kept" } else { "kept" }) "; "
+                (figures.figures.latency_percentile) " % of these transactions within " (ms(percentile_ms))
+                " ms of their arrival, the slowest " (ms(max_ms)) " ms."
+            }
+        }
+        (run(&figures.figures, None, &ran.done.finished))
+    }
+}

@@ -1,0 +1,213 @@
+//! The tables of the insert benchmark.
+//!
+//! | bytes of a value | column |
+//! |---|---|
+//! | 0 to 7 | dateandtime, milliseconds since 1970 |
+//! | 8 to 11 | cashregisterid |
+//! | 12 to 15 | customerid |
+//! | 16 to 19 | productid |
+//! | 20 to 23 | price |
+//! | 24 to the end | data |
+//!
+//! Numbers are big-endian, so that they are in order. The key is the transaction's id.
+
+use std::hash::{BuildHasher, RandomState};
+use std::hint::black_box;
+
+use ::millpond::{Db, Durability, Error as MillpondError, Field, IndexScan, Table, TableDefinition, WriteBatch};
+
+use super::{Millpond, first_number, was_there};
+use crate::Error;
+use crate::engine::purchases::{PurchaseEngine, PurchaseIndex, PurchaseLoad, PurchaseSession, PurchaseState};
+use crate::engine::{IdRange, Outcome, TableNo};
+use crate::generators::insert_benchmark::{Purchase, purchases_name};
+
+/// How long a load's batches may stay undurable. The load ends with a checkpoint.
+const LOAD_DURABILITY: Durability = Durability::Background(100);
+
+/// Where the columns are that indexes have.
+const DATE: std::ops::Range<usize> = 0..8;
+const CASH_REGISTER: std::ops::Range<usize> = 8..12;
+const CUSTOMER: std::ops::Range<usize> = 12..16;
+const PRICE: std::ops::Range<usize> = 20..24;
+
+/// The columns of an index, in order.
+fn columns(index: PurchaseIndex) -> &'static [std::ops::Range<usize>] {
+    match index {
+        PurchaseIndex::Market => &[PRICE, CUSTOMER],
+        PurchaseIndex::Register => &[CASH_REGISTER, PRICE, CUSTOMER],
+        PurchaseIndex::PriceDate => &[PRICE, DATE, CUSTOMER],
+    }
+}
+
+fn fields(index: PurchaseIndex) -> impl Iterator<Item = Field> {
+    columns(index).iter().cloned().map(Field::value)
+}
+
+/// Whether a table is one of the insert benchmark's, by its name.
+pub(super) fn is_purchases(name: &str) -> bool {
+    name.strip_prefix("purchases").is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+impl Millpond {
+    fn open_purchases(&self, table: TableNo) -> Result<Table, Error> {
+        let name = purchases_name(table);
+        self.db.open_table(&name).map_err(|error| match error {
+            MillpondError::TreeNotFound(..) => Error::NoPurchases(name),
+            other => Error::engine(other),
+        })
+    }
+}
+
+impl PurchaseEngine for Millpond {
+    type Purchases<'e> = MillpondPurchases;
+
+    fn purchase_table(&self, table: TableNo) -> Result<PurchaseState, Error> {
+        let name = purchases_name(table);
+        let note = match self.meta()? {
+            Some(meta) => meta.get(name.as_bytes()).map_err(Error::engine)?,
+            None => None,
+        };
+        if let Some((rows, data_len)) = note.as_deref().and_then(<[u8]>::split_first_chunk)
+            && let Ok(data_len) = data_len.try_into()
+        {
+            let (rows, data_len) = (u64::from_be_bytes(*rows), u32::from_be_bytes(data_len));
+            return Ok(PurchaseState::Loaded(PurchaseLoad { rows, data_len }));
+        }
+        let is_there = self.db.tables().map_err(Error::engine)?.contains(&name);
+        Ok(if is_there { PurchaseState::HalfLoaded } else { PurchaseState::Missing })
+    }
+
+    fn create_purchases(&self, table: TableNo) -> Result<(), Error> {
+        self.make_meta()?;
+        let with = |definition: TableDefinition, index: PurchaseIndex| definition.index(index.name(), fields(index));
+        let definition = PurchaseIndex::ALL.into_iter().fold(TableDefinition::new(), with);
+        self.db.create_table(&purchases_name(table), definition).map(drop).map_err(Error::engine)
+    }
+
+    fn finish_purchases(&self, table: TableNo, load: PurchaseLoad) -> Result<(), Error> {
+        let note = [&load.rows.to_be_bytes()[..], &load.data_len.to_be_bytes()].concat();
+        self.db.checkpoint().map_err(Error::engine)?;
+        self.make_meta()?.put(purchases_name(table).as_bytes(), &note).map_err(Error::engine)
+    }
+
+    fn drop_purchases(&self, table: TableNo) -> Result<bool, Error> {
+        let name = purchases_name(table);
+        // The note first: a crash in between leaves a table that counts as half loaded.
+        if let Some(meta) = self.meta()? {
+            meta.delete(name.as_bytes()).map_err(Error::engine)?;
+        }
+        was_there(self.db.drop_table(&name))
+    }
+
+    fn purchases(&self, table: TableNo) -> Result<MillpondPurchases, Error> {
+        MillpondPurchases::of(self.db.clone(), self.open_purchases(table)?)
+    }
+
+    fn verify_purchases(&self, table: TableNo) -> Result<u64, Error> {
+        let rows = self.open_purchases(table)?;
+        // Sums of hashes, which no order changes: memory for no row.
+        let hasher = RandomState::new();
+        let mut count = 0;
+        let mut by_row = [0_u64; PurchaseIndex::ALL.len()];
+        let mut scan = rows.scan(..);
+        while let Some((key, row)) = scan.next_row().map_err(Error::engine)? {
+            count += 1;
+            for (sum, index) in by_row.iter_mut().zip(PurchaseIndex::ALL) {
+                let fields: Vec<u8> = columns(index).iter().flat_map(|column| &row[column.clone()]).copied().collect();
+                *sum = sum.wrapping_add(hasher.hash_one((fields.as_slice(), key)));
+            }
+        }
+        for (by_row, index) in by_row.into_iter().zip(PurchaseIndex::ALL) {
+            let (mut entries, mut by_entry) = (0_u64, 0_u64);
+            let mut scan = entries_of(&rows, index)?;
+            while let Some((fields, key)) = scan.next_entry().map_err(Error::engine)? {
+                entries += 1;
+                by_entry = by_entry.wrapping_add(hasher.hash_one((fields, key)));
+            }
+            let how = if entries != count {
+                format!("{entries} entries, {count} rows")
+            } else if by_entry != by_row {
+                format!("{entries} entries, not all of these {count} rows")
+            } else {
+                continue;
+            };
+            return Err(Error::IndexDisagrees { table: purchases_name(table), index: index.name(), how });
+        }
+        Ok(count)
+    }
+}
+
+/// All entries of an index.
+fn entries_of(table: &Table, index: PurchaseIndex) -> Result<IndexScan, Error> {
+    Ok(table.index(index.name()).map_err(Error::engine)?.scan(..))
+}
+
+/// One thread's access to a table of the insert benchmark.
+pub struct MillpondPurchases {
+    db: Db,
+    table: Table,
+    /// In the order of [`PurchaseIndex::ALL`].
+    indexes: Vec<::millpond::Index>,
+    /// A row's value.
+    value: Vec<u8>,
+}
+
+impl MillpondPurchases {
+    fn of(db: Db, table: Table) -> Result<MillpondPurchases, Error> {
+        let indexes = PurchaseIndex::ALL.iter().map(|index| table.index(index.name()).map_err(Error::engine));
+        Ok(MillpondPurchases { db, indexes: indexes.collect::<Result<_, _>>()?, table, value: Vec::new() })
+    }
+
+    /// Adds rows to a batch.
+    fn insert(&mut self, batch: &mut WriteBatch, rows: &[Purchase]) {
+        for row in rows {
+            self.value.clear();
+            self.value.extend_from_slice(&row.date_ms.to_be_bytes());
+            for column in [row.cash_register, row.customer, row.product, row.price] {
+                self.value.extend_from_slice(&column.to_be_bytes());
+            }
+            self.value.extend_from_slice(&row.data);
+            batch.insert(&self.table, &row.id.to_be_bytes(), &self.value);
+        }
+    }
+}
+
+impl PurchaseSession for MillpondPurchases {
+    fn ids(&mut self) -> Result<Option<IdRange>, Error> {
+        let (first, last) = (first_number(self.table.scan(..))?, first_number(self.table.scan_back(..))?);
+        Ok((last > 0).then_some(IdRange { first, last }))
+    }
+
+    fn load(&mut self, rows: &[Purchase]) -> Result<(), Error> {
+        let mut batch = WriteBatch::new();
+        batch.durability(LOAD_DURABILITY);
+        self.insert(&mut batch, rows);
+        self.db.write(batch).map_err(Error::engine)
+    }
+
+    fn turn_over(&mut self, rows: &[Purchase], oldest: IdRange) -> Result<(), Error> {
+        let mut batch = WriteBatch::new();
+        self.insert(&mut batch, rows);
+        for id in oldest.first..=oldest.last {
+            batch.delete(&self.table, &id.to_be_bytes());
+        }
+        self.db.write(batch).map_err(Error::engine)
+    }
+
+    fn select_purchase(&mut self, id: u64) -> Result<Outcome, Error> {
+        let row = self.table.get(&id.to_be_bytes()).map_err(Error::engine)?;
+        // A client would be sent it: the work must be done though nobody looks.
+        Ok(if black_box(row).is_some() { Outcome::Done } else { Outcome::NoRow })
+    }
+
+    fn scan_entries(&mut self, index: PurchaseIndex, from: u32, rows: usize) -> Result<usize, Error> {
+        let from = from.to_be_bytes();
+        let mut entries = self.indexes[index as usize].scan(&from[..]..);
+        let mut found = 0;
+        while found < rows && black_box(entries.next_entry().map_err(Error::engine)?).is_some() {
+            found += 1;
+        }
+        Ok(found)
+    }
+}

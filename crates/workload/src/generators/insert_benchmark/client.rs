@@ -1,0 +1,180 @@
+//! What the threads of a client do with its table.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand::RngExt;
+
+use super::{Domains, Purchase, Queries};
+use crate::Error;
+use crate::engine::purchases::{PurchaseIndex, PurchaseSession};
+use crate::engine::{IdRange, Outcome, TableNo};
+use crate::generators::Client;
+use crate::generators::oltp::{self, Ran, Tally};
+use crate::keys::Random;
+
+/// Rows to insert, and the memory for them.
+struct Rows {
+    data_len: usize,
+    rows: Vec<Purchase>,
+}
+
+impl Rows {
+    fn new(data_len: u32) -> Rows {
+        Rows { data_len: data_len as usize, rows: Vec::new() }
+    }
+
+    /// Draws `count` rows from the id `first` on.
+    fn redraw(&mut self, first: u64, count: usize, random: &mut Random) {
+        self.rows.resize_with(count, Purchase::default);
+        for (id, row) in (first..).zip(&mut self.rows) {
+            row.redraw(id, self.data_len, random);
+        }
+    }
+}
+
+/// The thread that loads a table.
+pub struct Loader<S> {
+    session: S,
+    rows: Rows,
+    /// The next id, and the last.
+    left: IdRange,
+    rows_per_commit: u64,
+}
+
+impl<S: PurchaseSession> Loader<S> {
+    /// Will load the rows 1 to `rows`.
+    pub fn new(session: S, rows: u64, data_len: u32, rows_per_commit: u64) -> Loader<S> {
+        Loader { session, rows: Rows::new(data_len), left: IdRange { first: 1, last: rows }, rows_per_commit }
+    }
+}
+
+impl<S: PurchaseSession + Send> Client for Loader<S> {
+    fn draw(&mut self, random: &mut Random) -> bool {
+        let count = (self.left.last + 1 - self.left.first).min(self.rows_per_commit);
+        self.rows.redraw(self.left.first, count as usize, random);
+        self.left.first += count;
+        count > 0
+    }
+
+    fn run(&mut self, tally: &mut Tally, _: impl Fn() -> bool) -> Result<Ran, Error> {
+        self.session.load(&self.rows.rows)?;
+        tally.queries.write += 1;
+        Ok(Ran::ToItsEnd)
+    }
+}
+
+/// The ids that are in a client's table: what its writer knows, and its reader needs.
+#[derive(Debug)]
+pub struct Span {
+    /// The smallest, before those below it are deleted.
+    first: AtomicU64,
+    /// One more than the largest, after that is inserted.
+    end: AtomicU64,
+}
+
+impl Span {
+    /// The ids of a table.
+    pub fn new(ids: IdRange) -> Span {
+        Span { first: AtomicU64::new(ids.first), end: AtomicU64::new(ids.last + 1) }
+    }
+
+    /// The ids that are there, at a time when the table has rows.
+    fn ids(&self) -> IdRange {
+        // The end is as it was at a time when the first was no larger than it is read.
+        let end = self.end.load(Ordering::Acquire);
+        IdRange { first: self.first.load(Ordering::Acquire).min(end - 1), last: end - 1 }
+    }
+}
+
+/// The thread that inserts at a table's end and deletes at its beginning.
+pub struct Writer<'s, S> {
+    session: S,
+    span: &'s Span,
+    rows: Rows,
+    rows_per_commit: u64,
+}
+
+impl<'s, S: PurchaseSession> Writer<'s, S> {
+    /// Will insert so many rows in a transaction, and delete as many.
+    pub fn new(session: S, span: &'s Span, data_len: u32, rows_per_commit: u64) -> Writer<'s, S> {
+        Writer { session, span, rows: Rows::new(data_len), rows_per_commit }
+    }
+}
+
+impl<S: PurchaseSession + Send> Client for Writer<'_, S> {
+    fn draw(&mut self, random: &mut Random) -> bool {
+        // Relaxed: this thread alone changes it.
+        self.rows.redraw(self.span.end.load(Ordering::Relaxed), self.rows_per_commit as usize, random);
+        true
+    }
+
+    fn run(&mut self, tally: &mut Tally, _: impl Fn() -> bool) -> Result<Ran, Error> {
+        let first = self.span.first.fetch_add(self.rows_per_commit, Ordering::AcqRel);
+        self.session.turn_over(&self.rows.rows, IdRange { first, last: first + self.rows_per_commit - 1 })?;
+        self.span.end.fetch_add(self.rows_per_commit, Ordering::AcqRel);
+        // An INSERT and a DELETE.
+        tally.queries.write += 2;
+        Ok(Ran::ToItsEnd)
+    }
+}
+
+/// The thread that queries a table.
+pub struct Reader<'s, S> {
+    session: S,
+    span: &'s Span,
+    table: TableNo,
+    queries: Queries,
+    rows_per_query: usize,
+    /// The index, and from where on, of a query that is a range.
+    range: (PurchaseIndex, u32),
+    /// The ids of one that is not.
+    ids: Vec<u64>,
+}
+
+impl<'s, S: PurchaseSession> Reader<'s, S> {
+    /// Will read so many entries or rows of `table` in a query.
+    pub fn new(session: S, span: &'s Span, table: TableNo, queries: Queries, rows_per_query: usize) -> Reader<'s, S> {
+        Reader { session, span, table, queries, rows_per_query, range: (PurchaseIndex::Market, 0), ids: Vec::new() }
+    }
+}
+
+impl<S: PurchaseSession + Send> Client for Reader<'_, S> {
+    fn draw(&mut self, random: &mut Random) -> bool {
+        match self.queries {
+            Queries::Ranges => {
+                let index = PurchaseIndex::ALL[random.random_range(0..PurchaseIndex::ALL.len())];
+                let values = match index {
+                    PurchaseIndex::Register => Domains::CASH_REGISTERS,
+                    PurchaseIndex::Market | PurchaseIndex::PriceDate => Domains::PRICES,
+                };
+                self.range = (index, random.random_range(0..values));
+            }
+            Queries::Points => {
+                let IdRange { first, last } = self.span.ids();
+                self.ids.clear();
+                self.ids.extend((0..self.rows_per_query).map(|_| random.random_range(first..=last)));
+            }
+        }
+        true
+    }
+
+    fn run(&mut self, tally: &mut Tally, _: impl Fn() -> bool) -> Result<Ran, Error> {
+        match self.queries {
+            Queries::Ranges => {
+                let (index, from) = self.range;
+                self.session.scan_entries(index, from, self.rows_per_query)?;
+            }
+            Queries::Points => {
+                for &id in &self.ids {
+                    let is_there = self.session.select_purchase(id)? == Outcome::Done;
+                    // One that is gone was among the oldest meanwhile.
+                    if !is_there && id >= self.span.first.load(Ordering::Acquire) {
+                        return Err(Error::PurchaseMissing { table: super::purchases_name(self.table), id });
+                    }
+                }
+            }
+        }
+        tally.queries += oltp::Queries { read: 1, ..oltp::Queries::default() };
+        Ok(Ran::ToItsEnd)
+    }
+}

@@ -1,0 +1,31 @@
+//! The insert benchmark: tables that grow at one end and shrink at the other, with indexes that are hit all over.
+//!
+//! Tokutek made it, and Mark Callaghan's iibench made of it the steps that are here. Each client has a table of its own,
+//! with the columns transactionid (the primary key, ascending), dateandtime, cashregisterid, customerid, productid, price
+//! and data, and three indexes that are not unique.
+//!
+//! | step | what each client does |
+//! |---|---|
+//! | `l.i0` | inserts rows in the order of the primary key, many in a transaction |
+//! | `l.i1` | inserts rows and deletes as many of the oldest, in one transaction, as fast as it can |
+//! | `l.i2` | the same with fewer rows in a transaction |
+//! | `qr100` | reads some entries of an index from a random place on, as fast as it can, beside a second thread that inserts and deletes 100 rows a second |
+//! | `qp100` | reads some rows by random primary keys, beside the same |
+//!
+//! Those with `q` go with any other rate, too. A table has its indexes from the beginning; there is no step `l.x` that
+//! makes them.
+
+mod client;
+mod purchase;
+mod step;
+
+pub use client::{Loader, Reader, Span, Writer};
+pub use purchase::{Domains, Purchase};
+pub use step::{Queries, Step};
+
+use crate::engine::TableNo;
+
+/// The name of a client's table.
+pub fn purchases_name(table: TableNo) -> String {
+    format!("purchases{}", table.get())
+}

@@ -1,0 +1,317 @@
+//! The steps of the insert benchmark, one after the other: each client has a table, one thread, and beside queries a
+//! second one that writes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use serde::Serialize;
+
+use crate::Error;
+use crate::driver::{self, Finished, Observer, Pace, Plan, Unobserved};
+use crate::engine::purchases::{PurchaseEngine, PurchaseLoad, PurchaseSession, PurchaseState};
+use crate::engine::{Counters, Gauges, Instruments, TableNo};
+use crate::figures::{Labels, RunFigures};
+use crate::generators::insert_benchmark::{Loader, Reader, Span, Step, Writer, purchases_name};
+use crate::probe::SyncPairs;
+
+/// Most bytes of data in a row: as in iibench.
+const DATA_LEN_MAX: u32 = 4_000;
+
+/// Most rows in a transaction or a query; more are a slip of the keyboard.
+const COUNT_MAX: u64 = 100_000;
+
+/// The share of what was to be written beside queries that has to be written for the rate to count as kept.
+const KEPT_SHARE: f64 = 0.95;
+
+/// A load has all the time that it needs.
+const LOAD_S_MAX: u64 = 31_536_000;
+
+/// The sizes of everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Clients, each with a table.
+    pub clients: u32,
+    /// Rows in each table, and bytes of data in each row.
+    pub load: PurchaseLoad,
+    /// Rows in a transaction of `l.i0`.
+    pub load_rows_per_commit: u64,
+    /// Rows that a transaction inserts, and deletes, in `l.i1` and beside queries.
+    pub rows_per_commit: u64,
+    /// The same in `l.i2`.
+    pub small_rows_per_commit: u64,
+    /// Rows or entries that a query reads.
+    pub rows_per_query: u64,
+}
+
+impl Sizes {
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: one is out of its range, or a transaction would delete more rows than a table has.
+    pub fn check(&self) -> Result<(), Error> {
+        let PurchaseLoad { rows, data_len } = self.load;
+        for (option, value, most) in [
+            ("table-size", rows, u64::from(u32::MAX)),
+            ("load-rows-per-commit", self.load_rows_per_commit, COUNT_MAX),
+            ("rows-per-commit", self.rows_per_commit, COUNT_MAX.min(rows)),
+            ("small-rows-per-commit", self.small_rows_per_commit, COUNT_MAX.min(rows)),
+            ("rows-per-query", self.rows_per_query, COUNT_MAX),
+        ] {
+            if !(1..=most).contains(&value) {
+                let why = if most == rows { ", the rows of a table" } else { "" };
+                return Err(Error::Invalid(format!("--{option} must be 1 to {most}{why}, not {value}")));
+            }
+        }
+        if data_len > DATA_LEN_MAX {
+            return Err(Error::Invalid(format!("--data-length must be 0 to {DATA_LEN_MAX}, not {data_len}")));
+        }
+        Ok(())
+    }
+
+    /// Rows that a transaction of `step` inserts.
+    pub fn rows_per_commit(&self, step: Step) -> u64 {
+        match step {
+            Step::Load => self.load_rows_per_commit,
+            Step::FewInserts => self.small_rows_per_commit,
+            Step::ManyInserts => self.rows_per_commit,
+            // As in iibench: at least one transaction a second.
+            Step::Queries { rows_per_s, .. } => self.rows_per_commit.min(u64::from(rows_per_s)),
+        }
+    }
+
+    fn tables(&self) -> impl ExactSizeIterator<Item = TableNo> {
+        TableNo::first(self.clients)
+    }
+}
+
+/// What a step came to.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The clients' threads.
+    pub finished: Finished,
+    /// The threads that wrote beside queries.
+    pub beside: Option<Finished>,
+}
+
+/// The tables that are still to be loaded.
+///
+/// # Errors
+/// [`Error::HalfLoadedPurchases`], [`Error::OtherPurchases`]: one is there and not as it must be. [`Error::Engine`]: the
+/// engine could not answer.
+pub fn missing<E: PurchaseEngine>(engine: &E, sizes: &Sizes) -> Result<Vec<TableNo>, Error> {
+    let mut missing = Vec::new();
+    for table in sizes.tables() {
+        match engine.purchase_table(table)? {
+            PurchaseState::Missing => missing.push(table),
+            PurchaseState::HalfLoaded => return Err(Error::HalfLoadedPurchases(purchases_name(table))),
+            PurchaseState::Loaded(load) if load != sizes.load => {
+                return Err(Error::OtherPurchases { table: purchases_name(table), found: load });
+            }
+            PurchaseState::Loaded(_) => {}
+        }
+    }
+    Ok(missing)
+}
+
+/// Drops the tables that are there; says which.
+///
+/// # Errors
+/// [`Error::Engine`]: the engine said no.
+pub fn drop_tables<E: PurchaseEngine>(engine: &E, clients: u32) -> Result<Vec<TableNo>, Error> {
+    let mut dropped = Vec::new();
+    for table in TableNo::first(clients) {
+        if engine.drop_purchases(table)? {
+            dropped.push(table);
+        }
+    }
+    Ok(dropped)
+}
+
+/// Loads `tables`, which must be missing, each by a thread of its own. Of `plan` its pace, threads, times and events do
+/// not count.
+///
+/// # Errors
+/// [`Error::Interrupted`]: `stop` became true, or the observer broke off; the tables are half loaded. Otherwise as
+/// [`driver::run`].
+pub fn load<E: PurchaseEngine>(
+    engine: &E,
+    sizes: &Sizes,
+    tables: &[TableNo],
+    plan: &Plan,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Done, Error> {
+    let PurchaseLoad { rows, data_len } = sizes.load;
+    let mut loaders = Vec::new();
+    for &table in tables {
+        engine.create_purchases(table)?;
+        loaders.push(Loader::new(engine.purchases(table)?, rows, data_len, sizes.load_rows_per_commit));
+    }
+    let plan = Plan {
+        threads: loaders.len(),
+        time_s: LOAD_S_MAX,
+        warmup_s: 0,
+        events: rows.div_ceil(sizes.load_rows_per_commit) * loaders.len() as u64,
+        pace: Pace::ClosedLoop,
+        ..*plan
+    };
+    let finished = driver::run_clients(engine, loaders, &plan, stop, observer)?;
+    if finished.was_stopped {
+        return Err(Error::Interrupted);
+    }
+    tables.iter().try_for_each(|&table| engine.finish_purchases(table, sizes.load))?;
+    Ok(Done { finished, beside: None })
+}
+
+/// Runs a step over tables that are loaded. Of `plan` its pace, threads and events do not count.
+///
+/// # Errors
+/// [`Error::NoPurchases`]: a table is not there. [`Error::PurchaseMissing`]: a query found a row gone that was not
+/// deleted. [`Error::Invalid`]: the step is the load. Otherwise as [`driver::run`].
+pub fn run<E: PurchaseEngine>(
+    engine: &E,
+    sizes: &Sizes,
+    step: Step,
+    plan: &Plan,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Done, Error> {
+    let mut spans = Vec::new();
+    for table in sizes.tables() {
+        let ids = engine.purchases(table)?.ids()?;
+        spans.push(Span::new(ids.ok_or_else(|| Error::NoPurchases(purchases_name(table)))?));
+    }
+    let rows_per_commit = sizes.rows_per_commit(step);
+    let writers = sizes
+        .tables()
+        .zip(&spans)
+        .map(|(table, span)| Ok(Writer::new(engine.purchases(table)?, span, sizes.load.data_len, rows_per_commit)));
+    let writers = writers.collect::<Result<Vec<_>, Error>>()?;
+    let plan = Plan { threads: spans.len(), events: 0, pace: Pace::ClosedLoop, ..*plan };
+    let (queries, rows_per_s) = match step {
+        Step::Load => return Err(Error::Invalid("the load is no step over loaded tables".to_owned())),
+        Step::ManyInserts | Step::FewInserts => {
+            let finished = driver::run_clients(engine, writers, &plan, stop, observer)?;
+            return Ok(Done { finished, beside: None });
+        }
+        Step::Queries { queries, rows_per_s } => (queries, f64::from(rows_per_s)),
+    };
+    let rows_per_query = sizes.rows_per_query as usize;
+    let readers = sizes
+        .tables()
+        .zip(&spans)
+        .map(|(table, span)| Ok(Reader::new(engine.purchases(table)?, span, table, queries, rows_per_query)));
+    let readers = readers.collect::<Result<Vec<_>, Error>>()?;
+    let per_s = rows_per_s / rows_per_commit as f64 * spans.len() as f64;
+    let beside_plan = Plan { pace: Pace::FixedRate { per_s }, report_interval_s: 0, seed: !plan.seed, ..plan };
+    // Who cannot go on, or is not to, stops the others.
+    let ended = |ended: Result<Finished, Error>| {
+        if ended.as_ref().map_or(true, |finished| finished.was_stopped) {
+            stop.store(true, Ordering::Relaxed); // Relaxed: stands for itself
+        }
+        ended
+    };
+    thread::scope(|scope| {
+        let write = || ended(driver::run_clients(&Unwatched, writers, &beside_plan, stop, &mut Unobserved));
+        let beside = thread::Builder::new().name("beside".to_owned()).spawn_scoped(scope, write);
+        let beside = beside.map_err(|source| Error::ThreadStart { number: 1, threads: 1, source })?;
+        let read = ended(driver::run_clients(engine, readers, &plan, stop, observer));
+        let beside = beside.join().map_err(|_| Error::ThreadPanicked(1))?;
+        Ok(Done { beside: Some(beside?), finished: read? })
+    })
+}
+
+/// Reads all tables and their indexes; returns the number of rows.
+///
+/// # Errors
+/// [`Error::IndexDisagrees`]: a row has not its entries, or an entry not its row. [`Error::Engine`]: the engine could
+/// not.
+pub fn verify<E: PurchaseEngine>(engine: &E, clients: u32) -> Result<u64, Error> {
+    TableNo::first(clients).map(|table| engine.verify_purchases(table)).sum()
+}
+
+/// The engine, for those who write beside queries: what it tells of itself goes to the others.
+struct Unwatched;
+
+impl Instruments for Unwatched {
+    fn gauges(&self) -> Gauges {
+        Gauges::default()
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+/// The figures of a step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepFigures {
+    /// Its name.
+    pub step: String,
+    /// Clients, each with a table.
+    pub clients: usize,
+    /// Rows that a transaction inserts.
+    pub rows_per_commit: u64,
+    /// Rows inserted in the step.
+    pub rows_inserted: u64,
+    /// The same, a second.
+    pub rows_inserted_per_s: f64,
+    /// Rows deleted in the step.
+    pub rows_deleted: u64,
+    /// Beside queries: rows to insert a second, by all clients together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows_wanted_per_s: Option<f64>,
+    /// Beside queries: whether so many were inserted, but for a twentieth that waited at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_rate_kept: Option<bool>,
+    /// Beside queries: the latency that the share of the percentile's transactions did not exceed, from their arrival.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside_latency_percentile_ms: Option<f64>,
+    /// Beside queries: the longest of these latencies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside_latency_max_ms: Option<f64>,
+    /// Those of the clients' threads.
+    #[serde(flatten)]
+    pub figures: RunFigures,
+}
+
+impl StepFigures {
+    /// The figures of a step of so many rows in a transaction, beside what the probe said of the device.
+    pub fn of(step: Step, sizes: &Sizes, done: &Done, device: &SyncPairs, labels: Labels) -> StepFigures {
+        let rows_per_commit = sizes.rows_per_commit(step);
+        let figures = RunFigures::of(&done.finished, device, labels);
+        let beside = done.beside.as_ref().map(|beside| RunFigures::of(beside, device, labels));
+        let writers = beside.as_ref().unwrap_or(&figures);
+        let clients = figures.threads;
+        let rows_inserted = match step {
+            Step::Load => sizes.load.rows * clients as u64,
+            _ => writers.transactions * rows_per_commit,
+        };
+        let rows_inserted_per_s = if writers.elapsed_s > 0.0 { rows_inserted as f64 / writers.elapsed_s } else { 0.0 };
+        let rows_wanted_per_s = match step {
+            Step::Queries { rows_per_s, .. } => Some(f64::from(rows_per_s) * clients as f64),
+            _ => None,
+        };
+        StepFigures {
+            step: step.to_string(),
+            clients,
+            rows_per_commit,
+            rows_inserted,
+            rows_inserted_per_s,
+            rows_deleted: if step == Step::Load { 0 } else { rows_inserted },
+            rows_wanted_per_s,
+            is_rate_kept: beside.as_ref().map(is_kept),
+            beside_latency_percentile_ms: beside.as_ref().map(|beside| beside.latency_percentile_ms),
+            beside_latency_max_ms: beside.as_ref().map(|beside| beside.latency_max_ms),
+            figures,
+        }
+    }
+}
+
+/// Whether what arrived was written.
+fn is_kept(beside: &RunFigures) -> bool {
+    beside.transactions as f64 >= KEPT_SHARE * (beside.transactions + beside.unserved) as f64
+}
+
+#[cfg(test)]
+mod tests;
