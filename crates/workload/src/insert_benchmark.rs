@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::driver::{self, Finished, Observer, Pace, Plan, Unobserved};
-use crate::engine::purchases::{PurchaseEngine, PurchaseLoad, PurchaseSession, PurchaseState};
+use crate::engine::purchases::{PurchaseEngine, PurchaseIndex, PurchaseLoad, PurchaseSession, PurchaseState, Verified};
 use crate::engine::{Counters, Gauges, Instruments, TableNo};
 use crate::figures::{Labels, RunFigures};
-use crate::generators::insert_benchmark::{Loader, Reader, Span, Step, Writer, purchases_name};
+use crate::generators::insert_benchmark::{Indexer, Loader, Queries, Reader, Span, Step, Writer, purchases_name};
 use crate::probe::SyncPairs;
 
 /// Most bytes of data in a row: as in iibench.
@@ -23,8 +23,8 @@ const COUNT_MAX: u64 = 100_000;
 /// The share of what was to be written beside queries that has to be written for the rate to count as kept.
 const KEPT_SHARE: f64 = 0.95;
 
-/// A load has all the time that it needs.
-const LOAD_S_MAX: u64 = 31_536_000;
+/// Load and indexes have all the time that they need.
+const LONGEST_S: u64 = 31_536_000;
 
 /// The sizes of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,7 @@ impl Sizes {
     pub fn rows_per_commit(&self, step: Step) -> u64 {
         match step {
             Step::Load => self.load_rows_per_commit,
+            Step::CreateIndexes => 0,
             Step::FewInserts => self.small_rows_per_commit,
             Step::ManyInserts => self.rows_per_commit,
             // As in iibench: at least one transaction a second.
@@ -147,14 +148,8 @@ pub fn load<E: PurchaseEngine>(
         engine.create_purchases(table)?;
         loaders.push(Loader::new(engine.purchases(table)?, rows, data_len, sizes.load_rows_per_commit));
     }
-    let plan = Plan {
-        threads: loaders.len(),
-        time_s: LOAD_S_MAX,
-        warmup_s: 0,
-        events: rows.div_ceil(sizes.load_rows_per_commit) * loaders.len() as u64,
-        pace: Pace::ClosedLoop,
-        ..*plan
-    };
+    let batches = rows.div_ceil(sizes.load_rows_per_commit) * loaders.len() as u64;
+    let plan = to_the_end(plan, loaders.len(), batches);
     let finished = driver::run_clients(engine, loaders, &plan, stop, observer)?;
     if finished.was_stopped {
         return Err(Error::Interrupted);
@@ -163,11 +158,62 @@ pub fn load<E: PurchaseEngine>(
     Ok(Done { finished, beside: None })
 }
 
+/// The indexes that tables do not have, table by table; none for those that have all.
+///
+/// # Errors
+/// [`Error::NoPurchases`]: a table is not there. [`Error::Engine`]: the engine could not answer.
+pub fn missing_indexes<E: PurchaseEngine>(
+    engine: &E,
+    clients: u32,
+) -> Result<Vec<(TableNo, Vec<PurchaseIndex>)>, Error> {
+    let mut missing = Vec::new();
+    for table in TableNo::first(clients) {
+        let indexes = engine.missing_indexes(table)?;
+        if !indexes.is_empty() {
+            missing.push((table, indexes));
+        }
+    }
+    Ok(missing)
+}
+
+/// Makes the indexes that are missing, those of each table by a thread of its own. Of `plan` its pace, threads, times
+/// and events do not count. Who is stopped finishes the index that is being made.
+///
+/// # Errors
+/// [`Error::Interrupted`]: `stop` became true, or the observer broke off; some indexes are there. Otherwise as
+/// [`missing_indexes`] and [`driver::run`].
+pub fn create_indexes<E: PurchaseEngine>(
+    engine: &E,
+    sizes: &Sizes,
+    plan: &Plan,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Done, Error> {
+    let missing = missing_indexes(engine, sizes.clients)?;
+    let events = missing.iter().map(|(_, indexes)| indexes.len() as u64).sum();
+    let mut indexers = Vec::new();
+    for (table, indexes) in missing {
+        indexers.push(Indexer::new(engine.purchases(table)?, indexes));
+    }
+    let plan = to_the_end(plan, indexers.len(), events);
+    let finished = driver::run_clients(engine, indexers, &plan, stop, observer)?;
+    if finished.was_stopped {
+        return Err(Error::Interrupted);
+    }
+    Ok(Done { finished, beside: None })
+}
+
+/// The plan of a step that lasts until all is done.
+fn to_the_end(plan: &Plan, threads: usize, events: u64) -> Plan {
+    Plan { threads, time_s: LONGEST_S, warmup_s: 0, events, pace: Pace::ClosedLoop, ..*plan }
+}
+
 /// Runs a step over tables that are loaded. Of `plan` its pace, threads and events do not count.
 ///
 /// # Errors
 /// [`Error::NoPurchases`]: a table is not there. [`Error::PurchaseMissing`]: a query found a row gone that was not
-/// deleted. [`Error::Invalid`]: the step is the load. Otherwise as [`driver::run`].
+/// deleted. [`Error::NoPurchaseIndex`]: it reads one that is not there. [`Error::Invalid`]: the step is one of
+/// [`load`] or [`create_indexes`]. Otherwise as [`driver::run`].
 pub fn run<E: PurchaseEngine>(
     engine: &E,
     sizes: &Sizes,
@@ -182,6 +228,11 @@ pub fn run<E: PurchaseEngine>(
         spans.push(Span::new(ids.ok_or_else(|| Error::NoPurchases(purchases_name(table)))?));
     }
     let rows_per_commit = sizes.rows_per_commit(step);
+    if let (Step::Queries { queries: Queries::Ranges, .. }, Some((table, indexes))) =
+        (step, missing_indexes(engine, sizes.clients)?.first())
+    {
+        return Err(Error::NoPurchaseIndex { table: purchases_name(*table), index: indexes[0].name() });
+    }
     let writers = sizes
         .tables()
         .zip(&spans)
@@ -189,7 +240,7 @@ pub fn run<E: PurchaseEngine>(
     let writers = writers.collect::<Result<Vec<_>, Error>>()?;
     let plan = Plan { threads: spans.len(), events: 0, pace: Pace::ClosedLoop, ..*plan };
     let (queries, rows_per_s) = match step {
-        Step::Load => return Err(Error::Invalid("the load is no step over loaded tables".to_owned())),
+        Step::Load | Step::CreateIndexes => return Err(Error::Invalid(format!("{step} is no step over whole tables"))),
         Step::ManyInserts | Step::FewInserts => {
             let finished = driver::run_clients(engine, writers, &plan, stop, observer)?;
             return Ok(Done { finished, beside: None });
@@ -221,13 +272,18 @@ pub fn run<E: PurchaseEngine>(
     })
 }
 
-/// Reads all tables and their indexes; returns the number of rows.
+/// Reads all tables and their indexes.
 ///
 /// # Errors
 /// [`Error::IndexDisagrees`]: a row has not its entries, or an entry not its row. [`Error::Engine`]: the engine could
 /// not.
-pub fn verify<E: PurchaseEngine>(engine: &E, clients: u32) -> Result<u64, Error> {
-    TableNo::first(clients).map(|table| engine.verify_purchases(table)).sum()
+pub fn verify<E: PurchaseEngine>(engine: &E, clients: u32) -> Result<Verified, Error> {
+    let mut all = Verified::default();
+    for table in TableNo::first(clients) {
+        let Verified { rows, entries } = engine.verify_purchases(table)?;
+        all = Verified { rows: all.rows + rows, entries: all.entries + entries };
+    }
+    Ok(all)
 }
 
 /// The engine, for those who write beside queries: what it tells of itself goes to the others.
@@ -252,6 +308,10 @@ pub struct StepFigures {
     pub clients: usize,
     /// Rows that a transaction inserts.
     pub rows_per_commit: u64,
+    /// Index entries made by `l.x`, 0 in other steps.
+    pub entries_made: u64,
+    /// The same, a second.
+    pub entries_made_per_s: f64,
     /// Rows inserted in the step.
     pub rows_inserted: u64,
     /// The same, a second.
@@ -283,11 +343,12 @@ impl StepFigures {
         let beside = done.beside.as_ref().map(|beside| RunFigures::of(beside, device, labels));
         let writers = beside.as_ref().unwrap_or(&figures);
         let clients = figures.threads;
-        let rows_inserted = match step {
-            Step::Load => sizes.load.rows * clients as u64,
-            _ => writers.transactions * rows_per_commit,
+        let (rows_inserted, rows_deleted, entries_made) = match step {
+            Step::Load => (sizes.load.rows * clients as u64, 0, 0),
+            Step::CreateIndexes => (0, 0, sizes.load.rows * writers.transactions),
+            _ => (writers.transactions * rows_per_commit, writers.transactions * rows_per_commit, 0),
         };
-        let rows_inserted_per_s = if writers.elapsed_s > 0.0 { rows_inserted as f64 / writers.elapsed_s } else { 0.0 };
+        let per_s = |count: u64| if writers.elapsed_s > 0.0 { count as f64 / writers.elapsed_s } else { 0.0 };
         let rows_wanted_per_s = match step {
             Step::Queries { rows_per_s, .. } => Some(f64::from(rows_per_s) * clients as f64),
             _ => None,
@@ -296,9 +357,11 @@ impl StepFigures {
             step: step.to_string(),
             clients,
             rows_per_commit,
+            entries_made,
+            entries_made_per_s: per_s(entries_made),
             rows_inserted,
-            rows_inserted_per_s,
-            rows_deleted: if step == Step::Load { 0 } else { rows_inserted },
+            rows_inserted_per_s: per_s(rows_inserted),
+            rows_deleted,
             rows_wanted_per_s,
             is_rate_kept: beside.as_ref().map(is_kept),
             beside_latency_percentile_ms: beside.as_ref().map(|beside| beside.latency_percentile_ms),

@@ -12,7 +12,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/bench-output.md");
 
 /// The fields in the table under a heading of the document, and those that are not always there.
 fn documented(heading: &str) -> (BTreeSet<String>, BTreeSet<String>) {
-    let after = DOCUMENT.split_once(&format!("## {heading}\n")).expect("the heading is there").1;
+    let after = DOCUMENT.split_once(&format!("\n## {heading}\n")).expect("the heading is there").1;
     let table = after.split("\n## ").next().unwrap_or_default();
     let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
     let (mut always, mut sometimes) = (BTreeSet::new(), BTreeSet::new());
@@ -27,7 +27,7 @@ fn documented(heading: &str) -> (BTreeSet<String>, BTreeSet<String>) {
 
 /// Holds a line to the document: every field is in it, none that is always there is missing, units are numbers.
 #[track_caller]
-fn assert_documented(line: &Map<String, Value>, heading: &str) {
+pub(super) fn assert_documented(line: &Map<String, Value>, heading: &str) {
     let (always, sometimes) = documented(heading);
     assert!(always.len() > 5, "the table is read: {always:?}");
     let found: BTreeSet<String> = line.keys().cloned().collect();
@@ -42,7 +42,7 @@ fn assert_documented(line: &Map<String, Value>, heading: &str) {
     }
 }
 
-fn json_lines(text: &str) -> Vec<Map<String, Value>> {
+pub(super) fn json_lines(text: &str) -> Vec<Map<String, Value>> {
     let object = |line: &str| match serde_json::from_str(line) {
         Ok(Value::Object(object)) => object,
         other => unreachable!("{other:?} in: {line}"),
@@ -111,7 +111,7 @@ fn parsed(page: &str) -> roxmltree::Document<'_> {
 }
 
 /// All text in the page, a space between two pieces.
-fn text_of(page: &str) -> String {
+pub(super) fn text_of(page: &str) -> String {
     let document = parsed(page);
     document.descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect::<Vec<_>>().join(" ")
 }

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 mod bench_output;
 mod bench_tables;
+mod insert_benchmark;
 mod options;
 
 /// A directory on the file system of the build, which is a real one.
@@ -270,31 +271,6 @@ fn wrong_usage_is_one_message_that_names_option_value_and_way_out() {
         }
     }
     assert_eq!(std::fs::read_dir(dir.path()).expect("it can be read").count(), 0, "nothing was made");
-}
-
-#[test]
-fn check_of_what_is_no_database_says_so() {
-    let dir = directory();
-    std::fs::write(dir.path().join("notes.txt"), "no database").expect("a file can be written");
-    for target in [".", "missing"] {
-        let output = run(dir.path(), &["check", target]);
-        assert_code(&output, 2);
-        assert!(err(&output).starts_with("error: "), "{}", err(&output));
-        assert_eq!(out(&output), "");
-    }
-}
-
-#[test]
-fn database_in_use_is_refused_to_every_command() {
-    let dir = directory();
-    let db = Db::open(dir.path().join("db"), Options::new()).expect("a database can be made");
-    for args in [&["check", "db"][..], &["bench", "--dir=db", "--table-size=10", "--time=1", "oltp_insert"]] {
-        let output = run(dir.path(), args);
-        assert_code(&output, 2);
-        assert!(err(&output).contains("in use"), "{}", err(&output));
-    }
-    db.close().expect("it closes");
-    assert_code(&run(dir.path(), &["check", "db"]), 0);
 }
 
 #[test]

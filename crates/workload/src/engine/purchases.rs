@@ -49,6 +49,15 @@ pub enum PurchaseState {
     Loaded(PurchaseLoad),
 }
 
+/// What was found in a table of purchases whose indexes agree with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Rows.
+    pub rows: u64,
+    /// Entries of its indexes.
+    pub entries: u64,
+}
+
 /// A storage engine with an open database that may have tables of purchases.
 pub trait PurchaseEngine: Instruments {
     /// One thread's access to a table.
@@ -62,7 +71,7 @@ pub trait PurchaseEngine: Instruments {
     /// [`Error::Engine`]: the engine could not answer.
     fn purchase_table(&self, table: TableNo) -> Result<PurchaseState, Error>;
 
-    /// Creates a table, empty, with its indexes. Until [`PurchaseEngine::finish_purchases`] it is
+    /// Creates a table, empty and without indexes. Until [`PurchaseEngine::finish_purchases`] it is
     /// [`PurchaseState::HalfLoaded`].
     ///
     /// # Errors
@@ -74,6 +83,12 @@ pub trait PurchaseEngine: Instruments {
     /// # Errors
     /// [`Error::Engine`]: the note could not be written.
     fn finish_purchases(&self, table: TableNo, load: PurchaseLoad) -> Result<(), Error>;
+
+    /// The indexes that a table does not have.
+    ///
+    /// # Errors
+    /// [`Error::NoPurchases`]: the table is not there. [`Error::Engine`]: the engine could not answer.
+    fn missing_indexes(&self, table: TableNo) -> Result<Vec<PurchaseIndex>, Error>;
 
     /// Drops a table, its indexes and the note on it; `false` if there was none.
     ///
@@ -87,12 +102,12 @@ pub trait PurchaseEngine: Instruments {
     /// [`Error::NoPurchases`]: it is not there. [`Error::Engine`]: the engine could not.
     fn purchases(&self, table: TableNo) -> Result<Self::Purchases<'_>, Error>;
 
-    /// Reads a table and its indexes while nobody changes them: whether each row has its entries and each entry its row.
-    /// Returns the number of rows.
+    /// Reads a table and the indexes that it has, while nobody changes them: whether each row has its entries and each
+    /// entry its row.
     ///
     /// # Errors
     /// [`Error::IndexDisagrees`]: one has not. [`Error::Engine`]: the engine could not.
-    fn verify_purchases(&self, table: TableNo) -> Result<u64, Error>;
+    fn verify_purchases(&self, table: TableNo) -> Result<Verified, Error>;
 }
 
 /// One thread's access to a table of purchases.
@@ -108,6 +123,12 @@ pub trait PurchaseSession {
     /// # Errors
     /// [`Error::Engine`]: the engine could not, or a row exists.
     fn load(&mut self, rows: &[Purchase]) -> Result<(), Error>;
+
+    /// Makes an index of the rows that are there.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the table has it, or the engine could not.
+    fn create_index(&mut self, index: PurchaseIndex) -> Result<(), Error>;
 
     /// Inserts rows and deletes those of `oldest`, in one transaction, durable as the engine was opened to make it.
     ///
@@ -125,6 +146,6 @@ pub trait PurchaseSession {
     /// returns how many there were.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::NoPurchaseIndex`]: there was none when the session was opened. [`Error::Engine`]: the engine could not.
     fn scan_entries(&mut self, index: PurchaseIndex, from: u32, rows: usize) -> Result<usize, Error>;
 }

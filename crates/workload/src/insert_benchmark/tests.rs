@@ -33,8 +33,20 @@ fn loaded(dir: &Path) -> Millpond {
     assert_eq!(tables.len(), CLIENTS as usize);
     let done = load(&engine, &SIZES, &tables, &PLAN, &AtomicBool::new(false), &mut Unobserved).unwrap();
     assert_eq!(done.finished.transactions(), 2 * 11);
+    assert_eq!(figures(Step::Load, &done).rows_inserted, 2_100);
     engine
 }
+
+fn indexed(dir: &Path) -> Millpond {
+    let engine = loaded(dir);
+    let done = create_indexes(&engine, &SIZES, &PLAN, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    assert_eq!((done.finished.transactions(), figures(Step::CreateIndexes, &done).entries_made), (6, 6 * 1_050));
+    assert_eq!(verify(&engine, CLIENTS).unwrap(), ALL);
+    engine
+}
+
+/// What is found in both tables with their indexes.
+const ALL: Verified = Verified { rows: 2_100, entries: 6_300 };
 
 /// The ids in each table.
 fn ids(engine: &Millpond) -> Vec<IdRange> {
@@ -56,7 +68,7 @@ fn run_step(engine: &Millpond, name: &str) -> StepFigures {
 fn load_is_found_by_a_second_run_and_one_of_other_sizes_is_refused_with_a_way_out() {
     let dir = tempfile::tempdir().unwrap();
     let engine = loaded(dir.path());
-    assert_eq!(verify(&engine, CLIENTS).unwrap(), 2_100);
+    assert_eq!(verify(&engine, CLIENTS).unwrap(), Verified { entries: 0, ..ALL });
     assert_eq!(ids(&engine), [IdRange { first: 1, last: 1_050 }; 2]);
     assert!(missing(&engine, &SIZES).unwrap().is_empty());
     assert_eq!(missing(&engine, &Sizes { clients: 3, ..SIZES }).unwrap(), [TableNo::from_index(2)]);
@@ -75,7 +87,7 @@ fn load_is_found_by_a_second_run_and_one_of_other_sizes_is_refused_with_a_way_ou
 #[test]
 fn inserts_and_deletes_leave_as_many_rows_above_those_that_were_there() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = loaded(dir.path());
+    let engine = indexed(dir.path());
     let mut inserted = 0;
     for (name, rows_per_commit) in [("l.i1", 50), ("l.i2", 5)] {
         let figures = run_step(&engine, name);
@@ -86,7 +98,7 @@ fn inserts_and_deletes_leave_as_many_rows_above_those_that_were_there() {
             (figures.rows_inserted, figures.figures.transactions * 2)
         );
         inserted += figures.rows_inserted;
-        assert_eq!(verify(&engine, CLIENTS).unwrap(), 2_100);
+        assert_eq!(verify(&engine, CLIENTS).unwrap(), ALL);
     }
     let ids = ids(&engine);
     assert!(ids.iter().all(|ids| ids.last - ids.first + 1 == 1_050), "{ids:?}");
@@ -96,7 +108,7 @@ fn inserts_and_deletes_leave_as_many_rows_above_those_that_were_there() {
 #[test]
 fn queries_read_beside_a_rate_that_is_kept_or_said_not_to_be() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = loaded(dir.path());
+    let engine = indexed(dir.path());
     for name in ["qr100", "qp20"] {
         let figures = run_step(&engine, name);
         assert!(figures.figures.reads > 0 && figures.figures.writes == 0, "{figures:?}");
@@ -104,7 +116,7 @@ fn queries_read_beside_a_rate_that_is_kept_or_said_not_to_be() {
         assert_eq!(figures.rows_wanted_per_s, Some(wanted));
         // Arrivals are at even distances: not one more than there are in the second.
         assert!(figures.rows_inserted > 0 && figures.rows_inserted as f64 <= wanted, "{figures:?}");
-        assert_eq!(verify(&engine, CLIENTS).unwrap(), 2_100);
+        assert_eq!(verify(&engine, CLIENTS).unwrap(), ALL);
     }
     // No machine inserts a million rows a second, one by one.
     let too_many = run_step(&engine, "qp1000000");
@@ -112,9 +124,30 @@ fn queries_read_beside_a_rate_that_is_kept_or_said_not_to_be() {
 }
 
 #[test]
-fn stop_ends_the_queries_and_those_who_write_beside_them() {
+fn indexes_that_are_missing_are_made_and_ranges_of_them_refused_before() {
     let dir = tempfile::tempdir().unwrap();
     let engine = loaded(dir.path());
+    let refused = run(&engine, &SIZES, "qr9".parse().unwrap(), &PLAN, &AtomicBool::new(false), &mut Unobserved);
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("'purchases1'") && error.contains("'marketsegment'") && error.contains("l.x"), "{error}");
+    run_step(&engine, "qp9");
+    run_step(&engine, "l.i1");
+    // As an interrupted run leaves it.
+    let second = TableNo::from_index(1);
+    engine.purchases(second).unwrap().create_index(PurchaseIndex::Register).unwrap();
+    assert_eq!(verify(&engine, CLIENTS).unwrap().entries, 1_050);
+    let missing = missing_indexes(&engine, CLIENTS).unwrap();
+    assert_eq!(missing.iter().map(|(_, indexes)| indexes.len()).collect::<Vec<_>>(), [3, 2]);
+    let done = create_indexes(&engine, &SIZES, &PLAN, &AtomicBool::new(false), &mut Unobserved).unwrap();
+    assert_eq!(done.finished.transactions(), 5);
+    assert!(missing_indexes(&engine, CLIENTS).unwrap().is_empty());
+    assert_eq!(verify(&engine, CLIENTS).unwrap(), ALL);
+}
+
+#[test]
+fn stop_ends_the_queries_and_those_who_write_beside_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = indexed(dir.path());
     let plan = Plan { time_s: 600, ..PLAN };
     let done = run(&engine, &SIZES, "qr100".parse().unwrap(), &plan, &AtomicBool::new(true), &mut Unobserved).unwrap();
     assert!(done.finished.was_stopped && done.beside.is_some_and(|beside| beside.was_stopped));

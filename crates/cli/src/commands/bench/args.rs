@@ -40,7 +40,7 @@ Examples:
   millpond bench --threads=16 --warmup-time=10 --range-size=50 --histogram oltp_read_write
   millpond bench --threads=16 --rate=80% --report=run.html --format=json oltp_update_index
   millpond bench --threads=4 --time=30 insert_benchmark
-  millpond bench --threads=4 --steps=l.i0,l.i1,qr200 --table-size=2M insert_benchmark
+  millpond bench --threads=4 --steps=l.i0,l.x,l.i1,qr200 --table-size=2M insert_benchmark
   millpond bench oltp_update_index cleanup")]
 pub(crate) struct BenchArgs {
     /// What is run: one of sysbench's OLTP workloads, or insert_benchmark; --help lists them
@@ -96,11 +96,11 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "DIR", default_value = "millpond-bench-data")]
     pub(crate) dir: PathBuf,
 
-    /// Worker threads; with --rate the cap on concurrency
+    /// Worker threads, 1 to 4096; with --rate the cap on concurrency
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: u32,
 
-    /// Seconds to run, 0 for no limit; of insert_benchmark each step but l.i0
+    /// Seconds to run, 0 for no limit; of insert_benchmark each step but l.i0 and l.x
     #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
     pub(crate) time: u64,
 
@@ -120,11 +120,11 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "RATE", default_value = "0", value_parser = values::rate, verbatim_doc_comment)]
     pub(crate) rate: Rate,
 
-    /// Tables
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Tables, 1 to 10000
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     pub(crate) tables: u32,
 
-    /// Rows in each table; k and M stand for thousand and million [default: 10000; insert_benchmark: 500k]
+    /// Rows in each table, 1 to 4294967295; k and M stand for thousand and million [default: 10000; insert_benchmark: 500k]
     #[arg(long, value_name = "ROWS", default_value = "10000", value_parser = values::rows, hide_default_value = true)]
     #[arg(default_value_if("workload", Benchmark::INSERT, "500k"))]
     pub(crate) table_size: u64,
@@ -158,7 +158,7 @@ pub(crate) struct LoadArgs {
     pub(crate) rand_type: RandType,
 
     /// Seed of all random numbers
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value = "1", value_parser = values::count::<u64>)]
     pub(crate) rand_seed: u64,
 }
 
@@ -166,27 +166,27 @@ pub(crate) struct LoadArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = MIX_HEADING)]
 pub(crate) struct MixArgs {
-    /// Rows selected by id in a transaction; always 1 in oltp_point_select
+    /// Rows selected by id in a transaction, 0 to 10000; always 1 in oltp_point_select
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u32>)]
     point_selects: u32,
 
-    /// Ranges of ids in a transaction, of which c is selected
+    /// Ranges of ids in a transaction, 0 to 10000, of which c is selected
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     simple_ranges: u32,
 
-    /// Ranges of ids in a transaction, of which k is summed up
+    /// Ranges of ids in a transaction, 0 to 10000, of which k is summed up
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     sum_ranges: u32,
 
-    /// Ranges of ids in a transaction, of which c is sorted
+    /// Ranges of ids in a transaction, 0 to 10000, of which c is sorted
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     order_ranges: u32,
 
-    /// Ranges of ids in a transaction, of which each different c is sorted
+    /// Ranges of ids in a transaction, 0 to 10000, of which each different c is sorted
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     distinct_ranges: u32,
 
-    /// Ids in each of these ranges
+    /// Ids in each of these ranges, 1 to 10000000
     #[arg(long, value_name = "N", default_value = "100", value_parser = values::count::<u32>)]
     range_size: u32,
 
@@ -195,15 +195,15 @@ pub(crate) struct MixArgs {
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
     range_selects: bool,
 
-    /// Updates of k, which is indexed, in a transaction
+    /// Updates of k, which is indexed, in a transaction, 0 to 10000
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     index_updates: u32,
 
-    /// Updates of c, which is not indexed, in a transaction
+    /// Updates of c, which is not indexed, in a transaction, 0 to 10000
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     non_index_updates: u32,
 
-    /// Rows deleted and inserted again in a transaction: two statements each
+    /// Rows deleted and inserted again in a transaction, 0 to 10000: two statements each
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     delete_inserts: u32,
 
@@ -212,11 +212,11 @@ pub(crate) struct MixArgs {
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
     skip_trx: bool,
 
-    /// Values of k in a statement of select_random_points
+    /// Values of k in a statement of select_random_points, 1 to 10000
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u32>)]
     random_points: u32,
 
-    /// Ranges of k in a statement of select_random_ranges
+    /// Ranges of k in a statement of select_random_ranges, 1 to 10000
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u32>)]
     number_of_ranges: u32,
 
@@ -232,23 +232,27 @@ pub(crate) struct InsertArgs {
     /// Steps, in this order; --help says what each does
     ///
     ///   l.i0   inserts --table-size rows into each table, in the order of the primary key
+    ///   l.x    makes the three indexes of each table
     ///   l.i1   inserts rows and deletes as many of the oldest, in one transaction
     ///   l.i2   the same with fewer rows in a transaction
     ///   qrN    reads a few entries of an index from a random place on, beside N rows a second
     ///          and client that are inserted, and as many deleted
     ///   qpN    reads a few rows by their primary keys, beside the same
     ///
-    /// Each step is shown by itself, and all of them in a table at the end. The three indexes
-    /// are made with the tables: there is no step l.x as yet. Where the tables are there already,
-    /// l.i0 is left out, and said to be. At the end every row's index entries are looked for.
+    /// Each step is shown by itself, and all of them in a table at the end. Where tables or
+    /// indexes are there already, l.i0 or l.x is left out, and said to be. The action 'prepare'
+    /// has l.i0 and l.x alone, 'run' all others. At the end every row's index entries are
+    /// looked for.
     #[arg(long, value_name = "LIST", default_value = Step::DEFAULT, value_parser = values::steps, verbatim_doc_comment)]
     pub(crate) steps: Steps,
 
-    /// Rows in a transaction of l.i0
+    /// Rows in a transaction of l.i0, 1 to 100000
     #[arg(long, value_name = "N", default_value = "1000", value_parser = values::count::<u64>)]
     load_rows_per_commit: u64,
 
     /// Rows that a transaction inserts, and deletes, in l.i1; in qrN and qpN these, or N if that is less
+    ///
+    /// At most 100000, and no more than a table has.
     #[arg(long, value_name = "N", default_value = "50", value_parser = values::count::<u64>)]
     rows_per_commit: u64,
 
@@ -256,11 +260,11 @@ pub(crate) struct InsertArgs {
     #[arg(long, value_name = "N", default_value = "5", value_parser = values::count::<u64>)]
     small_rows_per_commit: u64,
 
-    /// Entries or rows that a query reads
+    /// Entries or rows that a query reads, 1 to 100000
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u64>)]
     rows_per_query: u64,
 
-    /// Bytes of the column data, half of them random
+    /// Bytes of the column data, 0 to 4000, half of them random
     #[arg(long, value_name = "BYTES", default_value = "10", value_parser = values::count::<u32>)]
     data_length: u32,
 }
@@ -270,10 +274,10 @@ pub(crate) struct InsertArgs {
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
     /// Seconds between reports, 0 for none
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = values::seconds)]
     pub(crate) report_interval: u64,
 
-    /// Percentile of the latencies that is shown, 0 for none
+    /// Percentile of the latencies that is shown, 0 to 100; 0 for none
     #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) percentile: u32,
 

@@ -38,8 +38,9 @@ pub(super) struct Facts {
     pub(super) interrupted: bool,
     /// The names of those that were run.
     pub(super) steps: Vec<String>,
-    /// Rows found at the end, each with its index entries.
+    /// Rows found at the end, and index entries, which agree.
     pub(super) rows_verified: u64,
+    pub(super) entries_verified: u64,
     pub(super) device_pairs_per_s: f64,
     pub(super) device_worst_pair_ms: f64,
 }
@@ -62,12 +63,14 @@ pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     }
     let began = SystemTime::now();
     let missing = insert_benchmark::missing(engine, &sizes)?;
-    let steps = steps(job, &missing)?;
+    let steps = steps(job, engine, &missing)?;
     let device = probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?;
     say(job, &heading(job, &sizes, &device))?;
     let mut ran = Vec::new();
     for step in steps {
-        let Some(done) = run_step(job, engine, &sizes, step, &missing)? else { return Ok(interrupted_load()) };
+        let Some(done) = run_step(job, engine, &sizes, step, &missing)? else {
+            return Ok(if step == Step::Load { interrupted_load() } else { Answer::Interrupted });
+        };
         let figures = StepFigures::of(step, &sizes, &done, &device, job.labels());
         print(&step_report(job, &figures, &done))?;
         let is_stopped = done.finished.was_stopped;
@@ -80,16 +83,23 @@ pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
 }
 
 /// The steps to run; `missing` are the tables that are not there.
-fn steps(job: &Job<'_>, missing: &[TableNo]) -> Result<Vec<Step>, Failure> {
+fn steps(job: &Job<'_>, engine: &Millpond, missing: &[TableNo]) -> Result<Vec<Step>, Failure> {
     let args = job.args;
     let mut steps = args.insert.steps.0.clone();
-    steps.retain(|step| if *step == Step::Load { args.prepares() } else { args.runs() });
-    if missing.is_empty() && steps.contains(&Step::Load) {
-        talk(&format!(
-            "l.i0 is left out: the tables {} are loaded already; drop them with the action 'cleanup' to load them anew",
-            listed(&TableNo::first(args.load.threads).collect::<Vec<_>>(), |table| purchases_name(*table)),
-        ));
-        steps.retain(|step| *step != Step::Load);
+    steps.retain(|step| if step.prepares() { args.prepares() } else { args.runs() });
+    let all: Vec<TableNo> = TableNo::first(args.load.threads).collect();
+    let mut leave_out = |step, why: &str| {
+        if steps.contains(&step) {
+            let tables = listed(&all, |table| purchases_name(*table));
+            talk(&format!("{step} is left out: {tables} {why}; drop them with the action 'cleanup' to begin anew"));
+            steps.retain(|other| *other != step);
+        }
+    };
+    if missing.is_empty() {
+        leave_out(Step::Load, "are loaded already");
+        if insert_benchmark::missing_indexes(engine, args.load.threads)?.is_empty() {
+            leave_out(Step::CreateIndexes, "have their indexes already");
+        }
     }
     match missing.first() {
         Some(table) if steps.first().is_some_and(|first| *first != Step::Load) => {
@@ -99,7 +109,7 @@ fn steps(job: &Job<'_>, missing: &[TableNo]) -> Result<Vec<Step>, Failure> {
     }
 }
 
-/// Runs a step; `None`: it was the load, and it was interrupted.
+/// Runs a step; `None`: it was the load, or the indexes, and it was interrupted.
 fn run_step(
     job: &Job<'_>,
     engine: &Millpond,
@@ -122,6 +132,7 @@ fn run_step(
         Talk { step: step.to_string(), labels: job.labels(), format: args.output.format, failure: None };
     let done = match step {
         Step::Load => insert_benchmark::load(engine, sizes, missing, &plan, job.stop, &mut talk_of_step),
+        Step::CreateIndexes => insert_benchmark::create_indexes(engine, sizes, &plan, job.stop, &mut talk_of_step),
         _ => insert_benchmark::run(engine, sizes, step, &plan, job.stop, &mut talk_of_step),
     };
     match (talk_of_step.failure, done) {
@@ -141,16 +152,17 @@ fn finish(
 ) -> Result<Answer, Failure> {
     let args = job.args;
     let progress = Progress::working("looking for every row's index entries");
-    let rows_verified = insert_benchmark::verify(engine, args.load.threads);
+    let verified = insert_benchmark::verify(engine, args.load.threads);
     progress.finish();
-    let rows_verified = rows_verified?;
+    let verified = verified?;
     let device = device.faster(probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?);
     let facts = Facts {
         on: Circumstances::of(job, engine, began, &device),
         data_length: job.args.sizes().load.data_len,
         interrupted: ran.iter().any(|ran| ran.done.finished.was_stopped),
         steps: ran.iter().map(|ran| ran.figures.step.clone()).collect(),
-        rows_verified,
+        rows_verified: verified.rows,
+        entries_verified: verified.entries,
         device_pairs_per_s: device.per_s,
         device_worst_pair_ms: device.worst_ms,
     };
@@ -192,6 +204,7 @@ fn step_heading(job: &Job<'_>, sizes: &Sizes, step: Step) -> String {
     let clients = if sizes.clients == 1 { "1 client".to_owned() } else { format!("{} clients", sizes.clients) };
     let how = match step {
         Step::Load => format!("{rows} rows a transaction"),
+        Step::CreateIndexes => "one after the other".to_owned(),
         Step::ManyInserts | Step::FewInserts => format!("{rows} rows a transaction, {} s", job.args.load.time),
         Step::Queries { rows_per_s, .. } => format!(
             "{} rows a query; beside each {rows_per_s} rows/s, {rows} a transaction; {} s",
@@ -219,6 +232,10 @@ fn step_report(job: &Job<'_>, figures: &StepFigures, done: &Done) -> String {
 
 /// The rows of a step, and how the rate beside it went.
 fn rows_block(figures: &StepFigures) -> String {
+    if figures.entries_made > 0 {
+        let (entries, per_s) = (figures.entries_made, figures.entries_made_per_s);
+        return format!("Index entries:\n    made:                                {entries} ({per_s:.2} per sec.)\n");
+    }
     let mut text = format!(
         "Rows:\n    inserted:                            {} ({:.2} per sec.)\n    \
          deleted:                             {}\n",
@@ -255,7 +272,7 @@ fn summary(ran: &[Ran], facts: &Facts, device: &SyncPairs) -> String {
         "\nInsert benchmark:\n    {:<8}{:>9}{:>12}{:>12}{:>12}{:>12}{:>10}{:>10}  {}\n",
         "step",
         "seconds",
-        "rows/s in",
+        "rows/s",
         "queries/s",
         "median tps",
         "worst tps",
@@ -264,22 +281,24 @@ fn summary(ran: &[Ran], facts: &Facts, device: &SyncPairs) -> String {
         "rate",
     );
     for of_step in ran.iter().map(|ran| &ran.figures) {
-        let StepFigures { step, rows_inserted_per_s, figures, .. } = of_step;
+        let StepFigures { step, figures, .. } = of_step;
         let (median, worst) = figures.calm.map_or_else(
             || ("-".to_owned(), "-".to_owned()),
             |calm| (format!("{:.0}", calm.median_per_s), calm.worst_per_s.to_string()),
         );
         let _ = writeln!(
             text,
-            "    {step:<8}{:>9.1}{rows_inserted_per_s:>12.0}{:>12.0}{median:>12}{worst:>12}{:>10.2}{:>10.2}  {}",
+            "    {step:<8}{:>9.1}{:>12.0}{:>12.0}{median:>12}{worst:>12}{:>10.2}{:>10.2}  {}",
             figures.elapsed_s,
+            // One of the two is 0.
+            of_step.rows_inserted_per_s + of_step.entries_made_per_s,
             figures.queries_per_s,
             figures.latency_percentile_ms,
             figures.latency_max_ms,
             kept(of_step),
         );
     }
-    let _ = writeln!(text, "verified: {} rows, each with its 3 index entries", facts.rows_verified);
+    let _ = writeln!(text, "verified: {} rows, {} index entries", facts.rows_verified, facts.entries_verified);
     text.push_str(&report_text::device_line(device));
     text
 }

@@ -14,11 +14,11 @@
 use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
 
-use ::millpond::{Db, Durability, Error as MillpondError, Field, IndexScan, Table, TableDefinition, WriteBatch};
+use ::millpond::{Db, Durability, Error as MillpondError, Field, Table, TableDefinition, WriteBatch};
 
 use super::{Millpond, first_number, was_there};
 use crate::Error;
-use crate::engine::purchases::{PurchaseEngine, PurchaseIndex, PurchaseLoad, PurchaseSession, PurchaseState};
+use crate::engine::purchases::{PurchaseEngine, PurchaseIndex, PurchaseLoad, PurchaseSession, PurchaseState, Verified};
 use crate::engine::{IdRange, Outcome, TableNo};
 use crate::generators::insert_benchmark::{Purchase, purchases_name};
 
@@ -80,9 +80,12 @@ impl PurchaseEngine for Millpond {
 
     fn create_purchases(&self, table: TableNo) -> Result<(), Error> {
         self.make_meta()?;
-        let with = |definition: TableDefinition, index: PurchaseIndex| definition.index(index.name(), fields(index));
-        let definition = PurchaseIndex::ALL.into_iter().fold(TableDefinition::new(), with);
-        self.db.create_table(&purchases_name(table), definition).map(drop).map_err(Error::engine)
+        self.db.create_table(&purchases_name(table), TableDefinition::new()).map(drop).map_err(Error::engine)
+    }
+
+    fn missing_indexes(&self, table: TableNo) -> Result<Vec<PurchaseIndex>, Error> {
+        let table = self.open_purchases(table)?;
+        Ok(PurchaseIndex::ALL.into_iter().filter(|index| table.index(index.name()).is_err()).collect())
     }
 
     fn finish_purchases(&self, table: TableNo, load: PurchaseLoad) -> Result<(), Error> {
@@ -101,64 +104,61 @@ impl PurchaseEngine for Millpond {
     }
 
     fn purchases(&self, table: TableNo) -> Result<MillpondPurchases, Error> {
-        MillpondPurchases::of(self.db.clone(), self.open_purchases(table)?)
+        let rows = self.open_purchases(table)?;
+        // One that is not there is an error only for who reads it.
+        let indexes = PurchaseIndex::ALL.map(|index| rows.index(index.name()).ok());
+        Ok(MillpondPurchases { db: self.db.clone(), number: table, table: rows, indexes, value: Vec::new() })
     }
 
-    fn verify_purchases(&self, table: TableNo) -> Result<u64, Error> {
+    fn verify_purchases(&self, table: TableNo) -> Result<Verified, Error> {
         let rows = self.open_purchases(table)?;
         // Sums of hashes, which no order changes: memory for no row.
         let hasher = RandomState::new();
-        let mut count = 0;
+        let indexes = PurchaseIndex::ALL.map(|index| (index, rows.index(index.name()).ok()));
+        let mut verified = Verified::default();
         let mut by_row = [0_u64; PurchaseIndex::ALL.len()];
         let mut scan = rows.scan(..);
         while let Some((key, row)) = scan.next_row().map_err(Error::engine)? {
-            count += 1;
+            verified.rows += 1;
             for (sum, index) in by_row.iter_mut().zip(PurchaseIndex::ALL) {
                 let fields: Vec<u8> = columns(index).iter().flat_map(|column| &row[column.clone()]).copied().collect();
                 *sum = sum.wrapping_add(hasher.hash_one((fields.as_slice(), key)));
             }
         }
-        for (by_row, index) in by_row.into_iter().zip(PurchaseIndex::ALL) {
+        for (by_row, (index, entries_of)) in by_row.into_iter().zip(indexes) {
+            let Some(entries_of) = entries_of else { continue };
             let (mut entries, mut by_entry) = (0_u64, 0_u64);
-            let mut scan = entries_of(&rows, index)?;
+            let mut scan = entries_of.scan(..);
             while let Some((fields, key)) = scan.next_entry().map_err(Error::engine)? {
                 entries += 1;
                 by_entry = by_entry.wrapping_add(hasher.hash_one((fields, key)));
             }
-            let how = if entries != count {
-                format!("{entries} entries, {count} rows")
+            verified.entries += entries;
+            let how = if entries != verified.rows {
+                format!("{entries} entries, {} rows", verified.rows)
             } else if by_entry != by_row {
-                format!("{entries} entries, not all of these {count} rows")
+                format!("{entries} entries, not all of them of these rows")
             } else {
                 continue;
             };
             return Err(Error::IndexDisagrees { table: purchases_name(table), index: index.name(), how });
         }
-        Ok(count)
+        Ok(verified)
     }
-}
-
-/// All entries of an index.
-fn entries_of(table: &Table, index: PurchaseIndex) -> Result<IndexScan, Error> {
-    Ok(table.index(index.name()).map_err(Error::engine)?.scan(..))
 }
 
 /// One thread's access to a table of the insert benchmark.
 pub struct MillpondPurchases {
     db: Db,
+    number: TableNo,
     table: Table,
     /// In the order of [`PurchaseIndex::ALL`].
-    indexes: Vec<::millpond::Index>,
+    indexes: [Option<::millpond::Index>; PurchaseIndex::ALL.len()],
     /// A row's value.
     value: Vec<u8>,
 }
 
 impl MillpondPurchases {
-    fn of(db: Db, table: Table) -> Result<MillpondPurchases, Error> {
-        let indexes = PurchaseIndex::ALL.iter().map(|index| table.index(index.name()).map_err(Error::engine));
-        Ok(MillpondPurchases { db, indexes: indexes.collect::<Result<_, _>>()?, table, value: Vec::new() })
-    }
-
     /// Adds rows to a batch.
     fn insert(&mut self, batch: &mut WriteBatch, rows: &[Purchase]) {
         for row in rows {
@@ -186,6 +186,10 @@ impl PurchaseSession for MillpondPurchases {
         self.db.write(batch).map_err(Error::engine)
     }
 
+    fn create_index(&mut self, index: PurchaseIndex) -> Result<(), Error> {
+        self.table.create_index(index.name(), fields(index)).map(drop).map_err(Error::engine)
+    }
+
     fn turn_over(&mut self, rows: &[Purchase], oldest: IdRange) -> Result<(), Error> {
         let mut batch = WriteBatch::new();
         self.insert(&mut batch, rows);
@@ -202,8 +206,11 @@ impl PurchaseSession for MillpondPurchases {
     }
 
     fn scan_entries(&mut self, index: PurchaseIndex, from: u32, rows: usize) -> Result<usize, Error> {
+        let Some(entries) = &self.indexes[index as usize] else {
+            return Err(Error::NoPurchaseIndex { table: purchases_name(self.number), index: index.name() });
+        };
         let from = from.to_be_bytes();
-        let mut entries = self.indexes[index as usize].scan(&from[..]..);
+        let mut entries = entries.scan(&from[..]..);
         let mut found = 0;
         while found < rows && black_box(entries.next_entry().map_err(Error::engine)?).is_some() {
             found += 1;

@@ -63,6 +63,35 @@ impl<S: PurchaseSession + Send> Client for Loader<S> {
     }
 }
 
+/// The thread that makes a table's indexes, one after the other: each is a transaction.
+pub struct Indexer<S> {
+    session: S,
+    /// Those that are still to be made, the next one last.
+    left: Vec<PurchaseIndex>,
+}
+
+impl<S: PurchaseSession> Indexer<S> {
+    /// Will make these indexes.
+    pub fn new(session: S, mut indexes: Vec<PurchaseIndex>) -> Indexer<S> {
+        indexes.reverse();
+        Indexer { session, left: indexes }
+    }
+}
+
+impl<S: PurchaseSession + Send> Client for Indexer<S> {
+    fn draw(&mut self, _: &mut Random) -> bool {
+        !self.left.is_empty()
+    }
+
+    fn run(&mut self, tally: &mut Tally, _: impl Fn() -> bool) -> Result<Ran, Error> {
+        if let Some(index) = self.left.pop() {
+            self.session.create_index(index)?;
+            tally.queries.write += 1;
+        }
+        Ok(Ran::ToItsEnd)
+    }
+}
+
 /// The ids that are in a client's table: what its writer knows, and its reader needs.
 #[derive(Debug)]
 pub struct Span {

@@ -6,20 +6,20 @@
 //!
 //! | step | what each client does |
 //! |---|---|
-//! | `l.i0` | inserts rows in the order of the primary key, many in a transaction |
+//! | `l.i0` | inserts rows in the order of the primary key, many in a transaction; there are no indexes yet |
+//! | `l.x` | makes the three indexes, one after the other |
 //! | `l.i1` | inserts rows and deletes as many of the oldest, in one transaction, as fast as it can |
 //! | `l.i2` | the same with fewer rows in a transaction |
 //! | `qr100` | reads some entries of an index from a random place on, as fast as it can, beside a second thread that inserts and deletes 100 rows a second |
 //! | `qp100` | reads some rows by random primary keys, beside the same |
 //!
-//! Those with `q` go with any other rate, too. A table has its indexes from the beginning; there is no step `l.x` that
-//! makes them.
+//! Those with `q` go with any other rate, too.
 
 mod client;
 mod purchase;
 mod step;
 
-pub use client::{Loader, Reader, Span, Writer};
+pub use client::{Indexer, Loader, Reader, Span, Writer};
 pub use purchase::{Domains, Purchase};
 pub use step::{Queries, Step};
 
