@@ -37,7 +37,7 @@ struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Puts a database under sysbench's load and shows, second by second, how it bears it.
+    /// Puts a database under sysbench's load, or the insert benchmark, and shows how it bears it, second by second.
     Bench(commands::bench::BenchArgs),
     /// Lists the engine's options, and what a run would use.
     Options(commands::options::OptionsArgs),
@@ -45,7 +45,7 @@ enum Command {
     Crashtest(commands::crashtest::CrashtestArgs),
     /// Looks at every page of a closed database and says what is wrong with it. Writes nothing.
     Check(commands::check::CheckArgs),
-    /// Says what a closed database is: identity, log, files, trees. Writes nothing.
+    /// Says what a closed database is: identity, log, files, tables, trees. Writes nothing.
     Info(commands::info::InfoArgs),
     /// Shows superblocks, map, pages or log of a closed database in words. Writes nothing.
     Dump(commands::dump::DumpArgs),
@@ -93,3 +93,6 @@ fn given(matches: &ArgMatches) -> Vec<Setting> {
     let of_subcommand = matches.subcommand().and_then(|(name, given)| Some((command.find_subcommand(name)?, given)));
     of_subcommand.map_or_else(Vec::new, |(command, given)| settings::of(command, given))
 }
+
+#[cfg(test)]
+mod help_tests;

@@ -8,6 +8,7 @@ use millpond::Inspector;
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::print;
+use crate::values;
 
 /// Lines that are printed together.
 const TOGETHER: usize = 1 << 16;
@@ -38,7 +39,7 @@ enum What {
         #[command(flatten)]
         database: Database,
         /// Only this space (1, 2, ... in the order of creation; 0 is the catalog)
-        #[arg(long)]
+        #[arg(long, value_parser = values::count::<u32>)]
         space: Option<u32>,
     },
     /// The image of one page: header, fences, entries.
@@ -49,7 +50,7 @@ enum What {
         #[arg(value_name = "SPACE:NUMBER", value_parser = page_id, required_unless_present = "slot")]
         page: Option<(u32, u32)>,
         /// Whatever is in this slot, instead of a page
-        #[arg(long, conflicts_with = "page")]
+        #[arg(long, conflicts_with = "page", value_parser = values::count::<u64>)]
         slot: Option<u64>,
     },
     /// The log's groups and records, and where and why it ends.
@@ -57,10 +58,10 @@ enum What {
         #[command(flatten)]
         database: Database,
         /// Begin with the group that holds this LSN, instead of the checkpoint
-        #[arg(long, value_name = "LSN")]
+        #[arg(long, value_name = "LSN", value_parser = values::count::<u64>)]
         from: Option<u64>,
         /// At most so many groups
-        #[arg(long)]
+        #[arg(long, value_name = "N", value_parser = values::count::<u64>)]
         limit: Option<u64>,
     },
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use millpond::{Error, Inspector};
 
+use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::print;
 
@@ -33,9 +34,8 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "FORM", default_value = "text", hide_possible_values = true)]
     format: Format,
 
-    /// Go through the page cache, for file systems without direct I/O
-    #[arg(long)]
-    cached: bool,
+    #[command(flatten)]
+    cached: CachedArg,
 }
 
 /// The form of the answer.
@@ -90,7 +90,7 @@ fn left(args: &StatusArgs) -> Result<String, Failure> {
             args.target.display()
         )));
     }
-    let rows = Inspector::open(&args.target, args.cached).and_then(|inspector| inspector.status());
+    let rows = Inspector::open(&args.target, args.cached.0).and_then(|inspector| inspector.status());
     let rows = rows.map_err(|error| match error {
         Error::InUse(_) => Failure::message(format!(
             "'{}' is open, in another process or in this one; its engine tells how it is doing on a socket: \

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 mod bench_output;
 mod bench_tables;
+mod examples;
 mod insert_benchmark;
 mod options;
 

@@ -1,0 +1,111 @@
+//! Every example in help and in the README runs, made short.
+
+use super::*;
+
+/// The database that examples are about where they name none of their own.
+const DATABASE: &str = "millpond-bench-data";
+
+/// The words of each example in a text: of help, which are indented, or of the README, which have a prompt.
+fn examples<'t>(text: &'t str, before: &str) -> Vec<Vec<&'t str>> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(before));
+    let commands = lines.filter(|line| line.starts_with("millpond ") || line.starts_with("MILLPOND_"));
+    commands.map(|line| line.split(" # ").next().unwrap_or_default().split_whitespace().collect()).collect()
+}
+
+/// The words behind `millpond`, with sizes and times made small and paths put where they may be.
+fn made_short(words: &[&str]) -> Vec<String> {
+    let mut short: Vec<String> = Vec::new();
+    for word in words.iter().skip_while(|word| **word != "millpond").skip(1) {
+        let before = short.last().map(String::as_str);
+        short.push(match *word {
+            _ if before == Some("--rounds") || before == Some("--time") => "1".to_owned(),
+            "--rate=80%" => "--rate=200".to_owned(),
+            "DIR" => DATABASE.to_owned(),
+            "SOCKET" => "millpond.sock".to_owned(),
+            word => match word.split_once('=') {
+                Some(("--time" | "--warmup-time", _)) => "--time=1".to_owned(),
+                Some(("--table-size", _)) => "--table-size=500".to_owned(),
+                Some((option @ ("--threads" | "--tables"), _)) => format!("{option}=2"),
+                _ => word.replace("/tmp/", "").replace("/mnt/disk/", ""),
+            },
+        });
+    }
+    short
+}
+
+/// Runs an example in `dir`, over tables of 500 rows.
+#[track_caller]
+fn assert_runs(dir: &Path, words: &[&str]) {
+    let mut args = made_short(words);
+    let is_over_tables = args[0] == "bench" && !args.iter().any(|arg| arg.starts_with("--table-size"));
+    if is_over_tables {
+        args.push("--table-size=500".to_owned());
+    }
+    if args[0] == "bench" && !args.iter().any(|arg| arg.starts_with("--time")) {
+        args.push("--time=1".to_owned());
+    }
+    // The README's and the help's databases have several tables; each run here begins with none.
+    let begins_anew = args[0] == "bench" && !args.iter().any(|arg| arg == "cleanup");
+    if begins_anew {
+        std::fs::remove_dir_all(dir.join(DATABASE)).ok();
+    }
+    if args[0] == "rebuild" {
+        let data = dir.join(DATABASE).join("data.mpd");
+        let mut bytes = std::fs::read(&data).expect("it can be read");
+        bytes[..1 << 17].fill(0);
+        std::fs::write(&data, &bytes).expect("it can be written");
+    }
+    let mut command = millpond(dir, &args.iter().map(String::as_str).collect::<Vec<_>>());
+    let variables = words.iter().take_while(|word| **word != "millpond").filter_map(|word| word.split_once('='));
+    let engine = args.iter().any(|arg| arg == "millpond.sock").then(|| Engine::start(dir));
+    assert_code(&command.envs(variables).output().expect("the command starts"), 0);
+    drop(engine);
+}
+
+/// An engine that tells how it is doing, until it is dropped.
+struct Engine(std::process::Child);
+
+impl Engine {
+    fn start(dir: &Path) -> Engine {
+        let args = ["bench", "--dir=running", "--status-socket=millpond.sock", "--time=600", "oltp_update_index"];
+        Engine(start_until_its_first_line(dir, &args).0)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn every_example_in_help_runs() {
+    let dir = directory();
+    std::fs::write(dir.path().join("fast.toml"), "durability = \"none\"\n").expect("a file can be written");
+    let mut seen = 0;
+    for command in ["bench", "options", "crashtest", "check", "info", "dump", "status", "probe", "rebuild"] {
+        let help = out(&run(dir.path(), &[command, "--help"]));
+        let examples = examples(&help, "  ");
+        assert!(!examples.is_empty(), "{command}");
+        for example in examples {
+            seen += 1;
+            assert_runs(dir.path(), &example);
+            // What follows is about tables that are there.
+            if example.contains(&"cleanup") {
+                assert_runs(dir.path(), &["millpond", "bench", "oltp_update_index", "prepare"]);
+            }
+        }
+    }
+    assert!(seen >= 20, "{seen} examples seen");
+}
+
+#[test]
+fn every_command_in_the_readme_runs() {
+    let dir = directory();
+    let examples = examples(include_str!("../../../../README.md"), "$ ");
+    assert!(examples.len() >= 12, "{examples:?}");
+    for example in examples {
+        assert_runs(dir.path(), &example);
+    }
+}
