@@ -62,8 +62,28 @@ pub(crate) fn is_vacant(dir: &Path) -> Result<bool, Failure> {
     match fs::read_dir(dir) {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(cause) => Err(cannot("read directory", dir, &cause)),
+        Err(cause) if cause.kind() == io::ErrorKind::NotADirectory => {
+            Err(Failure::message(format!("'{}' is no directory: name another with --dir", dir.display())))
+        }
+        Err(cause) => Err(Failure::message(format!(
+            "cannot read directory '{}': {cause}; name another with --dir, or give this user access to it",
+            dir.display()
+        ))),
     }
+}
+
+/// Makes `dir` if it is not there, and tries whether a file can be made in it.
+///
+/// # Errors
+/// Neither can be.
+pub(crate) fn make_writable(dir: &Path) -> Result<(), Failure> {
+    let tried = fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir).map(drop));
+    tried.map_err(|cause| {
+        Failure::message(format!(
+            "cannot make files in '{}': {cause}; name another directory, or give this user access to it",
+            dir.display()
+        ))
+    })
 }
 
 /// Removes the database in `dir`, and `dir` itself if nothing else is in it.
@@ -137,6 +157,19 @@ mod tests {
         }
         assert_eq!(bytes(dir.path()), Bytes { data_bytes: 3, log_bytes: 18, other_bytes: 5 });
         assert_eq!(bytes(&dir.path().join("none")), Bytes::default());
+    }
+
+    #[test]
+    fn vacant_directory_is_made_and_what_is_none_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = dir.path().join("a/b");
+        make_writable(&made).unwrap();
+        assert!(is_vacant(&made).unwrap());
+        let file = dir.path().join("file");
+        fs::write(&file, b"x").unwrap();
+        for wrong in [file.clone(), file.join("x")] {
+            assert!(is_vacant(&wrong).is_err() && make_writable(&wrong).is_err(), "{}", wrong.display());
+        }
     }
 
     #[test]

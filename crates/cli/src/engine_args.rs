@@ -2,6 +2,7 @@
 //!
 //! [`OptionInfo::ALL`] is the one table behind flags, variables, file, help, errors and `millpond options`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::builder::ValueParser;
@@ -116,8 +117,9 @@ impl EngineArgs {
 /// What a TOML file of options asks for, each value checked.
 fn read_file(path: &Path) -> Result<Vec<Asked>, Failure> {
     let file = format!("'{}'", path.display());
-    let text = std::fs::read_to_string(path)
-        .map_err(|cause| Failure::message(format!("cannot read the options in {file}: {cause}")))?;
+    let text = std::fs::read_to_string(path).map_err(|cause| {
+        Failure::message(format!("cannot read the options in {file}: {cause}; name a TOML file with --config"))
+    })?;
     let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| {
         Failure::message(format!("{file} is not TOML: {}", cause.to_string().trim_end()))
     })?;
@@ -170,19 +172,22 @@ fn arg(info: &'static OptionInfo) -> Arg {
         .help_heading(HEADING)
         .help(format!("{} [default: {default}]", info.help))
         .long_help(long)
-        .value_parser(ValueParser::string())
+        .value_parser(ValueParser::os_string())
         .action(ArgAction::Set);
     if info.value == "BOOL" { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg }
 }
 
 /// What flag or variable ask for one option.
 fn asked(info: &'static OptionInfo, matches: &ArgMatches) -> Result<Option<Asked>, clap::Error> {
-    let Some(text) = matches.get_one::<String>(info.name).cloned() else { return Ok(None) };
+    let Some(given) = matches.get_one::<OsString>(info.name) else { return Ok(None) };
+    let text = given.to_string_lossy().into_owned();
     let (origin, place) = match matches.value_source(info.name) {
         Some(ValueSource::EnvVariable) => (Origin::Environment, variable(info)),
         _ => (Origin::Flag, format!("{} <{}>", flag(info), info.value)),
     };
-    match info.set(Options::new(), &text) {
+    // The engine takes a socket's path as text, too.
+    let checked = if given.to_str().is_some() { info.set(Options::new(), &text) } else { Err("not UTF-8".to_owned()) };
+    match checked {
         Ok(_) => Ok(Some(Asked { info, text, origin })),
         Err(why) => {
             let message = format!("invalid value '{text}' for '{place}': {why}\n");

@@ -53,6 +53,17 @@ pub enum Error {
     )]
     NoPurchases(String),
 
+    /// A step of the insert benchmark reads an index that is not there.
+    #[error(
+        "table '{table}' has no index '{index}', which is read here; make it with the action 'prepare' or the step l.x"
+    )]
+    NoPurchaseIndex {
+        /// The table.
+        table: String,
+        /// The index.
+        index: &'static str,
+    },
+
     /// A load of this table was interrupted.
     #[error("table '{0}' was not loaded to its end; drop the tables with the action 'cleanup', then load them again")]
     HalfLoadedPurchases(String),
@@ -164,7 +175,9 @@ pub enum Error {
     ThreadPanicked(usize),
 
     /// A file of the probe could not be made, written or synced.
-    #[error("cannot {deed} '{path}'")]
+    #[error(
+        "cannot {deed} '{path}', a file to measure the device with: free space there, or give this user access to it"
+    )]
     File {
         /// What was tried.
         deed: &'static str,

@@ -14,7 +14,7 @@ use crate::output::print;
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "The figures are those of one thread in a file of 4 MiB, made and removed in DIR: a write of 4 KiB and \
+    after_long_help = "The figures are those of one thread in a file of 4 MiB, made and removed in DIR: a write of 4 KiB and
 its sync, again and again. This is what durable commits are compared with.
 
 Example:
@@ -24,7 +24,7 @@ pub(crate) struct ProbeArgs {
     /// A directory on the device
     dir: PathBuf,
 
-    /// Seconds to measure
+    /// Seconds to measure, 1 to 600
     #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
     time: u64,
 
@@ -34,6 +34,11 @@ pub(crate) struct ProbeArgs {
 
 /// Measures the device.
 pub(crate) fn run(args: &ProbeArgs) -> Result<Answer, Failure> {
+    if !args.dir.is_dir() {
+        let what = if args.dir.exists() { "is no directory" } else { "does not exist" };
+        let dir = args.dir.display();
+        return Err(Failure::message(format!("'{dir}' {what}: name a directory on the device to measure")));
+    }
     let access = if args.cached.0 { Access::Cached } else { Access::Direct };
     let device = probe::sync_pairs(&args.dir, access, Duration::from_secs(args.time))?;
     print(&format!("{}slowest pair: {:.1} ms\n", report_text::device_line(&device), device.worst_ms))?;

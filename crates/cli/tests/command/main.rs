@@ -9,6 +9,7 @@ use millpond::{Db, Options};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+mod bad_input;
 mod bench_output;
 mod bench_tables;
 mod examples;

@@ -319,7 +319,7 @@ fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Resul
     if let Some(wanted) = options.page_store
         && wanted != has
     {
-        let message = format!("page_store is {wanted:?}, and '{place}' was created with {has:?}: leave the option out");
+        let message = format!("page_store is {wanted}, and '{place}' was created with {has}: leave the option out");
         return Err(Error::InvalidOptions(message.into()));
     }
     options.validate(page_size)

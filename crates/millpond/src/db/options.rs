@@ -1,5 +1,6 @@
 //! What a database is opened with.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,6 +52,16 @@ pub enum PageStoreKind {
     /// A page's new image overwrites the old one. A page that a crash tears while it is written is lost: opening or
     /// reading reports [`Error::Corruption`].
     InPlace,
+}
+
+/// As options name it.
+impl fmt::Display for PageStoreKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PageStoreKind::CopyOnWrite => "copy_on_write",
+            PageStoreKind::InPlace => "in_place",
+        })
+    }
 }
 
 /// How a database is opened; [`Db::open`](crate::Db::open) checks all of it and reports every mistake at once.

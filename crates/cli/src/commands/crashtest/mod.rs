@@ -28,6 +28,7 @@ use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
 use crate::progress::Progress;
 use crate::signals;
+use crate::values as option_values;
 use oracle::Oracle;
 use round::Verdict;
 
@@ -60,14 +61,14 @@ pub(crate) struct CrashtestArgs {
     rounds: u32,
 
     /// Seed of the operations and of the moments of the kills
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value = "1", value_parser = option_values::count::<u64>)]
     seed: u64,
 
     /// New or empty directory, removed if all passes
     #[arg(long, value_name = "DIR", default_value = "millpond-crashtest-data")]
     dir: PathBuf,
 
-    /// Threads of the process that is killed
+    /// Threads of the process that is killed, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
 
@@ -83,6 +84,7 @@ pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
             args.dir.display()
         )));
     }
+    database_files::make_writable(&args.dir)?;
     let stop = signals::stop_flag()?;
     let mut oracle = Oracle::default();
     let mut passed = 0;
