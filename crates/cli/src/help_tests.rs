@@ -48,7 +48,9 @@ fn every_argument_is_documented_and_help_fits_the_terminal() {
         for arg in args(&command) {
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.len() > 8 && !help.ends_with('.'), "{path} {}: '{help}'", arg.get_id());
-            assert!(long_words.contains(help.split(" [default").next().unwrap_or_default()), "{path}: {help}");
+            let long_help = arg.get_long_help().map_or(help, ToString::to_string);
+            let first = long_help.lines().next().unwrap_or_default();
+            assert!(long_words.contains(first), "{path}: {first}");
             // What help does not list by itself is in the text.
             let possible = if arg.is_hide_possible_values_set() { arg.get_possible_values() } else { Vec::new() };
             for value in possible {

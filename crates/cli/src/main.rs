@@ -38,7 +38,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Puts a database under sysbench's load, or the insert benchmark, and shows how it bears it, second by second.
-    Bench(commands::bench::BenchArgs),
+    Bench(Box<commands::bench::BenchArgs>),
     /// Lists the engine's options, and what a run would use.
     Options(commands::options::OptionsArgs),
     /// Kills a child under load again and again, and compares what is found with what was acknowledged.

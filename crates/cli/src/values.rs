@@ -116,9 +116,15 @@ pub(crate) fn benchmark() -> impl TypedValueParser<Value = Benchmark> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Steps(pub(crate) Vec<Step>);
 
-/// Reads steps with commas between them.
+/// Reads steps with commas between them. What prepares is done once.
 pub(crate) fn steps(text: &str) -> Result<Steps, String> {
-    text.split(',').map(str::parse).collect::<Result<_, _>>().map(Steps)
+    let steps: Vec<Step> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    for (at, step) in steps.iter().enumerate().filter(|(_, step)| step.prepares()) {
+        if steps[..at].contains(step) {
+            return Err(format!("{step} is in it twice: leave one out"));
+        }
+    }
+    Ok(Steps(steps))
 }
 
 /// Reads a distribution's name.
@@ -160,6 +166,15 @@ mod tests {
         assert_eq!(seconds("60"), Ok(60));
         for wrong in ["60s", "-1", "31536001"] {
             assert!(seconds(wrong).unwrap_err().contains("31536000"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn steps_have_commas_between_them_and_load_once() {
+        assert_eq!(steps("l.i0,qr7,qr7").map(|steps| steps.0.len()), Ok(3));
+        assert!(steps("l.x,l.i1,l.x").is_err_and(|why| why.contains("l.x is in it twice")));
+        for wrong in ["", "l.i0,", "l.i0 l.x"] {
+            assert!(steps(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -16,7 +16,8 @@ use crate::values::Format;
 #[command(args_override_self = true)]
 #[command(after_long_help = "\
 Takes the engine's options as bench does, so it shows what a run with them would use. A flag comes
-before a MILLPOND_* variable, that before the file of --config, and that before the default.
+before a MILLPOND_* variable, that before the file of --config, and that before the default. Whether
+they go together, and with the database, is seen when that is opened.
 
 Examples:
   millpond options

@@ -121,16 +121,18 @@ fn interrupt_ends_the_step_and_leaves_out_those_behind_it() {
     lines.read_to_string(&mut text).expect("it can be read");
     assert_eq!(child.wait().expect("it ends").code(), Some(130), "{text}");
     assert_eq!(steps_in(&text), ["l.i0", "l.x", "l.i1"]);
+    assert!(!text.contains("verified: "), "{text}");
     assert_code(&run(dir.path(), &["check", "db"]), 0);
 }
 
 #[test]
 fn wrong_usage_names_option_value_and_way_out() {
     let dir = directory();
-    let cases: [(&[&str], &[&str]); 12] = [
+    let cases: [(&[&str], &[&str]); 13] = [
         (&["--steps=l.i0,l.i3"], &["--steps", "'l.i3'", "l.i0,l.x,l.i1"]),
         (&["--steps=qr"], &["--steps", "'qr'", "qr100"]),
         (&["--steps="], &["--steps"]),
+        (&["--steps=l.i0,l.x,l.i0"], &["--steps", "l.i0 is in it twice"]),
         (&["--rate=50"], &["--rate", "insert_benchmark", "--steps=qr200"]),
         (&["--tables=2"], &["--tables", "--threads"]),
         (&["--events=5"], &["--events", "leave it out"]),

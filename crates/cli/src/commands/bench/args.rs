@@ -100,7 +100,9 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: u32,
 
-    /// Seconds to run, 0 for no limit; of insert_benchmark each step but l.i0 and l.x
+    /// Seconds to run, 0 for no limit; in insert_benchmark of a timed step
+    ///
+    /// Its steps l.i0 and l.x last until all is done, and others cannot be without a limit.
     #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
     pub(crate) time: u64,
 
@@ -124,7 +126,9 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     pub(crate) tables: u32,
 
-    /// Rows in each table, 1 to 4294967295; k and M stand for thousand and million [default: 10000; insert_benchmark: 500k]
+    /// Rows in each table, 1 to 4294967295 [default: 10000; insert_benchmark: 500k]
+    ///
+    /// k and M stand for thousand and million.
     #[arg(long, value_name = "ROWS", default_value = "10000", value_parser = values::rows, hide_default_value = true)]
     #[arg(default_value_if("workload", Benchmark::INSERT, "500k"))]
     pub(crate) table_size: u64,
@@ -136,7 +140,7 @@ pub(crate) struct LoadArgs {
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
     pub(crate) create_secondary: bool,
 
-    /// Whether tables are loaded with id as a column with an index, in place of the primary key
+    /// Whether id is loaded as an indexed column, not as the primary key
     ///
     /// Then the primary key is a number that nobody is shown, as in InnoDB, and several rows may
     /// have one id. A run takes the tables as they are.
@@ -144,7 +148,7 @@ pub(crate) struct LoadArgs {
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch, verbatim_doc_comment)]
     pub(crate) secondary: bool,
 
-    /// Whether oltp_insert takes the id above all others; if not, it draws one of its own
+    /// Whether oltp_insert takes ids above all others, or else draws them
     ///
     /// Ids that are drawn lie anywhere above those that were loaded, and are new in each run.
     /// (In sysbench they may be those of loaded rows; so it loads none for oltp_insert then.)
@@ -166,7 +170,7 @@ pub(crate) struct LoadArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = MIX_HEADING)]
 pub(crate) struct MixArgs {
-    /// Rows selected by id in a transaction, 0 to 10000; always 1 in oltp_point_select
+    /// Rows read by id in a transaction, 0 to 10000; 1 in oltp_point_select
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u32>)]
     point_selects: u32,
 
@@ -182,7 +186,7 @@ pub(crate) struct MixArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     order_ranges: u32,
 
-    /// Ranges of ids in a transaction, 0 to 10000, of which each different c is sorted
+    /// Ranges of ids in a transaction, 0 to 10000, whose distinct c are sorted
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     distinct_ranges: u32,
 
@@ -203,7 +207,7 @@ pub(crate) struct MixArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     non_index_updates: u32,
 
-    /// Rows deleted and inserted again in a transaction, 0 to 10000: two statements each
+    /// Rows deleted, then inserted again, in a transaction, 0 to 10000
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     delete_inserts: u32,
 
@@ -243,20 +247,25 @@ pub(crate) struct InsertArgs {
     /// indexes are there already, l.i0 or l.x is left out, and said to be. The action 'prepare'
     /// has l.i0 and l.x alone, 'run' all others. At the end every row's index entries are
     /// looked for.
+    ///
+    /// [default: l.i0,l.x,l.i1,l.i2,qr100,qp100,qr500,qp500,qr1000,qp1000]
     #[arg(long, value_name = "LIST", default_value = Step::DEFAULT, value_parser = values::steps, verbatim_doc_comment)]
+    #[arg(hide_default_value = true)]
     pub(crate) steps: Steps,
 
     /// Rows in a transaction of l.i0, 1 to 100000
     #[arg(long, value_name = "N", default_value = "1000", value_parser = values::count::<u64>)]
     load_rows_per_commit: u64,
 
-    /// Rows that a transaction inserts, and deletes, in l.i1; in qrN and qpN these, or N if that is less
+    /// Rows that a transaction of l.i1, qrN and qpN inserts, and deletes
     ///
-    /// At most 100000, and no more than a table has.
+    /// At most 100000, and no more than a table has; in qrN and qpN at most N.
     #[arg(long, value_name = "N", default_value = "50", value_parser = values::count::<u64>)]
     rows_per_commit: u64,
 
-    /// Rows that a transaction inserts, and deletes, in l.i2
+    /// Rows that a transaction of l.i2 inserts, and deletes
+    ///
+    /// At most 100000, and no more than a table has.
     #[arg(long, value_name = "N", default_value = "5", value_parser = values::count::<u64>)]
     small_rows_per_commit: u64,
 

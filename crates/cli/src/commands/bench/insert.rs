@@ -38,9 +38,9 @@ pub(super) struct Facts {
     pub(super) interrupted: bool,
     /// The names of those that were run.
     pub(super) steps: Vec<String>,
-    /// Rows found at the end, and index entries, which agree.
-    pub(super) rows_verified: u64,
-    pub(super) entries_verified: u64,
+    /// Rows found at the end, and index entries, which agree; none of a run that was interrupted.
+    pub(super) rows_verified: Option<u64>,
+    pub(super) entries_verified: Option<u64>,
     pub(super) device_pairs_per_s: f64,
     pub(super) device_worst_pair_ms: f64,
 }
@@ -69,7 +69,7 @@ pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     let mut ran = Vec::new();
     for step in steps {
         let Some(done) = run_step(job, engine, &sizes, step, &missing)? else {
-            return Ok(if step == Step::Load { interrupted_load() } else { Answer::Interrupted });
+            return Ok(if step == Step::Load { interrupted_load() } else { interrupted_indexes() });
         };
         let figures = StepFigures::of(step, &sizes, &done, &device, job.labels());
         print(&step_report(job, &figures, &done))?;
@@ -107,6 +107,12 @@ fn steps(job: &Job<'_>, engine: &Millpond, missing: &[TableNo]) -> Result<Vec<St
         }
         _ => Ok(steps),
     }
+}
+
+/// Says what interrupted indexes leave.
+fn interrupted_indexes() -> Answer {
+    talk("interrupted: some indexes are not there; the step l.x makes them");
+    Answer::Interrupted
 }
 
 /// Runs a step; `None`: it was the load, or the indexes, and it was interrupted.
@@ -151,18 +157,22 @@ fn finish(
     ran: &[Ran],
 ) -> Result<Answer, Failure> {
     let args = job.args;
-    let progress = Progress::working("looking for every row's index entries");
-    let verified = insert_benchmark::verify(engine, args.load.threads);
-    progress.finish();
-    let verified = verified?;
-    let device = device.faster(probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?);
+    let interrupted = ran.iter().any(|ran| ran.done.finished.was_stopped);
+    let (mut verified, mut device) = (None, device);
+    if !interrupted {
+        let progress = Progress::working("looking for every row's index entries");
+        let found = insert_benchmark::verify(engine, args.load.threads);
+        progress.finish();
+        verified = Some(found?);
+        device = device.faster(probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?);
+    }
     let facts = Facts {
         on: Circumstances::of(job, engine, began, &device),
         data_length: job.args.sizes().load.data_len,
-        interrupted: ran.iter().any(|ran| ran.done.finished.was_stopped),
+        interrupted,
         steps: ran.iter().map(|ran| ran.figures.step.clone()).collect(),
-        rows_verified: verified.rows,
-        entries_verified: verified.entries,
+        rows_verified: verified.map(|verified| verified.rows),
+        entries_verified: verified.map(|verified| verified.entries),
         device_pairs_per_s: device.per_s,
         device_worst_pair_ms: device.worst_ms,
     };
@@ -298,7 +308,9 @@ fn summary(ran: &[Ran], facts: &Facts, device: &SyncPairs) -> String {
             kept(of_step),
         );
     }
-    let _ = writeln!(text, "verified: {} rows, {} index entries", facts.rows_verified, facts.entries_verified);
+    if let (Some(rows), Some(entries)) = (facts.rows_verified, facts.entries_verified) {
+        let _ = writeln!(text, "verified: {rows} rows, {entries} index entries");
+    }
     text.push_str(&report_text::device_line(device));
     text
 }

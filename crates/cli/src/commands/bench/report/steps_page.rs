@@ -12,10 +12,10 @@ pub(in crate::commands::bench) fn of_steps(facts: &Facts, ran: &[Ran]) -> String
     let clients = if on.tables == 1 { "1 client".to_owned() } else { format!("{} clients", on.tables) };
     let body = html! {
         h1 { (on.workload) ", " (clients) ", " (on.tables) " × " (grouped(on.table_size)) " rows" }
-        p {
-            (grouped(facts.rows_verified)) " rows at the end, and " (grouped(facts.entries_verified)) " index entries that agree with them"
-            @if facts.interrupted { ", " span.bad { "interrupted" } }
+        @if let (Some(rows), Some(entries)) = (facts.rows_verified, facts.entries_verified) {
+            p { (grouped(rows)) " rows at the end, and " (grouped(entries)) " index entries that agree with them" }
         }
+        @if facts.interrupted { p.bad { "interrupted" } }
         (origin(on))
         (table(ran))
         @for ran in ran { (step(ran)) }
