@@ -39,11 +39,12 @@ planted: setup ## Plant one bug at a time; each must be found by a crash test or
 
 figures: setup ## Figures of reads, durable updates, bulk loads and the store (docs/benchmarks.md); 10 GiB, some 15 minutes
 	$(CARGO) build --release --quiet --package millpond --example read_figures --example scan_figures --example store_figures
-	$(CARGO) build --release --quiet --package workload --example update_figures --example bulk_figures
+	$(CARGO) build --release --quiet --package workload --example update_figures --example bulk_figures --example index_figures
 	target/release/examples/read_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/scan_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/update_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/bulk_figures $(FIGURES_DIR)
+	target/release/examples/index_figures $(FIGURES_DIR)
 	target/release/examples/store_figures $(FIGURES_DIR) $(FIGURES_GIB)
 
 FUZZ_SECONDS ?= 30

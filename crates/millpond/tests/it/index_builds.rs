@@ -2,19 +2,24 @@
 //! nothing left behind.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use millpond::simulation::{ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{Db, Durability, Error, Field, Index, Modify, Options, Table, TableDefinition, WriteBatch};
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
+use millpond::{Db, Durability, Error, Field, Index, Options, Table, TableDefinition, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{open, settle, sound};
+use crate::support::{SMALL, Shape, open, recover_shaped, settle, sound};
 use crate::tables::{options, refused};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// So slow that writers come between the steps of a build.
 const SLOW: ServiceTime = ServiceTime { read_ns: 100_000, write_ns: 1_000_000, sync_ns: 2_000_000 };
+
+/// As `tables::options`.
+const SHAPE: Shape = Shape { frames: 232, ..SMALL };
 
 fn slow_disk() -> SimulatedDisk {
     SimulatedDisk::with_image(BTreeMap::default(), SLOW)
@@ -68,61 +73,69 @@ fn fill(db: &Db, count: u32) -> Table {
     table
 }
 
-/// What writers do while indexes are made. Names stay unique at every moment, by whom ever they are changed.
-fn writer(db: &Db, seed: u64, count: u32, turns: u32) {
-    let table = db.open_table("t").expect("there");
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let done = |done: Result<(), Error>| match done {
-        Ok(()) | Err(Error::KeyExists(_) | Error::KeyNotFound(_) | Error::Conflict(_)) => {}
-        Err(other) => unreachable!("seed {seed}: {other}"),
-    };
-    for _ in 0..turns {
-        let (number, other) = (rng.random_range(0..count), rng.random_range(0..count));
-        let (key, other_key) = (key_of(number), key_of(other));
-        match rng.random_range(0..8) {
-            // Its own name, so long as nobody has given it to another row.
-            0 | 1 => {
-                let row = row_of(number, &mut rng);
-                let change = |old: Option<&[u8]>| match old {
-                    Some(old) => Modify::Put([&old[..4], &row[4..]].concat()),
-                    None => Modify::Keep,
-                };
-                table.modify(&key, change).map(drop).expect("modified");
-            }
-            2 => drop(table.delete(&key).expect("deleted")),
-            // A name that nobody ever had.
-            3 | 4 => {
-                let name = 1_000_000 + u32::try_from(seed).expect("small") * 100_000 + rng.random_range(0..100_000);
-                let row = row_of(name, &mut rng);
-                let is_taken = table.scan(..).any(|found| found.expect("read").1[..4] == row[..4]);
-                if !is_taken {
-                    done(table.put(&key, &row));
-                }
-            }
-            // Two rows exchange theirs.
-            _ if number != other => {
-                let (one, two) = (table.get(&key).expect("read"), table.get(&other_key).expect("read"));
-                let mut batch = WriteBatch::new();
-                match (&one, &two) {
-                    (Some(one), Some(two)) => {
-                        batch.expect(&table, &key, Some(one)).expect(&table, &other_key, Some(two));
-                        batch.put(&table, &key, two).put(&table, &other_key, one);
-                    }
-                    // It moves to another key.
-                    (Some(one), None) => {
-                        batch.expect(&table, &key, Some(one)).delete(&table, &key).insert(&table, &other_key, one);
-                    }
-                    _ => continue,
-                }
-                done(db.write(batch));
-            }
-            _ => {}
-        }
-    }
+/// Rows of [`large_table`], whose leaves do not all fit the pool: so time passes in each step of a build.
+const COUNT: u32 = 2000;
+
+fn large_row(name: u32, rng: &mut SmallRng) -> Vec<u8> {
+    [row_of(name, rng), vec![b'.'; rng.random_range(300..700)]].concat()
 }
 
-/// The indexes that are made beside the writers, and are right by then.
-fn build_and_compare(db: &Db, seed: u64) {
+/// A closed database with a table of rows as those of [`row_of`], with long tails, and the index 'text'.
+fn large_table() -> Image {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, quick());
+    let table = db.create_table("t", TableDefinition::new().index("text", [Field::value(4..12)])).expect("created");
+    let mut rng = SmallRng::seed_from_u64(8);
+    for number in 0..COUNT {
+        table.insert(&key_of(number), &large_row(number, &mut rng)).expect("inserted");
+    }
+    drop(table);
+    db.close().expect("closed");
+    disk.image()
+}
+
+/// What writers do while indexes are made, until `is_over`: most of it to a few rows. Names are unique at every moment.
+/// Returns how often something was changed.
+fn writer(db: &Db, id: u32, seed: u64, is_over: &AtomicBool) -> u32 {
+    let table = db.open_table("t").expect("there");
+    let mut rng = SmallRng::seed_from_u64(seed * 10 + u64::from(id));
+    let mut changes = 0;
+    for turn in 0..100_000 {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        // Now and then writers are faster than what follows them.
+        sleep_ns(rng.random_range(0..if seed % 3 == 1 { 200_000 } else { 1_000_000 }));
+        let below = if rng.random_bool(0.7) { 8 } else { COUNT };
+        let keys = [(); 2].map(|()| key_of(rng.random_range(0..below)));
+        // Nobody else ever gives this name.
+        let new = large_row(1_000_000 * (id + 1) + turn, &mut rng);
+        let [one, two] = [0, 1].map(|at| table.get(&keys[at]).expect("read"));
+        let mut batch = WriteBatch::new();
+        batch.expect(&table, &keys[0], one.as_deref());
+        match (rng.random_range(0..6), &one, &two) {
+            (0, Some(_), _) => _ = batch.delete(&table, &keys[0]),
+            // Its own name, and another kind and text.
+            (1 | 2, Some(one), _) => _ = batch.put(&table, &keys[0], &[&one[..4], &new[4..]].concat()),
+            (3 | 4, Some(one), Some(two)) if keys[0] != keys[1] => {
+                batch.expect(&table, &keys[1], Some(two)).put(&table, &keys[0], two).put(&table, &keys[1], one);
+            }
+            (3 | 4, Some(one), None) => {
+                batch.delete(&table, &keys[0]).expect(&table, &keys[1], None).insert(&table, &keys[1], one);
+            }
+            _ => _ = batch.put(&table, &keys[0], &new),
+        }
+        match db.write(batch) {
+            Ok(()) => changes += 1,
+            Err(Error::Conflict(_)) => {}
+            Err(error) => unreachable!("seed {seed}: {error}"),
+        }
+    }
+    changes
+}
+
+/// Indexes of both kinds, in this order or the other.
+fn build_two(db: &Db, seed: u64) {
     let table = db.open_table("t").expect("there");
     if seed.is_multiple_of(2) {
         table.create_index("kind", [Field::value(4..5)]).expect("made");
@@ -133,28 +146,42 @@ fn build_and_compare(db: &Db, seed: u64) {
     }
 }
 
+/// Has three writers work on the large table while `with` runs; then compares indexes and rows.
+fn beside_writers(image: &Image, seed: u64, indexes: usize, with: impl FnOnce(&Db)) {
+    run(seed, || {
+        let disk = SimulatedDisk::with_image(image.clone(), SLOW);
+        let db = open(&disk, SHAPE.reopen_options().durability(Durability::None));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (1..4)
+            .map(|id| {
+                let (db, is_over) = (db.clone(), Arc::clone(&is_over));
+                spawn("writer", move || writer(&db, id, seed, &is_over)).expect("a thread")
+            })
+            .collect();
+        with(&db);
+        is_over.store(true, Ordering::Relaxed);
+        let changes: u32 = writers.into_iter().map(|writer| writer.join().expect("no panic")).sum();
+        assert!(changes > 100, "seed {seed}: only {changes} changes");
+        let table = db.open_table("t").expect("there");
+        let rows = rows_of(&table);
+        for (name, fields) in [("name", 0..4), ("text", 4..12)] {
+            if let Ok(index) = table.index(name) {
+                assert_eq!(entries(&index), wanted(&rows, |row| row[fields.clone()].to_vec()), "seed {seed}");
+            }
+        }
+        drop(table);
+        close_and_check(db, &disk, indexes * rows.len());
+    });
+}
+
 #[test]
 fn an_index_that_is_made_beside_writers_is_right_under_any_schedule() {
-    for seed in 0..20 {
-        run(seed, || {
-            let count = 300;
-            let disk = slow_disk();
-            let db = open(&disk, quick());
-            let table = fill(&db, count);
-            let writers: Vec<_> = (1..4)
-                .map(|id| {
-                    let db = db.clone();
-                    spawn("writer", move || writer(&db, seed * 10 + id, count, 150)).expect("a thread")
-                })
-                .collect();
-            build_and_compare(&db, seed);
+    let image = large_table();
+    for seed in 0..6 {
+        beside_writers(&image, seed, 3, |db| {
+            let table = db.open_table("t").expect("there");
+            build_two(db, seed);
             assert_eq!(table.indexes().count(), 3, "an older handle has them");
-            writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
-            let rows = rows_of(&table);
-            assert_eq!(entries(&table.index("name").expect("there")), wanted(&rows, |row| row[..4].to_vec()));
-            assert_eq!(entries(&table.index("text").expect("there")), wanted(&rows, |row| row[5..].to_vec()));
-            drop(table);
-            close_and_check(db, &disk, 3 * rows.len());
         });
     }
 }
@@ -175,6 +202,7 @@ fn rows_with_long_values_have_their_entries() {
             let writer = spawn("writer", move || {
                 let mut rng = SmallRng::seed_from_u64(seed);
                 for turn in 0..60 {
+                    sleep_ns(rng.random_range(0..1_000_000));
                     let (key, len) = (key_of(rng.random_range(0..60)), rng.random_range(0..6000));
                     match rng.random_range(0..3) {
                         0 => drop(other.delete(&key).expect("deleted")),
@@ -207,6 +235,7 @@ fn large_batches_that_are_written_or_undone_meanwhile_are_seen_whole_or_not_at_a
             let writer = spawn("writer", move || {
                 let (mut rng, mut failed) = (SmallRng::seed_from_u64(seed), 0);
                 for turn in 0..8 {
+                    sleep_ns(rng.random_range(0..4_000_000));
                     let mut batch = WriteBatch::new();
                     for number in (0..count).step_by(3) {
                         let name = 1_000_000 * (turn + 1) + number;
@@ -223,7 +252,7 @@ fn large_batches_that_are_written_or_undone_meanwhile_are_seen_whole_or_not_at_a
                 }
                 failed
             });
-            build_and_compare(&db, seed);
+            build_two(&db, seed);
             let failed = writer.expect("a thread").join().expect("no panic");
             let rows = rows_of(&table);
             assert_eq!(entries(&table.index("name").expect("there")), wanted(&rows, |row| row[..4].to_vec()));
@@ -287,8 +316,8 @@ fn rows_that_no_index_can_be_made_of_are_named_and_nothing_is_left() {
 #[test]
 fn a_row_that_comes_meanwhile_and_does_not_fit_is_refused_or_ends_the_build() {
     let (mut rows_refused, mut builds_refused) = (0, 0);
-    for seed in 0..40 {
-        let (row, wanted): (&[u8], fn(&Error) -> bool) = if seed % 2 == 0 {
+    for seed in 0..40u64 {
+        let (row, wanted): (&[u8], fn(&Error) -> bool) = if seed.is_multiple_of(2) {
             (b"..k", |error| matches!(error, Error::RowTooShort(_)))
         } else {
             (b"\0\0\0\x05ktext", |error| matches!(error, Error::KeyExists(_)))
@@ -391,6 +420,108 @@ fn two_builds_of_one_table_come_one_after_the_other() {
     }
 }
 
+/// A note has the primary key, also where the index is unique and its entries have none.
+#[test]
+fn a_row_whose_note_is_too_long_waits_until_the_index_is_there() {
+    let mut refusals = 0;
+    for seed in 0..20 {
+        run(seed, || {
+            let disk = slow_disk();
+            let db = open(&disk, quick());
+            let table = db.create_table("t", TableDefinition::new()).expect("created");
+            (0..100).for_each(|number| table.insert(&key_of(number), &[b'x'; 300]).expect("inserted"));
+            let other = table.clone();
+            let made =
+                spawn("build", move || other.create_unique_index("long", [Field::value(0..300), Field::key(0..5)]));
+            sleep_ns(seed * 1_000_000);
+            let key = [&b"long key"[..], &[b'k'; 500]].concat();
+            if let Err(error) = table.insert(&key, &[b'x'; 300]) {
+                let parts = ["what is noted while index 'long' of table 't' is made has 813 bytes: at most 768 fit"];
+                assert!(matches!(refused::<()>(Err(error), &parts), Error::KeyTooLong(_)));
+                refusals += 1;
+                made.expect("a thread").join().expect("no panic").expect("made");
+                table.insert(&key, &[b'x'; 300]).expect("inserted");
+            } else {
+                made.expect("a thread").join().expect("no panic").expect("made");
+            }
+            drop(table);
+            close_and_check(db, &disk, 101);
+        });
+    }
+    assert!((1..20).contains(&refusals), "{refusals} of 20");
+}
+
+/// Each call to the device fails once: that costs the index at most.
+#[test]
+fn a_device_that_fails_at_any_call_leaves_the_index_whole_or_not_there() {
+    let image = {
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, quick());
+        fill(&db, 600);
+        db.close().expect("closed");
+        disk.image()
+    };
+    let (mut made, mut refused) = (0, 0);
+    for call in 0.. {
+        let disk = SimulatedDisk::with_image(image.clone(), ServiceTime::default());
+        let ((outcome, calls), _) = run(call, || {
+            let db = open(&disk, SHAPE.reopen_options());
+            let first = disk.calls();
+            disk.fail_at(first + call, std::io::ErrorKind::Other);
+            let table = db.open_table("t");
+            let outcome = table.and_then(|table| table.create_index("kind", [Field::value(4..5)]).map(drop));
+            let calls = disk.calls() - first;
+            disk.fail_at(u64::MAX, std::io::ErrorKind::Other);
+            let _ = db.close();
+            (outcome, calls)
+        });
+        assert_eq!(recover_shaped(&disk, SHAPE).expect("sound")["t"].len(), 600);
+        let index_entries = sound(&disk).index_entries;
+        match outcome {
+            Ok(()) => {
+                made += 1;
+                assert_eq!(index_entries, 1200, "call {call}");
+                if calls <= call {
+                    break;
+                }
+            }
+            Err(_) => {
+                refused += 1;
+                assert!([600, 1200].contains(&index_entries), "call {call}: {index_entries} entries");
+            }
+        }
+    }
+    assert!(made > 5 && refused > 5, "{made} made, {refused} refused");
+}
+
+#[test]
+fn indexes_come_and_go_beside_real_threads() {
+    let disk = SimulatedDisk::with_image(large_table(), ServiceTime::default());
+    let db = open(&disk, SHAPE.reopen_options().durability(Durability::None));
+    let table = db.open_table("t").expect("there");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for id in 0..4 {
+            scope.spawn({
+                let (db, is_over) = (&db, &is_over);
+                move || writer(db, id, 1, is_over)
+            });
+        }
+        for seed in 0..6 {
+            build_two(&db, seed);
+            table.drop_index("kind").expect("dropped");
+            if seed < 5 {
+                table.drop_index("name").expect("dropped");
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let rows = rows_of(&table);
+    assert_eq!(entries(&table.index("name").expect("there")), wanted(&rows, |row| row[..4].to_vec()));
+    drop(table);
+    close_and_check(db, &disk, 2 * rows.len());
+}
+
 #[test]
 fn a_build_on_a_full_disk_gives_everything_back() {
     let disk = SimulatedDisk::new();
@@ -421,14 +552,11 @@ fn a_build_on_a_full_disk_gives_everything_back() {
 
 #[test]
 fn a_dropped_index_lets_nobody_in_and_the_others_go_on_beside_writers() {
-    for seed in 0..6 {
-        run(seed, || {
-            let disk = slow_disk();
-            let db = open(&disk, quick());
-            let table = fill(&db, 200);
-            let other = db.clone();
-            let writer = spawn("writer", move || writer(&other, seed + 1, 200, 200)).expect("a thread");
-            for _ in 0..3 {
+    let image = large_table();
+    for seed in 0..2 {
+        beside_writers(&image, seed, 1, |db| {
+            let table = db.open_table("t").expect("there");
+            for _ in 0..2 {
                 let index = table.create_index("kind", [Field::value(4..5)]).expect("made");
                 let mut scan = index.scan(..);
                 assert!(scan.next_entry().expect("read").is_some());
@@ -440,10 +568,6 @@ fn a_dropped_index_lets_nobody_in_and_the_others_go_on_beside_writers() {
                 refused(table.index("kind"), &["table 't' has no index 'kind': it has 'text'"]);
                 refused(table.drop_index("kind"), &["table 't' has no index 'kind': it has 'text'"]);
             }
-            writer.join().expect("no panic");
-            let rows = rows_of(&table);
-            drop(table);
-            close_and_check(db, &disk, rows.len());
         });
     }
 }

@@ -1,0 +1,137 @@
+//! Figures of an index that is made of a table with rows.
+//!
+//! `index_figures DIR [ROWS [POOL_MIB]]`: ROWS (20 million) rows of the size of sysbench's, 8 bytes of key and 184 of
+//! value, are inserted into a new database in DIR, which must not exist and is removed, with a pool of POOL_MIB (256).
+//! Then an index on k, 4 bytes at random, is made: by itself, and beside a thread that updates rows of the table, each a
+//! durable commit that changes k. Prints a Markdown table.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use millpond::{ByteSize, Db, Durability, Field, Options, Table, TableDefinition, WriteBatch};
+use rand::{RngExt, SeedableRng};
+
+/// Bytes of a value.
+const VALUE: usize = 184;
+
+/// Rows that are inserted together.
+const TOGETHER: u64 = 1000;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// What one thread's updates were like.
+struct Updates {
+    per_s: f64,
+    slowest_ms: f64,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("index_figures: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1);
+    let dir = arguments.next().ok_or("usage: index_figures DIR [ROWS [POOL_MIB]]")?;
+    let rows = arguments.next().map_or(Ok(20_000_000), |rows| rows.parse())?;
+    let pool = arguments.next().map_or(Ok(256), |mib| mib.parse())?;
+    let dir = Path::new(&dir);
+    if dir.exists() {
+        return Err(format!("'{}' exists: name a directory that does not", dir.display()).into());
+    }
+    let figures = measure(dir, rows, pool);
+    std::fs::remove_dir_all(dir)?;
+    figures
+}
+
+fn measure(dir: &Path, rows: u64, pool: u64) -> Outcome<()> {
+    let options = Options::new().buffer_pool_size(ByteSize::mib(pool)).redo_capacity(ByteSize::gib(1));
+    let db = Db::open(dir, options)?;
+    let table = db.create_table("sbtest1", TableDefinition::new())?;
+    let began = Instant::now();
+    insert(&db, &table, rows)?;
+    db.checkpoint()?;
+    eprintln!("{rows} rows inserted in {:.1} s", began.elapsed().as_secs_f64());
+    let on_k = || [Field::value(0..4)];
+    let per_s = |began: Instant| rows as f64 / began.elapsed().as_secs_f64();
+
+    let began = Instant::now();
+    table.create_index("k", on_k())?;
+    let by_itself = per_s(began);
+    let began = Instant::now();
+    table.drop_index("k")?;
+    let dropped_ms = began.elapsed().as_secs_f64() * 1e3;
+
+    let began = Instant::now();
+    let alone = update_while(&table, rows, || began.elapsed() < Duration::from_secs(5))?;
+    let making = AtomicBool::new(true);
+    let began = Instant::now();
+    let (beside, updates) = std::thread::scope(|scope| -> Outcome<_> {
+        let updates = scope.spawn(|| update_while(&table, rows, || making.load(Ordering::Relaxed)));
+        let made = table.create_index("k", on_k());
+        let beside = per_s(began);
+        making.store(false, Ordering::Relaxed);
+        let updates = updates.join().map_err(|_| "a thread panicked")??;
+        made?;
+        Ok((beside, updates))
+    })?;
+    let entries = table.index("k")?.scan(..).count();
+    if entries as u64 != rows {
+        return Err(format!("the index has {entries} entries").into());
+    }
+    let began = Instant::now();
+    db.truncate_table("sbtest1")?;
+    let truncated_ms = began.elapsed().as_secs_f64() * 1e3;
+    db.close()?;
+
+    println!("| index on k of {rows} rows of {} bytes, pool of {pool} MiB | |\n|---|---|", 8 + VALUE);
+    println!("| rows per second, by itself | {by_itself:.0} |");
+    println!("| rows per second, beside a thread that updates | {beside:.0} |");
+    for (what, updates) in [("by itself", &alone), ("beside the build", &updates)] {
+        println!(
+            "| durable updates of k, one thread {what} | {:.0}/s, slowest {:.1} ms |",
+            updates.per_s, updates.slowest_ms
+        );
+    }
+    println!("| the index dropped, the table truncated | {dropped_ms:.1} ms, {truncated_ms:.1} ms |");
+    Ok(())
+}
+
+/// Rows with ascending keys.
+fn insert(db: &Db, table: &Table, rows: u64) -> Outcome<()> {
+    let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut value: Vec<u8> = (0..VALUE).map(|_| random.random_range(b'0'..=b'9')).collect();
+    for first in (0..rows).step_by(TOGETHER as usize) {
+        let mut batch = WriteBatch::new();
+        batch.durability(Durability::None);
+        for row in first..(first + TOGETHER).min(rows) {
+            value[..4].copy_from_slice(&random.random::<u32>().to_be_bytes());
+            batch.insert(table, &row.to_be_bytes(), &value);
+        }
+        db.write(batch)?;
+    }
+    Ok(())
+}
+
+/// Gives rows at random another k, as long as `go_on` says so.
+fn update_while(table: &Table, rows: u64, go_on: impl Fn() -> bool) -> Outcome<Updates> {
+    let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(2);
+    let (began, mut count, mut slowest) = (Instant::now(), 0u64, Duration::ZERO);
+    while go_on() {
+        let key = random.random_range(0..rows).to_be_bytes();
+        let mut row = table.get(&key)?.ok_or("a row is gone")?;
+        row[..4].copy_from_slice(&random.random::<u32>().to_be_bytes());
+        let before = Instant::now();
+        table.update(&key, &row)?;
+        slowest = slowest.max(before.elapsed());
+        count += 1;
+    }
+    Ok(Updates { per_s: count as f64 / began.elapsed().as_secs_f64(), slowest_ms: slowest.as_secs_f64() * 1e3 })
+}
