@@ -291,8 +291,8 @@ impl Build {
         }
     }
 
-    /// Takes away the notes that it comes across from the first to the last; `closed_for` of them at a time while nobody
-    /// may change rows, if that is not 0. Returns how many they were.
+    /// Takes away the notes that it comes across from the first to the last; `closed_for` of them at a time while
+    /// nobody may change rows, if that is not 0. Returns how many they were.
     fn pass(&self, index: &IndexState, closed_for: usize) -> Result<usize, Error> {
         let engine = self.engine();
         let notes = Tree { engine: Arc::clone(&self.table.engine), state: Arc::clone(&self.noted.entries) };
