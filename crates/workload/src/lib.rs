@@ -1,7 +1,8 @@
 //! Load for storage engines, and its measure.
 //!
 //! The tables, the transactions, the random numbers and the reports are sysbench's, so that numbers can be compared
-//! and existing scripts can parse them. What sysbench does not show is added: the second-by-second calm of a run.
+//! and existing scripts can parse them. What sysbench does not show is added: the second-by-second calm of a run. The
+//! insert benchmark has iibench's table and steps, and the same reports.
 //!
 //! | part | what it does |
 //! |---|---|

@@ -217,7 +217,7 @@ fn step_heading(job: &Job<'_>, sizes: &Sizes, step: Step) -> String {
         Step::CreateIndexes => "one after the other".to_owned(),
         Step::ManyInserts | Step::FewInserts => format!("{rows} rows a transaction, {} s", job.args.load.time),
         Step::Queries { rows_per_s, .. } => format!(
-            "{} rows a query; beside each {rows_per_s} rows/s, {rows} a transaction; {} s",
+            "{} rows a query; beside each {rows_per_s} rows/s by {rows}; {} s",
             sizes.rows_per_query, job.args.load.time
         ),
     };

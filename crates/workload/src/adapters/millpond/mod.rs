@@ -5,7 +5,7 @@
 //! | table `sbtestN` | id, 8 bytes big-endian | k, 4 bytes big-endian; c, 120 bytes; pad, 60 bytes |
 //! | the same, with `id` as a column | a number that nobody is shown, 8 bytes big-endian | k, c, pad; id, 8 bytes big-endian |
 //! | `sbtestN.bulk` | id, 8 bytes big-endian | k, 4 bytes big-endian |
-//! | table `purchasesN` | id, 8 bytes big-endian | see [`purchases`] |
+//! | table `purchasesN` | id, 8 bytes big-endian | the other columns; see `purchases.rs` |
 //! | `sbtest.meta` | a table's name | rows it was loaded with, 8 bytes big-endian; written last |
 //! | `sbtest.meta` | the name of a table of purchases | the same, and 4 bytes, big-endian: the length of its data |
 //! | `sbtest.meta` | a table's name and ` deletes` | empty; there if rows of it were ever deleted |
