@@ -1,7 +1,10 @@
 //! Crash images at every I/O of workloads over tables: rows are as acknowledged (see `crash_matrix`), and `check` finds
 //! every index right.
 
-use millpond::simulation::{Image, SimulatedDisk, run, spawn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use millpond::simulation::{Image, SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{Db, Error, Field, Modify, Table, TableDefinition, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -71,7 +74,7 @@ fn client(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, id: usize, seed: u64, 
             }
             3 | 4 => {
                 let other = key_of(id, rng.random_range(0..ROWS));
-                batch(disk, oracle, db, &table, id, [(&key, Some(&row)), (&other, None)]);
+                batch(disk, oracle, db, &table, id, &[(&key, Some(&row)), (&other, None)]);
             }
             _ => oracle.note(disk, id, vec![(at(&key), Some(row.clone()))], || table.put(&key, &row)),
         }
@@ -84,12 +87,12 @@ fn batch(
     db: &Db,
     table: &Table,
     id: usize,
-    rows: [(&Vec<u8>, Option<&Vec<u8>>); 2],
+    rows: &[(&Vec<u8>, Option<&Vec<u8>>)],
 ) {
     let mut effects: Effects = Vec::new();
     for (key, row) in rows {
-        effects.retain(|((_, earlier), _)| earlier != key);
-        effects.push((("rows", key.clone()), row.cloned()));
+        effects.retain(|((_, earlier), _)| earlier != *key);
+        effects.push((("rows", key.to_vec()), row.cloned()));
     }
     let write = || -> Result<(), Error> {
         let mut batch = WriteBatch::new();
@@ -124,6 +127,58 @@ fn a_crash_at_any_io_of_clients_over_a_table_loses_nothing_and_leaves_its_indexe
         });
         check_matrix(&Recorded { shape: SHAPE, ..recorded }, 0, stride(4));
     }
+}
+
+/// Batches of several groups each: at a crash some of them are in flight together. One in four demands in the end what is
+/// not so, and is undone while the others go on.
+#[test]
+fn a_crash_while_large_batches_of_clients_are_in_flight_leaves_all_of_each_or_nothing() {
+    let (start, oracle) = run(0, make_table).0;
+    let recorded = record(24, start, oracle, |disk, oracle| {
+        let db = open(disk, SHAPE.reopen_options());
+        let ended = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..3)
+            .map(|id| {
+                let (disk, oracle, db, ended) = (disk.clone(), oracle.clone(), db.clone(), Arc::clone(&ended));
+                let client = move || {
+                    let table = db.open_table("rows").expect("there");
+                    let mut rng = SmallRng::seed_from_u64(24 + u64::try_from(id).expect("small"));
+                    for round in 0..4 {
+                        let rows: Vec<_> = (0..ROWS)
+                            .map(|number| {
+                                let key = key_of(id, number);
+                                let row = row_of(&key, &mut rng);
+                                (key, rng.random_bool(0.8).then_some(row))
+                            })
+                            .collect();
+                        if round == 2 {
+                            let mut undone = WriteBatch::new();
+                            for (key, _) in &rows {
+                                undone.delete(&table, key);
+                            }
+                            undone.update(&table, b"\xFFmissing", &row_of(b"missing", &mut rng));
+                            assert!(matches!(db.write(undone), Err(Error::KeyNotFound(_))));
+                        }
+                        let rows: Vec<_> = rows.iter().map(|(key, row)| (key, row.as_ref())).collect();
+                        batch(&disk, &oracle, &db, &table, id, &rows);
+                    }
+                    ended.fetch_add(1, Ordering::SeqCst);
+                };
+                spawn("client", client).expect("a thread")
+            })
+            .collect();
+        let mut most = 0;
+        while ended.load(Ordering::SeqCst) < threads.len() {
+            most = most.max(db.stats().batches_in_flight);
+            sleep_ns(1_000_000);
+        }
+        assert_eq!(most, 3, "all at once");
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        db.close().expect("closed");
+    });
+    check_matrix(&Recorded { shape: SHAPE, ..recorded }, 0, stride(12));
 }
 
 #[test]
