@@ -14,7 +14,8 @@ for bug in $bugs; do
         frames_lost_on_cancel | ticket_not_looked_for) tests="-p models --test free_frames" ;;
         failed_read_tells_nobody | stale_read_installs_page | two_read_one_page) tests="-p models --test page_reads" ;;
         next_leader_forgotten | waiters_forgotten_on_failure) tests="-p models --test commits" ;;
-        build_* | catch_up_without_expect | notes_not_given_back) tests="-p millpond --test it" filter="index_builds" ;;
+        catch_up_without_expect) tests="-p millpond --lib" filter="index_build" ;;
+        build_* | notes_not_given_back) tests="-p millpond --test it" filter="index_builds" ;;
         load_*) tests="-p millpond --test it" filter="bulk_load" ;;
         log_not_looked_at) tests="-p millpond --test it" filter="failing_syncs" ;;
         route_of_split_page) tests="-p millpond --test it" filter="races" ;;

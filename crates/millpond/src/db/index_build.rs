@@ -409,3 +409,43 @@ impl Drop for Build {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytesize::ByteSize;
+
+    use super::*;
+    use crate::db::database::Db;
+    use crate::db::definition::TableDefinition;
+    use crate::db::options::Options;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::simulation::{run, spawn};
+
+    /// A row goes to other fields and back, the latter just when the note of the former is taken away.
+    #[test]
+    fn a_note_goes_only_when_the_index_is_right_about_it() {
+        for seed in 0..12 {
+            run(seed, || {
+                let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(1));
+                let options = options.redo_capacity(ByteSize::mib(2)).durability(Durability::None);
+                let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
+                let table = db.create_table("t", TableDefinition::new()).expect("created");
+                table.insert(b"k", b"a").expect("inserted");
+                let definition =
+                    IndexDefinition { name: "i".to_owned(), is_unique: seed < 6, fields: vec![Field::value(0..1)] };
+                let mut build = Build::begin(&table, definition).expect("begun");
+                let index = build.load().expect("loaded");
+                table.update(b"k", b"b").expect("updated");
+                let other = table.clone();
+                let writer = spawn("writer", move || other.update(b"k", b"a")).expect("a thread");
+                let taken = build.pass(&index, 0).expect("taken away");
+                writer.join().expect("no panic").expect("updated");
+                assert!((1..=2).contains(&taken), "{taken} notes");
+                build.finish(&index).expect("there");
+                let rows: Vec<_> = table.index("i").expect("there").scan(..).collect::<Result<_, _>>().expect("read");
+                assert_eq!(rows, [(b"a".to_vec(), b"k".to_vec())], "seed {seed}");
+                db.close().expect("closed");
+            });
+        }
+    }
+}
