@@ -3,7 +3,8 @@
 //! BUILD-1  From before the first row is read until the index is there, each batch that changes rows notes the keys of
 //!          entries that come or go: puts them into a tree of their own.
 //! BUILD-2  If rows and index disagree about an entry, it is noted. Who takes a note away makes the index right in the
-//!          same batch, which expects the row that says what is right.
+//!          same batch, which expects the rows that say what is right: the note's, and that of an entry that it
+//!          replaces.
 //! BUILD-3  No name leads to the index before no note is left and nobody may change rows. So a crash leaves all of it
 //!          or nothing.
 //! BUILD-4  Who gives up, gives both trees back, or leaves them to the next open when the database is closed.
@@ -38,6 +39,9 @@ use crate::btree::scan::OwnedRow;
 /// Notes that are taken away at a time while nobody may change rows.
 const REST_MAX: usize = 256;
 
+/// How often a build gives way when it finds many notes after all, though nobody may change rows any more.
+const CLOSED_MAX: u32 = 8;
+
 /// Notes that are taken away together, at most.
 const NOTES_TOGETHER: usize = 64;
 
@@ -49,7 +53,8 @@ impl Table {
     /// handles of the table have it when this returns; a crash leaves all of it or nothing.
     ///
     /// Rows can be read and written meanwhile. Who changes rows waits at the beginning and at the end for batches that
-    /// are under way, and at the end for what the last few of them changed. Meanwhile a change of a row writes up to
+    /// are under way, at the end for what the last few of them changed, and now and then in between if writers are
+    /// faster than the build. Meanwhile a change of a row writes up to
     /// two rows more, in each of which the fields and the primary key must fit in a key together. Entries are sorted as
     /// rows are by [`bulk_load_unsorted`](crate::Db::bulk_load_unsorted), and loaded past log and pool.
     ///
@@ -62,7 +67,7 @@ impl Table {
     /// * [`Error::TreeNotFound`]: the table was dropped or truncated. [`Error::Closed`]: the database was closed.
     /// * [`Error::OutOfSpace`], [`Error::DeviceFailed`], [`Error::ReadOnly`].
     ///
-    /// After an error there is no such index; after `DeviceFailed` it may be there: reopen, then look.
+    /// After an error there is no such index; after `DeviceFailed` and `ReadOnly` it may be there: reopen, then look.
     ///
     /// # Example
     /// ```
@@ -95,7 +100,6 @@ impl Table {
         let _turn = self.state.build_turn(&self.engine);
         let mut build = Build::begin(self, IndexDefinition { name: name.to_owned(), is_unique, fields })?;
         let index = build.load()?;
-        build.catch_up(&index)?;
         let end = build.finish(&index)?;
         wait_durable(&self.engine, end, self.engine.durability)?;
         Ok(Index { table: self.clone(), state: index })
@@ -188,7 +192,9 @@ impl Build {
     /// Loads the entries of all rows, each as it was when it was read.
     fn load(&mut self) -> Result<Arc<IndexState>, Error> {
         let mut sorter = self.loading.sorter()?;
-        let (mut rows, mut entry) = (self.table.rows().scan(..), EntryBytes::new());
+        // Rows that come behind the last one of now are noted: to go after them could take for ever.
+        let last = self.table.rows().scan_back(..).next_row()?.map(|(key, _)| key.to_vec()).unwrap_or_default();
+        let (mut rows, mut entry) = (self.table.rows().scan(..=last.as_slice()), EntryBytes::new());
         while let Some((key, row)) = rows.next_row()? {
             entry.clear();
             let appended = self.definition.append_entry_key(key, row, &mut entry);
@@ -244,12 +250,10 @@ impl Build {
             if !has_fields(first, &one) || !has_fields(second, &two) || cfg!(planted = "build_takes_any_duplicate") {
                 return Ok(has_fields(second, &two));
             }
-            let mut both =
-                [(first, &one), (second, &two)].map(|(key, row)| Op::new(rows, key, Change::Expect(row.as_deref())));
-            match write(engine, &mut both, Durability::None) {
+            match self.expect_both((first, one.as_deref()), (second, two.as_deref())) {
                 Err(Error::Conflict(_)) => {}
                 Err(error) => return Err(error),
-                Ok(_) => return Err(self.duplicate(fields, first, second)),
+                Ok(()) => return Err(self.duplicate(fields, first, second)),
             }
         }
     }
@@ -291,14 +295,16 @@ impl Build {
         }
     }
 
-    /// Takes away the notes that it comes across from the first to the last; `closed_for` of them at a time while
-    /// nobody may change rows, if that is not 0. Returns how many they were.
+    /// Takes away the notes that it comes across up to the one that is the last when it begins: others may come behind
+    /// it for ever. `closed_for` of them at a time while nobody may change rows, if that is not 0. Returns how many
+    /// they were.
     fn pass(&self, index: &IndexState, closed_for: usize) -> Result<usize, Error> {
         let engine = self.engine();
         let notes = Tree { engine: Arc::clone(&self.table.engine), state: Arc::clone(&self.noted.entries) };
         // A batch that changes so many leaves should fit one group, for then it locks nothing.
         let together = (engine.batch_leaves() / 4).clamp(1, NOTES_TOGETHER);
-        let (mut scan, mut taken, mut some) = (notes.scan(..), 0, Vec::new());
+        let Some(last) = notes.scan_back(..).next_row()?.map(|(note, _)| note.to_vec()) else { return Ok(0) };
+        let (mut scan, mut taken, mut some) = (notes.scan(..=last.as_slice()), 0, Vec::new());
         loop {
             let _closed = (closed_for > 0).then(|| self.table.state.close(engine));
             some.clear();
@@ -328,7 +334,10 @@ impl Build {
     /// meanwhile (BUILD-2).
     fn take_away(&self, notes: &[Vec<u8>], index: &IndexState) -> Result<(), Error> {
         let (engine, table) = (self.engine(), &self.table.state);
-        let mut rows: BTreeMap<&[u8], Option<Vec<u8>>> = BTreeMap::new();
+        let mut rows: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
+        let has_fields = |key: &[u8], row: &Option<Vec<u8>>, fields: &[u8]| {
+            row.as_ref().is_some_and(|row| self.definition.has_fields(key, row, fields))
+        };
         // What becomes of entries.
         let mut entries: BTreeMap<Vec<u8>, Option<&[u8]>> = BTreeMap::new();
         let mut fields = Vec::new();
@@ -338,11 +347,7 @@ impl Build {
                     format!("{} has {}, which is no entry", self.noted.entries, shown(note)).into(),
                 ));
             };
-            let row = match rows.entry(key) {
-                Occupied(known) => known.into_mut(),
-                Vacant(unknown) => unknown.insert(table.rows.get(engine, key)?),
-            };
-            let is_there = row.as_ref().is_some_and(|row| self.definition.has_fields(key, row, &fields));
+            let is_there = has_fields(key, self.read_once(key, &mut rows)?, &fields);
             if !self.definition.is_unique {
                 entries.insert(note.clone(), is_there.then_some(&[]));
                 continue;
@@ -356,8 +361,13 @@ impl Build {
                 }
             };
             let becomes = match other {
-                // Whatever it is, it is right, but for this row's.
-                Some(other) if is_there && other != key && self.takes_over(&fields, other, key)? => Some(key),
+                // Whatever it is, it is right, but for this row's. The batch expects the other row as well (BUILD-2).
+                Some(other) if is_there && other != key => {
+                    if has_fields(other, self.read_once(other, &mut rows)?, &fields) {
+                        return Err(self.conflict_or_duplicate(&fields, other, key, &rows)?);
+                    }
+                    Some(key)
+                }
                 Some(other) if !is_there && other == key => None,
                 None if is_there => Some(key),
                 _ => continue,
@@ -375,22 +385,73 @@ impl Build {
         write(engine, &mut ops, Durability::None).map(drop)
     }
 
-    /// Lets nobody change rows, takes away the rest of the notes, and has the table's name lead to the index. Returns
-    /// the end of that group.
+    /// The row `key`, read if it is not among `rows`.
+    fn read_once<'r>(
+        &self,
+        key: &[u8],
+        rows: &'r mut BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    ) -> Result<&'r Option<Vec<u8>>, Error> {
+        match rows.entry(key.to_vec()) {
+            Occupied(known) => Ok(known.into_mut()),
+            Vacant(unknown) => Ok(unknown.insert(self.table.state.rows.get(self.engine(), key)?)),
+        }
+    }
+
+    /// Two rows have these fields, as they were read one after the other: the error that says so, if both are still as
+    /// they were, else `Conflict`.
+    fn conflict_or_duplicate(
+        &self,
+        fields: &[u8],
+        first: &[u8],
+        second: &[u8],
+        rows: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    ) -> Result<Error, Error> {
+        let expected = |key| rows.get(key).and_then(Option::as_deref);
+        self.expect_both((first, expected(first)), (second, expected(second)))?;
+        Ok(self.duplicate(fields, first, second))
+    }
+
+    /// `Conflict`, unless both rows are as they are said to be, at one moment.
+    fn expect_both(&self, one: (&[u8], Option<&[u8]>), two: (&[u8], Option<&[u8]>)) -> Result<(), Error> {
+        let mut both = [one, two].map(|(key, row)| Op::new(&self.table.state.rows, key, Change::Expect(row)));
+        write(self.engine(), &mut both, Durability::None).map(drop)
+    }
+
+    /// Catches up, lets nobody change rows, takes away the rest of the notes, and has the table's name lead to the
+    /// index. Returns the end of that group.
     fn finish(mut self, index: &Arc<IndexState>) -> Result<Lsn, Error> {
         let engine = Arc::clone(&self.table.engine);
-        let _ddl = engine.ddl();
-        let entry = self.table.entry_with(&self.definition, self.loading.space())?;
-        // What came while others had the turn.
-        self.catch_up(index)?;
-        let mut indexes = self.table.state.close(&engine);
-        while self.pass(index, 0)? > 0 {}
-        let replace = |spaces: &[SpaceId]| catalog::replace(&engine, self.table.name(), &entry, spaces);
-        let end = close_trees(&engine, vec![Arc::clone(&self.noted.entries)], Gate::Dropped, replace)?;
-        indexes.noted = None;
-        indexes.all.push(Arc::clone(index));
-        self.loading.named = true;
-        Ok(end)
+        let mut closed = 0;
+        loop {
+            self.catch_up(index)?;
+            let _ddl = engine.ddl();
+            let entry = self.table.entry_with(&self.definition, self.loading.space())?;
+            let mut indexes = self.table.state.close(&engine);
+            closed += 1;
+            // A large batch was under way until now: others need not wait for what it leaves.
+            if closed < CLOSED_MAX && self.has_many_notes()? {
+                continue;
+            }
+            while self.pass(index, 0)? > 0 {}
+            let replace = |spaces: &[SpaceId]| catalog::replace(&engine, self.table.name(), &entry, spaces);
+            let end = close_trees(&engine, vec![Arc::clone(&self.noted.entries)], Gate::Dropped, replace)?;
+            indexes.noted = None;
+            indexes.all.push(Arc::clone(index));
+            drop(indexes);
+            self.loading.named = true;
+            return Ok(end);
+        }
+    }
+
+    fn has_many_notes(&self) -> Result<bool, Error> {
+        let notes = Tree { engine: Arc::clone(&self.table.engine), state: Arc::clone(&self.noted.entries) };
+        let mut scan = notes.scan(..);
+        for _ in 0..=REST_MAX {
+            if scan.next_row()?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -421,14 +482,60 @@ mod tests {
     use crate::io::simulated::SimulatedDisk;
     use crate::simulation::{run, spawn};
 
+    fn open() -> Db {
+        let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(1));
+        let options = options.redo_capacity(ByteSize::mib(2)).durability(Durability::None);
+        Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened")
+    }
+
+    /// Two rows exchange what is unique among them, again and again, while the notes of that are taken away one by one.
+    #[test]
+    fn a_note_goes_only_when_the_index_is_right_about_both_rows() {
+        for seed in 0..40 {
+            run(seed, || {
+                let db = open();
+                let table = db.create_table("t", TableDefinition::new()).expect("created");
+                table.insert(b"o", b"f").expect("inserted");
+                table.insert(b"r", b"g").expect("inserted");
+                let swap = |db: &Db, table: &Table, to: [&[u8]; 2]| {
+                    let mut batch = crate::db::batch::WriteBatch::new();
+                    batch.put(table, b"o", to[0]).put(table, b"r", to[1]);
+                    db.write(batch).expect("written");
+                };
+                let definition =
+                    IndexDefinition { name: "i".to_owned(), is_unique: true, fields: vec![Field::value(0..1)] };
+                let mut build = Build::begin(&table, definition).expect("begun");
+                let index = build.load().expect("loaded");
+                swap(&db, &table, [b"g", b"f"]);
+                let (other_db, other) = (db.clone(), table.clone());
+                let writer = spawn("writer", move || {
+                    for _ in 0..3 {
+                        swap(&other_db, &other, [b"f", b"g"]);
+                        swap(&other_db, &other, [b"g", b"f"]);
+                    }
+                });
+                let writer = writer.expect("a thread");
+                for note in [b"fr", b"fo", b"gr", b"go"] {
+                    while let Err(error) = build.take_away(&[note.to_vec()], &index) {
+                        assert!(matches!(error, Error::Conflict(_)), "seed {seed}: {error}");
+                    }
+                }
+                writer.join().expect("no panic");
+                build.finish(&index).expect("there");
+                let rows: Vec<_> = table.index("i").expect("there").scan(..).collect::<Result<_, _>>().expect("read");
+                let wanted = [(b"f".to_vec(), b"r".to_vec()), (b"g".to_vec(), b"o".to_vec())];
+                assert_eq!(rows, wanted, "seed {seed}");
+                db.close().expect("closed");
+            });
+        }
+    }
+
     /// A row goes to other fields and back, the latter just when the note of the former is taken away.
     #[test]
     fn a_note_goes_only_when_the_index_is_right_about_it() {
         for seed in 0..12 {
             run(seed, || {
-                let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(1));
-                let options = options.redo_capacity(ByteSize::mib(2)).durability(Durability::None);
-                let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
+                let db = open();
                 let table = db.create_table("t", TableDefinition::new()).expect("created");
                 table.insert(b"k", b"a").expect("inserted");
                 let definition =

@@ -80,7 +80,7 @@ impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p, '_> {
 }
 
 /// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, `row_lock`, and at
-/// the end, with nothing held, on `log_flush`. Returns whether the batch's first key (in key order) was there before.
+/// the end, with nothing held, on `log_flush`. Returns whether the batch's first key (in its order) was there before.
 pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability) -> Result<bool, Error> {
     let _operation = engine.waits.operation("write");
     let done = apply(engine, ops)?;

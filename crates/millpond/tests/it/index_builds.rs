@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{Db, Durability, Error, Field, Index, Options, Table, TableDefinition, WriteBatch};
@@ -184,6 +184,37 @@ fn an_index_that_is_made_beside_writers_is_right_under_any_schedule() {
             assert_eq!(table.indexes().count(), 3, "an older handle has them");
         });
     }
+}
+
+/// Each new row and note comes behind all others, from writers that only end when the build has: it does.
+#[test]
+fn a_build_ends_beside_writers_that_are_always_ahead() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path(), quick().cached(true)).expect("opened");
+    let table = db.create_table("t", TableDefinition::new()).expect("created");
+    let (next, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+    let insert = || {
+        let number = next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        table.insert(&number, &number).expect("inserted");
+    };
+    (0..1000).for_each(|_| insert());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    insert();
+                }
+            });
+        }
+        let made = table.create_index("number", [Field::value(0..4)]);
+        is_over.store(true, Ordering::Relaxed);
+        made.expect("made");
+    });
+    let index = table.index("number").expect("there");
+    assert!(next.load(Ordering::Relaxed) > 1000, "others wrote meanwhile");
+    assert_eq!(index.scan(..).count(), table.scan(..).count());
+    drop((table, index));
+    db.close().expect("closed");
 }
 
 /// Rows whose texts are in chunks, put and taken away beside the build.
