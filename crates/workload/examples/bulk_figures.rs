@@ -5,6 +5,8 @@
 //! device's own sequential write of as many bytes; medians. Then a thread that updates rows of another tree, each a durable
 //! commit, by itself and beside a load. Prints a Markdown table.
 
+mod beside;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +17,13 @@ use rand::{RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
 use workload::probe::{self, Access};
 
-/// Bytes of a key and a value.
+use beside::{Outcome, Updates, VALUE, exit, must_be_new, update_while};
+
+/// Bytes of a key.
 const KEY: usize = size_of::<u64>();
-const VALUE: usize = 184;
 
 /// Bytes of which the values are parts: so many that they are in the CPU's cache.
 const TEXT: usize = 64 << 10;
-
-type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// One run.
 struct Figures {
@@ -34,20 +35,8 @@ struct Figures {
     beside: Updates,
 }
 
-/// What one thread's updates were like.
-struct Updates {
-    per_s: f64,
-    slowest_ms: f64,
-}
-
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bulk_figures: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit("bulk_figures", run())
 }
 
 fn run() -> Outcome<()> {
@@ -56,9 +45,7 @@ fn run() -> Outcome<()> {
     let rows = arguments.next().map_or(Ok(20_000_000), |rows| rows.parse())?;
     let runs = arguments.next().map_or(Ok(3), |runs| runs.parse())?;
     let dir = Path::new(&dir);
-    if dir.exists() {
-        return Err(format!("'{}' exists: name a directory that does not", dir.display()).into());
-    }
+    must_be_new(dir)?;
     let figures = (0..runs).map(|_| {
         let figures = measure(dir, rows);
         std::fs::remove_dir_all(dir)?;
@@ -74,10 +61,7 @@ fn run() -> Outcome<()> {
     println!("| the device's own sequential write, beside it | {} |", mb(median.device_bytes_per_s));
     println!("| share of it | {:.0} % |", median.pages_bytes_per_s / median.device_bytes_per_s * 100.0);
     for (what, updates) in [("by itself", &median.alone), ("beside a load", &median.beside)] {
-        println!(
-            "| durable updates, one thread {what} | {:.0}/s, slowest {:.1} ms |",
-            updates.per_s, updates.slowest_ms
-        );
+        println!("| durable updates, one thread {what} | {updates} |");
     }
     println!("| CPU time per row | {:.0} ns |", median.cpu_s / rows as f64 * 1e9);
     Ok(())
@@ -102,10 +86,10 @@ fn measure(dir: &Path, rows: u64) -> Outcome<Figures> {
         return Err("a row is not there".into());
     }
     let began = Instant::now();
-    let alone = update_while(&db, "alone", || began.elapsed() < Duration::from_secs(3))?;
+    let alone = update_tree(&db, "alone", || began.elapsed() < Duration::from_secs(3))?;
     let loading = AtomicBool::new(true);
     let beside = std::thread::scope(|scope| {
-        let updates = scope.spawn(|| update_while(&db, "beside", || loading.load(Ordering::Relaxed)));
+        let updates = scope.spawn(|| update_tree(&db, "beside", || loading.load(Ordering::Relaxed)));
         let loaded = load(&db, "sbtest2", rows / 2, &text);
         loading.store(false, Ordering::Relaxed);
         let updates = updates.join().map_err(|_| "a thread panicked")?;
@@ -134,16 +118,13 @@ fn load(db: &Db, name: &str, rows: u64, text: &[u8]) -> Outcome<Tree> {
 }
 
 /// Updates rows of a small tree, which is made first, as long as `go_on` says so.
-fn update_while(db: &Db, name: &str, go_on: impl Fn() -> bool) -> Outcome<Updates> {
+fn update_tree(db: &Db, name: &str, go_on: impl Fn() -> bool) -> Outcome<Updates> {
     let tree = db.bulk_load(name, (0..10_000u64).map(|row| (row.to_be_bytes(), [0; VALUE])))?;
-    let (began, mut count, mut slowest) = (Instant::now(), 0u64, Duration::ZERO);
-    while go_on() {
+    update_while(go_on, |count| {
         let before = Instant::now();
         tree.put(&(count.wrapping_mul(7919) % 10_000).to_be_bytes(), &[count as u8; VALUE])?;
-        slowest = slowest.max(before.elapsed());
-        count += 1;
-    }
-    Ok(Updates { per_s: count as f64 / began.elapsed().as_secs_f64(), slowest_ms: slowest.as_secs_f64() * 1e3 })
+        Ok(before.elapsed())
+    })
 }
 
 /// CPU seconds that this process has used.

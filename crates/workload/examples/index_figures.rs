@@ -5,6 +5,8 @@
 //! Then an index on k, 4 bytes at random, is made: by itself, and beside a thread that updates rows of the table, each a
 //! durable commit that changes k. Prints a Markdown table.
 
+mod beside;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,28 +15,13 @@ use std::time::{Duration, Instant};
 use millpond::{ByteSize, Db, Durability, Field, Options, Table, TableDefinition, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
-/// Bytes of a value.
-const VALUE: usize = 184;
+use beside::{Outcome, Updates, VALUE, exit, must_be_new, update_while};
 
 /// Rows that are inserted together.
 const TOGETHER: u64 = 1000;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
-
-/// What one thread's updates were like.
-struct Updates {
-    per_s: f64,
-    slowest_ms: f64,
-}
-
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("index_figures: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit("index_figures", run())
 }
 
 fn run() -> Outcome<()> {
@@ -43,9 +30,7 @@ fn run() -> Outcome<()> {
     let rows = arguments.next().map_or(Ok(20_000_000), |rows| rows.parse())?;
     let pool = arguments.next().map_or(Ok(256), |mib| mib.parse())?;
     let dir = Path::new(&dir);
-    if dir.exists() {
-        return Err(format!("'{}' exists: name a directory that does not", dir.display()).into());
-    }
+    must_be_new(dir)?;
     let figures = measure(dir, rows, pool);
     std::fs::remove_dir_all(dir)?;
     figures
@@ -70,11 +55,11 @@ fn measure(dir: &Path, rows: u64, pool: u64) -> Outcome<()> {
     let dropped_ms = began.elapsed().as_secs_f64() * 1e3;
 
     let began = Instant::now();
-    let alone = update_while(&table, rows, || began.elapsed() < Duration::from_secs(5))?;
+    let alone = update_table(&table, rows, || began.elapsed() < Duration::from_secs(5))?;
     let making = AtomicBool::new(true);
     let began = Instant::now();
     let (beside, updates) = std::thread::scope(|scope| -> Outcome<_> {
-        let updates = scope.spawn(|| update_while(&table, rows, || making.load(Ordering::Relaxed)));
+        let updates = scope.spawn(|| update_table(&table, rows, || making.load(Ordering::Relaxed)));
         let made = table.create_index("k", on_k());
         let beside = per_s(began);
         making.store(false, Ordering::Relaxed);
@@ -95,10 +80,7 @@ fn measure(dir: &Path, rows: u64, pool: u64) -> Outcome<()> {
     println!("| rows per second, by itself | {by_itself:.0} |");
     println!("| rows per second, beside a thread that updates | {beside:.0} |");
     for (what, updates) in [("by itself", &alone), ("beside the build", &updates)] {
-        println!(
-            "| durable updates of k, one thread {what} | {:.0}/s, slowest {:.1} ms |",
-            updates.per_s, updates.slowest_ms
-        );
+        println!("| durable updates of k, one thread {what} | {updates} |");
     }
     println!("| the index dropped, the table truncated | {dropped_ms:.1} ms, {truncated_ms:.1} ms |");
     Ok(())
@@ -121,17 +103,14 @@ fn insert(db: &Db, table: &Table, rows: u64) -> Outcome<()> {
 }
 
 /// Gives rows at random another k, as long as `go_on` says so.
-fn update_while(table: &Table, rows: u64, go_on: impl Fn() -> bool) -> Outcome<Updates> {
+fn update_table(table: &Table, rows: u64, go_on: impl Fn() -> bool) -> Outcome<Updates> {
     let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(2);
-    let (began, mut count, mut slowest) = (Instant::now(), 0u64, Duration::ZERO);
-    while go_on() {
+    update_while(go_on, |_| {
         let key = random.random_range(0..rows).to_be_bytes();
         let mut row = table.get(&key)?.ok_or("a row is gone")?;
         row[..4].copy_from_slice(&random.random::<u32>().to_be_bytes());
         let before = Instant::now();
         table.update(&key, &row)?;
-        slowest = slowest.max(before.elapsed());
-        count += 1;
-    }
-    Ok(Updates { per_s: count as f64 / began.elapsed().as_secs_f64(), slowest_ms: slowest.as_secs_f64() * 1e3 })
+        Ok(before.elapsed())
+    })
 }

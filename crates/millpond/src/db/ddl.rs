@@ -46,14 +46,8 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a table; those of [`Tree::get`].
     pub fn open_tree(&self, name: &str) -> Result<Tree, Error> {
-        let engine = self.engine();
-        let _ddl = engine.ddl();
-        engine.check_open()?;
-        match catalog::find(&engine.core, name)? {
-            Some(Entry::Tree { rows, chunks }) => Ok(self.tree(name, rows, chunks)),
-            Some(Entry::Table(_)) => Err(is_a_table(name, "open_table")),
-            None => Err(Error::TreeNotFound(format!("no tree '{name}': create it, or see `trees`").into())),
-        }
+        let _ddl = self.engine().ddl();
+        self.find_tree(name, "open_table", ": create it, or see `trees`")
     }
 
     /// The names of all trees, in byte order. Tables are not among them, nor their indexes.
@@ -69,17 +63,9 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a table; those of [`write`](Self::write).
     pub fn drop_tree(&self, name: &str) -> Result<(), Error> {
-        let engine = self.engine();
-        let _ddl = engine.ddl();
-        engine.check_open()?;
-        match catalog::find(&engine.core, name)? {
-            Some(Entry::Tree { rows, chunks }) => {
-                let tree = self.tree(name, rows, chunks).state;
-                self.drop_all(name, tree.with_chunks().cloned().collect())
-            }
-            Some(Entry::Table(_)) => Err(is_a_table(name, "drop_table")),
-            None => Err(Error::TreeNotFound(format!("no tree '{name}' to drop: see `trees`").into())),
-        }
+        let _ddl = self.engine().ddl();
+        let tree = self.find_tree(name, "drop_table", " to drop: see `trees`")?.state;
+        self.drop_all(name, tree.with_chunks().cloned().collect())
     }
 
     /// Creates an empty table with these indexes; [`Table::create_index`] makes more of them later. A crash leaves all
@@ -113,14 +99,9 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a tree; those of [`Tree::get`].
     pub fn open_table(&self, name: &str) -> Result<Table, Error> {
-        let engine = self.engine();
-        let _ddl = engine.ddl();
-        engine.check_open()?;
-        match catalog::find(&engine.core, name)? {
-            Some(Entry::Table(table)) => Ok(self.table(name, table)),
-            Some(Entry::Tree { .. }) => Err(is_a_tree(name, "open_tree")),
-            None => Err(Error::TreeNotFound(format!("no table '{name}': create it, or see `tables`").into())),
-        }
+        let _ddl = self.engine().ddl();
+        let entry = self.find_table(name, "open_tree", ": create it, or see `tables`")?;
+        Ok(self.table(name, entry))
     }
 
     /// The names of all tables, in byte order.
@@ -137,17 +118,9 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a tree; those of [`write`](Self::write).
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
-        let engine = self.engine();
-        let _ddl = engine.ddl();
-        engine.check_open()?;
-        match catalog::find(&engine.core, name)? {
-            Some(Entry::Table(table)) => {
-                let table = self.table(name, table);
-                self.drop_all(name, table.state.trees())
-            }
-            Some(Entry::Tree { .. }) => Err(is_a_tree(name, "drop_tree")),
-            None => Err(Error::TreeNotFound(format!("no table '{name}' to drop: see `tables`").into())),
-        }
+        let _ddl = self.engine().ddl();
+        let entry = self.find_table(name, "drop_tree", " to drop: see `tables`")?;
+        self.drop_all(name, self.table(name, entry).state.trees())
     }
 
     /// Empties a tree: another one has its name from then on, in a time that does not depend on what was in it. Waits
@@ -159,16 +132,9 @@ impl Db {
     pub fn truncate_tree(&self, name: &str) -> Result<(), Error> {
         let engine = self.engine();
         let _ddl = engine.ddl();
-        engine.check_open()?;
-        match catalog::find(&engine.core, name)? {
-            Some(Entry::Tree { rows, chunks }) => {
-                let tree = self.tree(name, rows, chunks).state;
-                let empty = Entry::Tree { rows: create_space(engine)?, chunks: None };
-                self.replace_all(name, tree.with_chunks().cloned().collect(), &empty)
-            }
-            Some(Entry::Table(_)) => Err(is_a_table(name, "truncate_table")),
-            None => Err(Error::TreeNotFound(format!("no tree '{name}' to truncate: see `trees`").into())),
-        }
+        let tree = self.find_tree(name, "truncate_table", " to truncate: see `trees`")?.state;
+        let empty = Entry::Tree { rows: create_space(engine)?, chunks: None };
+        self.replace_all(name, tree.with_chunks().cloned().collect(), &empty)
     }
 
     /// Empties a table, whose indexes stay, as [`truncate_tree`](Self::truncate_tree) does a tree. An index that is
@@ -179,17 +145,34 @@ impl Db {
     pub fn truncate_table(&self, name: &str) -> Result<(), Error> {
         let engine = self.engine();
         let _ddl = engine.ddl();
-        engine.check_open()?;
-        match catalog::find(&engine.core, name)? {
-            Some(Entry::Table(entry)) => {
-                let mut empty = entry.clone();
-                let table = self.table(name, entry);
-                create_spaces(engine, &mut empty)?;
-                self.replace_all(name, table.state.trees(), &Entry::Table(empty))
-            }
-            Some(Entry::Tree { .. }) => Err(is_a_tree(name, "truncate_tree")),
-            None => Err(Error::TreeNotFound(format!("no table '{name}' to truncate: see `tables`").into())),
+        let mut empty = self.find_table(name, "truncate_tree", " to truncate: see `tables`")?;
+        let table = self.table(name, empty.clone());
+        create_spaces(engine, &mut empty)?;
+        self.replace_all(name, table.state.trees(), &Entry::Table(empty))
+    }
+
+    /// The tree `name`. Callers have the turn of `ddl`; for a table there is `other_call`, and `missing` ends the error
+    /// when there is nothing.
+    fn find_tree(&self, name: &str, other_call: &str, missing: &str) -> Result<Tree, Error> {
+        match self.find(name)? {
+            Some(Entry::Tree { rows, chunks }) => Ok(self.tree(name, rows, chunks)),
+            Some(Entry::Table(_)) => Err(is_a_table(name, other_call)),
+            None => Err(Error::TreeNotFound(format!("no tree '{name}'{missing}").into())),
         }
+    }
+
+    /// The same for a table.
+    fn find_table(&self, name: &str, other_call: &str, missing: &str) -> Result<TableEntry, Error> {
+        match self.find(name)? {
+            Some(Entry::Table(entry)) => Ok(entry),
+            Some(Entry::Tree { .. }) => Err(is_a_tree(name, other_call)),
+            None => Err(Error::TreeNotFound(format!("no table '{name}'{missing}").into())),
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Entry>, Error> {
+        self.engine().check_open()?;
+        catalog::find(&self.engine().core, name)
     }
 
     fn names(&self, is_wanted: impl Fn(&Entry) -> bool) -> Result<Vec<String>, Error> {
