@@ -112,6 +112,7 @@ impl Stamp {
 
 impl<'a> Row<'a> {
     /// The row in a leaf's entry; `None`: the bytes are none.
+    #[inline]
     pub(crate) fn decode(value: &'a [u8]) -> Option<Row<'a>> {
         let (&flags, rest) = value.split_first()?;
         if flags & !(STAMPED | DELETED | CHUNKED) != 0 {

@@ -113,10 +113,13 @@ impl Rows {
         self.bytes.clear();
         self.places.clear();
         self.elsewhere.clear();
-        self.places.reserve(end.saturating_sub(first));
         let prefix = page.prefix();
-        for index in first..end {
-            let payload = match row(page, index, is_in_flight)? {
+        let entries = page.entries(first..end);
+        self.places.reserve(entries.len());
+        // As many bytes as so many entries have on average, so that memory grows once.
+        self.bytes.reserve(entries.len() * (page.page_size() / page.len().max(1) + prefix.len()));
+        for (index, (suffix, value)) in (first..).zip(entries) {
+            let payload = match seen(page, index, value, is_in_flight)? {
                 Seen::Gone => continue,
                 Seen::Row(payload) => payload,
                 Seen::Elsewhere(here, place) => {
@@ -126,7 +129,7 @@ impl Rows {
             };
             let key = self.bytes.len();
             self.bytes.extend_from_slice(prefix);
-            self.bytes.extend_from_slice(page.suffix(index));
+            self.bytes.extend_from_slice(suffix);
             let value = self.bytes.len();
             self.bytes.extend_from_slice(payload);
             self.places.push([key, value, self.bytes.len()]);
@@ -152,7 +155,17 @@ pub(crate) fn row<'a>(
     index: usize,
     is_in_flight: &dyn Fn(TxnId) -> bool,
 ) -> Result<Seen<'a>, Error> {
-    let value = page.value(index);
+    seen(page, index, page.value(index), is_in_flight)
+}
+
+/// The same, when the entry's value is at hand.
+#[inline]
+fn seen<'a>(
+    page: PageView<'a>,
+    index: usize,
+    value: &'a [u8],
+    is_in_flight: &dyn Fn(TxnId) -> bool,
+) -> Result<Seen<'a>, Error> {
     let id = PageId(page.header().page_id.get());
     if id.space() == SpaceId::CATALOG {
         return Ok(Seen::Row(value));

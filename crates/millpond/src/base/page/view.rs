@@ -3,6 +3,8 @@
 //! The offsets of a verified page are trusted no further than slices are: damage that a checksum missed panics no
 //! decoder, it yields `None` or an empty slice, which `check` reports.
 
+use std::ops::Range;
+
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
 
@@ -49,6 +51,11 @@ impl<'a> PageView<'a> {
 
     pub(crate) fn level(self) -> u8 {
         self.header().level
+    }
+
+    /// Bytes of the page.
+    pub(crate) fn page_size(self) -> usize {
+        self.bytes.len()
     }
 
     pub(crate) fn is_leaf(self) -> bool {
@@ -145,9 +152,22 @@ impl<'a> PageView<'a> {
 
     /// The value of entry `index`.
     pub(crate) fn value(self, index: usize) -> &'a [u8] {
-        let at = self.offset(index);
-        let start = at + ENTRY_HEADER + u16_at(self.bytes, at);
-        self.bytes.get(start..start + u16_at(self.bytes, at + 2)).unwrap_or_default()
+        self.entry_at(self.offset(index)).1
+    }
+
+    /// The suffix and the value of the entry that begins at `offset`.
+    fn entry_at(self, offset: usize) -> (&'a [u8], &'a [u8]) {
+        let start = offset + ENTRY_HEADER;
+        let middle = start + u16_at(self.bytes, offset);
+        let end = middle + u16_at(self.bytes, offset + 2);
+        (self.bytes.get(start..middle).unwrap_or_default(), self.bytes.get(middle..end).unwrap_or_default())
+    }
+
+    /// The suffixes and values of the entries `range`; none if the page does not have them all. The directory is
+    /// looked for once.
+    pub(crate) fn entries(self, range: Range<usize>) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> {
+        let offsets = self.slots().1.get(range).unwrap_or_default();
+        offsets.iter().map(move |offset| self.entry_at(usize::from(offset.get())))
     }
 
     /// Bytes that entry `index` takes, directory included.
