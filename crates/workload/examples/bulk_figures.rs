@@ -6,6 +6,7 @@
 //! commit, by itself and beside a load. Prints a Markdown table.
 
 mod beside;
+mod common;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,7 +18,8 @@ use rand::{RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
 use workload::probe::{self, Access};
 
-use beside::{Outcome, Updates, VALUE, exit, must_be_new, update_while};
+use beside::{Updates, update_while};
+use common::{Outcome, VALUE, exit, must_be_new};
 
 /// Bytes of a key.
 const KEY: usize = size_of::<u64>();

@@ -6,6 +6,7 @@
 //! durable commit that changes k. Prints a Markdown table.
 
 mod beside;
+mod common;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 use millpond::{ByteSize, Db, Durability, Field, Options, Table, TableDefinition, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
-use beside::{Outcome, Updates, VALUE, exit, must_be_new, update_while};
+use beside::{Updates, update_while};
+use common::{Outcome, VALUE, exit, must_be_new};
 
 /// Rows that are inserted together.
 const TOGETHER: u64 = 1000;

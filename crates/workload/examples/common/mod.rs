@@ -1,0 +1,29 @@
+//! What the figures of loads, inserts and index builds share.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Bytes of a value.
+pub(crate) const VALUE: usize = 184;
+
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The exit code of `program`, whose error is shown.
+pub(crate) fn exit(program: &str, outcome: Outcome<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Refuses a directory that exists: it is removed in the end.
+pub(crate) fn must_be_new(dir: &Path) -> Outcome<()> {
+    if dir.exists() {
+        return Err(format!("'{}' exists: name a directory that does not", dir.display()).into());
+    }
+    Ok(())
+}
