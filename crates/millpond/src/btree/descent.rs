@@ -16,6 +16,9 @@ use crate::store::space::Share;
 /// Restarts after which an operation goes on in the lane of one.
 const RESTARTS_BEFORE_LANE: u32 = 8;
 
+/// Pages that an operation loads one by one before it gathers once more: inner pages were missing, or guesses wrong.
+const MISSED_BEFORE_GATHERING: u32 = 2;
+
 /// Pages without an image that an operation may have been sent to, before that is damage. Whoever looked at the parent
 /// may come to a page that was given back since; for that to happen again, another merge must just have come between.
 const HOLES_MAX: u32 = 64;
@@ -42,6 +45,8 @@ pub(crate) struct Restarts<'p> {
     count: u32,
     /// Pages that could not be read.
     holes: u32,
+    /// Pages that were loaded one by one since it held nothing.
+    missed: u32,
     loaded: Option<Pin<'p>>,
     kept: Vec<Pin<'p>>,
     lane: Option<TurnGuard<'p, ()>>,
@@ -55,6 +60,7 @@ impl<'p> Restarts<'p> {
             pool,
             count: 0,
             holes: 0,
+            missed: 0,
             loaded: None,
             kept: Vec::new(),
             lane: None,
@@ -76,6 +82,7 @@ impl<'p> Restarts<'p> {
 
     /// Gives up everything: the caller is about to wait, for frames or for the log.
     pub(crate) fn begin_wait(&mut self) {
+        self.missed = 0;
         self.loaded = None;
         self.kept.clear();
         self.lane = None;
@@ -101,6 +108,23 @@ impl<'p> Restarts<'p> {
         }
     }
 
+    /// Whether it is time to [gather](Self::gather) what the operation will come to: it is about to load the first page
+    /// since it holds nothing, or has loaded some more one by one.
+    pub(crate) fn is_to_gather(&self) -> bool {
+        self.missed.is_multiple_of(MISSED_BEFORE_GATHERING)
+    }
+
+    /// Has `ids` in memory, pages that the operation will probably come to, and keeps them there until it ends or
+    /// [waits](Self::begin_wait). Nothing is latched here. May wait on `free_frame` and `page_read`.
+    pub(crate) fn gather(&mut self, ids: &[PageId]) {
+        if self.lane.is_none() {
+            self.begin_wait();
+            // One more is missed later, for these are guesses.
+            self.admitted = Some(self.pool.admit(ids.len() + 1));
+        }
+        self.kept.extend(self.pool.load_together(ids));
+    }
+
     /// Deals with what stopped a descent, so that the operation can start again. Nothing is latched here.
     pub(crate) fn resolve(&mut self, stop: Stop<'p>) -> Result<(), Error> {
         self.count += 1;
@@ -111,9 +135,11 @@ impl<'p> Restarts<'p> {
                 drop(pin.read());
             }
             Stop::Load(id) => {
+                self.missed += 1;
                 self.loaded = None;
-                if self.admitted.is_none() {
-                    self.admitted = Some(self.pool.admit());
+                // Who is in the lane waits for nobody who may wait for the lane.
+                if self.admitted.is_none() && self.lane.is_none() {
+                    self.admitted = Some(self.pool.admit(1));
                 }
                 if self.count > RESTARTS_BEFORE_LANE && self.lane.is_none() {
                     self.lane = Some(self.pool.enter_lane());
@@ -250,36 +276,37 @@ fn try_latch_write<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<O
     }
 }
 
-/// Follows routes to the page of `level` that the target is in, or was: without a latch, so the caller looks. `None`: a
-/// route is missing, or the root is not above `level`.
+/// Follows routes to the page of `level` that the target is in, or was: without a latch, so the caller looks. An error
+/// is the page at which that ends: it has no route, or the root is not above `level`.
 fn by_routes<'g>(
     core: &'g Core,
     root: &'g Root,
     target: Target<'_>,
     level: u8,
     guard: &'g Guard,
-) -> Option<(PageId, &'g FrameHint)> {
+) -> Result<(PageId, &'g FrameHint), PageId> {
     let (mut id, mut hint) = (root.id, &root.hint);
     let mut expected = None;
     loop {
-        let route = core.pool.route(id, hint, guard)?;
+        let route = core.pool.route(id, hint, guard).ok_or(id)?;
         let view = route.view();
         // Levels descend: else damage could send us in circles.
         if expected.is_some_and(|level| view.level() != level) {
-            return None;
+            return Err(id);
         }
         expected = view.level().checked_sub(1);
         // BTREE-3: a page that was split since its parent's route was read would send us to its last child, perhaps a
         // leaf that we hold, or one to the left.
         if !cfg!(planted = "route_of_split_page") && !target.is_within(view) {
-            return None;
+            return Err(id);
         }
-        let above = view.level().checked_sub(level + 1)?;
+        let above = view.level().checked_sub(level + 1).ok_or(id)?;
         let index = target.child_index(view);
-        id = PageId::new(root.space(), view.child(index)?);
-        hint = route.hint(index)?;
+        let child = view.child(index).ok_or(id)?;
+        hint = route.hint(index).ok_or(id)?;
+        id = PageId::new(root.space(), child);
         if above == 0 {
-            return Some((id, hint));
+            return Ok((id, hint));
         }
         // The parent may be split before its child's route is looked at.
         preemption_point();
@@ -301,6 +328,25 @@ pub(crate) fn leaves_ahead(core: &Core, root: &Root, target: Target<'_>, leftwar
         if index < view.len() { view.child(index) } else { None }
     });
     children.map(|number| PageId::new(root.space(), number)).collect()
+}
+
+/// The leaf that covers `key`, or did, or the page above it from which there is no route. A guess; no latch is held or
+/// waited for.
+pub(crate) fn leaf_ahead(core: &Core, root: &Root, key: &[u8]) -> PageId {
+    let guard = pin();
+    let mut before = None;
+    loop {
+        let above = match by_routes(core, root, Target::Key(key), 0, &guard) {
+            Ok((leaf, _)) => return leaf,
+            Err(above) => above,
+        };
+        let page = core.pool.fetch(above).and_then(|pin| pin.try_read().ok());
+        match page {
+            Some(page) if before != Some(above) && !page.view().is_leaf() => page.leave_route(&guard),
+            _ => return above,
+        }
+        before = Some(above);
+    }
 }
 
 /// The leaf, latched shared.
@@ -354,7 +400,7 @@ pub(crate) fn leaf_write<'p>(
     manner: Manner,
 ) -> Result<PageWrite<'p>, Stop<'p>> {
     let (guard, target) = (pin(), Target::Key(key));
-    if let Some((id, hint)) = by_routes(core, root, target, 0, &guard) {
+    if let Ok((id, hint)) = by_routes(core, root, target, 0, &guard) {
         let page = match manner {
             Manner::First => Some(latch_write(core, id, hint)?),
             // BTREE-3: the page may be another leaf by now, of keys to the left.
@@ -408,8 +454,8 @@ pub(crate) fn page_and_parent<'p>(
 ) -> Result<(Option<PageWrite<'p>>, PageWrite<'p>), Stop<'p>> {
     let guard = pin();
     let mut page = match by_routes(core, root, Target::Key(key), level + 1, &guard) {
-        Some((id, hint)) => latch_write(core, id, hint)?,
-        None => latch_write(core, root.id, &root.hint)?,
+        Ok((id, hint)) => latch_write(core, id, hint)?,
+        Err(_) => latch_write(core, root.id, &root.hint)?,
     };
     if page.view().level() != level + 1 || !page.view().covers(key) {
         drop(page);

@@ -30,7 +30,7 @@ use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
 use crate::base::row::{HEAD_LEN, Reference, Stamp};
 use crate::base::sync::ReadGuard;
-use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
+use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_ahead, leaf_write};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Mtr, RECORD_HEADER, TXN_LEN};
 use crate::txn::slots::Slot;
@@ -166,7 +166,18 @@ pub(super) fn write_group<'a>(
     loop {
         match attempt(engine, ops, manner, long_values, slot, &mut restarts) {
             Ok(done) => return Ok(Group::Written(done)),
-            Err(Halt::Stop(stop)) => restarts.resolve(stop)?,
+            Err(Halt::Stop(stop)) => {
+                if matches!(stop, Stop::Load(_)) && ops.len() > 1 && restarts.is_to_gather() {
+                    let leaves = leaves_of(engine, ops);
+                    if !slot.is_in_parts() && leaves.len() > engine.batch_leaves() {
+                        return Ok(Group::TooLarge);
+                    }
+                    if leaves.len() > 1 {
+                        restarts.gather(&leaves);
+                    }
+                }
+                restarts.resolve(stop)?;
+            }
             Err(Halt::Full(root, pending)) => match split_leaf(&engine.core, root, &pending, &mut restarts) {
                 Err(Error::OutOfSpace(_)) if !manner.is_short_of_room => manner.is_short_of_room = true,
                 split => split?,
@@ -190,6 +201,22 @@ pub(super) fn write_group<'a>(
             }
         }
     }
+}
+
+/// The leaves that `ops` will come to, as far as can be guessed, and inner pages whose children cannot: not many more
+/// than one group may change.
+fn leaves_of(engine: &Engine, ops: &[Op<'_>]) -> Vec<PageId> {
+    let mut leaves: Vec<PageId> = Vec::new();
+    for op in ops {
+        if leaves.len() > engine.batch_leaves() {
+            break;
+        }
+        let leaf = leaf_ahead(&engine.core, &op.tree.root, op.key);
+        if leaves.last() != Some(&leaf) {
+            leaves.push(leaf);
+        }
+    }
+    leaves
 }
 
 /// Waits until everything before `end` is as safe as `durability` says.

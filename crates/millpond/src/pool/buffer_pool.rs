@@ -36,6 +36,11 @@ const BESIDE_FRAME: usize = 2 * 40 + 8 + 16 + 18;
 /// Copies of inner pages take no more than this part of the pool.
 const ROUTES_SHARE: usize = 64;
 
+/// Pages that those who miss some may pin together, in a pool of so many frames.
+pub(super) fn places(frames: usize) -> usize {
+    (frames / 8).max(1)
+}
+
 /// Counters of the pool.
 #[derive(Default)]
 pub(crate) struct PoolCounters {
@@ -66,7 +71,7 @@ pub(crate) struct Pool {
     bell: Arc<Bell>,
     pub(super) bell_wanted: AtomicBool,
     route_bytes: AtomicUsize,
-    /// Operations that miss pages, at the same time: so many that their pins leave most frames to others.
+    /// Pins of operations that miss pages: so few that most frames are left to others.
     pub(super) admission: Admission,
     /// The lane of one: an operation that was restarted too often goes on alone, and keeps its pages pinned.
     lane: Turn<()>,
@@ -106,7 +111,7 @@ impl Pool {
             bell,
             bell_wanted: AtomicBool::new(false),
             route_bytes: AtomicUsize::new(0),
-            admission: Admission::new((len / 16).max(1)),
+            admission: Admission::new(places(len)),
             lane: Turn::new(()),
             waits,
             counters: PoolCounters::default(),
@@ -283,9 +288,9 @@ impl Pool {
         self.waits.timed(WaitClass::Lane, || self.lane.lock())
     }
 
-    /// Leave to miss pages. May wait on `free_frame`; callers hold nothing.
-    pub(crate) fn admit(&self) -> Admitted<'_> {
-        self.admission.enter(&self.waits)
+    /// Leave to miss pages, and to pin so many. May wait on `free_frame`; callers hold nothing.
+    pub(crate) fn admit(&self, pins: usize) -> Admitted<'_> {
+        self.admission.enter(pins, &self.waits)
     }
 
     /// A free frame. May wait on `free_frame`; callers hold no latch.

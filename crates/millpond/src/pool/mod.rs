@@ -3,8 +3,8 @@
 //! POOL-1  A frame is in exactly one place: the ring of free frames, the replacement queues, or one thread's hand.
 //! POOL-2  Free frames go to waiters in the order in which they came; newcomers never pass them.
 //! POOL-3  A page leaves its frame only while it is clean, unpinned and unlatched.
-//! POOL-4  No latch and no pin of the waiter's operation is held while it waits for a frame or a read, but for the
-//!         one page that it loaded last, and the few of who is in the lane (see [`buffer_pool::Pool::lane`]).
+//! POOL-4  No latch of the waiter's operation is held while it waits for a frame or a read, and no pin but those that
+//!         it was [admitted](admission) for, and those of who is in the lane (see [`buffer_pool::Pool::lane`]).
 //! POOL-5  Who finds a page by a hint only tries its latch, and looks afterwards whether it is that page: no thread
 //!         waits for what another reads or writes in a frame that it never wanted.
 //!

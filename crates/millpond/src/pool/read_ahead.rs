@@ -1,16 +1,20 @@
-//! Several pages read together, ahead of who needs them.
+//! Several pages read together: ahead of who needs them, or for one who needs them all.
 
 use std::collections::hash_map;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
+use super::frame::Pin;
 use super::frame_ticket::FrameTicket;
 use super::residence::Reading;
 use super::table::Entry;
 use crate::base::aligned::to_u64;
-use crate::base::ids::PageId;
+use crate::base::ids::{FrameId, PageId};
 use crate::base::waits::WaitClass;
+
+/// Pages that are read together at most for one who needs them all.
+const TOGETHER: usize = 32;
 
 impl Pool {
     /// Reads those of `ids` that are not in memory, all together, as far as frames are free at once. Who misses one
@@ -27,14 +31,57 @@ impl Pool {
                 break;
             }
             let Some(ticket) = self.free.take(1).and_then(|frames| self.tickets(frames).pop()) else { break };
-            if let hash_map::Entry::Vacant(place) = self.table.shard(id).entry(id) {
-                place.insert(Entry::Reading(ticket.frame, Vec::new()));
-            } else {
-                continue;
-            }
-            readings.push((Reading::new(self, id, ticket.frame), ticket));
+            readings.extend(self.begin_reading(id, ticket));
         }
         self.counters.read_ahead.fetch_add(to_u64(readings.len()), Ordering::Relaxed);
+        self.read_all(readings, 0);
+    }
+
+    /// Pins the pages `ids`. Those that are not in memory are read together, a few dozen at a time. One that cannot be
+    /// read is left out: who loads it learns why. May wait on `free_frame` and `page_read`; callers hold no latch, and
+    /// have leave to [pin](Self::admit) so many.
+    pub(crate) fn load_together(&self, ids: &[PageId]) -> Vec<Pin<'_>> {
+        let mut pins = Vec::with_capacity(ids.len());
+        for ids in ids.chunks((self.len() / 64).clamp(1, TOGETHER)) {
+            let mut missing = Vec::new();
+            for &id in ids {
+                match self.fetch(id) {
+                    Some(pin) => pins.push(pin),
+                    None => missing.push(id),
+                }
+            }
+            // By itself, or by others by now.
+            let mut alone = Vec::new();
+            if missing.len() > 1 {
+                let Ok(tickets) = self.take_frames(missing.len()) else { return pins };
+                let mut readings = Vec::with_capacity(missing.len());
+                for (id, ticket) in missing.into_iter().zip(tickets) {
+                    match self.begin_reading(id, ticket) {
+                        Some(reading) => readings.push(reading),
+                        None => alone.push(id),
+                    }
+                }
+                pins.extend(self.read_all(readings, 1).into_iter().map(|frame| self.pinned(frame)));
+            } else {
+                alone = missing;
+            }
+            pins.extend(alone.into_iter().filter_map(|id| self.load(id).ok()));
+        }
+        pins
+    }
+
+    /// Makes the page's entry READING, unless it has one.
+    fn begin_reading<'p>(&'p self, id: PageId, ticket: FrameTicket<'p>) -> Option<(Reading<'p>, FrameTicket<'p>)> {
+        if let hash_map::Entry::Vacant(place) = self.table.shard(id).entry(id) {
+            place.insert(Entry::Reading(ticket.frame, Vec::new()));
+        } else {
+            return None;
+        }
+        Some((Reading::new(self, id, ticket.frame), ticket))
+    }
+
+    /// Carries out reads that have begun. Returns the frames of the pages that are there, each with so many pins.
+    fn read_all(&self, readings: Vec<(Reading<'_>, FrameTicket<'_>)>, pins: u32) -> Vec<FrameId> {
         let results = {
             // As in `read_into`, nobody waits for these latches.
             let latch = |(reading, ticket): &(Reading<'_>, FrameTicket<'_>)| {
@@ -45,13 +92,20 @@ impl Pool {
                 latched.iter_mut().map(|(id, page)| (*id, &mut ***page)).collect();
             self.waits.timed(WaitClass::PageRead, || self.store.read_many(&mut pages))
         };
+        let mut there = Vec::with_capacity(readings.len());
         for ((mut reading, mut ticket), result) in readings.into_iter().zip(results) {
             match result {
                 Ok(()) => {
-                    self.frame(ticket.frame).reset_heat();
-                    if reading.end(&Ok(()), 0) {
+                    let meta = self.frame(ticket.frame);
+                    meta.reset_heat();
+                    if pins > 0 {
+                        // It is about to be changed: that it leaves soon would cost a write beside the read.
+                        meta.touch();
+                    }
+                    if reading.end(&Ok(()), pins) {
                         ticket.kept = true;
                         self.replacement.lock().admit(ticket.frame, reading.id);
+                        there.push(ticket.frame);
                     }
                 }
                 Err(error) => {
@@ -59,5 +113,6 @@ impl Pool {
                 }
             }
         }
+        there
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::buffer_pool::Pool;
+use super::buffer_pool::{Pool, places};
 use super::residence::Evicted;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
@@ -53,7 +53,7 @@ impl Pool {
             back
         };
         self.replacement.lock().resize(count);
-        self.admission.resize((count / 16).max(1));
+        self.admission.resize(places(count));
         back.into_iter().for_each(|frame| self.free.give(frame));
         Ok(())
     }
