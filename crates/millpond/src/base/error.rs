@@ -32,7 +32,7 @@ pub enum Error {
     /// A key is longer than the page size allows.
     #[error("{0}")]
     KeyTooLong(Box<str>),
-    /// A value has 4 GiB or more; in a bulk load, more than a quarter of a page.
+    /// A value has 4 GiB or more.
     #[error("{0}")]
     ValueTooLong(Box<str>),
     /// A bulk load's rows do not ascend in their keys; nothing was loaded.

@@ -22,6 +22,9 @@ pub(crate) const COLD: [u8; 1] = [0];
 /// The payload is a reference to chunks.
 const CHUNKED: u8 = 4;
 
+/// The same of a row whose payload is a [`Reference`].
+pub(crate) const COLD_CHUNKED: [u8; 1] = [CHUNKED];
+
 /// Bytes of a stamp.
 const STAMP_LEN: usize = TxnId::LEN + 6;
 
@@ -208,7 +211,7 @@ mod tests {
         let row = [&stamp.head(false, true)[..], &reference.to_bytes()].concat();
         assert_eq!(Row::decode(&row).and_then(|row| row.reference()), Some(reference));
         assert_eq!(Row::decode(&row[..row.len() - 1]), None);
-        let cold = [&[CHUNKED][..], &reference.to_bytes()].concat();
+        let cold = [&COLD_CHUNKED[..], &reference.to_bytes()].concat();
         assert_eq!(Row::compacted(&row, TxnId::END), Some(Compacted::Cold(CHUNKED, &reference.to_bytes())));
         assert_eq!(Row::decode(&cold).and_then(|row| row.reference()), Some(reference));
         let next = Reference { number: 8, len: 1, ..reference };

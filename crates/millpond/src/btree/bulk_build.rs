@@ -12,7 +12,6 @@ use crate::base::page::apply::apply;
 use crate::base::page::layout::HEADER_LEN;
 use crate::base::page::op::PageOp;
 use crate::base::page::view::{common_len, entry_len, prefix_len};
-use crate::base::row::COLD;
 
 /// Where the pages go, but for the root.
 pub(crate) trait Pages {
@@ -76,7 +75,12 @@ impl RootPage {
 impl Builder {
     /// For a tree with pages of `page_size` bytes.
     pub(crate) fn new(page_size: usize) -> Builder {
-        Builder { levels: vec![Level::new(0)], full: full(page_size) }
+        Builder::filled_to(full(page_size))
+    }
+
+    /// For a tree whose pages have so many bytes when they are full.
+    pub(crate) fn filled_to(full: usize) -> Builder {
+        Builder { levels: vec![Level::new(0)], full }
     }
 
     /// The key of the last row.
@@ -85,11 +89,11 @@ impl Builder {
         leaves.entries.last().map(|entry| &leaves.bytes[entry.key.clone()])
     }
 
-    /// Adds a row. Its key is above the last one's, key and payload are within the limits.
-    pub(crate) fn push(&mut self, key: &[u8], payload: &[u8], pages: &mut impl Pages) -> Result<(), Error> {
+    /// Adds a row, of two parts. Its key is above the last one's, key and payload are within the limits.
+    pub(crate) fn push(&mut self, key: &[u8], row: [&[u8]; 2], pages: &mut impl Pages) -> Result<(), Error> {
         let full = self.full;
         let Some(leaves) = self.levels.first_mut() else { return Ok(()) };
-        match leaves.push(key, [&COLD, payload], full, pages)? {
+        match leaves.push(key, row, full, pages)? {
             Some(leaf) => self.adopt(1, leaf, pages),
             None => Ok(()),
         }
@@ -225,6 +229,7 @@ mod tests {
     use crate::base::ids::SpaceId;
     use crate::base::page::verify::structure_problem;
     use crate::base::page::view::PageView;
+    use crate::base::row::COLD;
     use rand_core::{Rng, SeedableRng};
     use std::collections::BTreeMap;
 
@@ -265,7 +270,7 @@ mod tests {
         let mut pages = InMemory { page_size, made: Vec::new() };
         let mut builder = Builder::new(page_size);
         for (key, value) in model {
-            builder.push(key, value, &mut pages).expect("fits");
+            builder.push(key, [&COLD, value], &mut pages).expect("fits");
             assert_eq!(builder.last_key(), Some(&key[..]));
         }
         let root = builder.finish(&mut pages).expect("fits");

@@ -25,7 +25,7 @@ use crate::base::error::Error;
 use crate::base::ids::{SpaceId, TxnId};
 use crate::base::page::layout::HEADER_LEN;
 use crate::base::page::view::entry_len;
-use crate::base::row::{HEAD_LEN, REFERENCE_LEN, Reference, Row};
+use crate::base::row::{COLD, HEAD_LEN, REFERENCE_LEN, Reference, Row};
 use crate::btree::descent::{Restarts, Target, leaf_read};
 use crate::btree::scan::{Elsewhere, ReadAhead, RowRef, Rows, leaf_forward};
 use crate::txn::before::before;
@@ -34,9 +34,23 @@ use crate::txn::before::before;
 const CHUNKS_A_LEAF: usize = 4;
 
 /// Bytes of a chunk: so many that a leaf holds four, with their stamps, the fences, and what inserts leave free.
-pub(super) fn chunk_len(page_size: usize) -> usize {
+fn chunk_len(page_size: usize) -> usize {
     let left = page_size - HEADER_LEN - 2 * REFERENCE_LEN - CHUNKS_A_LEAF * HEAD_LEN;
     left / CHUNKS_A_LEAF - entry_len(REFERENCE_LEN, HEAD_LEN)
+}
+
+/// Bytes of a leaf that a load fills with chunks, at most: four of them, and room for the stamps of their deletion.
+pub(super) fn full_leaf(page_size: usize) -> usize {
+    page_size - CHUNKS_A_LEAF * (HEAD_LEN - COLD.len())
+}
+
+/// Key and piece of each chunk of a long value.
+pub(super) fn chunks_of(
+    reference: Reference,
+    value: &[u8],
+    page_size: usize,
+) -> impl Iterator<Item = ([u8; REFERENCE_LEN], &[u8])> {
+    (0..).zip(value.chunks(chunk_len(page_size))).map(move |(index, chunk)| (reference.chunk_key(index), chunk))
 }
 
 fn chunk_count(reference: Reference, page_size: usize) -> u32 {
@@ -119,8 +133,8 @@ impl<'a> LongValues<'a> {
         let change = op.change.map(|_| bytes);
         out.push(Op { change, is_reference: true, ..*op });
         let Some(tree) = op.tree.chunks() else { return };
-        for (index, chunk) in (0..).zip(value.chunks(chunk_len(self.page_size))) {
-            let key: &'a [u8] = self.keep(reference.chunk_key(index));
+        for (key, chunk) in chunks_of(reference, value, self.page_size) {
+            let key: &'a [u8] = self.keep(key);
             out.push(Op::new(tree, key, Change::Insert(chunk)));
         }
     }
@@ -285,7 +299,7 @@ fn damaged(tree: &TreeState, reference: Reference, what: &str) -> Error {
 
 /// What is wrong with the long values of `tree`, whose chunks' tree has so many entries; the first few, in words.
 pub(super) fn problems(engine: &Engine, tree: &TreeState, entries: u64) -> Result<Vec<String>, Error> {
-    let (mut problems, mut missing, mut chunks) = (Vec::new(), 0u64, 0u64);
+    let (mut problems, mut missing, mut chunks, mut to_come) = (Vec::new(), 0u64, 0u64, 0u64);
     let (mut ahead, mut rows) = (ReadAhead::new(engine.read_ahead_pages), Rows::default());
     let mut lower = Bound::Unbounded;
     loop {
@@ -295,6 +309,7 @@ pub(super) fn problems(engine: &Engine, tree: &TreeState, entries: u64) -> Resul
         rows.resolve(|(key, here), _| {
             let Some(reference) = Reference::from_bytes(here) else { return Ok(Some(None)) };
             chunks += u64::from(chunk_count(reference, engine.core.store.page_size()));
+            to_come += u64::from(reference.txn >= engine.core.store.txn_to_come());
             if tree.read_chunks(engine, reference)?.is_none() {
                 missing += 1;
                 if problems.len() < PROBLEMS_SHOWN {
@@ -310,6 +325,9 @@ pub(super) fn problems(engine: &Engine, tree: &TreeState, entries: u64) -> Resul
     }
     if missing > PROBLEMS_SHOWN as u64 {
         problems.push(format!("{tree}: {missing} long values lack chunks, of which {PROBLEMS_SHOWN} are named"));
+    }
+    if to_come > 0 {
+        problems.push(format!("{tree}: {to_come} long values are of transactions that are to come (ROW-3)"));
     }
     if missing == 0 && chunks != entries {
         problems.push(format!("{tree}: its long values have {chunks} chunks, and there are {entries}"));

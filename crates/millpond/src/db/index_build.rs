@@ -9,7 +9,7 @@
 //!          or nothing.
 //! BUILD-4  Who gives up, gives both trees back, or leaves them to the next open when the database is closed.
 //!
-//! The rows are scanned, their entries sorted, and [loaded](super::bulk_load); then notes are taken away, until so few
+//! The rows are scanned, their entries sorted, and [loaded](super::loading); then notes are taken away, until so few
 //! come meanwhile that the rest is done while no rows change ([`Build::finish`]). A note is an entry's key as it is in
 //! an index that is not unique: fields, and primary key.
 
@@ -18,7 +18,6 @@ use std::collections::btree_map::Entry::{Occupied, Vacant};
 use std::sync::Arc;
 
 use super::batch::{Change, Op};
-use super::bulk_load::Loading;
 use super::catalog;
 use super::catalog_entry::{Entry, TableEntry};
 use super::ddl::{check_definition, close_trees, create_space, open_index, open_state};
@@ -26,6 +25,7 @@ use super::definition::{Field, IndexDefinition};
 use super::engine::Engine;
 use super::index::Index;
 use super::index_key::EntryBytes;
+use super::loading::Loading;
 use super::options::Durability;
 use super::plan::shown;
 use super::row_changes::IndexState;
@@ -34,6 +34,7 @@ use super::tree::{Gate, Role, Tree};
 use super::write::{wait_durable, write};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId};
+use crate::base::row::COLD;
 use crate::btree::scan::OwnedRow;
 
 /// Notes that are taken away at a time while nobody may change rows.
@@ -171,7 +172,8 @@ impl Build {
             let _ddl = engine.ddl();
             table.entry_with(&definition, SpaceId::FIRST)?;
         }
-        let loading = Loading::begin(engine, &definition.name)?;
+        let role = Role::Index { table: table.name().to_owned(), is_unique: definition.is_unique };
+        let loading = Loading::begin(engine, &definition.name, role)?;
         let entries = {
             let _ddl = engine.ddl();
             engine.check_open()?;
@@ -202,7 +204,7 @@ impl Build {
             if entry.len() > self.engine().limits.key {
                 return Err(self.too_long(key, entry.len()));
             }
-            sorter.push(&entry, if self.definition.is_unique { key } else { &[] })?;
+            sorter.push(&entry, [b"", if self.definition.is_unique { key } else { &[] }])?;
         }
         drop(rows);
         let mut sorted = sorter.finish()?;
@@ -221,7 +223,7 @@ impl Build {
                     }
                 }
                 Some((fields, first)) => {
-                    self.loading.push(fields, first, number)?;
+                    self.loading.push(fields, [&COLD, first], number)?;
                     number += 1;
                     entry.clone_into(fields);
                     key.clone_into(first);
@@ -229,7 +231,7 @@ impl Build {
             }
         }
         if let Some((fields, first)) = last {
-            self.loading.push(&fields, &first, number)?;
+            self.loading.push(&fields, [&COLD, &first], number)?;
         }
         self.loading.build()?;
         let engine = self.engine();

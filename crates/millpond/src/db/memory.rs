@@ -1,7 +1,7 @@
 //! How much memory the engine takes: what its parts hold at most with the present settings and data.
 
-use super::bulk_load;
 use super::engine::Engine;
+use super::loading;
 use crate::base::aligned::to_u64;
 use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
 
@@ -10,7 +10,7 @@ impl Engine {
     pub(super) fn memory_budget(&self) -> u64 {
         let core = &self.core;
         let writer = to_u64(LOT_PAGES * core.store.page_size());
-        let loads = to_u64(self.loads.lock().len() * bulk_load::memory(core.store.page_size()));
+        let loads = to_u64(self.loads.lock().len() * loading::memory(core.store.page_size()));
         core.pool.memory_budget()
             + core.log.memory_budget()
             + core.store.memory_budget(to_u64(self.unsynced_max + LOADED_MAX))

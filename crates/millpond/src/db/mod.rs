@@ -17,6 +17,8 @@ mod index_build;
 pub(crate) mod index_key;
 pub(crate) mod inspect;
 pub(crate) mod keeper;
+mod load_rows;
+mod loading;
 mod memory;
 pub(crate) mod metrics;
 pub(crate) mod online;

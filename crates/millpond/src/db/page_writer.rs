@@ -6,7 +6,7 @@
 //!           and found no place for the group any more has let go of a page whose change is not in the log.
 //!
 //! Mostly the keeper writes. With [`EmptyFreeListAlgorithm::Legacy`] who finds no free frame does, too. Bulk loads
-//! write beside them: their pages are in no frame (`bulk_load.rs`).
+//! write beside them: their pages are in no frame (`loading.rs`).
 //!
 //! [`EmptyFreeListAlgorithm::Legacy`]: crate::EmptyFreeListAlgorithm::Legacy
 

@@ -2,7 +2,7 @@
 //!
 //! SORT-1  A file goes with the sorter. What a crash leaves of files, the next open removes: their names say what they
 //!         are, and none is used twice, for they have the number of the space in them that is loaded (STORE-7).
-//! SORT-2  Keys and payloads are within the limits of rows: a record fits a block.
+//! SORT-2  Keys and rows are within the limits of leaves: a record fits a block.
 //!
 //! Rows of one key come in any order.
 
@@ -71,10 +71,11 @@ impl Sorter {
         (self.memory / BLOCK_LEN).clamp(2, FAN_IN_MAX)
     }
 
-    /// Takes a row.
-    pub(crate) fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<(), Error> {
+    /// Takes a row, whose payload is of two parts.
+    pub(crate) fn push(&mut self, key: &[u8], payload: [&[u8]; 2]) -> Result<(), Error> {
         let used = self.bytes.len() + self.places.len() * PLACE_LEN;
-        if used + record_len(key.len(), payload.len()) + PLACE_LEN > self.memory && !self.places.is_empty() {
+        let len = record_len(key.len(), payload[0].len() + payload[1].len());
+        if used + len + PLACE_LEN > self.memory && !self.places.is_empty() {
             self.spill()?;
         }
         let head = u64::from_be_bytes(std::array::from_fn(|index| key.get(index).copied().unwrap_or(0)));
@@ -244,7 +245,7 @@ mod tests {
             let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), memory);
             let mut most = 0;
             for (key, payload) in &rows {
-                sorter.push(key, payload).expect("taken");
+                sorter.push(key, [b"", payload]).expect("taken");
                 most = most.max(sorted_files(&disk));
             }
             let mut sorted = sorter.finish().expect("sorted");
@@ -267,7 +268,7 @@ mod tests {
         let disk = SimulatedDisk::new();
         let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), 1 << 20);
         for (key, payload) in rows(20_000, 8) {
-            sorter.push(&key, &payload).expect("taken");
+            sorter.push(&key, [b"", &payload]).expect("taken");
         }
         let mut sorted = sorter.finish().expect("sorted");
         assert!(disk.flip_bit(&file_name(SpaceId(3), 1), 200_000, 3));
@@ -276,7 +277,7 @@ mod tests {
         drop(sorted);
         disk.limit_space(Some(3 << 20));
         let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(4), 1 << 20);
-        let error = rows(100_000, 9).iter().find_map(|(key, payload)| sorter.push(key, payload).err());
+        let error = rows(100_000, 9).iter().find_map(|(key, payload)| sorter.push(key, [b"", payload]).err());
         assert!(matches!(error, Some(Error::OutOfSpace(_))), "{error:?}");
         drop(sorter);
         assert_eq!(sorted_files(&disk), 0);

@@ -12,6 +12,7 @@
 //!          until its commit has. Readers see all of a batch or nothing.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -233,25 +234,21 @@ pub(crate) fn wait_durable(engine: &Engine, end: Lsn, durability: Durability) ->
 
 /// Refuses what is too long.
 pub(super) fn check_sizes(engine: &Engine, op: &Op<'_>) -> Result<(), Error> {
-    let limits = engine.limits;
-    let page_size = engine.core.store.page_size();
-    if op.key.len() > limits.key {
-        let message = format!(
-            "key {} of {} has {} bytes: at most {} fit with pages of {page_size} bytes",
-            shown(op.key),
-            op.tree,
-            op.key.len(),
-            limits.key
-        );
+    check_lengths(engine, op.key, op.value_len(), op.tree)
+}
+
+/// Refuses a key or a value that is too long; `of` says whose it is.
+pub(super) fn check_lengths(engine: &Engine, key: &[u8], value_len: usize, of: &dyn Display) -> Result<(), Error> {
+    if key.len() > engine.limits.key {
+        let (key, len, most) = (shown(key), key.len(), engine.limits.key);
+        let page_size = engine.core.store.page_size();
+        let message = format!("key {key} of {of} has {len} bytes: at most {most} fit with pages of {page_size} bytes");
         return Err(Error::KeyTooLong(message.into()));
     }
-    let value = op.value_len();
-    if u32::try_from(value).is_err() {
+    if u32::try_from(value_len).is_err() {
+        let (key, most) = (shown(key), u32::MAX);
         let message = format!(
-            "the value for key {} of {} has {value} bytes: at most {} are possible; store it in parts",
-            shown(op.key),
-            op.tree,
-            u32::MAX
+            "the value for key {key} of {of} has {value_len} bytes: at most {most} are possible; store it in parts"
         );
         return Err(Error::ValueTooLong(message.into()));
     }

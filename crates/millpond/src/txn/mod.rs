@@ -29,13 +29,16 @@ use crate::base::ids::{PageId, SpaceId, TxnId};
 use crate::base::page::view::PageView;
 use crate::base::row::Row;
 
-/// The transaction that an entry of a leaf or of an undo page names. (The value of an inner page is a page number: what
-/// it is taken for, does no harm.)
+/// The latest transaction that an entry of a leaf or of an undo page names: who changed a row last, and who wrote its
+/// chunks. (The value of an inner page is a page number: what it is taken for, does no harm.)
 pub(crate) fn txn_of(id: PageId, value: &[u8]) -> Option<TxnId> {
     match id.space() {
         SpaceId::CATALOG => None,
         SpaceId::UNDO => UndoRecord::decode(value).map(|record| record.txn),
-        _ => Row::decode(value)?.stamp.map(|stamp| stamp.txn),
+        _ => {
+            let row = Row::decode(value)?;
+            row.stamp.map(|stamp| stamp.txn).max(row.reference().map(|reference| reference.txn))
+        }
     }
 }
 
@@ -46,4 +49,23 @@ pub(crate) fn begins_batch(id: PageId, page: PageView<'_>) -> bool {
         record.is_some_and(|record| record.kind == Kind::Header { is_active: true })
     };
     id.space() == SpaceId::UNDO && (0..page.len()).any(is_header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::row::{COLD_CHUNKED, Reference, Stamp};
+
+    /// The chunks of a row stay when its stamp goes: their transaction must not come again, ever (ROW-3).
+    #[test]
+    fn a_row_names_the_transaction_of_its_chunks_also_without_a_stamp() {
+        let id = PageId::new(SpaceId::FIRST, 0);
+        let reference = Reference { txn: TxnId(7), number: 0, len: 9000 }.to_bytes();
+        let head = |txn| Stamp { txn: TxnId(txn), undo: None }.head(false, true);
+        assert_eq!(txn_of(id, &[&COLD_CHUNKED[..], &reference].concat()), Some(TxnId(7)));
+        for (txn, latest) in [(6, 7), (9, 9)] {
+            assert_eq!(txn_of(id, &[&head(txn)[..], &reference].concat()), Some(TxnId(latest)));
+        }
+        assert_eq!(txn_of(id, b"\0value"), None);
+    }
 }

@@ -5,6 +5,7 @@ mod bad_input;
 mod batches_reviewed;
 mod bit_flips;
 mod bulk_load;
+mod bulk_load_long;
 mod by_the_book;
 mod crash_matrix;
 mod crash_tables;

@@ -53,13 +53,12 @@ pub(super) struct RunWriter {
     used: usize,
 }
 
-/// Appends a record.
-pub(super) fn write_record(out: &mut Vec<u8>, key: &[u8], payload: &[u8]) {
-    let len = |bytes: &[u8]| u16::try_from(bytes.len()).expect("SORT-2: keys and values are within the limits");
-    out.extend_from_slice(&len(key).to_le_bytes());
-    out.extend_from_slice(&len(payload).to_le_bytes());
-    out.extend_from_slice(key);
-    out.extend_from_slice(payload);
+/// Appends a record, whose payload is of two parts.
+pub(super) fn write_record(out: &mut Vec<u8>, key: &[u8], payload: [&[u8]; 2]) {
+    let len = |bytes: usize| u16::try_from(bytes).expect("SORT-2: keys and rows are within the limits");
+    out.extend_from_slice(&len(key.len()).to_le_bytes());
+    out.extend_from_slice(&len(payload[0].len() + payload[1].len()).to_le_bytes());
+    [key, payload[0], payload[1]].iter().for_each(|part| out.extend_from_slice(part));
 }
 
 /// Bytes of a record.

@@ -1,0 +1,212 @@
+//! The rows of a bulk load, on their way to a space of their own: what is long goes to another one, in chunks (ROW-3).
+//!
+//! LOAD-5  References to chunks have the id of a transaction that is the load's alone. The log has it before the
+//!         first of these references is made, and so before the name: no later process gives it out again, and no two
+//!         payloads have the same reference.
+//!
+//! References are numbered as rows come, so the keys of chunks ascend whatever those of the rows do: rows that are
+//! sorted first need not be sorted with their long values. There is no space for chunks before there is a long value.
+
+use std::sync::Arc;
+
+use super::chunks::chunks_of;
+use super::engine::Engine;
+use super::loading::Loading;
+use super::sorter::Sorter;
+use super::tree::Role;
+use super::write::check_lengths;
+use crate::base::error::Error;
+use crate::base::ids::{SpaceId, TxnId};
+use crate::base::row::{COLD, COLD_CHUNKED, REFERENCE_LEN, Reference};
+use crate::mtr::{Mtr, TXN_LEN};
+
+/// The spaces that rows are loaded into.
+pub(super) struct RowsLoad {
+    rows: Loading,
+    chunks: Option<ChunksLoad>,
+    /// Rows that have come.
+    pub(super) count: u64,
+}
+
+/// What a leaf has of a row.
+enum Kept<'v> {
+    Value(&'v [u8]),
+    Reference([u8; REFERENCE_LEN]),
+}
+
+impl Kept<'_> {
+    /// The row, in two parts.
+    fn parts(&self) -> [&[u8]; 2] {
+        match self {
+            Kept::Value(value) => [&COLD, value],
+            Kept::Reference(reference) => [&COLD_CHUNKED, reference],
+        }
+    }
+}
+
+impl RowsLoad {
+    /// Begins a load of the rows of the tree or table `name`.
+    pub(super) fn begin(engine: &Arc<Engine>, name: &str, role: Role) -> Result<RowsLoad, Error> {
+        Ok(RowsLoad { rows: Loading::begin(engine, name, role)?, chunks: None, count: 0 })
+    }
+
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        self.rows.engine()
+    }
+
+    /// The space of the rows, and that of the chunks, if there are any.
+    pub(super) fn spaces(&self) -> (SpaceId, Option<SpaceId>) {
+        (self.rows.space(), self.chunks.as_ref().map(|chunks| chunks.loading.space()))
+    }
+
+    /// Adds a row, whose key is above that of the one before.
+    pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        // Before its chunks are written.
+        self.rows.check_ascends(key, self.count)?;
+        let kept = self.keep(key, value)?;
+        self.rows.push(key, kept.parts(), self.count)?;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Adds rows in any order: to `sorter`, and from there to their space.
+    pub(super) fn push_unsorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        rows: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<(), Error> {
+        let mut sorter = self.rows.sorter()?;
+        for (key, value) in rows {
+            // Closed, it must not keep the directory from others until all rows have come.
+            drop(self.rows.enter()?);
+            let (key, value) = (key.as_ref(), value.as_ref());
+            sorter.push(key, self.keep(key, value)?.parts())?;
+            self.count += 1;
+        }
+        self.push_sorted(sorter)
+    }
+
+    fn push_sorted(&mut self, sorter: Sorter) -> Result<(), Error> {
+        let mut sorted = sorter.finish()?;
+        for number in 0.. {
+            let Some((key, row)) = sorted.next()? else { break };
+            self.rows.push(key, [row, b""], number)?;
+        }
+        Ok(())
+    }
+
+    /// What a leaf is to have of a row: a value that is long is put into chunks.
+    fn keep<'v>(&mut self, key: &[u8], value: &'v [u8]) -> Result<Kept<'v>, Error> {
+        let engine = self.rows.engine();
+        check_lengths(engine, key, value.len(), &self.rows.row(self.count))?;
+        if value.len() <= engine.limits.value {
+            return Ok(Kept::Value(value));
+        }
+        let chunks = match &mut self.chunks {
+            Some(chunks) => chunks,
+            None => self.chunks.insert(ChunksLoad::begin(&self.rows)?),
+        };
+        Ok(Kept::Reference(chunks.push(value)?.to_bytes()))
+    }
+
+    /// Makes what is left of the trees, has all of them durable and named by map groups, and then the roots lead to
+    /// them.
+    pub(super) fn build(&mut self) -> Result<(), Error> {
+        if let Some(chunks) = &mut self.chunks {
+            chunks.loading.build()?;
+        }
+        self.rows.build()
+    }
+
+    /// A name leads to the spaces.
+    pub(super) fn named(&mut self) {
+        self.rows.named = true;
+        if let Some(chunks) = &mut self.chunks {
+            chunks.loading.named = true;
+        }
+    }
+}
+
+/// The chunks of long values on their way to their space.
+struct ChunksLoad {
+    loading: Loading,
+    /// The transaction of their references.
+    txn: TxnId,
+    /// The next one's number; `None`: the transaction has no more of them.
+    number: Option<u32>,
+    /// Chunks that have come.
+    count: u64,
+}
+
+impl ChunksLoad {
+    fn begin(rows: &Loading) -> Result<ChunksLoad, Error> {
+        let loading = Loading::begin(rows.engine(), rows.name(), Role::Chunks)?;
+        Ok(ChunksLoad { txn: new_txn(&loading)?, loading, number: Some(0), count: 0 })
+    }
+
+    /// Adds the chunks of a value. Returns the reference to them.
+    fn push(&mut self, value: &[u8]) -> Result<Reference, Error> {
+        let number = match self.number {
+            Some(number) => number,
+            None => {
+                // Of a later transaction: the keys ascend still.
+                self.txn = new_txn(&self.loading)?;
+                0
+            }
+        };
+        self.number = number.checked_add(1);
+        let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        let reference = Reference { txn: self.txn, number, len };
+        for (key, chunk) in chunks_of(reference, value, self.loading.engine().core.store.page_size()) {
+            self.loading.push(&key, [&COLD, chunk], self.count)?;
+            self.count += 1;
+        }
+        Ok(reference)
+    }
+}
+
+/// The id of a transaction that nobody else gets, in no process (LOAD-5).
+fn new_txn(loading: &Loading) -> Result<TxnId, Error> {
+    // Who closes the database waits for the group, and lets no other be written.
+    let _gate = loading.enter()?;
+    let core = &loading.engine().core;
+    let credit = core.log.reserve(TXN_LEN, 0)?;
+    let txn = core.store.next_txn();
+    let mut mtr = Mtr::new(&core.log, []);
+    if !cfg!(planted = "load_txn_not_logged") {
+        mtr.note_txn(txn);
+    }
+    mtr.commit(credit)?;
+    Ok(txn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::database::Db;
+    use crate::db::options::Options;
+    use crate::io::simulated::SimulatedDisk;
+
+    /// A transaction has 2^32 references; the next one's follow behind them.
+    #[test]
+    fn a_load_with_more_long_values_than_a_transaction_has_references_takes_another() {
+        let options = Options::new().buffer_pool_size(bytesize::ByteSize::mib(1));
+        let options = options.redo_capacity(bytesize::ByteSize::mib(2));
+        let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
+        let mut load = RowsLoad::begin(db.engine(), "t", Role::Tree).expect("begun");
+        let mut references = Vec::new();
+        for turn in 0..4 {
+            let Ok(Kept::Reference(bytes)) = load.keep(b"k", &[1; 9000]) else { unreachable!("it is long") };
+            references.push(Reference::from_bytes(&bytes).expect("a reference"));
+            if let Some(chunks) = load.chunks.as_mut().filter(|_| turn == 0) {
+                chunks.number = Some(u32::MAX);
+            }
+        }
+        let txn = references[0].txn;
+        assert!(references[2].txn > txn && references.is_sorted(), "{references:?}");
+        let seen = references.iter().map(|reference| (reference.txn == txn, reference.number));
+        assert_eq!(seen.collect::<Vec<_>>(), [(true, 0), (true, u32::MAX), (false, 0), (false, 1)]);
+        load.build().expect("the keys of chunks ascend");
+        drop(load);
+        db.close().expect("closed");
+    }
+}

@@ -1,0 +1,284 @@
+//! Bulk loads of long values: rows and chunks are there together or not at all, and are as if they had been written.
+
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Error, WriteBatch};
+
+use crate::bulk_load::{Rows, SLOW, check_all_or_nothing, check_rebuilds, record, shapes, slots_in_use, start};
+use crate::crash_matrix::stride;
+use crate::support::{SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, settle, small_options};
+
+/// `count` rows, every fourth of which has a long value, of up to eight pages; told apart by `round`.
+fn long_rows(count: u32, page_kib: u64, round: u8) -> Rows {
+    let page = usize::try_from(page_kib).expect("small") << 10;
+    let row = |number: u32| {
+        let at = number as usize;
+        let len = if at % 4 == 1 { page / 4 + 1 + at * 977 % (8 * page) } else { at * 37 % (page / 8) };
+        let mut value = vec![round; len];
+        value.iter_mut().step_by(100).zip(0u32..).for_each(|(byte, turn)| *byte = (number + turn).to_le_bytes()[0]);
+        (number.to_be_bytes().to_vec(), value)
+    };
+    (0..count).map(row).collect()
+}
+
+/// The rows in another order.
+fn shuffled(rows: &Rows) -> impl Iterator<Item = (&Vec<u8>, &Vec<u8>)> {
+    let all: Vec<_> = rows.iter().collect();
+    (0..all.len()).map(move |turn| all[turn * 7919 % all.len()])
+}
+
+fn compare(db: &Db, name: &str, wanted: &Rows) {
+    let tree = db.open_tree(name).expect("there");
+    let rows: Vec<_> = tree.scan(..).map(|row| row.expect("read")).collect();
+    assert!(rows.iter().map(|(key, value)| (key, value)).eq(wanted), "{name}: {} rows", rows.len());
+    for (key, value) in wanted.iter().step_by(7) {
+        assert_eq!(tree.get(key).expect("read").as_ref(), Some(value));
+    }
+}
+
+#[test]
+fn long_values_are_read_updated_and_deleted_as_if_they_had_been_written() {
+    for shape in shapes() {
+        let disk = SimulatedDisk::new();
+        let mut model = long_rows(401, shape.page_kib, 3);
+        run(1, || {
+            let db = open(&disk, shape.options());
+            db.bulk_load("t", &model).expect("loaded");
+            db.bulk_load_unsorted("u", shuffled(&model)).expect("loaded");
+            for name in ["t", "u"] {
+                compare(&db, name, &model);
+            }
+            let crashed = disk_of(disk.crash_now(Unsynced::None));
+            let found = recover_shaped(&crashed, shape).expect("sound");
+            assert!(found["t"] == model && found["u"] == model, "{shape:?}");
+            let full = slots_in_use(&db);
+            let later = long_rows(401, shape.page_kib, 4);
+            for name in ["t", "u"] {
+                let tree = db.open_tree(name).expect("there");
+                for (number, key) in later.keys().enumerate() {
+                    match number % 5 {
+                        0 => tree.put(key, &later[key]).expect("written"),
+                        1 => tree.update(key, &later[later.keys().nth(number / 2).expect("there")]).expect("written"),
+                        2 => assert!(tree.delete(key).expect("written")),
+                        _ => {}
+                    }
+                }
+            }
+            for (number, key) in later.keys().enumerate() {
+                match number % 5 {
+                    0 => drop(model.insert(key.clone(), later[key].clone())),
+                    1 => {
+                        let value = later.values().nth(number / 2).expect("there");
+                        model.insert(key.clone(), value.clone());
+                    }
+                    2 => drop(model.remove(key)),
+                    _ => {}
+                }
+            }
+            settle(&db);
+            for name in ["t", "u"] {
+                compare(&db, name, &model);
+            }
+            let tree = db.open_tree("t").expect("there");
+            model.keys().for_each(|key| assert!(tree.delete(key).expect("deleted")));
+            db.drop_tree("u").expect("dropped");
+            settle(&db);
+            let left = slots_in_use(&db);
+            assert!(left < full / 3, "{shape:?}: {full} slots were in use, {left} are");
+            drop(tree);
+            db.close().expect("closed");
+        });
+        assert_eq!(recover_shaped(&disk, shape).expect("sound")["t"].len(), 0);
+    }
+}
+
+/// Chunks take little more room than they have bytes.
+#[test]
+fn leaves_of_chunks_are_full() {
+    for shape in shapes() {
+        let page = usize::try_from(shape.page_kib).expect("small") << 10;
+        let disk = SimulatedDisk::new();
+        let db = open(&disk, shape.options());
+        let in_use = slots_in_use(&db);
+        db.bulk_load("t", (0..20u8).map(|key| ([key], vec![key; 40 * page]))).expect("loaded");
+        let used = slots_in_use(&db) - in_use;
+        assert!((800..=880).contains(&used), "{shape:?}: {used} pages for 800 of values");
+        db.close().expect("closed");
+        assert!(recover_shaped(&disk, shape).expect("sound")["t"].values().all(|value| value.len() == 40 * page));
+    }
+}
+
+/// What is written after a crash must not come into the way of what was loaded before it (LOAD-5).
+#[test]
+fn no_later_transaction_has_the_references_of_a_load() {
+    let disk = SimulatedDisk::with_image(start(SMALL), ServiceTime::default());
+    let wanted = long_rows(9, 4, 2);
+    let db = open(&disk, reopen_options());
+    db.bulk_load("t", &wanted).expect("loaded");
+    let disk = disk_of(disk.crash_now(Unsynced::None));
+    drop(db);
+    assert!(recover(&disk.clone()).expect("sound")["t"] == wanted);
+    let db = open(&disk, reopen_options());
+    let tree = db.open_tree("t").expect("there");
+    for turn in 100..110u32 {
+        tree.insert(&turn.to_be_bytes(), &[9; 5000]).expect("written");
+    }
+    assert!(wanted.iter().all(|(key, value)| tree.get(key).expect("read").as_ref() == Some(value)));
+    drop(tree);
+    db.close().expect("closed");
+    assert_eq!(recover(&disk).expect("sound")["t"].len(), 19);
+}
+
+#[test]
+fn a_load_of_long_values_that_comes_to_nothing_gives_both_spaces_back() {
+    for shape in shapes() {
+        let disk = SimulatedDisk::with_image(start(shape), ServiceTime::default());
+        let db = open(&disk, shape.reopen_options());
+        let in_use = slots_in_use(&db);
+        let wanted = long_rows(300, shape.page_kib, 1);
+        let bad = db.bulk_load("t", wanted.iter().chain(wanted.iter().skip(5).take(1)));
+        assert!(matches!(bad, Err(Error::NotAscending(_))));
+        let twice = wanted.iter().nth(5).expect("there");
+        let bad = db.bulk_load_unsorted("t", shuffled(&wanted).chain([twice]));
+        assert!(matches!(bad, Err(Error::NotAscending(_))));
+        let mut load = db.begin_bulk_load("t").expect("begun");
+        wanted.iter().for_each(|(key, value)| load.push(key, value).expect("taken"));
+        assert_eq!(load.rows(), 300);
+        drop(load);
+        assert_eq!(slots_in_use(&db), in_use, "{shape:?}");
+        let used: usize = disk.image().values().map(Vec::len).sum();
+        disk.limit_space(Some(u64::try_from(used).expect("small") + (2 << 20)));
+        let error = db.bulk_load("t", long_rows(4000, shape.page_kib, 2)).expect_err("too large");
+        assert!(matches!(error, Error::OutOfSpace(_)), "{error}");
+        assert_eq!((slots_in_use(&db), db.stats().trees_dropping), (in_use, 0), "{shape:?}");
+        disk.limit_space(None);
+        db.bulk_load("t", &wanted).expect("loaded");
+        db.close().expect("closed");
+        assert!(recover_shaped(&disk, shape).expect("sound")["t"] == wanted);
+    }
+}
+
+/// Each call to the device fails once.
+#[test]
+fn a_device_that_fails_at_any_call_costs_a_load_of_long_values_at_most() {
+    let (image, wanted) = (start(SMALL), long_rows(160, 4, 2));
+    let (mut loaded, mut refused) = (0, 0);
+    for call in 0.. {
+        let disk = disk_of(image.clone());
+        let (outcome, _) = run(call, || {
+            let db = open(&disk, reopen_options());
+            let first = disk.calls();
+            disk.fail_at(first + call, std::io::ErrorKind::Other);
+            let outcome = db.bulk_load("t", &wanted).map(drop);
+            let calls = disk.calls() - first;
+            disk.fail_at(u64::MAX, std::io::ErrorKind::Other);
+            let _ = db.close();
+            (outcome, calls)
+        });
+        let found = recover(&disk).expect("sound");
+        let is_whole = found.get("t").map(|t| *t == wanted);
+        match outcome {
+            (Ok(()), calls) => {
+                loaded += 1;
+                assert_eq!(is_whole, Some(true), "call {call}");
+                if calls <= call {
+                    break;
+                }
+            }
+            (Err(_), _) => {
+                refused += 1;
+                assert!(is_whole != Some(false), "call {call}");
+            }
+        }
+    }
+    assert!(loaded > 2 && refused > 5, "{loaded} loaded, {refused} refused");
+}
+
+fn record_long(shape: Shape, seed: u64) -> crate::bulk_load::Recorded {
+    let behind = |db: &Db| {
+        let t = db.open_tree("t").expect("there");
+        t.put(b"z", &[5; 9000]).expect("written");
+        let mut load = db.begin_bulk_load("u").expect("begun");
+        for (key, value) in long_rows(60, shape.page_kib, 5) {
+            load.push(&key, &value).expect("taken");
+        }
+    };
+    let load = |db: &Db| match seed % 2 {
+        0 => drop(db.bulk_load_unsorted("t", shuffled(&wanted(shape))).expect("loaded")),
+        _ => drop(db.bulk_load("t", wanted(shape)).expect("loaded")),
+    };
+    record(shape, seed, load, behind)
+}
+
+fn wanted(shape: Shape) -> Rows {
+    long_rows(301, shape.page_kib, 2)
+}
+
+#[test]
+fn a_crash_at_any_io_of_a_load_of_long_values_leaves_the_whole_tree_or_nothing() {
+    for (seed, shape) in (1..).zip(shapes()) {
+        let step = stride(if shape.page_kib == 4 { 2 } else { 6 });
+        check_all_or_nothing(shape, &record_long(shape, seed), &wanted(shape), step);
+    }
+}
+
+#[test]
+fn a_rebuild_finds_the_chunks_of_a_load() {
+    check_rebuilds(&record_long(SMALL, 9), &wanted(SMALL), stride(7));
+}
+
+/// Two lots of each load are on their way, in a log with room for little more than their map records.
+#[test]
+fn loads_of_long_values_beside_each_other_in_a_small_log_come_to_their_end() {
+    let options = small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::kib(512));
+    for seed in 0..3 {
+        let disk = SimulatedDisk::with_image(Image::new(), SLOW);
+        run(seed, || {
+            let db = open(&disk, options.clone());
+            let old = db.create_tree("old").expect("created");
+            let loaders: Vec<_> = (0..3u8)
+                .map(|load| {
+                    let db = db.clone();
+                    let load = move || db.bulk_load(&format!("load {load}"), long_rows(250, 4, load)).map(drop);
+                    spawn("load", load).expect("a thread")
+                })
+                .collect();
+            for turn in 0..900u32 {
+                let mut batch = WriteBatch::new();
+                batch.put(&old, &(turn * 7919 % 400).to_be_bytes(), &[5; 800]).durability(Durability::None);
+                db.write(batch).expect("written");
+                sleep_ns(100_000);
+            }
+            for loader in loaders {
+                loader.join().expect("no panic").expect("loaded");
+            }
+            db.close().expect("closed");
+        });
+        let found = recover(&disk).expect("sound");
+        assert!((0..3u8).all(|load| found[&format!("load {load}")] == long_rows(250, 4, load)));
+    }
+}
+
+#[test]
+fn a_database_that_is_closed_during_a_load_of_long_values_ends_it() {
+    for seed in 0..8 {
+        let disk = SimulatedDisk::with_image(start(SMALL), SLOW);
+        let (end, _) = run(seed, || {
+            let db = open(&disk, reopen_options());
+            let other = db.clone();
+            let load = move || match seed % 2 {
+                0 => other.bulk_load("t", wanted(SMALL)).map(drop),
+                _ => other.bulk_load_unsorted("t", shuffled(&wanted(SMALL))).map(drop),
+            };
+            let loader = spawn("load", load).expect("a thread");
+            sleep_ns(12_000_000 * (seed + 1));
+            db.close().expect("closed");
+            loader.join().expect("no panic")
+        });
+        let found = recover(&disk).expect("sound");
+        match end {
+            Ok(()) => assert_eq!(found["t"], wanted(SMALL)),
+            Err(Error::Closed(_)) => assert!(!found.contains_key("t")),
+            Err(other) => unreachable!("{other}"),
+        }
+    }
+}
