@@ -56,6 +56,7 @@ pub use btree::scan::{OwnedRow, RowRef};
 pub use bytesize::ByteSize;
 pub use db::batch::{BatchTarget, WriteBatch};
 pub use db::bulk_load::BulkLoad;
+pub use db::bulk_load_table::TableBulkLoad;
 pub use db::check::{CheckOptions, CheckReport, check, check_on};
 pub use db::database::Db;
 pub use db::definition::{Field, TableDefinition};

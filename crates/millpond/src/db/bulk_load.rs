@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 
-use super::catalog;
 use super::catalog_entry::Entry;
 use super::database::Db;
 use super::ddl::{check_name, handle};
 use super::engine::Engine;
-use super::load_rows::RowsLoad;
-use super::tree::{Role, Tree};
+use super::load_rows::{RowsLoad, check_untaken};
+use super::tree::Tree;
 use crate::base::error::Error;
 
 impl Db {
@@ -59,7 +58,7 @@ impl Db {
         rows: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Tree, Error> {
         let mut load = self.begin_bulk_load(name)?;
-        load.add(|into| into.push_unsorted(rows))?;
+        load.0.add(|into| into.push_unsorted(rows))?;
         load.finish()
     }
 
@@ -71,52 +70,27 @@ impl Db {
     pub fn begin_bulk_load(&self, name: &str) -> Result<BulkLoad, Error> {
         let engine = self.engine();
         check_name("tree", name)?;
-        {
-            let _ddl = engine.ddl();
-            engine.check_open()?;
-            check_untaken(engine, "tree", name)?;
-        }
-        Ok(BulkLoad { name: name.into(), rows: 0, into: Some(RowsLoad::begin(engine, name, Role::Tree)?) })
+        check_may_begin(engine, "tree", name)?;
+        Ok(BulkLoad(Load::new("tree", name, RowsLoad::of_tree(engine, name)?)))
     }
 }
 
-/// Refuses a load into something that exists. Callers have the turn of `ddl`.
-pub(super) fn check_untaken(engine: &Engine, what: &str, name: &str) -> Result<(), Error> {
-    match catalog::find(&engine.core, name)? {
-        None => Ok(()),
-        Some(entry) => {
-            let is = if matches!(entry, Entry::Tree { .. }) { "tree" } else { "table" };
-            let message = format!("{is} '{name}' exists already: load into a {what} of another name, or drop it first");
-            Err(Error::TreeExists(message.into()))
-        }
-    }
+/// Refuses a load into something that exists, or of a database that was closed.
+pub(super) fn check_may_begin(engine: &Engine, what: &str, name: &str) -> Result<(), Error> {
+    let _ddl = engine.ddl();
+    engine.check_open()?;
+    check_untaken(engine, what, name)
 }
 
 /// A tree that is being loaded. See [`Db::begin_bulk_load`].
+#[derive(Debug)]
 #[must_use]
-pub struct BulkLoad {
-    name: Box<str>,
-    rows: u64,
-    /// Gone after an error.
-    into: Option<RowsLoad>,
-}
-
-impl std::fmt::Debug for BulkLoad {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BulkLoad").field("name", &self.name).field("rows", &self.rows).finish_non_exhaustive()
-    }
-}
+pub struct BulkLoad(Load);
 
 impl BulkLoad {
     /// Rows that were added.
     pub fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    fn ended(&self) -> Error {
-        let message =
-            format!("the bulk load of tree '{}' has ended with an earlier error: begin another one", self.name);
-        Error::TreeNotFound(message.into())
+        self.0.rows
     }
 
     /// Adds a row, whose key is above that of the row before. After an error the load is over, and has given everything
@@ -128,10 +102,49 @@ impl BulkLoad {
     /// * [`Error::OutOfSpace`]: the file system is full. [`Error::DeviceFailed`], [`Error::ReadOnly`].
     /// * [`Error::Closed`]: the database was closed. [`Error::TreeNotFound`]: an earlier error has ended the load.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.add(|into| into.push(key, value))
+        self.0.add(|into| into.push(key, value))
     }
 
-    fn add(&mut self, push: impl FnOnce(&mut RowsLoad) -> Result<(), Error>) -> Result<(), Error> {
+    /// Has all rows durable, and then the tree's name.
+    ///
+    /// # Errors
+    /// * [`Error::TreeExists`]: somebody else created a tree or a table of that name meanwhile.
+    /// * Those of [`push`](Self::push); after [`Error::DeviceFailed`] the tree may be there: reopen, then look.
+    pub fn finish(self) -> Result<Tree, Error> {
+        let (name, mut into) = self.0.build()?;
+        let engine = Arc::clone(into.engine());
+        let (rows, chunks) = (into.rows(), into.chunks());
+        let _ddl = engine.ddl();
+        let end = into.name("tree", &name, &Entry::Tree { rows, chunks })?;
+        let tree = handle(&engine, &name, rows, chunks);
+        engine.core.log.flush_wait(end)?;
+        Ok(tree)
+    }
+}
+
+/// What is common to handles of loads.
+pub(super) struct Load {
+    /// A tree or a table.
+    what: &'static str,
+    name: Box<str>,
+    pub(super) rows: u64,
+    /// Gone after an error.
+    into: Option<RowsLoad>,
+}
+
+impl std::fmt::Debug for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct(self.what).field("name", &self.name).field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl Load {
+    pub(super) fn new(what: &'static str, name: &str, into: RowsLoad) -> Load {
+        Load { what, name: name.into(), rows: 0, into: Some(into) }
+    }
+
+    /// Adds rows; an error ends the load.
+    pub(super) fn add(&mut self, push: impl FnOnce(&mut RowsLoad) -> Result<(), Error>) -> Result<(), Error> {
         let Some(into) = &mut self.into else { return Err(self.ended()) };
         let pushed = push(into);
         self.rows = into.count;
@@ -141,23 +154,18 @@ impl BulkLoad {
         pushed
     }
 
-    /// Has all rows durable, and then the tree's name.
-    ///
-    /// # Errors
-    /// * [`Error::TreeExists`]: somebody else created the tree meanwhile.
-    /// * Those of [`push`](Self::push); after [`Error::DeviceFailed`] the tree may be there: reopen, then look.
-    pub fn finish(mut self) -> Result<Tree, Error> {
+    /// Makes all of it but the name, which it returns.
+    pub(super) fn build(mut self) -> Result<(Box<str>, RowsLoad), Error> {
         let Some(mut into) = self.into.take() else { return Err(self.ended()) };
-        let engine = Arc::clone(into.engine());
         into.build()?;
-        let _ddl = engine.ddl();
-        engine.check_open()?;
-        check_untaken(&engine, "tree", &self.name)?;
-        let (rows, chunks) = into.spaces();
-        let end = catalog::insert(&engine, &self.name, &Entry::Tree { rows, chunks })?;
-        into.named();
-        let tree = handle(&engine, &self.name, rows, chunks);
-        engine.core.log.flush_wait(end)?;
-        Ok(tree)
+        Ok((self.name, into))
+    }
+
+    fn ended(&self) -> Error {
+        let message = format!(
+            "the bulk load of {} '{}' has ended with an earlier error: begin another one",
+            self.what, self.name
+        );
+        Error::TreeNotFound(message.into())
     }
 }

@@ -203,18 +203,7 @@ impl Db {
     }
 
     pub(super) fn table(&self, name: &str, table: TableEntry) -> Table {
-        let engine = Arc::clone(self.engine());
-        let TableEntry { rows, chunks, definition, indexes } = table;
-        let open = engine.open_tables.lock().get(&rows).cloned();
-        let state = open.unwrap_or_else(|| {
-            let indexes = definition.indexes.into_iter().zip(indexes);
-            let indexes = indexes.map(|(definition, space)| open_index(&engine, name, definition, space)).collect();
-            let state = Arc::new(TableState::new(open_state(&engine, name, rows, Role::Rows), indexes));
-            engine.open_tables.lock().insert(rows, Arc::clone(&state));
-            state
-        });
-        state.rows.set_chunks(&engine, chunks);
-        Table { engine, state }
+        table_handle(self.engine(), name, table)
     }
 }
 
@@ -296,6 +285,21 @@ pub(super) fn handle(engine: &Arc<Engine>, name: &str, rows: SpaceId, chunks: Op
     let state = open_state(engine, name, rows, Role::Tree);
     state.set_chunks(engine, chunks);
     Tree { engine: Arc::clone(engine), state }
+}
+
+/// The same of a table.
+pub(super) fn table_handle(engine: &Arc<Engine>, name: &str, table: TableEntry) -> Table {
+    let TableEntry { rows, chunks, definition, indexes } = table;
+    let open = engine.open_tables.lock().get(&rows).cloned();
+    let state = open.unwrap_or_else(|| {
+        let indexes = definition.indexes.into_iter().zip(indexes);
+        let indexes = indexes.map(|(definition, space)| open_index(engine, name, definition, space)).collect();
+        let state = Arc::new(TableState::new(open_state(engine, name, rows, Role::Rows), indexes));
+        engine.open_tables.lock().insert(rows, Arc::clone(&state));
+        state
+    });
+    state.rows.set_chunks(engine, chunks);
+    Table { engine: Arc::clone(engine), state }
 }
 
 /// Sees to it that there is a space for the chunks of a tree's long values. May wait on `metadata`; callers hold

@@ -154,21 +154,24 @@ pub(crate) struct TooShort {
 }
 
 impl TooShort {
-    /// The error for the row `key` of table `table`.
+    /// The error for `row`, as it is called in messages.
     #[cold]
-    pub(super) fn error(self, table: &str, index: &str, key: &[u8]) -> Error {
+    pub(super) fn error(self, index: &str, row: &str) -> Error {
         let TooShort { field, has } = self;
         let what = match field.source {
             Source::Key => "primary key",
             Source::Value => "value",
         };
-        let message = format!(
-            "the {what} of row {} of table '{table}' has {has} bytes: index '{index}' wants at least {} (its field {field})",
-            shown(key),
-            field.wanted()
-        );
+        let wanted = field.wanted();
+        let message =
+            format!("the {what} of {row} has {has} bytes: index '{index}' wants at least {wanted} (its field {field})");
         Error::RowTooShort(message.into())
     }
+}
+
+/// What the row `key` of `table` is called in messages.
+pub(super) fn row_of(table: &dyn fmt::Display, key: &[u8]) -> String {
+    format!("row {} of {table}", shown(key))
 }
 
 impl IndexDefinition {
@@ -201,6 +204,16 @@ impl IndexDefinition {
             rest = rest.zip(field.ok()).and_then(|(rest, field)| rest.strip_prefix(field));
         }
         rest.is_some_and(<[u8]>::is_empty)
+    }
+
+    /// The error for two rows of `table`, by their keys, that both have `fields`, though the index is to be unique.
+    #[cold]
+    pub(super) fn duplicate(&self, table: &dyn fmt::Display, fields: &[u8], rows: [&[u8]; 2], way_out: &str) -> Error {
+        let (index, fields, [first, second]) = (&self.name, shown(fields), rows.map(shown));
+        let message = format!(
+            "index '{index}' of {table} cannot be unique: the rows {first} and {second} both have {fields} there: {way_out}"
+        );
+        Error::KeyExists(message.into())
     }
 
     fn mistakes(&self, key_max: usize) -> Vec<String> {
@@ -292,7 +305,7 @@ mod tests {
         let index = IndexDefinition { name: "i".to_owned(), is_unique: false, fields: vec![Field::value(2..6)] };
         let short = index.fields_of(b"k", b"12345").next().expect("a field").expect_err("too short");
         assert_eq!(
-            short.error("t", "i", b"k").to_string(),
+            short.error("i", &row_of(&"table 't'", b"k")).to_string(),
             "the value of row 'k' of table 't' has 5 bytes: index 'i' wants at least 6 (its field value[2..6])"
         );
     }

@@ -21,10 +21,10 @@ use super::batch::{Change, Op};
 use super::catalog;
 use super::catalog_entry::{Entry, TableEntry};
 use super::ddl::{check_definition, close_trees, create_space, open_index, open_state};
-use super::definition::{Field, IndexDefinition};
+use super::definition::{Field, IndexDefinition, row_of};
 use super::engine::Engine;
+use super::entry_sorter::EntrySorter;
 use super::index::Index;
-use super::index_key::EntryBytes;
 use super::loading::Loading;
 use super::options::Durability;
 use super::plan::shown;
@@ -193,21 +193,15 @@ impl Build {
 
     /// Loads the entries of all rows, each as it was when it was read.
     fn load(&mut self) -> Result<Arc<IndexState>, Error> {
-        let mut sorter = self.loading.sorter()?;
+        let mut entries = EntrySorter::new(self.definition.clone(), self.loading.sorter(1)?);
         // Rows that come behind the last one of now are noted: to go after them could take for ever.
         let last = self.table.rows().scan_back(..).next_row()?.map(|(key, _)| key.to_vec()).unwrap_or_default();
-        let (mut rows, mut entry) = (self.table.rows().scan(..=last.as_slice()), EntryBytes::new());
+        let mut rows = self.table.rows().scan(..=last.as_slice());
         while let Some((key, row)) = rows.next_row()? {
-            entry.clear();
-            let appended = self.definition.append_entry_key(key, row, &mut entry);
-            appended.map_err(|short| self.table.state.too_short(&self.noted, key, short))?;
-            if entry.len() > self.engine().limits.key {
-                return Err(self.too_long(key, entry.len()));
-            }
-            sorter.push(&entry, [b"", if self.definition.is_unique { key } else { &[] }])?;
+            entries.push(self.engine(), key, row, || row_of(&self.table.state.rows, key))?;
         }
         drop(rows);
-        let mut sorted = sorter.finish()?;
+        let (_, mut sorted) = entries.finish()?;
         // The last one waits for others with its fields.
         let mut last: Option<OwnedRow> = None;
         let mut number = 0;
@@ -262,23 +256,8 @@ impl Build {
 
     #[cold]
     fn duplicate(&self, fields: &[u8], first: &[u8], second: &[u8]) -> Error {
-        let (index, rows) = (&self.definition.name, &self.table.state.rows);
-        let (fields, first, second) = (shown(fields), shown(first), shown(second));
         let way_out = "change or delete one of them, or make an index that is not unique";
-        let message = format!(
-            "index '{index}' of {rows} cannot be unique: the rows {first} and {second} both have {fields} there: {way_out}"
-        );
-        Error::KeyExists(message.into())
-    }
-
-    #[cold]
-    fn too_long(&self, key: &[u8], len: usize) -> Error {
-        let (index, rows, key) = (&self.definition.name, &self.table.state.rows, shown(key));
-        let (most, page_size) = (self.engine().limits.key, self.engine().core.store.page_size());
-        let message = format!(
-            "the entry of row {key} of {rows} in index '{index}' has {len} bytes: at most {most} fit with pages of {page_size} bytes; use fields with fewer bytes"
-        );
-        Error::KeyTooLong(message.into())
+        self.definition.duplicate(&self.table.state.rows, fields, [first, second], way_out)
     }
 
     /// Takes notes away until few come meanwhile. When writers are faster than this, they are let in for one batch each

@@ -22,7 +22,7 @@ use super::chunks;
 use super::ddl::{close_trees, create_root, tree_state};
 use super::engine::{CheckpointAnswer, Engine, Wish, closed, stopped};
 use super::plan::shown;
-use super::sorter::{Sorter, memory_for};
+use super::sorter::{RunNumbers, Sorter, memory_for};
 use super::tree::{Gate, Role, TreeState};
 use crate::base::aligned::{AlignedBuf, aligned};
 use crate::base::error::Error;
@@ -52,6 +52,8 @@ pub(super) fn memory(page_size: usize) -> usize {
 pub(crate) struct Loading {
     builder: Builder,
     lots: Lots,
+    /// Of the files in which rows for it are sorted.
+    runs: RunNumbers,
     pub(crate) named: bool,
 }
 
@@ -73,7 +75,7 @@ impl Loading {
             engine.loads.lock().insert(space, Arc::clone(&state));
             let (ops, buf) = (Vec::with_capacity(LOT_PAGES), aligned(LOT_PAGES * page_size));
             let lots = Lots { engine: Arc::clone(engine), state, lsn, buf, ops, asked: None, written: 0 };
-            (lsn, Loading { builder, lots, named: false })
+            (lsn, Loading { builder, lots, runs: RunNumbers::default(), named: false })
         };
         // LOAD-1
         engine.core.log.flush_wait(lsn)?;
@@ -87,6 +89,11 @@ impl Loading {
     /// The tree's name, or the index's.
     pub(super) fn name(&self) -> &str {
         &self.lots.state.name
+    }
+
+    /// What is loaded, for messages.
+    pub(super) fn tree(&self) -> &TreeState {
+        &self.lots.state
     }
 
     /// The space.
@@ -104,6 +111,11 @@ impl Loading {
         RowOfLoad { number, of: &self.lots.state }
     }
 
+    /// The key of the last row.
+    pub(super) fn last_key(&self) -> Option<&[u8]> {
+        self.builder.last_key()
+    }
+
     /// Adds row number `number`, counted from 0. Key and payload are within the limits of leaves; the row is of two
     /// parts.
     pub(crate) fn push(&mut self, key: &[u8], row: [&[u8]; 2], number: u64) -> Result<(), Error> {
@@ -119,11 +131,12 @@ impl Loading {
         }
     }
 
-    /// Puts rows in order that are to be pushed.
-    pub(crate) fn sorter(&self) -> Result<Sorter, Error> {
-        let (engine, space) = (&self.lots.engine, self.lots.state.space);
+    /// Puts rows in order that are to be pushed, or what is made of them: one of `sharing` sorters, who share memory.
+    pub(crate) fn sorter(&self, sharing: usize) -> Result<Sorter, Error> {
+        let engine = &self.lots.engine;
         let files = engine.files.lock().clone().ok_or_else(closed)?;
-        Ok(Sorter::new(files, space, memory_for(engine.core.pool.len() * engine.core.store.page_size())))
+        let pool = engine.core.pool.len() * engine.core.store.page_size();
+        Ok(Sorter::new(files, self.space(), &self.runs, memory_for(pool, sharing)))
     }
 
     #[cold]
@@ -149,6 +162,8 @@ impl Loading {
         let _gate = state.enter()?;
         self.lots.write()?;
         self.lots.name_all()?;
+        // Other spaces may take long, before a name leads to all of them.
+        self.lots.buf = aligned(0);
         if root.is_empty() { Ok(()) } else { self.set_root(&root) }
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod bulk_load;
+pub(crate) mod bulk_load_table;
 pub(crate) mod catalog;
 pub(crate) mod catalog_entry;
 pub(crate) mod check;
@@ -12,6 +13,7 @@ pub(crate) mod database;
 mod ddl;
 pub(crate) mod definition;
 pub(crate) mod engine;
+mod entry_sorter;
 pub(crate) mod index;
 mod index_build;
 pub(crate) mod index_key;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::batch::{Change, Op};
-use super::definition::{IndexDefinition, TooShort};
+use super::definition::{IndexDefinition, TooShort, row_of};
 use super::engine::Engine;
 use super::index_key::EntryBytes;
 use super::tree::TreeState;
@@ -86,7 +86,7 @@ impl TableState {
 
     /// The error for a row that lacks what an index wants.
     pub(super) fn too_short(&self, index: &IndexState, key: &[u8], short: TooShort) -> Error {
-        short.error(&self.rows.name, &index.definition.name, key)
+        short.error(&index.definition.name, &row_of(&self.rows, key))
     }
 }
 

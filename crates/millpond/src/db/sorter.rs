@@ -1,7 +1,8 @@
 //! Rows in any order, put in order in bounded memory: sorted parts go to files beside the database, and are merged.
 //!
 //! SORT-1  A file goes with the sorter. What a crash leaves of files, the next open removes: their names say what they
-//!         are, and none is used twice, for they have the number of the space in them that is loaded (STORE-7).
+//!         are, and none is used twice, for they have the number of the space in them that is loaded (STORE-7), and one
+//!         that all sorters of that space count on.
 //! SORT-2  Keys and rows are within the limits of leaves: a record fits a block.
 //!
 //! Rows of one key come in any order.
@@ -12,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use self::run::{BLOCK_LEN, Run, RunReader, RunWriter, record_at, record_len, write_record};
 use crate::base::aligned::to_usize;
@@ -56,14 +58,18 @@ pub(crate) struct Sorter {
     places: Vec<Place>,
     /// Each with how many merges it has been through.
     runs: Vec<(u32, Run)>,
-    named: u32,
+    named: RunNumbers,
 }
 
+/// How many runs there were of a space that is loaded.
+pub(crate) type RunNumbers = Arc<AtomicU32>;
+
 impl Sorter {
-    /// For a load into `space`, with rows of `memory` bytes at a time, 1 GiB at most.
-    pub(crate) fn new(files: Arc<dyn Files>, space: SpaceId, memory: usize) -> Sorter {
-        let memory = memory.min(1 << 30);
-        Sorter { files, space, memory, bytes: Vec::new(), places: Vec::new(), runs: Vec::new(), named: 0 }
+    /// For a load into `space`, with rows of `memory` bytes at a time, 1 GiB at most. `named` is that of all sorters
+    /// for the space.
+    pub(crate) fn new(files: Arc<dyn Files>, space: SpaceId, named: &RunNumbers, memory: usize) -> Sorter {
+        let (memory, named) = (memory.min(1 << 30), Arc::clone(named));
+        Sorter { files, space, memory, bytes: Vec::new(), places: Vec::new(), runs: Vec::new(), named }
     }
 
     /// Runs that are merged together.
@@ -92,8 +98,9 @@ impl Sorter {
     }
 
     fn new_run(&mut self) -> Result<RunWriter, Error> {
-        self.named += 1;
-        RunWriter::create(&self.files, &file_name(self.space, self.named))
+        // Relaxed: that no two get one number is all that is asked of it.
+        let number = self.named.fetch_add(1, Ordering::Relaxed) + 1;
+        RunWriter::create(&self.files, &file_name(self.space, number))
     }
 
     /// Writes the rows in memory to a run.
@@ -208,9 +215,9 @@ impl Merge {
     }
 }
 
-/// Bytes of rows that a load sorts at a time, beside a pool of `pool` bytes.
-pub(super) fn memory_for(pool: usize) -> usize {
-    (pool / 4).clamp(256 << 10, 64 << 20)
+/// Bytes of rows that one of `sharing` sorters has at a time, beside a pool of `pool` bytes: enough to merge two runs.
+pub(super) fn memory_for(pool: usize, sharing: usize) -> usize {
+    ((pool / 4).clamp(256 << 10, 64 << 20) / sharing).max(2 * BLOCK_LEN)
 }
 
 #[cfg(test)]
@@ -242,7 +249,7 @@ mod tests {
         {
             let disk = SimulatedDisk::new();
             let mut rows = rows(count, 7);
-            let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), memory);
+            let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), &RunNumbers::default(), memory);
             let mut most = 0;
             for (key, payload) in &rows {
                 sorter.push(key, [b"", payload]).expect("taken");
@@ -266,7 +273,7 @@ mod tests {
     #[test]
     fn a_run_that_is_not_as_it_was_written_is_reported_and_a_full_disk_leaves_no_file() {
         let disk = SimulatedDisk::new();
-        let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), 1 << 20);
+        let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), &RunNumbers::default(), 1 << 20);
         for (key, payload) in rows(20_000, 8) {
             sorter.push(&key, [b"", &payload]).expect("taken");
         }
@@ -276,7 +283,7 @@ mod tests {
         assert!(matches!(error, Some(Error::Corruption(_))), "{error:?}");
         drop(sorted);
         disk.limit_space(Some(3 << 20));
-        let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(4), 1 << 20);
+        let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(4), &RunNumbers::default(), 1 << 20);
         let error = rows(100_000, 9).iter().find_map(|(key, payload)| sorter.push(key, [b"", payload]).err());
         assert!(matches!(error, Some(Error::OutOfSpace(_))), "{error:?}");
         drop(sorter);

@@ -6,6 +6,7 @@ mod batches_reviewed;
 mod bit_flips;
 mod bulk_load;
 mod bulk_load_long;
+mod bulk_load_tables;
 mod by_the_book;
 mod crash_matrix;
 mod crash_tables;
