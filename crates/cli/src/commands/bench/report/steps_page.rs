@@ -38,10 +38,10 @@ fn table(ran: &[Ran]) -> Markup {
                 tr {
                     td { code { (figures.step) } }
                     td.number { (number(of_run.elapsed_s)) }
-                    td.number { (rate(figures.rows_inserted_per_s + figures.entries_made_per_s)) }
-                    td.number { (rate(of_run.queries_per_s)) }
-                    td.number { (of_run.calm.map_or("-".to_owned(), |calm| rate(calm.median_per_s))) }
-                    td.number { (of_run.calm.map_or("-".to_owned(), |calm| rate(calm.worst_per_s as f64))) }
+                    td.number { (number(figures.rows_inserted_per_s + figures.entries_made_per_s)) }
+                    td.number { (number(of_run.queries_per_s)) }
+                    td.number { (of_run.calm.map_or("-".to_owned(), |calm| number(calm.median_per_s))) }
+                    td.number { (of_run.calm.map_or("-".to_owned(), |calm| number(calm.worst_per_s as f64))) }
                     td.number { (ms(of_run.latency_max_ms)) }
                     td class=(if figures.is_rate_kept == Some(false) { "bad" } else { "" }) { (kept(figures)) }
                 }
