@@ -90,6 +90,11 @@ impl<T, const OVER_IO: bool> Mutex<T, OVER_IO> {
         self.guard(self.inner.lock())
     }
 
+    /// Takes the mutex if nobody has it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T, OVER_IO>> {
+        self.inner.try_lock().map(|inner| self.guard(inner))
+    }
+
     #[cfg(feature = "simulation")]
     fn lock_in_turn(&self, task: &scheduler::Task) -> MutexGuard<'_, T, OVER_IO> {
         loop {

@@ -11,6 +11,7 @@ use crate::pool::admission::Admitted;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::{PageRead, PageWrite, Pin};
 use crate::pool::route::FrameHint;
+use crate::redo::log::{Log, LogCredit};
 use crate::store::space::Share;
 
 /// Restarts after which an operation goes on in the lane of one.
@@ -115,14 +116,32 @@ impl<'p> Restarts<'p> {
     }
 
     /// Has `ids` in memory, pages that the operation will probably come to, and keeps them there until it ends or
-    /// [waits](Self::begin_wait). Nothing is latched here. May wait on `free_frame` and `page_read`.
+    /// [waits](Self::begin_wait). Of one that is missing alone nothing is gained. Nothing is latched here. May wait on
+    /// `free_frame` and `page_read`.
     pub(crate) fn gather(&mut self, ids: &[PageId]) {
-        if self.lane.is_none() {
-            self.begin_wait();
-            // One more is missed later, for these are guesses.
-            self.admitted = Some(self.pool.admit(ids.len() + 1));
+        if ids.iter().filter(|id| !self.pool.is_known(**id)).take(2).count() < 2 {
+            return;
         }
-        self.kept.extend(self.pool.load_together(ids));
+        // One more is missed later, for these are guesses.
+        let places = ids.len() + 1;
+        if self.lane.is_none() && self.admitted.as_ref().is_none_or(|admitted| admitted.places() < places) {
+            self.begin_wait();
+            self.admitted = Some(self.pool.admit_batch(places));
+        }
+        let pins = self.pool.load_together(ids);
+        if self.lane.is_none() || self.kept.len() + pins.len() > self.pool.len() / 2 {
+            self.kept.clear();
+        }
+        self.kept.extend(pins);
+    }
+
+    /// Room in the log. Who must wait for it gives up everything first.
+    pub(crate) fn reserve<'l>(&mut self, log: &'l Log, bytes: usize, pages: usize) -> Result<LogCredit<'l>, Error> {
+        if let Some(credit) = log.try_reserve(bytes, pages)? {
+            return Ok(credit);
+        }
+        self.begin_wait();
+        log.reserve(bytes, pages)
     }
 
     /// Deals with what stopped a descent, so that the operation can start again. Nothing is latched here.
@@ -139,7 +158,12 @@ impl<'p> Restarts<'p> {
                 self.loaded = None;
                 // Who is in the lane waits for nobody who may wait for the lane.
                 if self.admitted.is_none() && self.lane.is_none() {
-                    self.admitted = Some(self.pool.admit(1));
+                    self.admitted = Some(self.pool.admit());
+                }
+                // Pages that were gathered are not kept over a wait for a frame: in a pool that was made smaller
+                // meanwhile they may be all there are.
+                if self.lane.is_none() && !self.pool.has_free_frame() {
+                    self.kept.clear();
                 }
                 if self.count > RESTARTS_BEFORE_LANE && self.lane.is_none() {
                     self.lane = Some(self.pool.enter_lane());
@@ -330,20 +354,20 @@ pub(crate) fn leaves_ahead(core: &Core, root: &Root, target: Target<'_>, leftwar
     children.map(|number| PageId::new(root.space(), number)).collect()
 }
 
-/// The leaf that covers `key`, or did, or the page above it from which there is no route. A guess; no latch is held or
-/// waited for.
-pub(crate) fn leaf_ahead(core: &Core, root: &Root, key: &[u8]) -> PageId {
+/// The leaf that covers `key`, or did; an error is the page above it from which there is no route. A guess; no latch is
+/// held or waited for.
+pub(crate) fn leaf_ahead(core: &Core, root: &Root, key: &[u8]) -> Result<PageId, PageId> {
     let guard = pin();
     let mut before = None;
     loop {
         let above = match by_routes(core, root, Target::Key(key), 0, &guard) {
-            Ok((leaf, _)) => return leaf,
+            Ok((leaf, _)) => return Ok(leaf),
             Err(above) => above,
         };
         let page = core.pool.fetch(above).and_then(|pin| pin.try_read().ok());
         match page {
             Some(page) if before != Some(above) && !page.view().is_leaf() => page.leave_route(&guard),
-            _ => return above,
+            _ => return Err(above),
         }
         before = Some(above);
     }

@@ -46,9 +46,10 @@ impl Db {
     }
 
     /// The same of rows in any order, of which no two have the same key: they are sorted first, a quarter of the buffer
-    /// pool's size at a time (256 KiB to 64 MiB, beside [`Stats::memory_budget`](crate::Stats::memory_budget)). What is
-    /// more goes to files beside the database that are removed again; values of more than a quarter of a page do not,
-    /// they are in their places at once. In errors about the order of keys, rows are counted in that order.
+    /// pool's size at a time (256 KiB to 64 MiB of rows, and some MiB more while they are written, beside
+    /// [`Stats::memory_budget`](crate::Stats::memory_budget)). What is more goes to files beside the database that are
+    /// removed again; values of more than a quarter of a page do not, they are in their places at once. In errors about
+    /// the order of keys, rows are counted in that order.
     ///
     /// # Errors
     /// Those of [`bulk_load`](Self::bulk_load).

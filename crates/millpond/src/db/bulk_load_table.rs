@@ -19,7 +19,7 @@ impl Db {
     /// Rows go to pages of their own as in [`bulk_load`](Self::bulk_load), and so do the entries of the indexes, one
     /// index after the other behind the rows. Until then entries are sorted, as rows are by
     /// [`bulk_load_unsorted`](Self::bulk_load_unsorted): the indexes share a quarter of the buffer pool's size (256 KiB
-    /// to 64 MiB, or 128 KiB for each if that is more), beside
+    /// to 64 MiB of entries, or 128 KiB for each if that is more, and some MiB while they are written), beside
     /// [`Stats::memory_budget`](crate::Stats::memory_budget), and what is more goes to files. May wait on what
     /// `bulk_load` waits on.
     ///

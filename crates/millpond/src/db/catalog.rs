@@ -82,7 +82,7 @@ fn change(engine: &Engine, key: &[u8], value_len: usize, op: &PageOp<'_>, droppe
     let core = &engine.core;
     let mut restarts = Restarts::new(&core.pool);
     loop {
-        let credit = core.log.reserve(REDO_LEN, 1)?;
+        let credit = restarts.reserve(&core.log, REDO_LEN, 1)?;
         let stop: Stop<'_> = match leaf_write(core, &root(), key, Manner::First) {
             Ok(page) if value_len > 0 && page.view().free_bytes() < page.view().entry_len_of(key.len(), value_len) => {
                 drop((page, credit));

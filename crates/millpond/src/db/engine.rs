@@ -17,6 +17,7 @@ use crate::base::ids::{PageId, SpaceId};
 use crate::base::laws;
 use crate::base::sync::{Mutex, Turn, TurnGuard};
 use crate::base::waits::{WaitClass, Waits};
+use crate::btree::descent::Restarts;
 use crate::io::device::Files;
 use crate::mtr::Core;
 use crate::redo::files::Ring;
@@ -198,6 +199,15 @@ impl Engine {
     /// Keeps all spaces where they are.
     pub(crate) fn spaces_turn(&self) -> TurnGuard<'_, ()> {
         self.waits.timed(WaitClass::Metadata, || self.spaces.lock())
+    }
+
+    /// The same for an operation that may have leave to miss pages, or the lane. If it must wait, it gives these up
+    /// first: who has the turn may wait for them.
+    pub(crate) fn spaces_turn_of(&self, restarts: &mut Restarts<'_>) -> TurnGuard<'_, ()> {
+        self.spaces.try_lock().unwrap_or_else(|| {
+            restarts.begin_wait();
+            self.spaces_turn()
+        })
     }
 
     /// Leaves that a batch may change: so few that it finds frames for them whatever others do.

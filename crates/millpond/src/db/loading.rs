@@ -136,7 +136,7 @@ impl Loading {
         let engine = &self.lots.engine;
         let files = engine.files.lock().clone().ok_or_else(closed)?;
         let pool = engine.core.pool.len() * engine.core.store.page_size();
-        Ok(Sorter::new(files, self.space(), &self.runs, memory_for(pool, sharing)))
+        Ok(Sorter::new(files, self.space(), &self.runs, memory_for(pool), sharing))
     }
 
     #[cold]
@@ -174,7 +174,7 @@ impl Loading {
         let mut restarts = Restarts::new(&core.pool);
         loop {
             // An operation that formats a page takes no more than the page, as keys have no prefix there.
-            let credit = core.log.reserve(core.store.page_size() + 1024, 1)?;
+            let credit = restarts.reserve(&core.log, core.store.page_size() + 1024, 1)?;
             let stop = match leaf_write(core, &self.lots.state.root, b"", Manner::First) {
                 Ok(page) => {
                     let id = page.id();

@@ -114,7 +114,7 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
     let mut restarts = Restarts::new(&core.pool);
     while let Some((_, first)) = marked.first() {
         // No space goes meanwhile; who wants that waits for one leaf's rows only.
-        let _spaces = engine.spaces_turn();
+        let _spaces = engine.spaces_turn_of(&mut restarts);
         engine.check_open()?;
         if !core.store.has_space(space) {
             return Ok(true);
@@ -124,13 +124,7 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
         }
         let together = &marked[..marked.len().min(ROWS_TOGETHER)];
         let redo_len = RECORD_HEADER + together.iter().map(|(_, key)| OP_HEADER + key.len()).sum::<usize>();
-        let credit = match core.log.try_reserve(redo_len, 1)? {
-            Some(credit) => credit,
-            None => {
-                restarts.begin_wait();
-                core.log.reserve(redo_len, 1)?
-            }
-        };
+        let credit = restarts.reserve(&core.log, redo_len, 1)?;
         let stop: Stop<'_> = match leaf_write(core, root, first, Manner::First) {
             Err(stop) => stop,
             Ok(page) => {

@@ -124,20 +124,14 @@ impl Trees<'_> {
         while let Some(first) = changes.first() {
             self.engine.txns.check_running()?;
             // No space goes meanwhile.
-            let _spaces = self.engine.spaces_turn();
+            let _spaces = self.engine.spaces_turn_of(&mut restarts);
             if !core.store.has_space(*space) {
                 return Ok(());
             }
             // No more than an undo page's.
             let ops: usize = changes.iter().map(|change| change.op.encoded_len()).sum();
             let redo_len = RECORD_HEADER + COMPACT_LEN + ops;
-            let credit = match core.log.try_reserve(redo_len, 1)? {
-                Some(credit) => credit,
-                None => {
-                    restarts.begin_wait();
-                    core.log.reserve(redo_len, 1)?
-                }
-            };
+            let credit = restarts.reserve(&core.log, redo_len, 1)?;
             let stop: Stop<'_> = match leaf_write(core, root, first.key(), Manner::First) {
                 Err(stop) => stop,
                 Ok(page) => {

@@ -22,7 +22,8 @@ use crate::base::ids::SpaceId;
 use crate::btree::scan::RowRef;
 use crate::io::device::Files;
 
-/// Runs that are merged together at most: each costs a block of memory.
+/// Runs that are merged together at most, by all sorters that share memory: each costs a block of memory, and an open
+/// file.
 const FAN_IN_MAX: usize = 64;
 
 /// Bytes that a row takes beside its record.
@@ -53,6 +54,8 @@ pub(crate) struct Sorter {
     files: Arc<dyn Files>,
     space: SpaceId,
     memory: usize,
+    /// Runs that are merged together.
+    fan_in: usize,
     /// Records of rows that are in no run yet.
     bytes: Vec<u8>,
     places: Vec<Place>,
@@ -65,16 +68,19 @@ pub(crate) struct Sorter {
 pub(crate) type RunNumbers = Arc<AtomicU32>;
 
 impl Sorter {
-    /// For a load into `space`, with rows of `memory` bytes at a time, 1 GiB at most. `named` is that of all sorters
-    /// for the space.
-    pub(crate) fn new(files: Arc<dyn Files>, space: SpaceId, named: &RunNumbers, memory: usize) -> Sorter {
-        let (memory, named) = (memory.min(1 << 30), Arc::clone(named));
-        Sorter { files, space, memory, bytes: Vec::new(), places: Vec::new(), runs: Vec::new(), named }
-    }
-
-    /// Runs that are merged together.
-    fn fan_in(&self) -> usize {
-        (self.memory / BLOCK_LEN).clamp(2, FAN_IN_MAX)
+    /// For a load into `space`, with rows of `memory` bytes at a time, 1 GiB at most: of all of `sharing` sorters, each
+    /// of which has enough to merge two runs. `named` is that of all sorters for the space.
+    pub(crate) fn new(
+        files: Arc<dyn Files>,
+        space: SpaceId,
+        named: &RunNumbers,
+        memory: usize,
+        sharing: usize,
+    ) -> Sorter {
+        let memory = (memory.min(1 << 30) / sharing).max(2 * BLOCK_LEN);
+        let fan_in = (memory / BLOCK_LEN).min(FAN_IN_MAX / sharing).max(2);
+        let named = Arc::clone(named);
+        Sorter { files, space, memory, fan_in, bytes: Vec::new(), places: Vec::new(), runs: Vec::new(), named }
     }
 
     /// Takes a row, whose payload is of two parts.
@@ -117,9 +123,9 @@ impl Sorter {
         self.places.clear();
         // So many of a kind become one of the next: each row is merged as often as that takes, and no more.
         while let Some(&(tier, _)) = self.runs.last()
-            && self.runs.iter().rev().take_while(|(other, _)| *other == tier).count() == self.fan_in()
+            && self.runs.iter().rev().take_while(|(other, _)| *other == tier).count() == self.fan_in
         {
-            self.merge_last(self.fan_in(), tier + 1)?;
+            self.merge_last(self.fan_in, tier + 1)?;
         }
         Ok(())
     }
@@ -146,8 +152,8 @@ impl Sorter {
             self.spill()?;
         }
         // The last ones are the shortest.
-        while self.runs.len() > self.fan_in() {
-            let count = (self.runs.len() - self.fan_in() + 1).min(self.fan_in());
+        while self.runs.len() > self.fan_in {
+            let count = (self.runs.len() - self.fan_in + 1).min(self.fan_in);
             self.merge_last(count, 0)?;
         }
         Merge::new(self.runs).map(Sorted::Merged)
@@ -215,9 +221,9 @@ impl Merge {
     }
 }
 
-/// Bytes of rows that one of `sharing` sorters has at a time, beside a pool of `pool` bytes: enough to merge two runs.
-pub(super) fn memory_for(pool: usize, sharing: usize) -> usize {
-    ((pool / 4).clamp(256 << 10, 64 << 20) / sharing).max(2 * BLOCK_LEN)
+/// Bytes of rows that a load's sorters have at a time, beside a pool of `pool` bytes.
+pub(super) fn memory_for(pool: usize) -> usize {
+    (pool / 4).clamp(256 << 10, 64 << 20)
 }
 
 #[cfg(test)]
@@ -249,7 +255,7 @@ mod tests {
         {
             let disk = SimulatedDisk::new();
             let mut rows = rows(count, 7);
-            let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), &RunNumbers::default(), memory);
+            let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), &RunNumbers::default(), memory, 1);
             let mut most = 0;
             for (key, payload) in &rows {
                 sorter.push(key, [b"", payload]).expect("taken");
@@ -273,7 +279,7 @@ mod tests {
     #[test]
     fn a_run_that_is_not_as_it_was_written_is_reported_and_a_full_disk_leaves_no_file() {
         let disk = SimulatedDisk::new();
-        let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), &RunNumbers::default(), 1 << 20);
+        let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), &RunNumbers::default(), 1 << 20, 1);
         for (key, payload) in rows(20_000, 8) {
             sorter.push(&key, [b"", &payload]).expect("taken");
         }
@@ -283,7 +289,7 @@ mod tests {
         assert!(matches!(error, Some(Error::Corruption(_))), "{error:?}");
         drop(sorted);
         disk.limit_space(Some(3 << 20));
-        let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(4), &RunNumbers::default(), 1 << 20);
+        let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(4), &RunNumbers::default(), 1 << 20, 1);
         let error = rows(100_000, 9).iter().find_map(|(key, payload)| sorter.push(key, [b"", payload]).err());
         assert!(matches!(error, Some(Error::OutOfSpace(_))), "{error:?}");
         drop(sorter);

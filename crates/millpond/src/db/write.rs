@@ -169,13 +169,11 @@ pub(super) fn write_group<'a>(
             Ok(done) => return Ok(Group::Written(done)),
             Err(Halt::Stop(stop)) => {
                 if matches!(stop, Stop::Load(_)) && ops.len() > 1 && restarts.is_to_gather() {
-                    let leaves = leaves_of(engine, ops);
-                    if !slot.is_in_parts() && leaves.len() > engine.batch_leaves() {
+                    let ahead = pages_ahead(engine, ops);
+                    if !slot.is_in_parts() && ahead.leaves > engine.batch_leaves() {
                         return Ok(Group::TooLarge);
                     }
-                    if leaves.len() > 1 {
-                        restarts.gather(&leaves);
-                    }
+                    restarts.gather(&ahead.pages);
                 }
                 restarts.resolve(stop)?;
             }
@@ -204,20 +202,31 @@ pub(super) fn write_group<'a>(
     }
 }
 
+/// Pages that a batch will come to.
+struct Ahead {
+    pages: Vec<PageId>,
+    /// How many of them are leaves.
+    leaves: usize,
+}
+
 /// The leaves that `ops` will come to, as far as can be guessed, and inner pages whose children cannot: not many more
 /// than one group may change.
-fn leaves_of(engine: &Engine, ops: &[Op<'_>]) -> Vec<PageId> {
-    let mut leaves: Vec<PageId> = Vec::new();
+fn pages_ahead(engine: &Engine, ops: &[Op<'_>]) -> Ahead {
+    let mut ahead = Ahead { pages: Vec::new(), leaves: 0 };
     for op in ops {
-        if leaves.len() > engine.batch_leaves() {
+        if ahead.pages.len() > engine.batch_leaves() {
             break;
         }
-        let leaf = leaf_ahead(&engine.core, &op.tree.root, op.key);
-        if leaves.last() != Some(&leaf) {
-            leaves.push(leaf);
+        let (page, is_leaf) = match leaf_ahead(&engine.core, &op.tree.root, op.key) {
+            Ok(leaf) => (leaf, true),
+            Err(above) => (above, false),
+        };
+        if ahead.pages.last() != Some(&page) {
+            ahead.pages.push(page);
+            ahead.leaves += usize::from(is_leaf);
         }
     }
-    leaves
+    ahead
 }
 
 /// Waits until everything before `end` is as safe as `durability` says.
@@ -296,14 +305,7 @@ fn attempt<'p, 'a>(
     let most_leaves = if in_parts { 1 } else { engine.batch_leaves() };
     let log = &engine.core.log;
     let pages = ops.len().min(most_leaves) + slot.pages().len();
-    let credit = match log.try_reserve(redo_len, pages)? {
-        Some(credit) => credit,
-        None => {
-            // Nothing that others need is held over this wait.
-            restarts.begin_wait();
-            log.reserve(redo_len, pages)?
-        }
-    };
+    let credit = restarts.reserve(log, redo_len, pages)?;
     let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, in_parts)?;
     let manner = plan::Manner { locks: &engine.txns.locks, long_values, txn: slot.txn(), in_parts, is_short_of_room };
     let mut planned = plan(ops, &leaves, slot.undo(), manner)?;

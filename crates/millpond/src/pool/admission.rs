@@ -75,6 +75,13 @@ impl Admission {
     }
 }
 
+impl Admitted<'_> {
+    /// How many it may pin.
+    pub(crate) fn places(&self) -> usize {
+        self.places
+    }
+}
+
 impl State {
     /// Whether so many places are free.
     fn has(&self, places: usize) -> bool {

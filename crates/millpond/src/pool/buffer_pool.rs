@@ -36,9 +36,9 @@ const BESIDE_FRAME: usize = 2 * 40 + 8 + 16 + 18;
 /// Copies of inner pages take no more than this part of the pool.
 const ROUTES_SHARE: usize = 64;
 
-/// Pages that those who miss some may pin together, in a pool of so many frames.
-pub(super) fn places(frames: usize) -> usize {
-    (frames / 8).max(1)
+/// Places for those who miss one page after the other, and for batches that gather theirs, in a pool of so many frames.
+pub(super) fn places(frames: usize) -> (usize, usize) {
+    ((frames / 16).max(1), frames / 16 + 2)
 }
 
 /// Counters of the pool.
@@ -71,8 +71,10 @@ pub(crate) struct Pool {
     bell: Arc<Bell>,
     pub(super) bell_wanted: AtomicBool,
     route_bytes: AtomicUsize,
-    /// Pins of operations that miss pages: so few that most frames are left to others.
+    /// Pins of operations that miss pages one after the other: so few that most frames are left to others.
     pub(super) admission: Admission,
+    /// Those of batches, which ask for many together: in a line of their own, for others would wait long behind them.
+    pub(super) batches: Admission,
     /// The lane of one: an operation that was restarted too often goes on alone, and keeps its pages pinned.
     lane: Turn<()>,
     pub(super) waits: Arc<Waits>,
@@ -111,7 +113,8 @@ impl Pool {
             bell,
             bell_wanted: AtomicBool::new(false),
             route_bytes: AtomicUsize::new(0),
-            admission: Admission::new(places(len)),
+            admission: Admission::new(places(len).0),
+            batches: Admission::new(places(len).1),
             lane: Turn::new(()),
             waits,
             counters: PoolCounters::default(),
@@ -288,9 +291,24 @@ impl Pool {
         self.waits.timed(WaitClass::Lane, || self.lane.lock())
     }
 
+    /// Leave to miss pages, and to pin one. May wait on `free_frame`; callers hold nothing.
+    pub(crate) fn admit(&self) -> Admitted<'_> {
+        self.admission.enter(1, &self.waits)
+    }
+
     /// Leave to miss pages, and to pin so many. May wait on `free_frame`; callers hold nothing.
-    pub(crate) fn admit(&self, pins: usize) -> Admitted<'_> {
-        self.admission.enter(pins, &self.waits)
+    pub(crate) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
+        self.batches.enter(pins, &self.waits)
+    }
+
+    /// Whether the page is in memory, or being read.
+    pub(crate) fn is_known(&self, id: PageId) -> bool {
+        self.table.shard(id).contains_key(&id)
+    }
+
+    /// Whether a frame can be had without waiting for it, just now.
+    pub(crate) fn has_free_frame(&self) -> bool {
+        self.free.len() > 0 && !self.free.awaited()
     }
 
     /// A free frame. May wait on `free_frame`; callers hold no latch.
@@ -301,11 +319,8 @@ impl Pool {
 
     /// `count` free frames, all or none. May wait on `free_frame`; callers hold no latch and no frame.
     pub(crate) fn take_frames(&self, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
-        if let Some(frames) = self.free.take(count) {
-            if self.free.len() < self.low() {
-                self.ask_keeper();
-            }
-            return Ok(self.tickets(frames));
+        if let Some(tickets) = self.take_free(count) {
+            return Ok(tickets);
         }
         if self.free.stopped() {
             // Nothing is cleaned any more: the last clean page is worth looking for.
@@ -336,6 +351,15 @@ impl Pool {
         if frames.is_empty() { Err(self.no_frame()) } else { Ok(self.tickets(frames)) }
     }
 
+    /// `count` frames, if they are free and nobody waits for some.
+    pub(super) fn take_free(&self, count: usize) -> Option<Vec<FrameTicket<'_>>> {
+        let frames = self.free.take(count)?;
+        if self.free.len() < self.low() {
+            self.ask_keeper();
+        }
+        Some(self.tickets(frames))
+    }
+
     pub(super) fn tickets(&self, frames: Vec<FrameId>) -> Vec<FrameTicket<'_>> {
         self.counters.taken.fetch_add(to_u64(frames.len()), Ordering::Relaxed);
         frames.into_iter().map(|frame| FrameTicket::new(self, frame)).collect()
@@ -357,6 +381,7 @@ impl Pool {
     pub(crate) fn stop(&self) {
         self.free.stop();
         self.admission.wake_all();
+        self.batches.wake_all();
     }
 
     /// Bytes that the pool holds at most: pages, what is kept of each frame, routes.

@@ -37,35 +37,26 @@ impl Pool {
         self.read_all(readings, 0);
     }
 
-    /// Pins the pages `ids`. Those that are not in memory are read together, a few dozen at a time. One that cannot be
-    /// read is left out: who loads it learns why. May wait on `free_frame` and `page_read`; callers hold no latch, and
-    /// have leave to [pin](Self::admit) so many.
+    /// Pins the pages `ids`. Those that are not in memory are read together, a few dozen at a time, as far as frames
+    /// are free: half of these are left to others. A page that cannot be read is left out: who loads it learns why. May
+    /// wait on `page_read`; callers hold no latch, and have leave to [pin](Self::admit_batch) so many.
     pub(crate) fn load_together(&self, ids: &[PageId]) -> Vec<Pin<'_>> {
         let mut pins = Vec::with_capacity(ids.len());
-        for ids in ids.chunks((self.len() / 64).clamp(1, TOGETHER)) {
-            let mut missing = Vec::new();
-            for &id in ids {
-                match self.fetch(id) {
-                    Some(pin) => pins.push(pin),
-                    None => missing.push(id),
-                }
+        let mut missing = Vec::new();
+        for &id in ids {
+            match self.fetch(id) {
+                Some(pin) => pins.push(pin),
+                None => missing.push(id),
             }
-            // By itself, or by others by now.
-            let mut alone = Vec::new();
-            if missing.len() > 1 {
-                let Ok(tickets) = self.take_frames(missing.len()) else { return pins };
-                let mut readings = Vec::with_capacity(missing.len());
-                for (id, ticket) in missing.into_iter().zip(tickets) {
-                    match self.begin_reading(id, ticket) {
-                        Some(reading) => readings.push(reading),
-                        None => alone.push(id),
-                    }
-                }
-                pins.extend(self.read_all(readings, 1).into_iter().map(|frame| self.pinned(frame)));
-            } else {
-                alone = missing;
-            }
-            pins.extend(alone.into_iter().filter_map(|id| self.load(id).ok()));
+        }
+        let mut left = missing.as_slice();
+        while !left.is_empty() {
+            let most = (self.len() / 64).clamp(1, TOGETHER).min(left.len());
+            let Some(tickets) = self.take_free((self.free.len() / 2).clamp(1, most)) else { break };
+            let (now, later) = left.split_at(tickets.len());
+            left = later;
+            let begun = now.iter().zip(tickets).filter_map(|(id, ticket)| self.begin_reading(*id, ticket));
+            pins.extend(self.read_all(begun.collect(), 1).into_iter().map(|frame| self.pinned(frame)));
         }
         pins
     }

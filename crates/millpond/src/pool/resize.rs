@@ -53,7 +53,9 @@ impl Pool {
             back
         };
         self.replacement.lock().resize(count);
-        self.admission.resize(places(count));
+        let (alone, batches) = places(count);
+        self.admission.resize(alone);
+        self.batches.resize(batches);
         back.into_iter().for_each(|frame| self.free.give(frame));
         Ok(())
     }

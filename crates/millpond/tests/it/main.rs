@@ -12,6 +12,7 @@ mod crash_matrix;
 mod crash_tables;
 mod decoders;
 mod failing_syncs;
+mod gather;
 mod golden;
 mod index_builds;
 mod inspect;

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
 use millpond::{
-    ByteSize, Db, DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine, Options, PageStoreKind, Tree, WaitClass,
-    WriteBatch,
+    ByteSize, Db, DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine, Options, PageStoreKind, Tree, WriteBatch,
 };
 
 use crate::support::{SMALL, open, recover, reopen_options, small_options};
@@ -16,18 +15,18 @@ fn real_directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
-fn scattered(number: u32) -> [u8; 4] {
+pub(crate) fn scattered(number: u32) -> [u8; 4] {
     number.wrapping_mul(2_654_435_761).to_be_bytes()
 }
 
-fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) {
+pub(crate) fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) {
     let mut batch = WriteBatch::new();
     batch.put(tree, key, value).durability(Durability::None);
     db.write(batch).expect("written");
 }
 
 /// A closed database with so many rows of 900 bytes in tree `t`.
-fn scattered_rows(rows: u32, options: Options) -> Image {
+pub(crate) fn scattered_rows(rows: u32, options: Options) -> Image {
     let disk = SimulatedDisk::new();
     run(4, || {
         let db = open(&disk, options);
@@ -425,42 +424,6 @@ fn victims_are_clean_ahead_of_need() {
         assert!(after.data_page_reads - before.data_page_reads > 80, "these were misses");
         let waits = after.buffer_pool_wait_free - before.buffer_pool_wait_free;
         assert_eq!(waits, 0, "with {} frames free", before.buffer_pool_pages_free);
-        db.close().expect("closed");
-    });
-}
-
-/// Batches over many leaves, few of which are in memory, by three clients: each batch has its leaves read together, and
-/// nobody goes on alone.
-#[test]
-fn batches_read_the_leaves_that_they_miss_together() {
-    let options = SMALL.options().buffer_pool_size(ByteSize::mib(4)).redo_capacity(ByteSize::mib(64));
-    let rows = 6_000u32;
-    let disk = SimulatedDisk::with_image(scattered_rows(rows, options), ServiceTime::default());
-    run(8, || {
-        let db = open(&disk, reopen_options().buffer_pool_size(ByteSize::mib(4)));
-        let tree = db.open_tree("t").expect("there");
-        let clients: Vec<_> = (0..3u32)
-            .map(|client| {
-                let (db, tree) = (db.clone(), tree.clone());
-                let write = move || {
-                    for round in 0..10 {
-                        let mut batch = WriteBatch::new();
-                        for row in 0..32 {
-                            let row = (client + 3 * round + 30 * row) * 61 % rows;
-                            batch.put(&tree, &scattered(row), &[1; 900]).durability(Durability::None);
-                        }
-                        db.write(batch).expect("written");
-                    }
-                };
-                spawn("client", write).expect("a thread")
-            })
-            .collect();
-        clients.into_iter().for_each(|client| client.join().expect("no panic"));
-        let waits = |class| db.waits().iter().filter(|wait| wait.class == class).map(|wait| wait.count).sum::<u64>();
-        let (reads, waits, lane) = (db.stats().data_page_reads, waits(WaitClass::PageRead), waits(WaitClass::Lane));
-        assert!(reads > 600, "{reads} pages were missed");
-        assert!(waits < reads / 4, "{waits} waits for {reads} pages");
-        assert_eq!(lane, 0, "an operation went on alone");
         db.close().expect("closed");
     });
 }
