@@ -1,58 +1,20 @@
 //! Bulk loads: the whole tree or nothing, whatever happens meanwhile, and nothing left behind.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
-use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, PageStoreKind, Stats, WriteBatch};
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Error, PageStoreKind, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::crash_matrix::{seeds, stride};
-use crate::rebuild::{LOSSES, rebuild};
+use crate::loads::{
+    Recorded, Rows, SLOW, check_all_or_nothing, check_closing, check_failing_calls, check_rebuilds, is_left, record,
+    rows, shapes, slots_in_use, start,
+};
 use crate::support::{SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, small_options};
-
-pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-
-pub(crate) const SLOW: ServiceTime = ServiceTime { read_ns: 100_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
-
-/// `count` rows that are not all alike, and told apart by `round`.
-fn rows(count: u32, len: usize, round: u8) -> Rows {
-    (0..count).map(|row| (row.to_be_bytes().to_vec(), vec![round; len / 2 + row as usize * 37 % len])).collect()
-}
-
-pub(crate) fn shapes() -> impl Iterator<Item = Shape> {
-    [4, 16].into_iter().flat_map(|page_kib| {
-        [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace].map(|store| Shape { page_kib, store, ..SMALL })
-    })
-}
-
-/// A closed database with tree `old` of 40 rows.
-pub(crate) fn start(shape: Shape) -> Image {
-    let disk = SimulatedDisk::new();
-    run(1, || {
-        let db = open(&disk, shape.options());
-        db.bulk_load("old", rows(40, 300, 1)).expect("loaded");
-        db.close().expect("closed");
-    });
-    disk.image()
-}
-
-/// Slots that hold something, now that nothing is on its way any more.
-pub(crate) fn slots_in_use(db: &Db) -> u64 {
-    // Twice: what the first one has logged is durable, and frees, with the second.
-    db.checkpoint().expect("done");
-    db.checkpoint().expect("done");
-    let Stats { data_slots_total, data_slots_free, .. } = db.stats();
-    data_slots_total - data_slots_free
-}
-
-/// Whether there are files of a sort.
-fn is_left(image: &Image) -> bool {
-    image.keys().any(|name| name.starts_with("sort-"))
-}
 
 #[test]
 fn a_loaded_tree_has_its_rows_and_is_written_as_any_other() {
@@ -246,28 +208,11 @@ fn loads_beside_each_other_and_beside_updates_are_all_whole() {
 
 #[test]
 fn a_database_that_is_closed_during_a_load_ends_it() {
-    for seed in 0..seeds(8, 100) {
-        let disk = SimulatedDisk::with_image(start(SMALL), SLOW);
-        let (end, _) = run(seed, || {
-            let db = open(&disk, reopen_options());
-            let other = db.clone();
-            let load = move || match seed % 2 {
-                0 => other.bulk_load("t", rows(3000, 300, 2)).map(drop),
-                _ => other.bulk_load_unsorted("t", rows(3000, 300, 2)).map(drop),
-            };
-            let loader = spawn("load", load).expect("a thread");
-            sleep_ns(15_000_000 * (seed + 1));
-            db.close().expect("closed");
-            loader.join().expect("no panic")
-        });
-        assert!(!is_left(&disk.image()));
-        let found = recover(&disk).expect("sound");
-        match end {
-            Ok(()) => assert_eq!(found["t"], rows(3000, 300, 2)),
-            Err(Error::Closed(_)) => assert!(!found.contains_key("t")),
-            Err(other) => unreachable!("{other}"),
-        }
-    }
+    let ended = check_closing(seeds(8, 100), 15_000_000, &rows(3000, 300, 2), |db, seed| match seed % 2 {
+        0 => db.bulk_load("t", rows(3000, 300, 2)).map(drop),
+        _ => db.bulk_load_unsorted("t", rows(3000, 300, 2)).map(drop),
+    });
+    assert!(ended > 1, "{ended} loads ended early");
 }
 
 #[test]
@@ -294,36 +239,8 @@ fn a_load_that_finds_the_disk_full_gives_everything_back() {
 /// Each call to the device fails once. A page's write goes elsewhere; what else fails stops the engine, or the load.
 #[test]
 fn a_device_that_fails_at_any_call_costs_the_load_at_most() {
-    let image = start(SMALL);
-    let (mut loaded, mut refused) = (0, 0);
-    for call in 0.. {
-        let disk = disk_of(image.clone());
-        let (outcome, _) = run(call, || {
-            let db = open(&disk, reopen_options());
-            let first = disk.calls();
-            disk.fail_at(first + call, std::io::ErrorKind::Other);
-            let outcome = db.bulk_load("t", rows(4000, 300, 2)).map(drop);
-            let calls = disk.calls() - first;
-            disk.fail_at(u64::MAX, std::io::ErrorKind::Other);
-            let _ = db.close();
-            (outcome, calls)
-        });
-        let found = recover(&disk).expect("sound");
-        assert_eq!(found["old"], rows(40, 300, 1));
-        match outcome {
-            (Ok(()), calls) => {
-                loaded += 1;
-                assert!(found["t"] == rows(4000, 300, 2), "call {call}");
-                if calls <= call {
-                    break;
-                }
-            }
-            (Err(_), _) => {
-                refused += 1;
-                assert!(found.get("t").is_none_or(|t| *t == rows(4000, 300, 2)), "call {call}");
-            }
-        }
-    }
+    let load = |db: &Db| db.bulk_load("t", rows(4000, 300, 2)).map(drop);
+    let (loaded, refused) = check_failing_calls(&rows(4000, 300, 2), load);
     assert!(loaded > 5 && refused > 5, "{loaded} loaded, {refused} refused");
 }
 
@@ -351,43 +268,8 @@ fn a_load_whose_pages_cannot_be_written_leaves_the_database_at_work() {
     assert_eq!(slots_in_use(&db), in_use);
 }
 
-/// A load beside a client, from the begin to behind its end.
-pub(crate) struct Recorded {
-    pub(crate) history: History,
-    /// When the load was acknowledged.
-    pub(crate) loaded: usize,
-    /// When each row of the client was: boundary, key.
-    written: Vec<(usize, u32)>,
-}
-
 /// Rows that make more pages than may be on their way.
 const LOADED: u32 = 3000;
-
-/// A run in which `load` makes `t`, and `behind` does what comes then.
-pub(crate) fn record(shape: Shape, seed: u64, load: impl FnOnce(&Db), behind: impl FnOnce(&Db)) -> Recorded {
-    let disk = SimulatedDisk::with_image(start(shape), SLOW);
-    let ((loaded, written), _) = run(seed, || {
-        let db = open(&disk, shape.reopen_options());
-        let (other, seen) = (db.clone(), disk.clone());
-        let client = spawn("client", move || {
-            let tree = other.open_tree("old").expect("there");
-            let mut written = Vec::new();
-            for turn in 0..12u32 {
-                tree.put(&(1000 + turn).to_be_bytes(), &[4; 900]).expect("written");
-                written.push((seen.boundaries(), 1000 + turn));
-                sleep_ns(10_000_000);
-            }
-            written
-        });
-        load(&db);
-        let loaded = disk.boundaries();
-        let written = client.expect("a thread").join().expect("no panic");
-        behind(&db);
-        db.close().expect("closed");
-        (loaded, written)
-    });
-    Recorded { history: disk.history(), loaded, written }
-}
 
 /// The same of rows of any length, written to and followed by a load that is given up.
 fn record_rows(shape: Shape, seed: u64) -> Recorded {
@@ -401,40 +283,6 @@ fn record_rows(shape: Shape, seed: u64) -> Recorded {
         }
     };
     record(shape, seed, |db| drop(db.bulk_load("t", rows(LOADED, len, 2)).expect("loaded")), behind)
-}
-
-/// Recovers from a crash at every `step`th boundary: the rows `wanted` are all in `t`, or there is none.
-pub(crate) fn check_all_or_nothing(shape: Shape, recorded: &Recorded, wanted: &Rows, step: usize) {
-    let (all, seen) = (recorded.history.boundaries(), Mutex::new([0, 0]));
-    let check = |boundary: usize| {
-        for mode in [Unsynced::None, Unsynced::All, Unsynced::Subset(boundary as u64), Unsynced::Torn(7)] {
-            let image = recorded.history.crash_image(boundary, mode);
-            let found = match recover_shaped(&disk_of(image), shape) {
-                Ok(found) => found,
-                // A page of `old` that was written in place.
-                Err(problem) if shape.store == PageStoreKind::InPlace && problem.contains("checksum mismatch") => {
-                    assert!(matches!(mode, Unsynced::Torn(_)), "crash at {boundary} with {mode:?}: {problem}");
-                    continue;
-                }
-                Err(problem) => unreachable!("{shape:?}: crash at {boundary} of {all} with {mode:?}: {problem}"),
-            };
-            let t = found.get("t").map(|t| wanted.iter().all(|(key, value)| t.get(key) == Some(value)));
-            seen.lock().expect("not poisoned")[usize::from(t.is_some())] += 1;
-            assert!(t != Some(false), "crash at {boundary} with {mode:?}: half a tree");
-            assert!(t.is_some() || boundary < recorded.loaded, "crash at {boundary} with {mode:?}: no tree");
-            assert!(!found.contains_key("u"));
-            let rows = recorded.written.iter().filter(|(at, _)| *at <= boundary);
-            assert!(rows.clone().all(|(_, key)| found["old"].contains_key(&key.to_be_bytes()[..])));
-        }
-    };
-    std::thread::scope(|scope| {
-        let check = &check;
-        for half in 0..2 {
-            scope.spawn(move || (0..=all).step_by(step).skip(half).step_by(2).for_each(check));
-        }
-    });
-    let seen = seen.into_inner().expect("not poisoned");
-    assert!(seen[0] > 25 && seen[1] > 25, "{shape:?}: {seen:?}");
 }
 
 #[test]
@@ -503,26 +351,6 @@ fn a_load_on_a_full_disk_finds_the_slots_that_it_was_promised() {
 #[test]
 fn a_rebuild_finds_a_loaded_tree_and_nothing_of_one_that_was_not_finished() {
     check_rebuilds(&record_rows(SMALL, 9), &rows(LOADED, 360, 2), stride(5));
-}
-
-/// Rebuilds after a crash at every `step`th boundary: the rows `wanted` are all in `t`, or there is none.
-pub(crate) fn check_rebuilds(recorded: &Recorded, wanted: &Rows, step: usize) {
-    let mut seen = [0, 0];
-    for boundary in (0..=recorded.history.boundaries()).step_by(step) {
-        for (what, lose) in LOSSES {
-            let mut image = recorded.history.crash_image(boundary, Unsynced::Subset(boundary as u64));
-            lose(&mut image);
-            let disk = disk_of(image);
-            let context = format!("crash at {boundary}, {what} lost");
-            let report = rebuild(&disk).unwrap_or_else(|error| unreachable!("{context}: {error}"));
-            assert_eq!(report.lost, Vec::<String>::new(), "{context}");
-            let found = recover(&disk).unwrap_or_else(|problem| unreachable!("{context}: {problem}"));
-            let t = found.get("t").map(|t| wanted.iter().all(|(key, value)| t.get(key) == Some(value)));
-            seen[usize::from(t.is_some())] += 1;
-            assert!(t != Some(false) && (t.is_some() || boundary < recorded.loaded), "{context}: {t:?}");
-        }
-    }
-    assert!(seen[0] > 10 && seen[1] > 10, "{seen:?}");
 }
 
 /// The log has room for little more than the load's map records: loads wait for it as others do, and leave cleaning

@@ -1,11 +1,14 @@
 //! Bulk loads of long values: rows and chunks are there together or not at all, and are as if they had been written.
 
-use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, WriteBatch};
+use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, run};
+use millpond::{Db, Error};
 
-use crate::bulk_load::{Rows, SLOW, check_all_or_nothing, check_rebuilds, record, shapes, slots_in_use, start};
 use crate::crash_matrix::stride;
-use crate::support::{SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, settle, small_options};
+use crate::loads::{
+    Recorded, Rows, check_all_or_nothing, check_beside_each_other, check_closing, check_failing_calls, check_rebuilds,
+    record, shapes, shuffled, slots_in_use, start,
+};
+use crate::support::{SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, settle};
 
 /// `count` rows, every fourth of which has a long value, of up to eight pages; told apart by `round`.
 fn long_rows(count: u32, page_kib: u64, round: u8) -> Rows {
@@ -18,12 +21,6 @@ fn long_rows(count: u32, page_kib: u64, round: u8) -> Rows {
         (number.to_be_bytes().to_vec(), value)
     };
     (0..count).map(row).collect()
-}
-
-/// The rows in another order.
-fn shuffled(rows: &Rows) -> impl Iterator<Item = (&Vec<u8>, &Vec<u8>)> {
-    let all: Vec<_> = rows.iter().collect();
-    (0..all.len()).map(move |turn| all[turn * 7919 % all.len()])
 }
 
 fn compare(db: &Db, name: &str, wanted: &Rows) {
@@ -160,40 +157,12 @@ fn a_load_of_long_values_that_comes_to_nothing_gives_both_spaces_back() {
 /// Each call to the device fails once.
 #[test]
 fn a_device_that_fails_at_any_call_costs_a_load_of_long_values_at_most() {
-    let (image, wanted) = (start(SMALL), long_rows(160, 4, 2));
-    let (mut loaded, mut refused) = (0, 0);
-    for call in 0.. {
-        let disk = disk_of(image.clone());
-        let (outcome, _) = run(call, || {
-            let db = open(&disk, reopen_options());
-            let first = disk.calls();
-            disk.fail_at(first + call, std::io::ErrorKind::Other);
-            let outcome = db.bulk_load("t", &wanted).map(drop);
-            let calls = disk.calls() - first;
-            disk.fail_at(u64::MAX, std::io::ErrorKind::Other);
-            let _ = db.close();
-            (outcome, calls)
-        });
-        let found = recover(&disk).expect("sound");
-        let is_whole = found.get("t").map(|t| *t == wanted);
-        match outcome {
-            (Ok(()), calls) => {
-                loaded += 1;
-                assert_eq!(is_whole, Some(true), "call {call}");
-                if calls <= call {
-                    break;
-                }
-            }
-            (Err(_), _) => {
-                refused += 1;
-                assert!(is_whole != Some(false), "call {call}");
-            }
-        }
-    }
+    let wanted = long_rows(160, 4, 2);
+    let (loaded, refused) = check_failing_calls(&wanted, |db| db.bulk_load("t", &wanted).map(drop));
     assert!(loaded > 2 && refused > 5, "{loaded} loaded, {refused} refused");
 }
 
-fn record_long(shape: Shape, seed: u64) -> crate::bulk_load::Recorded {
+fn record_long(shape: Shape, seed: u64) -> Recorded {
     let behind = |db: &Db| {
         let t = db.open_tree("t").expect("there");
         t.put(b"z", &[5; 9000]).expect("written");
@@ -229,61 +198,15 @@ fn a_rebuild_finds_the_chunks_of_a_load() {
 /// Two lots of each load are on their way, in a log with room for little more than their map records.
 #[test]
 fn loads_of_long_values_beside_each_other_in_a_small_log_come_to_their_end() {
-    let options = small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::kib(512));
-    for seed in 0..3 {
-        let disk = SimulatedDisk::with_image(Image::new(), SLOW);
-        run(seed, || {
-            let db = open(&disk, options.clone());
-            let old = db.create_tree("old").expect("created");
-            let loaders: Vec<_> = (0..3u8)
-                .map(|load| {
-                    let db = db.clone();
-                    let load = move || db.bulk_load(&format!("load {load}"), long_rows(250, 4, load)).map(drop);
-                    spawn("load", load).expect("a thread")
-                })
-                .collect();
-            for turn in 0..900u32 {
-                let mut batch = WriteBatch::new();
-                batch.put(&old, &(turn * 7919 % 400).to_be_bytes(), &[5; 800]).durability(Durability::None);
-                db.write(batch).expect("written");
-                sleep_ns(100_000);
-            }
-            for loader in loaders {
-                loader.join().expect("no panic").expect("loaded");
-            }
-            db.close().expect("closed");
-        });
-        let found = recover(&disk).expect("sound");
-        assert!((0..3u8).all(|load| found[&format!("load {load}")] == long_rows(250, 4, load)));
-    }
+    let load = |db: &Db, name: &str, load| db.bulk_load(name, long_rows(250, 4, load)).map(drop);
+    check_beside_each_other(load, |load| long_rows(250, 4, load));
 }
 
 #[test]
 fn a_database_that_is_closed_during_a_load_of_long_values_ends_it() {
-    let mut ended = 0;
-    for seed in 0..8 {
-        let disk = SimulatedDisk::with_image(start(SMALL), SLOW);
-        let (end, _) = run(seed, || {
-            let db = open(&disk, reopen_options());
-            let other = db.clone();
-            let load = move || match seed % 2 {
-                0 => other.bulk_load("t", wanted(SMALL)).map(drop),
-                _ => other.bulk_load_unsorted("t", shuffled(&wanted(SMALL))).map(drop),
-            };
-            let loader = spawn("load", load).expect("a thread");
-            sleep_ns(12_000_000 * (seed + 1));
-            db.close().expect("closed");
-            loader.join().expect("no panic")
-        });
-        let found = recover(&disk).expect("sound");
-        match end {
-            Ok(()) => assert_eq!(found["t"], wanted(SMALL)),
-            Err(Error::Closed(_)) => {
-                ended += 1;
-                assert!(!found.contains_key("t"));
-            }
-            Err(other) => unreachable!("{other}"),
-        }
-    }
+    let ended = check_closing(8, 12_000_000, &wanted(SMALL), |db, seed| match seed % 2 {
+        0 => db.bulk_load("t", wanted(SMALL)).map(drop),
+        _ => db.bulk_load_unsorted("t", shuffled(&wanted(SMALL))).map(drop),
+    });
     assert!(ended > 2, "{ended} loads ended early");
 }

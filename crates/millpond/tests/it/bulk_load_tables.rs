@@ -1,12 +1,13 @@
 //! Bulk loads of tables: rows, long values and every index are there together or not at all.
 
-use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Field, Modify, Table, TableBulkLoad, TableDefinition, WriteBatch};
+use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, run};
+use millpond::{ByteSize, Db, Error, Field, Modify, Table, TableBulkLoad, TableDefinition};
 
-use crate::bulk_load::{
-    Recorded, Rows, SLOW, check_all_or_nothing, check_rebuilds, record, shapes, slots_in_use, start,
-};
 use crate::crash_matrix::stride;
+use crate::loads::{
+    Recorded, Rows, check_all_or_nothing, check_beside_each_other, check_closing, check_failing_calls, check_rebuilds,
+    is_left, record, shapes, shuffled, slots_in_use, start,
+};
 use crate::support::{SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, settle, small_options};
 
 /// One unique, one over bytes that many rows share and the whole key, one that looks into what is long.
@@ -30,12 +31,6 @@ fn row(number: u32, page_kib: u64, round: u8) -> Vec<u8> {
 
 fn rows(count: u32, page_kib: u64, round: u8) -> Rows {
     (0..count).map(|number| (number.to_be_bytes().to_vec(), row(number, page_kib, round))).collect()
-}
-
-/// The rows in another order.
-fn shuffled(rows: &Rows) -> impl Iterator<Item = (&Vec<u8>, &Vec<u8>)> {
-    let all: Vec<_> = rows.iter().collect();
-    (0..all.len()).map(move |turn| all[turn * 7919 % all.len()])
 }
 
 /// Compares the table and each of its indexes with the rows that are wanted.
@@ -121,7 +116,7 @@ fn a_table_without_rows_or_without_indexes_is_loaded_too() {
     let wide = |number: u32| (number.to_be_bytes(), number.wrapping_mul(0x9E37_79B1).to_be_bytes().repeat(20));
     let table = db.bulk_load_table_unsorted("many", many, (0..6000).rev().map(wide)).expect("loaded");
     assert!((0..20).all(|index| table.index(&format!("i{index}")).expect("there").scan(..).count() == 6000));
-    assert!(disk.image().keys().all(|name| !name.starts_with("sort-")));
+    assert!(!is_left(&disk.image()));
     drop((empty, bare, table));
     db.close().expect("closed");
     assert_eq!(recover(&disk).expect("sound")["many"].len(), 6000);
@@ -179,7 +174,7 @@ fn rows_that_cannot_be_in_the_table_are_named_and_leave_nothing() {
     assert!(matches!(load.finish(), Err(Error::TreeNotFound(_))));
     drop(pushed(db.begin_bulk_load_table("t", indexes()).expect("begun"), &good).expect("taken"));
     assert_eq!((slots_in_use(&db), db.stats().trees_dropping), (in_use, 0));
-    assert!(disk.image().keys().all(|name| !name.starts_with("sort-")));
+    assert!(!is_left(&disk.image()));
     assert!(db.tables().expect("listed").is_empty());
     // A name that is taken meanwhile.
     let load = pushed(db.begin_bulk_load_table("t", indexes()).expect("begun"), &good).expect("taken");
@@ -222,36 +217,9 @@ fn a_load_of_a_table_that_finds_the_disk_full_gives_everything_back() {
 /// Each call to the device fails once.
 #[test]
 fn a_device_that_fails_at_any_call_costs_the_load_of_a_table_at_most() {
-    let (image, wanted) = (start(SMALL), rows(160, 4, 2));
-    let (mut loaded, mut refused) = (0, 0);
-    for call in 0.. {
-        let disk = disk_of(image.clone());
-        let (outcome, _) = run(call, || {
-            let db = open(&disk, reopen_options());
-            let first = disk.calls();
-            disk.fail_at(first + call, std::io::ErrorKind::Other);
-            let outcome = db.bulk_load_table("t", indexes(), &wanted).map(drop);
-            let calls = disk.calls() - first;
-            disk.fail_at(u64::MAX, std::io::ErrorKind::Other);
-            let _ = db.close();
-            (outcome, calls)
-        });
-        let found = recover(&disk).expect("sound");
-        let is_whole = found.get("t").map(|t| *t == wanted);
-        match outcome {
-            (Ok(()), calls) => {
-                loaded += 1;
-                assert_eq!(is_whole, Some(true), "call {call}");
-                if calls <= call {
-                    break;
-                }
-            }
-            (Err(_), _) => {
-                refused += 1;
-                assert!(is_whole != Some(false), "call {call}");
-            }
-        }
-    }
+    let wanted = rows(160, 4, 2);
+    let load = |db: &Db| db.bulk_load_table("t", indexes(), &wanted).map(drop);
+    let (loaded, refused) = check_failing_calls(&wanted, load);
     assert!(loaded > 2 && refused > 5, "{loaded} loaded, {refused} refused");
 }
 
@@ -289,67 +257,19 @@ fn a_rebuild_finds_a_loaded_table() {
 
 #[test]
 fn a_database_that_is_closed_during_a_load_of_a_table_ends_it() {
-    let mut ended = 0;
-    for seed in 0..12 {
-        let disk = SimulatedDisk::with_image(start(SMALL), SLOW);
-        let (end, _) = run(seed, || {
-            let db = open(&disk, reopen_options());
-            let other = db.clone();
-            let load = move || match seed % 2 {
-                0 => other.bulk_load_table("t", indexes(), wanted(SMALL)).map(drop),
-                _ => other.bulk_load_table_unsorted("t", indexes(), shuffled(&wanted(SMALL))).map(drop),
-            };
-            let loader = spawn("load", load).expect("a thread");
-            sleep_ns(10_000_000 * (seed + 1));
-            db.close().expect("closed");
-            loader.join().expect("no panic")
-        });
-        assert!(disk.image().keys().all(|name| !name.starts_with("sort-")));
-        let found = recover(&disk).expect("sound");
-        match end {
-            Ok(()) => assert_eq!(found["t"], wanted(SMALL)),
-            Err(Error::Closed(_)) => {
-                ended += 1;
-                assert!(!found.contains_key("t"));
-            }
-            Err(other) => unreachable!("{other}"),
-        }
-    }
+    let ended = check_closing(12, 10_000_000, &wanted(SMALL), |db, seed| match seed % 2 {
+        0 => db.bulk_load_table("t", indexes(), wanted(SMALL)).map(drop),
+        _ => db.bulk_load_table_unsorted("t", indexes(), shuffled(&wanted(SMALL))).map(drop),
+    });
     assert!(ended > 3, "{ended}");
 }
 
 /// In a log with room for little more than the map records of what is on its way.
 #[test]
 fn loads_of_tables_beside_each_other_in_a_small_log_come_to_their_end() {
-    let options = small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::kib(512));
-    for seed in 0..3 {
-        let disk = SimulatedDisk::with_image(Image::new(), SLOW);
-        run(seed, || {
-            let db = open(&disk, options.clone());
-            let old = db.create_tree("old").expect("created");
-            let loaders: Vec<_> = (0..3u8)
-                .map(|load| {
-                    let (db, name) = (db.clone(), format!("load {load}"));
-                    let load = move || match load {
-                        2 => db.bulk_load_table_unsorted(&name, indexes(), rows(500, 4, load)).map(drop),
-                        _ => db.bulk_load_table(&name, indexes(), rows(500, 4, load)).map(drop),
-                    };
-                    spawn("load", load).expect("a thread")
-                })
-                .collect();
-            for turn in 0..900u32 {
-                let mut batch = WriteBatch::new();
-                batch.put(&old, &(turn * 7919 % 400).to_be_bytes(), &[5; 800]).durability(Durability::None);
-                db.write(batch).expect("written");
-                sleep_ns(100_000);
-            }
-            for loader in loaders {
-                loader.join().expect("no panic").expect("loaded");
-            }
-            drop(old);
-            db.close().expect("closed");
-        });
-        let found = recover(&disk).expect("sound");
-        assert!((0..3u8).all(|load| found[&format!("load {load}")] == rows(500, 4, load)));
-    }
+    let load = |db: &Db, name: &str, load| match load {
+        2 => db.bulk_load_table_unsorted(name, indexes(), rows(500, 4, load)).map(drop),
+        _ => db.bulk_load_table(name, indexes(), rows(500, 4, load)).map(drop),
+    };
+    check_beside_each_other(load, |load| rows(500, 4, load));
 }

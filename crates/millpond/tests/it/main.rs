@@ -19,6 +19,7 @@ mod inspect;
 mod killed;
 mod large_batches;
 mod large_table_batches;
+mod loads;
 mod long_keys;
 mod long_values;
 mod merges;
