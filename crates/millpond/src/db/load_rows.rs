@@ -99,7 +99,7 @@ impl RowsLoad {
         // Before its chunks are written.
         self.rows.check_ascends(key, self.count)?;
         let kept = self.keep(key, value)?;
-        self.rows.push(key, kept.parts(), self.count)?;
+        self.rows.append(key, kept.parts())?;
         self.count += 1;
         Ok(())
     }

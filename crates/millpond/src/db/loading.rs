@@ -120,6 +120,11 @@ impl Loading {
     /// parts.
     pub(crate) fn push(&mut self, key: &[u8], row: [&[u8]; 2], number: u64) -> Result<(), Error> {
         self.check_ascends(key, number)?;
+        self.append(key, row)
+    }
+
+    /// The same of a row that was [checked](Self::check_ascends).
+    pub(super) fn append(&mut self, key: &[u8], row: [&[u8]; 2]) -> Result<(), Error> {
         self.builder.push(key, row, &mut self.lots)
     }
 

@@ -173,7 +173,7 @@ fn a_crash_while_large_batches_of_clients_are_in_flight_leaves_all_of_each_or_no
             sleep_ns(1_000_000);
         }
         // One that is being undone counts, too, and its client has gone on.
-        assert!(most >= 3, "all at once, not {most}");
+        assert!((3..=6).contains(&most), "all at once, not {most}");
         for thread in threads {
             thread.join().expect("no panic");
         }
