@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
 use millpond::{ByteSize, Db, Durability, Error, Tree, WaitClass, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
@@ -41,6 +41,15 @@ fn all_rows(tree: &Tree, rows: u32, generation: u32) -> WriteBatch {
 
 fn row_lock_waits(db: &Db) -> u64 {
     db.waits().iter().filter(|wait| wait.class == WaitClass::RowLock).map(|wait| wait.count).sum()
+}
+
+/// Puts so many rows of four to a page.
+fn put_all(tree: &Tree, rows: u32, generation: u32) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for row in 0..rows {
+        batch.put(tree, &key(row), &[&generation.to_be_bytes()[..], &[7; 900]].concat());
+    }
+    batch
 }
 
 #[test]
@@ -115,6 +124,55 @@ fn a_batch_that_fails_late_has_changed_nothing() {
         db.close().expect("closed");
     });
     assert_eq!(sound(&disk).deleted_rows, 0, "what was deleted before and came again for a while is purged");
+}
+
+/// A batch writes over delete marks, purge comes to them meanwhile and finds none, and the batch is undone: the marks that
+/// are there again go, too. One batch keeps purge away until the rows are written over, another the batch in flight.
+#[test]
+fn delete_marks_that_come_back_behind_purge_are_removed() {
+    let rows = [60, 1200, 2400];
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let db = open(&disk, small_options());
+        for (name, rows) in ["t", "u", "v"].into_iter().zip(rows) {
+            let tree = db.create_tree(name).expect("created");
+            db.write(put_all(&tree, rows, 1)).expect("written");
+        }
+        settle(&db);
+        db.close().expect("closed");
+    });
+    let time = ServiceTime { read_ns: 30_000_000, write_ns: 100_000, sync_ns: 1_000_000 };
+    let disk = SimulatedDisk::with_image(disk.image(), time);
+    run(2, || {
+        let db = open(&disk, reopen_options());
+        let [t, u, v] = ["t", "u", "v"].map(|name| db.open_tree(name).expect("there"));
+        let write = |batch: WriteBatch| {
+            let db = db.clone();
+            let writer = spawn("writer", move || db.write(batch)).expect("a thread");
+            sleep_ns(1_000_000_000);
+            writer
+        };
+        let first = write(put_all(&u, rows[1], 2));
+        let mut delete = WriteBatch::new();
+        for row in 0..rows[0] {
+            delete.delete(&t, &key(row));
+        }
+        db.write(delete).expect("deleted");
+        let second = write(put_all(&v, rows[2], 2));
+        let mut undone = put_all(&t, rows[0], 3);
+        undone.insert(&v, &key(0), b"there already");
+        let undone = write(undone);
+        assert_eq!(db.stats().batches_in_flight, 3);
+        first.join().expect("no panic").expect("written");
+        sleep_ns(1_000_000_000);
+        assert_eq!(db.stats().batches_in_flight, 2, "purge has time between the first and the second");
+        second.join().expect("no panic").expect("written");
+        assert!(matches!(undone.join().expect("no panic"), Err(Error::KeyExists(_))));
+        settle(&db);
+        drop((t, u, v));
+        db.close().expect("closed");
+    });
+    assert_eq!(sound(&disk).deleted_rows, 0);
 }
 
 /// Readers beside batches, some of which fail in the end: nobody sees a row of one before it is acknowledged, or of one
