@@ -341,7 +341,10 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     let frames = frames.min(frames_max);
     validate_reserve(frames_max, wanted)?;
     let analysis = recovery::analyse(&log_files, &superblock, &store, &counts)?;
-    // What was read may be in the device's cache only (RECOVER-1).
+    // What was read may be in the caches of kernel and device only (RECOVER-1).
+    if !cfg!(planted = "log_not_written_again") {
+        log_files.write_again(analysis.durable, analysis.end)?;
+    }
     log_files.sync_all()?;
     let bell = Arc::new(Bell::default());
     let waits = Arc::new(Waits::new(options.stall_threshold));

@@ -54,6 +54,8 @@ enum Event {
     Change { change: Change, done_at: Option<usize> },
     /// A sync of a file (or of the names: `None`) that began at position `began_at` returned here.
     Sync { file: Option<u64>, began_at: usize },
+    /// A sync failed here.
+    FailedSync { file: Option<u64> },
 }
 
 /// The contents of all files, by name.
@@ -73,6 +75,13 @@ struct State {
     slow: BTreeMap<String, u64>,
     refusing: BTreeSet<String>,
     space_limit: Option<u64>,
+}
+
+impl State {
+    /// Whether it had when the last call was made.
+    fn has_power(&self) -> bool {
+        self.halts_at.is_none_or(|at| at >= self.calls)
+    }
 }
 
 struct Shared {
@@ -132,7 +141,9 @@ impl SimulatedDisk {
     }
 
     /// Makes call number `call` (as [`calls`](Self::calls) counts) fail with `kind`. A write that fails has written
-    /// half of its sectors; anything else has done nothing.
+    /// half of its sectors. A sync of a file that fails has given up what was written to it: it can be read, and no
+    /// later sync covers it (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+    /// Anything else has done nothing.
     pub fn fail_at(&self, call: u64, kind: io::ErrorKind) {
         self.shared.state.lock().fail_at = Some((call, kind));
     }
@@ -229,7 +240,7 @@ impl SimulatedDisk {
                 let half = bytes.len() / SECTOR / 2 * SECTOR;
                 let change = Change::Write { file, offset, bytes: bytes[..half].into() };
                 let mut state = self.shared.state.lock();
-                if state.halts_at.is_none_or(|at| at >= state.calls) {
+                if state.has_power() {
                     apply(&mut state, &change);
                     state.history.push(Event::Change { change, done_at: None });
                 }
@@ -255,9 +266,14 @@ impl SimulatedDisk {
 
     fn sync(&self, file: Option<u64>) -> io::Result<()> {
         let began_at = self.boundaries();
-        self.enter(self.shared.time.sync_ns)?;
-        self.shared.state.lock().history.push(Event::Sync { file, began_at });
-        Ok(())
+        let outcome = self.enter(self.shared.time.sync_ns);
+        let mut state = self.shared.state.lock();
+        match outcome {
+            Ok(()) => state.history.push(Event::Sync { file, began_at }),
+            Err(_) if state.has_power() => state.history.push(Event::FailedSync { file }),
+            Err(_) => {}
+        }
+        outcome
     }
 
     fn file(&self, name: &str, file: u64) -> Arc<dyn Device> {
@@ -360,8 +376,13 @@ impl History {
 /// For each event that is a change, the position of the first sync that makes it certain; `usize::MAX` without one.
 fn synced_at(history: &[Event]) -> Vec<usize> {
     let mut first = vec![usize::MAX; history.len()];
+    let mut given_up = vec![false; history.len()];
     for (sync_position, event) in history.iter().enumerate() {
-        let Event::Sync { file: synced_file, began_at } = event else { continue };
+        let (synced_file, began_at) = match event {
+            Event::Sync { file, began_at } => (file, Some(*began_at)),
+            Event::FailedSync { file } => (file, None),
+            Event::Change { .. } => continue,
+        };
         for position in 0..sync_position {
             let Event::Change { change, done_at } = &history[position] else { continue };
             let same = match change {
@@ -370,8 +391,15 @@ fn synced_at(history: &[Event]) -> Vec<usize> {
                 }
                 Change::Name { .. } => synced_file.is_none(),
             };
-            if same && done_at.is_some_and(|done| done <= *began_at) {
-                first[position] = first[position].min(sync_position);
+            if !same || first[position] < usize::MAX {
+                continue;
+            }
+            match began_at {
+                None => given_up[position] = matches!(change, Change::Write { .. }),
+                Some(began_at) if !given_up[position] && done_at.is_some_and(|done| done <= began_at) => {
+                    first[position] = sync_position;
+                }
+                Some(_) => {}
             }
         }
     }
@@ -567,6 +595,23 @@ mod tests {
             Event::Sync { file: Some(1), began_at: 2 },
         ];
         assert_eq!(synced_at(&history), vec![usize::MAX, 3, usize::MAX, usize::MAX]);
+    }
+
+    #[test]
+    fn what_a_failed_sync_gave_up_is_read_and_covered_by_no_later_one() {
+        let disk = SimulatedDisk::new();
+        let file = disk.create("f").expect("created");
+        disk.sync_names().expect("synced");
+        file.write_at(&block(1), 0).expect("written");
+        disk.fail_at(disk.calls(), io::ErrorKind::Other);
+        assert!(file.sync().is_err());
+        file.write_at(&block(2), 4096).expect("written");
+        file.sync().expect("synced");
+        assert_eq!(disk.image()["f"], [block(1), block(2)].concat());
+        assert_eq!(disk.crash_now(Unsynced::None)["f"], [block(0), block(2)].concat());
+        file.write_at(&block(1), 0).expect("written again");
+        file.sync().expect("synced");
+        assert_eq!(disk.crash_now(Unsynced::None)["f"], [block(1), block(2)].concat());
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! change and the last durable image. **Redo** reads it again for the pages whose image is older than their last
 //! change, as many at a time as the pool holds, by several threads, each of which has pages of its own.
 //!
-//! RECOVER-1  Before anything is logged, what was read of the log is synced, and an epoch group seals its end.
+//! RECOVER-1  Before anything is logged, what was read of the log is durable, and an epoch group seals its end: what no
+//!            group says to be durable is written again, and all is synced.
 //! RECOVER-2  A count at the checkpoint's LSN holds the checkpoint until redo is through: a crash on the way finds
 //!            the same log, and besides what cleaning has made durable meanwhile.
 //! RECOVER-3  A page's changes are applied in order and without a gap: each demands the page LSN of the one before.
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
-use crate::base::aligned::{to_u64, to_usize};
+use crate::base::aligned::{aligned, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
@@ -63,6 +64,8 @@ pub(crate) struct Analysis {
     nonce: u64,
     /// Where the log ends.
     pub(crate) end: Lsn,
+    /// Up to where superblock and groups say that it was durable.
+    pub(crate) durable: Lsn,
     /// Groups from the checkpoint on.
     pub(crate) groups: u64,
     /// Nonces in force, each from an LSN on.
@@ -175,6 +178,7 @@ pub(crate) fn analyse(
         from,
         nonce,
         end: from,
+        durable: superblock.durable_lsn,
         groups: 0,
         epochs: vec![(from, nonce)],
         noted: None,
@@ -188,6 +192,7 @@ pub(crate) fn analyse(
             counts.note_group(group.start);
         }
         found.note(&group, store)?;
+        found.durable = found.durable.max(group.durable);
         found.groups += 1;
         let (kind, end) = (group.kind, group.end);
         if kind == GroupKind::Epoch {
@@ -226,6 +231,9 @@ pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, analysis: Analysis) -> Res
     for batch in pages.chunks(core.pool.len() - core.pool.len() / 8) {
         redo_batch(core, &shared, first, batch)?;
         first += batch.len();
+    }
+    if !core.store.names_images() {
+        core.store.sync()?;
     }
     if !cfg!(planted = "unredone_not_counted") {
         core.log.counts.remove(from);
@@ -426,7 +434,16 @@ fn redo_page<'c>(
         page.mark_dirty(change.start);
         changed = true;
     }
-    Ok(changed.then(|| page.unlatch()))
+    if changed {
+        return Ok(Some(page.unlatch()));
+    }
+    if !core.store.names_images() && !cfg!(planted = "image_taken_for_durable") {
+        let mut image = aligned(page.bytes().len());
+        image.copy_from_slice(page.bytes());
+        drop(page);
+        core.store.write_again(id, &image)?;
+    }
+    Ok(None)
 }
 
 /// The page as it is now: in memory, or its image, or an empty frame when the group formats it `anew`.

@@ -12,7 +12,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::locate::Start;
-use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, to_u64, to_usize};
+use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
@@ -497,6 +497,25 @@ impl LogFiles {
             }
         }
         Ok(None)
+    }
+
+    /// Writes `[from, end)` again as it is read, and the headers of the files that hold it. A sync of it may have
+    /// failed in a process before: then it can be read, and the next sync does not write it, for the kernel takes it
+    /// for written.
+    pub(crate) fn write_again(&self, from: Lsn, end: Lsn) -> Result<(), Error> {
+        let (from, end) = (Lsn(round_down(from.0)), Lsn(round_up(end.0)));
+        let mut buf = aligned(1 << 20);
+        for at in (from.0..end.0).step_by(buf.len()).map(Lsn) {
+            let len = buf.len().min(to_usize(end.since(at)));
+            self.read(&mut buf[..len], at)?;
+            self.write(&buf[..len], at)?;
+        }
+        for (file, _, _) in self.pieces(from, to_usize(end.since(from))) {
+            let header = &mut buf[..BLOCK];
+            let again = file.read_at(header, 0).and_then(|()| file.write_at(header, 0));
+            again.map_err(|e| Error::device(&format!("write the header of '{}' again", file.name()), e))?;
+        }
+        Ok(())
     }
 
     /// Syncs all files.

@@ -6,15 +6,16 @@
 //! still to be replayed.
 //!
 //! STORE-1  A slot is free only if no image is in it that the map names, or would name after a crash: a replaced one is
-//!          free once the log is durable past the map group that replaced it; a map page's place once a superblock is
-//!          durable whose directory does not name it.
+//!          free once the log is durable past the map group that replaced it, that of a dropped space past the drop; a
+//!          map page's place once a superblock is durable whose directory does not name it.
 //! STORE-2  A map group names only images that a data sync has made durable, which began after their writes had ended.
 //!          A superblock is written only when the directory, the map pages it names, and the log up to its
 //!          `durable_lsn` are synced.
 //! STORE-3  Every page id that is given out is charged a slot, and every map page its places, so that rewriting never
 //!          fails for want of space: only giving out a page id does.
-//! STORE-4  The valid superblock of the higher sequence is never overwritten, and it is durable before anything is that
-//!          it gives room for: opening syncs what it has read, which the process before may not have come to.
+//! STORE-4  The valid superblock of the higher sequence is never overwritten by another, and it is durable before
+//!          anything is that it gives room for: opening writes what it has read once more, and syncs it, for the
+//!          process before may not have come to that, or its sync may have failed.
 //! STORE-5  An image leaves only when the log is durable past its page LSN: no LSN is ever given to two contents.
 //! STORE-6  A page has one image in flight: from its write until a map group names it, it is not written again. The
 //!          image's count ([`DirtyCounts`](crate::redo::dirty_counts::DirtyCounts)) is the store's in that time.

@@ -122,9 +122,11 @@ impl PageStore {
         if !matches!(found[1 - superblock.place()], Found::Valid(_)) {
             Self::mend_other_superblock(&superblock, &*data, &directory_files)?;
         }
-        // A process that died may have named the data file, or written the newest superblock, and not come to the sync:
-        // what is written from here on relies on both.
+        // A process that died may have named the data file, or written the newest superblock, and not come to the sync,
+        // or that sync failed, and another one would not cover what it gave up: what is written from here on relies on
+        // both. The same bytes in one sector: no crash leaves it damaged (STORE-4).
         files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
+        superblock.write(&*data)?;
         data.sync().map_err(|e| Error::io(&format!("sync '{}'", data.name()), e))?;
         let map_file = open_file(files, MAP_FILE)?;
         let mut map = PageMap::new(Arc::clone(&counts));
@@ -152,6 +154,7 @@ impl PageStore {
             bad_slots: BTreeSet::new(),
             replaced_places: Vec::new(),
             dropped: VecDeque::new(),
+            dropped_upto: Lsn::ZERO,
             directories: 0,
             formatted: HashSet::default(),
             superblock,
@@ -401,7 +404,7 @@ mod tests {
     use crate::io::simulated::SimulatedDisk;
     use crate::redo::files::Geometry;
     use crate::store::checkpoint::{CheckpointFacts, Snapshot};
-    use crate::store::page_store::WriteOp;
+    use crate::store::page_store::{MapRecord, WriteOp};
     use crate::store::space::Share;
 
     fn superblock() -> Superblock {
@@ -447,6 +450,35 @@ mod tests {
         store.publish(snapshot, facts).expect("published");
     }
 
+    /// Writes an image of a page, which a sync covers: what is to be logged of it.
+    fn records_of(store: &PageStore, id: PageId) -> Vec<MapRecord> {
+        let op = WriteOp { id, lsn: Lsn(5000), rec_lsn: Some(Lsn(4096)) };
+        store.counts.add(Lsn(4096));
+        assert!(store.write(&[op], &mut aligned(4096), Lsn(5000)).expect("written"));
+        let records = store.map_records(store.sync().expect("synced"));
+        assert_eq!(records.len(), 1);
+        records
+    }
+
+    /// A space is dropped after a map record of its page was logged, and before the map has it: while the drop is not
+    /// durable, a crash may leave the group alone.
+    #[test]
+    fn an_image_that_is_named_outlives_a_drop_that_is_not_durable() {
+        let disk = SimulatedDisk::new();
+        let store = new_store(&disk);
+        let (_, free) = store.slot_counts();
+        let space = store.new_space();
+        let id = store.allocate(space, Share::Common, &waits()).expect("there is room");
+        let records = records_of(&store, id);
+        store.drop_space(space, Lsn(5200));
+        store.apply_records(&records, Lsn(5000), Lsn(5100));
+        while store.give_back_step() {}
+        store.release_slots(Lsn(5199));
+        assert_eq!(store.slot_counts().1, free - 1, "the group names it, and the drop may be lost");
+        store.release_slots(Lsn(5200));
+        assert_eq!((store.slot_counts().1, store.counts.oldest()), (free, None));
+    }
+
     /// A space is dropped after a map record of its page was made and before that was logged.
     #[test]
     fn a_map_record_does_not_bring_a_dropped_space_back() {
@@ -455,12 +487,7 @@ mod tests {
         let (_, free) = store.slot_counts();
         let space = store.new_space();
         let id = store.allocate(space, Share::Common, &waits()).expect("there is room");
-        let op = WriteOp { id, lsn: Lsn(5000), rec_lsn: Some(Lsn(4096)) };
-        store.counts.add(Lsn(4096));
-        assert!(store.write(&[op], &mut aligned(4096), Lsn(5000)).expect("written"));
-        let covered = store.sync().expect("synced");
-        let records = store.map_records(covered);
-        assert_eq!(records.len(), 1);
+        let records = records_of(&store, id);
         store.drop_space(space, Lsn(5100));
         store.apply_records(&records, Lsn(5100), Lsn(5200));
         while store.give_back_step() {}

@@ -13,7 +13,7 @@ use super::look::{SlotContent, content_of};
 use super::map::{MapEntry, PageMap, Space};
 use super::placement::Placement;
 use super::slots::Slots;
-use super::superblock::{SLOTS_START, Superblock};
+use super::superblock::{FEATURE_IN_PLACE, SLOTS_START, Superblock};
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SlotId, SpaceId, TxnId};
@@ -109,6 +109,8 @@ pub(super) struct State {
     /// Places of the map file that are free once the next superblock is durable.
     pub(super) replaced_places: Vec<SlotId>,
     pub(super) dropped: VecDeque<DroppedSpace>,
+    /// End of the last group that dropped a space.
+    pub(super) dropped_upto: Lsn,
     /// Counts directories: a place written since the last one is named by none.
     pub(super) directories: u64,
     /// Pages formatted in the log that is being replayed.
@@ -177,6 +179,11 @@ impl PageStore {
     /// What the newest durable superblock says.
     pub(crate) fn superblock(&self) -> Superblock {
         self.state.lock().superblock
+    }
+
+    /// Whether each image is named by a map group once it is durable.
+    pub(crate) fn names_images(&self) -> bool {
+        self.superblock().features & FEATURE_IN_PLACE == 0
     }
 
     /// All spaces.
@@ -362,6 +369,14 @@ impl PageStore {
         Ok(true)
     }
 
+    /// Writes the image of a page that was read, unchanged, to where it was read from.
+    pub(crate) fn write_again(&self, id: PageId, image: &[u8]) -> Result<(), Error> {
+        let Some(slot) = self.slot_of(self.state.lock().newest(id)) else { return Ok(()) };
+        let offset = self.offset(slot);
+        let written = self.data.write_at(image, offset);
+        written.map_err(|e| Error::device(&format!("write page {id} at {offset} of '{}'", self.data.name()), e))
+    }
+
     /// Writes images to their slots, neighbours together. Where that fails, to others: what a slot holds whose write
     /// failed is not known, and it is not used again before the next open.
     fn write_images(&self, slots: &mut [SlotId], buf: &[u8]) -> Result<(), Error> {
@@ -466,8 +481,18 @@ impl PageStore {
             let id = PageId(record.page_id.get());
             let Some(written) = state.landed(id) else { continue };
             if !state.map.has_space(id.space()) {
-                // Dropped since its record was made, which replay ignores.
-                self.forget(&mut state, &written);
+                // Dropped since its record was made. The group may come before the drop: then a crash that loses the
+                // drop brings the space back, and the image is its page's (STORE-1).
+                let slot = self.slot_of(written.entry).filter(|_| written.fresh);
+                let dropped_upto = state.dropped_upto;
+                match slot {
+                    Some(slot) if start < dropped_upto && !cfg!(planted = "dropped_image_freed") => {
+                        state.replace_slot(dropped_upto, slot);
+                    }
+                    Some(slot) => state.slots.give(slot),
+                    None => {}
+                }
+                self.give_count(&written);
                 continue;
             }
             debug_assert!(state.map.known_to(id) <= end, "STORE-9: page {id} is named at LSN {end}, out of order");

@@ -240,6 +240,7 @@ impl PageStore {
         let mut state = self.state.lock();
         if let Some(space) = state.map.remove_space(space) {
             state.dropped.push_back(DroppedSpace { lsn, space });
+            state.dropped_upto = state.dropped_upto.max(lsn);
         }
     }
 

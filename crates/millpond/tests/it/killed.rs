@@ -1,87 +1,123 @@
-//! A process dies, the next one opens the database, and then the power fails. What the first one wrote and did not sync
-//! is there for the second one to read, and may be gone after that: the second one must not rely on it unsynced.
+//! A process dies, or its device fails, the next one opens the database, and then the power fails. What the first one
+//! wrote and did not sync is there for the second one to read, and may be gone after that: the second one must not rely
+//! on it unsynced, and where a sync failed not on a sync of its own either.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
-use millpond::Db;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run};
+use millpond::{Db, PageStoreKind};
 
 use crate::crash_matrix::stride;
-use crate::support::{disk_of, recover, small_options};
+use crate::support::{SMALL, Shape, disk_of, recover_shaped};
 
 /// Rows that the first process writes.
 const ROWS: u8 = 4;
 
 /// What happened up to the loss of power, as positions in the disk's history.
 struct Past {
-    /// The first process came to the call at which it was to die.
-    died: bool,
+    /// The first process came to the call at which it was to end.
+    ended: bool,
     acknowledged: u8,
     opened: usize,
     written: usize,
 }
 
-fn live_twice(disk: &SimulatedDisk, dies_at: u64) -> Past {
+/// How the first process ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Killed,
+    Failed,
+}
+
+fn live_twice(disk: &SimulatedDisk, shape: Shape, end: End, at: u64) -> Past {
     let open = || {
-        let db = Db::open_on(Arc::new(disk.clone()), small_options())?;
+        let db = Db::open_on(Arc::new(disk.clone()), shape.options())?;
         let tree = db.open_tree("t").or_else(|_| db.create_tree("t"))?;
         Ok::<_, millpond::Error>((db, tree))
     };
     let mut acknowledged = 0;
-    disk.halt_at(dies_at);
+    match end {
+        End::Killed => disk.halt_at(at),
+        End::Failed => disk.fail_at(at, ErrorKind::Other),
+    }
     if let Ok((db, tree)) = open() {
         while acknowledged < ROWS && tree.put(&[acknowledged], &[1; 300]).is_ok() {
             acknowledged += 1;
         }
         let _ = db.checkpoint();
     }
-    let died = disk.calls() > dies_at;
+    let ended = disk.calls() > at;
     disk.go_on();
+    disk.fail_at(u64::MAX, ErrorKind::Other);
     let opened = disk.boundaries();
-    let (db, tree) = open().expect("opened again");
+    let (db, _) = open().expect("opened again");
+    // In another page: who writes what the first one wrote again mends it by that.
+    let tree = db.open_tree("u").or_else(|_| db.create_tree("u")).expect("there");
     tree.put(b"second", b"1").expect("written");
     let written = disk.boundaries();
     db.checkpoint().expect("done");
     db.close().expect("closed");
-    Past { died, acknowledged, opened, written }
+    Past { ended, acknowledged, opened, written }
 }
 
-/// The first process dies at each call that it makes. The second one changes a row, and takes a checkpoint. Then the
+/// The first process ends at each call that it makes. The second one changes a row, and takes a checkpoint. Then the
 /// power fails at any moment, and takes all that is not synced.
-fn check(start: &Image) {
-    for dies_at in 0.. {
+fn check(start: &Image, shape: Shape, end: End) {
+    for call in 0.. {
         let disk = SimulatedDisk::with_image(start.clone(), ServiceTime::default());
-        let (past, _) = run(dies_at, || live_twice(&disk, dies_at));
+        let (past, _) = run(call, || live_twice(&disk, shape, end, call));
         let history = disk.history();
         let sampled = stride(3);
-        let first = past.opened + usize::try_from(dies_at).expect("small") % sampled;
+        let first = past.opened + usize::try_from(call).expect("small") % sampled;
         for boundary in (first..=history.boundaries()).step_by(sampled) {
             if past.acknowledged == 0 && boundary < past.written {
                 continue;
             }
-            let found = recover(&disk_of(history.crash_image(boundary, Unsynced::None)));
-            let at = format!("killed at call {dies_at}, opened at {}, power lost at {boundary}", past.opened);
-            let tree = &found.unwrap_or_else(|problem| unreachable!("{at}: {problem}"))["t"];
-            let all = (0..past.acknowledged).all(|row| tree.contains_key(&[row][..]));
-            assert!(all && (boundary < past.written || tree.contains_key(&b"second"[..])), "{at}");
+            let found = recover_shaped(&disk_of(history.crash_image(boundary, Unsynced::None)), shape);
+            let at = format!("{shape:?}, {end:?} at call {call}, opened at {}, power lost at {boundary}", past.opened);
+            let found = found.unwrap_or_else(|problem| unreachable!("{at}: {problem}"));
+            let all = (0..past.acknowledged).all(|row| found["t"].contains_key(&[row][..]));
+            assert!(all && (boundary < past.written || found["u"].contains_key(&b"second"[..])), "{at}");
         }
-        if !past.died {
-            assert!(dies_at > 30, "it made {dies_at} calls only");
+        if !past.ended {
+            assert!(call > 30, "it made {call} calls only");
             return;
         }
     }
 }
 
+fn closed(shape: Shape) -> Image {
+    let disk = SimulatedDisk::new();
+    let db = Db::open_on(Arc::new(disk.clone()), shape.options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    // What is there is changed: in place images are written over.
+    (0..ROWS).for_each(|row| tree.put(&[row, row], &[0; 300]).expect("written"));
+    drop(tree);
+    db.close().expect("closed");
+    disk.image()
+}
+
+const IN_PLACE: Shape = Shape { store: PageStoreKind::InPlace, ..SMALL };
+
 #[test]
 fn a_loss_of_power_after_a_process_that_died_loses_nothing() {
-    let disk = SimulatedDisk::new();
-    let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
-    db.create_tree("t").expect("created");
-    db.close().expect("closed");
-    check(&disk.image());
+    check(&closed(SMALL), SMALL, End::Killed);
+    check(&closed(IN_PLACE), IN_PLACE, End::Killed);
 }
 
 #[test]
 fn a_loss_of_power_after_a_process_that_died_while_it_created_the_database_loses_nothing() {
-    check(&Image::new());
+    check(&Image::new(), SMALL, End::Killed);
+}
+
+#[test]
+fn a_loss_of_power_after_a_process_whose_device_failed_loses_nothing() {
+    check(&closed(SMALL), SMALL, End::Failed);
+    check(&closed(IN_PLACE), IN_PLACE, End::Failed);
+}
+
+#[test]
+fn a_loss_of_power_after_a_process_whose_device_failed_while_it_created_the_database_loses_nothing() {
+    check(&Image::new(), SMALL, End::Failed);
 }
