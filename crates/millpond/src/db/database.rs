@@ -188,6 +188,7 @@ impl Db {
             }
             create(&*files, &names, &options)?;
         }
+        enlarge_log_first(&files, &options)?;
         open_existing(files, &options, status)
     }
 
@@ -323,6 +324,33 @@ fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Resul
         return Err(Error::InvalidOptions(message.into()));
     }
     options.validate(page_size)
+}
+
+fn superblock_in(files: &dyn Files) -> Result<Superblock, Error> {
+    let data = files.open(DATA_FILE).map_err(|e| Error::io(&format!("open '{DATA_FILE}'"), e))?;
+    Superblock::choose(Superblock::read_both(&*data)?, data.name())
+}
+
+/// A pool that needs a larger log than there is, and the options that ask for both: the log is made larger first, by
+/// opening the database with a pool that the log is large enough for.
+fn enlarge_log_first(files: &Arc<dyn Files>, options: &Options) -> Result<(), Error> {
+    let (Some(wanted), false) = (options.redo_capacity, options.fit_pool) else { return Ok(()) };
+    // What is wrong with it is told when it is opened.
+    let Ok(superblock) = superblock_in(&**files) else { return Ok(()) };
+    check_fixed(options, &superblock, &files.place())?;
+    let page_size = u64::from(superblock.page_size);
+    let largest = options.buffer_pool_size_max.unwrap_or(options.buffer_pool_size).max(options.buffer_pool_size);
+    let frames = largest.as_u64() / page_size;
+    let next = superblock.switch.map_or(superblock.redo, |switch| switch.to);
+    let smallest = next.capacity().min(superblock.redo.capacity());
+    validate_reserve(frames, wanted.as_u64())?;
+    let fitting = fitting_frames(frames, smallest);
+    if fitting == frames {
+        return Ok(());
+    }
+    let size = ByteSize::b(fitting * page_size);
+    let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, status_socket: None, ..options.clone() };
+    open_existing(Arc::clone(files), &fewer, None)?.close()
 }
 
 /// Opens what is there: analysis, a new epoch of the log, redo, the catalog.

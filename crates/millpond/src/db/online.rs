@@ -7,7 +7,7 @@ use super::engine::{Engine, Wish, closed};
 use super::options::{FRAMES_MIN, REDO_PAGES_MIN};
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
-use crate::redo::files::{CAPACITY_MAX, Geometry, Ring, remove_others};
+use crate::redo::files::{CAPACITY_MAX, Geometry, Ring, remove_ring};
 
 impl Db {
     /// Gives the log another capacity, between 128 pages and 1 TiB, while the database is in use: new files are made
@@ -83,7 +83,7 @@ pub(super) fn change_redo_capacity(engine: &Engine, capacity: u64) -> Result<(),
         Ok(ring) => ring,
         Err(error) => {
             // Nothing names them; what cannot be removed now is removed at the next open.
-            let _ = remove_others(&*files, &[now.generation]);
+            let _ = remove_ring(&*files, geometry.generation);
             return Err(error);
         }
     };

@@ -177,6 +177,10 @@ pub(super) fn write_group<'a>(
                 }
                 restarts.resolve(stop)?;
             }
+            // Each page that is cut has the whole group tried again.
+            Err(Halt::Full(_, pending)) if !slot.is_in_parts() && is_of_many_pages(engine, &pending) => {
+                return Ok(Group::TooLarge);
+            }
             Err(Halt::Full(root, pending)) => match split_leaf(&engine.core, root, &pending, &mut restarts) {
                 Err(Error::OutOfSpace(_)) if !manner.is_short_of_room => manner.is_short_of_room = true,
                 split => split?,
@@ -200,6 +204,12 @@ pub(super) fn write_group<'a>(
             }
         }
     }
+}
+
+/// Whether entries that are to go into one leaf fill a good many.
+fn is_of_many_pages(engine: &Engine, pending: &[Pending]) -> bool {
+    let bytes = |pending: &Pending| pending.key.len() + pending.value_len;
+    pending.len() > 16 && pending.iter().map(bytes).sum::<usize>() > 16 * engine.core.store.page_size()
 }
 
 /// Pages that a batch will come to.
@@ -304,7 +314,11 @@ fn attempt<'p, 'a>(
     let in_parts = slot.is_in_parts();
     let most_leaves = if in_parts { 1 } else { engine.batch_leaves() };
     let log = &engine.core.log;
-    let pages = ops.len().min(most_leaves) + slot.pages().len();
+    let changes = ops.iter().filter(|op| !matches!(op.change, Change::Expect(_)));
+    let pages = changes.take(most_leaves).count() + slot.pages().len();
+    if !in_parts && !log.takes(redo_len, pages) {
+        return Err(Halt::TooLarge);
+    }
     let credit = restarts.reserve(log, redo_len, pages)?;
     let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, in_parts)?;
     let manner = plan::Manner { locks: &engine.txns.locks, long_values, txn: slot.txn(), in_parts, is_short_of_room };

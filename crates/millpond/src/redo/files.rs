@@ -323,7 +323,12 @@ pub(crate) fn holds_groups(file: &dyn Device) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Removes all log files that are not of one of `generations`.
+/// Removes the files of one ring.
+pub(crate) fn remove_ring(files: &dyn Files, generation: u32) -> io::Result<()> {
+    (0..RING).try_for_each(|index| files.remove(&file_name(generation, index)))
+}
+
+/// Removes all log files that are not of one of `generations`. Nobody makes any meanwhile.
 pub(crate) fn remove_others(files: &dyn Files, generations: &[u32]) -> io::Result<()> {
     for name in files.list()? {
         if parse_name(&name).is_some_and(|(generation, _)| !generations.contains(&generation)) {

@@ -308,13 +308,21 @@ impl Log {
         to_u64(payload + GROUP_FRAME_LEN) + MAP_RECORD_MAX * to_u64(pages)
     }
 
-    /// Room for a group of `payload` bytes that changes `pages` pages at most. May wait on `log_space`; callers hold no
-    /// latch.
-    ///
-    /// The map records of these pages are paid for, too: a page that is cleaned while the credit is outstanding, and
-    /// then changed with it, needs one more than the reserve has.
+    /// Whether the buffer has room for such a group when it is empty: one for which it has not would wait for ever.
+    pub(crate) fn takes(&self, payload: usize, pages: usize) -> bool {
+        Self::bytes_for(payload, pages) + self.clean_band() <= self.buffer_bytes
+    }
+
+    /// Room for a group of `payload` bytes that changes `pages` pages at most, and for their map records: a page that
+    /// is cleaned while the credit is outstanding, and then changed with it, needs one more than the reserve has. May
+    /// wait on `log_space`; callers hold no latch.
     pub(crate) fn reserve(&self, payload: usize, pages: usize) -> Result<LogCredit<'_>, Error> {
         let bytes = Self::bytes_for(payload, pages);
+        if !self.takes(payload, pages) {
+            let message =
+                format!("REDO-5: room for {bytes} bytes is asked for, and the buffer has {}", self.buffer_bytes);
+            return Err(Error::Bug(message.into()));
+        }
         let mut state = self.state.lock();
         loop {
             Self::check(&state)?;

@@ -12,7 +12,7 @@ use super::{CHECKPOINT_TICK_NS, GIVE_BACK_STEPS, Keeper, SYNC_TICK_NS};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
-use crate::redo::files::{Switch, remove_others};
+use crate::redo::files::{Switch, remove_ring};
 use crate::redo::group::GroupKind;
 use crate::store::checkpoint::CheckpointFacts;
 use crate::store::page_store::MapRecord;
@@ -211,12 +211,13 @@ impl Keeper {
         engine.core.log.set_checkpoint(checkpoint_lsn);
         // The log was flushed for it: whoever looks finds free what is free.
         engine.core.store.release_slots(engine.core.log.positions().durable);
-        if let Some(switch) = switched {
+        if switched.is_some() {
+            let left = engine.core.log.geometry().0.generation;
             engine.core.log.forget_first_ring();
+            // These and no others: somebody may be making the next ring. What cannot be removed now is at the next open.
             let files = engine.files.lock().clone();
             if let Some(files) = files {
-                let removed = remove_others(&*files, &[switch.to.generation]);
-                removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
+                let _ = remove_ring(&*files, left);
             }
         }
         Ok(())
