@@ -301,6 +301,9 @@ impl<E: Instruments> Collector<'_, E> {
     fn run(&self, counters_before: Counters, observer: &mut dyn Observer) -> Collected {
         let warm = self.shared.counts_from_ns;
         let mut is_broken_off = warm > 0 && self.sleep_until(warm) == Slept::UntilStopped;
+        if warm > 0 {
+            drop(self.engine.take_slow_operations());
+        }
         let mut collected = Collected {
             counters_before: if warm > 0 { self.engine.counters() } else { counters_before },
             record: Record::new(),

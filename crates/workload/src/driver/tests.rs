@@ -22,6 +22,8 @@ struct Counting {
     is_empty: bool,
     inserts: AtomicU64,
     calls: AtomicU64,
+    /// How often the slowest operations were taken.
+    takes: AtomicU64,
 }
 
 struct CountingSession<'e>(&'e Counting);
@@ -86,6 +88,7 @@ impl Instruments for Counting {
         Counters { log_syncs: calls, stalls: if calls == 0 { 5 } else { 7 }, ..Counters::default() }
     }
     fn take_slow_operations(&self) -> Vec<SlowOperation> {
+        self.takes.fetch_add(1, Ordering::Relaxed);
         let remembered = |elapsed_us| SlowOperation {
             operation: "put",
             elapsed_us,
@@ -367,6 +370,7 @@ fn warm_up_is_run_and_not_counted() {
         assert_eq!(finished.record.transactions(), finished.transactions());
         assert_eq!(finished.record.queries.write, finished.transactions());
         assert!(finished.counters.log_syncs < calls, "what the engine counted in the warm-up is left out");
+        assert_eq!(engine.takes.load(Ordering::Relaxed), 3, "those of before and of the warm-up are put away");
         assert_eq!(keep.seen.len(), 1);
         // Without the second of the warm-up, however long a busy machine took for all of it.
         for counted_s in [keep.seen[0].at_s, finished.elapsed_s] {

@@ -214,7 +214,8 @@ impl Keeper {
         if switched.is_some() {
             let left = engine.core.log.geometry().0.generation;
             engine.core.log.forget_first_ring();
-            // These and no others: somebody may be making the next ring. What cannot be removed now is at the next open.
+            // These and no others: somebody may be making the next ring. What cannot be removed now is at the next
+            // open.
             let files = engine.files.lock().clone();
             if let Some(files) = files {
                 let _ = remove_ring(&*files, left);

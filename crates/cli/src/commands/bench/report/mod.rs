@@ -8,8 +8,8 @@ mod charts;
 pub(super) mod page;
 pub(super) mod steps_page;
 
-use std::fs::Permissions;
-use std::io::{self, Write};
+use std::fs::{File, Permissions};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,9 @@ use tempfile::NamedTempFile;
 
 use crate::exit::Failure;
 use crate::output::talk;
+
+/// What every page begins with.
+const PAGE_BEGIN: &[u8] = b"<!DOCTYPE html>";
 
 /// A file that a report can be written to.
 #[derive(Debug)]
@@ -28,13 +31,20 @@ impl ReportFile {
     /// Tries whether a report can be written to `path`; what is there stays as it is.
     ///
     /// # Errors
-    /// It cannot: there is no such directory, or it may not be written to, or `path` is something else than a file.
+    /// It cannot: there is no such directory, or it may not be written to, or `path` is something else than a file, or
+    /// one that is no page.
     pub(super) fn check(path: &Path) -> Result<ReportFile, Failure> {
         // A link stays one: what it leads to is replaced.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if path.exists() && !path.is_file() {
             return Err(Failure::message(format!(
                 "cannot write the report to '{}': it is no file; name one, as --report=run.html",
+                path.display()
+            )));
+        }
+        if !may_be_replaced(&path).map_err(|cause| cannot(&path, &cause))? {
+            return Err(Failure::message(format!(
+                "cannot write the report to '{}': there is a file that is no report; name another one",
                 path.display()
             )));
         }
@@ -51,6 +61,16 @@ impl ReportFile {
         talk(&format!("wrote the report to '{}'", self.path.display()));
         Ok(())
     }
+}
+
+/// Whether there is no file, an empty one, or a page: a slip of the hand is not to cost a database's file.
+fn may_be_replaced(path: &Path) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        file => file?.take(PAGE_BEGIN.len() as u64).read_to_end(&mut begin)?,
+    };
+    Ok(begin.is_empty() || begin.eq_ignore_ascii_case(PAGE_BEGIN))
 }
 
 /// A file beside `path` that goes when it is dropped.
@@ -89,9 +109,9 @@ mod file_tests {
         let path = dir.path().join("run.html");
         ReportFile::check(&path).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        std::fs::write(&path, "old").unwrap();
+        std::fs::write(&path, "<!doctype html>old").unwrap();
         let file = ReportFile::check(&path).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(std::fs::read(&path).unwrap(), b"<!doctype html>old");
         write_whole(&file.path, b"new").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -100,14 +120,16 @@ mod file_tests {
     #[test]
     fn what_is_no_file_is_refused_and_a_link_stays_one() {
         let dir = tempfile::tempdir().unwrap();
-        for wrong in [dir.path().to_owned(), dir.path().join("none/run.html"), "/dev/null".into()] {
+        let data = dir.path().join("data.mpd");
+        std::fs::write(&data, "pages").unwrap();
+        for wrong in [dir.path().to_owned(), dir.path().join("none/run.html"), "/dev/null".into(), data] {
             let Err(Failure::Error(error)) = ReportFile::check(&wrong) else {
                 unreachable!("{} was accepted", wrong.display())
             };
             assert!(error.to_string().contains(&*wrong.to_string_lossy()), "{error}");
         }
         let (link, target) = (dir.path().join("link.html"), dir.path().join("target.html"));
-        std::fs::write(&target, "old").unwrap();
+        std::fs::write(&target, "").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
         write_whole(&ReportFile::check(&link).unwrap().path, b"new").unwrap();
         assert!(link.is_symlink());
