@@ -66,7 +66,8 @@ pub struct CheckReport {
     pub log_groups: u64,
     /// Their bytes.
     pub log_bytes: u64,
-    /// Spaces of trees whose creation a crash cut short; the next open drops them.
+    /// Spaces that no name leads to: a crash cut short the creation of a tree, a table or an index, or a bulk load. The
+    /// next open drops them.
     pub orphan_spaces: u64,
     /// Slots that hold no page's newest image.
     pub free_slots: u64,
@@ -80,7 +81,8 @@ pub struct CheckReport {
 
 /// Checks the database in directory `path`: superblocks, map, every page, every tree, every free slot, and each entry
 /// of each index against its row. What the log holds beyond the last checkpoint is replayed in memory. The files are
-/// only read. Takes the memory of the pool, and for every row a search in each of its table's indexes.
+/// only read. Takes the memory of the pool and some 20 bytes for every page beside it, after a crash also what recovery
+/// writes; and for every row a search in each of its table's indexes.
 ///
 /// # Errors
 /// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the
@@ -150,8 +152,12 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
             }
             Entry::Table(table) => {
                 let table = db.table(&name, table);
-                let sizes: Vec<u64> =
-                    table.state.trees().iter().map(|tree| walk(&tree.to_string(), tree.space, report)).collect();
+                let sizes: Vec<u64> = table
+                    .state
+                    .trees(db.engine())
+                    .iter()
+                    .map(|tree| walk(&tree.to_string(), tree.space, report))
+                    .collect();
                 check_indexes(&table, &sizes[1..], report);
                 (Arc::clone(&table.state.rows), sizes)
             }

@@ -75,7 +75,7 @@ impl Findings<'_> {
 
 /// Compares the indexes of a table with its rows; `sizes`: how many entries each has.
 pub(super) fn check_indexes(table: &Table, sizes: &[u64], report: &mut CheckReport) {
-    let indexes = table.state.indexes();
+    let indexes = table.state.indexes(&table.engine);
     let mut all: Vec<Findings<'_>> = indexes.iter().map(|index| Findings { index, right: 0, problems: 0 }).collect();
     if all.is_empty() {
         return;
@@ -118,7 +118,7 @@ mod tests {
 
     /// The tree of an index, to be changed behind the table's back.
     fn entries(table: &Table, at: usize) -> Tree {
-        Tree { engine: Arc::clone(&table.engine), state: Arc::clone(&table.state.indexes()[at].entries) }
+        Tree { engine: Arc::clone(&table.engine), state: Arc::clone(&table.state.indexes(&table.engine)[at].entries) }
     }
 
     fn rows(table: &Table) -> Tree {

@@ -120,7 +120,7 @@ impl Db {
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
         let _ddl = self.engine().ddl();
         let entry = self.find_table(name, "drop_tree", " to drop: see `tables`")?;
-        self.drop_all(name, self.table(name, entry).state.trees())
+        self.drop_all(name, self.table(name, entry).state.trees(self.engine()))
     }
 
     /// Empties a tree: another one has its name from then on, in a time that does not depend on what was in it. Waits
@@ -148,7 +148,7 @@ impl Db {
         let mut empty = self.find_table(name, "truncate_tree", " to truncate: see `tables`")?;
         let table = self.table(name, empty.clone());
         create_spaces(engine, &mut empty)?;
-        self.replace_all(name, table.state.trees(), &Entry::Table(empty))
+        self.replace_all(name, table.state.trees(engine), &Entry::Table(empty))
     }
 
     /// The tree `name`. Callers have the turn of `ddl`; for a table there is `other_call`, and `missing` ends the error
@@ -311,7 +311,7 @@ pub(super) fn have_chunks(engine: &Engine, tree: &TreeState) -> Result<(), Error
     let _ddl = engine.ddl();
     engine.check_open()?;
     let entry = catalog::find(&engine.core, &tree.name)?.filter(|entry| entry.rows() == tree.space);
-    let Some(mut entry) = entry else { return Err(tree.gone()) };
+    let Some(mut entry) = entry else { return Err(tree.gone(&engine.waits)) };
     if entry.chunks().is_none() {
         // A crash before the name leads to it leaves an orphan, which the next open drops.
         *entry.chunks() = Some(create_space(engine)?);

@@ -136,7 +136,7 @@ impl Table {
         self.engine.check_open()?;
         match catalog::find(&self.engine.core, self.name())? {
             Some(Entry::Table(entry)) if entry.rows == self.state.rows.space => Ok(entry),
-            _ => Err(self.state.rows.gone()),
+            _ => Err(self.state.rows.gone(&self.engine.waits)),
         }
     }
 
@@ -207,7 +207,7 @@ impl Build {
         let mut number = 0;
         while let Some((entry, key)) = sorted.next()? {
             if number % LOOK_EVERY == 0 {
-                drop(self.table.state.rows.enter()?);
+                drop(self.table.state.rows.enter(&self.engine().waits)?);
             }
             match &mut last {
                 None => last = Some((entry.to_vec(), key.to_vec())),

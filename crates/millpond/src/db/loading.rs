@@ -103,7 +103,7 @@ impl Loading {
 
     /// Keeps the database from being closed; an error if it was. Held, it keeps others from closing it.
     pub(super) fn enter(&self) -> Result<ReadGuard<'_, Gate>, Error> {
-        self.lots.state.enter()
+        self.lots.state.enter(&self.lots.engine.waits)
     }
 
     /// Row number `number` in messages.
@@ -164,7 +164,7 @@ impl Loading {
         let builder = std::mem::replace(&mut self.builder, Builder::new(engine.core.store.page_size()));
         let root = builder.finish(&mut self.lots)?;
         let state = Arc::clone(&self.lots.state);
-        let _gate = state.enter()?;
+        let _gate = state.enter(&engine.waits)?;
         self.lots.write()?;
         self.lots.name_all()?;
         // Other spaces may take long, before a name leads to all of them.
@@ -244,7 +244,7 @@ impl Pages for Lots {
     fn next(&mut self) -> Result<(PageId, &mut [u8]), Error> {
         // Who closes the database waits for this page, and lets no other begin.
         let state = Arc::clone(&self.state);
-        let _gate = state.enter()?;
+        let _gate = state.enter(&self.engine.waits)?;
         if self.ops.len() == LOT_PAGES {
             self.write()?;
         }

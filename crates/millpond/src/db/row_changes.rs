@@ -50,7 +50,7 @@ impl TableState {
         TableState { rows, indexes: RwLock::new(Indexes { all, noted: None }), build: Turn::new(()) }
     }
 
-    /// Lets a change of rows in. May wait on `metadata`.
+    /// Lets in a change of rows, or who looks which indexes there are. May wait on `metadata`.
     pub(super) fn enter(&self, engine: &Engine) -> ReadGuard<'_, Indexes> {
         match self.indexes.try_read() {
             Some(indexes) => indexes,
@@ -68,14 +68,14 @@ impl TableState {
         engine.waits.timed(WaitClass::Metadata, || self.build.lock())
     }
 
-    /// The indexes that there are at the moment.
-    pub(super) fn indexes(&self) -> Vec<Arc<IndexState>> {
-        self.indexes.read().all.clone()
+    /// The indexes that there are at the moment. May wait on `metadata`.
+    pub(super) fn indexes(&self, engine: &Engine) -> Vec<Arc<IndexState>> {
+        self.enter(engine).all.clone()
     }
 
-    /// The trees of rows and indexes, and that of the rows' chunks.
-    pub(super) fn trees(&self) -> Vec<Arc<TreeState>> {
-        self.trees_with(&Indexes { all: self.indexes(), noted: None })
+    /// The trees of rows and indexes, and that of the rows' chunks. May wait on `metadata`.
+    pub(super) fn trees(&self, engine: &Engine) -> Vec<Arc<TreeState>> {
+        self.trees_with(&Indexes { all: self.indexes(engine), noted: None })
     }
 
     /// The same, and that with the notes, of who has the table's gate.

@@ -73,17 +73,18 @@ impl Table {
         &self.state.rows.name
     }
 
-    /// The names of the table's indexes, in the order in which they were defined.
+    /// The names of the table's indexes, in the order in which they were defined. While one comes or goes, waits on
+    /// `metadata`.
     pub fn indexes(&self) -> impl Iterator<Item = String> {
-        self.state.indexes().into_iter().map(|index| index.definition.name.clone())
+        self.state.indexes(&self.engine).into_iter().map(|index| index.definition.name.clone())
     }
 
-    /// The index `name`.
+    /// The index `name`. While one comes or goes, waits on `metadata`.
     ///
     /// # Errors
     /// [`Error::TreeNotFound`]: the table has no such index.
     pub fn index(&self, name: &str) -> Result<Index, Error> {
-        let all = self.state.indexes();
+        let all = self.state.indexes(&self.engine);
         match all.iter().find(|index| index.definition.name == name) {
             Some(index) => Ok(Index { table: self.clone(), state: Arc::clone(index) }),
             None => Err(self.no_index(name, &all)),

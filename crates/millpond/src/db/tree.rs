@@ -13,6 +13,7 @@ use super::write::write;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::base::sync::{ReadGuard, RwLock};
+use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::{Restarts, Root, Target, leaf_read};
 use crate::btree::scan::{ReadAhead, RowRef, Rows, Seen, leaf_backward, leaf_forward, row};
 
@@ -56,9 +57,10 @@ pub(crate) enum Gate {
 }
 
 impl TreeState {
-    /// Lets an operation in, unless the tree is dropped or the database closed.
-    pub(crate) fn enter(&self) -> Result<ReadGuard<'_, Gate>, Error> {
-        let gate = self.gate.read();
+    /// Lets an operation in, unless the tree is dropped or the database closed. May wait on `metadata` for who does
+    /// that.
+    pub(crate) fn enter(&self, waits: &Waits) -> Result<ReadGuard<'_, Gate>, Error> {
+        let gate = self.gate.try_read().unwrap_or_else(|| waits.timed(WaitClass::Metadata, || self.gate.read()));
         match *gate {
             Gate::Open => Ok(gate),
             Gate::Dropped => Err(self.dropped()),
@@ -70,8 +72,8 @@ impl TreeState {
     }
 
     /// Why nobody finds it in the catalog.
-    pub(super) fn gone(&self) -> Error {
-        self.enter().err().unwrap_or_else(|| self.dropped())
+    pub(super) fn gone(&self, waits: &Waits) -> Error {
+        self.enter(waits).err().unwrap_or_else(|| self.dropped())
     }
 
     fn dropped(&self) -> Error {
@@ -117,7 +119,7 @@ impl TreeState {
     /// The value of `key`: the newest committed one.
     pub(super) fn get(&self, engine: &Engine, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let _operation = engine.waits.operation("get");
-        let _gate = self.enter()?;
+        let _gate = self.enter(&engine.waits)?;
         let mut restarts = Restarts::new(&engine.core.pool);
         loop {
             match leaf_read(&engine.core, &self.root, Target::Key(key)) {
@@ -176,12 +178,13 @@ impl Tree {
         &self.state.name
     }
 
-    /// The value of `key`: the newest committed one, which may be not yet durable. May wait on `free_frame` and
-    /// `page_read`.
+    /// The value of `key`: the newest committed one, which may be not yet durable. May wait on `free_frame`,
+    /// `page_read`, `page_latch` and `lane`, and, while the tree is dropped or the database closed, on `metadata`.
     ///
     /// # Errors
-    /// [`Error::TreeNotFound`] when the tree was dropped, [`Error::Corruption`] and [`Error::DeviceFailed`] when a page
-    /// cannot be read.
+    /// [`Error::TreeNotFound`] when the tree was dropped, [`Error::Closed`] when the database was closed,
+    /// [`Error::Corruption`] and [`Error::DeviceFailed`] when a page cannot be read, [`Error::ReadOnly`] when the
+    /// engine has stopped and no frame is left for the page.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.state.get(&self.engine, key)
     }
@@ -270,7 +273,7 @@ impl Scan {
     fn advance(&mut self) -> Result<(), Error> {
         let Scan { tree, lower, upper, direction, ahead, rows, done } = self;
         let _operation = tree.engine.waits.operation("scan");
-        let _gate = tree.state.enter()?;
+        let _gate = tree.state.enter(&tree.engine.waits)?;
         let (core, root) = (&tree.engine.core, &tree.state.root);
         let is_in_flight = |txn| tree.engine.txns.locks.is_in_flight(txn);
         loop {

@@ -104,7 +104,8 @@ pub(super) fn apply_sized(engine: &Engine, ops: &mut [Op<'_>], size: Size) -> Re
     let ops = &*ops;
     ops.iter().try_for_each(|op| check_sizes(engine, op))?;
     let has_long_values = have_places(engine, ops)?;
-    let _gates = enter_all(ops.chunk_by(|one, next| one.tree.space == next.tree.space).map(|of_tree| of_tree[0].tree))?;
+    let trees = ops.chunk_by(|one, next| one.tree.space == next.tree.space).map(|of_tree| of_tree[0].tree);
+    let _gates = enter_all(engine, trees)?;
     let mut slot = engine.txns.begin(&engine.core.store);
     let (bytes, mut ops) = (Bytes::new(), Cow::Borrowed(ops));
     let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
@@ -129,10 +130,13 @@ pub(super) fn apply_sized(engine: &Engine, ops: &mut [Op<'_>], size: Size) -> Re
 }
 
 /// Enters trees, each of which is there once: in the order of their spaces, as who drops them does.
-pub(super) fn enter_all<'a>(trees: impl Iterator<Item = &'a Arc<TreeState>>) -> Result<Gates<'a>, Error> {
+pub(super) fn enter_all<'a>(
+    engine: &Engine,
+    trees: impl Iterator<Item = &'a Arc<TreeState>>,
+) -> Result<Gates<'a>, Error> {
     let mut trees: SmallVec<[_; TREES_INLINE]> = trees.collect();
     trees.sort_unstable_by_key(|tree| tree.space);
-    trees.into_iter().map(|tree| tree.enter()).collect()
+    trees.into_iter().map(|tree| tree.enter(&engine.waits)).collect()
 }
 
 /// Keeps trees from being dropped.

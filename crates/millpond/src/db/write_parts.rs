@@ -30,7 +30,7 @@ impl<'e> Large<'e> {
     /// Begins one that changes these trees, each of which is there once. Places for chunks of long values have been
     /// seen to.
     pub(super) fn begin(engine: &'e Engine, trees: &'e [Arc<TreeState>]) -> Result<Self, Error> {
-        let gates = enter_all(trees.iter())?;
+        let gates = enter_all(engine, trees.iter())?;
         let mut slot = engine.txns.begin(&engine.core.store);
         slot.begin_parts(&engine.core)?;
         Ok(Large { engine, _gates: gates, slot })

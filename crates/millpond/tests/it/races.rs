@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Options, WaitClass, WriteBatch};
+use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Error, Field, Options, Table, TableDefinition, WaitClass, WriteBatch};
 
 use crate::support::{open, recover, small_options};
 
@@ -312,5 +312,69 @@ fn batches_find_their_leaves_while_inner_pages_are_split() {
             (written, found)
         });
         assert_eq!(written, found, "seed {seed}");
+    }
+}
+
+/// A disk with a table of some rows, whose reads take half a second.
+fn slow_table() -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options());
+    let table = db.create_table("t", TableDefinition::new().index("i", [Field::value(0..4)])).expect("created");
+    for row in 0..200u32 {
+        table.insert(&row.to_be_bytes(), &[&row.to_be_bytes()[..], &[1; 300]].concat()).expect("inserted");
+    }
+    drop(table);
+    db.close().expect("closed");
+    let time = ServiceTime { read_ns: 500_000_000, ..ServiceTime::default() };
+    SimulatedDisk::with_image(disk.image(), time)
+}
+
+/// An index is read for the first time; meanwhile `gone` drops it, and waits for the reader with gates closed; then
+/// `late` comes and waits for `gone`. How long it waited, and the time of all waits on `metadata`.
+fn wait_behind_a_drop(gone: fn(&Db, &Table), late: fn(&Table)) -> (u64, u64) {
+    let disk = slow_table();
+    let (times, _) = run(1, || {
+        let db = open(&disk, small_options().create(false));
+        let table = db.open_table("t").expect("there");
+        let index = table.index("i").expect("there");
+        // The root is in memory, so that what comes late waits for nothing else.
+        assert!(table.get(b"").expect("read").is_none());
+        let metadata = |db: &Db| -> u64 {
+            let times = db.waits().into_iter().filter(|wait| wait.class == WaitClass::Metadata);
+            times.map(|wait| u64::try_from(wait.total.as_nanos()).expect("short")).sum()
+        };
+        let began = metadata(&db);
+        let reader = spawn("reader", move || drop(index.scan(..).next())).expect("a thread");
+        sleep_ns(50_000_000);
+        let dropper = {
+            let (db, table) = (db.clone(), table.clone());
+            spawn("dropper", move || gone(&db, &table)).expect("a thread")
+        };
+        sleep_ns(50_000_000);
+        let from = now_ns();
+        late(&table);
+        let waited = now_ns() - from;
+        reader.join().expect("no panic");
+        dropper.join().expect("no panic");
+        drop(table);
+        let named = metadata(&db) - began;
+        db.close().expect("closed");
+        (waited, named)
+    });
+    times
+}
+
+/// Who came to a tree while it was being dropped, or to the list of indexes while it changed, waited under no name.
+#[test]
+fn who_waits_behind_a_drop_waits_on_metadata() {
+    let drop_table: fn(&Db, &Table) = |db, _| db.drop_table("t").expect("dropped");
+    let drop_index: fn(&Db, &Table) = |_, table| table.drop_index("i").expect("dropped");
+    let get: fn(&Table) = |table| drop(table.get(b"k").expect_err("dropped"));
+    let index: fn(&Table) = |table| drop(table.index("i").expect_err("dropped"));
+    for (gone, late) in [(drop_table, get), (drop_index, index)] {
+        let (waited, named) = wait_behind_a_drop(gone, late);
+        assert!(waited > 300_000_000, "it waited for the reader: {waited}");
+        // The dropper's wait was longer.
+        assert!(named > 2 * waited, "{waited} waited, {named} named");
     }
 }
