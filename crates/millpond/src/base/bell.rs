@@ -3,7 +3,6 @@
 //! A ring is remembered until the keeper has looked, so none is lost between its look and its wait.
 
 use super::sync::{Condvar, Mutex};
-use super::waits::WaitClass;
 
 /// The keeper's doorbell.
 #[derive(Default)]
@@ -28,7 +27,7 @@ impl Bell {
     pub(crate) fn wait_until(&self, deadline_ns: u64) {
         let mut rung = self.rung.lock();
         while !*rung {
-            let (guard, timed_out) = self.changed.wait_until(rung, deadline_ns, WaitClass::Keeper);
+            let (guard, timed_out) = self.changed.wait_until(rung, deadline_ns, "the bell");
             rung = guard;
             if timed_out {
                 break;

@@ -8,6 +8,7 @@
 //! `Documentation/scheduler/sched-bwc.rst` (`cpu.cfs_quota_us`, `cpu.cfs_period_us`).
 
 use rustix::thread::sched_getaffinity;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::aligned::to_u64;
 
@@ -25,6 +26,13 @@ pub struct Cpus {
     pub throttled: u64,
 }
 
+/// Microseconds of CPU that this process has used, in user mode and in the kernel, since it began.
+pub(crate) fn used_us() -> u64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    let whole = u64::try_from(used.tv_sec).unwrap_or(0).saturating_mul(1_000_000);
+    whole.saturating_add(u64::try_from(used.tv_nsec).unwrap_or(0) / 1000)
+}
+
 impl Cpus {
     /// Reads it anew: some small files of `/proc` and `/sys`, some 50 microseconds.
     pub fn read() -> Cpus {
@@ -36,6 +44,16 @@ impl Cpus {
     /// CPUs that the process can keep busy, fractions kept.
     pub fn effective(&self) -> f64 {
         self.quota.map_or(self.affinity, |quota| quota.min(self.affinity))
+    }
+
+    /// The same in hundredths of a CPU, rounded.
+    pub(crate) fn effective_pct(&self) -> u64 {
+        whole(self.effective() * 100.0)
+    }
+
+    /// CPUs that the process may run on.
+    pub(crate) fn count(&self) -> u64 {
+        whole(self.affinity)
     }
 
     /// As [`read`](Self::read), of the files that `file` gives.
@@ -69,6 +87,11 @@ impl Cpus {
         }
         cpus
     }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some CPUs, or hundredths of them")]
+fn whole(number: f64) -> u64 {
+    number.round().max(0.0) as u64
 }
 
 fn share(quota_us: f64, period_us: f64) -> Option<f64> {
@@ -163,7 +186,7 @@ mod tests {
             ],
         );
         assert_eq!((found.effective(), found.periods, found.throttled), (1.5, 40, 7));
-        assert_eq!(threads(&found), 2);
+        assert_eq!((threads(&found), found.count(), found.effective_pct()), (2, 8, 150));
         assert_eq!(threads(&Cpus { quota: Some(0.2), ..found }), 1);
     }
 
@@ -195,6 +218,6 @@ mod tests {
 
     #[test]
     fn this_machine_grants_something() {
-        assert!(Cpus::read().effective() > 0.0);
+        assert!(Cpus::read().effective() > 0.0 && used_us() > 0);
     }
 }

@@ -53,6 +53,10 @@ pub enum Error {
     /// The engine stopped writing after an earlier failure.
     #[error("{0}")]
     ReadOnly(Box<str>),
+    /// A row is locked by a batch that failed and cannot be undone as things are; nothing was written, and everything
+    /// else goes on. The engine tries again by itself.
+    #[error("{0}")]
+    NotUndone(Box<str>),
     /// The database is open already, in another process or in this one.
     #[error("{0}")]
     InUse(Box<str>),
@@ -94,6 +98,9 @@ pub enum Action {
     Reopen,
     /// Restore from a backup.
     RestoreFromBackup,
+    /// Mend what the message names, such as a full disk: the engine then goes on by itself, and the call can be made
+    /// again.
+    MendCause,
 }
 
 impl Error {
@@ -104,6 +111,7 @@ impl Error {
             Error::OutOfSpace(_) => Action::FreeSpace,
             Error::DeviceFailed(_) | Error::ReadOnly(_) | Error::Closed(_) | Error::Bug(_) => Action::Reopen,
             Error::Corruption(_) => Action::RestoreFromBackup,
+            Error::NotUndone(_) => Action::MendCause,
             _ => Action::FixCall,
         }
     }
@@ -139,6 +147,7 @@ impl Error {
             Error::DeviceFailed(failure) => Error::DeviceFailed(again(failure)),
             Error::Permission(failure) => Error::Permission(again(failure)),
             Error::ReadOnly(message) => Error::ReadOnly(message.clone()),
+            Error::NotUndone(message) => Error::NotUndone(message.clone()),
             Error::Bug(message) => Error::Bug(message.clone()),
             other => Error::Corruption(other.to_string().into()),
         }

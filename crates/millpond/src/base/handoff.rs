@@ -38,7 +38,7 @@ impl<T> Handoff<T> {
                 if let Some(value) = slot.take() {
                     return value;
                 }
-                slot = self.given.wait(slot, class);
+                slot = self.given.wait(slot, class.name());
             }
         })
     }

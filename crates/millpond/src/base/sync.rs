@@ -14,7 +14,7 @@ use super::latch::Latch;
 use super::laws::{self, MutexHeld};
 #[cfg(feature = "simulation")]
 use super::scheduler;
-use super::waits::{WaitClass, enter_background};
+use super::waits::enter_background;
 
 #[cfg(feature = "simulation")]
 fn address<T: ?Sized>(of: &T) -> usize {
@@ -148,14 +148,15 @@ impl Condvar {
         Condvar::default()
     }
 
-    /// Releases the mutex, waits for a notification, takes the mutex again. May wake for nothing.
-    pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>, class: WaitClass) -> MutexGuard<'a, T> {
-        let _ = class;
+    /// Releases the mutex, waits for a notification, takes the mutex again. May wake for nothing. `what` is waited for:
+    /// the scheduler tells it of a deadlock. Waits of operations are counted in [`super::handoff`].
+    pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>, what: &'static str) -> MutexGuard<'a, T> {
+        let _ = what;
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
             let mutex = guard.mutex;
             drop(guard);
-            task.block(address(self), None, class.name());
+            task.block(address(self), None, what);
             return mutex.lock_in_turn(&task);
         }
         self.inner.wait(&mut guard.inner);
@@ -167,14 +168,14 @@ impl Condvar {
         &self,
         mut guard: MutexGuard<'a, T>,
         deadline_ns: u64,
-        class: WaitClass,
+        what: &'static str,
     ) -> (MutexGuard<'a, T>, bool) {
-        let _ = class;
+        let _ = what;
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
             let mutex = guard.mutex;
             drop(guard);
-            task.block(address(self), Some(deadline_ns), class.name());
+            task.block(address(self), Some(deadline_ns), what);
             let guard = mutex.lock_in_turn(&task);
             return (guard, task.now_ns() >= deadline_ns);
         }

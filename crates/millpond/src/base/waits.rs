@@ -21,7 +21,7 @@ use super::aligned::to_u64;
 use super::clock;
 use super::sync::Mutex;
 
-/// What a thread waits for. Every park names its class.
+/// What an operation waits for. Every park names its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitClass {
@@ -35,24 +35,24 @@ pub enum WaitClass {
     PageRead,
     /// A page's latch; ended by whoever holds it, who waits for nothing but another latch below.
     PageLatch,
-    /// A checkpoint that was asked for, or a bulk load's pages being durable and named; ended by the keeper.
+    /// A checkpoint that was asked for, or another duty of the keeper (pages of a bulk load being durable and named,
+    /// another size of pool or log); ended by the keeper.
     Checkpoint,
     /// The lane of one; ended by the operation that is in it.
     Lane,
-    /// Another thread's creation or dropping of a tree, operations on a tree that is dropped, or another bulk load's
-    /// writes; ended when they are through.
+    /// Another thread's creation, dropping or closing of a tree, table or index, operations on one that goes, the turn
+    /// of who needs all spaces where they are (purge, for a leaf's rows), or another bulk load's writes; ended when
+    /// they are through.
     Metadata,
-    /// A row that a batch of several groups is changing; ended when that is committed or undone.
+    /// A row that a batch of several groups has changed or looked at; ended when that is committed or undone.
     RowLock,
     /// Room in the data files; ended by the thread that makes them grow, one's own or another.
     FileGrowth,
-    /// The keeper's own wait for work, or for a sync; ended by the bell or its deadline, or the thread that syncs.
-    Keeper,
 }
 
 impl WaitClass {
     /// All of them, in the order of their declaration.
-    pub const ALL: [WaitClass; 11] = [
+    pub const ALL: [WaitClass; 10] = [
         WaitClass::FreeFrame,
         WaitClass::LogSpace,
         WaitClass::LogFlush,
@@ -63,7 +63,6 @@ impl WaitClass {
         WaitClass::Metadata,
         WaitClass::RowLock,
         WaitClass::FileGrowth,
-        WaitClass::Keeper,
     ];
 
     /// The name that reports use, such as `free_frame`.
@@ -79,7 +78,6 @@ impl WaitClass {
             WaitClass::Metadata => "metadata",
             WaitClass::RowLock => "row_lock",
             WaitClass::FileGrowth => "file_growth",
-            WaitClass::Keeper => "keeper",
         }
     }
 }
@@ -384,7 +382,7 @@ impl Drop for Operation<'_> {
     }
 }
 
-const _: () = assert!(WaitClass::Keeper as usize + 1 == CLASSES);
+const _: () = assert!(WaitClass::FileGrowth as usize + 1 == CLASSES);
 
 #[cfg(test)]
 mod tests {
@@ -420,7 +418,7 @@ mod tests {
         assert_eq!((times.count, times.total_us), (6, 20_100_030));
         let at = |bound| times.buckets.iter().find(|(of, _)| *of == bound).expect("a bound").1;
         assert_eq!([10, 100, 1_000_000, 10_000_000].map(at), [3, 4, 5, 5]);
-        assert_eq!(waits.times(WaitClass::Keeper).count, 0);
+        assert_eq!(waits.times(WaitClass::FileGrowth).count, 0);
     }
 
     #[test]

@@ -20,7 +20,8 @@ impl Db {
     /// Rows are not logged, and pass no buffer pool: each page is written once, 15/16 full, 64 of them at a time, from
     /// some 70 pages of memory. Values of more than a quarter of a page go to pages of their own, which take as much
     /// memory once there is one. May wait on `log_space`, `file_growth`, `checkpoint` (for the keeper to make pages
-    /// durable), and `metadata` (for another load's lot).
+    /// durable), `metadata` (for another load's lot, or who creates or drops trees), `log_flush` (with its begin and
+    /// its end), and for pages of root and catalog on `free_frame` and `page_read`.
     ///
     /// # Errors
     /// Those of [`begin_bulk_load`](Self::begin_bulk_load), [`BulkLoad::push`] and [`BulkLoad::finish`].

@@ -18,7 +18,7 @@ use super::online::change_redo_capacity;
 use super::options::{
     Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, unsynced_max, validate_reserve,
 };
-use super::page_writer::{PageWriter, SinglePage};
+use super::page_writer::{PageWriter, PageWrites, SinglePage};
 use super::purge;
 use super::rollback::{find_losers, roll_back};
 use super::sorter;
@@ -35,7 +35,7 @@ use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::base::random::random_u64;
 use crate::base::sync::{self, JoinHandle, Mutex, Turn};
-use crate::base::waits::{Stall, WaitSummary, Waits, enter_background};
+use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
 use crate::mtr::Core;
@@ -100,9 +100,9 @@ impl Inner {
             self.engine.closed.store(true, Ordering::Relaxed);
             let open_trees: Vec<_> = self.engine.open_trees.lock().values().cloned().collect();
             let loads: Vec<_> = self.engine.loads.lock().values().cloned().collect();
-            for tree in open_trees.iter().chain(&loads) {
-                *tree.gate.write() = Gate::Closed;
-            }
+            self.engine.waits.timed(WaitClass::Metadata, || {
+                open_trees.iter().chain(&loads).for_each(|tree| *tree.gate.write() = Gate::Closed);
+            });
         }
         self.stop_purge();
         let result = self.engine.checkpoint_wait(Wish::All);
@@ -194,7 +194,9 @@ impl Db {
 
     /// Writes a batch: all of it or nothing, durable as its or the database's [`Durability`](crate::Durability) says.
     ///
-    /// May wait on `log_space`, `free_frame`, `page_read` and, with nothing held, on `log_flush`.
+    /// May wait on `log_space`, `free_frame`, `page_read`, `page_latch` and `lane`; on `file_growth` when it needs new
+    /// pages; on `row_lock` for rows of a batch of several groups, and on `metadata` for who creates, drops or
+    /// truncates a tree, a table or an index; and, with nothing held, on `log_flush`.
     ///
     /// # Errors
     /// * [`Error::Conflict`], [`Error::KeyExists`], [`Error::KeyNotFound`]: a precondition does not hold.
@@ -203,8 +205,11 @@ impl Db {
     /// * [`Error::TreeNotFound`]: a tree or a table was dropped. [`Error::Closed`]: the database was closed.
     /// * [`Error::InvalidOptions`]: the batch's durability is out of range.
     /// * [`Error::OutOfSpace`]: new pages are needed, and the file system is full.
-    /// * [`Error::DeviceFailed`]: the log could not be written. The batch may or may not survive: reopen, then look.
-    /// * [`Error::ReadOnly`]: that happened earlier.
+    /// * [`Error::NotUndone`]: a row is locked by a batch that failed and cannot be undone as things are.
+    /// * [`Error::Corruption`]: a page is not what was written there, or an index does not agree with its table.
+    /// * [`Error::DeviceFailed`]: a page could not be read, or the log not written; then the batch may or may not
+    ///   survive: reopen, then look.
+    /// * [`Error::ReadOnly`]: the engine stopped writing earlier.
     ///
     /// In all cases but `DeviceFailed` and `ReadOnly` nothing was changed.
     pub fn write(&self, batch: WriteBatch) -> Result<(), Error> {
@@ -250,7 +255,7 @@ impl Db {
         self.inner.about.io_engine
     }
 
-    /// What operations waited for so far, by class.
+    /// What operations waited for so far, by class. What the engine's own threads wait for is not in it.
     pub fn waits(&self) -> Vec<WaitSummary> {
         self.inner.engine.waits.summary()
     }
@@ -400,7 +405,8 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         Arc::clone(&bell),
         Arc::clone(&waits),
     )?;
-    let writer = Turn::new(PageWriter::new(store.page_size()));
+    let page_writes = Arc::new(PageWrites::default());
+    let writer = Turn::new(PageWriter::new(store.page_size(), Arc::clone(&page_writes)));
     let engine = Arc::new(Engine {
         limits: Limits::new(store.page_size(), &log),
         core: Arc::new(Core { store, pool, log }),
@@ -423,6 +429,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         open_tables: Mutex::new(BTreeMap::new()),
         requests: Mutex::new(Requests::default()),
         writer,
+        page_writes,
         redoing: AtomicBool::new(true),
         opening: Opening {
             redo_bytes: analysis.end.since(superblock.checkpoint_lsn),

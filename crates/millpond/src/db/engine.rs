@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::options::{Durability, Limits};
-use super::page_writer::PageWriter;
+use super::page_writer::{PageWriter, PageWrites, Why};
 use super::row_changes::TableState;
 use super::stats::Stats;
 use super::tree::TreeState;
@@ -62,6 +62,7 @@ pub(crate) struct Engine {
     pub(crate) requests: Mutex<Requests>,
     /// Who has it writes pages (WRITER-1).
     pub(super) writer: Turn<PageWriter>,
+    pub(super) page_writes: Arc<PageWrites>,
     /// Recovery is applying the log: pages are cleaned for their frames only.
     pub(crate) redoing: AtomicBool,
     pub(crate) opening: Opening,
@@ -247,6 +248,12 @@ impl Engine {
             buffer_pool_wait_free_us: count(&pool.counters.wait_free_us),
             buffer_pool_read_ahead: count(&pool.counters.read_ahead),
             buffer_pool_single_page_flushes: pool.single_flushes(),
+            buffer_pool_pages_lru_flushed: self.page_writes.written(Why::Frames),
+            buffer_flush_adaptive_total_pages: self.page_writes.written(Why::Pace),
+            buffer_flush_sync_total_pages: self.page_writes.written(Why::AtOnce),
+            buffer_pool_pending_lru: self.page_writes.pending(Why::Frames),
+            buffer_pool_pending_flush_list: self.page_writes.pending(Why::Pace) + self.page_writes.pending(Why::AtOnce),
+            buffer_pool_pending_single_page: self.page_writes.pending(Why::SinglePage),
             log_checkpoint_age: positions.next.since(positions.checkpoint),
             log_capacity: log.capacity(),
             log_lsn_current: positions.next.0,

@@ -1,6 +1,6 @@
-//! The keeper: the one background thread. It frees frames, writes dirty pages before the log needs them gone, makes
-//! their images durable and named, grows the files ahead of need, gives back what dropped trees had, merges pages that
-//! have become too empty, and takes checkpoints.
+//! The keeper, the background thread for pages and log. It frees frames, writes dirty pages before the log needs them
+//! gone, makes their images durable and named, grows the files ahead of need, gives back what dropped trees had,
+//! merges pages that have become too empty, and takes checkpoints.
 //!
 //! KEEPER-1  All map groups and checkpoints are its own, one after the other, and with the default settings all
 //!           writes of pages that are in frames ([`page_writer`](super::page_writer)). Only syncs, and the superblock's
@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 
 use self::publish::SyncThread;
 use super::engine::{CheckpointAnswer, Engine, Wish};
-use super::page_writer::Lot;
+use super::page_writer::{Lot, Why};
 use crate::base::aligned::to_usize;
 use crate::base::clock;
 use crate::base::error::Error;
@@ -234,7 +234,7 @@ impl Keeper {
                 return Ok(());
             }
             let frames: Vec<FrameId> = dirty.iter().map(Pin::frame_id).collect();
-            let written = self.write_lot(dirty);
+            let written = self.write_lot(Why::Frames, dirty);
             engine.core.pool.free_cleaned(&frames);
             let written = written?;
             if self.sync_wanted {
@@ -276,7 +276,7 @@ impl Keeper {
         let dirty = pool.dirty_victims(LOT_PAGES);
         // A few are not worth a write of their own: there will be more.
         let enough = dirty.len() >= LOT_PAGES.min(pool.target() / 2);
-        if enough && self.write_lot(dirty)? > 0 {
+        if enough && self.write_lot(Why::Frames, dirty)? > 0 {
             engine.bell.ring();
         }
         Ok(())
@@ -306,7 +306,7 @@ impl Keeper {
             let _ = dirty.select_nth_unstable(due);
         }
         let frames: Vec<FrameId> = dirty[..due].iter().map(|(_, frame)| *frame).collect();
-        self.flush_frames(frames)?;
+        self.flush_frames(Why::Pace, frames)?;
         self.engine.core.store.write_map_pages(Lsn(cut))?;
         Ok(())
     }
@@ -315,18 +315,18 @@ impl Keeper {
     /// name, but for what is changed meanwhile.
     fn clean_before(&mut self, cut: Lsn) -> Result<(), Error> {
         let dirty = self.engine.core.pool.dirty_before(cut);
-        self.flush_frames(dirty.into_iter().map(|(_, frame)| frame).collect())?;
+        self.flush_frames(Why::AtOnce, dirty.into_iter().map(|(_, frame)| frame).collect())?;
         self.publish_images()?;
         self.engine.core.store.write_map_pages(cut)?;
         Ok(())
     }
 
-    fn flush_frames(&mut self, mut frames: Vec<FrameId>) -> Result<(), Error> {
+    fn flush_frames(&mut self, why: Why, mut frames: Vec<FrameId>) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         engine.core.pool.sort_by_page(&mut frames);
         for lot in frames.chunks(LOT_PAGES) {
             let pins = engine.core.pool.pin_dirty(lot);
-            self.write_lot(pins)?;
+            self.write_lot(why, pins)?;
             // Long flushes do not let those wait who need a frame.
             if engine.core.pool.frames_short() > 0 {
                 self.free_frames()?;
@@ -336,7 +336,7 @@ impl Keeper {
     }
 
     /// Writes dirty pages. Returns how many: those with an image in flight stay dirty.
-    fn write_lot(&mut self, pins: Vec<Pin<'_>>) -> Result<usize, Error> {
+    fn write_lot(&mut self, why: Why, pins: Vec<Pin<'_>>) -> Result<usize, Error> {
         let engine = Arc::clone(&self.engine);
         let unsynced = engine.core.store.unsynced() + pins.len();
         if unsynced > engine.unsynced_max {
@@ -351,7 +351,7 @@ impl Keeper {
         };
         let mut writer = engine.writer.lock();
         let began = clock::now_ns();
-        let lot = writer.write(&engine.core, pins, make_room)?;
+        let lot = writer.write(&engine.core, why, pins, make_room)?;
         self.frame_need.written(seconds(clock::now_ns() - began));
         match lot {
             Lot::Written { pages, skipped } => {
@@ -397,7 +397,7 @@ impl Keeper {
             let leaving = engine.core.pool.leaving();
             if leaving > 0 {
                 let dirty = engine.core.pool.dirty_beyond();
-                self.flush_frames(dirty)?;
+                self.flush_frames(Why::Frames, dirty)?;
                 engine.core.pool.retire_step();
             }
             // Those in use are looked at again at the next tick.

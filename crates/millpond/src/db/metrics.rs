@@ -8,13 +8,14 @@ use std::fmt::Write as _;
 use super::database::Db;
 use super::engine::Engine;
 use super::stats::Stats;
+use crate::base::cpus::{self, Cpus};
 use crate::base::waits::{Stall, WaitClass, WaitTimes};
 
 /// How a metric moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricKind {
-    /// Grows from open on, and never falls.
+    /// Grows, and never falls; from open on, where nothing else is said.
     Counter,
     /// Stands for now, or for what opening found.
     Gauge,
@@ -37,7 +38,8 @@ impl MetricKind {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metric {
-    /// Its name: that of the field of [`Stats`], or `wait_`, the [class](WaitClass::name), and `_us`.
+    /// Its name: that of the field of [`Stats`]; or `wait_`, the [class](WaitClass::name), and `_us`; or one that
+    /// begins with `cpu_`.
     pub name: &'static str,
     /// How it moves.
     pub kind: MetricKind,
@@ -51,6 +53,7 @@ pub struct Metric {
 #[derive(Clone, Debug)]
 enum Source {
     Stats(fn(&Stats) -> u64),
+    Cpus(fn(&Cpus) -> u64),
     Waits(WaitClass),
 }
 
@@ -77,13 +80,24 @@ macro_rules! stat {
     };
 }
 
+/// One row: what the process has of CPUs.
+const fn cpu(
+    name: &'static str,
+    kind: MetricKind,
+    unit: &'static str,
+    help: &'static str,
+    read: fn(&Cpus) -> u64,
+) -> Metric {
+    Metric { name, kind, unit, help, source: Source::Cpus(read) }
+}
+
 /// One row: the waits of a class.
 const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metric {
     Metric { name, kind: MetricKind::Histogram, unit: "us", help, source: Source::Waits(class) }
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 58] = [
+pub static METRICS: [Metric; 68] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -99,6 +113,27 @@ pub static METRICS: [Metric; 58] = [
         Counter,
         "pages",
         "Pages written by operations that found no free frame: with empty_free_list_algorithm = legacy only."
+    ),
+    stat!(buffer_pool_pages_lru_flushed, Counter, "pages", "Pages written because frames were wanted, now or soon."),
+    stat!(
+        buffer_flush_adaptive_total_pages,
+        Counter,
+        "pages",
+        "Pages written for the log, at a rate that has them clean in time."
+    ),
+    stat!(
+        buffer_flush_sync_total_pages,
+        Counter,
+        "pages",
+        "Pages written all at once: the log was full, or a checkpoint was asked for."
+    ),
+    stat!(buffer_pool_pending_lru, Gauge, "pages", "Pages being written because frames are wanted."),
+    stat!(buffer_pool_pending_flush_list, Gauge, "pages", "Pages being written for the log or a checkpoint."),
+    stat!(
+        buffer_pool_pending_single_page,
+        Gauge,
+        "pages",
+        "Pages being written by operations that found no free frame."
     ),
     stat!(log_lsn_current, Counter, "bytes", "Where the log stands: bytes since the database was created."),
     stat!(log_lsn_last_flush, Counter, "bytes", "Up to where the log is durable."),
@@ -128,7 +163,12 @@ pub static METRICS: [Metric; 58] = [
     stat!(checkpoints, Counter, "checkpoints", "Checkpoints written."),
     stat!(tree_pages_freed, Counter, "pages", "Pages merged into a neighbour or into the root."),
     stat!(undo_pages, Gauge, "pages", "Undo pages: in use, waiting for purge, or kept for the next who needs one."),
-    stat!(purge_pages, Gauge, "pages", "Undo pages with delete marks that purge has still to go through."),
+    stat!(
+        purge_pages,
+        Gauge,
+        "pages",
+        "Undo pages that purge has still to go through, after an open all, later with delete marks; not the one it is at."
+    ),
     stat!(purged_rows, Counter, "rows", "Deleted rows that purge has removed."),
     stat!(
         batches_in_flight,
@@ -151,6 +191,29 @@ pub static METRICS: [Metric; 58] = [
     stat!(open_us, Gauge, "us", "Time that opening took."),
     stat!(open_redo_bytes, Gauge, "bytes", "Log that opening read."),
     stat!(open_redo_pages, Gauge, "pages", "Pages that opening brought up to date."),
+    cpu("cpu_n", MetricKind::Gauge, "cpus", "CPUs that the process may run on.", Cpus::count),
+    cpu(
+        "cpu_granted_pct",
+        MetricKind::Gauge,
+        "per cent",
+        "CPU that it is granted, in hundredths of one: the least of cpu_n and the quotas of its control groups.",
+        Cpus::effective_pct,
+    ),
+    cpu("cpu_used_us", MetricKind::Counter, "us", "CPU time of the process since it began.", |_| cpus::used_us()),
+    cpu(
+        "cpu_quota_periods",
+        MetricKind::Counter,
+        "periods",
+        "Periods of the smallest quota, since its control group began; 0 without one.",
+        |cpus| cpus.periods,
+    ),
+    cpu(
+        "cpu_throttled_periods",
+        MetricKind::Counter,
+        "periods",
+        "Those of them in which the process stood still, for the quota was used up.",
+        |cpus| cpus.throttled,
+    ),
     wait("wait_free_frame_us", WaitClass::FreeFrame, "Waits for a free frame, or for leave to miss pages."),
     wait("wait_log_space_us", WaitClass::LogSpace, "Waits for room in the log's buffer or files."),
     wait(
@@ -160,21 +223,33 @@ pub static METRICS: [Metric; 58] = [
     ),
     wait("wait_page_read_us", WaitClass::PageRead, "Reads of pages, one's own or waited for."),
     wait("wait_page_latch_us", WaitClass::PageLatch, "Waits for a page's latch."),
-    wait("wait_checkpoint_us", WaitClass::Checkpoint, "Waits for a checkpoint that was asked for."),
+    wait(
+        "wait_checkpoint_us",
+        WaitClass::Checkpoint,
+        "Waits for a checkpoint that was asked for, a bulk load's pages being named, or another duty of the keeper.",
+    ),
     wait(
         "wait_lane_us",
         WaitClass::Lane,
         "Waits for the lane of one, in which an operation goes that was restarted often.",
     ),
-    wait("wait_metadata_us", WaitClass::Metadata, "Waits for another's creation or dropping of a tree."),
-    wait("wait_row_lock_us", WaitClass::RowLock, "Waits for a row that a batch of several groups has changed."),
+    wait(
+        "wait_metadata_us",
+        WaitClass::Metadata,
+        "Waits for who creates, drops or closes a tree, a table or an index, for purge's turn, or a bulk load's lot.",
+    ),
+    wait(
+        "wait_row_lock_us",
+        WaitClass::RowLock,
+        "Waits for a row that a batch of several groups has changed or looked at.",
+    ),
     wait("wait_file_growth_us", WaitClass::FileGrowth, "Waits for room in the data files."),
-    wait("wait_keeper_us", WaitClass::Keeper, "The keeper's own waits for work; no operation is behind them."),
 ];
 
 impl Db {
-    /// Everything that the engine counts, with what it is: counters grow from open on. A few microseconds and a lock or
-    /// two, as [`stats`](Self::stats); each class of waits some ten microseconds more.
+    /// Everything that the engine counts, with what it is. A few microseconds and a lock or two, as
+    /// [`stats`](Self::stats); each class of waits some ten microseconds more, and CPUs some fifty, for files of
+    /// `/proc` and `/sys`.
     pub fn metrics(&self) -> Vec<(&'static Metric, MetricValue)> {
         values(self.engine())
     }
@@ -193,9 +268,10 @@ impl Db {
 }
 
 fn values(engine: &Engine) -> Vec<(&'static Metric, MetricValue)> {
-    let stats = engine.stats();
+    let (stats, cpus) = (engine.stats(), Cpus::read());
     let value = |metric: &'static Metric| match metric.source {
         Source::Stats(read) => (metric, MetricValue::Number(read(&stats))),
+        Source::Cpus(read) => (metric, MetricValue::Number(read(&cpus))),
         Source::Waits(class) => (metric, MetricValue::Times(engine.waits.times(class))),
     };
     METRICS.iter().map(value).collect()

@@ -10,10 +10,11 @@
 //!
 //! [`EmptyFreeListAlgorithm::Legacy`]: crate::EmptyFreeListAlgorithm::Legacy
 
-use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use super::engine::Engine;
-use crate::base::aligned::{AlignedBuf, aligned};
+use crate::base::aligned::{AlignedBuf, aligned, to_u64};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId};
 use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
@@ -27,6 +28,60 @@ use crate::store::page_store::{LOT_PAGES, WriteOp};
 /// Writes lots of pages.
 pub(crate) struct PageWriter {
     buf: AlignedBuf,
+    writes: Arc<PageWrites>,
+}
+
+/// Why pages are written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Why {
+    /// Their frames are wanted, now or soon: InnoDB's LRU flushing.
+    Frames,
+    /// The log will need them clean, at a rate that has them clean in time: its adaptive flushing.
+    Pace,
+    /// The log is full, or a checkpoint was asked for: its sync flushing.
+    AtOnce,
+    /// An operation finds no free frame: its single page flushes.
+    SinglePage,
+}
+
+/// Pages that were written, and that are being written now, by why.
+#[derive(Debug, Default)]
+pub(crate) struct PageWrites([Counted; 4]);
+
+#[derive(Debug, Default)]
+struct Counted {
+    written: AtomicU64,
+    pending: AtomicU64,
+}
+
+impl PageWrites {
+    /// Pages that were written.
+    pub(super) fn written(&self, why: Why) -> u64 {
+        self.0[why as usize].written.load(Ordering::Relaxed)
+    }
+
+    /// Pages that were copied, and whose write has not ended.
+    pub(super) fn pending(&self, why: Why) -> u64 {
+        self.0[why as usize].pending.load(Ordering::Relaxed)
+    }
+
+    fn begin(&self, why: Why, pages: usize) -> Pending<'_> {
+        let of = &self.0[why as usize];
+        of.pending.fetch_add(to_u64(pages), Ordering::Relaxed);
+        Pending { of, pages: to_u64(pages) }
+    }
+}
+
+/// Pages that are being written, until dropped.
+struct Pending<'w> {
+    of: &'w Counted,
+    pages: u64,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.of.pending.fetch_sub(self.pages, Ordering::Relaxed);
+    }
 }
 
 /// What became of a lot.
@@ -41,8 +96,8 @@ pub(super) enum Lot {
 }
 
 impl PageWriter {
-    pub(crate) fn new(page_size: usize) -> PageWriter {
-        PageWriter { buf: aligned(LOT_PAGES * page_size) }
+    pub(crate) fn new(page_size: usize, writes: Arc<PageWrites>) -> PageWriter {
+        PageWriter { buf: aligned(LOT_PAGES * page_size), writes }
     }
 
     /// Copies pages under their latches, has the log durable past them, writes them to free slots. `make_room` is
@@ -50,6 +105,7 @@ impl PageWriter {
     pub(super) fn write(
         &mut self,
         core: &Core,
+        why: Why,
         pins: Vec<Pin<'_>>,
         mut make_room: impl FnMut(u32) -> Result<bool, Error>,
     ) -> Result<Lot, Error> {
@@ -76,6 +132,7 @@ impl PageWriter {
             }
         }
         let pages = copied.pages.len();
+        let pending = self.writes.begin(why, pages);
         if pages > 0 && !cfg!(planted = "page_before_log") {
             core.log.flush_wait(newest)?;
         }
@@ -93,6 +150,7 @@ impl PageWriter {
             let write = || core.store.write(&ops, buf, core.log.positions().durable);
             if pages == 0 || core.pool.waits().timed(WaitClass::FreeFrame, write)? {
                 copied.pages.clear();
+                pending.of.written.fetch_add(pending.pages, Ordering::Relaxed);
                 break;
             }
             if !make_room(asked)? {
@@ -142,7 +200,7 @@ impl Engine {
         if unsynced + LOT_PAGES >= self.unsynced_max {
             return Ok(false);
         }
-        let written = writer.write(&self.core, vec![page], |_| Ok(false)).and_then(|lot| {
+        let written = writer.write(&self.core, Why::SinglePage, vec![page], |_| Ok(false)).and_then(|lot| {
             let written = matches!(lot, Lot::Written { pages: 1, .. });
             if written {
                 self.waits.timed(WaitClass::FreeFrame, || self.core.store.sync())?;

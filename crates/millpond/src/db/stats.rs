@@ -1,6 +1,7 @@
 //! What the engine counts.
 
-/// A snapshot of the engine's gauges and counters. Counters grow from open on.
+/// A snapshot of the engine's gauges and counters. Counters grow from open on, but for `log_lsn_...`, which count from
+/// the database's creation on, and `law_violations`, which is the process's.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -27,6 +28,18 @@ pub struct Stats {
     /// Pages that were written by operations that found no free frame: only with
     /// [`EmptyFreeListAlgorithm::Legacy`](crate::EmptyFreeListAlgorithm::Legacy).
     pub buffer_pool_single_page_flushes: u64,
+    /// Pages written because their frames were wanted, now or soon.
+    pub buffer_pool_pages_lru_flushed: u64,
+    /// Pages written before the log needed them clean, at a rate that has them clean in time.
+    pub buffer_flush_adaptive_total_pages: u64,
+    /// Pages written all at once: the log was full, or a checkpoint was asked for.
+    pub buffer_flush_sync_total_pages: u64,
+    /// Pages that are being written because their frames are wanted, now.
+    pub buffer_pool_pending_lru: u64,
+    /// Pages that are being written for the log or a checkpoint, now.
+    pub buffer_pool_pending_flush_list: u64,
+    /// Pages that are being written by operations that found no free frame, now.
+    pub buffer_pool_pending_single_page: u64,
     /// Operations that took the stall threshold or longer.
     pub stalls: u64,
     /// How often this process did what the engine forbids itself, such as waiting under a latch. Each is a bug.
@@ -73,7 +86,8 @@ pub struct Stats {
     pub tree_pages_freed: u64,
     /// Undo pages: in use, waiting for purge, or kept for the next who needs one, now.
     pub undo_pages: u64,
-    /// Those of them with delete marks that purge has still to go through, now.
+    /// Those of them that purge has still to go through, now: after an open all, later those with delete marks. The one
+    /// that it is at does not count.
     pub purge_pages: u64,
     /// Rows that purge has removed.
     pub purged_rows: u64,

@@ -83,7 +83,13 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
 
     page.section("CLEANING AND CHECKPOINTS");
     page.row("pages written", format!("{} in {} calls", stats.data_page_writes, stats.data_write_calls));
+    page.row("for frames", stats.buffer_pool_pages_lru_flushed);
+    page.row("for the log", stats.buffer_flush_adaptive_total_pages);
+    page.row("at once", stats.buffer_flush_sync_total_pages);
     page.row("by clients", stats.buffer_pool_single_page_flushes);
+    let (lru, flush_list) = (stats.buffer_pool_pending_lru, stats.buffer_pool_pending_flush_list);
+    let single_page = stats.buffer_pool_pending_single_page;
+    page.row("pending", format!("LRU {lru}, flush list {flush_list}, single page {single_page}"));
     page.row("failed calls", stats.data_write_failures);
     page.row("unsynced images", stats.data_images_unsynced);
     page.row("data syncs", stats.data_syncs);

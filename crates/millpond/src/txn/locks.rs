@@ -25,7 +25,30 @@ use crate::base::sync::Mutex;
 use crate::base::waits::{WaitClass, Waits};
 
 /// How a wait for a row ends: with its lock, or with the reason why there is none.
-type Answer = Result<(), Arc<str>>;
+type Answer = Result<(), NoLock>;
+
+/// Why a lock is not given up.
+#[derive(Clone)]
+enum NoLock {
+    /// The holder's changes cannot be undone as things are.
+    NotUndone(Arc<str>),
+    /// Nobody is there any more who would give it up.
+    Stopped(Arc<str>),
+}
+
+impl NoLock {
+    #[cold]
+    fn error(&self) -> Error {
+        match self {
+            NoLock::NotUndone(why) => Error::NotUndone(
+                format!("the row is locked by a batch that failed and is not undone ({why}): mend that, it is tried again all the time; if that does not help, run `millpond check`").into(),
+            ),
+            NoLock::Stopped(why) => Error::ReadOnly(
+                format!("the row is locked by a batch that nobody ends any more after an earlier failure ({why}): reopen the database").into(),
+            ),
+        }
+    }
+}
 
 /// All row locks of a database.
 #[derive(Default)]
@@ -45,9 +68,9 @@ type SpaceLocks = HashMap<Box<[u8]>, RowLock, FixedState>;
 struct Table {
     in_flight: BTreeSet<TxnId>,
     /// Those of them whose changes cannot be undone, and why.
-    failed: HashMap<TxnId, Arc<str>, FixedState>,
+    failed: HashMap<TxnId, NoLock, FixedState>,
     /// Why no lock will ever be given up any more.
-    stopped: Option<Arc<str>>,
+    stopped: Option<NoLock>,
     rows: HashMap<SpaceId, SpaceLocks, FixedState>,
 }
 
@@ -76,9 +99,9 @@ impl Table {
     }
 
     /// Ends the waits for these holders' rows without a lock.
-    fn tell(&mut self, why: &Arc<str>, is_meant: impl Fn(TxnId) -> bool) {
+    fn tell(&mut self, why: &NoLock, is_meant: impl Fn(TxnId) -> bool) {
         for row in self.rows.values_mut().flat_map(HashMap::values_mut).filter(|row| is_meant(row.holder)) {
-            row.waiters.drain(..).for_each(|(_, handoff)| handoff.give(Err(Arc::clone(why))));
+            row.waiters.drain(..).for_each(|(_, handoff)| handoff.give(Err(why.clone())));
         }
     }
 
@@ -156,8 +179,8 @@ impl Locks {
             // Who was handed the lock may find that another was faster, while it was not to be seen in the table.
             let was_handed = held == Some(txn);
             let Some(holder) = held.filter(|_| !was_handed).or(stamped) else { return Ok(false) };
-            if let Some(why) = table.failed.get(&holder).or(table.stopped.as_ref()) {
-                return Err(not_undone(why));
+            if let Some(why) = table.stopped.as_ref().or_else(|| table.failed.get(&holder)) {
+                return Err(why.error());
             }
             let handoff = Handoff::new();
             let rows = table.rows.entry(space).or_default();
@@ -172,7 +195,7 @@ impl Locks {
             self.count(&table);
             handoff
         };
-        handoff.take_wait(WaitClass::RowLock, waits).map_err(|why| not_undone(&why)).map(|()| true)
+        handoff.take_wait(WaitClass::RowLock, waits).map_err(|why| why.error()).map(|()| true)
     }
 
     /// Gives up the lock of one row that was waited for.
@@ -202,7 +225,7 @@ impl Locks {
     /// they are.
     pub(crate) fn fail(&self, txn: TxnId, why: &str) {
         let mut table = self.table.lock();
-        let why: Arc<str> = why.into();
+        let why = NoLock::NotUndone(why.into());
         table.tell(&why, |holder| holder == txn);
         table.failed.insert(txn, why);
         self.count(&table);
@@ -211,7 +234,7 @@ impl Locks {
     /// Nobody is there any more who would undo or end anything: whoever waits is told so, and whoever would.
     pub(crate) fn stop(&self, why: &str) {
         let mut table = self.table.lock();
-        let why: Arc<str> = why.into();
+        let why = NoLock::Stopped(why.into());
         table.tell(&why, |_| true);
         table.stopped = Some(why);
         self.count(&table);
@@ -221,13 +244,6 @@ impl Locks {
     pub(crate) fn in_flight(&self) -> usize {
         self.table.lock().in_flight.len()
     }
-}
-
-fn not_undone(why: &str) -> Error {
-    let message = format!(
-        "the row is locked by a batch that failed and is not undone ({why}): mend that, reopen the database if it stopped; if that does not help, run `millpond check`"
-    );
-    Error::ReadOnly(message.into())
 }
 
 #[cfg(test)]
@@ -276,8 +292,12 @@ mod tests {
                 } else {
                     locks.fail(x, "the disk is full")
                 }
-                let error = waiter.join().expect("no panic").expect_err("told").to_string();
-                assert!(error.contains(if stops { "the log is gone" } else { "the disk is full" }), "{error}");
+                let error = waiter.join().expect("no panic").expect_err("told");
+                assert!(
+                    error.to_string().contains(if stops { "the log is gone" } else { "the disk is full" }),
+                    "{error}"
+                );
+                assert!(matches!((stops, &error), (true, Error::ReadOnly(_)) | (false, Error::NotUndone(_))));
             });
             assert!(locks.wait(space, b"k", stamp, z, &waits).is_err(), "at once, from now on");
             locks.table.lock().failed.clear();

@@ -16,7 +16,7 @@ use crate::base::page::op::PageOp;
 use crate::base::page::view::entry_len;
 use crate::base::row::{Stamp, UndoRef};
 use crate::base::sync::{Condvar, Mutex};
-use crate::base::waits::{WaitClass, Waits};
+use crate::base::waits::Waits;
 use crate::mtr::{Core, Mtr, RECORD_HEADER, TXN_LEN};
 use crate::pool::frame::PageWrite;
 use crate::store::page_store::PageStore;
@@ -260,7 +260,7 @@ impl Transactions {
                 return Some(Work::Purge(id, page.purged));
             }
             directory.is_waiting = true;
-            directory = self.work.wait(directory, WaitClass::Keeper);
+            directory = self.work.wait(directory, "work for purge");
             directory.is_waiting = false;
         }
     }

@@ -3,12 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use millpond::simulation::{SimulatedDisk, run, spawn};
-use millpond::{ByteSize, Db, METRICS, MetricKind, MetricValue, WaitClass};
+use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Error, METRICS, MetricKind, MetricValue, Options, WaitClass, WriteBatch};
 
-use crate::support::small_options;
+use crate::pool::{put_loosely, scattered, scattered_rows};
+use crate::support::{SLOW, SMALL, Shape, disk_of, open, reopen_options, settle, small_options};
 
 /// Set, the document is written instead of compared.
 const REGENERATE: &str = "MILLPOND_WRITE_DOCS";
@@ -18,8 +21,10 @@ fn document() -> String {
     let mut text = "# What does the engine count?\n\n\
         Ask a running engine with `millpond status --format=prometheus SOCKET` (see `bench --status-socket`), or in a\n\
         program with `Db::metrics`, `Db::metrics_text`, `Db::stats`. For Prometheus names begin with `millpond_`, and\n\
-        those of counters end in `_total`. Counters grow from open on; gauges stand for now. Histograms count the\n\
-        waits that have ended, by how long they took; waits of the engine's own threads are not counted.\n\n\
+        those of counters end in `_total`. Counters grow from open on, but for `log_lsn_...` (from the database's\n\
+        creation on), `law_violations` and `cpu_...` (of the process, or its control group); gauges stand for now.\n\
+        Histograms count the waits that have ended, by how long they took; waits of the engine's own threads are not\n\
+        counted.\n\n\
         This page is made from the table in `crates/millpond/src/db/metrics.rs`:\n\
         `MILLPOND_WRITE_DOCS=1 cargo test -p millpond --test it metrics`.\n\n\
         | name | kind | unit | meaning |\n|---|---|---|---|\n"
@@ -48,7 +53,8 @@ fn every_field_of_stats_and_every_class_of_waits_is_in_the_table_once() {
     let stats = format!("{:?}", millpond::Stats::default());
     let fields = stats.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':')).map(str::to_owned);
     let classes = WaitClass::ALL.map(|class| format!("wait_{}_us", class.name()));
-    let expected: BTreeSet<String> = fields.chain(classes).collect();
+    let cpus = names.iter().filter(|name| name.starts_with("cpu_")).map(ToString::to_string);
+    let expected: BTreeSet<String> = fields.chain(classes).chain(cpus).collect();
     assert!(expected.iter().map(String::as_str).eq(names), "{expected:?}");
     for metric in &METRICS {
         assert!(metric.name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{}", metric.name);
@@ -98,6 +104,15 @@ fn parse(text: &str) -> Found {
     found
 }
 
+/// Of a histogram its count.
+fn number_of(value: &MetricValue) -> u64 {
+    match value {
+        MetricValue::Number(number) => *number,
+        MetricValue::Times(times) => times.count,
+        other => unreachable!("{other:?}"),
+    }
+}
+
 /// Two clients that write in each other's way, a pool that does not hold everything: what is counted is what happened.
 #[test]
 fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
@@ -127,6 +142,9 @@ fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
             assert_eq!((times.count, u128::from(times.total_us)), (wait.count, wait.total.as_micros()), "{name}");
         }
 
+        let number = |name: &str| number_of(&values[name]);
+        assert!(number("cpu_n") * 100 >= number("cpu_granted_pct") && number("cpu_granted_pct") > 0);
+
         let found = parse(&db.metrics_text());
         assert!(found["millpond_log_syncs_total"] > 100.0);
         assert!(found["millpond_wait_log_flush_us_count"] > 100.0);
@@ -136,4 +154,223 @@ fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
         assert!(db.take_slowest().is_empty(), "they were taken");
         db.close().expect("closed");
     });
+}
+
+/// Metrics that no workload here moves, and why.
+const RARE: [(&str, &str); 4] = [
+    ("buffer_pool_pages_misc", "nothing but pages is in frames"),
+    ("law_violations", "each is a bug, and a panic in tests"),
+    ("cpu_quota_periods", "this process may be in no control group with a quota"),
+    ("cpu_throttled_periods", "this process may be in no control group with a quota"),
+];
+
+/// What was seen of each metric: of a histogram its count.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<BTreeMap<&'static str, BTreeSet<u64>>>>);
+
+impl Seen {
+    fn look(&self, db: &Db) {
+        let found = db.metrics();
+        let mut seen = self.0.lock().expect("no panic");
+        for (metric, value) in found {
+            seen.entry(metric.name).or_default().insert(number_of(&value));
+        }
+    }
+
+    /// Looks every few milliseconds while `work` is under way.
+    fn watch<T>(&self, db: &Db, work: impl FnOnce() -> T) -> T {
+        let over = Arc::new(AtomicBool::new(false));
+        let watcher = {
+            let (seen, db, over) = (self.clone(), db.clone(), Arc::clone(&over));
+            let watch = move || {
+                while !over.load(Ordering::Relaxed) {
+                    seen.look(&db);
+                    sleep_ns(3_000_000);
+                }
+            };
+            spawn("watcher", watch).expect("a thread")
+        };
+        let result = work();
+        over.store(true, Ordering::Relaxed);
+        watcher.join().expect("no panic");
+        self.look(db);
+        result
+    }
+
+    /// A counter or a histogram has grown, a gauge stood for something.
+    fn has_moved(&self, name: &str, kind: MetricKind) -> bool {
+        let seen = self.0.lock().expect("no panic");
+        let Some(values) = seen.get(name) else { return false };
+        if kind == MetricKind::Gauge { values.iter().any(|value| *value > 0) } else { values.len() > 1 }
+    }
+}
+
+/// A database on a slow disk, with 2,000 rows of 900 bytes in tree `t`, of which few fit the pool.
+fn at_work(seed: u64, shape: Shape, options: impl Fn(Options) -> Options, work: impl Fn(&SimulatedDisk, &Db)) {
+    let disk = SimulatedDisk::with_image(scattered_rows(2_000, shape.options()), SLOW);
+    run(seed, || {
+        let db = open(&disk, options(shape.reopen_options()));
+        work(&disk, &db);
+    });
+}
+
+/// Three clients that write rows of `t` all over it, and wait for no sync.
+fn write_all_over(db: &Db, turns: u32) {
+    let clients = [0, 1, 2].map(|client| {
+        let (db, tree) = (db.clone(), db.open_tree("t").expect("there"));
+        let work = move || {
+            for turn in 0..turns {
+                put_loosely(&db, &tree, &scattered((turn * 3 + client) * 37 % 2_000), &[5; 900]);
+            }
+        };
+        spawn("client", work).expect("a thread")
+    });
+    clients.into_iter().for_each(|client| client.join().expect("no panic"));
+}
+
+/// Clients in each other's way in a pool and a log too small for them.
+fn pool_and_log(seen: &Seen) {
+    at_work(
+        1,
+        SMALL,
+        |options| options.stall_threshold(Duration::from_millis(1)),
+        |_, db| {
+            seen.watch(db, || write_all_over(db, 300));
+            seen.watch(db, || {
+                write_all_over(db, 20);
+                db.checkpoint().expect("done");
+            });
+            let stats = db.stats();
+            let by_reason = stats.buffer_pool_pages_lru_flushed
+                + stats.buffer_flush_adaptive_total_pages
+                + stats.buffer_flush_sync_total_pages;
+            assert_eq!(by_reason, stats.data_page_writes, "each page was written for one reason: {stats:?}");
+            assert_eq!(stats.buffer_pool_pending_lru + stats.buffer_pool_pending_flush_list, 0, "{stats:?}");
+        },
+    );
+}
+
+/// A pool that becomes smaller, and one whose clients write pages themselves.
+fn other_pools(seen: &Seen) {
+    let large = |options: Options| options.buffer_pool_size(ByteSize::mib(2)).buffer_pool_size_max(ByteSize::mib(2));
+    at_work(2, SMALL, large, |_, db| {
+        seen.watch(db, || {
+            assert_eq!(db.open_tree("t").expect("there").scan(..).count(), 2_000);
+            write_all_over(db, 20);
+        });
+        seen.watch(db, || db.set_buffer_pool_size(ByteSize::kib(4 * 40)).expect("changed"));
+    });
+    at_work(
+        3,
+        Shape { classic: true, ..SMALL },
+        |options| options,
+        |_, db| {
+            seen.watch(db, || write_all_over(db, 100));
+            let stats = db.stats();
+            let by_reason = stats.buffer_pool_pages_lru_flushed
+                + stats.buffer_flush_adaptive_total_pages
+                + stats.buffer_flush_sync_total_pages
+                + stats.buffer_pool_single_page_flushes;
+            assert_eq!(by_reason, stats.data_page_writes, "each page was written for one reason: {stats:?}");
+        },
+    );
+}
+
+/// Rows that are deleted, trees that are dropped, batches that are undone.
+fn what_goes(seen: &Seen) {
+    at_work(
+        4,
+        SMALL,
+        |options| options,
+        |_, db| {
+            let tree = db.open_tree("t").expect("there");
+            seen.watch(db, || {
+                for row in 0..1_500 {
+                    assert!(tree.delete(&scattered(row)).expect("deleted"));
+                }
+                settle(db);
+            });
+            let all = |last: bool| {
+                let mut batch = WriteBatch::new();
+                for row in 0..400 {
+                    batch.put(&tree, &scattered(row), &[6; 900]);
+                }
+                if last {
+                    batch.insert(&tree, &scattered(1_600), b"there");
+                }
+                batch.durability(Durability::None);
+                batch
+            };
+            seen.watch(db, || {
+                let single = {
+                    let (db, tree) = (db.clone(), tree.clone());
+                    let work = move || {
+                        while db.stats().batches_in_flight == 0 {
+                            sleep_ns(1_000_000);
+                        }
+                        sleep_ns(20_000_000);
+                        (0..400).for_each(|row| put_loosely(&db, &tree, &scattered(row), b"single"));
+                    };
+                    spawn("single", work).expect("a thread")
+                };
+                db.write(all(false)).expect("written");
+                single.join().expect("no panic");
+                assert!(matches!(db.write(all(true)), Err(Error::KeyExists(_))));
+                settle(db);
+            });
+            // The keeper is at work, and comes to the dropped tree's pages later.
+            (1_500..2_000).for_each(|row| put_loosely(db, &tree, &scattered(row), b"changed"));
+            let cleaner = {
+                let db = db.clone();
+                spawn("cleaner", move || db.checkpoint().expect("done")).expect("a thread")
+            };
+            sleep_ns(2_000_000);
+            seen.watch(db, || db.drop_tree("t").expect("dropped"));
+            cleaner.join().expect("no panic");
+        },
+    );
+}
+
+/// A process that dies, and a device that fails.
+fn failures(seen: &Seen) {
+    let image: Image = {
+        let disk = disk_of(scattered_rows(200, small_options()));
+        let (image, _) = run(5, || {
+            let db = open(&disk, reopen_options());
+            put_loosely(&db, &db.open_tree("t").expect("there"), &scattered(1), b"new");
+            db.open_tree("t").expect("there").put(&scattered(2), b"new").expect("written");
+            disk.crash_now(Unsynced::All)
+        });
+        image
+    };
+    let disk = SimulatedDisk::with_image(image, SLOW);
+    run(6, || {
+        let db = open(&disk, reopen_options());
+        seen.look(&db);
+        disk.refuse_writes("data.mpd", true);
+        let rows = || (0..5_000u32).map(|row| (row.to_be_bytes(), [1; 900]));
+        assert!(matches!(db.bulk_load("u", rows()), Err(Error::DeviceFailed(_))));
+        disk.refuse_writes("data.mpd", false);
+        seen.look(&db);
+        db.bulk_load("u", rows()).expect("loaded");
+        seen.look(&db);
+        disk.halt();
+        db.checkpoint().expect_err("the device is gone");
+        seen.look(&db);
+    });
+}
+
+#[test]
+fn every_metric_is_moved_by_a_workload_or_known_to_be_rare() {
+    let seen = Seen::default();
+    pool_and_log(&seen);
+    other_pools(&seen);
+    what_goes(&seen);
+    failures(&seen);
+    let still: BTreeSet<_> =
+        METRICS.iter().filter(|metric| !seen.has_moved(metric.name, metric.kind)).map(|metric| metric.name).collect();
+    let rare: BTreeSet<_> = RARE.iter().map(|(name, _)| *name).collect();
+    assert!(RARE.iter().all(|(name, why)| METRICS.iter().any(|of| of.name == *name) && !why.is_empty()));
+    let unmoved: Vec<_> = still.difference(&rare).collect();
+    assert!(unmoved.is_empty(), "moved by nothing: {unmoved:?}");
 }

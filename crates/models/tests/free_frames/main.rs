@@ -42,6 +42,12 @@ mod waits {
         FreeFrame,
     }
 
+    impl WaitClass {
+        pub(crate) fn name(self) -> &'static str {
+            "a hand-off"
+        }
+    }
+
     pub(crate) struct Waits;
 
     impl Waits {

@@ -41,7 +41,12 @@ pub(crate) mod waits {
         LogSpace,
         LogFlush,
         PageRead,
-        Keeper,
+    }
+
+    impl WaitClass {
+        pub(crate) fn name(self) -> &'static str {
+            "a hand-off"
+        }
     }
 
     pub(crate) struct Waits;

@@ -4,7 +4,6 @@
 use std::sync::PoisonError;
 
 use super::threads as real;
-use super::waits::WaitClass;
 
 pub(crate) struct Mutex<T>(real::Mutex<T>);
 
@@ -39,7 +38,7 @@ impl Condvar {
         Condvar(real::Condvar::new())
     }
 
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, _class: WaitClass) -> MutexGuard<'a, T> {
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, _what: &'static str) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -48,9 +47,9 @@ impl Condvar {
         &self,
         guard: MutexGuard<'a, T>,
         _deadline_ns: u64,
-        class: WaitClass,
+        what: &'static str,
     ) -> (MutexGuard<'a, T>, bool) {
-        (self.wait(guard, class), false)
+        (self.wait(guard, what), false)
     }
 
     pub(crate) fn notify_one(&self) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 use super::syncer::Syncer;
-use super::{CHECKPOINT_TICK_NS, GIVE_BACK_STEPS, Keeper, SYNC_TICK_NS};
+use super::{CHECKPOINT_TICK_NS, GIVE_BACK_STEPS, Keeper, SYNC_TICK_NS, Why};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
@@ -82,7 +82,7 @@ impl Keeper {
             let dirty = core.pool.dirty_before(Lsn(u64::MAX));
             let frames: Vec<FrameId> = dirty.into_iter().map(|(_, frame)| frame).take(8).collect();
             if core.store.unsynced() + frames.len() <= engine.unsynced_max {
-                self.write_lot(core.pool.pin_dirty(&frames))?;
+                self.write_lot(Why::Pace, core.pool.pin_dirty(&frames))?;
             }
         }
         let records = core.store.map_records(covered);

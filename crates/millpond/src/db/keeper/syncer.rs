@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::base::bell::Bell;
 use crate::base::error::Error;
 use crate::base::sync::{self, Condvar, JoinHandle, Mutex};
-use crate::base::waits::{WaitClass, enter_background};
+use crate::base::waits::enter_background;
 
 type Job<T> = Box<dyn FnOnce() -> Result<T, Error> + Send>;
 
@@ -82,7 +82,7 @@ impl<T: Send + 'static> Syncer<T> {
             if !wait {
                 return None;
             }
-            post = self.shared.changed.wait(post, WaitClass::Keeper);
+            post = self.shared.changed.wait(post, "a sync's result");
         }
     }
 }
@@ -118,7 +118,7 @@ impl<T> Shared<T> {
                 Post::Stop => return,
                 other => {
                     *post = other;
-                    post = self.changed.wait(post, WaitClass::Keeper);
+                    post = self.changed.wait(post, "a sync to do");
                 }
             }
         }
