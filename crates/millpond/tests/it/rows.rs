@@ -6,6 +6,7 @@ use millpond::simulation::{SimulatedDisk, Unsynced, run, sleep_ns, spawn};
 use millpond::{Db, Durability, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
+use crate::crash_matrix::stride;
 use crate::support::{SLOW, contents, disk_of, open, reopen_options, settle, small_options, sound};
 
 type Rng = rand_xoshiro::Xoshiro256PlusPlus;
@@ -107,7 +108,7 @@ fn what_was_deleted_before_a_crash_is_purged_behind_it() {
             first
         });
         let history = disk.history();
-        for boundary in (first..history.boundaries()).step_by(13) {
+        for boundary in (first..history.boundaries()).step_by(stride(13)) {
             let image = history.crash_image(boundary, Unsynced::Subset(u64::try_from(boundary).expect("small")));
             let crashed = disk_of(image);
             deleted_at_crash += sound(&crashed).deleted_rows;
