@@ -356,7 +356,7 @@ pub(crate) fn leaves_ahead(core: &Core, root: &Root, target: Target<'_>, leftwar
 
 /// The leaf that covers `key`, or did; an error is the page above it from which there is no route. A guess; no latch is
 /// held or waited for.
-pub(crate) fn leaf_ahead(core: &Core, root: &Root, key: &[u8]) -> Result<PageId, PageId> {
+fn leaf_ahead(core: &Core, root: &Root, key: &[u8]) -> Result<PageId, PageId> {
     let guard = pin();
     let mut before = None;
     loop {
@@ -371,6 +371,33 @@ pub(crate) fn leaf_ahead(core: &Core, root: &Root, key: &[u8]) -> Result<PageId,
         }
         before = Some(above);
     }
+}
+
+/// Pages that an operation will come to.
+pub(crate) struct Ahead {
+    pub(crate) pages: Vec<PageId>,
+    /// How many of them are leaves.
+    pub(crate) leaves: usize,
+}
+
+/// The leaves of `keys`, which are in their order, as far as can be guessed, and inner pages whose children cannot: no
+/// more than one beyond `most`.
+pub(crate) fn pages_ahead<'a>(core: &Core, keys: impl IntoIterator<Item = (&'a Root, &'a [u8])>, most: usize) -> Ahead {
+    let mut ahead = Ahead { pages: Vec::new(), leaves: 0 };
+    for (root, key) in keys {
+        if ahead.pages.len() > most {
+            break;
+        }
+        let (page, is_leaf) = match leaf_ahead(core, root, key) {
+            Ok(leaf) => (leaf, true),
+            Err(above) => (above, false),
+        };
+        if ahead.pages.last() != Some(&page) {
+            ahead.pages.push(page);
+            ahead.leaves += usize::from(is_leaf);
+        }
+    }
+    ahead
 }
 
 /// The leaf, latched shared.

@@ -221,6 +221,16 @@ impl Engine {
         (self.core.pool.len() / 8).max(5)
     }
 
+    /// Undo pages that may wait for purge before writers take part in it: so few that most of them are in memory still.
+    pub(crate) fn purge_pages_max(&self) -> usize {
+        (self.core.pool.len() / 16).max(32)
+    }
+
+    /// Leaves that purge has read together: so few that batches find places beside it.
+    pub(crate) fn purge_leaves(&self) -> usize {
+        (self.batch_leaves() / 2).min(32)
+    }
+
     /// An error once the database was closed.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         // Relaxed: who closes has no promise to keep to calls that run at the same time.

@@ -4,8 +4,17 @@
 //! gone already, or was written again since, is left alone. What a crash cut short is found again at the next open: all
 //! undo pages are gone through.
 //!
+//! Leaves that are not in memory are read together, as those of a batch are; before the next are asked for, it gives up
+//! its place among those who miss pages.
+//!
 //! It waits as an operation does, for pages, frames and the log; nobody waits for it but those who drop trees
 //! ([`Engine::spaces_turn`]), for one leaf's rows, and who close the database. It also [rolls back](super::rollback).
+//!
+//! PURGE-1  While too many undo pages wait, a batch that has left delete marks goes through the records of some of
+//!          them itself, more than it has left: so what waits becomes less, however many write. It does so when it has
+//!          ended, with no latch, frame, row or leave to miss pages in its hand, and waits as any operation does. What
+//!          nobody may purge just now is excepted: what a batch in flight holds back, and everything while too many
+//!          pages wait to be merged.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,16 +26,20 @@ use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::row::Row;
-use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
+use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write, pages_ahead};
 use crate::btree::merge::is_underfull;
 use crate::mtr::{Mtr, RECORD_HEADER};
 use crate::pool::frame::PageWrite;
 use crate::redo::log::LogCredit;
+use crate::txn::purge_queue::Rest;
 use crate::txn::record::UndoRecord;
-use crate::txn::slots::Work;
+use crate::txn::slots::{Slot, Work};
 
 /// Rows that are removed by one mini-transaction, at most.
 const ROWS_TOGETHER: usize = 32;
+
+/// Records that a batch owes for each that it leaves: as many would keep what waits as it is.
+const RECORDS_OWED: usize = 4;
 
 /// Bytes that the removal of a row adds to its key.
 const OP_HEADER: usize = 3;
@@ -56,28 +69,57 @@ pub(super) fn run(engine: &Engine) {
                 engine.bell.ring();
             }
             Work::Purge(id, from) => {
-                match purge_page(engine, id, from) {
-                    Ok((purged, to_the_end)) => engine.txns.purged(id, purged, to_the_end),
-                    // An undo page that is damaged stays as it is, and so does all when the log has stopped.
-                    Err(Error::Corruption(_)) => {}
-                    Err(_) if engine.core.log.health().is_err() => {}
-                    // Once more, later.
-                    Err(_) => engine.txns.purged(id, from, false),
-                }
-                engine.bell.ring();
+                go_through(engine, id, from, usize::MAX);
             }
         }
     }
 }
 
-/// Goes through the records of an undo page, from number `from` on. Returns how far it came, and whether to the end.
-fn purge_page(engine: &Engine, id: PageId, from: usize) -> Result<(usize, bool), Error> {
+/// Ends a batch, and does its part of the purge (PURGE-1). If that cannot go on just now, neither can it for those that
+/// come later: purge tries again by itself.
+///
+/// Callers hold gates, for which the close of a database waits, and perhaps turns that come before that of spaces, and
+/// nothing else. May wait on `page_read`, `free_frame`, `log_space` and `metadata`.
+pub(super) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
+    let most = engine.purge_pages_max();
+    let mut owed = RECORDS_OWED * slot.end(most);
+    while owed > 0
+        && let Some((id, from)) = engine.txns.take_beyond(most)
+    {
+        let (purged, rest) = go_through(engine, id, from, owed);
+        if rest == Rest::HeldBack {
+            break;
+        }
+        owed -= purged - from;
+    }
+}
+
+/// Purges what at most `records` records of an undo page say, from number `from` on; the page was taken from the queue.
+/// Returns how far it came.
+fn go_through(engine: &Engine, id: PageId, from: usize, records: usize) -> (usize, Rest) {
+    let (purged, rest) = match purge_page(engine, id, from, records) {
+        Ok(done) => done,
+        // An undo page that is damaged stays as it is, and so does all when the log has stopped.
+        Err(Error::Corruption(_)) => return (from, Rest::HeldBack),
+        Err(_) if engine.core.log.health().is_err() => return (from, Rest::HeldBack),
+        // Once more, later.
+        Err(_) => (from, Rest::HeldBack),
+    };
+    engine.txns.purged(id, purged, rest);
+    if rest != Rest::Unread {
+        engine.bell.ring();
+    }
+    (purged, rest)
+}
+
+/// The same, but for what becomes of the page.
+fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<(usize, Rest), Error> {
     let oldest = engine.txns.oldest(&engine.core.store);
     let mut marked: Vec<(SpaceId, Vec<u8>)> = Vec::new();
-    let (purged, to_the_end) = {
+    let (purged, rest) = {
         let page = engine.core.pool.load(id)?.read();
         let view = page.view();
-        let records = (from..view.len()).map(|index| UndoRecord::decode(view.value(index)));
+        let records = (from..view.len()).take(most).map(|index| UndoRecord::decode(view.value(index)));
         // What is no record is for `check` to report.
         let ended = records.take_while(|record| record.is_none_or(|record| record.txn < oldest));
         let mut purged = from;
@@ -87,7 +129,12 @@ fn purge_page(engine: &Engine, id: PageId, from: usize) -> Result<(usize, bool),
             let deleted = changes.filter(|change| change.needs_purge);
             marked.extend(deleted.map(|change| (change.space, change.key().to_vec())));
         }
-        (purged, purged == view.len())
+        let rest = match purged {
+            _ if purged == view.len() => Rest::Nothing,
+            _ if purged - from == most => Rest::Unread,
+            _ => Rest::HeldBack,
+        };
+        (purged, rest)
     };
     // Leaf by leaf.
     marked.sort_unstable();
@@ -96,11 +143,11 @@ fn purge_page(engine: &Engine, id: PageId, from: usize) -> Result<(usize, bool),
         match purge_rows(engine, marked, oldest) {
             // A damaged tree keeps its delete marks; others do not.
             Err(Error::Corruption(_)) | Ok(true) => {}
-            Ok(false) => return Ok((from, false)),
+            Ok(false) => return Ok((from, Rest::HeldBack)),
             Err(error) => return Err(error),
         }
     }
-    Ok((purged, to_the_end))
+    Ok((purged, rest))
 }
 
 /// Removes the rows of `marked`, of one space and in the order of their keys, that have delete marks from before
@@ -112,9 +159,10 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
     let own_root = Root::new(space);
     let root = tree.as_ref().map_or(&own_root, |tree| &tree.root);
     let mut restarts = Restarts::new(&core.pool);
+    let mut came_further = false;
     while let Some((_, first)) = marked.first() {
-        // No space goes meanwhile; who wants that waits for one leaf's rows only.
-        let _spaces = engine.spaces_turn_of(&mut restarts);
+        // No space goes meanwhile; who wants that waits for one leaf's rows only, and for none of its reads.
+        let spaces = engine.spaces_turn_of(&mut restarts);
         engine.check_open()?;
         if !core.store.has_space(space) {
             return Ok(true);
@@ -135,10 +183,19 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
                     engine.wish_merge(MergeWish { tree, key, level: 0, tries: 0 });
                 }
                 marked = &marked[here..];
+                came_further = true;
                 continue;
             }
         };
-        drop(credit);
+        drop((credit, spaces));
+        if std::mem::take(&mut came_further) {
+            // What it has kept are leaves of before, and the lane is for those who do not get on.
+            restarts = Restarts::new(&core.pool);
+        }
+        if matches!(stop, Stop::Load(_)) && restarts.is_to_gather() {
+            let keys = marked.iter().map(|(_, key)| (root, key.as_slice()));
+            restarts.gather(&pages_ahead(core, keys, engine.purge_leaves()).pages);
+        }
         restarts.resolve(stop)?;
     }
     Ok(true)

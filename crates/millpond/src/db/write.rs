@@ -22,6 +22,7 @@ use super::chunks::{Bytes, LongValues, have_places, sort};
 use super::engine::Engine;
 use super::options::Durability;
 use super::plan::{self, LEAVES_INLINE, Leaf, Leaves, Plan, Planned, Stopped, plan, shown};
+use super::purge::end_and_purge;
 use super::tree::{Gate, TreeState};
 use super::undo::{UndoPages, find_undo_pages};
 use super::write_parts::write_in_parts;
@@ -31,7 +32,7 @@ use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
 use crate::base::row::{HEAD_LEN, Reference, Stamp};
 use crate::base::sync::ReadGuard;
-use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_ahead, leaf_write};
+use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write, pages_ahead};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Mtr, RECORD_HEADER, TXN_LEN};
 use crate::txn::slots::Slot;
@@ -80,8 +81,9 @@ impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p, '_> {
     }
 }
 
-/// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, `row_lock`, and at
-/// the end, with nothing held, on `log_flush`. Returns whether the batch's first key (in its order) was there before.
+/// Writes `ops` and waits as `durability` says. May wait on `log_space`, `free_frame`, `page_read`, `row_lock`, for its
+/// part of the purge on `metadata`, and at the end, with nothing held, on `log_flush`. Returns whether the batch's
+/// first key (in its order) was there before.
 pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability) -> Result<bool, Error> {
     let _operation = engine.waits.operation("write");
     let done = apply(engine, ops)?;
@@ -126,6 +128,7 @@ pub(super) fn apply_sized(engine: &Engine, ops: &mut [Op<'_>], size: Size) -> Re
             }
         }
     };
+    end_and_purge(engine, slot);
     Ok(Some(done))
 }
 
@@ -173,7 +176,9 @@ pub(super) fn write_group<'a>(
             Ok(done) => return Ok(Group::Written(done)),
             Err(Halt::Stop(stop)) => {
                 if matches!(stop, Stop::Load(_)) && ops.len() > 1 && restarts.is_to_gather() {
-                    let ahead = pages_ahead(engine, ops);
+                    // Not many more than one group may change.
+                    let keys = ops.iter().map(|op| (&op.tree.root, op.key));
+                    let ahead = pages_ahead(&engine.core, keys, engine.batch_leaves());
                     if !slot.is_in_parts() && ahead.leaves > engine.batch_leaves() {
                         return Ok(Group::TooLarge);
                     }
@@ -214,33 +219,6 @@ pub(super) fn write_group<'a>(
 fn is_of_many_pages(engine: &Engine, pending: &[Pending]) -> bool {
     let bytes = |pending: &Pending| pending.key.len() + pending.value_len;
     pending.len() > 16 && pending.iter().map(bytes).sum::<usize>() > 16 * engine.core.store.page_size()
-}
-
-/// Pages that a batch will come to.
-struct Ahead {
-    pages: Vec<PageId>,
-    /// How many of them are leaves.
-    leaves: usize,
-}
-
-/// The leaves that `ops` will come to, as far as can be guessed, and inner pages whose children cannot: not many more
-/// than one group may change.
-fn pages_ahead(engine: &Engine, ops: &[Op<'_>]) -> Ahead {
-    let mut ahead = Ahead { pages: Vec::new(), leaves: 0 };
-    for op in ops {
-        if ahead.pages.len() > engine.batch_leaves() {
-            break;
-        }
-        let (page, is_leaf) = match leaf_ahead(&engine.core, &op.tree.root, op.key) {
-            Ok(leaf) => (leaf, true),
-            Err(above) => (above, false),
-        };
-        if ahead.pages.last() != Some(&page) {
-            ahead.pages.push(page);
-            ahead.leaves += usize::from(is_leaf);
-        }
-    }
-    ahead
 }
 
 /// Waits until everything before `end` is as safe as `durability` says.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::batch::Op;
 use super::chunks::{Bytes, LongValues, sort};
 use super::engine::Engine;
+use super::purge::end_and_purge;
 use super::tree::TreeState;
 use super::write::{Done, Gates, Group, check_sizes, enter_all, probable_redo, write_group};
 use crate::base::error::Error;
@@ -85,7 +86,9 @@ impl<'e> Large<'e> {
         if ops.iter().any(|op| op.value_len() > engine.limits.value) {
             long_values.expand(engine, &mut ops, slot.txn())?;
         }
-        write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)
+        let done = write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?;
+        end_and_purge(engine, slot);
+        Ok(done)
     }
 }
 

@@ -20,6 +20,7 @@
 
 pub(crate) mod before;
 pub(crate) mod locks;
+pub(crate) mod purge_queue;
 pub(crate) mod record;
 pub(crate) mod slots;
 

@@ -2,13 +2,13 @@
 //!
 //! Who ends the wait of purge: who leaves delete marks, or rows in flight; the keeper's tick; [`Transactions::stop`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use super::locks::Locks;
+use super::purge_queue::{PurgeQueue, Rest};
 use super::record::{Kind, RECORD_HEAD_MAX, record_head};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
@@ -72,14 +72,8 @@ struct Directory {
     /// The slots that nobody has. Who comes takes the last that was used.
     idle: Vec<Kept>,
     active: Vec<TxnId>,
-    /// Pages that purge has not been through, or not to their ends.
-    pages: HashMap<PageId, UndoPage, FixedState>,
-    queue: VecDeque<PageId>,
-    /// Those that a transaction keeps it from: they are queued again by the keeper's tick.
-    later: Vec<PageId>,
-    /// Pages that nobody needs.
-    unneeded: VecDeque<PageId>,
-    /// Those of them that are to be read before they can be given back.
+    pages: PurgeQueue,
+    /// Pages that nobody needs and that are to be read before they can be given back.
     cold: Vec<PageId>,
     /// Pages that the keeper wants to merge, or to merge others with.
     cold_merges: VecDeque<PageId>,
@@ -91,18 +85,6 @@ struct Directory {
     losers_later: Vec<Loser>,
     is_waiting: bool,
     stop: bool,
-}
-
-/// What purge knows of a page.
-#[derive(Clone, Copy, Debug, Default)]
-struct UndoPage {
-    /// Records that it has been through.
-    purged: usize,
-    is_queued: bool,
-    /// Purge is going through it.
-    is_under_way: bool,
-    /// No slot has it.
-    is_left: bool,
 }
 
 /// A transaction of several groups that will not be committed. It is active, and in flight, until it is undone.
@@ -126,28 +108,6 @@ pub(crate) enum Work {
     Read(PageId),
 }
 
-impl Directory {
-    fn enqueue(&mut self, id: PageId) {
-        let page = self.pages.entry(id).or_default();
-        if !std::mem::replace(&mut page.is_queued, true) {
-            self.queue.push_back(id);
-        }
-    }
-
-    /// TXN-4: no slot has the page any more.
-    fn leave(&mut self, id: PageId) {
-        match self.pages.get_mut(&id) {
-            Some(page) if (page.is_queued || page.is_under_way) && !cfg!(planted = "undo_page_left_early") => {
-                page.is_left = true;
-            }
-            _ => {
-                self.pages.remove(&id);
-                self.unneeded.push_back(id);
-            }
-        }
-    }
-}
-
 impl Transactions {
     /// Begins a transaction.
     pub(crate) fn begin(&self, store: &PageStore) -> Slot<'_> {
@@ -156,7 +116,7 @@ impl Transactions {
         directory.active.push(txn);
         let kept = directory.idle.pop().unwrap_or_default();
         let (marked, left) = (SmallVec::new(), SmallVec::new());
-        Slot { all: self, txn, kept, marked, left, parts: None, row: None }
+        Slot { all: self, txn, kept, marked, marked_records: 0, left, parts: None, row: None, has_ended: false }
     }
 
     /// The oldest transaction that is active; if there is none, the next to begin (TXN-1).
@@ -169,8 +129,8 @@ impl Transactions {
     pub(crate) fn adopt(&self, pages: impl IntoIterator<Item = PageId>) {
         let mut directory = self.directory.lock();
         for id in pages {
-            directory.enqueue(id);
-            directory.leave(id);
+            directory.pages.enqueue(id);
+            directory.pages.leave(id);
         }
     }
 
@@ -205,8 +165,8 @@ impl Transactions {
         directory.active.retain(|active| *active != loser.txn);
         for page in loser.pages {
             // Purge has to look at the delete marks that are there again.
-            directory.enqueue(page);
-            directory.leave(page);
+            directory.pages.enqueue(page);
+            directory.pages.leave(page);
         }
     }
 
@@ -225,9 +185,9 @@ impl Transactions {
         let wakes = {
             let mut guard = self.directory.lock();
             let directory = &mut *guard;
-            directory.queue.extend(directory.later.drain(..));
+            directory.pages.look_again();
             directory.losers.extend(directory.losers_later.drain(..));
-            let is_idle = directory.queue.is_empty() && directory.cold.is_empty() && directory.losers.is_empty();
+            let is_idle = directory.pages.ready() == 0 && directory.cold.is_empty() && directory.losers.is_empty();
             directory.is_waiting && !is_idle
         };
         if wakes {
@@ -254,10 +214,8 @@ impl Transactions {
                 directory.merge_reads -= 1;
                 return Some(Work::Read(id));
             }
-            if let Some(id) = directory.queue.pop_front() {
-                let page = directory.pages.entry(id).or_default();
-                (page.is_queued, page.is_under_way) = (false, true);
-                return Some(Work::Purge(id, page.purged));
+            if let Some((id, from)) = directory.pages.take() {
+                return Some(Work::Purge(id, from));
             }
             directory.is_waiting = true;
             directory = self.work.wait(directory, "work for purge");
@@ -265,21 +223,20 @@ impl Transactions {
         }
     }
 
-    /// Purge went through a page up to record `purged`, and to its end or not.
-    pub(crate) fn purged(&self, id: PageId, purged: usize, to_the_end: bool) {
+    /// A page for a writer to go through, if more than `most` wait (PURGE-1).
+    pub(crate) fn take_beyond(&self, most: usize) -> Option<(PageId, usize)> {
         let mut directory = self.directory.lock();
-        let Some(page) = directory.pages.get_mut(&id) else { return };
-        (page.purged, page.is_under_way) = (purged, false);
-        if !to_the_end && !std::mem::replace(&mut page.is_queued, true) {
-            directory.later.push(id);
-        } else if page.is_left && !page.is_queued {
-            directory.leave(id);
-        }
+        if directory.pages.len() > most && !directory.stop { directory.pages.take() } else { None }
+    }
+
+    /// Somebody went through a page up to record `purged`.
+    pub(crate) fn purged(&self, id: PageId, purged: usize, rest: Rest) {
+        self.directory.lock().pages.put_back(id, purged, rest);
     }
 
     /// A page that is to be given back is in memory.
     pub(crate) fn read(&self, id: PageId) {
-        self.directory.lock().unneeded.push_back(id);
+        self.directory.lock().pages.unneeded.push_back(id);
     }
 
     /// A page that the keeper wants for a merge is not in memory.
@@ -306,23 +263,23 @@ impl Transactions {
     /// A page that nobody needs, if there are more than `keep`.
     pub(crate) fn take_unneeded(&self, keep: usize) -> Option<PageId> {
         let mut directory = self.directory.lock();
-        if directory.unneeded.len() > keep { directory.unneeded.pop_front() } else { None }
+        let unneeded = &mut directory.pages.unneeded;
+        if unneeded.len() > keep { unneeded.pop_front() } else { None }
     }
 
     /// The one that was needed last, which is in memory still, mostly.
     fn take_newest_unneeded(&self) -> Option<PageId> {
-        self.directory.lock().unneeded.pop_back()
+        self.directory.lock().pages.unneeded.pop_back()
     }
 
     /// It could not be given back yet.
     pub(crate) fn put_off(&self, id: PageId) {
-        self.directory.lock().unneeded.push_back(id);
+        self.directory.lock().pages.unneeded.push_back(id);
     }
 
     /// Undo pages that purge has to go through.
     pub(crate) fn purge_pages(&self) -> usize {
-        let directory = self.directory.lock();
-        directory.queue.len() + directory.later.len()
+        self.directory.lock().pages.len()
     }
 
     /// Ends purge.
@@ -339,12 +296,15 @@ pub(crate) struct Slot<'t> {
     kept: Kept,
     /// Pages in which it left records with delete marks.
     marked: Pages,
+    /// How many such records.
+    marked_records: usize,
     /// Pages that are not of the slot any more.
     left: Pages,
     /// Of a transaction of several groups: what it has left in undo pages.
     parts: Option<Parts>,
     /// A row whose lock was waited for, by a transaction with nothing in flight.
     row: Option<(SpaceId, Vec<u8>)>,
+    has_ended: bool,
 }
 
 /// What a transaction of several groups has left in undo pages.
@@ -392,6 +352,7 @@ impl Slot<'_> {
         let mut last = 0;
         for (index, record, has_marks) in records {
             let page = self.kept.pages[index];
+            self.marked_records += usize::from(has_marks);
             if has_marks && self.marked.last() != Some(&page) {
                 self.marked.push(page);
             }
@@ -514,8 +475,18 @@ pub(crate) fn end_header(core: &Core, txn: TxnId, header: UndoRef) -> Result<Lsn
     mtr.commit(credit)
 }
 
-impl Drop for Slot<'_> {
-    fn drop(&mut self) {
+impl Slot<'_> {
+    /// Ends the transaction. Returns how many records with delete marks it has left, if more than `most` pages wait for
+    /// purge now.
+    pub(crate) fn end(mut self, most: usize) -> usize {
+        if self.give_up() > most { self.marked_records } else { 0 }
+    }
+
+    /// Returns how many pages wait for purge now.
+    fn give_up(&mut self) -> usize {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return 0;
+        }
         self.release_row();
         let mut directory = self.all.directory.lock();
         let txn = self.txn;
@@ -529,29 +500,37 @@ impl Drop for Slot<'_> {
             if wakes {
                 self.all.work.notify_one();
             }
-            return;
+            return 0;
         }
         directory.active.retain(|active| *active != txn);
         for page in self.marked.drain(..) {
-            directory.enqueue(page);
+            directory.pages.enqueue(page);
         }
         for page in self.left.drain(..) {
-            directory.leave(page);
+            directory.pages.leave(page);
         }
         let mut kept = std::mem::take(&mut self.kept);
         // What a large batch did not use in the end, others may.
         let surplus = PAGES_KEPT.min(kept.pages.len());
         for page in kept.pages.drain(surplus..) {
-            directory.leave(page);
+            directory.pages.leave(page);
         }
         if kept.undo.capacity() > UNDO_KEPT {
             kept.undo = Vec::new();
         }
         directory.idle.push(kept);
-        let wakes = directory.is_waiting && directory.queue.len() >= WAKE_AT;
+        let pages = directory.pages.len();
+        let wakes = directory.is_waiting && directory.pages.ready() >= WAKE_AT;
         drop(directory);
         if wakes {
             self.all.work.notify_one();
         }
+        pages
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.give_up();
     }
 }

@@ -27,6 +27,7 @@ mod merges;
 mod metrics;
 mod model_btreemap;
 mod pool;
+mod purge;
 mod races;
 mod rebuild;
 mod rebuild_loss;

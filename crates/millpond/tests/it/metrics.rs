@@ -235,7 +235,7 @@ fn pool_and_log(seen: &Seen) {
         SMALL,
         |options| options.stall_threshold(Duration::from_millis(1)),
         |_, db| {
-            seen.watch(db, || write_all_over(db, 300));
+            seen.watch(db, || write_all_over(db, 900));
             seen.watch(db, || {
                 write_all_over(db, 20);
                 db.checkpoint().expect("done");

@@ -1,0 +1,92 @@
+//! Purge beside writers, with data much larger than the pool: what waits for it is bounded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Tree, WriteBatch};
+use rand::{RngExt, SeedableRng};
+
+use crate::support::{SMALL, Shape, open, settle, sound};
+
+type Rng = rand_xoshiro::Xoshiro256PlusPlus;
+
+/// A pool of 2 MiB.
+const POOL: Shape = Shape { frames: 512, ..SMALL };
+
+/// Rows of 200 bytes: eight times the pool.
+const ROWS: u32 = 80_000;
+
+const WRITERS: u32 = 8;
+
+fn key(place: u32, row: u32) -> [u8; 8] {
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&place.to_be_bytes());
+    key[4..].copy_from_slice(&row.to_be_bytes());
+    key
+}
+
+/// Where row `row` is at first.
+fn first_place(row: u32) -> u32 {
+    row.wrapping_mul(2_654_435_761)
+}
+
+/// A closed database with all rows in tree `t`.
+fn loaded() -> Image {
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let db = open(&disk, POOL.options().redo_capacity(ByteSize::mib(64)));
+        let mut rows: Vec<_> = (0..ROWS).map(|row| (key(first_place(row), row), [0; 200])).collect();
+        rows.sort_unstable();
+        drop(db.bulk_load("t", rows).expect("loaded"));
+        db.close().expect("closed");
+    });
+    disk.image()
+}
+
+/// Has one of the rows of `writer` after the other go to another place, at random.
+fn move_rows(db: &Db, tree: &Tree, writer: u32, moves: u32) {
+    let mut rng = Rng::seed_from_u64(u64::from(writer));
+    for row in (0..moves).map(|turn| turn * WRITERS + writer) {
+        let mut batch = WriteBatch::new();
+        batch.delete(tree, &key(first_place(row), row)).insert(tree, &key(rng.random(), row), &[1; 200]);
+        batch.durability(Durability::None);
+        db.write(batch).expect("written");
+    }
+}
+
+/// Eight writers, each delete of whom leaves a row in a leaf that is gone from the pool soon.
+#[test]
+fn what_waits_for_purge_is_bounded_with_data_eight_times_the_pool() {
+    let moves = 2_000;
+    let slow_reads = ServiceTime { read_ns: 1_000_000, write_ns: 100_000, sync_ns: 1_000_000 };
+    let disk = SimulatedDisk::with_image(loaded(), slow_reads);
+    run(1, || {
+        let db = open(&disk, POOL.reopen_options());
+        let tree = db.open_tree("t").expect("there");
+        let ended = Arc::new(AtomicU32::new(0));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (db, tree, ended) = (db.clone(), tree.clone(), Arc::clone(&ended));
+                let work = move || {
+                    move_rows(&db, &tree, writer, moves);
+                    ended.fetch_add(1, Ordering::SeqCst);
+                };
+                spawn("writer", work).expect("a thread")
+            })
+            .collect();
+        let mut most = 0;
+        while ended.load(Ordering::SeqCst) < WRITERS {
+            sleep_ns(10_000_000);
+            most = most.max(db.stats().purge_pages);
+        }
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        // PURGE-1: 32 pages, and at most one that each writer has just begun.
+        assert!((32..=32 + u64::from(WRITERS)).contains(&most), "{most} undo pages waited for purge");
+        settle(&db);
+        drop(tree);
+        db.close().expect("closed");
+    });
+    let report = sound(&disk);
+    assert_eq!((report.entries, report.deleted_rows), (1 + u64::from(ROWS), 0));
+}
