@@ -215,6 +215,7 @@ pub(crate) fn analyse(
     let dropped = &found.dropped;
     found.pages.retain(|id, history| history.last > history.image && !dropped.contains(&id.space()));
     store.finish_replay(&found.dropped)?;
+    store.note_log_end(found.end);
     Ok(found)
 }
 

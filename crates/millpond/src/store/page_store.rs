@@ -13,7 +13,7 @@ use super::look::{SlotContent, content_of};
 use super::map::{MapEntry, PageMap, Space};
 use super::placement::Placement;
 use super::slots::Slots;
-use super::superblock::{FEATURE_IN_PLACE, SLOTS_START, Superblock};
+use super::superblock::{SLOTS_START, Superblock};
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SlotId, SpaceId, TxnId};
@@ -109,6 +109,8 @@ pub(super) struct State {
     /// Places of the map file that are free once the next superblock is durable.
     pub(super) replaced_places: Vec<SlotId>,
     pub(super) dropped: VecDeque<DroppedSpace>,
+    /// In place: slots whose image this process has written, a bit each.
+    pub(super) written: Vec<u64>,
     /// End of the last group that dropped a space.
     pub(super) dropped_upto: Lsn,
     /// Counts directories: a place written since the last one is named by none.
@@ -131,6 +133,8 @@ pub(crate) struct PageStore {
     pub(super) state: Mutex<State>,
     /// Held while the files grow; the state is not.
     pub(super) growth: Turn<()>,
+    /// In place: where the log ended when the store was opened.
+    pub(super) log_end: AtomicU64,
     /// The data file's syncs, one at a time; whether one has failed.
     pub(super) syncing: Turn<bool>,
     pub(super) counts: Arc<DirtyCounts>,
@@ -179,11 +183,6 @@ impl PageStore {
     /// What the newest durable superblock says.
     pub(crate) fn superblock(&self) -> Superblock {
         self.state.lock().superblock
-    }
-
-    /// Whether each image is named by a map group once it is durable.
-    pub(crate) fn names_images(&self) -> bool {
-        self.superblock().features & FEATURE_IN_PLACE == 0
     }
 
     /// All spaces.
@@ -263,6 +262,7 @@ impl PageStore {
             None => Some("the image is an older one (a lost write)".to_owned()),
             damage => damage,
         }
+        .or_else(|| self.problem_of_lsn(entry, page_lsn(image)))
     }
 
     /// Reads a page's newest image and checks that it is that.
@@ -358,6 +358,7 @@ impl PageStore {
         for ((&op, &slot), before) in ops.iter().zip(&slots).zip(current) {
             let entry = MapEntry::new(self.offset(slot), self.page_size, self.placement.tag(op.lsn));
             let written = Written { entry, op, fresh: before != Some(slot), turn };
+            state.note_written(slot);
             if state.map.has_space(op.id.space()) {
                 state.loaded += usize::from(op.rec_lsn.is_none());
                 let other = state.unsynced.insert(op.id, written);

@@ -11,7 +11,7 @@ use millpond::{Db, PageStoreKind};
 use crate::crash_matrix::stride;
 use crate::support::{SMALL, Shape, disk_of, recover_shaped};
 
-/// Rows that the first process writes.
+/// Rows that the first process writes: what it logs does not fit one block.
 const ROWS: u8 = 4;
 
 /// What happened up to the loss of power, as positions in the disk's history.
@@ -42,7 +42,7 @@ fn live_twice(disk: &SimulatedDisk, shape: Shape, end: End, at: u64) -> Past {
         End::Failed => disk.fail_at(at, ErrorKind::Other),
     }
     if let Ok((db, tree)) = open() {
-        while acknowledged < ROWS && tree.put(&[acknowledged], &[1; 300]).is_ok() {
+        while acknowledged < ROWS && tree.put(&[acknowledged], &[1; 900]).is_ok() {
             acknowledged += 1;
         }
         let _ = db.checkpoint();
@@ -92,7 +92,7 @@ fn closed(shape: Shape) -> Image {
     let db = Db::open_on(Arc::new(disk.clone()), shape.options()).expect("opened");
     let tree = db.create_tree("t").expect("created");
     // What is there is changed: in place images are written over.
-    (0..ROWS).for_each(|row| tree.put(&[row, row], &[0; 300]).expect("written"));
+    (0..ROWS).for_each(|row| tree.put(&[row, row], &[0; 900]).expect("written"));
     drop(tree);
     db.close().expect("closed");
     disk.image()

@@ -14,6 +14,7 @@ mod decoders;
 mod failing_syncs;
 mod gather;
 mod golden;
+mod in_place;
 mod index_builds;
 mod inspect;
 mod killed;
