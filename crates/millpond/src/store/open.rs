@@ -452,26 +452,33 @@ mod tests {
         store.publish(snapshot, facts).expect("published");
     }
 
-    /// Writes an image of a page, which a sync covers: what is to be logged of it.
-    fn records_of(store: &PageStore, id: PageId) -> Vec<MapRecord> {
+    /// A store with a space of one page, whose image a sync has covered: what is to be logged of it.
+    struct Covered {
+        store: PageStore,
+        space: SpaceId,
+        /// Slots that were free before.
+        free: u64,
+        records: Vec<MapRecord>,
+    }
+
+    fn covered(disk: &SimulatedDisk) -> Covered {
+        let store = new_store(disk);
+        let (_, free) = store.slot_counts();
+        let space = store.new_space();
+        let id = store.allocate(space, Share::Common, &waits()).expect("there is room");
         let op = WriteOp { id, lsn: Lsn(5000), rec_lsn: Some(Lsn(4096)) };
         store.counts.add(Lsn(4096));
         assert!(store.write(&[op], &mut aligned(4096), Lsn(5000)).expect("written"));
         let records = store.map_records(store.sync().expect("synced"));
         assert_eq!(records.len(), 1);
-        records
+        Covered { store, space, free, records }
     }
 
     /// A space is dropped after a map record of its page was logged, and before the map has it: while the drop is not
     /// durable, a crash may leave the group alone.
     #[test]
     fn an_image_that_is_named_outlives_a_drop_that_is_not_durable() {
-        let disk = SimulatedDisk::new();
-        let store = new_store(&disk);
-        let (_, free) = store.slot_counts();
-        let space = store.new_space();
-        let id = store.allocate(space, Share::Common, &waits()).expect("there is room");
-        let records = records_of(&store, id);
+        let Covered { store, space, free, records } = covered(&SimulatedDisk::new());
         store.drop_space(space, Lsn(5200));
         store.apply_records(&records, Lsn(5000), Lsn(5100));
         while store.give_back_step() {}
@@ -485,11 +492,7 @@ mod tests {
     #[test]
     fn a_map_record_does_not_bring_a_dropped_space_back() {
         let disk = SimulatedDisk::new();
-        let store = new_store(&disk);
-        let (_, free) = store.slot_counts();
-        let space = store.new_space();
-        let id = store.allocate(space, Share::Common, &waits()).expect("there is room");
-        let records = records_of(&store, id);
+        let Covered { store, space, free, records } = covered(&disk);
         store.drop_space(space, Lsn(5100));
         store.apply_records(&records, Lsn(5100), Lsn(5200));
         while store.give_back_step() {}

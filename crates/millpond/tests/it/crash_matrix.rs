@@ -13,7 +13,7 @@ use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Tree, Wr
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{
-    Contents, SLOW, SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, small_options,
+    Contents, IN_PLACE, SLOW, SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, small_options,
 };
 
 /// What an operation leaves: for (tree, key) a value or nothing.
@@ -350,7 +350,7 @@ fn a_crash_with_large_pages_loses_nothing() {
 #[test]
 fn a_crash_of_a_store_that_writes_in_place_loses_nothing_or_is_reported() {
     for (page_kib, seed, sampled) in [(4, 12, 3), (16, 13, 9)] {
-        let in_place = Shape { page_kib, store: PageStoreKind::InPlace, ..SMALL };
+        let in_place = Shape { page_kib, ..IN_PLACE };
         let recorded = many_clients_shaped(in_place, seed, 3, 40, 250 * usize::try_from(page_kib).expect("small"));
         check_matrix(&recorded, 0, stride(sampled));
     }
@@ -396,12 +396,7 @@ fn thin_out_and_fill(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, seed: u64) 
 
 #[test]
 fn a_crash_while_pages_are_merged_and_their_ids_used_again_loses_nothing() {
-    let shapes = [
-        SMALL,
-        Shape { store: PageStoreKind::InPlace, ..SMALL },
-        Shape { classic: true, ..SMALL },
-        Shape { store: PageStoreKind::InPlace, classic: true, ..SMALL },
-    ];
+    let shapes = [SMALL, IN_PLACE, Shape { classic: true, ..SMALL }, Shape { classic: true, ..IN_PLACE }];
     for (seed, shape) in (16..).zip(shapes) {
         let (start, oracle) = run(0, || make_two_trees(shape, 1)).0;
         let recorded = record(seed, start, oracle, |disk, oracle| {

@@ -1,11 +1,9 @@
 //! A store that writes in place: what its images tell of the log.
 
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
-use millpond::{Db, Durability, Error, PageStoreKind, WriteBatch};
+use millpond::{Db, Durability, Error, WriteBatch};
 
-use crate::support::{SLOW, SMALL, Shape, disk_of, open};
-
-const IN_PLACE: Shape = Shape { store: PageStoreKind::InPlace, ..SMALL };
+use crate::support::{IN_PLACE, SLOW, disk_of, open};
 
 /// What the trees' first rows are, or why they cannot be read.
 fn first_rows(image: Image) -> Result<[u8; 2], Error> {

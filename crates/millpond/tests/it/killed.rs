@@ -5,11 +5,11 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use millpond::Db;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run};
-use millpond::{Db, PageStoreKind};
 
 use crate::crash_matrix::stride;
-use crate::support::{SMALL, Shape, disk_of, recover_shaped};
+use crate::support::{IN_PLACE, SMALL, Shape, disk_of, recover_shaped};
 
 /// Rows that the first process writes: what it logs does not fit one block.
 const ROWS: u8 = 4;
@@ -97,8 +97,6 @@ fn closed(shape: Shape) -> Image {
     db.close().expect("closed");
     disk.image()
 }
-
-const IN_PLACE: Shape = Shape { store: PageStoreKind::InPlace, ..SMALL };
 
 #[test]
 fn a_loss_of_power_after_a_process_that_died_loses_nothing() {

@@ -26,6 +26,9 @@ pub(crate) struct Shape {
 /// Pages of 4 KiB, copy-on-write.
 pub(crate) const SMALL: Shape = Shape { page_kib: 4, store: PageStoreKind::CopyOnWrite, classic: false, frames: 40 };
 
+/// The same, in place.
+pub(crate) const IN_PLACE: Shape = Shape { store: PageStoreKind::InPlace, ..SMALL };
+
 impl Shape {
     /// A pool of a few dozen frames, a log of a few laps.
     pub(crate) fn options(self) -> Options {

@@ -70,7 +70,7 @@ pub(super) fn measure_for<E: Engine>(
         time_s: longest_s,
         warmup_s: 0,
         events: 0,
-        seed: plan.seed.rotate_left(32) ^ 1,
+        seed: !plan.seed,
         ..*plan
     };
     let mut watch = Watch { seconds: Vec::new(), shortest_s, has_settled: false };
