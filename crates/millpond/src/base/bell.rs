@@ -2,13 +2,18 @@
 //!
 //! A ring is remembered until the keeper has looked, so none is lost between its look and its wait.
 
-use super::sync::{Condvar, Mutex};
+use super::sync::{Condvar, Mutex, Rank};
 
 /// The keeper's doorbell.
-#[derive(Default)]
 pub(crate) struct Bell {
     rung: Mutex<bool>,
     changed: Condvar,
+}
+
+impl Default for Bell {
+    fn default() -> Self {
+        Bell { rung: Mutex::new(Rank::Bell, false), changed: Condvar::new() }
+    }
 }
 
 impl Bell {

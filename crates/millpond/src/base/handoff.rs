@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::laws;
-use super::sync::{Condvar, Mutex};
+use super::sync::{Condvar, Mutex, Rank};
 use super::waits::{WaitClass, Waits};
 
 /// A place where one thread waits for one value.
@@ -17,7 +17,7 @@ pub(crate) struct Handoff<T> {
 impl<T> Handoff<T> {
     /// A new hand-off, shared by the waiter and whoever will end its wait.
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Handoff { value: Mutex::new(None), given: Condvar::new() })
+        Arc::new(Handoff { value: Mutex::new(Rank::Handoff, None), given: Condvar::new() })
     }
 
     /// Ends the wait.

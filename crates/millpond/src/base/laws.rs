@@ -9,11 +9,13 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::rank::{MUTEXES, Rank};
 use super::sync;
 
 thread_local! {
     static LATCHES: Cell<u32> = const { Cell::new(0) };
-    static MUTEXES: Cell<u32> = const { Cell::new(0) };
+    /// The ranks of the mutexes and turns that this thread holds.
+    static RANKS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// How often a law was broken in this process. Each is a bug.
@@ -35,19 +37,24 @@ impl Drop for LatchHeld {
     }
 }
 
-/// A structure's mutex that this thread holds. Guards own one.
-pub(super) struct MutexHeld(());
+/// A mutex or turn that this thread holds. Guards own one.
+pub(super) struct MutexHeld(Rank);
 
 impl MutexHeld {
-    pub(super) fn new() -> MutexHeld {
-        MUTEXES.with(|held| held.set(held.get() + 1));
-        MutexHeld(())
+    pub(super) fn new(rank: Rank) -> MutexHeld {
+        RANKS.with(|held| held.set(held.get() | rank.bit()));
+        MutexHeld(rank)
+    }
+
+    /// What is held.
+    pub(super) fn rank(&self) -> Rank {
+        self.0
     }
 }
 
 impl Drop for MutexHeld {
     fn drop(&mut self) {
-        MUTEXES.with(|held| held.set(held.get() - 1));
+        RANKS.with(|held| held.set(held.get() & !self.0.bit()));
     }
 }
 
@@ -56,17 +63,37 @@ fn broken(law: &str, held: u32) {
     debug_assert!(sync::panicking(), "{law}: {held} held");
 }
 
+/// This thread is about to wait for a mutex or turn (RANK-1). In debug builds only.
+#[inline]
+pub(super) fn check_rank(rank: Rank) {
+    if cfg!(debug_assertions) {
+        let held = RANKS.with(Cell::get) & !(rank.bit() - 1);
+        debug_assert!(held == 0 || sync::panicking(), "RANK-1: {rank:?} is waited for with {held:#b} held");
+    }
+}
+
+/// This thread is about to wait for something else than a mutex; `own` is that of the condition variable (RANK-2). In
+/// debug builds only.
+#[inline]
+pub(super) fn check_no_mutex(own: Option<Rank>) {
+    if cfg!(debug_assertions) {
+        let held = RANKS.with(Cell::get) & MUTEXES & !own.map_or(0, Rank::bit);
+        debug_assert!(held == 0 || sync::panicking(), "RANK-2: a thread waits with {held:#b} held");
+    }
+}
+
 /// This thread is about to park.
 pub(crate) fn check_park() {
     let latches = LATCHES.with(Cell::get);
     if latches > 0 {
         broken("LAW-1: a thread parks with page latches", latches);
     }
+    check_no_mutex(None);
 }
 
 /// This thread is about to read, write or sync a device.
 pub(crate) fn check_io() {
-    let (latches, mutexes) = (LATCHES.with(Cell::get), MUTEXES.with(Cell::get));
+    let (latches, mutexes) = (LATCHES.with(Cell::get), (RANKS.with(Cell::get) & MUTEXES).count_ones());
     if latches > 0 {
         broken("LAW-1: a device is used under page latches", latches);
     }

@@ -16,6 +16,10 @@ pub(crate) mod laws;
 pub(crate) mod page;
 pub(crate) mod primitives;
 pub(crate) mod random;
+pub(crate) mod rank;
+#[cfg(test)]
+#[cfg(debug_assertions)]
+mod rank_tests;
 pub(crate) mod row;
 #[cfg(feature = "simulation")]
 pub(crate) mod scheduler;

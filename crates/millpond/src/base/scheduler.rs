@@ -384,13 +384,14 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rank::Rank;
     use super::super::sync;
     use super::*;
 
     /// Four tasks add to a counter in turns and note the order.
     fn order_of(seed: u64) -> (Vec<usize>, Trace) {
         run(seed, || {
-            let notes: Arc<sync::Mutex<_>> = Arc::new(sync::Mutex::new(Vec::new()));
+            let notes: Arc<sync::Mutex<_>> = Arc::new(sync::Mutex::new(Rank::Threads, Vec::new()));
             let threads: Vec<_> = (0..4)
                 .map(|id| {
                     let notes = Arc::clone(&notes);
@@ -432,7 +433,7 @@ mod tests {
     fn a_deadlock_is_reported_with_what_each_task_waits_for() {
         let outcome = catch_unwind(|| {
             run(3, || {
-                let mutex = sync::Mutex::new(());
+                let mutex = sync::Mutex::new(Rank::Threads, ());
                 let never = sync::Condvar::new();
                 let _guard = never.wait(mutex.lock(), "nothing");
             })

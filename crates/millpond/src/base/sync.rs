@@ -12,6 +12,7 @@ use super::cpus::{self, Cpus};
 use super::error::Error;
 use super::latch::Latch;
 use super::laws::{self, MutexHeld};
+pub(crate) use super::rank::Rank;
 #[cfg(feature = "simulation")]
 use super::scheduler;
 use super::waits::enter_background;
@@ -48,9 +49,9 @@ impl Drop for Released {
 }
 
 /// Mutual exclusion for a structure. Held for short, never over I/O (LAW-5), unless it is a [`Turn`].
-#[derive(Default)]
 pub(crate) struct Mutex<T, const OVER_IO: bool = false> {
     inner: parking_lot::Mutex<T>,
+    rank: Rank,
 }
 
 /// Mutual exclusion for a piece of work, I/O and waits included: one at a time.
@@ -61,7 +62,7 @@ pub(crate) type Turn<T> = Mutex<T, true>;
 pub(crate) struct MutexGuard<'a, T, const OVER_IO: bool = false> {
     inner: parking_lot::MutexGuard<'a, T>,
     _released: Released,
-    _held: Option<MutexHeld>,
+    held: MutexHeld,
     #[cfg(feature = "simulation")]
     mutex: &'a Mutex<T, OVER_IO>,
     #[cfg(not(feature = "simulation"))]
@@ -72,9 +73,10 @@ pub(crate) struct MutexGuard<'a, T, const OVER_IO: bool = false> {
 pub(crate) type TurnGuard<'a, T> = MutexGuard<'a, T, true>;
 
 impl<T, const OVER_IO: bool> Mutex<T, OVER_IO> {
-    /// A mutex around `value`.
-    pub(crate) fn new(value: T) -> Self {
-        Mutex { inner: parking_lot::Mutex::new(value) }
+    /// A mutex around `value`, with its place in the order of all.
+    pub(crate) fn new(rank: Rank, value: T) -> Self {
+        assert_eq!(rank.is_turn(), OVER_IO, "{rank:?}: turns come before mutexes");
+        Mutex { inner: parking_lot::Mutex::new(value), rank }
     }
 
     /// Waits for the mutex and takes it.
@@ -82,6 +84,7 @@ impl<T, const OVER_IO: bool> Mutex<T, OVER_IO> {
         if OVER_IO {
             laws::check_park();
         }
+        laws::check_rank(self.rank);
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
             task.yield_now();
@@ -114,7 +117,7 @@ impl<T, const OVER_IO: bool> Mutex<T, OVER_IO> {
                 #[cfg(feature = "simulation")]
                 address: address(self),
             },
-            _held: (!OVER_IO).then(MutexHeld::new),
+            held: MutexHeld::new(self.rank),
             #[cfg(feature = "simulation")]
             mutex: self,
             #[cfg(not(feature = "simulation"))]
@@ -152,6 +155,7 @@ impl Condvar {
     /// the scheduler tells it of a deadlock. Waits of operations are counted in [`super::handoff`].
     pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>, what: &'static str) -> MutexGuard<'a, T> {
         let _ = what;
+        laws::check_no_mutex(Some(guard.held.rank()));
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
             let mutex = guard.mutex;
@@ -171,6 +175,7 @@ impl Condvar {
         what: &'static str,
     ) -> (MutexGuard<'a, T>, bool) {
         let _ = what;
+        laws::check_no_mutex(Some(guard.held.rank()));
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
             let mutex = guard.mutex;
@@ -221,6 +226,7 @@ impl<T> RwLock<T> {
 
     /// Waits for shared access.
     pub(crate) fn read(&self) -> ReadGuard<'_, T> {
+        laws::check_no_mutex(None);
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
             task.yield_now();
@@ -238,6 +244,7 @@ impl<T> RwLock<T> {
 
     /// Waits for exclusive access.
     pub(crate) fn write(&self) -> WriteGuard<'_, T> {
+        laws::check_no_mutex(None);
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
             task.yield_now();

@@ -19,7 +19,7 @@ use hdrhistogram::Histogram;
 
 use super::aligned::to_u64;
 use super::clock;
-use super::sync::Mutex;
+use super::sync::{Mutex, Rank};
 
 /// What an operation waits for. Every park names its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,15 +223,18 @@ impl Waits {
             count: AtomicU64::new(0),
             total_ns: AtomicU64::new(0),
             longest_ns: AtomicU64::new(0),
-            times_us: Mutex::new(Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are in order")),
+            times_us: Mutex::new(
+                Rank::Waits,
+                Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are in order"),
+            ),
         };
         let stall_threshold_ns = u64::try_from(stall_threshold.as_nanos()).unwrap_or(u64::MAX);
         Waits {
             classes: WaitClass::ALL.map(class),
             stall_threshold_ns,
             stall_count: AtomicU64::new(0),
-            stalls: Mutex::new(VecDeque::new()),
-            slowest: Mutex::new(Vec::new()),
+            stalls: Mutex::new(Rank::Waits, VecDeque::new()),
+            slowest: Mutex::new(Rank::Waits, Vec::new()),
             remembered_from_ns: AtomicU64::new(stall_threshold_ns.min(1)),
         }
     }

@@ -102,6 +102,14 @@ impl<'p> Restarts<'p> {
         }
     }
 
+    /// The operation is to split a page first: outside the lane it gives up everything, in it the pages that it has
+    /// come to stay. Nothing is latched here.
+    pub(crate) fn begin_split(&mut self) {
+        if self.lane.is_none() {
+            self.begin_wait();
+        }
+    }
+
     /// Keeps a page in memory as long as the operation is in the lane; others keep nothing.
     pub(crate) fn keep(&mut self, pin: Pin<'p>) {
         if self.lane.is_some() {
@@ -166,6 +174,8 @@ impl<'p> Restarts<'p> {
                     self.kept.clear();
                 }
                 if self.count > RESTARTS_BEFORE_LANE && self.lane.is_none() {
+                    // Who is in the lane may be waiting for the frames of what we have gathered.
+                    self.kept.clear();
                     self.lane = Some(self.pool.enter_lane());
                 }
                 let pin = match self.pool.load(id) {

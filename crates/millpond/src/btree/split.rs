@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::descent::{Restarts, Root, Stop, page_and_parent};
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
@@ -135,33 +137,35 @@ fn cut_inner(page: PageView<'_>, key: &[u8], page_size: usize) -> Result<Option<
     cut.map(Some).ok_or_else(|| no_cut(page))
 }
 
-/// What a split needs before its first latch: two frames, two page ids. What is not used goes back.
+/// What a split needs before its first latch: two page ids, two frames. What is not used goes back.
 struct Supplies<'p> {
     core: &'p Core,
-    pages: Vec<(PageId, FrameTicket<'p>)>,
+    ids: SmallVec<[PageId; 2]>,
+    frames: Vec<FrameTicket<'p>>,
 }
 
 impl<'p> Supplies<'p> {
     fn have(core: &'p Core, space: SpaceId, room: Share) -> Result<Self, Error> {
-        let mut supplies = Supplies { core, pages: Vec::with_capacity(2) };
-        for ticket in core.pool.take_frames(2)? {
-            supplies.pages.push((core.store.allocate(space, room, core.pool.waits())?, ticket));
+        let mut supplies = Supplies { core, ids: SmallVec::new(), frames: Vec::new() };
+        // Ids first: who has the files grow holds no frame.
+        for _ in 0..2 {
+            supplies.ids.push(core.store.allocate(space, room, core.pool.waits())?);
         }
+        supplies.frames = core.pool.take_frames(2)?;
         Ok(supplies)
     }
 
     fn install(&mut self) -> Result<(PageId, PageWrite<'p>), Error> {
-        let (id, ticket) =
-            self.pages.pop().ok_or_else(|| Error::Bug("BTREE: a split needs two pages at most".into()))?;
-        Ok((id, self.core.pool.install(id, ticket)))
+        match (self.ids.pop(), self.frames.pop()) {
+            (Some(id), Some(ticket)) => Ok((id, self.core.pool.install(id, ticket))),
+            _ => Err(Error::Bug("BTREE: a split needs two pages at most".into())),
+        }
     }
 }
 
 impl Drop for Supplies<'_> {
     fn drop(&mut self) {
-        for (id, _ticket) in self.pages.drain(..) {
-            self.core.store.give_back(id);
-        }
+        self.ids.drain(..).for_each(|id| self.core.store.give_back(id));
     }
 }
 
@@ -191,8 +195,8 @@ fn split_level<'p>(
     restarts: &mut Restarts<'p>,
 ) -> Result<(), Error> {
     loop {
-        restarts.begin_wait();
-        match attempt(core, root, key, level, pending, restarts.room()) {
+        restarts.begin_split();
+        match attempt(core, root, key, level, pending, restarts) {
             Ok(Outcome::Done) => return Ok(()),
             Ok(Outcome::ParentFull(separator)) => {
                 split_level(core, root, &separator, level + 1, &[], restarts)?;
@@ -214,11 +218,11 @@ fn attempt<'p>(
     key: &[u8],
     level: u8,
     pending: &[Pending],
-    room: Share,
+    restarts: &mut Restarts<'p>,
 ) -> Result<Outcome, Stop<'p>> {
     // First the log, then frames: who waits for the log holds no frame.
-    let credit = core.log.reserve(redo_len(core.store.page_size()), 3)?;
-    let mut supplies = Supplies::have(core, root.space(), room)?;
+    let credit = restarts.reserve(&core.log, redo_len(core.store.page_size()), 3)?;
+    let mut supplies = Supplies::have(core, root.space(), restarts.room())?;
     let (parent, page) = page_and_parent(core, root, key, level)?;
     // Damage must not be spread over two pages. A sound page's separator is between its fences (PAGE-4).
     if let Some(problem) = structure_problem(page.bytes()) {

@@ -34,7 +34,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::base::random::random_u64;
-use crate::base::sync::{self, JoinHandle, Mutex, Turn};
+use crate::base::sync::{self, JoinHandle, Mutex, Rank, Turn};
 use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
@@ -115,7 +115,8 @@ impl Inner {
 
     /// The keeper's end without a checkpoint: what is on the device stays as it is.
     fn abandon(&self) {
-        if let Some(keeper) = self.keeper.lock().take() {
+        let keeper = self.keeper.lock().take();
+        if let Some(keeper) = keeper {
             self.stop_purge();
             let _ = self.stop_keeper(keeper);
             self.engine.core.log.close_wait();
@@ -127,7 +128,8 @@ impl Inner {
     /// The keeper is at work still: purge may be waiting for what it supplies.
     fn stop_purge(&self) {
         self.engine.txns.stop();
-        if let Some(purge) = self.purge.lock().take() {
+        let purge = self.purge.lock().take();
+        if let Some(purge) = purge {
             // A panic of purge is no reason not to close.
             let _ = purge.join();
         }
@@ -406,28 +408,28 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         Arc::clone(&waits),
     )?;
     let page_writes = Arc::new(PageWrites::default());
-    let writer = Turn::new(PageWriter::new(store.page_size(), Arc::clone(&page_writes)));
+    let writer = Turn::new(Rank::PageWriter, PageWriter::new(store.page_size(), Arc::clone(&page_writes)));
     let engine = Arc::new(Engine {
         limits: Limits::new(store.page_size(), &log),
         core: Arc::new(Core { store, pool, log }),
-        files: Mutex::new(Some(Arc::clone(&files))),
+        files: Mutex::new(Rank::Files, Some(Arc::clone(&files))),
         bell,
         waits,
         durability: options.durability,
         frames_max,
         read_ahead_pages: options.read_ahead_pages,
         unsynced_max: to_usize(unsynced_max(frames_max)),
-        drops: Mutex::new(VecDeque::new()),
-        merge_wishes: Mutex::new(VecDeque::new()),
-        merges_parked: Mutex::new(VecDeque::new()),
+        drops: Mutex::new(Rank::Drops, VecDeque::new()),
+        merge_wishes: Mutex::new(Rank::MergeWishes, VecDeque::new()),
+        merges_parked: Mutex::new(Rank::MergesParked, VecDeque::new()),
         txns: Transactions::default(),
-        ddl: Turn::new(()),
-        spaces: Turn::new(()),
-        loads: Mutex::new(BTreeMap::new()),
-        load_writer: Turn::new(()),
-        open_trees: Mutex::new(BTreeMap::new()),
-        open_tables: Mutex::new(BTreeMap::new()),
-        requests: Mutex::new(Requests::default()),
+        ddl: Turn::new(Rank::Ddl, ()),
+        spaces: Turn::new(Rank::Spaces, ()),
+        loads: Mutex::new(Rank::Loads, BTreeMap::new()),
+        load_writer: Turn::new(Rank::LoadWriter, ()),
+        open_trees: Mutex::new(Rank::OpenTrees, BTreeMap::new()),
+        open_tables: Mutex::new(Rank::OpenTables, BTreeMap::new()),
+        requests: Mutex::new(Rank::Requests, Requests::default()),
         writer,
         page_writes,
         redoing: AtomicBool::new(true),
@@ -456,8 +458,8 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         not_undone: Vec::new(),
     };
     let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
-    let (keeper, status_server) = (Mutex::new(Some(keeper)), Mutex::new(None));
-    let purge = Mutex::new(None);
+    let (keeper, status_server) = (Mutex::new(Rank::Threads, Some(keeper)), Mutex::new(Rank::Threads, None));
+    let purge = Mutex::new(Rank::Threads, None);
     let mut inner = Inner { engine, about, keeper, purge, status: status_server, opened };
     // From here on, so that a recovery that takes long can be watched.
     let served = status.map(|socket| socket.serve(Arc::clone(&inner.engine), inner.about.clone())).transpose();

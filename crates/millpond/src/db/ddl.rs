@@ -355,10 +355,9 @@ fn create_spaces(engine: &Engine, table: &mut TableEntry) -> Result<(), Error> {
 /// Formats the root of a new tree, in a mini-transaction of its own. Returns the group's end.
 pub(super) fn create_root(core: &Core, space: SpaceId) -> Result<Lsn, Error> {
     let credit = core.log.reserve(256, 1)?;
-    let ticket = core.pool.take_frame()?;
-    let id = core.store.allocate(space, Share::Common, core.pool.waits())?;
+    let (id, page) = core.new_page(space, Share::Common)?;
     debug_assert_eq!(id, PageId::root(space), "BTREE-1: the root is the first page of its space");
-    let mut mtr = Mtr::new(&core.log, [core.pool.install(id, ticket)]);
+    let mut mtr = Mtr::new(&core.log, [page]);
     mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
     mtr.commit(credit)
 }

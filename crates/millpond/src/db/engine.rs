@@ -178,7 +178,13 @@ impl Engine {
 
     /// Whether so many wishes wait that background work should: others may be forgotten soon.
     pub(crate) fn has_many_wishes(&self) -> bool {
-        self.merge_wishes.lock().len() + self.merges_parked.lock().len() > MERGE_WISHES_MAX / 2
+        self.wish_count() > MERGE_WISHES_MAX / 2
+    }
+
+    /// Wishes for merges, those that wait for a page included. One mutex after the other: not at one moment.
+    fn wish_count(&self) -> usize {
+        let waiting = self.merge_wishes.lock().len();
+        waiting + self.merges_parked.lock().len()
     }
 
     /// A page is in memory, or cannot be read: those who wait for it come first now.
@@ -244,6 +250,7 @@ impl Engine {
         let (log, store, pool) = (&self.core.log, &self.core.store, &self.core.pool);
         let positions = log.positions();
         let (free, dirty) = pool.counts();
+        let trees_dropping = to_u64(self.drops.lock().len());
         let (slots_total, slots_free) = store.slot_counts();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
@@ -289,8 +296,8 @@ impl Engine {
             purged_rows: count(&self.txns.purged_rows),
             batches_in_flight: to_u64(self.txns.locks.in_flight()),
             rollbacks: count(&self.txns.rollbacks),
-            tree_merge_wishes: to_u64(self.merge_wishes.lock().len() + self.merges_parked.lock().len()),
-            trees_dropping: to_u64(self.drops.lock().len()),
+            tree_merge_wishes: to_u64(self.wish_count()),
+            trees_dropping,
             stopped: u64::from(log.health().is_err()),
             stalls: self.waits.stalls().0,
             law_violations: laws::violations(),

@@ -17,7 +17,7 @@ use super::engine::Engine;
 use super::index_key::EntryBytes;
 use super::tree::TreeState;
 use crate::base::error::Error;
-use crate::base::sync::{ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
+use crate::base::sync::{Rank, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
 use crate::base::waits::WaitClass;
 
 /// What all handles of a table share.
@@ -47,7 +47,7 @@ pub(super) struct IndexState {
 
 impl TableState {
     pub(super) fn new(rows: Arc<TreeState>, all: Vec<Arc<IndexState>>) -> TableState {
-        TableState { rows, indexes: RwLock::new(Indexes { all, noted: None }), build: Turn::new(()) }
+        TableState { rows, indexes: RwLock::new(Indexes { all, noted: None }), build: Turn::new(Rank::IndexBuild, ()) }
     }
 
     /// Lets in a change of rows, or who looks which indexes there are. May wait on `metadata`.

@@ -21,7 +21,7 @@ use super::engine::Engine;
 use super::metrics;
 use super::status::{About, text};
 use crate::base::error::Error;
-use crate::base::sync::{self, JoinHandle, Mutex};
+use crate::base::sync::{self, JoinHandle, Mutex, Rank};
 use crate::base::waits::enter_background;
 
 /// How long one read from, or write to, a client may take.
@@ -93,7 +93,7 @@ impl StatusSocket {
 
     /// Starts to answer for `engine`.
     pub(super) fn serve(self, engine: Arc<Engine>, about: About) -> Result<StatusServer, Error> {
-        let (socket, shared) = (Arc::new(self), Arc::new(Mutex::new(Shared::default())));
+        let (socket, shared) = (Arc::new(self), Arc::new(Mutex::new(Rank::StatusSocket, Shared::default())));
         let thread = {
             let (socket, shared) = (Arc::clone(&socket), Arc::clone(&shared));
             sync::spawn("mp-status", move || {

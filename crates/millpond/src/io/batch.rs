@@ -14,7 +14,7 @@ use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use super::device::{ReadPiece, WritePiece};
 use crate::base::aligned::{to_u64, to_usize};
-use crate::base::sync::Mutex;
+use crate::base::sync::{Mutex, Rank};
 
 /// Transfers of one batch that are under way together.
 const DEPTH: usize = 64;
@@ -156,7 +156,7 @@ pub(crate) struct Rings {
 
 impl Rings {
     fn new() -> io::Result<Rings> {
-        Ok(Rings { idle: Mutex::new(vec![new_ring()?]) })
+        Ok(Rings { idle: Mutex::new(Rank::Rings, vec![new_ring()?]) })
     }
 
     /// Has the kernel do all of `entries`; for each the bytes that were transferred, or the error.

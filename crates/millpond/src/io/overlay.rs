@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::device::{Device, Files};
 use crate::base::aligned::{BLOCK, BLOCK_U64, to_u64, to_usize};
-use crate::base::sync::Turn;
+use crate::base::sync::{Rank, Turn};
 
 /// Reads come from `below` until a block is written here.
 pub(crate) struct Overlay {
@@ -28,7 +28,7 @@ struct OverlayState {
 
 impl Overlay {
     pub(crate) fn new(below: Arc<dyn Files>) -> Self {
-        Overlay { below, files: Turn::new(BTreeMap::new()) }
+        Overlay { below, files: Turn::new(Rank::OverlayFiles, BTreeMap::new()) }
     }
 
     fn not_found(name: &str) -> io::Error {
@@ -41,7 +41,7 @@ impl Overlay {
         }
         let below = self.below.open(name)?;
         let len = below.len()?;
-        let state = Turn::new(OverlayState { len, blocks: BTreeMap::new() });
+        let state = Turn::new(Rank::OverlayFile, OverlayState { len, blocks: BTreeMap::new() });
         let file = Arc::new(OverlayFile { name: below.name().to_owned(), below: Some(below), state });
         self.files.lock().insert(name.to_owned(), Some(Arc::clone(&file)));
         Ok(file)
@@ -54,7 +54,7 @@ impl Files for Overlay {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn Device>> {
-        let state = Turn::new(OverlayState { len: 0, blocks: BTreeMap::new() });
+        let state = Turn::new(Rank::OverlayFile, OverlayState { len: 0, blocks: BTreeMap::new() });
         let file = Arc::new(OverlayFile { name: name.to_owned(), below: None, state });
         self.files.lock().insert(name.to_owned(), Some(Arc::clone(&file)));
         Ok(file)

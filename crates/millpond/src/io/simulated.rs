@@ -18,7 +18,7 @@ use super::device::{Device, Files};
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::laws;
 use crate::base::scheduler;
-use crate::base::sync::Mutex;
+use crate::base::sync::{Mutex, Rank};
 
 /// The unit that a device writes whole or not at all, in bytes.
 pub const SECTOR: usize = 512;
@@ -127,7 +127,7 @@ impl SimulatedDisk {
             state.names.insert(name, file);
             state.files.insert(file, bytes);
         }
-        SimulatedDisk { shared: Arc::new(Shared { state: Mutex::new(state), time }) }
+        SimulatedDisk { shared: Arc::new(Shared { state: Mutex::new(Rank::SimulatedDisk, state), time }) }
     }
 
     /// The number of I/O boundaries so far: positions of its [`history`](Self::history).
@@ -300,8 +300,35 @@ impl History {
         self.events.len()
     }
 
+    /// The writes to the file `name`: at which boundary, to which offset, how many bytes.
+    pub fn writes(&self, name: &str) -> Vec<(usize, u64, usize)> {
+        let begun = (0u64..).zip(self.initial.keys()).find(|(_, other)| *other == name).map(|(file, _)| file);
+        let named = self.events.iter().rev().find_map(|event| match event {
+            Event::Change { change: Change::Name { name: other, file }, .. } if other == name => Some(*file),
+            _ => None,
+        });
+        let wanted = named.unwrap_or(begun);
+        let write = |(position, event): (usize, &Event)| match event {
+            Event::Change { change: Change::Write { file, offset, bytes }, .. } if Some(*file) == wanted => {
+                Some((position, *offset, bytes.len()))
+            }
+            _ => None,
+        };
+        self.events.iter().enumerate().filter_map(write).collect()
+    }
+
+    /// The disk at the end, everything on it, but for the write at `boundary`, which the device said to have done: it
+    /// never came, or went `to` another offset of its file.
+    pub fn image_with_fault(&self, boundary: usize, to: Option<u64>) -> Image {
+        self.image(self.boundaries(), Unsynced::All, Some((boundary, to)))
+    }
+
     /// The disk after a crash at `boundary`: after the first `boundary` events.
     pub fn crash_image(&self, boundary: usize, unsynced: Unsynced) -> Image {
+        self.image(boundary, unsynced, None)
+    }
+
+    fn image(&self, boundary: usize, unsynced: Unsynced, fault: Option<(usize, Option<u64>)>) -> Image {
         let mut names: BTreeMap<String, u64> = BTreeMap::new();
         let mut files: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for (file, (name, bytes)) in (0u64..).zip(&self.initial) {
@@ -358,12 +385,17 @@ impl History {
                         Unsynced::OneTorn(_) => odd_one == Some(position),
                         _ => false,
                     };
+                    let offset = match fault {
+                        Some((at, None)) if at == position => continue,
+                        Some((at, Some(other))) if at == position => other,
+                        _ => *offset,
+                    };
                     let target = files.entry(*file).or_default();
                     for (index, sector) in bytes.chunks(SECTOR).enumerate() {
                         if torn && rng.next_u64() % 2 == 0 {
                             continue;
                         }
-                        write_into(target, to_usize(*offset) + index * SECTOR, sector);
+                        write_into(target, to_usize(offset) + index * SECTOR, sector);
                     }
                 }
                 _ => {}

@@ -21,12 +21,28 @@ use crate::pool::frame::PageWrite;
 use crate::redo::group::GroupKind;
 use crate::redo::log::{Log, LogCredit};
 use crate::store::page_store::PageStore;
+use crate::store::space::Share;
 
 /// What a mini-transaction works on.
 pub(crate) struct Core {
     pub(crate) store: Arc<PageStore>,
     pub(crate) pool: Pool,
     pub(crate) log: Log,
+}
+
+impl Core {
+    /// A page that nobody has seen, latched. May wait on `file_growth`, then on `free_frame`: who has the files grow
+    /// holds no frame. Callers hold no latch and no frame.
+    pub(crate) fn new_page(&self, space: SpaceId, share: Share) -> Result<(PageId, PageWrite<'_>), Error> {
+        let id = self.store.allocate(space, share, self.pool.waits())?;
+        match self.pool.take_frame() {
+            Ok(ticket) => Ok((id, self.pool.install(id, ticket))),
+            Err(error) => {
+                self.store.give_back(id);
+                Err(error)
+            }
+        }
+    }
 }
 
 pub(crate) const RECORD_PADDING: u8 = 0;

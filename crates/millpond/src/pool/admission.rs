@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::base::handoff::Handoff;
-use crate::base::sync::Mutex;
+use crate::base::sync::{Mutex, Rank};
 use crate::base::waits::{WaitClass, Waits};
 
 struct State {
@@ -33,7 +33,9 @@ pub(crate) struct Admitted<'p> {
 
 impl Admission {
     pub(super) fn new(places: usize) -> Admission {
-        Admission { state: Mutex::new(State { limit: places, held: 0, line: VecDeque::new(), open: false }) }
+        Admission {
+            state: Mutex::new(Rank::Admission, State { limit: places, held: 0, line: VecDeque::new(), open: false }),
+        }
     }
 
     /// Waits for so many places, on `free_frame`; callers hold nothing. Who asks for more than there are

@@ -20,7 +20,7 @@ use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, PageId};
-use crate::base::sync::{Mutex, Turn, TurnGuard};
+use crate::base::sync::{Mutex, Rank, Turn, TurnGuard};
 use crate::base::waits::{WaitClass, Waits};
 use crate::pace::free_frames::FrameNeed;
 use crate::redo::dirty_counts::DirtyCounts;
@@ -103,9 +103,9 @@ impl Pool {
             dirty: DirtyPages::new(Arc::clone(&frames), len, counts, tracking),
             frames,
             count: AtomicUsize::new(len),
-            leaving: Mutex::new(0),
+            leaving: Mutex::new(Rank::Leaving, 0),
             table: Table::new(),
-            replacement: Mutex::new(Replacement::new(len)),
+            replacement: Mutex::new(Rank::Replacement, Replacement::new(len)),
             free,
             target: AtomicUsize::new(FrameNeed::default().target(len)),
             legacy: (empty == EmptyFreeListAlgorithm::Legacy).then(Legacy::default),
@@ -115,7 +115,7 @@ impl Pool {
             route_bytes: AtomicUsize::new(0),
             admission: Admission::new(places(len).0),
             batches: Admission::new(places(len).1),
-            lane: Turn::new(()),
+            lane: Turn::new(Rank::Lane, ()),
             waits,
             counters: PoolCounters::default(),
         })

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::memory::Frames;
 use crate::base::ids::{FrameId, Lsn};
-use crate::base::sync::Mutex;
+use crate::base::sync::{Mutex, Rank};
 use crate::redo::dirty_counts::DirtyCounts;
 
 /// How the pages that were dirtied before an LSN are found.
@@ -34,7 +34,7 @@ pub(crate) struct DirtyPages {
 
 impl DirtyPages {
     pub(super) fn new(frames: Arc<Frames>, count: usize, counts: Arc<DirtyCounts>, tracking: DirtyTracking) -> Self {
-        let list = (tracking == DirtyTracking::FlushList).then(|| Mutex::new(BTreeSet::new()));
+        let list = (tracking == DirtyTracking::FlushList).then(|| Mutex::new(Rank::DirtyList, BTreeSet::new()));
         let kept = if cfg!(planted = "count_kept_on_redirty") { count } else { 0 };
         let kept = (0..kept).map(|_| AtomicU64::new(0)).collect();
         DirtyPages { frames, counts, list, dirty: AtomicUsize::new(0), kept }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::primitives::{AtomicBool, AtomicU8, AtomicUsize, FrameId, Handoff, Mutex, Ordering, Ring, fence};
+use super::primitives::{AtomicBool, AtomicU8, AtomicUsize, FrameId, Handoff, Mutex, Ordering, Rank, Ring, fence};
 
 pub(super) const WAITING: u8 = 0;
 pub(super) const GRANTED: u8 = 1;
@@ -48,7 +48,7 @@ impl FreeFrames {
         FreeFrames {
             ring: Ring::new(),
             waiting: AtomicUsize::new(0),
-            line: Mutex::new(VecDeque::new()),
+            line: Mutex::new(Rank::FreeFrames, VecDeque::new()),
             stopped: AtomicBool::new(false),
         }
     }

@@ -15,7 +15,7 @@ use super::frame::Pin;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
-use crate::base::sync::Turn;
+use crate::base::sync::{Rank, Turn};
 use crate::base::waits::WaitClass;
 
 /// Pages that are looked at first.
@@ -40,12 +40,17 @@ pub(crate) trait SinglePageFlush: Send + Sync {
 }
 
 /// What `legacy` needs.
-#[derive(Default)]
 pub(super) struct Legacy {
     /// Held while frames are looked for and a page is written: the convoy is the point.
     lru: Turn<()>,
     flush: OnceLock<Box<dyn SinglePageFlush>>,
     pub(super) single_flushes: AtomicU64,
+}
+
+impl Default for Legacy {
+    fn default() -> Self {
+        Legacy { lru: Turn::new(Rank::Lru, ()), flush: OnceLock::new(), single_flushes: AtomicU64::new(0) }
+    }
 }
 
 /// What a search has led to.

@@ -8,7 +8,7 @@
 //! POOL-5  Who finds a page by a hint only tries its latch, and looks afterwards whether it is that page: no thread
 //!         waits for what another reads or writes in a frame that it never wanted.
 //!
-//! Order: page latches (parent to child), then a shard of the table, alone; the queues' mutex, alone. A latch is tried
+//! Order: page latches (parent to child), then mutexes as [`Rank`](crate::base::sync::Rank) has them. A latch is tried
 //! under a shard's mutex, never waited for. No mutex here is held over I/O.
 
 pub(crate) mod admission;

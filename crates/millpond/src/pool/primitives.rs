@@ -4,5 +4,5 @@ pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, 
 
 pub(super) use crate::base::handoff::Handoff;
 pub(super) use crate::base::ids::FrameId;
-pub(super) use crate::base::sync::Mutex;
+pub(super) use crate::base::sync::{Mutex, Rank};
 pub(super) use crossbeam_queue::SegQueue as Ring;

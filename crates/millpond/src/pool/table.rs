@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{FrameId, PageId};
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::sync::{Mutex, MutexGuard, Rank};
 
 /// Parts of the table, each with its own mutex.
 const SHARDS: usize = 64;
@@ -34,7 +34,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new() -> Table {
-        let shard = |_| Mutex::new(HashMap::with_hasher(FixedState::default()));
+        let shard = |_| Mutex::new(Rank::PageTable, HashMap::with_hasher(FixedState::default()));
         Table { shards: (0..SHARDS).map(shard).collect(), hasher: FixedState::default() }
     }
 

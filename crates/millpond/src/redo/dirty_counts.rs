@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::Lsn;
-use crate::base::sync::Mutex;
+use crate::base::sync::{Mutex, Rank};
 
 /// Log bytes that share a counter, as a shift: 64 KiB.
 const SHIFT: u32 = 16;
@@ -49,9 +49,14 @@ impl Buckets {
 }
 
 /// Counters of dirty pages and of writes under way, by the begin of their oldest change.
-#[derive(Default)]
 pub(crate) struct DirtyCounts {
     state: Mutex<Buckets>,
+}
+
+impl Default for DirtyCounts {
+    fn default() -> Self {
+        DirtyCounts { state: Mutex::new(Rank::DirtyCounts, Buckets::default()) }
+    }
 }
 
 impl DirtyCounts {

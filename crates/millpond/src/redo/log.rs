@@ -25,7 +25,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::Lsn;
-use crate::base::sync::Mutex;
+use crate::base::sync::{Mutex, Rank};
 use crate::base::waits::{WaitClass, Waits};
 
 /// Bytes of each of the two log buffers, at most; a small log has smaller ones.
@@ -194,7 +194,7 @@ impl Log {
             buffer_bytes,
             reserve,
             epochs,
-            state: Mutex::new(state),
+            state: Mutex::new(Rank::Log, state),
             bell,
             counts,
             waits,

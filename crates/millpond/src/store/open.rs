@@ -19,7 +19,7 @@ use super::superblock::{FEATURE_IN_PLACE, Found, SLOTS_START, Superblock};
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
-use crate::base::sync::{self, Mutex, Turn};
+use crate::base::sync::{self, Mutex, Rank, Turn};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
 
@@ -162,7 +162,8 @@ impl PageStore {
         };
         let next_txn = AtomicU64::new(superblock.next_txn.0);
         let uuid = superblock.uuid;
-        let (state, growth, syncing) = (Mutex::new(state), Turn::new(()), Turn::new(false));
+        let (state, growth, syncing) =
+            (Mutex::new(Rank::Store, state), Turn::new(Rank::Growth, ()), Turn::new(Rank::Syncing, false));
         let counters = StoreCounters::default();
         let store = PageStore {
             data,

@@ -21,7 +21,7 @@ use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{SpaceId, TxnId};
 use crate::base::row::Stamp;
-use crate::base::sync::Mutex;
+use crate::base::sync::{Mutex, Rank};
 use crate::base::waits::{WaitClass, Waits};
 
 /// How a wait for a row ends: with its lock, or with the reason why there is none.
@@ -51,7 +51,6 @@ impl NoLock {
 }
 
 /// All row locks of a database.
-#[derive(Default)]
 pub(crate) struct Locks {
     table: Mutex<Table>,
     /// The oldest transaction in flight, plus one; 0: there is none. Who sees a row's stamp sees at least what was here
@@ -59,6 +58,13 @@ pub(crate) struct Locks {
     oldest: AtomicU64,
     /// Rows in the table.
     rows: AtomicUsize,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        let (oldest, rows) = (AtomicU64::default(), AtomicUsize::default());
+        Locks { table: Mutex::new(Rank::RowLocks, Table::default()), oldest, rows }
+    }
 }
 
 /// The rows of one space that somebody waits for, has been handed, or holds without a stamp.

@@ -15,10 +15,9 @@ use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::page::view::entry_len;
 use crate::base::row::{Stamp, UndoRef};
-use crate::base::sync::{Condvar, Mutex};
+use crate::base::sync::{Condvar, Mutex, Rank};
 use crate::base::waits::Waits;
 use crate::mtr::{Core, Mtr, RECORD_HEADER, TXN_LEN};
-use crate::pool::frame::PageWrite;
 use crate::store::page_store::PageStore;
 use crate::store::space::Share;
 
@@ -52,7 +51,6 @@ const PAGES_KEPT: usize = 2;
 const UNDO_KEPT: usize = 16 << 10;
 
 /// All transactions of a database.
-#[derive(Default)]
 pub(crate) struct Transactions {
     directory: Mutex<Directory>,
     /// Purge waits here.
@@ -65,6 +63,19 @@ pub(crate) struct Transactions {
     pub(crate) rollbacks: AtomicU64,
     /// The end of the last group that committed a transaction of several: its rows have the LSNs of earlier ones.
     last_commit: AtomicU64,
+}
+
+impl Default for Transactions {
+    fn default() -> Self {
+        Transactions {
+            directory: Mutex::new(Rank::Transactions, Directory::default()),
+            work: Condvar::default(),
+            locks: Locks::default(),
+            purged_rows: AtomicU64::default(),
+            rollbacks: AtomicU64::default(),
+            last_commit: AtomicU64::default(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -427,18 +438,6 @@ impl Slot<'_> {
         }
     }
 
-    /// A page that nobody has seen.
-    fn new_page<'p>(&self, core: &'p Core) -> Result<(PageId, PageWrite<'p>), Error> {
-        let id = core.store.allocate(SpaceId::UNDO, Share::Undo, core.pool.waits())?;
-        match core.pool.take_frame() {
-            Ok(ticket) => Ok((id, core.pool.install(id, ticket))),
-            Err(error) => {
-                core.store.give_back(id);
-                Err(error)
-            }
-        }
-    }
-
     /// Adds an empty page, in a mini-transaction of its own: one that nobody needs any more, or a new one. May wait on
     /// `log_space`, `free_frame` and `file_growth`; callers hold nothing else.
     pub(crate) fn add_page(&mut self, core: &Core) -> Result<(), Error> {
@@ -448,13 +447,13 @@ impl Slot<'_> {
             // is until the next open.
             Some(id) => match core.pool.load(id) {
                 Ok(pin) => (id, pin.write()),
-                Err(Error::Corruption(_)) => self.new_page(core)?,
+                Err(Error::Corruption(_)) => core.new_page(SpaceId::UNDO, Share::Undo)?,
                 Err(error) => {
                     self.all.put_off(id);
                     return Err(error);
                 }
             },
-            None => self.new_page(core)?,
+            None => core.new_page(SpaceId::UNDO, Share::Undo)?,
         };
         let mut mtr = Mtr::new(&core.log, [page]);
         mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;

@@ -21,6 +21,9 @@ mod handoff;
 #[expect(dead_code, reason = "the engine has more ids than the model")]
 mod ids;
 mod primitives;
+#[path = "../../../millpond/src/base/rank.rs"]
+#[expect(dead_code, reason = "the engine has more mutexes than the model")]
+mod rank;
 #[path = "../stand_ins/sync.rs"]
 #[expect(dead_code, reason = "nobody waits for a clock here")]
 mod sync;

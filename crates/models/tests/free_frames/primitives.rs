@@ -6,7 +6,7 @@ pub(super) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering}
 
 pub(super) use crate::handoff::Handoff;
 pub(super) use crate::ids::FrameId;
-pub(super) use crate::sync::Mutex;
+pub(super) use crate::sync::{Mutex, Rank};
 
 /// What is wrong with these primitives, to see whether the model notices.
 #[derive(Clone, Copy, PartialEq, Eq)]

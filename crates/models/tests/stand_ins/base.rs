@@ -14,6 +14,8 @@ pub(crate) mod error;
 pub(crate) mod handoff;
 #[path = "../../../millpond/src/base/ids.rs"]
 pub(crate) mod ids;
+#[path = "../../../millpond/src/base/rank.rs"]
+pub(crate) mod rank;
 pub(crate) mod sync;
 
 /// What `sync` is made of.

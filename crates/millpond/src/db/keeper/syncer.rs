@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::base::bell::Bell;
 use crate::base::error::Error;
-use crate::base::sync::{self, Condvar, JoinHandle, Mutex};
+use crate::base::sync::{self, Condvar, JoinHandle, Mutex, Rank};
 use crate::base::waits::enter_background;
 
 type Job<T> = Box<dyn FnOnce() -> Result<T, Error> + Send>;
@@ -41,7 +41,7 @@ pub(super) struct Syncer<T: Send + 'static> {
 impl<T: Send + 'static> Syncer<T> {
     /// Starts the thread, which rings `bell` at each result.
     pub(super) fn start(bell: Arc<Bell>) -> Result<Self, Error> {
-        let shared = Arc::new(Shared { post: Mutex::new(Post::Empty), changed: Condvar::new(), bell });
+        let shared = Arc::new(Shared { post: Mutex::new(Rank::Syncer, Post::Empty), changed: Condvar::new(), bell });
         let theirs = Arc::clone(&shared);
         let thread = sync::spawn("mp-sync", move || {
             enter_background();

@@ -6,7 +6,7 @@ pub(super) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Orderi
 
 pub(super) use crate::base::handoff::Handoff;
 pub(super) use crate::base::ids::FrameId;
-pub(super) use crate::base::sync::Mutex;
+pub(super) use crate::base::sync::{Mutex, Rank};
 
 /// Stands for `crossbeam_queue`'s.
 pub(super) struct Ring<T>(Mutex<VecDeque<T>>);

@@ -1,0 +1,68 @@
+//! The order in which mutexes are taken.
+//!
+//! RANK-1  Who waits for a mutex or a turn holds none of its rank, and none of a later one.
+//! RANK-2  Who waits for a latch, a hand-off or a condition variable holds no mutex (but the condition's own). Turns he
+//!         may hold.
+//!
+//! So no circle of threads that wait for each other goes through a mutex. Whoever only tries (`try_lock`) waits for
+//! nobody and is free to. Asserted in debug builds, wherever the tests go.
+
+/// What a mutex guards, the outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    // Turns: pieces of work one at a time, I/O and waits included.
+    IndexBuild,
+    Ddl,
+    Spaces,
+    Lane,
+    Lru,
+    LoadWriter,
+    PageWriter,
+    Growth,
+    Syncing,
+    OverlayFiles,
+    OverlayFile,
+    // Mutexes: held for microseconds, over nothing that waits.
+    Threads,
+    Files,
+    Loads,
+    OpenTrees,
+    OpenTables,
+    Drops,
+    MergeWishes,
+    MergesParked,
+    Requests,
+    StatusSocket,
+    Syncer,
+    Transactions,
+    RowLocks,
+    Admission,
+    Leaving,
+    PageTable,
+    Replacement,
+    FreeFrames,
+    Log,
+    Store,
+    DirtyCounts,
+    DirtyList,
+    Rings,
+    Handoff,
+    Bell,
+    Waits,
+    SimulatedDisk,
+}
+
+impl Rank {
+    /// Whether it is that of a [`Turn`](super::sync::Turn).
+    pub(crate) const fn is_turn(self) -> bool {
+        (self as u8) < Rank::Threads as u8
+    }
+
+    /// Its place in a set of ranks: bit 0 is the outermost.
+    pub(super) const fn bit(self) -> u64 {
+        1 << self as u8
+    }
+}
+
+/// All ranks of mutexes that are no turns.
+pub(super) const MUTEXES: u64 = !(Rank::Threads.bit() - 1);
