@@ -51,7 +51,7 @@ figures: setup ## Figures of reads, durable updates, bulk loads, indexes, insert
 
 FUZZ_SECONDS ?= 30
 DECODERS = Superblock Directory MapPage LogFileHeader LogFileLap Group Records PageOps MapRecords \
-	PageImage Replay LogScan Recovery Rebuild CatalogEntry
+	PageImage Replay LogScan Recovery Rebuild CatalogEntry Row UndoRecord
 
 # A rustup proxy is needed for `+nightly`; rust-toolchain.toml pins the stable compiler.
 fuzz: setup ## Fuzz each decoder for 30 s (FUZZ_SECONDS) with libFuzzer; installs cargo-fuzz, needs a nightly compiler

@@ -6,6 +6,7 @@
 
 mod decoders;
 mod log_decoders;
+mod row_decoders;
 
 pub use decoders::Decoder;
 

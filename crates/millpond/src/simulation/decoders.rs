@@ -1,8 +1,8 @@
 //! Every decoder of the engine, fed with any bytes.
 //!
 //! DECODE-1  What reads bytes of a file (superblock, directory, map page, log file header and lap, group, record,
-//!           operation, map record, catalog entry) takes any bytes: it neither panics nor loops, and what it allocates
-//!           is bounded by what it is given. What it accepts, encoded and decoded again, is the same.
+//!           operation, map record, catalog entry, row, undo record) takes any bytes: it neither panics nor loops, and
+//!           what it allocates is bounded by what it is given. What it accepts, encoded and decoded again, is the same.
 //! DECODE-2  Reading a page (`PageView`) takes any bytes of a page's length, wrong answers allowed.
 //! DECODE-3  Changing a page takes any operation, on a page whose structure is whole: the page has passed its checksum,
 //!           or was formatted here. Its structure is whole afterwards; an operation refused has changed nothing.
@@ -21,7 +21,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::log_decoders;
+use super::{log_decoders, row_decoders};
 use crate::base::aligned::{BLOCK, to_usize};
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::apply::apply;
@@ -65,11 +65,13 @@ pub enum Decoder {
     Recovery,
     Rebuild,
     CatalogEntry,
+    Row,
+    UndoRecord,
 }
 
 impl Decoder {
     /// All decoders.
-    pub const ALL: [Decoder; 15] = [
+    pub const ALL: [Decoder; 17] = [
         Decoder::Superblock,
         Decoder::Directory,
         Decoder::MapPage,
@@ -85,6 +87,8 @@ impl Decoder {
         Decoder::Recovery,
         Decoder::Rebuild,
         Decoder::CatalogEntry,
+        Decoder::Row,
+        Decoder::UndoRecord,
     ];
 
     /// Decodes `bytes`; whether they were accepted as they are. A panic, or `Err`, is a fault of the decoder.
@@ -108,6 +112,8 @@ impl Decoder {
             Decoder::Recovery => log_decoders::feed_recovery(bytes),
             Decoder::Rebuild => log_decoders::feed_rebuild(bytes),
             Decoder::CatalogEntry => feed_catalog_entry(bytes),
+            Decoder::Row => row_decoders::feed_row(bytes),
+            Decoder::UndoRecord => row_decoders::feed_undo_record(bytes),
         }
     }
 
@@ -160,6 +166,8 @@ impl Decoder {
             Decoder::Recovery => log_decoders::recovery_sample(seed),
             Decoder::Rebuild => log_decoders::rebuild_sample(&mut rng),
             Decoder::CatalogEntry => catalog_entry_sample(&mut rng),
+            Decoder::Row => row_decoders::row_sample(&mut rng),
+            Decoder::UndoRecord => row_decoders::undo_record_sample(&mut rng),
         }
     }
 }

@@ -258,7 +258,7 @@ impl PageStore {
     /// What is wrong with the image of page `id` that was read from where `entry` says.
     fn problem_of(&self, id: PageId, entry: MapEntry, image: &[u8]) -> Option<String> {
         match find_damage(image, self.uuid, id, TREE_PAGE) {
-            None if self.placement.tag(page_lsn(image)) == entry.tag() => None,
+            None if cfg!(planted = "tag_not_compared") || self.placement.tag(page_lsn(image)) == entry.tag() => None,
             None => Some("the image is an older one (a lost write)".to_owned()),
             damage => damage,
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millpond::simulation::{Image, SimulatedDisk, run};
 use millpond::{Action, ByteSize, CheckOptions, Db, Error, Options, check, check_on};
 
-use crate::support::{SMALL, Shape, disk_of, recover, reopen_options, small_options};
+use crate::support::{IN_PLACE, SMALL, Shape, disk_of, recover, recover_shaped, reopen_options, small_options};
 
 fn open(disk: &SimulatedDisk, options: Options) -> Result<Db, Error> {
     Db::open_on(Arc::new(disk.clone()), options)
@@ -15,9 +15,13 @@ fn open(disk: &SimulatedDisk, options: Options) -> Result<Db, Error> {
 
 /// A closed database with one tree of 500 rows.
 fn sample() -> Image {
+    sample_shaped(SMALL)
+}
+
+fn sample_shaped(shape: Shape) -> Image {
     let disk = SimulatedDisk::new();
     run(1, || {
-        let db = open(&disk, small_options()).expect("opened");
+        let db = open(&disk, shape.options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
         for i in 0..500u16 {
             tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
@@ -268,7 +272,6 @@ fn after_a_failed_log_sync_nothing_is_acknowledged_and_reads_go_on() {
 
 #[test]
 fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
-    let image = sample();
     let classic = Shape { classic: true, ..SMALL };
     for (shape, kind) in [
         (SMALL, ErrorKind::Other),
@@ -276,7 +279,10 @@ fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
         (SMALL, ErrorKind::PermissionDenied),
         (classic, ErrorKind::Other),
         (classic, ErrorKind::StorageFull),
+        (IN_PLACE, ErrorKind::Other),
+        (IN_PLACE, ErrorKind::StorageFull),
     ] {
+        let image = sample_shaped(shape);
         let (mut call, mut single_flushes) = (0, 0);
         loop {
             let disk = disk_of(image.clone());
@@ -287,7 +293,8 @@ fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
                 break;
             }
             disk.fail_at(u64::MAX, kind);
-            let found = recover(&disk).unwrap_or_else(|problem| panic!("call {call} failed with {kind}: {problem}"));
+            let found = recover_shaped(&disk, shape)
+                .unwrap_or_else(|problem| panic!("call {call} failed with {kind}: {problem}"));
             for key in &acknowledged {
                 assert!(found["t"].contains_key(key), "call {call} failed with {kind}: an acknowledged key is gone");
             }

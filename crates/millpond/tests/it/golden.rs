@@ -20,11 +20,23 @@ use millpond::{Db, Field, PageStoreKind, RebuildOptions, TableDefinition, WriteB
 use crate::support::{Contents, SLOW, SMALL, Shape, contents, disk_of, open, settle, sound};
 
 /// The archives, and how each is made.
-const GOLDEN: [(&str, Shape, End); 3] = [
+const GOLDEN: [(&str, Shape, End); 6] = [
     ("v1-copy-on-write-4k-crashed", Shape { frames: 120, ..SMALL }, End::Crash),
     ("v1-in-place-4k-crashed", Shape { frames: 120, store: PageStoreKind::InPlace, ..SMALL }, End::Crash),
     ("v1-copy-on-write-16k-closed", Shape { frames: 120, page_kib: 16, ..SMALL }, End::Close),
+    ("v1-copy-on-write-8k-tables-crashed", Shape { frames: 120, page_kib: 8, ..SMALL }, End::Crash),
+    (
+        "v1-in-place-32k-tables-closed",
+        Shape { frames: 120, page_kib: 32, store: PageStoreKind::InPlace, ..SMALL },
+        End::Close,
+    ),
+    ("v1-copy-on-write-64k-tables-closed", Shape { frames: 120, page_kib: 64, ..SMALL }, End::Close),
 ];
+
+/// Whether the database has more kinds of tables: the first archives do not.
+fn has_tables(name: &str) -> bool {
+    name.contains("-tables-")
+}
 
 /// How a database is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,8 +104,44 @@ fn row(number: u32, generation: u32) -> Vec<u8> {
     [&key(number % 7 + generation)[..], &key(number ^ 0x0F0F), &value(number, 60)].concat()
 }
 
+/// A table that was loaded, one with long rows, and one whose indexes have come and gone.
+fn make_tables(db: &Db, shape: Shape) {
+    let own = || TableDefinition::new().unique("own", [Field::value(4..8)]);
+    drop(db.bulk_load_table("loaded table", own(), (0..500).map(|n| (key(n), row(n, 1)))).expect("loaded"));
+    let long = db.create_table("long rows", own()).expect("created");
+    for number in 0..5 {
+        let rest = value(number, usize::try_from(shape.page_kib << 10).expect("small") * 2);
+        long.insert(&key(number), &[row(number, 2), rest].concat()).expect("inserted");
+    }
+    let changed = db.create_table("changed", own()).expect("created");
+    (0..150).for_each(|number| changed.insert(&key(number), &row(number, 3)).expect("inserted"));
+    drop(changed.create_index("later", [Field::value(0..4), Field::key(2..4)]).expect("created"));
+    drop(changed.create_unique_index("gone", [Field::value(4..)]).expect("created"));
+    changed.drop_index("gone").expect("dropped");
+    drop(db.create_table("emptied", own()).expect("created"));
+    db.truncate_table("emptied").expect("emptied");
+}
+
+/// The tables of [`make_tables`], in use.
+fn hold_tables(db: &Db) {
+    let indexes = |name: &str| db.open_table(name).expect("there").indexes().collect::<Vec<_>>();
+    assert_eq!([indexes("loaded table"), indexes("changed")], [vec!["own"], vec!["own", "later"]]);
+    for (name, count) in [("loaded table", 500), ("long rows", 5), ("changed", 150)] {
+        let table = db.open_table(name).expect("there");
+        for number in 0..count {
+            assert!(table.get(&key(number)).expect("read").is_some(), "{name} has no row {number}");
+            if number % 3 == 0 {
+                table.put(&key(number), &row(number, 7)).expect("put");
+            }
+        }
+        assert!(table.delete(&key(1)).expect("deleted"));
+    }
+    let later = db.open_table("changed").expect("there").index("later").expect("there");
+    assert_eq!(later.scan(..).count(), 149);
+}
+
 /// A database with a bit of all that there is.
-fn make(shape: Shape, end: End) -> (Image, Contents) {
+fn make(name: &str, (shape, end): (Shape, End)) -> (Image, Contents) {
     let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
     let (mut image, mut expected) = (Image::new(), Contents::new());
     run(1, || {
@@ -118,6 +166,9 @@ fn make(shape: Shape, end: End) -> (Image, Contents) {
         db.create_tree("empty").expect("created");
         drop(db.create_tree("dropped").expect("created"));
         db.drop_tree("dropped").expect("dropped");
+        if has_tables(name) {
+            make_tables(&db, shape);
+        }
         drop((tree, table, long));
         db.close().expect("closed");
         // The log has a second epoch, and changes of pages that have images.
@@ -167,13 +218,13 @@ fn missing_archives_are_made_when_that_is_wanted() {
     let wanted = std::env::var_os("MILLPOND_WRITE_GOLDEN").is_some();
     for (name, shape, end) in missing {
         assert!(wanted, "{name} is missing: see the top of this file");
-        let (image, contents) = make(shape, end);
+        let (image, contents) = make(name, (shape, end));
         write(name, &image, &as_text(&contents));
     }
 }
 
 /// Opened, a database of the archive has what it had, takes changes, and closes without a fault.
-fn hold(disk: &SimulatedDisk, (shape, end): (Shape, End), expected: &str) {
+fn hold(disk: &SimulatedDisk, name: &str, (shape, end): (Shape, End), expected: &str) {
     let mut after = Contents::new();
     run(1, || {
         let db = open(disk, shape.reopen_options());
@@ -188,6 +239,9 @@ fn hold(disk: &SimulatedDisk, (shape, end): (Shape, End), expected: &str) {
         (0..200).for_each(|number| table.put(&key(number), &row(number, 5)).expect("put"));
         db.open_tree("long values").expect("there").delete(&key(1)).expect("deleted");
         db.drop_tree("loaded").expect("dropped");
+        if has_tables(name) {
+            hold_tables(&db);
+        }
         settle(&db);
         after = contents(&db).expect("read");
         assert_eq!(after["a tree"].get(&key(1198)[..]), Some(&value(599, 300)));
@@ -208,7 +262,7 @@ fn databases_of_every_frozen_format_are_what_they_were() {
         let (image, expected) = read(name);
         assert!(expected.lines().count() > 1500, "{name}: rows of a tree, a table, a load");
         sound(&disk_of(image.clone()));
-        hold(&disk_of(image), (shape, end), &expected);
+        hold(&disk_of(image), name, (shape, end), &expected);
     }
 }
 
@@ -221,7 +275,7 @@ fn databases_of_every_frozen_format_can_be_rebuilt() {
         [0, 64 << 10].into_iter().for_each(|at| data[at..at + 4096].fill(0));
         let disk = disk_of(image);
         rebuild_on(Arc::new(disk.clone()), &RebuildOptions::default()).expect("rebuilt");
-        hold(&disk, (shape, end), &expected);
+        hold(&disk, name, (shape, end), &expected);
     }
 }
 

@@ -24,6 +24,7 @@ mod loads;
 mod log_sizes;
 mod long_keys;
 mod long_values;
+mod lost_writes;
 mod merges;
 mod metrics;
 mod model_btreemap;
