@@ -4,8 +4,10 @@
 //! LAW-4  Every park of the foreground is counted under its class, once, however often its thread woke.
 //!
 //! Fast operations pay for two looks at a coarse clock. A thread's share of CPU, and of waiting for one, is read from
-//! its `schedstat` at most every few milliseconds, and at the end of a slow operation: so `cpu` and `runnable` of a
-//! stall may begin as much earlier than the stall.
+//! its `schedstat` at most every few milliseconds, and at the end of a slow operation: so both may begin as much earlier
+//! than the operation, and go on while it waits (to spin, to wake, to write for others). Of a slow operation they are
+//! told for the time that is left beside its waits, and a wait inside of another is counted once, as the inner one: so
+//! the parts of an operation are never more than the whole.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -127,19 +129,19 @@ pub struct WaitTimes {
 pub struct Stall {
     /// Which operation.
     pub operation: &'static str,
-    /// How long it took, to a few milliseconds.
+    /// How long it took, to a few milliseconds; at least as long as it waited.
     pub elapsed: Duration,
     /// What it waited for, and how long; classes without a wait are left out.
     pub waits: Vec<(WaitClass, Duration)>,
-    /// CPU that its thread used, and the time for which it was runnable and had none; `None` where the system does not
-    /// tell.
+    /// CPU that its thread used, and the time for which it was runnable and had none, both beside its waits; `None`
+    /// where the system does not tell.
     pub cpu: Option<(Duration, Duration)>,
 }
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        write!(f, "{} took {:.0} ms:", self.operation, ms(self.elapsed))?;
+        write!(f, "{} took {:.1} ms:", self.operation, ms(self.elapsed))?;
         for (class, time) in &self.waits {
             write!(f, " {} {:.1} ms", class.name(), ms(*time))?;
         }
@@ -175,6 +177,9 @@ struct Thread {
     depth: Cell<u32>,
     began_ns: Cell<u64>,
     waited_ns: [Cell<u64>; CLASSES],
+    /// The time of all waits that this thread ever noted, and what that was when the operation began.
+    noted_ns: Cell<u64>,
+    noted_before_ns: Cell<u64>,
     /// Work of the engine's own, which nobody waits for as such.
     background: Cell<bool>,
     /// When `schedstat` was read last, and what it said.
@@ -188,6 +193,8 @@ thread_local! {
             depth: Cell::new(0),
             began_ns: Cell::new(0),
             waited_ns: [const { Cell::new(0) }; CLASSES],
+            noted_ns: Cell::new(0),
+            noted_before_ns: Cell::new(0),
             background: Cell::new(false),
             looked_ns: Cell::new(0),
             looked: Cell::new(None),
@@ -239,11 +246,13 @@ impl Waits {
         }
     }
 
-    /// Runs `wait`, and notes how long it took.
+    /// Runs `wait`, and notes how long it took, but for the waits inside of it, which are noted as what they are.
     pub(crate) fn timed<T>(&self, class: WaitClass, wait: impl FnOnce() -> T) -> T {
-        let began = clock::now_ns();
+        let noted_ns = || THREAD.with(|thread| thread.noted_ns.get());
+        let (noted_before_ns, began_ns) = (noted_ns(), clock::now_ns());
         let result = wait();
-        self.note(class, clock::now_ns().saturating_sub(began));
+        let inside_ns = noted_ns() - noted_before_ns;
+        self.note(class, clock::now_ns().saturating_sub(began_ns).saturating_sub(inside_ns));
         result
     }
 
@@ -252,6 +261,7 @@ impl Waits {
         let background = THREAD.with(|thread| {
             let waited = &thread.waited_ns[index];
             waited.set(waited.get() + ns);
+            thread.noted_ns.set(thread.noted_ns.get() + ns);
             thread.background.get()
         });
         if background {
@@ -279,6 +289,7 @@ impl Waits {
                 thread.looked.set(schedstat());
             }
             thread.waited_ns.iter().for_each(|waited| waited.set(0));
+            thread.noted_before_ns.set(thread.noted_ns.get());
         });
         Operation { waits: self, name }
     }
@@ -359,7 +370,9 @@ impl Drop for Operation<'_> {
         let stall = THREAD.with(|thread| {
             let depth = thread.depth.get() - 1;
             thread.depth.set(depth);
-            let elapsed = clock::coarse_ns().saturating_sub(thread.began_ns.get());
+            // The waits are timed with a better clock: a tick that was missed is not taken from them.
+            let waited_ns = thread.noted_ns.get() - thread.noted_before_ns.get();
+            let elapsed = clock::coarse_ns().saturating_sub(thread.began_ns.get()).max(waited_ns);
             let remembered_from_ns = self.waits.remembered_from_ns.load(Ordering::Relaxed);
             if depth > 0 || elapsed < remembered_from_ns || thread.background.get() {
                 return None;
@@ -368,7 +381,8 @@ impl Drop for Operation<'_> {
             let waits = WaitClass::ALL.into_iter().zip(waited).filter(|(_, ns)| *ns > 0);
             let since = |(cpu, runnable): (u64, u64)| {
                 let (cpu_before, runnable_before) = thread.looked.get()?;
-                let (cpu, runnable) = (cpu.saturating_sub(cpu_before), runnable.saturating_sub(runnable_before));
+                let cpu = cpu.saturating_sub(cpu_before).min(elapsed - waited_ns);
+                let runnable = runnable.saturating_sub(runnable_before).min(elapsed - waited_ns - cpu);
                 Some((Duration::from_nanos(cpu), Duration::from_nanos(runnable)))
             };
             let stall = Stall {
@@ -409,6 +423,36 @@ mod tests {
         let read = waits.summary()[WaitClass::PageRead as usize];
         assert_eq!((read.class, read.count), (WaitClass::PageRead, 2));
         assert!(read.longest >= Duration::from_millis(29) && read.total >= read.longest);
+    }
+
+    #[test]
+    fn parts_of_an_operation_are_never_more_than_the_whole() {
+        let spin = |ms: u64| {
+            let until_ns = clock::now_ns() + ms * 1_000_000;
+            while clock::now_ns() < until_ns {
+                std::hint::spin_loop();
+            }
+        };
+        // From the first operation on the thread's times of CPU are known, and go on before the second one.
+        let waits = Waits::new(Duration::from_millis(10));
+        drop(waits.operation("none"));
+        spin(3);
+        let slow = waits.operation("put");
+        waits.timed(WaitClass::FreeFrame, || {
+            spin(30);
+            waits.timed(WaitClass::LogFlush, || spin(40));
+        });
+        drop(slow);
+        let stalls = waits.stalls().1;
+        assert_eq!(stalls.len(), 1);
+        let stall = &stalls[0];
+        let waited: Duration = stall.waits.iter().map(|(_, time)| *time).sum();
+        let (cpu, runnable) = stall.cpu.unwrap_or_default();
+        assert!(waited + cpu + runnable <= stall.elapsed, "{stall:?}");
+        assert!(waited >= Duration::from_millis(70), "{stall:?}");
+        let [frame, log] = [WaitClass::FreeFrame, WaitClass::LogFlush].map(|class| waits.summary()[class as usize]);
+        assert!(frame.total >= Duration::from_millis(30) && log.total >= Duration::from_millis(40));
+        assert_eq!(frame.total + log.total, waited, "neither is told twice");
     }
 
     #[test]
