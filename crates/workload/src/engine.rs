@@ -331,7 +331,7 @@ pub struct SlowOperation {
     pub elapsed_us: u64,
     /// What it waited for, and how long.
     pub waits: Vec<Wait>,
-    /// For how long its thread ran, in microseconds; `None` where the system does not tell.
+    /// For how long its thread ran beside these waits, in microseconds; `None` where the system does not tell.
     pub cpu_us: Option<u64>,
     /// For how long it could have run and had no CPU, likewise.
     pub runnable_us: Option<u64>,
@@ -370,6 +370,8 @@ pub struct Counters {
     pub data_syncs: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
+    /// How often the engine did what it forbids itself: each is a bug.
+    pub law_violations: u64,
 }
 
 impl Counters {
@@ -381,6 +383,7 @@ impl Counters {
             log_syncs: self.log_syncs.saturating_sub(earlier.log_syncs),
             data_syncs: self.data_syncs.saturating_sub(earlier.data_syncs),
             checkpoints: self.checkpoints.saturating_sub(earlier.checkpoints),
+            law_violations: self.law_violations.saturating_sub(earlier.law_violations),
         }
     }
 }

@@ -99,6 +99,16 @@ impl IntervalFigures {
     }
 }
 
+/// Whose the waits, slow operations, stalls and syncs of a run are; the engine tells of all its threads together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitsOf {
+    /// Of the threads that were measured: there were no others.
+    Clients,
+    /// Of these and of those that wrote beside them.
+    ClientsAndWriters,
+}
+
 /// The figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunFigures {
@@ -165,6 +175,10 @@ pub struct RunFigures {
     pub data_syncs: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
+    /// How often the engine did what it forbids itself: each is a bug.
+    pub law_violations: u64,
+    /// Whose the waits and slow operations are.
+    pub waits_of: WaitsOf,
     /// What operations waited for, the most time first.
     pub waits: Vec<Wait>,
     /// The slowest operations of the engine, the slowest first.
@@ -218,6 +232,8 @@ impl RunFigures {
             log_syncs: counters.log_syncs,
             data_syncs: counters.data_syncs,
             checkpoints: counters.checkpoints,
+            law_violations: counters.law_violations,
+            waits_of: WaitsOf::Clients,
             waits: most_first(&counters.waits),
             slow_operations: finished.slow_operations.clone(),
             device_pairs_per_s: device.per_s,

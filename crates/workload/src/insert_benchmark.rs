@@ -10,7 +10,7 @@ use crate::Error;
 use crate::driver::{self, Finished, Observer, Pace, Plan, Unobserved};
 use crate::engine::purchases::{PurchaseEngine, PurchaseIndex, PurchaseLoad, PurchaseSession, PurchaseState, Verified};
 use crate::engine::{Counters, Gauges, Instruments, TableNo};
-use crate::figures::{Labels, RunFigures};
+use crate::figures::{Labels, RunFigures, WaitsOf};
 use crate::generators::insert_benchmark::{Indexer, Loader, Queries, Reader, Span, Step, Writer, purchases_name};
 use crate::probe::SyncPairs;
 
@@ -330,7 +330,7 @@ pub struct StepFigures {
     /// Beside queries: the longest of these latencies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside_latency_max_ms: Option<f64>,
-    /// Those of the clients' threads.
+    /// Those of the clients' threads; what the engine tells of itself is of all threads.
     #[serde(flatten)]
     pub figures: RunFigures,
 }
@@ -339,7 +339,10 @@ impl StepFigures {
     /// The figures of a step of so many rows in a transaction, beside what the probe said of the device.
     pub fn of(step: Step, sizes: &Sizes, done: &Done, device: &SyncPairs, labels: Labels) -> StepFigures {
         let rows_per_commit = sizes.rows_per_commit(step);
-        let figures = RunFigures::of(&done.finished, device, labels);
+        let mut figures = RunFigures::of(&done.finished, device, labels);
+        if done.beside.is_some() {
+            figures.waits_of = WaitsOf::ClientsAndWriters;
+        }
         let beside = done.beside.as_ref().map(|beside| RunFigures::of(beside, device, labels));
         let writers = beside.as_ref().unwrap_or(&figures);
         let clients = figures.threads;

@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 
 use crate::engine::Wait;
-use crate::figures::{IntervalFigures, RunFigures};
+use crate::figures::{IntervalFigures, RunFigures, WaitsOf};
 use crate::probe::{Access, SyncPairs};
 
 /// What is said of a run whose transactions are not run as such.
@@ -92,17 +92,23 @@ pub fn calm_block(figures: &RunFigures) -> String {
         }
     }
     let stalls = format!("stalls (slower than {} ms):", figures.stall_threshold_ms);
+    let waited_for = match figures.waits_of {
+        WaitsOf::Clients => "waited for:",
+        WaitsOf::ClientsAndWriters => "waited for (writers beside, too):",
+    };
     add(
         &mut text,
         format_args!(
-            "    waited for:                          {}\n    \
+            "    {waited_for:<37}{}\n    \
              {stalls:<37}{}\n    \
-             syncs:                               log {}, data {}; checkpoints: {}\n",
+             syncs:                               log {}, data {}; checkpoints: {}\n    \
+             law violations:                      {}\n",
             waits_text(&figures.waits),
             figures.stalls,
             figures.log_syncs,
             figures.data_syncs,
             figures.checkpoints,
+            figures.law_violations,
         ),
     );
     if figures.unserved > 0 {
@@ -334,8 +340,19 @@ Threads fairness:
     waited for:                          log_flush 6 x 0.50 ms, free_frame 2 x 0.75 ms
     stalls (slower than 100 ms):         0
     syncs:                               log 3, data 0; checkpoints: 1
+    law violations:                      0
 "
         );
+    }
+
+    #[test]
+    fn calm_block_says_when_waits_are_of_more_than_those_measured_and_laws_were_violated() {
+        let counters = Counters { law_violations: 2, ..finished().counters };
+        let mut beside = figures(&Finished { counters, ..finished() });
+        beside.waits_of = WaitsOf::ClientsAndWriters;
+        let text = calm_block(&beside);
+        assert!(text.contains("\n    waited for (writers beside, too):    log_flush 6 x 0.50 ms, "), "{text}");
+        assert!(text.ends_with("\n    law violations:                      2\n"), "{text}");
     }
 
     #[test]

@@ -71,6 +71,14 @@ fn json_is_an_object_a_line_with_the_fields_of_the_document_and_nothing_else() {
         assert!(counted > 0.0 && counted <= figure(summary, "transactions"));
         assert!(figure(summary, "latency_min_ms") <= figure(summary, "latency_mean_ms"));
         assert!(figure(summary, "latency_mean_ms") <= figure(summary, "latency_max_ms"));
+        assert_eq!((&summary["law_violations"], &summary["waits_of"]), (&0.into(), &"clients".into()));
+        for slow in summary["slow_operations"].as_array().expect("a list") {
+            let waits = slow["waits"].as_array().expect("a list");
+            let waited_us: u64 = waits.iter().filter_map(|wait| wait["total_us"].as_u64()).sum();
+            let [elapsed_us, cpu_us, runnable_us] = ["elapsed_us", "cpu_us", "runnable_us"].map(|name| &slow[name]);
+            let cpu_us = cpu_us.as_u64().unwrap_or(0) + runnable_us.as_u64().unwrap_or(0);
+            assert!(waited_us + cpu_us <= elapsed_us.as_u64().expect("a number"), "more than the whole: {slow}");
+        }
         let settings = summary["settings"].as_array().expect("a list");
         let of = |name: &str| settings.iter().find(|setting| setting["name"] == name).expect("it is listed");
         assert_eq!(

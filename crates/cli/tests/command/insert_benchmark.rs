@@ -40,10 +40,15 @@ fn every_step_is_shown_by_itself_and_all_in_a_table_and_a_page() {
     }
     assert_eq!(text.matches("    inserted:      ").count(), 9, "{text}");
     assert_eq!(text.matches("    rate beside the queries:   ").count(), 6, "{text}");
+    // Queries commit nothing: what waits for the log are those that write beside them.
+    assert_eq!(text.matches("\n    waited for (writers beside, too):    ").count(), 6, "{text}");
+    assert_eq!(text.matches("\nWhere the time went (clients and writers beside):\n").count(), 6, "{text}");
+    assert_eq!(text.matches("\n    per transaction: ").count(), 4, "{text}");
+    assert_eq!(page.matches("also by those that write beside the queries").count(), 6, "{page}");
     assert!(text.contains("    made:                                12000 ("), "{text}");
     assert!(text.ends_with(" write+sync pairs/s (one thread)\n"), "{text}");
     assert!(text.contains("\nverified: 4000 rows, 12000 index entries\n"), "{text}");
-    let own = text.lines().filter(|line| !line.contains("thds: ") && !line.starts_with("    waited for: "));
+    let own = text.lines().filter(|line| !line.contains("thds: ") && !line.starts_with("    waited for"));
     own.for_each(|line| assert!(line.chars().count() <= 120, "{line}"));
     let check = run(dir.path(), &["check", "db"]);
     assert_code(&check, 0);
@@ -99,6 +104,8 @@ fn json_has_a_line_for_each_interval_and_step_and_one_at_the_end() {
     assert_eq!(steps[2]["rows_inserted"], steps[2]["rows_deleted"]);
     assert_eq!(steps[3]["rows_wanted_per_s"], 40.0);
     assert!(steps[3]["is_rate_kept"].is_boolean());
+    assert_eq!((&steps[2]["waits_of"], &steps[3]["waits_of"]), (&"clients".into(), &"clients_and_writers".into()));
+    assert!(steps.iter().all(|step| step["law_violations"] == 0), "{steps:?}");
     let last = lines.last().expect("there are lines");
     assert_eq!((&last["kind"], of_kind("summary").len()), (&"summary".into(), 1));
     assert_documented(last, "Summary of the insert benchmark");

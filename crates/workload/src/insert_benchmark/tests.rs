@@ -93,6 +93,7 @@ fn inserts_and_deletes_leave_as_many_rows_above_those_that_were_there() {
         let figures = run_step(&engine, name);
         assert!(figures.rows_inserted > 0 && figures.rows_inserted.is_multiple_of(rows_per_commit), "{figures:?}");
         assert_eq!(figures.rows_inserted, figures.figures.transactions * rows_per_commit);
+        assert_eq!(figures.figures.waits_of, WaitsOf::Clients);
         assert_eq!(
             (figures.rows_deleted, figures.figures.writes),
             (figures.rows_inserted, figures.figures.transactions * 2)
@@ -112,6 +113,8 @@ fn queries_read_beside_a_rate_that_is_kept_or_said_not_to_be() {
     for name in ["qr100", "qp20"] {
         let figures = run_step(&engine, name);
         assert!(figures.figures.reads > 0 && figures.figures.writes == 0, "{figures:?}");
+        assert_eq!(figures.figures.waits_of, WaitsOf::ClientsAndWriters, "readers commit nothing: {figures:?}");
+        assert!(figures.figures.waits.iter().any(|wait| wait.class == "log_flush"), "{figures:?}");
         let wanted = if name == "qr100" { 200.0 } else { 40.0 };
         assert_eq!(figures.rows_wanted_per_s, Some(wanted));
         // Arrivals are at even distances: not one more than there are in the second.

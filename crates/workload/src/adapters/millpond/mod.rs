@@ -267,6 +267,7 @@ impl Instruments for Millpond {
             log_syncs: stats.log_syncs,
             data_syncs: stats.data_syncs,
             checkpoints: stats.checkpoints,
+            law_violations: stats.law_violations,
         }
     }
 

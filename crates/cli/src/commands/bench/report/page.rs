@@ -5,7 +5,7 @@ use millpond::ByteSize;
 use workload::calm::Calm;
 use workload::driver::Finished;
 use workload::engine::Wait;
-use workload::figures::RunFigures;
+use workload::figures::{RunFigures, WaitsOf};
 
 use super::bins;
 use super::charts::{COLOURS, Curve, HistogramChart, TimeChart, bin_name, grouped, number};
@@ -201,41 +201,49 @@ fn waits(figures: &RunFigures) -> Markup {
     let share = |us: u64| us as f64 / 1e3 / figures.latency_sum_ms.max(1e-9) * 100.0;
     let waited_us: u64 = figures.waits.iter().map(|wait| wait.total_us).sum();
     let per_transaction = |us: u64| us as f64 / 1e3 / figures.transactions.max(1) as f64;
+    // Of those who write beside, waits are known and latencies not.
+    let has_shares = figures.waits_of == WaitsOf::Clients;
     html! {
         h2 { "What was waited for" }
         p.note {
-            "Over the whole run, in the engine. The shares are of all response times together, which under a rate count \
-             from the arrival; what is left over is work, waiting for a CPU, and waiting to be begun."
+            @if has_shares {
+                "Over the whole run, in the engine. The shares are of all response times together, which under a rate \
+                 count from the arrival; what is left over is work, waiting for a CPU, and waiting to be begun."
+            } @else {
+                "Over the whole step, in the engine, by all threads: also by those that write beside the queries."
+            }
         }
         table {
             tr {
                 th { "class" }
                 th.number { "waits" }
                 th.number { "ms each" }
-                th.number { "ms a transaction" }
-                th.number { "share" }
-                th {}
+                @if has_shares { th.number { "ms a transaction" } th.number { "share" } th {} }
             }
             @for Wait { class, count, total_us } in figures.waits.iter().copied() {
                 tr {
                     td { code { (class) } }
                     td.number { (grouped(count)) }
                     td.number { (format!("{:.2}", total_us as f64 / 1e3 / count as f64)) }
-                    td.number { (format!("{:.3}", per_transaction(total_us))) }
-                    (share_cells(share(total_us)))
+                    @if has_shares {
+                        td.number { (format!("{:.3}", per_transaction(total_us))) }
+                        (share_cells(share(total_us)))
+                    }
                 }
             }
-            tr {
-                td { "all" }
-                td.number { (grouped(figures.waits.iter().map(|wait| wait.count).sum())) }
-                td {}
-                td.number { (format!("{:.3}", per_transaction(waited_us))) }
-                (share_cells(share(waited_us)))
+            @if has_shares {
+                tr {
+                    td { "all" }
+                    td.number { (grouped(figures.waits.iter().map(|wait| wait.count).sum())) }
+                    td {}
+                    td.number { (format!("{:.3}", per_transaction(waited_us))) }
+                    (share_cells(share(waited_us)))
+                }
             }
         }
         p.note {
             "syncs of the log: " (grouped(figures.log_syncs)) ", of the data: " (grouped(figures.data_syncs))
-            "; checkpoints: " (grouped(figures.checkpoints))
+            "; checkpoints: " (grouped(figures.checkpoints)) "; law violations: " (grouped(figures.law_violations))
         }
     }
 }
@@ -267,9 +275,11 @@ fn slow_operations(figures: &RunFigures) -> Markup {
             p { "The engine remembers none." }
         } @else {
             p.note {
-                "Of the engine, the " (slow.len()) " slowest; "
+                "Of the engine, the " (slow.len()) " slowest"
+                @if figures.waits_of == WaitsOf::ClientsAndWriters { ", also of those that write beside" }
+                "; "
                 (figures.stalls) " took " (figures.stall_threshold_ms) " ms or longer. "
-                "Where the time went (times of CPU may begin a few milliseconds before the operation):"
+                "Where the time went (times of CPU are those beside the waits):"
             }
             table {
                 tr { th { "where" } th.number { "ms an operation" } th.number { "share" } th {} }
