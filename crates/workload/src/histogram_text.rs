@@ -1,8 +1,10 @@
-//! The histogram of a run's latencies, in sysbench's form: buckets that grow by 1.8 %, a bar for each that has any.
+//! The histogram of a run's latencies, in sysbench's buckets, which grow by 1.8 %: as sysbench's text, a bar for each
+//! that has any, and as numbers.
 
 use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 /// sysbench's number of buckets.
 const BUCKETS: usize = 1024;
@@ -14,22 +16,38 @@ const LAST_MS: f64 = 100_000.0;
 /// Characters of the longest bar.
 const BAR_LEN: usize = 40;
 
-/// sysbench's block for latencies in ns.
-pub fn histogram_block(latencies: &Histogram<u64>) -> String {
+/// Transactions of about one latency.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Bucket {
+    /// The latency in the middle of the bucket.
+    pub latency_ms: f64,
+    /// How many there were; more than 0.
+    pub count: u64,
+}
+
+/// Latencies in ns as sysbench's buckets, the shortest first; those without any are left out.
+pub fn histogram_buckets(latencies: &Histogram<u64>) -> Vec<Bucket> {
     let mut counts = [0_u64; BUCKETS];
     for step in latencies.iter_recorded() {
         // The middle of what the histogram does not tell apart, a thousandth.
         let ns = latencies.median_equivalent(step.value_iterated_to());
         counts[bucket(ns as f64 / 1e6)] += step.count_at_value();
     }
-    let most = counts.iter().copied().max().unwrap_or(0);
+    let buckets = (0..).zip(counts).filter(|(_, count)| *count > 0);
+    buckets.map(|(bucket, count)| Bucket { latency_ms: value_ms(bucket), count }).collect()
+}
+
+/// sysbench's block for latencies in ns.
+pub fn histogram_block(latencies: &Histogram<u64>) -> String {
+    let buckets = histogram_buckets(latencies);
+    let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
     let mut text = String::from("Latency histogram (values are in milliseconds)\n");
     if most > 0 {
         text.push_str("       value  ------------- distribution ------------- count\n");
     }
-    for (bucket, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+    for Bucket { latency_ms, count } in buckets {
         let stars = (count as f64 * BAR_LEN as f64 / most as f64 + 0.5) as usize;
-        writeln!(text, "{:12.3} |{:<BAR_LEN$} {count}", value_ms(bucket), "*".repeat(stars))
+        writeln!(text, "{latency_ms:12.3} |{:<BAR_LEN$} {count}", "*".repeat(stars))
             .expect("writing to a String cannot fail");
     }
     text.push_str(" \n");

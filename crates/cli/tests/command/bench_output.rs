@@ -95,6 +95,27 @@ fn json_is_an_object_a_line_with_the_fields_of_the_document_and_nothing_else() {
 }
 
 #[test]
+fn histogram_is_in_the_json_when_it_is_asked_for() {
+    let dir = directory();
+    let args = ["--format=json", "--histogram", "--report-interval=0"];
+    let of_run = [&["bench", "--table-size=500", "--events=300", "oltp_point_select"], &args[..]].concat();
+    let of_steps = ["bench", "--table-size=500", "--dir=other", "--steps=l.i0", "insert_benchmark"];
+    for (args, heading) in [(of_run, "Summary"), ([&of_steps[..], &args].concat(), "Step of the insert benchmark")] {
+        let output = run(dir.path(), &args);
+        assert_code(&output, 0);
+        let line = json_lines(&out(&output)).swap_remove(0);
+        assert_documented(&line, heading);
+        let buckets = line["latency_histogram"].as_array().expect("a list");
+        let counted: u64 = buckets.iter().filter_map(|bucket| bucket["count"].as_u64()).sum();
+        assert_eq!(Some(counted), line["transactions"].as_u64(), "every transaction is in one: {buckets:?}");
+        let latencies: Vec<f64> = buckets.iter().filter_map(|bucket| bucket["latency_ms"].as_f64()).collect();
+        assert!(latencies.len() == buckets.len() && latencies.is_sorted(), "{latencies:?}");
+        let (max_ms, last) = (line["latency_max_ms"].as_f64(), latencies.last().copied());
+        assert!(max_ms.zip(last).is_some_and(|(max, last)| (max / last).ln().abs() < 0.02), "{max_ms:?} {last:?}");
+    }
+}
+
+#[test]
 fn json_of_an_interrupted_run_ends_with_its_summary() {
     let dir = directory();
     let args = ["bench", "--table-size=500", "--time=600", "--format=json", "--report=run.html", "oltp_update_index"];

@@ -7,6 +7,7 @@ use serde::Serialize;
 use workload::adapters::millpond::Millpond;
 use workload::driver::maximum::Maximum;
 use workload::figures::RunFigures;
+use workload::histogram_text::Bucket;
 use workload::probe::{Access, SyncPairs};
 
 use super::Job;
@@ -31,6 +32,9 @@ pub(super) struct Facts {
     pub(super) figures: RunFigures,
     /// Commits for each pair that the device makes, where they can be compared.
     pub(super) commits_per_pair: Option<f64>,
+    /// The latencies of all transactions, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) latency_histogram: Option<Vec<Bucket>>,
 }
 
 /// What was run where, and on what.

@@ -11,7 +11,7 @@ use workload::driver::{Interval, Observer, Pace, Plan};
 use workload::engine::TableNo;
 use workload::figures::{IntervalFigures, Labels};
 use workload::generators::insert_benchmark::{Step, purchases_name};
-use workload::histogram_text::histogram_block;
+use workload::histogram_text::{Bucket, histogram_block, histogram_buckets};
 use workload::insert_benchmark::{self, Done, Sizes, StepFigures};
 use workload::probe::{self, SyncPairs};
 use workload::where_text::where_block;
@@ -226,12 +226,14 @@ fn step_heading(job: &Job<'_>, sizes: &Sizes, step: Step) -> String {
 
 /// A step's figures, as a run's are shown.
 fn step_report(job: &Job<'_>, figures: &StepFigures, done: &Done) -> String {
+    let (latencies, has_histogram) = (&done.finished.record.latencies, job.args.output.histogram);
     if job.args.output.format == Format::Json {
-        return report_json::line("step", figures);
+        let latency_histogram = has_histogram.then(|| histogram_buckets(latencies));
+        return report_json::line("step", &StepLine { figures, latency_histogram });
     }
     let mut text = String::new();
-    if job.args.output.histogram {
-        text.push_str(&histogram_block(&done.finished.record.latencies));
+    if has_histogram {
+        text.push_str(&histogram_block(latencies));
     }
     text.push_str(&report_text::summary(&figures.figures));
     text.push_str(&report_text::calm_block(&figures.figures));
@@ -322,6 +324,15 @@ struct Talk {
     format: Format,
     /// Why an interval could not be printed.
     failure: Option<Failure>,
+}
+
+/// A step as a line of JSON.
+#[derive(Serialize)]
+struct StepLine<'a> {
+    #[serde(flatten)]
+    figures: &'a StepFigures,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_histogram: Option<Vec<Bucket>>,
 }
 
 /// An interval of a step as a line of JSON.

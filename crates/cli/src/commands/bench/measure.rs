@@ -12,7 +12,7 @@ use workload::driver::{self, Finished, Interval, Observer, Pace, Plan};
 use workload::engine::TableNo;
 use workload::figures::{IntervalFigures, Labels, RunFigures};
 use workload::generators::oltp::{Load, Workload};
-use workload::histogram_text::histogram_block;
+use workload::histogram_text::{histogram_block, histogram_buckets};
 use workload::prepare;
 use workload::probe::{self, SyncPairs};
 use workload::where_text::where_block;
@@ -221,6 +221,7 @@ impl Talk<'_> {
             maximum_is_steady: before.maximum.map(|maximum| maximum.has_settled),
             figures,
             commits_per_pair: per_pair,
+            latency_histogram: self.job.args.output.histogram.then(|| histogram_buckets(&finished.record.latencies)),
         }
     }
 

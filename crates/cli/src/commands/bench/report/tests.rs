@@ -67,6 +67,7 @@ fn page_of(finished: &Finished, dir: &str) -> String {
         maximum_is_steady: None,
         figures: RunFigures::of(finished, &DEVICE, labels),
         commits_per_pair: Some(3.5),
+        latency_histogram: None,
     };
     page::of_run(&facts, finished)
 }
