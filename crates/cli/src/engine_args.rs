@@ -27,6 +27,8 @@ pub(crate) enum Origin {
     Environment,
     /// The file that `--config` names.
     File,
+    /// Nobody asked for another value, and the database keeps its own.
+    Database,
     /// Nobody asked for another value.
     Default,
 }

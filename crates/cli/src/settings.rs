@@ -2,6 +2,7 @@
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
+use millpond::Options;
 use serde::Serialize;
 
 use crate::engine_args::{EngineSettings, Origin, flag};
@@ -40,15 +41,18 @@ pub(crate) fn of(command: &Command, given: &ArgMatches) -> Vec<Setting> {
     settings
 }
 
-/// `given`, with all of the engine's options as they are in force.
-pub(crate) fn with_engine(given: &[Setting], engine: &EngineSettings) -> Vec<Setting> {
+/// `given`, with all of the engine's options as they are `in_force` in the open database.
+pub(crate) fn with_engine(given: &[Setting], engine: &EngineSettings, in_force: &Options) -> Vec<Setting> {
     let names: Vec<String> = engine.all.iter().map(|setting| flag(setting.info)).collect();
     let mut settings: Vec<Setting> = given.iter().filter(|setting| !names.contains(&setting.name)).cloned().collect();
     settings.extend(engine.all.iter().zip(names).map(|(setting, name)| Setting {
         group: "Engine".to_owned(),
         name,
-        value: setting.value.clone(),
-        origin: setting.origin,
+        value: setting.info.get(in_force).unwrap_or_else(|| setting.value.clone()),
+        origin: match setting.origin {
+            Origin::Default if setting.info.is_kept() => Origin::Database,
+            origin => origin,
+        },
     }));
     settings
 }

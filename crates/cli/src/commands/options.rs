@@ -85,7 +85,7 @@ fn text(settings: &[EngineSetting]) -> String {
             Origin::Flag => flag(info),
             Origin::Environment => variable(info),
             Origin::File => "file".to_owned(),
-            Origin::Default => "default".to_owned(),
+            Origin::Database | Origin::Default => "default".to_owned(),
         };
         let _ = writeln!(text, "{:<names$}  {:<values$}  {origin}", info.name, setting.value);
         let _ = writeln!(text, "    {}", info.help);

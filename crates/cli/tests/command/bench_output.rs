@@ -89,8 +89,47 @@ fn json_is_an_object_a_line_with_the_fields_of_the_document_and_nothing_else() {
         );
         assert_eq!(
             (&of("--durability")["origin"], &of("--redo-capacity")["origin"]),
-            (&"flag".into(), &"default".into())
+            (&"flag".into(), &"database".into())
         );
+        assert_eq!(
+            (&of("--buffer-pool-size")["value"], &of("--redo-capacity")["value"]),
+            (&"128MiB".into(), &"256MiB".into())
+        );
+    }
+}
+
+#[test]
+fn settings_are_those_of_the_database_also_where_nobody_asked_for_them() {
+    let dir = directory();
+    let made = [
+        "bench",
+        "--table-size=50",
+        "--page-size=8KiB",
+        "--page-store=in_place",
+        "--redo-capacity=16MiB",
+        "--buffer-pool-size=3MiB",
+        "oltp_point_select",
+        "prepare",
+    ];
+    assert_code(&run(dir.path(), &made), 0);
+    let again = ["bench", "--table-size=50", "--events=3", "--buffer-pool-size=1001KiB", "--format=json"];
+    let again = [&again[..], &["--report=run.html", "oltp_point_select", "run"]].concat();
+    let output = run(dir.path(), &again);
+    assert_code(&output, 0);
+    let summary = json_lines(&out(&output)).pop().expect("a summary");
+    let page = text_of(&std::fs::read_to_string(dir.path().join("run.html")).expect("the report is there"));
+    let settings = summary["settings"].as_array().expect("a list");
+    for (name, value, origin, word) in [
+        ("--page-size", "8KiB", "database", "the database's"),
+        ("--page-store", "in_place", "database", "the database's"),
+        ("--redo-capacity", "16MiB", "database", "the database's"),
+        // Whole pages.
+        ("--buffer-pool-size", "1000KiB", "flag", "given"),
+        ("--buffer-pool-size-max", "1000KiB", "default", ""),
+    ] {
+        let setting = settings.iter().find(|setting| setting["name"] == name).expect("it is listed");
+        assert_eq!((&setting["value"], &setting["origin"]), (&value.into(), &origin.into()), "{name}");
+        assert!(page.contains(&format!("{name} {value} {word}")), "{name} in {page}");
     }
 }
 

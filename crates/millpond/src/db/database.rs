@@ -28,7 +28,7 @@ use super::status_socket::{StatusServer, StatusSocket};
 use super::tree::{Gate, TreeState};
 use super::write::write;
 use super::write_rows::write_rows;
-use crate::base::aligned::to_usize;
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
@@ -36,6 +36,7 @@ use crate::base::ids::SpaceId;
 use crate::base::random::random_u64;
 use crate::base::sync::{self, JoinHandle, Mutex, Rank, Turn};
 use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
+use crate::io::batch::IoEngine;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory};
 use crate::mtr::Core;
@@ -62,6 +63,7 @@ struct Inner {
     about: About,
     status: Mutex<Option<StatusServer>>,
     opened: Opened,
+    options: Options,
 }
 
 /// What opening found.
@@ -257,6 +259,29 @@ impl Db {
         self.inner.about.io_engine
     }
 
+    /// The options in force: those that the database was opened with; where they said nothing, what it keeps or a default
+    /// has filled in; and what was changed since.
+    pub fn options(&self) -> Options {
+        let engine = self.engine();
+        let (store, pool) = (&engine.core.store, &engine.core.pool);
+        let size = |frames: u64| ByteSize::b(frames * to_u64(store.page_size()));
+        let (log, switch) = engine.core.log.geometry();
+        let io_engine = match self.io_engine() {
+            "io_uring" => IoEngine::IoUring,
+            "threads" => IoEngine::Threads,
+            _ => self.inner.options.io_engine,
+        };
+        Options {
+            page_size: Some(size(1)),
+            page_store: Some(page_store_of(&store.superblock())),
+            buffer_pool_size: size(to_u64(pool.len())),
+            buffer_pool_size_max: Some(size(engine.frames_max)),
+            redo_capacity: Some(ByteSize::b(switch.map_or(log, |switch| switch.to).capacity())),
+            io_engine,
+            ..self.inner.options.clone()
+        }
+    }
+
     /// What operations waited for so far, by class. What the engine's own threads wait for is not in it.
     pub fn waits(&self) -> Vec<WaitSummary> {
         self.inner.engine.waits.summary()
@@ -310,6 +335,11 @@ fn start_purge(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
     sync::spawn("mp-purge", purge).map_err(|e| Error::io("start the purge's thread", e))
 }
 
+/// How the database's pages are written.
+fn page_store_of(superblock: &Superblock) -> PageStoreKind {
+    if superblock.features & FEATURE_IN_PLACE != 0 { PageStoreKind::InPlace } else { PageStoreKind::CopyOnWrite }
+}
+
 /// The options must not say something else than the database.
 fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Result<(), Error> {
     let page_size = u64::from(superblock.page_size);
@@ -322,8 +352,7 @@ fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Resul
         );
         return Err(Error::InvalidOptions(message.into()));
     }
-    let in_place = superblock.features & FEATURE_IN_PLACE != 0;
-    let has = if in_place { PageStoreKind::InPlace } else { PageStoreKind::CopyOnWrite };
+    let has = page_store_of(superblock);
     if let Some(wanted) = options.page_store
         && wanted != has
     {
@@ -460,7 +489,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
     let (keeper, status_server) = (Mutex::new(Rank::Threads, Some(keeper)), Mutex::new(Rank::Threads, None));
     let purge = Mutex::new(Rank::Threads, None);
-    let mut inner = Inner { engine, about, keeper, purge, status: status_server, opened };
+    let mut inner = Inner { engine, about, keeper, purge, status: status_server, opened, options: options.clone() };
     // From here on, so that a recovery that takes long can be watched.
     let served = status.map(|socket| socket.serve(Arc::clone(&inner.engine), inner.about.clone())).transpose();
     let opened = served.and_then(|server| {

@@ -205,6 +205,11 @@ impl OptionInfo {
         self.depends.map_or_else(|| self.get(&Options::new()).unwrap_or_default(), str::to_owned)
     }
 
+    /// Whether a database keeps it: who leaves it out gets what the database has.
+    pub fn is_kept(&self) -> bool {
+        self.depends.is_some_and(|depends| depends.ends_with(", or the database's"))
+    }
+
     /// The value in `options`, in the form that [`set`](Self::set) reads; `None` where the default depends on the
     /// database or another option, and was left.
     pub fn get(&self, options: &Options) -> Option<String> {

@@ -90,7 +90,7 @@ impl Circumstances {
             io_engine: engine.io_engine(),
             machine: Machine::under(dir),
             bytes: database_files::bytes(dir),
-            settings: settings::with_engine(job.given, job.engine_settings),
+            settings: settings::with_engine(job.given, job.engine_settings, &engine.options()),
         }
     }
 }

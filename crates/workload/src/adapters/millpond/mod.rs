@@ -90,6 +90,11 @@ impl Millpond {
         self.db.io_engine()
     }
 
+    /// The options in force.
+    pub fn options(&self) -> Options {
+        self.db.options()
+    }
+
     /// Closes the database with a final checkpoint.
     ///
     /// # Errors

@@ -390,6 +390,7 @@ pub(super) fn settings(settings: &[Setting]) -> Markup {
         Origin::Flag => "given",
         Origin::Environment => "environment",
         Origin::File => "file",
+        Origin::Database => "the database's",
         Origin::Default => "",
     };
     html! {
