@@ -71,6 +71,7 @@ fn what_is_no_database_is_named_with_a_way_out() {
         assert_refused(&mut millpond(dir.path(), args), texts);
     }
     assert_eq!(fs::read_dir(dir.path()).expect("it can be read").count(), 2, "nothing was made");
+    assert_eq!(fs::read_dir(dir.path().join("other")).expect("it can be read").count(), 1, "nor beside the notes");
 }
 
 /// Where another user may run the command, if this one may do everything: the command, and a directory beside it.

@@ -1,5 +1,7 @@
 //! Making the files of a new database.
 
+use bytesize::ByteSize;
+
 use super::options::{Options, PageStoreKind, validate_reserve};
 use crate::base::aligned::BLOCK_U64;
 use crate::base::error::Error;
@@ -16,34 +18,44 @@ pub(super) const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
 pub(super) const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;
 
 /// A creation that was cut short has the map files only beside the new data file.
-pub(super) fn check_not_lost(files: &dyn Files, names: &[String]) -> Result<(), Error> {
+pub(super) fn check_not_lost(place: &str, names: &[String]) -> Result<(), Error> {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
         let message = format!(
-            "'{}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup",
-            files.place()
+            "'{place}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup"
         );
         return Err(Error::Corruption(message.into()));
     }
     Ok(())
 }
 
-/// Makes the files of a new database. It exists from the moment its data file gets its name.
-pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
+/// Refuses to make a database where there are other files, and one that could not be opened. It only looks.
+pub(super) fn check_creation(place: &str, names: &[String], options: &Options) -> Result<(), Error> {
+    check_not_lost(place, names)?;
     let ours = |name: &str| name == LOCK_FILE || name == DATA_FILE_NEW || is_map_file(name) || is_log_file(name);
     if let Some(stranger) = names.iter().find(|name| !ours(name)) {
         let message = format!(
-            "'{}' is not a Millpond database, and not empty (it has '{stranger}'): name an empty or a new directory",
-            files.place()
+            "'{place}' is not a Millpond database, and not empty (it has '{stranger}'): name an empty or a new directory"
         );
         return Err(Error::Format(message.into()));
     }
-    let page_size = options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64());
+    let (page_size, capacity) = sizes(options);
     options.validate(page_size)?;
-    let capacity = options.redo_capacity.map_or(DEFAULT_REDO_CAPACITY, |size| size.as_u64());
-    let uuid = [random_u64(), random_u64()];
     let frames = options.buffer_pool_size_max.unwrap_or(options.buffer_pool_size).as_u64() / page_size;
-    validate_reserve(frames, capacity)?;
+    validate_reserve(frames, capacity)
+}
+
+/// Bytes of a new database's pages, and of its log.
+fn sizes(options: &Options) -> (u64, u64) {
+    let or = |size: Option<ByteSize>, default: u64| size.map_or(default, |size| size.as_u64());
+    (or(options.page_size, DEFAULT_PAGE_SIZE), or(options.redo_capacity, DEFAULT_REDO_CAPACITY))
+}
+
+/// Makes the files of a new database. It exists from the moment its data file gets its name.
+pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
+    check_creation(&files.place(), names, options)?;
+    let (page_size, capacity) = sizes(options);
+    let uuid = [random_u64(), random_u64()];
     let redo = Geometry::of(0, capacity);
     let in_place = options.page_store == Some(PageStoreKind::InPlace);
     let superblock = Superblock {

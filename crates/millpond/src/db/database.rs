@@ -10,7 +10,7 @@ use bytesize::ByteSize;
 
 use super::batch::{Place, WriteBatch};
 use super::catalog;
-use super::create::{DEFAULT_PAGE_SIZE, check_not_lost, create};
+use super::create::{DEFAULT_PAGE_SIZE, check_creation, check_not_lost, create};
 use super::ddl::create_root;
 use super::engine::{Engine, Opening, Requests, Wish};
 use super::keeper::Keeper;
@@ -38,7 +38,7 @@ use crate::base::sync::{self, JoinHandle, Mutex, Rank, Turn};
 use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
 use crate::io::batch::IoEngine;
 use crate::io::device::Files;
-use crate::io::directory::{Access, Directory};
+use crate::io::directory::{Access, Directory, names_without_lock};
 use crate::mtr::Core;
 use crate::pool::buffer_pool::Pool;
 use crate::recovery;
@@ -166,6 +166,9 @@ impl Db {
             // Before anything is created: a mistake in the options leaves no trace.
             options.validate(options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64()))?;
         }
+        if options.create {
+            refuse_strangers(path.as_ref(), &options)?;
+        }
         let directory = Directory::open(
             path.as_ref(),
             options.cached,
@@ -185,7 +188,7 @@ impl Db {
         let status = options.status_socket.as_deref().map(StatusSocket::bind).transpose()?;
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
         if !names.iter().any(|name| name == DATA_FILE) {
-            check_not_lost(&*files, &names)?;
+            check_not_lost(&files.place(), &names)?;
             if !options.create {
                 let message = format!("'{}' is not a Millpond database: it has no file '{DATA_FILE}'", files.place());
                 return Err(Error::Format(message.into()));
@@ -317,6 +320,20 @@ impl Db {
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Db").finish_non_exhaustive()
+    }
+}
+
+/// Refuses a directory in which no database can be made before anything is made in it, the lock file above all.
+///
+/// This looks without a lock, and takes nothing away, so it decides nothing about who has the database open. Where a
+/// lock file is already there, nothing is refused here: somebody may be at work, and what a refused open would leave is
+/// there anyway. Who gets the lock looks again.
+fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Error> {
+    match names_without_lock(path) {
+        Some(names) if !names.iter().any(|name| name == DATA_FILE) => {
+            check_creation(&path.display().to_string(), &names, options)
+        }
+        _ => Ok(()),
     }
 }
 

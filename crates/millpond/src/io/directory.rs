@@ -138,6 +138,26 @@ impl Directory {
     }
 }
 
+/// The names in a directory that has no lock file, none if it is not there; `None` if it has one, or cannot be listed:
+/// opening tells why.
+pub(crate) fn names_without_lock(path: &Path) -> Option<Vec<String>> {
+    let names = match list(path) {
+        Ok(names) => names,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(_) => return None,
+    };
+    // Behind the list: who makes a database makes this file first, so of its files none is in a list without it.
+    (!path.join(LOCK_FILE).exists()).then_some(names)
+}
+
+/// The names in a directory, in order.
+fn list(path: &Path) -> io::Result<Vec<String>> {
+    let names = std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let mut names = names.collect::<io::Result<Vec<String>>>()?;
+    names.sort();
+    Ok(names)
+}
+
 /// Makes a directory and all above it, and each durable in the one that holds it: a database in a directory whose
 /// name a crash takes away is lost as a whole.
 fn create_durably(path: &Path) -> io::Result<()> {
@@ -174,12 +194,7 @@ impl Files for Directory {
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.path)? {
-            names.push(entry?.file_name().to_string_lossy().into_owned());
-        }
-        names.sort();
-        Ok(names)
+        list(&self.path)
     }
 
     fn sync_names(&self) -> io::Result<()> {

@@ -51,6 +51,23 @@ fn what_is_no_database_is_named_and_left_alone() {
     error_of(Db::open(dir.path().join("no"), cached().create(false)), &["does not exist"]);
     error_of(check(dir.path(), CheckOptions::default()), &["not a Millpond database"]);
     assert_eq!(std::fs::read_to_string(&file).expect("read"), "mine");
+    // The map files of a database that lost the rest, and a pool that is too large for the log.
+    let (lost, new) = (dir.path().join("lost"), dir.path().join("new"));
+    std::fs::create_dir(&lost).expect("made");
+    std::fs::write(lost.join("map.mpd"), "mine").expect("written");
+    error_of(Db::open(&lost, cached()), &["map files", "restore"]);
+    error_of(Db::open(&lost, cached().create(false)), &["'lock.mpd' is missing"]);
+    let too_small = cached().redo_capacity(ByteSize::mib(2)).buffer_pool_size(ByteSize::gib(1));
+    error_of(Db::open(&new, too_small), &["redo_capacity is 2"]);
+    // No lock file, no directory: all is as it was.
+    let names = |dir: &std::path::Path| {
+        let entries = std::fs::read_dir(dir).expect("listed");
+        let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(dir.path()), ["lost", "notes.txt"]);
+    assert_eq!(names(&lost), ["map.mpd"]);
 }
 
 #[test]
