@@ -33,6 +33,9 @@
 
 #![deny(unsafe_code)]
 
+#[macro_use]
+mod planted;
+
 mod base;
 mod btree;
 mod db;

@@ -57,7 +57,7 @@ impl Latch {
 
     /// What keeps a reader out: a writer, and those who wait, unless it is the reader's turn.
     fn blocks_shared(in_turn: bool) -> u64 {
-        if in_turn || cfg!(planted = "latch_readers_pass") { EXCLUSIVE } else { EXCLUSIVE | PARKED }
+        if in_turn || planted!("latch_readers_pass") { EXCLUSIVE } else { EXCLUSIVE | PARKED }
     }
 
     fn take_shared(&self, in_turn: bool) -> bool {
@@ -130,7 +130,7 @@ impl Latch {
             _ => FilterOp::Stop,
         };
         let woken = |result: UnparkResult| {
-            let parked = if result.have_more_threads && !cfg!(planted = "latch_parked_forgotten") { PARKED } else { 0 };
+            let parked = if result.have_more_threads && !planted!("latch_parked_forgotten") { PARKED } else { 0 };
             let (word, token) = if result.be_fair { (held.get() | parked, YOURS) } else { (parked, RETRY) };
             // Nobody else changes the word: we have the latch, and the queue's lock. Release: pairs with the Acquire of
             // whoever takes it; those to whom it is handed learn of it from their waker.

@@ -45,11 +45,10 @@ pub(crate) enum Rank {
     Store,
     DirtyCounts,
     DirtyList,
-    Rings,
     Handoff,
     Bell,
     Waits,
-    SimulatedDisk,
+    Device,
 }
 
 impl Rank {

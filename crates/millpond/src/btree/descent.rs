@@ -331,7 +331,7 @@ fn by_routes<'g>(
         expected = view.level().checked_sub(1);
         // BTREE-3: a page that was split since its parent's route was read would send us to its last child, perhaps a
         // leaf that we hold, or one to the left.
-        if !cfg!(planted = "route_of_split_page") && !target.is_within(view) {
+        if !planted!("route_of_split_page") && !target.is_within(view) {
             return Err(id);
         }
         let above = view.level().checked_sub(level + 1).ok_or(id)?;
@@ -465,7 +465,7 @@ pub(crate) fn leaf_write<'p>(
         let page = match manner {
             Manner::First => Some(latch_write(core, id, hint)?),
             // BTREE-3: the page may be another leaf by now, of keys to the left.
-            Manner::Further if cfg!(planted = "route_of_split_page") => Some(latch_write(core, id, hint)?),
+            Manner::Further if planted!("route_of_split_page") => Some(latch_write(core, id, hint)?),
             Manner::Further => try_latch_write(core, id, hint)?,
         };
         if let Some(page) = page.filter(|page| page.view().is_leaf() && page.view().covers(key)) {

@@ -128,7 +128,7 @@ pub(super) fn drop_orphans(engine: &Engine) -> Result<Vec<SpaceId>, Error> {
     orphans.remove(&SpaceId::UNDO);
     for (_, entry) in all(&engine.core)? {
         let spaces = entry.spaces();
-        let known = if cfg!(planted = "index_taken_for_orphan") { &spaces[..1] } else { &spaces };
+        let known = if planted!("index_taken_for_orphan") { &spaces[..1] } else { &spaces };
         orphans.retain(|space| !known.contains(space));
     }
     for &space in &orphans {

@@ -166,7 +166,7 @@ impl<'a> LongValues<'a> {
         ops: &mut Vec<Op<'a>>,
     ) -> Result<(), Error> {
         let chunks = tree.chunks().ok_or_else(|| damaged(tree, reference, "there is no tree with chunks"))?;
-        let count = if cfg!(planted = "chunks_kept") { 0 } else { chunk_count(reference, self.page_size) };
+        let count = if planted!("chunks_kept") { 0 } else { chunk_count(reference, self.page_size) };
         for index in 0..count {
             let key: &'a [u8] = self.keep(reference.chunk_key(index));
             ops.push(Op::new(chunks, key, Change::Delete));
@@ -178,7 +178,7 @@ impl<'a> LongValues<'a> {
 
 /// Sorts by tree and key, rows of tables first; what happens to one key keeps its order.
 pub(super) fn sort(ops: &mut [Op<'_>]) {
-    let is_later = |tree: &TreeState| tree.role != Role::Rows && !cfg!(planted = "rows_not_first");
+    let is_later = |tree: &TreeState| tree.role != Role::Rows && !planted!("rows_not_first");
     let place = |op: &Op<'_>| (is_later(op.tree), op.tree.space);
     ops.sort_by(|a, b| place(a).cmp(&place(b)).then_with(|| a.key.cmp(b.key)));
 }

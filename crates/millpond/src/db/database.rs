@@ -423,7 +423,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     validate_reserve(frames_max, wanted)?;
     let analysis = recovery::analyse(&log_files, &superblock, &store, &counts)?;
     // What was read may be in the caches of kernel and device only (RECOVER-1).
-    if !cfg!(planted = "log_not_written_again") {
+    if !planted!("log_not_written_again") {
         log_files.write_again(analysis.durable, analysis.end)?;
     }
     log_files.sync_all()?;

@@ -243,7 +243,7 @@ impl Build {
             let has_fields = |key: &[u8], row: &Option<Vec<u8>>| {
                 row.as_ref().is_some_and(|row| self.definition.has_fields(key, row, fields))
             };
-            if !has_fields(first, &one) || !has_fields(second, &two) || cfg!(planted = "build_takes_any_duplicate") {
+            if !has_fields(first, &one) || !has_fields(second, &two) || planted!("build_takes_any_duplicate") {
                 return Ok(has_fields(second, &two));
             }
             match self.expect_both((first, one.as_deref()), (second, two.as_deref())) {
@@ -356,7 +356,7 @@ impl Build {
             entries.insert(fields.clone(), becomes);
         }
         let mut ops: Vec<Op<'_>> = Vec::with_capacity(rows.len() + entries.len() + notes.len());
-        if !cfg!(planted = "catch_up_without_expect") {
+        if !planted!("catch_up_without_expect") {
             ops.extend(rows.iter().map(|(key, row)| Op::new(&table.rows, key, Change::Expect(row.as_deref()))));
         }
         ops.extend(
@@ -444,7 +444,7 @@ impl Drop for Build {
         let engine = &self.table.engine;
         self.table.state.close(engine).noted = None;
         let _ddl = engine.ddl();
-        if engine.check_open().is_ok() && !cfg!(planted = "notes_not_given_back") {
+        if engine.check_open().is_ok() && !planted!("notes_not_given_back") {
             // What cannot be given back now, the next open gives back (BUILD-4).
             let notes = vec![Arc::clone(&self.noted.entries)];
             let _ = close_trees(engine, notes, Gate::Dropped, |spaces| catalog::drop_unnamed(engine, spaces));

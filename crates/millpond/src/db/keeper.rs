@@ -435,7 +435,7 @@ impl Keeper {
                 }
                 Wish::Ring(ring) => {
                     // What became durable meanwhile is named now: nothing is logged between the next two steps.
-                    if !cfg!(planted = "ring_added_beside_sync") {
+                    if !planted!("ring_added_beside_sync") {
                         self.take_synced(true)?;
                     }
                     // First a superblock that names the ring, then the first byte in it.

@@ -191,7 +191,7 @@ fn load_index(rows: &Loading, entries: EntrySorter) -> Result<Loading, Error> {
     for number in 0.. {
         let Some((entry, key)) = sorted.next()? else { break };
         if loading.last_key() == Some(entry) {
-            if cfg!(planted = "load_takes_any_duplicate") {
+            if planted!("load_takes_any_duplicate") {
                 continue;
             }
             let way_out = "leave one of them out, or load them with an index that is not unique";
@@ -251,7 +251,7 @@ fn new_txn(loading: &Loading) -> Result<TxnId, Error> {
     let credit = core.log.reserve(TXN_LEN, 0)?;
     let txn = core.store.next_txn();
     let mut mtr = Mtr::new(&core.log, []);
-    if !cfg!(planted = "load_txn_not_logged") {
+    if !planted!("load_txn_not_logged") {
         mtr.note_txn(txn);
     }
     mtr.commit(credit)?;

@@ -174,7 +174,7 @@ impl Loading {
 
     fn set_root(&self, root: &RootPage) -> Result<(), Error> {
         let core = &self.lots.engine.core;
-        let named = self.lots.is_named() || cfg!(planted = "load_named_before_durable");
+        let named = self.lots.is_named() || planted!("load_named_before_durable");
         debug_assert!(named, "LOAD-2: the root is about to lead to pages that no map group names");
         let mut restarts = Restarts::new(&core.pool);
         loop {
@@ -199,7 +199,7 @@ impl Loading {
 impl Drop for Loading {
     fn drop(&mut self) {
         let (engine, space) = (&self.lots.engine, self.lots.state.space);
-        if !self.named && !cfg!(planted = "load_not_given_back") {
+        if !self.named && !planted!("load_not_given_back") {
             let _ddl = engine.ddl();
             // What cannot be given back now, the next open gives back (LOAD-4).
             if engine.check_open().is_ok() {
@@ -314,7 +314,7 @@ impl Lots {
 
     /// Waits until all pages are named.
     fn name_all(&mut self) -> Result<(), Error> {
-        while !self.is_named() && !cfg!(planted = "load_named_before_durable") {
+        while !self.is_named() && !planted!("load_named_before_durable") {
             self.named_wait()?;
         }
         Ok(())

@@ -133,15 +133,15 @@ impl PageWriter {
         }
         let pages = copied.pages.len();
         let pending = self.writes.begin(why, pages);
-        if pages > 0 && !cfg!(planted = "page_before_log") {
+        if pages > 0 && !planted!("page_before_log") {
             core.log.flush_wait(newest)?;
         }
         // WRITER-2
-        if !cfg!(planted = "log_not_looked_at") {
+        if !planted!("log_not_looked_at") {
             core.log.health()?;
         }
         // Where the log has refused to give a page back, it has stopped.
-        let none = given_back.is_none() || cfg!(planted = "freed_page_written");
+        let none = given_back.is_none() || planted!("freed_page_written");
         assert!(none, "PAGE-5: page {given_back:?} was given back, and is about to be written");
         let ops: Vec<WriteOp> = copied.pages.iter().map(|(_, op)| *op).collect();
         let buf = &mut self.buf[..pages * size];

@@ -283,7 +283,7 @@ fn change<'a>(
     };
     let begin = undo.len();
     // Purge may look for a delete mark while this is in its place, and not find it.
-    let needs_purge = deletes || manner.in_parts && row.is_deleted && !cfg!(planted = "undone_mark_not_purged");
+    let needs_purge = deletes || manner.in_parts && row.is_deleted && !planted!("undone_mark_not_purged");
     Undo { needs_purge, space: op.tree.space, op: back }.encode(undo);
     Planned {
         leaf,

@@ -238,7 +238,7 @@ fn remove_rows(
 
 /// Whether the row of `key` has a delete mark from before `oldest`.
 fn has_mark(page: &PageWrite<'_>, key: &[u8], oldest: TxnId) -> bool {
-    if cfg!(planted = "purge_removes_what_is_there") {
+    if planted!("purge_removes_what_is_there") {
         return page.view().search(key).is_ok();
     }
     let row = page.view().search(key).ok().and_then(|index| Row::decode(page.view().value(index)));

@@ -63,7 +63,7 @@ pub(super) fn find_losers(core: &Core) -> Result<(Vec<Loser>, Vec<PageId>), Erro
     }
     let mut losers = Vec::new();
     let mut others: std::collections::BTreeSet<PageId> = pages.into_iter().collect();
-    if cfg!(planted = "losers_forgotten") {
+    if planted!("losers_forgotten") {
         headers.clear();
     }
     for (txn, header) in headers {

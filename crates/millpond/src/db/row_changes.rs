@@ -121,7 +121,7 @@ impl<'t> EntryChanges<'t> {
             let new = self.keep(index, key, new).map_err(|short| table.too_short(index, key, short))?;
             self.note(EntryChange { index, is_noted: false, row_key: key, gone, new });
         }
-        if let Some(index) = indexes.noted.as_ref().filter(|_| !cfg!(planted = "build_forgets_changes")) {
+        if let Some(index) = indexes.noted.as_ref().filter(|_| !planted!("build_forgets_changes")) {
             // A row that is too short has no entry, and goes or grows before the build comes to it, or ends it.
             let gone = self.keep(index, key, old).unwrap_or(None);
             let new = self.keep(index, key, new).map_err(|short| table.too_short(index, key, short))?;
@@ -136,7 +136,7 @@ impl<'t> EntryChanges<'t> {
                 self.bytes.truncate(gone.start);
             }
             (None, None) => {}
-            (Some(_), Some(_)) if cfg!(planted = "old_entry_kept") => {
+            (Some(_), Some(_)) if planted!("old_entry_kept") => {
                 self.changes.push(EntryChange { gone: None, ..change });
             }
             _ => self.changes.push(change),
@@ -162,7 +162,7 @@ impl<'t> EntryChanges<'t> {
             let value = if change.index.definition.is_unique { change.row_key } else { &[] };
             let change_of_tree = match change.is_noted {
                 true => NOTE,
-                false if cfg!(planted = "unique_not_demanded") => Change::Put(value),
+                false if planted!("unique_not_demanded") => Change::Put(value),
                 false => Change::Insert(value),
             };
             Some(Op::new(&change.index.entries, key, change_of_tree))

@@ -207,7 +207,7 @@ impl Table {
     /// Changes the row if it is still `old`; else `Conflict`.
     fn try_change(&self, key: &[u8], old: Option<&[u8]>, change: Change<&[u8]>) -> Result<(), Error> {
         let tree = &self.state.rows;
-        if cfg!(planted = "row_not_expected") {
+        if planted!("row_not_expected") {
             return self.write_row([Op::new(tree, key, change)], old);
         }
         self.write_row([Op::new(tree, key, Change::Expect(old)), Op::new(tree, key, change)], old)

@@ -54,7 +54,7 @@ impl<'e> Large<'e> {
             let found = page.view().search(key).ok();
             let stamp = found.and_then(|index| Row::decode(page.view().value(index))?.stamp);
             // Whoever writes the row looks for its lock with the leaf latched.
-            let holds = || cfg!(planted = "row_read_unlocked") || locks.hold(tree.space, key, txn);
+            let holds = || planted!("row_read_unlocked") || locks.hold(tree.space, key, txn);
             if locks.is_locked(tree.space, key, stamp, txn) || !holds() {
                 drop(page);
                 restarts.begin_wait();

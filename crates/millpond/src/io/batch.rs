@@ -156,7 +156,7 @@ pub(crate) struct Rings {
 
 impl Rings {
     fn new() -> io::Result<Rings> {
-        Ok(Rings { idle: Mutex::new(Rank::Rings, vec![new_ring()?]) })
+        Ok(Rings { idle: Mutex::new(Rank::Device, vec![new_ring()?]) })
     }
 
     /// Has the kernel do all of `entries`; for each the bytes that were transferred, or the error.

@@ -127,7 +127,7 @@ impl SimulatedDisk {
             state.names.insert(name, file);
             state.files.insert(file, bytes);
         }
-        SimulatedDisk { shared: Arc::new(Shared { state: Mutex::new(Rank::SimulatedDisk, state), time }) }
+        SimulatedDisk { shared: Arc::new(Shared { state: Mutex::new(Rank::Device, state), time }) }
     }
 
     /// The number of I/O boundaries so far: positions of its [`history`](Self::history).

@@ -35,7 +35,7 @@ pub(crate) struct DirtyPages {
 impl DirtyPages {
     pub(super) fn new(frames: Arc<Frames>, count: usize, counts: Arc<DirtyCounts>, tracking: DirtyTracking) -> Self {
         let list = (tracking == DirtyTracking::FlushList).then(|| Mutex::new(Rank::DirtyList, BTreeSet::new()));
-        let kept = if cfg!(planted = "count_kept_on_redirty") { count } else { 0 };
+        let kept = if planted!("count_kept_on_redirty") { count } else { 0 };
         let kept = (0..kept).map(|_| AtomicU64::new(0)).collect();
         DirtyPages { frames, counts, list, dirty: AtomicUsize::new(0), kept }
     }

@@ -115,7 +115,7 @@ impl FreeFrames {
         }
         fence(Ordering::SeqCst);
         // FREE-2: a frame that was pushed before we were counted.
-        if !cfg!(planted = "ticket_not_looked_for") {
+        if !planted!("ticket_not_looked_for") {
             self.grant();
         }
         if self.stopped.load(Ordering::SeqCst) {
@@ -155,7 +155,7 @@ impl FreeFrames {
                         granted.push((Arc::clone(front), frames));
                     } else {
                         // Into the ring, for the next.
-                        if !(enough && cfg!(planted = "frames_lost_on_cancel")) {
+                        if !(enough && planted!("frames_lost_on_cancel")) {
                             frames.into_iter().for_each(|frame| self.ring.push(frame));
                         }
                         if !enough {

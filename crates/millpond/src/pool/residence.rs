@@ -47,7 +47,7 @@ impl<'p> Reading<'p> {
         self.ended = true;
         let mut shard = self.pool.table.shard(self.id);
         let ours = matches!(shard.get(&self.id), Some(Entry::Reading(frame, _)) if *frame == self.frame);
-        if !ours && !cfg!(planted = "stale_read_installs_page") {
+        if !ours && !planted!("stale_read_installs_page") {
             return false;
         }
         let entry = if answer.is_ok() {
@@ -60,7 +60,7 @@ impl<'p> Reading<'p> {
             shard.remove(&self.id)
         };
         drop(shard);
-        if !cfg!(planted = "failed_read_tells_nobody") || answer.is_ok() {
+        if !planted!("failed_read_tells_nobody") || answer.is_ok() {
             tell(entry, answer);
         }
         true
@@ -104,7 +104,7 @@ impl Pool {
             let ticket = self.take_frame()?;
             let ours = {
                 let mut shard = self.table.shard(id);
-                let free = cfg!(planted = "two_read_one_page") || !shard.contains_key(&id);
+                let free = planted!("two_read_one_page") || !shard.contains_key(&id);
                 if free {
                     shard.insert(id, Entry::Reading(ticket.frame, Vec::new()));
                 }
@@ -156,7 +156,7 @@ impl Pool {
         let mut shard = self.table.shard(id);
         let Some(Entry::Resident(frame)) = shard.get(&id) else { return true };
         let frame = *frame;
-        if !cfg!(planted = "freed_page_written") {
+        if !planted!("freed_page_written") {
             // PAGE-5
             self.dirty.forget(frame);
         }

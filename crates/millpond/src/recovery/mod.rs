@@ -148,7 +148,7 @@ impl Analysis {
                             }
                         }
                         Some(Record::Txn(txn)) => {
-                            if !cfg!(planted = "txn_ids_forgotten") {
+                            if !planted!("txn_ids_forgotten") {
                                 store.note_txn(txn);
                             }
                         }
@@ -170,7 +170,7 @@ pub(crate) fn analyse(
     counts: &DirtyCounts,
 ) -> Result<Analysis, Error> {
     let (from, nonce) = (superblock.checkpoint_lsn, superblock.nonce);
-    if !cfg!(planted = "unredone_not_counted") {
+    if !planted!("unredone_not_counted") {
         counts.add(from);
     }
     let mut scan = LogScan::new(files, nonce, from);
@@ -236,7 +236,7 @@ pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, analysis: Analysis) -> Res
     if !core.store.names_images() {
         core.store.sync()?;
     }
-    if !cfg!(planted = "unredone_not_counted") {
+    if !planted!("unredone_not_counted") {
         core.log.counts.remove(from);
     }
     Ok(())
@@ -386,7 +386,7 @@ impl Gathered {
 impl History {
     /// Begin and end of the group that formats the page, if redo begins with it: the image, if there is one, is older.
     fn starts_empty(&self) -> Option<(Lsn, Lsn)> {
-        self.format.filter(|(_, end)| !cfg!(planted = "init_reads_old_image") && self.image < *end)
+        self.format.filter(|(_, end)| !planted!("init_reads_old_image") && self.image < *end)
     }
 
     /// Groups before this LSN do not matter to the page.
@@ -438,7 +438,7 @@ fn redo_page<'c>(
     if changed {
         return Ok(Some(page.unlatch()));
     }
-    if !core.store.names_images() && !cfg!(planted = "image_taken_for_durable") {
+    if !core.store.names_images() && !planted!("image_taken_for_durable") {
         let mut image = aligned(page.bytes().len());
         image.copy_from_slice(page.bytes());
         drop(page);

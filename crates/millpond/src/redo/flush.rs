@@ -142,7 +142,7 @@ impl Log {
             drop(state);
             // Woken without the mutex, which is the first thing that a new leader takes.
             if let Some(leader) = ended.next_leader
-                && !cfg!(planted = "next_leader_forgotten")
+                && !planted!("next_leader_forgotten")
             {
                 leader.give(FlushSignal::Lead);
             }
@@ -162,7 +162,7 @@ impl Log {
         }
         files.write(buf, from)?;
         self.counters.bytes_written.fetch_add(to_u64(buf.len()), Ordering::Relaxed);
-        if cfg!(planted = "ack_before_sync") {
+        if planted!("ack_before_sync") {
             let covered = Self::take_covered(&mut self.state.lock(), upto);
             covered.iter().for_each(|waiter| waiter.give(FlushSignal::Durable));
         }

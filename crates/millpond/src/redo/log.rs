@@ -266,7 +266,7 @@ impl Log {
     fn reserve_behind_writers(&self, payload: usize, band: u64) -> Result<LogCredit<'_>, Error> {
         let bytes = to_u64(payload + GROUP_FRAME_LEN);
         debug_assert!(bytes <= self.clean_band(), "REDO-6: {bytes} bytes are more than cleaning's band");
-        if cfg!(planted = "no_reserve") {
+        if planted!("no_reserve") {
             return self.reserve(payload, 0);
         }
         loop {
@@ -389,7 +389,7 @@ impl Log {
             self.counts.note_group(start);
         }
         state.next = end;
-        if cfg!(planted = "publish_before_copy") {
+        if planted!("publish_before_copy") {
             drop(state);
             state = self.state.lock();
         }
@@ -421,7 +421,7 @@ impl Log {
             let mut state = self.state.lock();
             state.epochs.push((end, nonce));
             state.laps.iter_mut().for_each(|lap| lap.nonce = nonce);
-            if cfg!(planted = "epoch_not_synced") {
+            if planted!("epoch_not_synced") {
                 state.durable = end;
                 return Ok(());
             }
@@ -498,7 +498,7 @@ impl Log {
 
     pub(super) fn fail(&self, state: &mut LogState, error: &Error) {
         state.failed = Some(error.to_string().into());
-        if cfg!(planted = "waiters_forgotten_on_failure") {
+        if planted!("waiters_forgotten_on_failure") {
             return;
         }
         for waiter in state.flush_waiters.drain(..) {

@@ -164,7 +164,7 @@ impl PageStore {
         };
         let file = &*self.directory_files[superblock.place()];
         directory::write(file, &superblock, &snapshot.directory)?;
-        if !cfg!(planted = "directory_not_synced") {
+        if !planted!("directory_not_synced") {
             for file in [&*self.map_file, file] {
                 file.sync().map_err(|e| Error::device(&format!("sync '{}'", file.name()), e))?;
             }

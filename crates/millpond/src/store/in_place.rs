@@ -63,7 +63,7 @@ impl PageStore {
     /// What an image of `lsn` tells of the log, which must have been durable so far when it was written.
     pub(super) fn problem_of_lsn(&self, entry: MapEntry, lsn: Lsn) -> Option<String> {
         let end = Lsn(self.log_end.load(Ordering::Relaxed));
-        if lsn <= end || cfg!(planted = "image_ahead_not_looked_at") {
+        if lsn <= end || planted!("image_ahead_not_looked_at") {
             return None;
         }
         let slot = self.slot_of(entry)?;

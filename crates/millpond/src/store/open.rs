@@ -253,7 +253,7 @@ impl PageStore {
     pub(crate) fn replay_free(&self, id: PageId, start: Lsn, end: Lsn) {
         let mut state = self.state.lock();
         state.formatted.remove(&id);
-        if !cfg!(planted = "free_not_replayed") {
+        if !planted!("free_not_replayed") {
             let _ = state.map.clear(id, start, end);
         }
     }

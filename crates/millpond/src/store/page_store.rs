@@ -167,7 +167,7 @@ impl State {
     }
 
     pub(super) fn replace_slot(&mut self, lsn: Lsn, slot: SlotId) {
-        if cfg!(planted = "slot_freed_early") {
+        if planted!("slot_freed_early") {
             self.slots.give(slot);
         } else {
             self.replaced.push_back((lsn, slot));
@@ -258,7 +258,7 @@ impl PageStore {
     /// What is wrong with the image of page `id` that was read from where `entry` says.
     fn problem_of(&self, id: PageId, entry: MapEntry, image: &[u8]) -> Option<String> {
         match find_damage(image, self.uuid, id, TREE_PAGE) {
-            None if cfg!(planted = "tag_not_compared") || self.placement.tag(page_lsn(image)) == entry.tag() => None,
+            None if planted!("tag_not_compared") || self.placement.tag(page_lsn(image)) == entry.tag() => None,
             None => Some("the image is an older one (a lost write)".to_owned()),
             damage => damage,
         }
@@ -331,13 +331,13 @@ impl PageStore {
     /// durable; no image may be ahead of it.
     pub(crate) fn write(&self, ops: &[WriteOp], buf: &mut [u8], durable: Lsn) -> Result<bool, Error> {
         for op in ops {
-            let behind = op.lsn <= durable || cfg!(planted = "page_before_log");
+            let behind = op.lsn <= durable || planted!("page_before_log");
             assert!(behind, "STORE-5: page {} at LSN {} leaves before the log, durable to {durable}", op.id, op.lsn);
         }
         let (current, slots) = {
             let mut state = self.state.lock();
             let freed = ops.iter().find(|op| state.freed.contains(&op.id));
-            assert!(freed.is_none() || cfg!(planted = "freed_page_written"), "STORE-9: {freed:?} was given back");
+            assert!(freed.is_none() || planted!("freed_page_written"), "STORE-9: {freed:?} was given back");
             state.release_slots(durable);
             let current: Vec<_> = ops.iter().map(|op| self.slot_of(state.map.get(op.id))).collect();
             let slots = self.placement.slots(&mut state.slots, &current);
@@ -426,10 +426,10 @@ impl PageStore {
     pub(crate) fn sync(&self) -> Result<u64, Error> {
         // STORE-2: read before the sync is submitted: what is written meanwhile is not covered.
         let covered = self.state.lock().turn;
-        if !cfg!(planted = "map_before_data") {
+        if !planted!("map_before_data") {
             self.sync_data()?;
         }
-        Ok(if cfg!(planted = "map_after_submission") { u64::MAX } else { covered })
+        Ok(if planted!("map_after_submission") { u64::MAX } else { covered })
     }
 
     /// Records for all images that a sync has covered, in the order of page ids. Images that the map names already
@@ -487,7 +487,7 @@ impl PageStore {
                 let slot = self.slot_of(written.entry).filter(|_| written.fresh);
                 let dropped_upto = state.dropped_upto;
                 match slot {
-                    Some(slot) if start < dropped_upto && !cfg!(planted = "dropped_image_freed") => {
+                    Some(slot) if start < dropped_upto && !planted!("dropped_image_freed") => {
                         state.replace_slot(dropped_upto, slot);
                     }
                     Some(slot) => state.slots.give(slot),

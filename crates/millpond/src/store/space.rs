@@ -54,7 +54,7 @@ impl Room {
     /// since that was taken; those of a lot being written have one more.
     fn needed(charged: u64, spaces: u64, map_pages: u64) -> Room {
         let slots = charged + SLOTS_RESERVED + SLOTS_FOR_UNDO + charged / 50;
-        let places = if cfg!(planted = "map_places_short") { 2 } else { 3 } * map_pages + to_u64(LOT_PAGES);
+        let places = if planted!("map_places_short") { 2 } else { 3 } * map_pages + to_u64(LOT_PAGES);
         Room { slots, places, directory_len: directory::file_len(spaces, map_pages) }
     }
 
@@ -152,7 +152,7 @@ impl PageStore {
             return;
         }
         debug_assert!(state.map.known_to(id) <= start, "STORE-9: page {id} is given back at LSN {start}, out of order");
-        let in_flight = if cfg!(planted = "freed_image_named") { None } else { state.landed(id) };
+        let in_flight = if planted!("freed_image_named") { None } else { state.landed(id) };
         if let Some(written) = in_flight {
             self.forget(&mut state, &written);
         }

@@ -139,7 +139,7 @@ impl Locks {
 
     /// Whether rows of this transaction are locked. One load, if none is in flight.
     pub(crate) fn is_in_flight(&self, txn: TxnId) -> bool {
-        if cfg!(planted = "row_in_flight_not_locked") {
+        if planted!("row_in_flight_not_locked") {
             return false;
         }
         let oldest = self.oldest.load(Ordering::Acquire);

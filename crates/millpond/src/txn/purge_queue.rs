@@ -90,7 +90,7 @@ impl PurgeQueue {
     /// TXN-4: no slot has the page any more.
     pub(super) fn leave(&mut self, id: PageId) {
         match self.pages.get_mut(&id) {
-            Some(page) if (page.is_queued || page.is_under_way) && !cfg!(planted = "undo_page_left_early") => {
+            Some(page) if (page.is_queued || page.is_under_way) && !planted!("undo_page_left_early") => {
                 page.is_left = true;
             }
             _ => {

@@ -1,5 +1,6 @@
 //! The house's rules that a compiler does not know: layers, sizes, invariants.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Bottom up: a module uses only those before it.
@@ -123,4 +124,18 @@ fn every_invariant_that_code_quotes_is_stated_at_a_module_head() {
         }
     }
     assert!(quoted > 10, "only {quoted} quotes");
+}
+
+/// A bug that no script wakes shows nothing; one that no code has is found by nobody.
+#[test]
+fn the_bugs_that_are_planted_are_those_that_the_script_wakes() {
+    let script = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/planted.sh"));
+    let script = script.expect("read");
+    let list = script.split_once("bugs=${*:-\"").and_then(|(_, rest)| rest.split_once('"')).expect("a list").0;
+    let woken: BTreeSet<&str> = list.split(' ').collect();
+    let all = sources();
+    let calls = all.iter().flat_map(|(_, text)| text.split("planted!(\"").skip(1));
+    let planted: BTreeSet<&str> = calls.filter_map(|call| Some(call.split_once('"')?.0)).collect();
+    assert!(woken.len() > 50);
+    assert_eq!(planted, woken);
 }

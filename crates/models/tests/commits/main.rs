@@ -13,6 +13,10 @@
 //! Bugs that were planted, and found (`make planted`): `ack_before_sync`, `next_leader_forgotten`,
 //! `waiters_forgotten_on_failure`.
 
+#[path = "../../../millpond/src/planted.rs"]
+#[macro_use]
+mod planted;
+
 #[path = "../stand_ins/base.rs"]
 mod base;
 #[path = "../stand_ins/explore.rs"]

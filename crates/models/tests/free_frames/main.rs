@@ -12,6 +12,10 @@
 //! Bugs that were planted, and found: fences that order nothing (below); `frames_lost_on_cancel` and
 //! `ticket_not_looked_for` (`make planted`).
 
+#[path = "../../../millpond/src/planted.rs"]
+#[macro_use]
+mod planted;
+
 #[path = "../../../millpond/src/pool/free_frames.rs"]
 #[expect(dead_code, reason = "the pool uses more of it than the model")]
 mod free_frames;

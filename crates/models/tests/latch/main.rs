@@ -10,6 +10,10 @@
 //! | a fair wake-up hands the latch to the queue's front, past everybody | [`Turns`] |
 //! | readers do not pass a parked writer | [`pass`] |
 
+#[path = "../../../millpond/src/planted.rs"]
+#[macro_use]
+mod planted;
+
 #[path = "../../../millpond/src/base/latch.rs"]
 mod latch;
 mod primitives;

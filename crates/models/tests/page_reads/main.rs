@@ -14,6 +14,10 @@
 //! Bugs that were planted, and found (`make planted`): `failed_read_tells_nobody`, `stale_read_installs_page`,
 //! `two_read_one_page`.
 
+#[path = "../../../millpond/src/planted.rs"]
+#[macro_use]
+mod planted;
+
 #[path = "../stand_ins/base.rs"]
 mod base;
 #[path = "../stand_ins/explore.rs"]

@@ -131,7 +131,7 @@ impl Keeper {
     fn give_ids_back(&mut self) {
         let core = &self.engine.core;
         self.freed.retain(|id| {
-            let is_gone = cfg!(planted = "freed_id_given_out_early") || core.pool.discard_freed(*id);
+            let is_gone = planted!("freed_id_given_out_early") || core.pool.discard_freed(*id);
             if is_gone {
                 core.store.give_back(*id);
             }

@@ -77,7 +77,7 @@ impl Keeper {
     fn name_images(&mut self, covered: u64) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         let core = &engine.core;
-        if cfg!(planted = "map_after_submission") {
+        if planted!("map_after_submission") {
             // Not covered by the sync, and named all the same.
             let dirty = core.pool.dirty_before(Lsn(u64::MAX));
             let frames: Vec<FrameId> = dirty.into_iter().map(|(_, frame)| frame).take(8).collect();
@@ -181,7 +181,7 @@ impl Keeper {
         // First the log's end, under its mutex: all groups before it are counted (COUNT-1).
         let positions = core.log.positions();
         let oldest = core.log.counts.oldest().unwrap_or(positions.next);
-        let reached = if cfg!(planted = "checkpoint_skips_dirty") { positions.next } else { oldest };
+        let reached = if planted!("checkpoint_skips_dirty") { positions.next } else { oldest };
         // Counters are coarse: they may say less than is known.
         let checkpoint_lsn = reached.min(positions.next).max(positions.checkpoint);
         let snapshot = core.store.snapshot();
@@ -196,11 +196,8 @@ impl Keeper {
         };
         self.syncer.begin(Box::new(move || {
             let core = &engine.core;
-            let durable_lsn = if cfg!(planted = "superblock_before_log") {
-                core.log.positions().next
-            } else {
-                core.log.flush_all()?
-            };
+            let durable_lsn =
+                if planted!("superblock_before_log") { core.log.positions().next } else { core.log.flush_all()? };
             let covered = core.store.publish(snapshot, CheckpointFacts { durable_lsn, ..facts })?;
             Ok(Synced::Superblock { checkpoint_lsn, switched, covered })
         }));
