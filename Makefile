@@ -37,13 +37,15 @@ crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, 
 planted: setup ## Plant one bug at a time; each must be found by a crash test or a model
 	sh scripts/planted.sh
 
+CALM_SECONDS ?= 60
+
 figures: setup ## Figures of reads, durable updates, bulk loads, indexes, inserts and the store (docs/benchmarks.md); 10 GiB, some 20 minutes
 	$(CARGO) build --release --quiet --package millpond --example read_figures --example scan_figures --example store_figures
 	$(CARGO) build --release --quiet --package workload --example update_figures --example bulk_figures --example index_figures \
 		--example insert_figures
 	target/release/examples/read_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/scan_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
-	target/release/examples/update_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
+	target/release/examples/update_figures $(FIGURES_DIR) 10 $(CALM_SECONDS) && rm -r $(FIGURES_DIR)
 	target/release/examples/bulk_figures $(FIGURES_DIR)
 	target/release/examples/index_figures $(FIGURES_DIR)
 	target/release/examples/insert_figures $(FIGURES_DIR)

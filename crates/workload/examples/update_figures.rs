@@ -67,14 +67,17 @@ fn run() -> Outcome<()> {
         for kind in &mut kinds {
             let finished = kind.run(seconds, Pace::ClosedLoop)?;
             let calm = Calm::of(&finished.seconds).ok_or("a run of no second")?;
-            kind.runs.push((calm.median_per_s / device.per_s, calm.median_per_s));
+            let log_bytes = finished.counters.log_bytes as f64 / finished.record.latencies.len().max(1) as f64;
+            kind.runs.push([calm.median_per_s / device.per_s, calm.median_per_s, log_bytes]);
         }
     }
-    println!("| durable updates | per second | commits per write + sync pair |\n|---|---|---|");
+    println!(
+        "| durable updates | per second | commits per write + sync pair | bytes of log an update |\n|---|---|---|---|"
+    );
     for kind in &mut kinds {
-        kind.runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (per_pair, per_s) = kind.runs[1];
-        println!("| {} | {per_s:.0} | {per_pair:.1} |", kind.name);
+        kind.runs.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        let [per_pair, per_s, log_bytes] = kind.runs[1];
+        println!("| {} | {per_s:.0} | {per_pair:.1} | {log_bytes:.0} |", kind.name);
     }
     let (probed, kind) = (probe::sync_pairs(dir, Access::Direct, Duration::from_secs(5))?, &kinds[2]);
     let found = maximum::measure(kind.engine, &kind.load, &kind.plan(0, Pace::ClosedLoop), &AtomicBool::new(false))?;
@@ -87,6 +90,7 @@ fn run() -> Outcome<()> {
     both("longest gap", &calm, &full, |run, _| format!("{:.1} ms", run.blackout_ms()));
     both("slowest", &calm, &full, |run, _| format!("{:.1} ms", run.record.max_ns as f64 / 1e6));
     both("stalls", &calm, &full, |run, _| run.counters.stalls.to_string());
+    both("law violations", &calm, &full, |run, _| run.counters.law_violations.to_string());
     both("waits for a free frame", &calm, &full, |run, _| {
         run.counters.waits.iter().find(|wait| wait.class == "free_frame").map_or(0, |wait| wait.count).to_string()
     });
@@ -108,13 +112,13 @@ fn database(dir: &Path, table_size: u64, pool: ByteSize) -> Outcome<Millpond> {
     Ok(engine)
 }
 
-/// One kind of run, and what its runs came to: commits per pair of the device, and per second.
+/// One kind of run, and what its runs came to: commits per pair of the device, per second, bytes of log for each.
 struct Kind<'e> {
     name: &'static str,
     engine: &'e Millpond,
     load: Load,
     threads: usize,
-    runs: Vec<(f64, f64)>,
+    runs: Vec<[f64; 3]>,
 }
 
 impl<'e> Kind<'e> {

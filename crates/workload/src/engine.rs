@@ -366,6 +366,8 @@ pub struct Counters {
     pub stalls: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
+    /// Bytes of log made.
+    pub log_bytes: u64,
     /// Syncs of the data.
     pub data_syncs: u64,
     /// Checkpoints written.
@@ -381,6 +383,7 @@ impl Counters {
             waits: self.waits.iter().map(|wait| wait.since(&earlier.waits)).collect(),
             stalls: self.stalls.saturating_sub(earlier.stalls),
             log_syncs: self.log_syncs.saturating_sub(earlier.log_syncs),
+            log_bytes: self.log_bytes.saturating_sub(earlier.log_bytes),
             data_syncs: self.data_syncs.saturating_sub(earlier.data_syncs),
             checkpoints: self.checkpoints.saturating_sub(earlier.checkpoints),
             law_violations: self.law_violations.saturating_sub(earlier.law_violations),

@@ -270,6 +270,7 @@ impl Instruments for Millpond {
             waits: self.db.waits().iter().map(wait).collect(),
             stalls: stats.stalls,
             log_syncs: stats.log_syncs,
+            log_bytes: stats.log_lsn_current,
             data_syncs: stats.data_syncs,
             checkpoints: stats.checkpoints,
             law_violations: stats.law_violations,
