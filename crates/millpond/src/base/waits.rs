@@ -4,10 +4,10 @@
 //! LAW-4  Every park of the foreground is counted under its class, once, however often its thread woke.
 //!
 //! Fast operations pay for two looks at a coarse clock. A thread's share of CPU, and of waiting for one, is read from
-//! its `schedstat` at most every few milliseconds, and at the end of a slow operation: so both may begin as much earlier
-//! than the operation, and go on while it waits (to spin, to wake, to write for others). Of a slow operation they are
-//! told for the time that is left beside its waits, and a wait inside of another is counted once, as the inner one: so
-//! the parts of an operation are never more than the whole.
+//! its `schedstat` at most every few milliseconds, and at the end of a slow operation: so both may begin as much
+//! earlier than the operation, and go on while it waits (to spin, to wake, to write for others). Of a slow operation
+//! they are told for the time that is left beside its waits, and a wait inside of another is counted once, as the inner
+//! one: so the parts of an operation are never more than the whole.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
