@@ -3,14 +3,16 @@
 //! It is a tree like any other, but for its leaves: their values are plain, an [`Entry`] each, and what changes them
 //! is a mini-transaction by itself. Creation and dropping of trees and tables take turns ([`Engine::ddl`]).
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::catalog_entry::{ENTRY_MAX, Entry};
 use super::engine::Engine;
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, SpaceId};
+use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
-use crate::btree::descent::{Manner, Restarts, Root, Stop, Target, leaf_read, leaf_write};
+use crate::base::page::verify::structure_problem;
+use crate::btree::descent::{Manner, Restarts, Root, Stop, Target, child_id, leaf_read, leaf_write};
 use crate::btree::scan::{ReadAhead, Rows, leaf_forward};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Core, Mtr};
@@ -56,6 +58,41 @@ pub(crate) fn all(core: &Core) -> Result<Vec<(String, Entry)>, Error> {
             None => return Ok(entries),
         }
     }
+}
+
+/// What can be read of a catalog that is damaged.
+#[derive(Default)]
+pub(super) struct Readable {
+    /// Names and what they stand for, in the order of the names.
+    pub(super) entries: Vec<(String, Entry)>,
+    /// What is wrong with entries in pages that can be read.
+    pub(super) problems: Vec<String>,
+}
+
+/// All that can be read, page by page: what a damaged page leads to is left out. The catalog is at rest.
+pub(super) fn readable(core: &Core) -> Readable {
+    let mut readable = Readable::default();
+    let (mut open, mut seen) = (vec![PageId::root(SpaceId::CATALOG)], BTreeSet::new());
+    while let Some(id) = open.pop() {
+        let Ok(pin) = core.pool.load(id) else { continue };
+        let page = pin.read();
+        let view = page.view();
+        if !seen.insert(id) || structure_problem(page.bytes()).is_some() {
+            continue;
+        }
+        for index in 0..view.len() {
+            let name = view.key(index);
+            let read = if view.is_leaf() {
+                let text = String::from_utf8_lossy(&name).into_owned();
+                Entry::decode_named(&name, view.value(index)).map(|entry| readable.entries.push((text, entry)))
+            } else {
+                child_id(SpaceId::CATALOG, view, index).map(|child| open.push(child))
+            };
+            readable.problems.extend(read.err().map(|error| error.to_string()));
+        }
+    }
+    readable.entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+    readable
 }
 
 /// Enters a name that is not there. Returns the group's end.

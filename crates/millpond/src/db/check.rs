@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 
-use super::catalog;
+use super::catalog::{self, Readable};
 use super::catalog_entry::Entry;
 use super::check_indexes::check_indexes;
 use super::chunks;
@@ -84,6 +84,10 @@ pub struct CheckReport {
 /// only read. Takes the memory of the pool and some 20 bytes for every page beside it, after a crash also what recovery
 /// writes; and for every row a search in each of its table's indexes.
 ///
+/// Where pages of the catalog are damaged, all pages are read, and trees whose names cannot be read are walked by their
+/// roots; what only the catalog tells, which index and which long values are whose, cannot be looked at then, and the
+/// report says so.
+///
 /// # Errors
 /// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the
 /// report.
@@ -97,7 +101,7 @@ pub fn check(path: impl AsRef<Path>, options: CheckOptions) -> Result<CheckRepor
 /// # Errors
 /// As [`check`].
 pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckReport, Error> {
-    let db = open_in_memory(&files, options.buffer_pool_size)?;
+    let db = open_what_is_readable(&files, options.buffer_pool_size)?;
     let opened = db.opened().clone();
     let mut report = CheckReport {
         log_groups: opened.redo_groups,
@@ -124,6 +128,15 @@ pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckRe
 
 /// Opens a database with recovery, all of whose writes stay in memory.
 pub(crate) fn open_in_memory(files: &Arc<dyn Files>, pool: ByteSize) -> Result<Db, Error> {
+    let db = open_what_is_readable(files, pool)?;
+    match &db.opened().catalog_damage {
+        Some(damage) => Err(Error::Corruption(damage.as_str().into())),
+        None => Ok(db),
+    }
+}
+
+/// The same, also of a database whose catalog is damaged.
+fn open_what_is_readable(files: &Arc<dyn Files>, pool: ByteSize) -> Result<Db, Error> {
     let mut options = Options::new().create(false).buffer_pool_size(pool);
     options.fit_pool = true;
     options.at_rest = true;
@@ -143,7 +156,11 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
         walk.entries
     };
     walk("tree 'catalog'", SpaceId::CATALOG, report);
-    for (name, entry) in catalog::all(core)? {
+    let (names, mut unnamed) = names(db, report)?;
+    for (name, entry) in names {
+        for space in entry.spaces() {
+            unnamed.remove(&space);
+        }
         let (rows, sizes): (Arc<TreeState>, Vec<u64>) = match entry {
             Entry::Tree { rows, chunks } => {
                 let rows = handle(db.engine(), &name, rows, chunks).state;
@@ -163,8 +180,25 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
             }
         };
         if let (Some(_), Some(chunks)) = (rows.chunks(), sizes.last()) {
-            report.problems.extend(chunks::problems(db.engine(), &rows, *chunks)?);
+            match chunks::problems(db.engine(), &rows, *chunks) {
+                Ok(problems) => report.problems.extend(problems),
+                Err(error) => report.problems.push(format!("{rows}: its long values cannot be looked at: {error}")),
+            }
         }
+    }
+    // A creation that was cut short may have left a space without a root.
+    let images = core.store.pages();
+    let has_root = |space: &SpaceId| images.binary_search(&PageId::root(*space)).is_ok();
+    let (unnamed, rootless): (BTreeSet<SpaceId>, BTreeSet<SpaceId>) = unnamed.into_iter().partition(has_root);
+    for space in &unnamed {
+        walk(&format!("space {space}"), *space, report);
+    }
+    if let (Some(first), Some(last)) = (unnamed.first(), unnamed.last()) {
+        report.problems.push(format!(
+            "the catalog is damaged, and the names of {} spaces from {first} to {last} cannot be read: their pages and \
+             the structure of their trees were looked at, but not whether indexes and long values agree with their rows",
+            unnamed.len()
+        ));
     }
     let mut buf = aligned(core.store.page_size());
     for id in core.store.used(SpaceId::UNDO) {
@@ -172,14 +206,14 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
         report.problems.extend(undo_problem(core, id));
         reached.insert(id);
     }
-    for id in core.store.pages() {
+    for id in images {
         report.pages += 1;
         if let Err(error) = core.store.read(id, &mut buf)
             && !reached.contains(&id)
         {
             report.problems.push(error.to_string());
         }
-        if !reached.contains(&id) {
+        if !reached.contains(&id) && !rootless.contains(&id.space()) {
             report.problems.push(format!("page {id} has an image, and no tree leads to it"));
         }
     }
@@ -193,6 +227,23 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Names, and what they stand for.
+type Names = Vec<(String, Entry)>;
+
+/// The names in the catalog and what they stand for; of a damaged one those that can be read, and the spaces that may
+/// have others.
+fn names(db: &Db, report: &mut CheckReport) -> Result<(Names, BTreeSet<SpaceId>), Error> {
+    let core = &db.engine().core;
+    if db.opened().catalog_damage.is_none() {
+        return Ok((catalog::all(core)?, BTreeSet::new()));
+    }
+    let Readable { entries, problems } = catalog::readable(core);
+    report.problems.extend(problems);
+    let mut spaces = core.store.spaces();
+    spaces.retain(|space| *space >= SpaceId::FIRST);
+    Ok((entries, spaces))
 }
 
 /// What is wrong with an undo page.

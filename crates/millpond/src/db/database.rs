@@ -73,6 +73,8 @@ pub(crate) struct Opened {
     pub(crate) redo_groups: u64,
     pub(crate) redo_bytes: u64,
     pub(crate) orphan_spaces: Vec<SpaceId>,
+    /// Of a database at rest: what is wrong with the catalog, if not all of it can be read.
+    pub(crate) catalog_damage: Option<String>,
     /// Of a database at rest: the batches that cannot be undone, and why.
     pub(crate) not_undone: Vec<String>,
 }
@@ -262,8 +264,8 @@ impl Db {
         self.inner.about.io_engine
     }
 
-    /// The options in force: those that the database was opened with; where they said nothing, what it keeps or a default
-    /// has filled in; and what was changed since.
+    /// The options in force: those that the database was opened with; where they said nothing, what it keeps or a
+    /// default has filled in; and what was changed since.
     pub fn options(&self) -> Options {
         let engine = self.engine();
         let (store, pool) = (&engine.core.store, &engine.core.pool);
@@ -353,7 +355,7 @@ fn start_purge(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
 }
 
 /// How the database's pages are written.
-fn page_store_of(superblock: &Superblock) -> PageStoreKind {
+pub(super) fn page_store_of(superblock: &Superblock) -> PageStoreKind {
     if superblock.features & FEATURE_IN_PLACE != 0 { PageStoreKind::InPlace } else { PageStoreKind::CopyOnWrite }
 }
 
@@ -501,6 +503,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         redo_groups: analysis.groups,
         redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
         orphan_spaces: Vec::new(),
+        catalog_damage: None,
         not_undone: Vec::new(),
     };
     let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
@@ -542,7 +545,12 @@ fn finish_open(
     if !engine.core.store.has_space(SpaceId::CATALOG) {
         create_root(&engine.core, SpaceId::CATALOG)?;
     }
-    inner.opened.orphan_spaces = catalog::drop_orphans(&engine)?;
+    match catalog::drop_orphans(&engine) {
+        Ok(orphans) => inner.opened.orphan_spaces = orphans,
+        // What has no name that can be read may have one.
+        Err(Error::Corruption(damage)) if options.at_rest => inner.opened.catalog_damage = Some(damage.into()),
+        Err(error) => return Err(error),
+    }
     let (losers, others) = find_losers(&engine.core)?;
     engine.txns.adopt_losers(losers);
     if options.at_rest {

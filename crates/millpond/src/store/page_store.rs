@@ -271,7 +271,7 @@ impl PageStore {
             let entry = self.state.lock().newest(id);
             let damage = |what: &str| {
                 let message = format!(
-                    "page {id} in '{}': {what}; nothing else is affected: restore the database from a backup",
+                    "page {id} in '{}': {what}; only what it leads to is affected: restore the database from a backup",
                     self.data.name()
                 );
                 Error::Corruption(message.into())

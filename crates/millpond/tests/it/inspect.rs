@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
-use millpond::{CheckOptions, Db, Error, Inspector, check_on};
+use millpond::{CheckOptions, Db, Error, Field, Inspector, TableDefinition, check_on};
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{disk_of, small_options};
+use crate::support::{disk_of, reopen_options, small_options};
 
 /// A database with a tree of 300 rows, at a checkpoint, and 20 more in the log only.
 fn crashed() -> Image {
@@ -104,6 +104,63 @@ fn check_counts_what_is_in_free_slots() {
     let torn = report(&image);
     assert_eq!(torn.problems, Vec::<String>::new());
     assert_eq!(torn.free_slots, torn.older_images + torn.never_written + 1);
+}
+
+/// A closed database of 60 trees with 3 rows each, whose names are several pages of the catalog, and a table with an
+/// index.
+fn many_names() -> Image {
+    let disk = SimulatedDisk::new();
+    let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
+    for number in 0..60 {
+        let tree = db.create_tree(&format!("{number:0200}")).expect("created");
+        (0..3u8).for_each(|key| tree.put(&[key], b"value").expect("written"));
+    }
+    let definition = TableDefinition::new().index("first", [Field::value(0..1)]);
+    let table = db.create_table("table", definition).expect("created");
+    table.insert(b"key", b"row").expect("inserted");
+    drop(table);
+    db.close().expect("closed");
+    disk.image()
+}
+
+/// Where in the data file the images of a space's pages are, by the pages' numbers.
+fn places(image: &Image, space: u32) -> Vec<(u32, usize)> {
+    let map = text(|inspector, out| inspector.map(Some(space), out), image);
+    let place = |line: &str| {
+        let (number, rest) = line.trim_start().strip_prefix(&format!("{space}:"))?.split_once(" slot ")?;
+        let offset = rest.split_once("(offset ")?.1.split_once(',')?.0;
+        Some((number.parse().ok()?, offset.parse().ok()?))
+    };
+    map.lines().filter_map(place).collect()
+}
+
+/// The whole check was refused, and nothing else was looked at.
+#[test]
+fn check_goes_on_behind_a_damaged_page_of_the_catalog() {
+    let image = many_names();
+    let report = |image: &Image| check_on(Arc::new(disk_of(image.clone())), &CheckOptions::default()).expect("checked");
+    let sound = report(&image);
+    assert_eq!(sound.problems, Vec::<String>::new());
+    let catalog = places(&image, 0);
+    assert!(catalog.len() > 3, "{catalog:?}");
+    for (number, offset) in catalog {
+        let mut damaged = image.clone();
+        // A row of the first tree, too.
+        for offset in [offset, places(&image, 2)[0].1] {
+            damaged.get_mut("data.mpd").expect("there")[offset + 2_000] ^= 1;
+        }
+        let found = report(&damaged);
+        let has = |parts: &[&str]| found.problems.iter().any(|text| parts.iter().all(|part| text.contains(part)));
+        assert!(has(&["tree 'catalog'", &format!("page 0:{number} "), "only what it leads to"]), "{found:?}");
+        assert!(has(&["page 2:0 "]), "{found:?}");
+        assert!(has(&["the names of ", " spaces from ", "not whether indexes"]), "{found:?}");
+        assert_eq!((found.trees, found.pages), (sound.trees, sound.pages), "all were looked at");
+        assert!(found.entries + 3 + 61 >= sound.entries, "but for the names and the rows of one tree: {found:?}");
+        assert!(!has(&["no tree leads to it"]) || number == 0, "{found:?}");
+        // What needs the catalog as a whole says no.
+        let opened = Db::open_on(Arc::new(disk_of(damaged)), reopen_options());
+        assert!(matches!(opened, Err(Error::Corruption(_))), "{opened:?}");
+    }
 }
 
 #[test]
