@@ -64,7 +64,7 @@ pub use db::check::{CheckOptions, CheckReport, check, check_on};
 pub use db::database::Db;
 pub use db::definition::{Field, TableDefinition};
 pub use db::index::{Index, IndexRows, IndexScan};
-pub use db::inspect::{Inspector, Lines};
+pub use db::inspect::{Figure, Inspector, Lines};
 pub use db::metrics::{METRICS, Metric, MetricKind, MetricValue};
 pub use db::option_table::OptionInfo;
 pub use db::options::{Durability, Options, PageStoreKind};

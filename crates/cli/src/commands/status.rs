@@ -8,7 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use millpond::{Error, Inspector};
+use millpond::{Error, Figure, Inspector};
+use serde_json::Value;
 
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
@@ -90,8 +91,7 @@ fn left(args: &StatusArgs) -> Result<String, Failure> {
             args.target.display()
         )));
     }
-    let rows = Inspector::open(&args.target, args.cached.0).and_then(|inspector| inspector.status());
-    let rows = rows.map_err(|error| match error {
+    let inspector = Inspector::open(&args.target, args.cached.0).map_err(|error| match error {
         Error::InUse(_) => Failure::message(format!(
             "'{}' is open, in another process or in this one; its engine tells how it is doing on a socket: \
              open it with --status-socket=PATH (Options::status_socket), then ask 'millpond status PATH'",
@@ -99,8 +99,12 @@ fn left(args: &StatusArgs) -> Result<String, Failure> {
         )),
         other => other.into(),
     })?;
-    let rows = [("database".to_owned(), args.target.display().to_string())].into_iter().chain(rows);
-    Ok(if args.format == Format::Json { json(rows) } else { aligned(rows) })
+    let database = args.target.display().to_string();
+    if args.format == Format::Json {
+        let database = [("database", Figure::Text(database))];
+        return Ok(json(database.into_iter().chain(inspector.status_figures()?)));
+    }
+    Ok(aligned([("database".to_owned(), database)].into_iter().chain(inspector.status()?)))
 }
 
 fn aligned(rows: impl Iterator<Item = (String, String)>) -> String {
@@ -112,8 +116,15 @@ fn aligned(rows: impl Iterator<Item = (String, String)>) -> String {
     text
 }
 
-fn json(rows: impl Iterator<Item = (String, String)>) -> String {
-    let object: serde_json::Map<String, serde_json::Value> =
-        rows.map(|(name, value)| (name.replace(' ', "_"), value.into())).collect();
-    format!("{}\n", serde_json::Value::Object(object))
+fn json(figures: impl Iterator<Item = (&'static str, Figure)>) -> String {
+    let value = |figure| match figure {
+        Figure::Text(text) => Value::from(text),
+        Figure::Number(number) => number.into(),
+        Figure::Flag(flag) => flag.into(),
+        Figure::Numbers(numbers) => numbers.into_iter().map(|(name, number)| (name, Value::from(number))).collect(),
+        // `Unknown`, and what a later engine tells.
+        _ => Value::Null,
+    };
+    let object: Value = figures.map(|(name, figure)| (name.to_owned(), value(figure))).collect();
+    format!("{object}\n")
 }

@@ -348,7 +348,15 @@ fn status_tells_how_an_engine_is_doing_and_how_a_database_was_left() {
     assert_code(&left, 0);
     assert!(out(&left).contains("\nclosed:                 yes: "), "{}", out(&left));
     let json: serde_json::Value = serde_json::from_slice(&status(&["--format=json", "db"]).stdout).expect("JSON");
-    assert_eq!(json["page_size"], "16384", "{json}");
+    for (name, value) in [("page_size_bytes", 16_384), ("format", 1), ("superblocks_valid", 2), ("redo_groups", 0)] {
+        assert_eq!(json[name], value, "{name} in {json}");
+    }
+    assert_eq!((&json["page_store"], &json["is_closed"]), (&"copy_on_write".into(), &true.into()), "{json}");
+    assert_eq!(json["log_is_damaged"], false, "{json}");
+    assert!(json["log_lsn_end"].as_u64() >= json["log_lsn_last_checkpoint"].as_u64(), "{json}");
+    assert!(json["file_bytes"]["data.mpd"].as_u64() > Some(16_384), "{json}");
+    let texts = json.as_object().expect("an object").iter().filter(|(_, value)| value.is_string());
+    assert_eq!(texts.map(|(name, _)| name).collect::<Vec<_>>(), ["database", "page_store", "uuid"], "{json}");
     let prometheus = status(&["--format=prometheus", "db"]);
     assert_code(&prometheus, 2);
     assert!(err(&prometheus).contains("use --format=text or json"), "{}", err(&prometheus));

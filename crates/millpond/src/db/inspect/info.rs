@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 
-use super::uuid_text;
+use super::{Figure, uuid_text};
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{Lsn, SpaceId};
 use crate::db::catalog;
 use crate::db::catalog_entry::Entry;
 use crate::db::check::open_in_memory;
-use crate::db::database::Db;
+use crate::db::database::{Db, page_store_of};
 use crate::io::device::Files;
 use crate::redo::files::LogFiles;
 use crate::redo::scan::LogScan;
@@ -64,8 +64,8 @@ pub(super) fn status(files: &dyn Files) -> Result<Vec<(String, String)>, Error> 
     let superblock = data.superblock()?;
     let mut table = Table::default();
     identity(&superblock, &data.found, &mut table);
-    let to_replay = log_rows(files, &superblock, &mut table)?;
-    let closed = match to_replay {
+    let log = log_rows(files, &superblock, &mut table)?;
+    let closed = match log.filter(|log| !log.is_damaged).map(|log| log.groups) {
         Some(0) => "yes: the log has nothing beyond the last checkpoint".to_owned(),
         Some(groups) => format!("no: the next open redoes {groups} groups of the log"),
         None => "not known: the log cannot be read to its end; see 'millpond check'".to_owned(),
@@ -73,6 +73,59 @@ pub(super) fn status(files: &dyn Files) -> Result<Vec<(String, String)>, Error> 
     table.row("closed", closed);
     file_rows(files, &mut table)?;
     Ok(table.0)
+}
+
+/// The same for programs.
+pub(super) fn status_figures(files: &dyn Files) -> Result<Vec<(&'static str, Figure)>, Error> {
+    let data = DataFile::open(files)?;
+    let superblock = data.superblock()?;
+    let valid = data.found.iter().filter(|found| matches!(found, Found::Valid(_))).count();
+    // What is wrong with the log's files is told in words by `status`.
+    let log = match LogFiles::open(files, superblock.owner(), superblock.redo, superblock.switch) {
+        Ok(log) => Some(read_log(&log, &superblock)?),
+        Err(_) => None,
+    };
+    let number = |number: Option<u64>| number.map_or(Figure::Unknown, Figure::Number);
+    let (checkpoint, next) = (superblock.checkpoint_lsn, superblock.switch.map_or(superblock.redo, |to| to.to));
+    let read = log.as_ref().filter(|log| !log.is_damaged);
+    Ok(vec![
+        ("uuid", Figure::Text(uuid_text(superblock.uuid))),
+        ("format", Figure::Number(u64::from(FORMAT))),
+        ("page_store", Figure::Text(page_store_of(&superblock).to_string())),
+        ("page_size_bytes", Figure::Number(u64::from(superblock.page_size))),
+        ("superblock_sequence", Figure::Number(superblock.sequence)),
+        ("superblocks_valid", Figure::Number(to_u64(valid))),
+        ("log_lsn_last_checkpoint", Figure::Number(checkpoint.0)),
+        ("log_lsn_durable", Figure::Number(superblock.durable_lsn.0)),
+        ("log_lsn_end", number(log.as_ref().map(|log| log.end.0))),
+        ("log_generation", Figure::Number(u64::from(superblock.redo.generation))),
+        ("log_capacity_bytes", Figure::Number(superblock.redo.capacity())),
+        ("log_capacity_next_bytes", Figure::Number(next.capacity())),
+        ("log_is_damaged", Figure::Flag(read.is_none())),
+        ("redo_groups", number(log.as_ref().map(|log| log.groups))),
+        ("redo_bytes", number(log.as_ref().map(|log| log.end.since(checkpoint)))),
+        ("is_closed", read.map_or(Figure::Unknown, |log| Figure::Flag(log.groups == 0))),
+        ("file_bytes", Figure::Numbers(file_lengths(files)?)),
+    ])
+}
+
+/// What the log has beyond the last checkpoint.
+struct LogRead {
+    end: Lsn,
+    groups: u64,
+    /// More was durable than there is.
+    is_damaged: bool,
+}
+
+fn read_log(log: &LogFiles, superblock: &Superblock) -> Result<LogRead, Error> {
+    let mut scan = LogScan::new(log, superblock.nonce, superblock.checkpoint_lsn);
+    let mut groups = 0u64;
+    while scan.next()?.is_some() {
+        groups += 1;
+    }
+    let end = scan.position();
+    let is_damaged = end < superblock.durable_lsn || scan.proof_of_more()?.is_some();
+    Ok(LogRead { end, groups, is_damaged })
 }
 
 fn identity(superblock: &Superblock, found: &[Found; 2], table: &mut Table) {
@@ -86,8 +139,8 @@ fn identity(superblock: &Superblock, found: &[Found; 2], table: &mut Table) {
     table.row("superblock", format!("sequence {}, in place {place}; the other is {other}", superblock.sequence));
 }
 
-/// Returns how many groups are to be replayed; `None`: the log is damaged.
-fn log_rows(files: &dyn Files, superblock: &Superblock, table: &mut Table) -> Result<Option<u64>, Error> {
+/// Returns what was read; `None`: the log's files cannot be.
+fn log_rows(files: &dyn Files, superblock: &Superblock, table: &mut Table) -> Result<Option<LogRead>, Error> {
     let redo = superblock.redo;
     table.row("checkpoint LSN", superblock.checkpoint_lsn);
     table.row("durable LSN", superblock.durable_lsn);
@@ -104,26 +157,29 @@ fn log_rows(files: &dyn Files, superblock: &Superblock, table: &mut Table) -> Re
             return Ok(None);
         }
     };
-    let mut scan = LogScan::new(&log, superblock.nonce, superblock.checkpoint_lsn);
-    let mut groups = 0u64;
-    while scan.next()?.is_some() {
-        groups += 1;
-    }
-    let end = scan.position();
-    let damage = end < superblock.durable_lsn || scan.proof_of_more()?.is_some();
-    table.row("log end", if damage { format!("{end}, by damage: more was durable") } else { end.to_string() });
+    let read = read_log(&log, superblock)?;
+    let LogRead { end, groups, is_damaged } = read;
+    table.row("log end", if is_damaged { format!("{end}, by damage: more was durable") } else { end.to_string() });
     table.row("to replay", format!("{groups} groups, {}", bytes(end.since(superblock.checkpoint_lsn))));
-    Ok((!damage).then_some(groups))
+    Ok(Some(read))
 }
 
 fn file_rows(files: &dyn Files, table: &mut Table) -> Result<(), Error> {
-    let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
-    for name in names.iter().filter(|name| name.ends_with(".mpd")) {
-        let len = files.open(name).and_then(|file| file.len());
-        let len = len.map_err(|e| Error::io(&format!("look at '{name}' in '{}'", files.place()), e))?;
+    for (name, len) in file_lengths(files)? {
         table.row(&format!("file {name}"), bytes(len));
     }
     Ok(())
+}
+
+/// The database's files and their lengths.
+fn file_lengths(files: &dyn Files) -> Result<Vec<(String, u64)>, Error> {
+    let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+    let length = |name: String| {
+        let len = files.open(&name).and_then(|file| file.len());
+        let len = len.map_err(|e| Error::io(&format!("look at '{name}' in '{}'", files.place()), e))?;
+        Ok((name, len))
+    };
+    names.into_iter().filter(|name| name.ends_with(".mpd")).map(length).collect()
 }
 
 /// What is known only after recovery.

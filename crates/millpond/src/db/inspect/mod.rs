@@ -21,6 +21,22 @@ use crate::store::superblock::{Found, OFFSETS, Superblock};
 /// Takes a dump line by line; `false`: no more of them, please.
 pub type Lines<'a> = &'a mut dyn FnMut(&str) -> bool;
 
+/// A value of [`Inspector::status_figures`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Figure {
+    /// A word.
+    Text(String),
+    /// A number.
+    Number(u64),
+    /// Yes or no.
+    Flag(bool),
+    /// It could not be found out.
+    Unknown,
+    /// Numbers by name.
+    Numbers(Vec<(String, u64)>),
+}
+
 /// A database's files, to look at. Nobody can open the database while this exists.
 pub struct Inspector {
     files: Arc<dyn Files>,
@@ -57,6 +73,15 @@ impl Inspector {
     /// As [`info`](Self::info).
     pub fn status(&self) -> Result<Vec<(String, String)>, Error> {
         info::status(&*self.files)
+    }
+
+    /// The same for programs: by names that end in their unit, where there is one. What the metrics of an open database
+    /// tell, too, has their name.
+    ///
+    /// # Errors
+    /// As [`info`](Self::info).
+    pub fn status_figures(&self) -> Result<Vec<(&'static str, Figure)>, Error> {
+        info::status_figures(&*self.files)
     }
 
     /// Every field of both superblocks, or what is wrong with them.
