@@ -11,6 +11,7 @@ use millpond::simulation::{History, Image, SimulatedDisk, Unsynced, run};
 use millpond::{CheckOptions, Db, PageStoreKind, check_on};
 
 use crate::crash_matrix::stride;
+use crate::rebuild_loss::older_and_next;
 use crate::support::{Contents, IN_PLACE, SMALL, Shape, contents, disk_of, open};
 
 /// What a lost or misdirected write led to.
@@ -93,4 +94,20 @@ fn every_write_that_is_lost_or_misdirected_is_found_or_not_needed() {
             assert!(found >= 5, "{:?}, lost: {lost}: {ends:?}", shape.store);
         }
     }
+}
+
+/// What a lost write leaves where a page comes into a slot that it had before: its tag in the map is what tells.
+#[test]
+fn an_older_image_of_the_same_page_is_never_taken_for_its_newest() {
+    let (history, rows) = churn(SMALL);
+    let image = history.crash_image(history.boundaries(), Unsynced::All);
+    let mut found = 0;
+    for (older, next) in older_and_next(&image) {
+        let mut damaged = image.clone();
+        damaged.get_mut("data.mpd").expect("there").copy_within(older..older + 4096, next);
+        let end = outcome(&damaged, SMALL, &rows);
+        assert!(end != Outcome::Wrong, "the image at {older} in the place of that at {next}");
+        found += usize::from(end == Outcome::Found);
+    }
+    assert!(found >= 5, "{found} found");
 }

@@ -50,7 +50,7 @@ fn slots_of_older_images(image: &Image) -> Vec<usize> {
 }
 
 /// The same, each with the slot of the page's next image.
-fn older_and_next(image: &Image) -> Vec<(usize, usize)> {
+pub(crate) fn older_and_next(image: &Image) -> Vec<(usize, usize)> {
     let number = |at: usize| u64::from_le_bytes(image["data.mpd"][at..at + 8].try_into().expect("eight bytes"));
     // Page id, page LSN, slot.
     let mut images: Vec<_> = slots_in_use(image).into_iter().map(|at| (number(at + 8), number(at + 16), at)).collect();
