@@ -1,7 +1,7 @@
 //! Bugs that are planted, to see whether the tests find them: `make planted`.
 //!
-//! A build with `--cfg planted` has all of them, asleep; `MILLPOND_PLANTED` names the one that is awake. Other builds have
-//! none: `planted!` is `false` there.
+//! A build with `--cfg planted` has all of them, asleep; `MILLPOND_PLANTED` names the one that is awake. Other builds
+//! have none: `planted!` is `false` there.
 
 #[cfg(planted)]
 pub(crate) fn is_awake(bug: &str) -> bool {

@@ -250,6 +250,34 @@ fn pool_and_log(seen: &Seen) {
     );
 }
 
+/// Batches over many leaves, of more clients than there are frames for: who starts again too often has the lane of one.
+fn in_the_lane(seen: &Seen) {
+    at_work(
+        7,
+        SMALL,
+        |options| options,
+        |_, db| {
+            let work = |client: u32| {
+                let (db, tree) = (db.clone(), db.open_tree("t").expect("there"));
+                move || {
+                    for turn in 0..20 {
+                        let mut batch = WriteBatch::new();
+                        batch.durability(Durability::None);
+                        for row in 0..6 {
+                            batch.put(&tree, &scattered((turn * 89 + client * 331 + row * 313) % 2_000), &[5; 900]);
+                        }
+                        db.write(batch).expect("written");
+                    }
+                }
+            };
+            seen.watch(db, || {
+                let clients: Vec<_> = (0..12).map(|of| spawn("client", work(of)).expect("a thread")).collect();
+                clients.into_iter().for_each(|client| client.join().expect("no panic"));
+            });
+        },
+    );
+}
+
 /// A pool that becomes smaller, and one whose clients write pages themselves.
 fn other_pools(seen: &Seen) {
     let large = |options: Options| options.buffer_pool_size(ByteSize::mib(2)).buffer_pool_size_max(ByteSize::mib(2));
@@ -365,6 +393,7 @@ fn failures(seen: &Seen) {
 fn every_metric_is_moved_by_a_workload_or_known_to_be_rare() {
     let seen = Seen::default();
     pool_and_log(&seen);
+    in_the_lane(&seen);
     other_pools(&seen);
     what_goes(&seen);
     failures(&seen);
