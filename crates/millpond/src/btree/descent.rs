@@ -143,6 +143,12 @@ impl<'p> Restarts<'p> {
         self.kept.extend(pins);
     }
 
+    /// How many pages the operation keeps in the lane; `None`: it is not in it.
+    #[cfg(test)]
+    pub(crate) fn kept_in_lane(&self) -> Option<usize> {
+        self.lane.is_some().then_some(self.kept.len())
+    }
+
     /// Room in the log. Who must wait for it gives up everything first.
     pub(crate) fn reserve<'l>(&mut self, log: &'l Log, bytes: usize, pages: usize) -> Result<LogCredit<'l>, Error> {
         if let Some(credit) = log.try_reserve(bytes, pages)? {

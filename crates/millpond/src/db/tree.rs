@@ -322,3 +322,58 @@ impl Iterator for Scan {
         self.next_row().map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec()))).transpose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytesize::ByteSize;
+
+    use super::*;
+    use crate::btree::split::{Pending, split_leaf};
+    use crate::db::database::Db;
+    use crate::db::options::Options;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::pool::buffer_pool::Pool;
+    use crate::simulation::{run, sleep_ns, spawn};
+
+    /// An operation that has started again so often that it is in the lane.
+    fn in_the_lane(pool: &Pool) -> Restarts<'_> {
+        let mut restarts = Restarts::new(pool);
+        while restarts.kept_in_lane().is_none() {
+            restarts.start_again();
+        }
+        restarts
+    }
+
+    #[test]
+    fn who_is_in_the_lane_keeps_it_and_its_pages_over_a_split_and_others_wait() {
+        run(1, || {
+            let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
+            let options = options.redo_capacity(ByteSize::mib(2));
+            let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
+            let tree = db.create_tree("t").expect("created");
+            (0..400u32).for_each(|key| tree.put(&key.to_be_bytes(), &[7; 900]).expect("written"));
+            let (core, state) = (&tree.engine.core, &tree.state);
+            let mut restarts = in_the_lane(&core.pool);
+            // Most leaves are not in memory by now.
+            let key = 50u32.to_be_bytes();
+            while let Err(stop) = leaf_read(core, &state.root, Target::Key(&key)) {
+                restarts.resolve(stop).expect("loaded");
+            }
+            let kept = restarts.kept_in_lane();
+            assert!(kept > Some(0), "the leaf was loaded, and is kept");
+            let other = tree.clone();
+            let second = spawn("second", move || drop(in_the_lane(&other.engine.core.pool))).expect("a thread");
+            let pages = core.store.used_count(state.space);
+            let more: Vec<_> = (0..4).map(|n| Pending { key: [&key[..], &[n]].concat(), value_len: 900 }).collect();
+            split_leaf(core, &state.root, &more, &mut restarts).expect("split");
+            assert!(core.store.used_count(state.space) > pages, "it was split");
+            assert!(restarts.kept_in_lane() >= kept, "what it kept is kept");
+            sleep_ns(1_000_000);
+            drop(restarts);
+            second.join().expect("no panic");
+            let lane = db.waits()[WaitClass::Lane as usize];
+            assert!(lane.count == 2 && lane.total.as_millis() >= 1, "{lane:?}");
+            db.close().expect("closed");
+        });
+    }
+}
