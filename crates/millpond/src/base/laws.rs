@@ -42,7 +42,10 @@ pub(super) struct MutexHeld(Rank);
 
 impl MutexHeld {
     pub(super) fn new(rank: Rank) -> MutexHeld {
-        RANKS.with(|held| held.set(held.get() | rank.bit()));
+        RANKS.with(|held| {
+            debug_assert!(held.get() & rank.bit() == 0 || sync::panicking(), "RANK-1: {rank:?} is held twice");
+            held.set(held.get() | rank.bit());
+        });
         MutexHeld(rank)
     }
 

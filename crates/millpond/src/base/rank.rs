@@ -5,7 +5,7 @@
 //!         may hold.
 //!
 //! So no circle of threads that wait for each other goes through a mutex. Whoever only tries (`try_lock`) waits for
-//! nobody and is free to. Asserted in debug builds, wherever the tests go.
+//! nobody and is free to, but holds no two of one rank. Asserted in debug builds, wherever the tests go.
 
 /// What a mutex guards, the outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -325,6 +325,7 @@ pub(crate) struct JoinHandle<T> {
 impl<T> JoinHandle<T> {
     /// Waits for the thread's end; `Err` holds its panic.
     pub(crate) fn join(self) -> std::thread::Result<T> {
+        laws::check_park();
         #[cfg(feature = "simulation")]
         if let (Some(me), Some(other)) = (scheduler::current(), self.task) {
             me.wait_for_end(other);

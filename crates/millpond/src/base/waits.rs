@@ -5,8 +5,8 @@
 //!
 //! Fast operations pay for two looks at a coarse clock. A thread's share of CPU, and of waiting for one, is read from
 //! its `schedstat` at most every few milliseconds, and at the end of a slow operation: so both may begin as much
-//! earlier than the operation, and go on while it waits (to spin, to wake, to write for others). Of a slow operation
-//! they are told for the time that is left beside its waits, and a wait inside of another is counted once, as the inner
+//! earlier than the operation, and go on while it waits (to spin, to wake, to write for others). Of a slow operation no
+//! more of them is told than what is left beside its waits, and a wait inside of another is counted once, as the inner
 //! one: so the parts of an operation are never more than the whole.
 
 use std::cell::Cell;
@@ -133,8 +133,8 @@ pub struct Stall {
     pub elapsed: Duration,
     /// What it waited for, and how long; classes without a wait are left out.
     pub waits: Vec<(WaitClass, Duration)>,
-    /// CPU that its thread used, and the time for which it was runnable and had none, both beside its waits; `None`
-    /// where the system does not tell.
+    /// CPU that its thread used, and the time for which it was runnable and had none: at most what is left beside its
+    /// waits, for the system does not tell how much of either came within these. `None` where it tells neither.
     pub cpu: Option<(Duration, Duration)>,
 }
 

@@ -107,6 +107,9 @@ impl<'p> Restarts<'p> {
     pub(crate) fn begin_split(&mut self) {
         if self.lane.is_none() {
             self.begin_wait();
+        } else if self.kept.len() > self.pool.len() / 2 {
+            // The pool may have been made smaller meanwhile.
+            self.kept.clear();
         }
     }
 

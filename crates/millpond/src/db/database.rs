@@ -186,7 +186,7 @@ impl Db {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Db, Error> {
-        // Before anything is changed: a path that will not do leaves no trace.
+        // Before anything is changed: a path that will not do leaves no more than a directory with a lock file.
         let status = options.status_socket.as_deref().map(StatusSocket::bind).transpose()?;
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
         if !names.iter().any(|name| name == DATA_FILE) {

@@ -124,7 +124,7 @@ impl Trees<'_> {
         while let Some(first) = changes.first() {
             self.engine.txns.check_running()?;
             // No space goes meanwhile.
-            let _spaces = self.engine.spaces_turn_of(&mut restarts);
+            let spaces = self.engine.spaces_turn_of(&mut restarts);
             if !core.store.has_space(*space) {
                 return Ok(());
             }
@@ -144,7 +144,8 @@ impl Trees<'_> {
                     continue;
                 }
             };
-            drop(credit);
+            // Who takes spaces out of the map does not wait for what we read.
+            drop((credit, spaces));
             restarts.resolve(stop)?;
         }
         Ok(())

@@ -197,10 +197,12 @@ pub(super) fn write_group<'a>(
             Err(Halt::Again) => {}
             Err(Halt::Undo(pages)) if pages > engine.batch_undo_pages() => return Ok(Group::TooLarge),
             Err(Halt::Undo(pages)) => {
-                restarts.start_again();
+                // Adding waits for log, files and frames, with nothing held: who was in the lane comes to it again.
+                restarts.begin_wait();
                 while slot.pages().len() < pages {
                     slot.add_page(&engine.core)?;
                 }
+                restarts.start_again();
                 slot.pages().iter().filter_map(|id| engine.core.pool.fetch(*id)).for_each(|pin| restarts.keep(pin));
             }
             Err(Halt::Redo(bytes)) if bytes > engine.limits.batch_bytes => return Ok(Group::TooLarge),

@@ -279,7 +279,7 @@ fn slow_operations(figures: &RunFigures) -> Markup {
                 @if figures.waits_of == WaitsOf::ClientsAndWriters { ", also of those that write beside" }
                 "; "
                 (figures.stalls) " took " (figures.stall_threshold_ms) " ms or longer. "
-                "Where the time went (times of CPU are those beside the waits):"
+                "Where the time went (of CPU at most what is left beside the waits):"
             }
             table {
                 tr { th { "where" } th.number { "ms an operation" } th.number { "share" } th {} }
