@@ -143,6 +143,7 @@ fn check_goes_on_behind_a_damaged_page_of_the_catalog() {
     assert_eq!(sound.problems, Vec::<String>::new());
     let catalog = places(&image, 0);
     assert!(catalog.len() > 3, "{catalog:?}");
+    let mut unnamed = Vec::new();
     for (number, offset) in catalog {
         let mut damaged = image.clone();
         // A row of the first tree, too.
@@ -154,6 +155,8 @@ fn check_goes_on_behind_a_damaged_page_of_the_catalog() {
         assert!(has(&["tree 'catalog'", &format!("page 0:{number} "), "only what it leads to"]), "{found:?}");
         assert!(has(&["page 2:0 "]), "{found:?}");
         assert!(has(&["the names of ", " spaces from ", "not whether indexes"]), "{found:?}");
+        let count = found.problems.iter().find_map(|text| text.split_once("the names of ")?.1.split(' ').next());
+        unnamed.push((number, count.and_then(|count| count.parse::<u32>().ok()).expect("a number")));
         assert_eq!((found.trees, found.pages), (sound.trees, sound.pages), "all were looked at");
         assert!(found.entries + 3 + 61 >= sound.entries, "but for the names and the rows of one tree: {found:?}");
         assert!(!has(&["no tree leads to it"]) || number == 0, "{found:?}");
@@ -161,6 +164,9 @@ fn check_goes_on_behind_a_damaged_page_of_the_catalog() {
         let opened = Db::open_on(Arc::new(disk_of(damaged)), reopen_options());
         assert!(matches!(opened, Err(Error::Corruption(_))), "{opened:?}");
     }
+    // Behind the root no name is read; behind a leaf those of the other leaves are.
+    let all = unnamed.iter().find(|(number, _)| *number == 0).expect("the root was damaged, too").1;
+    assert!(unnamed.iter().all(|(number, count)| *number == 0 || (1..all).contains(count)), "{unnamed:?}");
 }
 
 #[test]
