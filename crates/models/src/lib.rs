@@ -10,15 +10,35 @@
 //! | [`map_pages`] | no crash loses a map page, and the places that are charged are enough to write them at any time |
 //! | [`full_log`] | a full log always drains |
 //! | [`recovery`] | recovery from a full log ends, however often it is cut short |
+//! | [`calm`] | a simulation, which runs: hours of load under the controller; what each of its rules is worth |
 //!
 //! The models in `tests/` compile the engine's own files, with other primitives below them, and try the orders in which
 //! their threads may run: `latch` and `free_frames` under loom, `page_reads` and `commits` under shuttle. What each
 //! shows, and which bugs it was seen to find, is said at its head.
 
+pub mod calm;
 pub mod full_log;
 pub mod map_pages;
 pub mod page_store;
 pub mod recovery;
+
+/// The engine's own files: the controller...
+#[allow(dead_code)]
+#[path = "../../millpond/src/pace"]
+mod pace {
+    pub(crate) mod envelope;
+    pub(crate) mod free_frames;
+    pub(crate) mod payment;
+    pub(crate) mod redo_limit;
+    pub(crate) mod shares;
+    pub(crate) mod tick;
+    pub(crate) mod write_capacity;
+}
+
+/// ... and the model of a device.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../millpond/src/io/speed.rs"]
+mod speed;
 
 #[cfg(test)]
 mod check {

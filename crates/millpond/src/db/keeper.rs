@@ -30,7 +30,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{FrameId, Lsn, PageId};
-use crate::pace::envelope::{LogPace, pages_due};
+use crate::pace::envelope::{Envelope, float};
 use crate::pace::free_frames::FrameNeed;
 use crate::pool::frame::Pin;
 use crate::store::page_store::LOT_PAGES;
@@ -291,9 +291,12 @@ impl Keeper {
         self.redo_bytes_per_s = rate.max(self.redo_bytes_per_s * 0.95);
         self.last_lsn = next;
         let ages: Vec<(u64, u64)> = self.engine.core.log.counts.by_age().into_iter().map(|(l, n)| (l.0, n)).collect();
-        let window_bytes = self.engine.core.log.capacity() / 2;
-        let pace = LogPace { next_lsn: next.0, bytes_per_s: self.redo_bytes_per_s, window_bytes };
-        let due = pages_due(&ages, pace, seconds(FLUSH_TICK_NS));
+        let window_bytes = float(self.engine.core.log.capacity() / 2);
+        let tick_s = seconds(FLUSH_TICK_NS);
+        let envelope = Envelope { ages: &ages, next_lsn: next.0, window_bytes, soonest_s: tick_s };
+        let due = envelope.pages_per_s(self.redo_bytes_per_s) * tick_s;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and not negative")]
+        let due = ((due - 1e-6).ceil() as u64).min(ages.iter().map(|(_, pages)| pages).sum());
         let mut counted = 0;
         let last = ages.iter().find(|(_, pages)| {
             counted += pages;

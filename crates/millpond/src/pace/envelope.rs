@@ -1,40 +1,44 @@
-//! The flush rate: the smallest constant rate that has every dirty page clean before the log reaches its deadline.
+//! The deadline envelope: the smallest constant rate that has every dirty page clean before the log comes to its
+//! deadline.
 //!
-//! For each dirty page, the pages at least as old must be written until then: `count / time left`. The largest of these
-//! is the rate. A dense cluster of old pages is seen when it is dirtied and spread over all the time there is.
+//! For each dirty page, those at least as old must be written until then: `pages / time left`. The largest of these is
+//! the rate. A dense cluster of pages is seen when it is dirtied, and spread over all the time there is.
 
-/// What the envelope is computed from.
+/// The dirty pages by age, and the log that they hold.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LogPace {
-    /// Where the log stands, in bytes.
+pub(crate) struct Envelope<'a> {
+    /// LSNs by which groups of pages were dirtied first, ascending, with how many pages there are in each.
+    pub(crate) ages: &'a [(u64, u64)],
+    /// Where the log ends.
     pub(crate) next_lsn: u64,
-    /// How fast it grows, in bytes a second.
-    pub(crate) bytes_per_s: f64,
     /// A page must be clean when the log has grown by so many bytes since its first change.
-    pub(crate) window_bytes: u64,
+    pub(crate) window_bytes: f64,
+    /// Nothing is asked for in less time than this, in seconds: a tick.
+    pub(crate) soonest_s: f64,
 }
 
-/// How many of the dirty pages to write in the next `tick_s` seconds. `ages` are the LSNs of their first changes, in
-/// ascending order, with how many there are at each.
-pub(crate) fn pages_due(ages: &[(u64, u64)], pace: LogPace, tick_s: f64) -> u64 {
-    let (mut overdue, mut count) = (0, 0);
-    let mut pages_per_s: f64 = 0.0;
-    for &(rec_lsn, pages) in ages {
-        count += pages;
-        let bytes_left = (rec_lsn + pace.window_bytes).saturating_sub(pace.next_lsn);
-        // Precision: byte counts are far below 2^53.
-        #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact byte count")]
-        let (bytes_left, so_far) = (bytes_left as f64, count as f64);
-        let time_left = bytes_left / pace.bytes_per_s.max(1.0);
-        if time_left <= tick_s {
-            overdue = count;
-        } else {
-            pages_per_s = pages_per_s.max(so_far / time_left);
-        }
+impl Envelope<'_> {
+    /// For each group: pages at least as old, and bytes of log until its deadline, which may be behind.
+    pub(super) fn deadlines(self) -> impl Iterator<Item = (f64, f64)> {
+        let mut pages = 0;
+        self.ages.iter().map(move |&(lsn, count)| {
+            pages += count;
+            let grown = self.next_lsn.saturating_sub(lsn);
+            (float(pages), self.window_bytes - float(grown))
+        })
     }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and not negative")]
-    let spread = (pages_per_s * tick_s).ceil() as u64;
-    overdue.max(spread).min(count)
+
+    /// Pages a second that have to be written while the log grows by `redo_per_s` bytes a second.
+    pub(crate) fn pages_per_s(self, redo_per_s: f64) -> f64 {
+        let rate = |(pages, room): (f64, f64)| pages / (room / redo_per_s.max(1.0)).max(self.soonest_s);
+        self.deadlines().map(rate).fold(0.0, f64::max)
+    }
+}
+
+/// Counts of pages and bytes are far below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no exact count")]
+pub(crate) fn float(count: u64) -> f64 {
+    count as f64
 }
 
 #[cfg(test)]
@@ -43,31 +47,29 @@ mod tests {
 
     const MB: u64 = 1 << 20;
 
-    #[test]
-    fn a_cluster_is_spread_over_the_time_until_its_deadline() {
-        // 1,000 pages dirtied at once at LSN 0; the log grows by 10 MB/s towards a window of 100 MB: 10 s.
-        let mut dirty = 1000;
-        let mut most = 0;
-        let mut ticks = 0;
-        let mut next_lsn = 0;
-        while dirty > 0 {
-            let pace = LogPace { next_lsn, bytes_per_s: 10.0 * 1048576.0, window_bytes: 100 * MB };
-            let due = pages_due(&[(0, dirty)], pace, 0.05);
-            most = most.max(due);
-            dirty -= due;
-            next_lsn += MB / 2;
-            ticks += 1;
-        }
-        assert!(most <= 8, "1,000 pages over 200 ticks are 5 a tick, not {most}");
-        assert!((120..=200).contains(&ticks), "done in {ticks} of 200 ticks");
+    fn envelope(ages: &[(u64, u64)], next_lsn: u64) -> Envelope<'_> {
+        Envelope { ages, next_lsn, window_bytes: float(100 * MB), soonest_s: 0.02 }
     }
 
     #[test]
-    fn pages_past_their_deadline_are_due_at_once_and_none_when_the_log_stands_still() {
-        let pace = LogPace { next_lsn: 200 * MB, bytes_per_s: 1048576.0, window_bytes: 100 * MB };
-        assert_eq!(pages_due(&[(0, 2), (50 * MB, 1), (199 * MB, 1)], pace, 0.05), 3);
-        let still = LogPace { next_lsn: 10, bytes_per_s: 0.0, window_bytes: 100 * MB };
-        assert_eq!(pages_due(&[(5, 100)], still, 0.05), 1, "one page a tick at most");
-        assert_eq!(pages_due(&[], pace, 0.05), 0);
+    fn a_cluster_is_spread_over_the_time_until_its_deadline() {
+        // 1,000 pages dirtied at LSN 0; the log grows by 10 MB/s: 10 s to write them, at any time.
+        let (mut dirty, mut next_lsn) = (1000.0, 0);
+        for _ in 0..490 {
+            let left = [(0, dirty as u64 + 1)];
+            let rate = envelope(&left, next_lsn).pages_per_s(10.0 * 1048576.0);
+            assert!((90.0..110.0).contains(&rate), "{rate} with {dirty} left");
+            dirty -= rate * 0.02;
+            next_lsn += MB / 5;
+        }
+        assert!(dirty < 30.0, "clean in time, but for {dirty}");
+    }
+
+    #[test]
+    fn what_is_overdue_is_asked_for_soon_and_nothing_while_the_log_stands_still() {
+        let ages = [(0, 2), (50 * MB, 1), (199 * MB, 1)];
+        assert!((envelope(&ages, 200 * MB).pages_per_s(1048576.0) - 150.0).abs() < 1e-9, "three in a tick");
+        assert!(envelope(&ages, 10).pages_per_s(0.0) < 1e-6);
+        assert!(envelope(&[], 10).pages_per_s(1e9) == 0.0);
     }
 }

@@ -1,0 +1,101 @@
+//! How fast the log may grow: as fast as the device can have pages clean in time, and no limit without evidence that it
+//! cannot.
+
+use super::envelope::Envelope;
+use super::tick::Rules;
+
+/// Of what the device can do, so much is counted on.
+const TARGET: f64 = 0.95;
+
+/// A deadline counts as at least so many seconds of log away, so that a hiccup of the device is absorbed by slack.
+const FLOOR_S: f64 = 3.0;
+
+/// The floor fades out while the checkpoint age goes from here...
+const FLOOR_FADES_FROM: f64 = 0.90;
+
+/// ...to here, in parts of the log's capacity.
+const FLOOR_ENDS_AT: f64 = 0.96;
+
+/// No limit is below this, in bytes a second: nobody waits for ever.
+const LEAST: f64 = 65536.0;
+
+/// Nor below this part of what is kept up with for ever: as fast as pages are written now, others are dirtied.
+const LEAST_PART: f64 = 0.5;
+
+/// Evidence that pages are not written as fast as they have to: there was always one to write for a while; or the
+/// checkpoint age is over this part of the log's capacity.
+const EVIDENCE_AGE: f64 = 0.80;
+
+/// It counts for so long.
+const EVIDENCE_S: f64 = 1.0;
+
+/// The limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RedoLimit {
+    /// For how long there is still evidence.
+    evidence_s: f64,
+}
+
+/// What the limit follows from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pressure<'a> {
+    /// With the window at whose end pages must be clean.
+    pub(crate) envelope: Envelope<'a>,
+    /// The part of the log's capacity that the checkpoint age is.
+    pub(crate) age: f64,
+    /// Bytes a second by which the log grows.
+    pub(crate) redo_per_s: f64,
+    /// Bytes a second by which it may grow for ever while pages are written as fast as lately.
+    pub(crate) kept_up_per_s: f64,
+    /// What the device can write for the log, in pages a second.
+    pub(crate) pages_per_s: f64,
+    /// There was always a page to write for a while.
+    pub(crate) saturated: bool,
+}
+
+impl RedoLimit {
+    /// The limit in force for the next `seconds`; infinity: none.
+    pub(crate) fn tick(&mut self, seconds: f64, pressure: Pressure<'_>, rules: Rules) -> f64 {
+        let Pressure { envelope, age, redo_per_s, kept_up_per_s, pages_per_s, saturated } = pressure;
+        self.evidence_s = if saturated || age > EVIDENCE_AGE { EVIDENCE_S } else { self.evidence_s - seconds };
+        let fading = ((FLOOR_ENDS_AT - age) / (FLOOR_ENDS_AT - FLOOR_FADES_FROM)).clamp(0.0, 1.0);
+        let floor = if rules.floor { FLOOR_S * redo_per_s * fading } else { 0.0 };
+        let limit = envelope.redo_per_s(TARGET * pages_per_s, floor).max(LEAST).max(LEAST_PART * kept_up_per_s);
+        let evidence = self.evidence_s > 0.0 || !rules.evidence;
+        if evidence && pages_per_s > 0.0 { limit } else { f64::INFINITY }
+    }
+}
+
+/// The envelope turned round.
+impl Envelope<'_> {
+    /// Bytes a second by which the log may grow if `pages_per_s` can be written, and each deadline counts as at least
+    /// `floor_bytes` away.
+    pub(super) fn redo_per_s(self, pages_per_s: f64, floor_bytes: f64) -> f64 {
+        let limit = |(pages, room): (f64, f64)| pages_per_s * room.max(floor_bytes).max(0.0) / pages.max(1.0);
+        self.deadlines().map(limit).fold(f64::INFINITY, f64::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pace::envelope::float;
+
+    const MB: u64 = 1 << 20;
+
+    fn envelope(ages: &[(u64, u64)], next_lsn: u64) -> Envelope<'_> {
+        Envelope { ages, next_lsn, window_bytes: float(100 * MB), soonest_s: 0.02 }
+    }
+
+    #[test]
+    fn the_log_may_grow_as_fast_as_the_tightest_deadline_can_be_met() {
+        let ages = [(0, 100), (50 * MB, 100), (90 * MB, 10_000)];
+        // 100 pages in 10 MB, 200 in 60 MB, 10,200 in 100 MB: the last ones decide.
+        let limit = envelope(&ages, 90 * MB).redo_per_s(1000.0, 0.0);
+        assert!((limit - 1000.0 * float(100 * MB) / 10_200.0).abs() < 1.0, "{limit}");
+        assert!(envelope(&ages, 90 * MB).pages_per_s(limit) <= 1000.1);
+        assert!(envelope(&ages, 150 * MB).redo_per_s(1000.0, 0.0) == 0.0, "too late");
+        assert!(envelope(&ages, 150 * MB).redo_per_s(1000.0, 1e6) > 0.0, "but for the floor");
+        assert!(envelope(&[], 0).redo_per_s(1000.0, 0.0).is_infinite());
+    }
+}

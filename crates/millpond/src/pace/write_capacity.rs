@@ -1,0 +1,107 @@
+//! What the device can write, in pages a second: measured while it had always something to write.
+//!
+//! Nobody is asked for it. While the queue of pages to write is never empty, what was done is what can be done. Before
+//! that was ever seen for long, the time that whole lots took tells. Afterwards they only raise the measure, slowly: a
+//! quiet night does not make it small.
+
+/// How long it takes to follow a device that has changed, in seconds of a queue that is never empty.
+const FOLLOW_S: f64 = 8.0;
+
+/// What was measured in an earlier run counts as so many seconds of this one's.
+const EARLIER_S: f64 = 0.1;
+
+/// Growth a second while the queue is empty at times.
+const PROBE: f64 = 0.1;
+
+/// The measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteCapacity {
+    pages_per_s: f64,
+    /// Seconds that this is measured by, up to [`FOLLOW_S`].
+    measured_s: f64,
+    lots_pages_per_s: f64,
+}
+
+/// What was written between two ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    pub(crate) pages: f64,
+    /// Pages of whole lots, and how long the device took for these, in seconds.
+    pub(crate) lots_pages: f64,
+    pub(crate) lots_s: f64,
+    /// There was always a page to write.
+    pub(crate) saturated: bool,
+}
+
+impl WriteCapacity {
+    /// What an earlier run has measured; 0: nothing is known.
+    pub(crate) fn new(earlier_pages_per_s: f64) -> WriteCapacity {
+        let measured_s = if earlier_pages_per_s > 0.0 { EARLIER_S } else { 0.0 };
+        WriteCapacity { pages_per_s: earlier_pages_per_s, measured_s, lots_pages_per_s: earlier_pages_per_s }
+    }
+
+    /// So much was written in the last `seconds`.
+    pub(crate) fn tick(&mut self, seconds: f64, written: Written) {
+        let Written { pages, lots_pages, lots_s, saturated } = written;
+        let follow =
+            |known: f64, rate: f64, weight_s: f64, known_s: f64| known + (rate - known) * (weight_s / known_s).min(1.0);
+        if lots_s > 0.0 {
+            let known_s = if self.lots_pages_per_s > 0.0 { FOLLOW_S } else { lots_s };
+            self.lots_pages_per_s = follow(self.lots_pages_per_s, lots_pages / lots_s, lots_s, known_s);
+        }
+        let (rate, weight_s) =
+            if saturated { (pages / seconds, seconds) } else { (lots_pages / lots_s.max(1e-9), lots_s) };
+        if weight_s > 0.0 && (saturated || self.measured_s < FOLLOW_S) {
+            self.measured_s = (self.measured_s + weight_s).min(FOLLOW_S);
+            self.pages_per_s = follow(self.pages_per_s, rate, weight_s, self.measured_s);
+        } else {
+            let probed = self.pages_per_s * (1.0 + PROBE * seconds);
+            self.pages_per_s = self.pages_per_s.max(probed.min(self.lots_pages_per_s));
+        }
+    }
+
+    /// Pages a second; 0 before the first write.
+    pub(crate) fn pages_per_s(&self) -> f64 {
+        self.pages_per_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ticks of 20 ms, each with so many pages, and so many in whole lots that took all of it.
+    fn ticks(capacity: &mut WriteCapacity, count: u32, pages: f64, saturated: bool) {
+        let written = Written { pages, lots_pages: pages, lots_s: if saturated { 0.02 } else { 0.01 }, saturated };
+        (0..count).for_each(|_| capacity.tick(0.02, written));
+    }
+
+    #[test]
+    fn a_device_that_changes_is_followed_while_it_is_saturated_only() {
+        let mut capacity = WriteCapacity::new(0.0);
+        ticks(&mut capacity, 1, 10.0, false);
+        assert!((capacity.pages_per_s() - 1000.0).abs() < 1.0, "the first guess");
+        ticks(&mut capacity, 500, 12.0, true);
+        assert!((600.0..610.0).contains(&capacity.pages_per_s()), "what it does: {}", capacity.pages_per_s());
+        ticks(&mut capacity, 5000, 1.0, false);
+        assert!(capacity.pages_per_s() >= 600.0, "a quiet time tells nothing");
+        ticks(&mut capacity, 1200, 4.0, true);
+        assert!((190.0..230.0).contains(&capacity.pages_per_s()), "slower: {}", capacity.pages_per_s());
+        ticks(&mut capacity, 500, 5.0, false);
+        assert!((220.0..400.0).contains(&capacity.pages_per_s()), "probed upward: {}", capacity.pages_per_s());
+    }
+
+    #[test]
+    fn what_an_earlier_run_said_is_soon_corrected() {
+        for saturated in [false, true] {
+            for earlier in [10.0, 10_000.0] {
+                let mut capacity = WriteCapacity::new(earlier);
+                ticks(&mut capacity, 200, if saturated { 20.0 } else { 10.0 }, saturated);
+                let found = capacity.pages_per_s();
+                assert!((500.0..4_100.0).contains(&found), "{found} after 200 ticks");
+                ticks(&mut capacity, 3000, 20.0, true);
+                assert!((990.0..1010.0).contains(&capacity.pages_per_s()), "{}", capacity.pages_per_s());
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What happens to the engine.
+
+use super::outcome::Phase;
+use crate::speed::{Slower, Speed};
+
+const S: u64 = 1_000_000_000;
+
+/// A load, a device, and what is expected of the two.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it is called in the table.
+    pub name: &'static str,
+    /// How long it lasts in virtual time.
+    pub seconds: u64,
+    /// Frames of the pool, and pages of the data.
+    pub frames: usize,
+    /// Pages of the data.
+    pub pages: usize,
+    /// Whether the data are in the pool at the begin.
+    pub is_warm: bool,
+    /// Bytes that the log may have.
+    pub log_bytes: u64,
+    /// Threads that update one row after the other.
+    pub threads: usize,
+    /// Updates a second that they begin together, at most, from each of these seconds on.
+    pub offered: Vec<(u64, f64)>,
+    /// Updates a second that the CPUs can make.
+    pub cpu_per_s: f64,
+    /// The part of each 100 ms in which the CPUs may be used.
+    pub quota: f64,
+    /// The first so many pages have so large a part of the updates to themselves.
+    pub hot: (usize, f64),
+    /// Pages around one position of the log that are dirtied at once: (second, pages).
+    pub cluster: Option<(u64, usize)>,
+    pub(crate) device: Speed,
+    /// Each lot takes up to so much longer or shorter, in parts of its time.
+    pub noise: f64,
+    /// What the controller believes at first that the device can write, in pages a second.
+    pub first_guess: f64,
+    /// Times that are judged on their own.
+    pub phases: Vec<Phase>,
+    /// The largest variation of a second's updates outside of these.
+    pub variation: f64,
+    /// The longest time without an update that is expected, in milliseconds.
+    pub gap_ms: f64,
+}
+
+/// The rule that is switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Off {
+    /// None.
+    Nothing,
+    /// Pages are written before the deadlines demand it: now only when the log is three quarters full, then at full
+    /// speed.
+    Envelope,
+    /// Nobody is slowed down before the log is full.
+    Throttle,
+    /// A throttle needs evidence.
+    Evidence,
+    /// A deadline counts as some seconds away.
+    Floor,
+    /// What the device can do is measured.
+    Measure,
+    /// The larger of two averages of the log's growth counts.
+    SlowAverage,
+    /// Frames and log each have a fourth of the device.
+    Shares,
+    /// Who finds a tick overdue runs it.
+    OverdueTick,
+}
+
+impl Off {
+    /// All of them.
+    pub const ALL: [Off; 9] = [
+        Off::Nothing,
+        Off::Envelope,
+        Off::Throttle,
+        Off::Evidence,
+        Off::Floor,
+        Off::Measure,
+        Off::SlowAverage,
+        Off::Shares,
+        Off::OverdueTick,
+    ];
+}
+
+/// The device is at `factor` of its speed for `for_ms` from `from_s` on, and again each `every_s`.
+fn slower(from_s: u64, for_ms: u64, every_s: u64, factor: f64) -> Slower {
+    Slower { from_ns: from_s * S, for_ns: for_ms * 1_000_000, every_ns: every_s * S, factor }
+}
+
+/// The first test of the controller. The base: 4,000 updates a second over 20,000 pages in the pool, a log of 32 MiB,
+/// which 500 bytes an update fill in 17 s: so some 1,500 pages a second have to be written, and the device can write
+/// 1,800.
+pub fn scenarios() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "",
+        seconds: 3600,
+        frames: 20_480,
+        pages: 20_000,
+        is_warm: true,
+        log_bytes: 32 << 20,
+        threads: 16,
+        offered: vec![(0, 4_000.0)],
+        cpu_per_s: 12_000.0,
+        quota: 1.0,
+        hot: (0, 0.0),
+        cluster: None,
+        device: Speed::of_writes(1_800.0),
+        noise: 0.0,
+        first_guess: 0.0,
+        phases: Vec::new(),
+        variation: 0.05,
+        gap_ms: 20.0,
+    };
+    let hiccups = |list: &[Slower]| Speed { slower: list.to_vec(), ..base.device.clone() };
+    let small = Scenario { frames: 4_096, pages: 16_384, ..base.clone() };
+    let always = |rate| vec![(0, rate)];
+    let most = || always(1e9);
+    vec![
+        Scenario { name: "feasible", ..base.clone() },
+        Scenario { name: "overload", offered: most(), ..base.clone() },
+        Scenario {
+            name: "burst of 1.8 for 30 s",
+            offered: vec![(0, 4_000.0), (300, 7_200.0), (330, 4_000.0)],
+            seconds: 900,
+            phases: vec![Phase::new("burst", 300, 345)],
+            ..base.clone()
+        },
+        Scenario {
+            name: "waves of 5 s",
+            offered: (0..900).map(|s| (s, if s / 5 % 2 == 0 { 8_000.0 } else { 100.0 })).collect(),
+            seconds: 900,
+            variation: 0.06,
+            gap_ms: 170.0,
+            phases: (0..90).map(|wave| Phase::new("", 10 * wave + 5, 10 * wave + 10)).collect(),
+            ..base.clone()
+        },
+        Scenario { name: "30 % for 2 s", device: hiccups(&[slower(75, 2_000, 75, 0.3)]), ..base.clone() },
+        Scenario { name: "stops of 500 ms", device: hiccups(&[slower(75, 500, 75, 0.0)]), ..base.clone() },
+        Scenario {
+            name: "stops of 500 ms, overload",
+            seconds: 900,
+            offered: most(),
+            device: hiccups(&[slower(75, 500, 75, 0.0)]),
+            ..base.clone()
+        },
+        Scenario {
+            name: "10 % for 60 s",
+            device: hiccups(&[slower(300, 60_000, 0, 0.1)]),
+            seconds: 900,
+            phases: vec![Phase::new("slow", 300, 380)],
+            ..base.clone()
+        },
+        Scenario {
+            name: "0 % for 3 s, overload",
+            device: hiccups(&[slower(300, 3_000, 0, 0.0)]),
+            offered: most(),
+            seconds: 900,
+            phases: vec![Phase { brownout_s: 3, ..Phase::new("stopped", 300, 310) }],
+            ..base.clone()
+        },
+        Scenario { name: "noise, overload", noise: 0.9, offered: most(), seconds: 900, ..base.clone() },
+        Scenario {
+            name: "noise, 64 MiB",
+            noise: 0.9,
+            offered: most(),
+            variation: 0.12,
+            gap_ms: 100.0,
+            seconds: 900,
+            ..small.clone()
+        },
+        Scenario {
+            name: "0 % for 3 s",
+            device: hiccups(&[slower(300, 3_000, 0, 0.0)]),
+            seconds: 900,
+            phases: vec![Phase::new("stopped", 300, 310)],
+            ..base.clone()
+        },
+        Scenario { name: "a cluster of pages", cluster: Some((300, 15_000)), seconds: 900, ..base.clone() },
+        Scenario { name: "a quota of 0.3 CPUs", quota: 0.3, ..base.clone() },
+        Scenario { name: "64 MiB", offered: always(1_200.0), ..small.clone() },
+        Scenario { name: "64 MiB, overload", offered: most(), gap_ms: 75.0, ..small.clone() },
+        Scenario {
+            name: "64 MiB, hot pages",
+            threads: 1_000,
+            offered: most(),
+            gap_ms: 75.0,
+            seconds: 900,
+            hot: (3_000, 0.8),
+            log_bytes: 16 << 20,
+            ..small
+        },
+        Scenario { name: "first guess 1/1000", first_guess: 1.8, seconds: 900, ..base.clone() },
+        Scenario {
+            name: "first guess 1/10, overload",
+            first_guess: 180.0,
+            offered: most(),
+            seconds: 900,
+            ..base.clone()
+        },
+        Scenario { name: "first guess 10", first_guess: 18_000.0, seconds: 900, ..base.clone() },
+        Scenario {
+            name: "first guess 10, overload",
+            first_guess: 18_000.0,
+            offered: most(),
+            seconds: 900,
+            ..base.clone()
+        },
+        Scenario { name: "1,000 threads, overload", threads: 1_000, offered: most(), seconds: 900, ..base.clone() },
+        Scenario { name: "cold start", is_warm: false, seconds: 900, ..base.clone() },
+        Scenario { name: "one hot row, overload", hot: (1, 1.0), offered: most(), seconds: 900, ..base.clone() },
+    ]
+}

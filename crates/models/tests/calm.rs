@@ -1,0 +1,109 @@
+//! The controller's first test: hours of load in virtual time. No second under half of the median, nobody finds the log
+//! full; and each rule is needed.
+
+use models::calm::{Evenness, Off, Outcome, Scenario, run, scenarios};
+
+fn scenario(name: &str) -> Scenario {
+    scenarios().into_iter().find(|scenario| scenario.name == name).expect("a scenario of this name")
+}
+
+fn assert_calm(scenario: &Scenario, outcome: &Outcome) {
+    let name = scenario.name;
+    let Evenness { median, worst, brownout_s, variation } = outcome.evenness_outside(&scenario.phases);
+    println!("{name}: median {median}, worst {worst}, variation {variation:.3}, age {:.2}", outcome.age_max);
+    assert!(median > 1_000, "{name}: {median} updates in the median second");
+    assert_eq!(brownout_s, 0, "{name}: seconds under half of the median");
+    assert!(variation <= scenario.variation, "{name}: a variation of {variation}");
+    for phase in scenario.phases.iter().filter(|phase| !phase.name.is_empty()) {
+        let within = outcome.evenness(*phase);
+        assert!(within.brownout_s <= phase.brownout_s, "{name}, {}: {within}", phase.name);
+        assert!(within.worst > 0, "{name}, {}: a second without an update", phase.name);
+    }
+    assert_eq!(outcome.log_wall_waits, 0, "{name}: the log was full");
+    assert!(outcome.age_max < 0.97, "{name}: a checkpoint age of {}", outcome.age_max);
+    assert!(outcome.longest_gap_ms <= scenario.gap_ms, "{name}: {} ms without an update", outcome.longest_gap_ms);
+}
+
+#[test]
+fn hours_are_calm() {
+    let all = scenarios();
+    // Two threads: each takes the next one.
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let work = || {
+            while let Some(scenario) = all.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                assert_calm(scenario, &run(scenario, Off::Nothing));
+            }
+        };
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+}
+
+/// A scenario with and without a rule.
+fn with_and_without(name: &str, off: Off) -> (Outcome, Outcome) {
+    let mut scenario = scenario(name);
+    scenario.seconds = 450;
+    (run(&scenario, Off::Nothing), run(&scenario, off))
+}
+
+#[test]
+fn without_the_envelope_pages_are_written_too_late() {
+    let (with, without) = with_and_without("a cluster of pages", Off::Envelope);
+    assert!(with.age_max < 0.80 && without.age_max > 0.85, "{} and {}", with.age_max, without.age_max);
+    assert!(without.evenness_outside(&[]).worst < with.evenness_outside(&[]).worst);
+}
+
+#[test]
+fn without_a_throttle_the_log_is_full() {
+    let (with, without) = with_and_without("overload", Off::Throttle);
+    assert_eq!(with.log_wall_waits, 0);
+    assert!(without.log_wall_waits > 1_000 && without.longest_gap_ms > 10.0 * with.longest_gap_ms);
+}
+
+#[test]
+fn without_the_need_for_evidence_a_wrong_guess_slows_writers_down() {
+    let (with, without) = with_and_without("first guess 1/1000", Off::Evidence);
+    assert!(with.limited_s == 0.0);
+    assert_eq!((with.evenness_outside(&[]).brownout_s, without.evenness_outside(&[]).brownout_s), (0, 1));
+}
+
+#[test]
+fn without_the_floor_a_slow_device_is_felt_at_once() {
+    let scenario = scenario("10 % for 60 s");
+    let slow = scenario.phases[0];
+    let (with, without) = (run(&scenario, Off::Nothing), run(&scenario, Off::Floor));
+    assert!(
+        without.evenness(slow).worst < with.evenness(slow).worst,
+        "{} {}",
+        without.evenness(slow),
+        with.evenness(slow)
+    );
+}
+
+#[test]
+fn a_guess_that_is_never_corrected_slows_down_far_too_much() {
+    let (with, without) = with_and_without("first guess 1/10, overload", Off::Measure);
+    let (with, without) = (with.evenness_outside(&[]), without.evenness_outside(&[]));
+    assert!(without.variation > 0.2 && without.median < with.median * 3 / 4, "{with} {without}");
+}
+
+#[test]
+fn without_a_slow_average_waves_are_seen_too_late() {
+    let (with, without) = with_and_without("waves of 5 s", Off::SlowAverage);
+    assert!(without.age_max > with.age_max + 0.05, "{} and {}", with.age_max, without.age_max);
+}
+
+#[test]
+fn without_shares_those_who_wait_for_frames_keep_the_log_full() {
+    let (with, without) = with_and_without("64 MiB, hot pages", Off::Shares);
+    assert_eq!(with.log_wall_waits, 0);
+    assert!(without.log_wall_waits > 1_000 && without.longest_gap_ms > 3.0 * with.longest_gap_ms);
+}
+
+#[test]
+fn with_a_tick_of_the_keepers_alone_a_device_that_stands_still_is_seen_too_late() {
+    let (with, without) = with_and_without("0 % for 3 s, overload", Off::OverdueTick);
+    assert_eq!(with.log_wall_waits, 0);
+    assert!(without.log_wall_waits > 0 && without.longest_gap_ms > 10.0 * with.longest_gap_ms);
+}
