@@ -74,6 +74,8 @@ pub use db::table::{Modify, Table};
 pub use db::tree::{Scan, Tree};
 pub use io::batch::IoEngine;
 pub use io::device::{Device, Files, ReadPiece, WritePiece};
+pub use io::slow::SlowFiles;
+pub use io::speed::{Slower, Speed};
 pub use pool::dirty::DirtyTracking;
 pub use pool::legacy::EmptyFreeListAlgorithm;
 

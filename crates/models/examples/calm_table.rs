@@ -10,7 +10,7 @@ const WORTH: [(&str, Off); 8] = [
     ("a cluster of pages", Off::Envelope),
     ("overload", Off::Throttle),
     ("first guess 1/1000", Off::Evidence),
-    ("10 % for 60 s", Off::Floor),
+    ("0 % for 3 s", Off::Floor),
     ("first guess 1/10, overload", Off::Measure),
     ("waves of 5 s", Off::SlowAverage),
     ("64 MiB, hot pages", Off::Shares),

@@ -69,16 +69,13 @@ fn without_the_need_for_evidence_a_wrong_guess_slows_writers_down() {
 }
 
 #[test]
-fn without_the_floor_a_slow_device_is_felt_at_once() {
-    let scenario = scenario("10 % for 60 s");
-    let slow = scenario.phases[0];
+fn without_the_floor_a_device_that_stops_is_felt_at_once() {
+    let scenario = scenario("0 % for 3 s");
+    let stopped = scenario.phases[0];
     let (with, without) = (run(&scenario, Off::Nothing), run(&scenario, Off::Floor));
-    assert!(
-        without.evenness(slow).worst < with.evenness(slow).worst,
-        "{} {}",
-        without.evenness(slow),
-        with.evenness(slow)
-    );
+    assert!(with.longest_gap_ms * 2.0 < without.longest_gap_ms, "{with:?} {without:?}");
+    let (with, without) = (with.evenness(stopped), without.evenness(stopped));
+    assert!(without.worst < with.worst * 4 / 5, "{with} {without}");
 }
 
 #[test]

@@ -34,6 +34,7 @@ pub(crate) enum Rank {
     Requests,
     StatusSocket,
     Syncer,
+    Pacing,
     Transactions,
     RowLocks,
     Admission,

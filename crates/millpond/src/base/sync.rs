@@ -6,6 +6,7 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use super::clock;
 use super::cpus::{self, Cpus};
@@ -312,6 +313,18 @@ impl<T> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner
     }
+}
+
+/// Has the thread sleep until `deadline_ns` of [`clock::now_ns`]: for those who pay with time.
+pub(crate) fn sleep_until(deadline_ns: u64) {
+    laws::check_park();
+    let ns = deadline_ns.saturating_sub(clock::now_ns());
+    #[cfg(feature = "simulation")]
+    if let Some(task) = scheduler::current() {
+        task.sleep_ns(ns);
+        return;
+    }
+    std::thread::sleep(Duration::from_nanos(ns));
 }
 
 /// A started thread.

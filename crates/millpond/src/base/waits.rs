@@ -50,11 +50,14 @@ pub enum WaitClass {
     RowLock,
     /// Room in the data files; ended by the thread that makes them grow, one's own or another.
     FileGrowth,
+    /// One's turn to pay for what one has logged, while the device cannot have pages clean as fast as they are dirtied;
+    /// ended by time, at a place that follows from how much was logged.
+    Throttle,
 }
 
 impl WaitClass {
     /// All of them, in the order of their declaration.
-    pub const ALL: [WaitClass; 10] = [
+    pub const ALL: [WaitClass; 11] = [
         WaitClass::FreeFrame,
         WaitClass::LogSpace,
         WaitClass::LogFlush,
@@ -65,6 +68,7 @@ impl WaitClass {
         WaitClass::Metadata,
         WaitClass::RowLock,
         WaitClass::FileGrowth,
+        WaitClass::Throttle,
     ];
 
     /// The name that reports use, such as `free_frame`.
@@ -80,6 +84,7 @@ impl WaitClass {
             WaitClass::Metadata => "metadata",
             WaitClass::RowLock => "row_lock",
             WaitClass::FileGrowth => "file_growth",
+            WaitClass::Throttle => "throttle",
         }
     }
 }
@@ -399,7 +404,7 @@ impl Drop for Operation<'_> {
     }
 }
 
-const _: () = assert!(WaitClass::FileGrowth as usize + 1 == CLASSES);
+const _: () = assert!(WaitClass::Throttle as usize + 1 == CLASSES);
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,7 @@ use super::online::change_redo_capacity;
 use super::options::{
     Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, unsynced_max, validate_reserve,
 };
+use super::pacing::Pacing;
 use super::page_writer::{PageWriter, PageWrites, SinglePage};
 use super::purge;
 use super::rollback::{find_losers, roll_back};
@@ -414,6 +415,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     let counts = Arc::new(DirtyCounts::default());
     let (store, superblocks) = PageStore::open(&*files, Arc::clone(&counts))?;
     let superblock = store.superblock();
+    counts.make_for(superblock.redo.capacity());
     check_fixed(options, &superblock, &files.place())?;
     let log_files = LogFiles::open(&*files, superblock.owner(), superblock.redo, superblock.switch)?;
     let page_size = u64::from(superblock.page_size);
@@ -480,6 +482,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         requests: Mutex::new(Rank::Requests, Requests::default()),
         writer,
         page_writes,
+        pacing: Pacing::new(superblock.write_capacity / page_size),
         redoing: AtomicBool::new(true),
         opening: Opening {
             redo_bytes: analysis.end.since(superblock.checkpoint_lsn),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::options::{Durability, Limits};
+use super::pacing::Pacing;
 use super::page_writer::{PageWriter, PageWrites, Why};
 use super::row_changes::TableState;
 use super::stats::Stats;
@@ -63,6 +64,7 @@ pub(crate) struct Engine {
     /// Who has it writes pages (WRITER-1).
     pub(super) writer: Turn<PageWriter>,
     pub(super) page_writes: Arc<PageWrites>,
+    pub(super) pacing: Pacing,
     /// Recovery is applying the log: pages are cleaned for their frames only.
     pub(crate) redoing: AtomicBool,
     pub(crate) opening: Opening,
@@ -252,6 +254,13 @@ impl Engine {
         let (free, dirty) = pool.counts();
         let trees_dropping = to_u64(self.drops.lock().len());
         let (slots_total, slots_free) = store.slot_counts();
+        let pace = self.pacing.rates();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "rates are not negative, and finite"
+        )]
+        let whole = |rate: f64| rate as u64;
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             buffer_pool_pages_total: to_u64(pool.len()),
@@ -278,8 +287,15 @@ impl Engine {
             log_lsn_last_checkpoint: positions.checkpoint.0,
             log_space_waits: count(&log.counters.space_waits),
             log_space_wait_us: count(&log.counters.space_wait_us),
+            log_wall_waits: count(&log.counters.wall_waits),
             log_syncs: count(&log.counters.syncs),
             log_bytes_written: count(&log.counters.bytes_written),
+            pace_write_capacity: whole(pace.capacity_pages_per_s),
+            pace_flush_rate: whole(pace.flush_pages_per_s),
+            pace_flush_owed: to_u64(self.pacing.owed()),
+            pace_redo_rate: whole(pace.redo_per_s),
+            pace_redo_limit: if pace.redo_limit.is_finite() { whole(pace.redo_limit) } else { 0 },
+            pace_limited_us: self.pacing.limited_us(),
             data_page_reads: count(&store.counters.page_reads),
             data_page_writes: count(&store.counters.page_writes),
             data_write_calls: count(&store.counters.write_calls),

@@ -24,19 +24,20 @@ use std::sync::atomic::Ordering;
 
 use self::publish::SyncThread;
 use super::engine::{CheckpointAnswer, Engine, Wish};
+use super::pacing::Next;
 use super::page_writer::{Lot, Why};
 use crate::base::aligned::to_usize;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{FrameId, Lsn, PageId};
-use crate::pace::envelope::{Envelope, float};
 use crate::pace::free_frames::FrameNeed;
+use crate::pace::shares::For;
 use crate::pool::frame::Pin;
 use crate::store::page_store::LOT_PAGES;
 
-/// How often dirty pages are looked at for the log's sake.
-const FLUSH_TICK_NS: u64 = 50_000_000;
+/// How often the duties are looked at that nobody rings for.
+const DUTIES_TICK_NS: u64 = 50_000_000;
 
 /// How long an image may wait for the data sync that makes it durable, when nothing presses.
 const SYNC_TICK_NS: u64 = 250_000_000;
@@ -44,8 +45,13 @@ const SYNC_TICK_NS: u64 = 250_000_000;
 /// How long a change may wait for a checkpoint when nothing presses.
 const CHECKPOINT_TICK_NS: u64 = 1_000_000_000;
 
-/// Lots written for free frames before the other duties are looked at.
+/// Lots written before the other duties are looked at, and how long no further one is begun.
 const LOTS_A_STEP: usize = 4;
+const STEP_NS: u64 = 10_000_000;
+
+/// Pages that are going to be written for the log in the next so many seconds are looked for at once, and written in
+/// the order of their ids.
+const DUE_S: f64 = 0.25;
 
 /// Steps of giving back what dropped trees had, before the other duties are looked at.
 const GIVE_BACK_STEPS: usize = 8;
@@ -57,12 +63,14 @@ const RETIRE_STEPS: usize = 8;
 pub(crate) struct Keeper {
     engine: Arc<Engine>,
     syncer: SyncThread,
-    next_flush_ns: u64,
+    next_duties_ns: u64,
     next_sync_ns: u64,
     next_checkpoint_ns: u64,
-    last_flush_ns: u64,
-    last_lsn: Lsn,
-    redo_bytes_per_s: f64,
+    last_duties_ns: u64,
+    /// Pages that are to be written next for the log, in the order of their ids, the last one first.
+    due: Vec<FrameId>,
+    /// They were dirtied before here.
+    due_cut: Lsn,
     frame_need: FrameNeed,
     last_taken: u64,
     /// A page could not be written because an image of it is in flight.
@@ -78,16 +86,15 @@ impl Keeper {
     pub(crate) fn new(engine: Arc<Engine>) -> Result<Keeper, Error> {
         let now = clock::now_ns();
         let syncer = SyncThread::start(Arc::clone(&engine.bell))?;
-        let last_lsn = engine.core.log.positions().next;
         Ok(Keeper {
             engine,
             syncer,
-            next_flush_ns: now + FLUSH_TICK_NS,
+            next_duties_ns: now + DUTIES_TICK_NS,
             next_sync_ns: now + SYNC_TICK_NS,
             next_checkpoint_ns: now + CHECKPOINT_TICK_NS,
-            last_flush_ns: now,
-            last_lsn,
-            redo_bytes_per_s: 0.0,
+            last_duties_ns: now,
+            due: Vec::new(),
+            due_cut: Lsn::ZERO,
             frame_need: FrameNeed::default(),
             last_taken: 0,
             sync_wanted: false,
@@ -136,7 +143,7 @@ impl Keeper {
             self.refuse_requests();
             return now + CHECKPOINT_TICK_NS;
         }
-        let deadline = self.next_flush_ns;
+        let deadline = self.next_duties_ns.min(self.engine.pacing.next_tick_ns());
         self.engine.core.log.demand().flush_by_ns.map_or(deadline, |by| by.min(deadline))
     }
 
@@ -144,7 +151,14 @@ impl Keeper {
         self.engine.core.log.health()?;
         let synced = self.take_synced(false)?;
         self.serve_log(now)?;
-        self.free_frames()?;
+        if now >= self.engine.pacing.next_tick_ns() {
+            self.engine.tick_pace();
+        }
+        if synced {
+            // What a sync has brought is not behind the next lots, nor behind the next sync.
+            self.checkpoint_if_due(now)?;
+        }
+        self.write_pages()?;
         self.clean_ahead()?;
         self.give_back(GIVE_BACK_STEPS);
         self.merge_pages()?;
@@ -152,23 +166,24 @@ impl Keeper {
         // While the log is redone the checkpoint cannot move: a page cleaned in the middle of its history would be
         // dirty again, and each time take a map record's room from the reserve.
         let redoing = self.engine.redoing.load(Ordering::Relaxed);
-        let tick = now >= self.next_flush_ns;
+        let tick = now >= self.next_duties_ns;
         if tick {
-            self.next_flush_ns = now + FLUSH_TICK_NS;
-            let elapsed_s = seconds(now - self.last_flush_ns);
-            self.last_flush_ns = now;
+            self.next_duties_ns = now + DUTIES_TICK_NS;
+            let elapsed_s = seconds(now - self.last_duties_ns);
+            self.last_duties_ns = now;
             self.look_at_frame_need(elapsed_s);
-            if !redoing {
-                self.flush_for_log(elapsed_s)?;
-            }
             self.engine.txns.wake_purge();
             self.grow_ahead();
             self.retire_frames()?;
         }
         if tick || synced {
-            // In this order: what a sync has brought is not behind the next sync.
-            self.checkpoint_if_due(now)?;
+            if tick {
+                self.checkpoint_if_due(now)?;
+            }
             if now >= self.next_sync_ns || (!redoing && self.images_hold_log_back()) {
+                if !redoing {
+                    self.engine.core.store.write_map_pages(Lsn(self.engine.map_pages_cut()))?;
+                }
                 self.begin_publishing();
             }
         }
@@ -221,34 +236,107 @@ impl Keeper {
         Ok(())
     }
 
-    /// Keeps frames free ahead of need.
-    fn free_frames(&mut self) -> Result<(), Error> {
+    /// Writes dirty pages: for frames, which are kept free ahead of need, and for the log, at the smallest rate that
+    /// has all of them clean in time.
+    fn write_pages(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
+        let until_ns = clock::now_ns() + STEP_NS;
         for _ in 0..LOTS_A_STEP {
+            if clock::now_ns() >= until_ns {
+                break;
+            }
             let short = engine.core.pool.frames_short();
-            if short == 0 {
-                return Ok(());
-            }
-            let (freed, dirty) = engine.core.pool.sweep(short, LOT_PAGES);
-            if dirty.is_empty() && freed == 0 {
-                return Ok(());
-            }
-            let frames: Vec<FrameId> = dirty.iter().map(Pin::frame_id).collect();
-            let written = self.write_lot(Why::Frames, dirty);
-            engine.core.pool.free_cleaned(&frames);
-            let written = written?;
-            if self.sync_wanted {
-                // What could not be written was in flight.
-                self.begin_publishing();
-                if freed + written == 0 && self.syncer.busy() {
-                    // The sync's end rings.
-                    return Ok(());
-                }
+            let redoing = engine.redoing.load(Ordering::Relaxed);
+            match engine.pacing.next(short > 0, clock::now_ns()) {
+                Next::Frames(owed) => match self.free_some(short)? {
+                    true => {}
+                    false if owed > 0 && !redoing && self.write_due(owed, false)? => {}
+                    false => return Ok(()),
+                },
+                Next::Log(owed) if !redoing && self.write_due(owed, short > 0)? => {}
+                Next::Log(_) if short > 0 && self.free_some(short)? => {}
+                Next::Log(_) | Next::Nothing => return Ok(()),
             }
         }
         // More may be wanted: look again at once.
         engine.bell.ring();
         Ok(())
+    }
+
+    /// Frees frames until none is short.
+    fn free_frames(&mut self) -> Result<(), Error> {
+        for _ in 0..LOTS_A_STEP {
+            let short = self.engine.core.pool.frames_short();
+            if short == 0 || !self.free_some(short)? {
+                return Ok(());
+            }
+        }
+        self.engine.bell.ring();
+        Ok(())
+    }
+
+    /// Frees `short` frames, or those of a lot. False: there is nothing to do, now.
+    fn free_some(&mut self, short: usize) -> Result<bool, Error> {
+        let engine = Arc::clone(&self.engine);
+        let (freed, dirty) = engine.core.pool.sweep(short, LOT_PAGES);
+        if dirty.is_empty() && freed == 0 {
+            return Ok(false);
+        }
+        let frames: Vec<FrameId> = dirty.iter().map(Pin::frame_id).collect();
+        let written = self.write_lot(Why::Frames, dirty);
+        engine.core.pool.free_cleaned(&frames);
+        let written = written?;
+        if self.sync_wanted {
+            // What could not be written was in flight.
+            self.begin_publishing();
+            if freed + written == 0 && self.syncer.busy() {
+                // The sync's end rings.
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes a lot of the oldest dirty pages, `owed` at most. False: there are none, or they wait for a sync.
+    fn write_due(&mut self, owed: usize, frames_are_short: bool) -> Result<bool, Error> {
+        let engine = Arc::clone(&self.engine);
+        let pool = &engine.core.pool;
+        let wanted = owed.min(LOT_PAGES);
+        let unsynced = engine.core.store.unsynced();
+        let is_in_the_way = self.frame_need.is_taken_from() && !engine.pacing.is_urgent();
+        if is_in_the_way && unsynced > 0 && unsynced + wanted > engine.unsynced_max / 2 {
+            // Who needs a frame must not wait for a sync because of these.
+            self.begin_publishing();
+            return Ok(false);
+        }
+        let mut pins = Vec::with_capacity(wanted);
+        let mut looked = false;
+        while pins.len() < wanted {
+            let Some(frame) = self.due.pop() else {
+                // Who is pinned already would be found once more.
+                if looked || !pins.is_empty() {
+                    break;
+                }
+                looked = true;
+                self.due_cut = Lsn(engine.due_cut(DUE_S, wanted));
+                self.due = pool.dirty_before(self.due_cut).into_iter().map(|(_, frame)| frame).collect();
+                pool.sort_by_page(&mut self.due);
+                self.due.reverse();
+                continue;
+            };
+            pins.extend(pool.pin_dirty_before(frame, self.due_cut));
+        }
+        // None: then nothing is owed that could be paid.
+        let nothing = if pins.is_empty() { owed } else { 0 };
+        let written = self.write_lot(Why::Pace, pins)?;
+        engine.pacing.written(For::Log, written + nothing, frames_are_short, clock::now_ns());
+        if self.sync_wanted {
+            self.begin_publishing();
+        }
+        if written == 0 {
+            engine.pacing.nothing_to_write(clock::now_ns());
+        }
+        Ok(written > 0)
     }
 
     /// Adapts how many frames are kept free.
@@ -279,38 +367,6 @@ impl Keeper {
         if enough && self.write_lot(Why::Frames, dirty)? > 0 {
             engine.bell.ring();
         }
-        Ok(())
-    }
-
-    /// Writes dirty pages at the smallest rate that has all of them clean in time.
-    fn flush_for_log(&mut self, elapsed_s: f64) -> Result<(), Error> {
-        let next = self.engine.core.log.positions().next;
-        #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact byte count")]
-        let rate = next.since(self.last_lsn) as f64 / elapsed_s.max(1e-3);
-        // Up at once, down slowly: a lull is no reason to fall behind.
-        self.redo_bytes_per_s = rate.max(self.redo_bytes_per_s * 0.95);
-        self.last_lsn = next;
-        let ages: Vec<(u64, u64)> = self.engine.core.log.counts.by_age().into_iter().map(|(l, n)| (l.0, n)).collect();
-        let window_bytes = float(self.engine.core.log.capacity() / 2);
-        let tick_s = seconds(FLUSH_TICK_NS);
-        let envelope = Envelope { ages: &ages, next_lsn: next.0, window_bytes, soonest_s: tick_s };
-        let due = envelope.pages_per_s(self.redo_bytes_per_s) * tick_s;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and not negative")]
-        let due = ((due - 1e-6).ceil() as u64).min(ages.iter().map(|(_, pages)| pages).sum());
-        let mut counted = 0;
-        let last = ages.iter().find(|(_, pages)| {
-            counted += pages;
-            counted >= due
-        });
-        let Some(&(cut, _)) = last.filter(|_| due > 0) else { return Ok(()) };
-        let mut dirty = self.engine.core.pool.dirty_before(Lsn(cut));
-        let due = to_usize(due).min(dirty.len());
-        if due < dirty.len() {
-            let _ = dirty.select_nth_unstable(due);
-        }
-        let frames: Vec<FrameId> = dirty[..due].iter().map(|(_, frame)| *frame).collect();
-        self.flush_frames(Why::Pace, frames)?;
-        self.engine.core.store.write_map_pages(Lsn(cut))?;
         Ok(())
     }
 
@@ -355,9 +411,14 @@ impl Keeper {
         let mut writer = engine.writer.lock();
         let began = clock::now_ns();
         let lot = writer.write(&engine.core, why, pins, make_room)?;
+        drop(writer);
         self.frame_need.written(seconds(clock::now_ns() - began));
         match lot {
             Lot::Written { pages, skipped } => {
+                if matches!(why, Why::Frames) {
+                    let log_waits = engine.pacing.owed() > 0;
+                    engine.pacing.written(For::Frames, pages, log_waits, clock::now_ns());
+                }
                 self.sync_wanted |= skipped;
                 Ok(pages)
             }

@@ -97,7 +97,7 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 68] = [
+pub static METRICS: [Metric; 76] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -142,8 +142,20 @@ pub static METRICS: [Metric; 68] = [
     stat!(log_capacity, Gauge, "bytes", "What the log may hold."),
     stat!(log_space_waits, Counter, "waits", "Waits for room in the log: the device does not keep up."),
     stat!(log_space_wait_us, Counter, "us", "Time of these waits."),
+    stat!(
+        log_wall_waits,
+        Counter,
+        "waits",
+        "Those of them for which the log was full: each is a defect, for writers should have been slowed down before."
+    ),
     stat!(log_syncs, Counter, "calls", "Syncs of log files; commits that came together share one."),
     stat!(log_bytes_written, Counter, "bytes", "Written to log files; blocks written twice count twice."),
+    stat!(pace_write_capacity, Gauge, "pages/s", "Pages that the device was found to write; 0: not seen yet."),
+    stat!(pace_flush_rate, Gauge, "pages/s", "Pages that have to be written for the log: the deadline envelope."),
+    stat!(pace_flush_owed, Gauge, "pages", "Pages that were to be written for the log and are not yet."),
+    stat!(pace_redo_rate, Gauge, "bytes/s", "By how much the log grows."),
+    stat!(pace_redo_limit, Gauge, "bytes/s", "By how much it may grow; 0: nobody is slowed down."),
+    stat!(pace_limited_us, Counter, "us", "Time for which there was a limit."),
     stat!(data_page_reads, Counter, "pages", "Page images read."),
     stat!(data_page_writes, Counter, "pages", "Page images written."),
     stat!(data_write_calls, Counter, "calls", "Write calls that they took."),
@@ -244,6 +256,11 @@ pub static METRICS: [Metric; 68] = [
         "Waits for a row that a batch of several groups has changed or looked at.",
     ),
     wait("wait_file_growth_us", WaitClass::FileGrowth, "Waits for room in the data files."),
+    wait(
+        "wait_throttle_us",
+        WaitClass::Throttle,
+        "Writers paying for what they have logged, while the device cannot have pages clean as fast as they are dirtied.",
+    ),
 ];
 
 impl Db {

@@ -26,6 +26,7 @@ pub(crate) mod metrics;
 pub(crate) mod online;
 pub(crate) mod option_table;
 pub(crate) mod options;
+mod pacing;
 mod page_writer;
 mod plan;
 mod purge;

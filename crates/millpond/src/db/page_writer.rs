@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 
 use super::engine::Engine;
 use crate::base::aligned::{AlignedBuf, aligned, to_u64};
+use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId};
 use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
@@ -46,7 +47,15 @@ pub(super) enum Why {
 
 /// Pages that were written, and that are being written now, by why.
 #[derive(Debug, Default)]
-pub(crate) struct PageWrites([Counted; 4]);
+pub(crate) struct PageWrites {
+    by_why: [Counted; 4],
+    /// Pages of large lots, and how long the device took for them: what it can do.
+    lots_pages: AtomicU64,
+    lots_ns: AtomicU64,
+}
+
+/// A lot that is at least so large tells what the device can do.
+const LARGE_LOT: usize = LOT_PAGES / 2;
 
 #[derive(Debug, Default)]
 struct Counted {
@@ -57,16 +66,26 @@ struct Counted {
 impl PageWrites {
     /// Pages that were written.
     pub(super) fn written(&self, why: Why) -> u64 {
-        self.0[why as usize].written.load(Ordering::Relaxed)
+        self.by_why[why as usize].written.load(Ordering::Relaxed)
     }
 
     /// Pages that were copied, and whose write has not ended.
     pub(super) fn pending(&self, why: Why) -> u64 {
-        self.0[why as usize].pending.load(Ordering::Relaxed)
+        self.by_why[why as usize].pending.load(Ordering::Relaxed)
+    }
+
+    /// All pages that were written.
+    pub(super) fn all(&self) -> u64 {
+        self.by_why.iter().map(|of| of.written.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Pages of large lots, and nanoseconds that the device took for them.
+    pub(super) fn lots(&self) -> (u64, u64) {
+        (self.lots_pages.load(Ordering::Relaxed), self.lots_ns.load(Ordering::Relaxed))
     }
 
     fn begin(&self, why: Why, pages: usize) -> Pending<'_> {
-        let of = &self.0[why as usize];
+        let of = &self.by_why[why as usize];
         of.pending.fetch_add(to_u64(pages), Ordering::Relaxed);
         Pending { of, pages: to_u64(pages) }
     }
@@ -146,11 +165,17 @@ impl PageWriter {
         let ops: Vec<WriteOp> = copied.pages.iter().map(|(_, op)| *op).collect();
         let buf = &mut self.buf[..pages * size];
         for asked in 0.. {
+            let began_ns = clock::now_ns();
             // Of the foreground, only who needs a frame writes.
             let write = || core.store.write(&ops, buf, core.log.positions().durable);
             if pages == 0 || core.pool.waits().timed(WaitClass::FreeFrame, write)? {
                 copied.pages.clear();
                 pending.of.written.fetch_add(pending.pages, Ordering::Relaxed);
+                if pages >= LARGE_LOT {
+                    let took_ns = clock::now_ns().saturating_sub(began_ns);
+                    self.writes.lots_pages.fetch_add(pending.pages, Ordering::Relaxed);
+                    self.writes.lots_ns.fetch_add(took_ns, Ordering::Relaxed);
+                }
                 break;
             }
             if !make_room(asked)? {

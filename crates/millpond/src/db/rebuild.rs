@@ -112,10 +112,8 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
     let mut work =
         Work { report: RebuildReport { checkpoint_known: known.is_some(), ..Default::default() }, ..Work::default() };
     for file in &missing {
-        work.lose(format!(
-            "log file '{}' is missing: if the database was not closed, what was written last",
-            file.name()
-        ));
+        let name = file.name();
+        work.lose(format!("log file '{name}' is missing: if the database was not closed, what was written last"));
     }
     work.read_maps(&*files, &superblocks, found.start.at);
     work.read_slots(&data, owner)?;
@@ -148,6 +146,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
         redo: log.geometry(),
         switch: log.switch(),
         next_txn: TxnId(work.last_txn.0.max(next_txn) + 1),
+        write_capacity: superblocks.first().map_or(0, |newest| newest.write_capacity),
     };
     rewrite(&*files, superblock, &images, end.at)?;
     // Last: as long as one is missing, nobody takes the database for whole, and another rebuild reports the same.

@@ -58,10 +58,24 @@ pub struct Stats {
     pub log_space_waits: u64,
     /// Their time, in microseconds.
     pub log_space_wait_us: u64,
+    /// Of these, waits because the log was full. Each is a defect: writers should have been slowed down before.
+    pub log_wall_waits: u64,
     /// Syncs of log files.
     pub log_syncs: u64,
     /// Bytes written to log files, blocks written twice counted twice.
     pub log_bytes_written: u64,
+    /// Pages a second that the device was found to write; 0: it was not seen yet.
+    pub pace_write_capacity: u64,
+    /// Pages a second that have to be written for the log: the deadline envelope.
+    pub pace_flush_rate: u64,
+    /// Pages that were to be written for the log and are not yet.
+    pub pace_flush_owed: u64,
+    /// Bytes a second by which the log grows.
+    pub pace_redo_rate: u64,
+    /// Bytes a second by which it may grow; 0: nobody is slowed down.
+    pub pace_redo_limit: u64,
+    /// Microseconds for which there was a limit.
+    pub pace_limited_us: u64,
     /// Page images read.
     pub data_page_reads: u64,
     /// Page images written.

@@ -96,6 +96,19 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
     page.row("map records", format!("{} in {} groups", stats.map_records, stats.map_groups));
     page.row("checkpoints", stats.checkpoints);
 
+    page.section("PACE");
+    let known = |rate: u64| if rate == 0 { "not seen yet".to_owned() } else { format!("{rate} pages/s") };
+    page.row("device writes", known(stats.pace_write_capacity));
+    let owed = stats.pace_flush_owed;
+    page.row("needed for the log", format!("{} pages/s, {owed} pages owed", stats.pace_flush_rate));
+    page.row("log grows", format!("{}/s", bytes(stats.pace_redo_rate)));
+    let limit = match stats.pace_redo_limit {
+        0 => "none".to_owned(),
+        limit => format!("{}/s", bytes(limit)),
+    };
+    page.row("limit", format!("{limit}; in force for {:.1} s so far", ms_of(stats.pace_limited_us) / 1e3));
+    page.row("log found full", format!("{} times", stats.log_wall_waits));
+
     page.section("WAITS");
     let _ =
         writeln!(page.0, "  {:<20} {:>12} {:>14} {:>10} {:>12}", "class", "count", "total ms", "p99 ms", "longest ms");

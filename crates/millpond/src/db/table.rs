@@ -216,7 +216,7 @@ impl Table {
     /// Writes what happens to one row, which is `old` so far, the change last, and what follows for the indexes.
     fn write_row<const N: usize>(&self, row: [Op<'_>; N], old: Option<&[u8]>) -> Result<(), Error> {
         let (engine, state) = (&self.engine, &self.state);
-        let _operation = engine.waits.operation("write");
+        let _paying = engine.begin_write();
         // While nothing is held.
         have_places(engine, &row)?;
         let done = {

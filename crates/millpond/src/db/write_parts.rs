@@ -102,7 +102,9 @@ pub(super) fn write_in_parts<'a>(
 ) -> Result<Done, Error> {
     let (mut written, mut was_there) = (0, None);
     let mut bytes = PART_PAGES * engine.core.store.page_size();
+    let mut owed = 0;
     while written < ops.len() {
+        engine.pay_inside(&mut owed, engine.txns.locks.is_anybody_waiting());
         let part = &ops[written..written + part_len(&ops[written..], bytes)];
         match write_group(engine, part, long_values, slot)? {
             Group::Written(done) => {

@@ -165,7 +165,7 @@ impl<'a> Wanted<'a> {
 /// Writes a batch with rows of tables among what it changes.
 pub(super) fn write_rows(engine: &Engine, batch: &WriteBatch, durability: Durability) -> Result<(), Error> {
     let wanted = Wanted::of(batch);
-    let _operation = engine.waits.operation("write");
+    let _paying = engine.begin_write();
     // While nothing is held.
     have_places(engine, &wanted.of_trees)?;
     have_places(engine, &wanted.row_ops)?;

@@ -6,3 +6,5 @@ pub(crate) mod directory;
 pub(crate) mod overlay;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
+pub(crate) mod slow;
+pub(crate) mod speed;

@@ -24,11 +24,12 @@ const SHORTEST_WINDOW: f64 = 0.25;
 /// That takes at least so many seconds: a data sync, and a checkpoint.
 const PUBLISHED_S: f64 = 0.3;
 
-/// How fast is forgotten how much log was written until a checkpoint had passed what was clean, in seconds.
+/// An average of how much log is written until a checkpoint has passed what is clean, in seconds. Not a maximum: a
+/// device that stops holds checkpoints back, too, and is what the rest of the log is for.
 const LAG_S: f64 = 5.0;
 
 /// The checkpoint age that writers are slowed down for.
-const LAST_WINDOW: f64 = 0.92;
+const LAST_WINDOW: f64 = 0.88;
 
 /// More than is needed is written, by this factor: what is late was not foreseen.
 const MARGIN: f64 = 1.05;
@@ -41,7 +42,7 @@ const SLOW_S: f64 = 4.0;
 const WRITTEN_S: f64 = 0.5;
 const DIRTIED_S: f64 = 4.0;
 
-/// Pages that are dirty for so long are written, also if nothing needs it...
+/// Pages that are dirty for so long are written while the log is quiet, although nothing needs it...
 const IDLE_AFTER_S: f64 = 10.0;
 
 /// ...in so much time, but for the last ones: a page a second.
@@ -130,7 +131,7 @@ pub(crate) struct Pace {
     limit: RedoLimit,
     /// Where the log was, some seconds ago and since then: (time, LSN).
     past: std::collections::VecDeque<(u64, u64)>,
-    /// Bytes of log from the checkpoint to the oldest dirty page, at most, lately.
+    /// Bytes of log from the checkpoint to the oldest dirty page, on average.
     lag_bytes: f64,
     /// How long it takes to fill the log.
     lap_s: f64,
@@ -211,7 +212,7 @@ impl Pace {
         self.urgent = age > URGENT_AGE;
         let oldest = inputs.ages.first().map_or(inputs.next_lsn, |(lsn, _)| *lsn);
         let lag_bytes = float(oldest.saturating_sub(inputs.checkpoint_lsn));
-        self.lag_bytes = lag_bytes.max(self.lag_bytes * (-seconds / LAG_S).exp());
+        self.lag_bytes = follow(self.lag_bytes, lag_bytes, seconds, LAG_S);
         let lag = self.lag_bytes.max(redo_per_s * PUBLISHED_S) / capacity;
         let within = |part: f64| (part - lag).max(SHORTEST_WINDOW);
         let within = |part: f64| Envelope {
@@ -256,7 +257,9 @@ impl Pace {
         while self.past.get(1).is_some_and(|(at, _)| float(inputs.now_ns - at) >= IDLE_AFTER_S * 1e9) {
             self.past.pop_front();
         }
-        let Some(&(at, lsn)) = self.past.front() else { return 0.0 };
+        let Some(&(at, lsn)) = self.past.front().filter(|_| self.is_quiet(inputs.next_lsn, inputs.capacity)) else {
+            return 0.0;
+        };
         if float(inputs.now_ns - at) < IDLE_AFTER_S * 1e9 {
             return 0.0;
         }

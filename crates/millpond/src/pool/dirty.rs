@@ -59,7 +59,7 @@ impl DirtyPages {
             return;
         }
         // Counted first: from the moment at which the mark can be seen, who takes it takes a count.
-        self.counts.add(start);
+        self.counts.add_frame(start);
         if let Some(list) = &self.list {
             list.lock().insert((start, frame));
         }
@@ -68,6 +68,7 @@ impl DirtyPages {
             return;
         }
         // A write that failed has just given its dirtiness back.
+        self.counts.frame_taken(start);
         self.counts.remove(start);
         if let Some(list) = &self.list {
             list.lock().remove(&(start, frame));
@@ -84,6 +85,7 @@ impl DirtyPages {
             kept.fetch_max(lsn.0, Ordering::Relaxed);
         }
         self.dirty.fetch_sub(1, Ordering::Relaxed);
+        self.counts.frame_taken(lsn);
         if let Some(list) = &self.list {
             list.lock().remove(&(lsn, frame));
         }
@@ -102,11 +104,15 @@ impl DirtyPages {
     pub(super) fn again(&self, frame: FrameId, rec_lsn: Lsn) {
         let slot = self.frames.rec_lsn(frame);
         let older = |now: u64| Some(if now == 0 { rec_lsn.0 } else { now.min(rec_lsn.0) });
+        // Counted first, as in `mark`.
+        self.counts.frame_again(rec_lsn);
         let now = slot.fetch_update(Ordering::Relaxed, Ordering::Relaxed, older).unwrap_or(0);
         if now == 0 {
             self.dirty.fetch_add(1, Ordering::Relaxed);
         } else {
-            self.counts.remove(Lsn(now.max(rec_lsn.0)));
+            let younger = Lsn(now.max(rec_lsn.0));
+            self.counts.frame_taken(younger);
+            self.counts.remove(younger);
         }
         if let Some(list) = &self.list {
             let mut list = list.lock();

@@ -138,6 +138,12 @@ impl Pool {
         frames.iter().filter_map(|frame| self.pin_dirty_frame(*frame)).collect()
     }
 
+    /// For the keeper: pins `frame` if its oldest change is before `cut`.
+    pub(crate) fn pin_dirty_before(&self, frame: FrameId, cut: Lsn) -> Option<Pin<'_>> {
+        self.dirty.since(frame).filter(|since| *since < cut)?;
+        self.pin_dirty_frame(frame)
+    }
+
     /// Gives back the dirtiness that a write took and could not end.
     pub(crate) fn dirty_again(&self, frame: FrameId, rec_lsn: Lsn) {
         self.dirty.again(frame, rec_lsn);

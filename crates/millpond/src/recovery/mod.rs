@@ -187,8 +187,8 @@ pub(crate) fn analyse(
     };
     let mut noted = 0;
     while let Some(group) = scan.next()? {
-        if DirtyCounts::bucket(group.start) != noted {
-            noted = DirtyCounts::bucket(group.start);
+        if counts.bucket(group.start) != noted {
+            noted = counts.bucket(group.start);
             counts.note_group(group.start);
         }
         found.note(&group, store)?;

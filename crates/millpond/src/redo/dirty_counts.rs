@@ -8,17 +8,23 @@
 //! COUNT-2  Who hands dirtiness on under another LSN adds the new count before removing the old one.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::Lsn;
 use crate::base::sync::{Mutex, Rank};
 
-/// Log bytes that share a counter, as a shift: 64 KiB.
+/// Log bytes that share a counter, as a shift: 64 KiB, and more in a log that would have more than [`MOST`] of them.
 const SHIFT: u32 = 16;
+
+/// Counters of a log, mostly.
+const MOST: u64 = 8192;
 
 #[derive(Clone, Copy, Default)]
 struct Bucket {
     count: u64,
+    /// Of these, held by pages in frames, which have yet to be written.
+    frames: u64,
     /// Begin of the first group that begins in this bucket: a checkpoint is always at a group's begin.
     first: Lsn,
 }
@@ -31,8 +37,7 @@ struct Buckets {
 }
 
 impl Buckets {
-    fn at(&mut self, lsn: Lsn) -> &mut Bucket {
-        let number = lsn.0 >> SHIFT;
+    fn at(&mut self, number: u64) -> &mut Bucket {
         if self.buckets.is_empty() {
             self.base = number;
         }
@@ -50,30 +55,42 @@ impl Buckets {
 
 /// Counters of dirty pages and of writes under way, by the begin of their oldest change.
 pub(crate) struct DirtyCounts {
+    shift: AtomicU32,
     state: Mutex<Buckets>,
 }
 
 impl Default for DirtyCounts {
     fn default() -> Self {
-        DirtyCounts { state: Mutex::new(Rank::DirtyCounts, Buckets::default()) }
+        DirtyCounts { shift: AtomicU32::new(SHIFT), state: Mutex::new(Rank::DirtyCounts, Buckets::default()) }
     }
 }
 
 impl DirtyCounts {
     /// Bytes of the counters for a log of `capacity`, in a queue that may be twice as long.
     pub(crate) fn memory_for(capacity: u64) -> u64 {
-        2 * (capacity >> SHIFT) * to_u64(size_of::<Bucket>())
+        2 * (capacity >> Self::shift_for(capacity)) * to_u64(size_of::<Bucket>())
+    }
+
+    fn shift_for(capacity: u64) -> u32 {
+        SHIFT.max((capacity / MOST).max(1).ilog2())
+    }
+
+    /// Makes the counters as coarse as a log of `capacity` bytes has them. Nobody has counted yet.
+    pub(crate) fn make_for(&self, capacity: u64) {
+        debug_assert!(self.state.lock().buckets.is_empty(), "COUNT-1: counters are in use");
+        self.shift.store(Self::shift_for(capacity), Ordering::Relaxed);
     }
 
     /// The counter that stands for `lsn`.
-    pub(crate) fn bucket(lsn: Lsn) -> u64 {
-        lsn.0 >> SHIFT
+    pub(crate) fn bucket(&self, lsn: Lsn) -> u64 {
+        // Relaxed: set once, before there are several threads.
+        lsn.0 >> self.shift.load(Ordering::Relaxed)
     }
 
     /// A group begins at `start`, the first in its [`bucket`](Self::bucket). Groups are noted in order.
     pub(crate) fn note_group(&self, start: Lsn) {
         let mut state = self.state.lock();
-        let bucket = state.at(start);
+        let bucket = state.at(self.bucket(start));
         if bucket.first == Lsn::ZERO {
             bucket.first = start;
         }
@@ -81,18 +98,41 @@ impl DirtyCounts {
 
     /// Somebody holds a change of the group at `lsn` from now on.
     pub(crate) fn add(&self, lsn: Lsn) {
+        self.add_to(lsn, 0);
+    }
+
+    /// The same, for a page in a frame.
+    pub(crate) fn add_frame(&self, lsn: Lsn) {
+        self.add_to(lsn, 1);
+    }
+
+    fn add_to(&self, lsn: Lsn, frames: u64) {
         let mut state = self.state.lock();
-        let bucket = state.at(lsn);
+        let bucket = state.at(self.bucket(lsn));
         if bucket.first == Lsn::ZERO || bucket.first > lsn {
             bucket.first = lsn;
         }
         bucket.count += 1;
+        bucket.frames += frames;
+    }
+
+    /// What is held since the group at `lsn` is held by a write from now on, no longer by a page in a frame.
+    pub(crate) fn frame_taken(&self, lsn: Lsn) {
+        let mut state = self.state.lock();
+        let bucket = state.at(self.bucket(lsn));
+        debug_assert!(bucket.frames > 0, "COUNT-1: no page in a frame is held since LSN {lsn}");
+        bucket.frames = bucket.frames.saturating_sub(1);
+    }
+
+    /// The other way round.
+    pub(crate) fn frame_again(&self, lsn: Lsn) {
+        self.state.lock().at(self.bucket(lsn)).frames += 1;
     }
 
     /// Somebody no longer holds a change of the group at `lsn`.
     pub(crate) fn remove(&self, lsn: Lsn) {
         let mut state = self.state.lock();
-        let bucket = state.at(lsn);
+        let bucket = state.at(self.bucket(lsn));
         debug_assert!(bucket.count > 0, "COUNT-1: nobody holds LSN {lsn}");
         bucket.count = bucket.count.saturating_sub(1);
     }
@@ -108,11 +148,22 @@ impl DirtyCounts {
         state.buckets.front().filter(|bucket| bucket.count > 0).map(|bucket| bucket.first)
     }
 
-    /// For each counter that is not 0: the end of the log bytes that it stands for, and the count; ascending.
-    pub(crate) fn by_age(&self) -> Vec<(Lsn, u64)> {
+    /// Pages in frames by age, in groups of `group_bytes` of log or more: for each the end of the log bytes that it
+    /// stands for, and how many pages were dirtied first there; ascending, into `ages`.
+    pub(crate) fn frames_by_age(&self, group_bytes: u64, ages: &mut Vec<(u64, u64)>) {
+        ages.clear();
+        let shift = self.shift.load(Ordering::Relaxed);
         let state = self.state.lock();
-        let numbered = (state.base + 1..).zip(&state.buckets);
-        numbered.filter(|(_, b)| b.count > 0).map(|(end, bucket)| (Lsn(end << SHIFT), bucket.count)).collect()
+        for (number, bucket) in (state.base..).zip(&state.buckets).filter(|(_, bucket)| bucket.frames > 0) {
+            let end = (number + 1) << shift;
+            match ages.last_mut() {
+                // A group ends where its youngest does: what is said to be due is due.
+                Some((last, frames)) if end / group_bytes == *last / group_bytes => {
+                    (*last, *frames) = (end, *frames + bucket.frames);
+                }
+                _ => ages.push((end, bucket.frames)),
+            }
+        }
     }
 
     /// All counts together.
@@ -136,7 +187,14 @@ mod tests {
         counts.add(Lsn(80_000));
         counts.add(Lsn(200_000));
         assert_eq!(counts.oldest(), Some(Lsn(70_000)));
-        assert_eq!(counts.by_age(), [(Lsn(2 << 16), 1), (Lsn(4 << 16), 1)]);
+        counts.add_frame(Lsn(80_000));
+        let mut ages = Vec::new();
+        counts.frames_by_age(1, &mut ages);
+        assert_eq!(ages, [(2 << 16, 1)]);
+        counts.frame_taken(Lsn(80_000));
+        counts.frames_by_age(1, &mut ages);
+        assert_eq!(ages, []);
+        counts.remove(Lsn(80_000));
         counts.remove(Lsn(80_000));
         assert_eq!(counts.oldest(), Some(Lsn(200_000)));
         counts.add(Lsn(4096));
@@ -144,5 +202,17 @@ mod tests {
         counts.remove(Lsn(4096));
         counts.remove(Lsn(200_000));
         assert_eq!((counts.oldest(), counts.total()), (None, 0));
+    }
+    #[test]
+    fn pages_are_grouped_by_age_and_a_large_log_has_coarse_counters() {
+        let counts = DirtyCounts::default();
+        counts.make_for(4 << 30);
+        assert_eq!(counts.bucket(Lsn(4 << 30)), 8192);
+        for lsn in [1 << 20, 2 << 20, 3 << 20, 40 << 20] {
+            counts.add_frame(Lsn(lsn));
+        }
+        let mut ages = Vec::new();
+        counts.frames_by_age(16 << 20, &mut ages);
+        assert_eq!(ages, [((3 << 20) + (512 << 10), 3), ((40 << 20) + (512 << 10), 1)]);
     }
 }

@@ -11,15 +11,16 @@
 //! each write under way may need one map record, and only these records let the checkpoint move. Without it the log
 //! could be so full that nothing can empty it.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dirty_counts::DirtyCounts;
-use super::files::{Geometry, Lap, LogFiles, Ring, Switch};
+use super::files::{Geometry, Lap, LogFiles, Switch};
 use super::flush::{FlushSignal, FlushWaiter};
 use super::group::{GROUP_FRAME_LEN, GroupKind, Place, epoch_payload, payload_crc, write_group};
-use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
+use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
@@ -30,6 +31,16 @@ use crate::base::waits::{WaitClass, Waits};
 
 /// Bytes of each of the two log buffers, at most; a small log has smaller ones.
 pub(crate) const BUFFER_MAX: u64 = 4 << 20;
+
+thread_local! {
+    /// Bytes that this thread has appended since it was asked.
+    static APPENDED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Bytes of log that this thread has appended since it was asked last.
+pub(crate) fn take_appended() -> u64 {
+    APPENDED.replace(0)
+}
 
 pub(super) struct SpaceWaiter {
     pub(super) bytes: u64,
@@ -99,6 +110,8 @@ pub(crate) struct LogCounters {
     pub(crate) syncs: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
     pub(crate) space_waits: AtomicU64,
+    /// Of these, for the files.
+    pub(crate) wall_waits: AtomicU64,
     pub(crate) space_wait_us: AtomicU64,
 }
 
@@ -138,8 +151,8 @@ pub(crate) struct Log {
 /// Room in the log for one mini-transaction, had before the first latch (law 1). What is not used goes back on drop.
 #[must_use]
 pub(crate) struct LogCredit<'a> {
-    log: &'a Log,
-    bytes: u64,
+    pub(super) log: &'a Log,
+    pub(super) bytes: u64,
 }
 
 impl Drop for LogCredit<'_> {
@@ -246,7 +259,7 @@ impl Log {
         state.next.since(state.pending_start) + state.credits + bytes + self.clean_band() <= self.buffer_bytes
     }
 
-    fn files_fit(&self, state: &LogState, bytes: u64) -> bool {
+    pub(super) fn files_fit(&self, state: &LogState, bytes: u64) -> bool {
         let end = state.next.plus(state.credits + bytes);
         let wall = state.files.wall(state.checkpoint);
         end.plus(self.reserve) <= wall && state.closed_from.is_none_or(|closed| end <= closed)
@@ -338,12 +351,14 @@ impl Log {
                 continue;
             }
             let handoff = Handoff::new();
+            let is_full = !self.files_fit(&state, bytes);
             state.space_waiters.push_back(SpaceWaiter { bytes, handoff: Arc::clone(&handoff) });
             drop(state);
             self.bell.ring();
             let began = clock::now_ns();
             let granted = handoff.take_wait(WaitClass::LogSpace, &self.waits);
             self.counters.space_waits.fetch_add(1, Ordering::Relaxed);
+            self.counters.wall_waits.fetch_add(u64::from(is_full), Ordering::Relaxed);
             self.counters.space_wait_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
             if granted {
                 return Ok(LogCredit { log: self, bytes });
@@ -384,8 +399,8 @@ impl Log {
         Self::check(&state)?;
         let (start, durable) = (state.next, state.durable);
         let end = start.plus(len);
-        if DirtyCounts::bucket(start) != state.noted {
-            state.noted = DirtyCounts::bucket(start);
+        if self.counts.bucket(start) != state.noted {
+            state.noted = self.counts.bucket(start);
             self.counts.note_group(start);
         }
         state.next = end;
@@ -404,6 +419,7 @@ impl Log {
         }
         state.credits -= credit.bytes;
         credit.bytes = 0;
+        APPENDED.set(APPENDED.get() + len);
         if !state.space_waiters.is_empty() {
             self.grant_space(&mut state);
         }
@@ -433,58 +449,6 @@ impl Log {
     pub(crate) fn nonce_at(&self, lsn: Lsn) -> u64 {
         let state = self.state.lock();
         state.epochs.iter().rev().find(|(from, _)| *from <= lsn).map_or(0, |(_, nonce)| *nonce)
-    }
-
-    /// Adds a second ring, which begins where the promises given end. Nothing is written to it before
-    /// [`open_ring`](Self::open_ring).
-    pub(crate) fn add_ring(&self, ring: Ring) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        Self::check(&state)?;
-        if state.files.switch().is_some() {
-            return Err(Error::Bug("REDO: the log goes over to another ring already".into()));
-        }
-        let at = Lsn(round_up(state.next.0 + state.credits));
-        state.files = Arc::new(state.files.with_second(at, ring));
-        state.closed_from = Some(at);
-        Ok(())
-    }
-
-    /// A superblock names the second ring: it may be written.
-    pub(crate) fn open_ring(&self) {
-        let mut state = self.state.lock();
-        state.closed_from = None;
-        self.grant_space(&mut state);
-    }
-
-    /// Appends padding until the log's end is at `at` or behind it; stops early when the log is too full.
-    pub(crate) fn pad_to(&self, at: Lsn) -> Result<(), Error> {
-        let longest = to_u64(self.group_max()) - to_u64(GROUP_FRAME_LEN);
-        loop {
-            let next = self.flush_all()?;
-            if next >= at {
-                return Ok(());
-            }
-            let payload = at.since(next).min(longest);
-            let credit = {
-                let mut state = self.state.lock();
-                let bytes = payload + to_u64(GROUP_FRAME_LEN);
-                // Who waits for room goes first; and brings the log on, too.
-                let waited_for = !state.space_waiters.is_empty();
-                if waited_for || !self.buffer_fits(&state, bytes) || !self.files_fit(&state, bytes) {
-                    return Ok(());
-                }
-                state.credits += bytes;
-                LogCredit { log: self, bytes }
-            };
-            self.append(credit, GroupKind::Pages, &vec![0; to_usize(payload)], |_, _| ())?;
-        }
-    }
-
-    /// No superblock names the first ring any more.
-    pub(crate) fn forget_first_ring(&self) {
-        let mut state = self.state.lock();
-        state.files = Arc::new(state.files.second_alone());
-        self.grant_space(&mut state);
     }
 
     pub(super) fn check(state: &LogState) -> Result<(), Error> {

@@ -17,4 +17,5 @@ pub(crate) mod flush;
 pub(crate) mod group;
 pub(crate) mod locate;
 pub(crate) mod log;
+mod ring_switch;
 pub(crate) mod scan;

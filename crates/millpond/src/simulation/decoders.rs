@@ -202,6 +202,7 @@ fn superblock_sample(rng: &mut Xoshiro256PlusPlus) -> Superblock {
         redo: Geometry { generation: 7, payload_bytes: 131_072 },
         switch: (rng.next_u64().is_multiple_of(2)).then_some(switch),
         next_txn: TxnId(rng.next_u64() >> 16),
+        write_capacity: rng.next_u64(),
     }
 }
 

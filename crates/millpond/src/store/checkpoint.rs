@@ -25,6 +25,8 @@ pub(crate) struct CheckpointFacts {
     pub(crate) nonce: u64,
     pub(crate) redo: Geometry,
     pub(crate) switch: Option<Switch>,
+    /// What the device was measured to write, in bytes of pages a second.
+    pub(crate) write_capacity: u64,
 }
 
 /// A directory on its way to the device.
@@ -160,6 +162,7 @@ impl PageStore {
             directory_crc: directory::directory_crc(self.uuid, sequence, &snapshot.directory),
             redo: facts.redo,
             switch: facts.switch,
+            write_capacity: facts.write_capacity,
             ..old
         };
         let file = &*self.directory_files[superblock.place()];

@@ -425,6 +425,7 @@ mod tests {
             redo: Geometry::of(0, 1 << 20),
             switch: None,
             next_txn: TxnId::default(),
+            write_capacity: 0,
         }
     }
 
@@ -449,7 +450,8 @@ mod tests {
 
     fn publish_snapshot(store: &PageStore, snapshot: Snapshot, lsn: Lsn) {
         let (checkpoint_lsn, durable_lsn) = (lsn, lsn);
-        let facts = CheckpointFacts { checkpoint_lsn, durable_lsn, nonce: 7, redo: superblock().redo, switch: None };
+        let redo = superblock().redo;
+        let facts = CheckpointFacts { checkpoint_lsn, durable_lsn, nonce: 7, redo, switch: None, write_capacity: 0 };
         store.publish(snapshot, facts).expect("published");
     }
 

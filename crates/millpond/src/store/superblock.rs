@@ -87,6 +87,8 @@ pub(crate) struct Superblock {
     pub(crate) switch: Option<Switch>,
     /// The next transaction id to give out, but for those that the log from `checkpoint_lsn` on names.
     pub(crate) next_txn: TxnId,
+    /// What the device was measured to write, in bytes of pages a second; 0: not measured.
+    pub(crate) write_capacity: u64,
 }
 
 pub(crate) fn checksum(raw: &Raw) -> u32 {
@@ -139,7 +141,7 @@ impl Superblock {
             next_generation: U32::new(next.generation),
             spare: U32::new(0),
             next_txn: U64::new(self.next_txn.0),
-            write_capacity: U64::new(0),
+            write_capacity: U64::new(self.write_capacity),
         };
         raw.crc = U32::new(checksum(&raw));
         raw
@@ -181,6 +183,7 @@ impl Superblock {
             redo: Geometry { generation: raw.redo_generation.get(), payload_bytes: raw.redo_payload_bytes.get() },
             switch: (switch.at > Lsn::ZERO).then_some(switch),
             next_txn: TxnId(raw.next_txn.get()),
+            write_capacity: raw.write_capacity.get(),
         };
         if superblock.is_possible() { Found::Valid(superblock) } else { Found::Damaged }
     }

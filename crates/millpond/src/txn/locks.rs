@@ -58,12 +58,18 @@ pub(crate) struct Locks {
     oldest: AtomicU64,
     /// Rows in the table.
     rows: AtomicUsize,
+    /// Those who wait in a row's line.
+    waiting: AtomicUsize,
 }
 
 impl Default for Locks {
     fn default() -> Self {
-        let (oldest, rows) = (AtomicU64::default(), AtomicUsize::default());
-        Locks { table: Mutex::new(Rank::RowLocks, Table::default()), oldest, rows }
+        Locks {
+            table: Mutex::new(Rank::RowLocks, Table::default()),
+            oldest: AtomicU64::default(),
+            rows: AtomicUsize::default(),
+            waiting: AtomicUsize::default(),
+        }
     }
 }
 
@@ -201,7 +207,15 @@ impl Locks {
             self.count(&table);
             handoff
         };
-        handoff.take_wait(WaitClass::RowLock, waits).map_err(|why| why.error()).map(|()| true)
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let answer = handoff.take_wait(WaitClass::RowLock, waits);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        answer.map_err(|why| why.error()).map(|()| true)
+    }
+
+    /// Whether anybody waits for a row.
+    pub(crate) fn is_anybody_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Gives up the lock of one row that was waited for.

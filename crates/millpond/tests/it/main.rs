@@ -28,6 +28,7 @@ mod lost_writes;
 mod merges;
 mod metrics;
 mod model_btreemap;
+mod pace;
 mod pool;
 mod purge;
 mod races;

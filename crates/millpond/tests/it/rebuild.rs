@@ -142,6 +142,10 @@ fn after(image: &Image, lose: fn(&mut Image)) -> Result<Option<Contents>, String
     let report = match rebuild(&disk) {
         Ok(report) => report,
         Err(Error::Corruption(_)) => return Ok(None),
+        // What was lost was of no use yet: no map page had been written.
+        Err(error) if error.to_string().contains("nothing to rebuild") => {
+            return recover(&disk).map(Some).map_err(|problem| format!("opens, and then {problem}"));
+        }
         Err(error) => return Err(format!("rebuild: {error}")),
     };
     match recover(&disk) {

@@ -68,7 +68,7 @@ fn threads_clocks_and_locks_come_from_the_seam() {
     }
 }
 
-/// LAW-2: no wait ends by a timer but the keeper's, which has ticks.
+/// LAW-2: no wait ends by a timer but the keeper's, which has ticks, and payments, which are of time.
 #[test]
 fn nobody_but_the_keeper_waits_for_a_clock() {
     let mut seen = 0;
@@ -79,7 +79,7 @@ fn nobody_but_the_keeper_waits_for_a_clock() {
             let code = !line.trim_start().starts_with("//");
             for timer in timed.iter().filter(|timer| code && line.contains(**timer)) {
                 seen += 1;
-                let ticks = ["sync.rs", "scheduler.rs", "simulated.rs", "bell.rs", "keeper.rs"];
+                let ticks = ["sync.rs", "scheduler.rs", "simulated.rs", "slow.rs", "bell.rs", "keeper.rs", "pacing.rs"];
                 assert!(ticks.contains(&file.as_str()), "LAW-2: {timer} in {}", path.display());
             }
         }

@@ -23,7 +23,7 @@ pub(crate) mod dirty_counts {
     pub(crate) struct DirtyCounts;
 
     impl DirtyCounts {
-        pub(crate) fn bucket(_lsn: Lsn) -> u64 {
+        pub(crate) fn bucket(&self, _lsn: Lsn) -> u64 {
             0
         }
 

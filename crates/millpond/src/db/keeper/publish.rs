@@ -193,6 +193,7 @@ impl Keeper {
             nonce: core.log.nonce_at(checkpoint_lsn),
             redo: switched.map_or(redo, |switch| switch.to),
             switch: switch.filter(|_| switched.is_none()),
+            write_capacity: engine.write_capacity(),
         };
         self.syncer.begin(Box::new(move || {
             let core = &engine.core;
