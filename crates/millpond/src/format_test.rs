@@ -89,7 +89,7 @@ fn structs() -> BTreeMap<&'static str, (usize, Vec<Field>)> {
                 switch_lsn,
                 next_payload_bytes,
                 next_generation,
-                spare,
+                apply_rate_kib,
                 next_txn,
                 write_capacity,
             }),

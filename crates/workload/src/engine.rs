@@ -320,6 +320,16 @@ pub struct Gauges {
     pub dirty_percent: f64,
     /// Frames free to take.
     pub free_frames: u64,
+    /// Microseconds for which operations were slowed down on purpose, since the engine was opened.
+    pub throttled_us: u64,
+    /// Pages a second that the device was found to write.
+    pub capacity_pages_per_s: f64,
+    /// Pages a second that have to be written for the log.
+    pub needed_pages_per_s: f64,
+    /// Bytes a second by which the log grows.
+    pub log_bytes_per_s: f64,
+    /// By which it may grow; `None`: nobody is slowed down.
+    pub log_limit_per_s: Option<f64>,
 }
 
 /// An operation that was slow, and where its time went.

@@ -68,6 +68,8 @@ pub struct IntervalFigures {
     pub dirty_frames_percent: f64,
     /// Free frames then.
     pub free_frames: u64,
+    /// The part of the transactions' time for which they were slowed down, as debts could not be paid in time else.
+    pub throttle_percent: f64,
 }
 
 impl IntervalFigures {
@@ -95,8 +97,17 @@ impl IntervalFigures {
             checkpoint_age_percent: gauges.age_percent,
             dirty_frames_percent: gauges.dirty_percent,
             free_frames: gauges.free_frames,
+            throttle_percent: throttle_percent(interval),
         }
     }
+}
+
+/// The share of throttled time in the time of an interval's transactions, in percent.
+fn throttle_percent(interval: &Interval) -> f64 {
+    let latencies = &interval.record.latencies;
+    let all_us = latencies.mean() * latencies.len() as f64 / 1e3;
+    // Who waits at the interval's end has not completed his transaction.
+    (interval.throttled_us as f64 * 100.0 / all_us.max(1.0)).min(100.0)
 }
 
 /// Whose the waits, slow operations, stalls and syncs of a run are; the engine tells of all its threads together.

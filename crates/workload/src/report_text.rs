@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! [ 1s ] thds: 16 tps: 9120.31 qps: 9120.31 (r/w/o: 0.00/9120.31/0.00) lat (ms,95%): 1.93 err/s: 0.00 reconn/s: 0.00
-//! [ 1s ] queue length: 0, concurrency: 9 p99.9: 4.10 max: 6.02 age: 31% dirty: 22% free: 1804
+//! [ 1s ] queue length: 0, concurrency: 9 p99.9: 4.10 max: 6.02 age: 31% dirty: 22% free: 1804 throttle: 20%
 //! ```
 //!
 //! The second line's first two fields come only with `--rate`, as in sysbench.
@@ -39,12 +39,13 @@ pub fn interval_lines(figures: &IntervalFigures) -> String {
     add(
         &mut text,
         format_args!(
-            " p99.9: {:.2} max: {:.2} age: {:.0}% dirty: {:.0}% free: {}\n",
+            " p99.9: {:.2} max: {:.2} age: {:.0}% dirty: {:.0}% free: {} throttle: {:.0}%\n",
             figures.latency_p999_ms,
             figures.latency_max_ms,
             figures.checkpoint_age_percent,
             figures.dirty_frames_percent,
             figures.free_frames,
+            figures.throttle_percent,
         ),
     );
     text
@@ -224,7 +225,9 @@ mod tests {
             threads: 16,
             record: Record { conflicts: 1, ..record(&[1_000, 2_000, 6_020]) },
             queue,
-            gauges: Gauges { age_percent: 31.4, dirty_percent: 21.6, free_frames: 1804 },
+            gauges: Gauges { age_percent: 31.4, dirty_percent: 21.6, free_frames: 1804, ..Gauges::default() },
+            // A fifth of the 9.02 ms of its transactions.
+            throttled_us: 1804,
         }
     }
 
@@ -268,7 +271,7 @@ mod tests {
             interval_lines(&IntervalFigures::of(&interval(None), LABELS)),
             "[ 1s ] thds: 16 tps: 6.00 qps: 6.00 (r/w/o: 0.00/6.00/0.00) \
              lat (ms,95%): 6.02 err/s: 2.00 reconn/s: 0.00\n\
-             [ 1s ] p99.9: 6.02 max: 6.02 age: 31% dirty: 22% free: 1804\n"
+             [ 1s ] p99.9: 6.02 max: 6.02 age: 31% dirty: 22% free: 1804 throttle: 20%\n"
         );
     }
 

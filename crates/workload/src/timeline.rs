@@ -22,6 +22,8 @@ pub struct Point {
     pub max_ns: u64,
     /// The highest age and share of dirty frames at the end of a second, and the fewest free frames.
     pub gauges: Gauges,
+    /// Time for which threads were slowed down, of all their time.
+    pub throttle_percent: f64,
 }
 
 impl Point {
@@ -35,7 +37,16 @@ impl Point {
                 age_percent: a.age_percent.max(b.age_percent),
                 dirty_percent: a.dirty_percent.max(b.dirty_percent),
                 free_frames: a.free_frames.min(b.free_frames),
+                throttled_us: a.throttled_us.max(b.throttled_us),
+                capacity_pages_per_s: a.capacity_pages_per_s.min(b.capacity_pages_per_s),
+                needed_pages_per_s: a.needed_pages_per_s.max(b.needed_pages_per_s),
+                log_bytes_per_s: a.log_bytes_per_s.max(b.log_bytes_per_s),
+                log_limit_per_s: match (a.log_limit_per_s, b.log_limit_per_s) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                },
             },
+            throttle_percent: self.throttle_percent.max(other.throttle_percent),
         }
     }
 }
@@ -87,8 +98,13 @@ mod tests {
     use super::*;
 
     fn point(max_ns: u64) -> Point {
-        let gauges = Gauges { age_percent: max_ns as f64, dirty_percent: 1.0, free_frames: 10_000 - max_ns };
-        Point { max_ns, gauges }
+        let gauges = Gauges {
+            age_percent: max_ns as f64,
+            dirty_percent: 1.0,
+            free_frames: 10_000 - max_ns,
+            ..Gauges::default()
+        };
+        Point { max_ns, gauges, throttle_percent: 0.0 }
     }
 
     fn timeline(seconds: u64) -> Timeline {

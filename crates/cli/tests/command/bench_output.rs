@@ -209,7 +209,7 @@ fn report_has_the_summarys_figures_and_every_chart() {
     assert!(text.contains("--rand-seed 77 given"), "{text}");
     let document = parsed(&page);
     let charts: Vec<_> = document.descendants().filter(|node| node.has_tag_name(SVG)).collect();
-    assert_eq!(charts.len(), 5);
+    assert_eq!(charts.len(), 8);
     for chart in charts {
         assert!(chart.descendants().any(|node| node.is_element() && node.tag_name().name() == "title"), "{chart:?}");
     }

@@ -78,6 +78,7 @@ fn bench_loads_runs_and_prints_lines_that_scripts_can_parse() {
         assert!(field(pair[1], " age: ") <= 100.0);
         assert!(field(pair[1], " dirty: ") <= 100.0);
         field(pair[1], " free: ");
+        assert!(field(pair[1], " throttle: ") <= 100.0);
     }
     let transactions = field(&text, "    transactions:                        ");
     assert!(transactions > 0.0, "{text}");

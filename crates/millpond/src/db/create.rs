@@ -73,6 +73,7 @@ pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> 
         switch: None,
         next_txn: TxnId(1),
         write_capacity: 0,
+        apply_rate: 0,
     };
     let ring = Ring::create(files, superblock.owner(), redo)?;
     let lap = Lap { boundary: Lsn::ZERO, first_group: superblock.checkpoint_lsn, nonce: superblock.nonce };

@@ -21,6 +21,7 @@ use super::options::{
 use super::pacing::Pacing;
 use super::page_writer::{PageWriter, PageWrites, SinglePage};
 use super::purge;
+use super::recovery_time::RecoveryTime;
 use super::rollback::{find_losers, roll_back};
 use super::sorter;
 use super::stats::Stats;
@@ -483,6 +484,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         writer,
         page_writes,
         pacing: Pacing::new(superblock.write_capacity / page_size),
+        recovery_time: RecoveryTime::new(options.recovery_time_target, superblock.apply_rate),
         redoing: AtomicBool::new(true),
         opening: Opening {
             redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
@@ -523,7 +525,9 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         inner.abandon();
         return Err(error);
     }
-    inner.engine.opening.us.store((clock::now_ns() - began) / 1000, Ordering::Relaxed);
+    let us = (clock::now_ns() - began) / 1000;
+    inner.engine.opening.us.store(us, Ordering::Relaxed);
+    inner.engine.recovery_time.applied(inner.engine.opening.redo_bytes, us);
     Ok(Db { inner: Arc::new(inner) })
 }
 

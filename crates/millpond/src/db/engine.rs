@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::options::{Durability, Limits};
 use super::pacing::Pacing;
 use super::page_writer::{PageWriter, PageWrites, Why};
+use super::recovery_time::RecoveryTime;
 use super::row_changes::TableState;
 use super::stats::Stats;
 use super::tree::TreeState;
@@ -68,6 +69,7 @@ pub(crate) struct Engine {
     /// Recovery is applying the log: pages are cleaned for their frames only.
     pub(crate) redoing: AtomicBool,
     pub(crate) opening: Opening,
+    pub(super) recovery_time: RecoveryTime,
     pub(crate) closed: AtomicBool,
 }
 
@@ -282,6 +284,9 @@ impl Engine {
             buffer_pool_pending_single_page: self.page_writes.pending(Why::SinglePage),
             log_checkpoint_age: positions.next.since(positions.checkpoint),
             log_capacity: log.capacity(),
+            log_capacity_effective: self.log_capacity(),
+            log_apply_rate: self.recovery_time.applied_per_s(),
+            log_recovery_us: self.recovery_time.of_us(positions.next.since(positions.checkpoint)),
             log_lsn_current: positions.next.0,
             log_lsn_last_flush: positions.durable.0,
             log_lsn_last_checkpoint: positions.checkpoint.0,
@@ -296,6 +301,8 @@ impl Engine {
             pace_redo_rate: whole(pace.redo_per_s),
             pace_redo_limit: if pace.redo_limit.is_finite() { whole(pace.redo_limit) } else { 0 },
             pace_limited_us: self.pacing.limited_us(),
+            pace_write_cost_ns: self.pacing.costs_ns().0,
+            pace_page_cost_ns: self.pacing.costs_ns().1,
             data_page_reads: count(&store.counters.page_reads),
             data_page_writes: count(&store.counters.page_writes),
             data_write_calls: count(&store.counters.write_calls),
@@ -305,6 +312,8 @@ impl Engine {
             map_groups: count(&store.counters.map_groups),
             map_records: count(&store.counters.map_records),
             map_page_writes: count(&store.counters.map_page_writes),
+            data_zones_emptied: count(&store.counters.zones_emptied),
+            data_pages_moved: count(&store.counters.pages_moved),
             checkpoints: count(&store.counters.checkpoints),
             tree_pages_freed: count(&store.counters.pages_freed),
             undo_pages: store.used_count(SpaceId::UNDO),

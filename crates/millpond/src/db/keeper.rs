@@ -1,6 +1,6 @@
 //! The keeper, the background thread for pages and log. It frees frames, writes dirty pages before the log needs them
-//! gone, makes their images durable and named, grows the files ahead of need, gives back what dropped trees had,
-//! merges pages that have become too empty, and takes checkpoints.
+//! gone, makes their images durable and named, grows the files ahead of need, empties zones of them, gives back what
+//! dropped trees had, merges pages that have become too empty, and takes checkpoints.
 //!
 //! KEEPER-1  All map groups and checkpoints are its own, one after the other, and with the default settings all
 //!           writes of pages that are in frames ([`page_writer`](super::page_writer)). Only syncs, and the superblock's
@@ -17,16 +17,19 @@ mod merging;
 mod publish;
 mod syncer;
 mod undo_pages;
+mod zones;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use self::publish::SyncThread;
+pub(super) use self::zones::ZONES_TOGETHER;
+use self::zones::Zones;
 use super::engine::{CheckpointAnswer, Engine, Wish};
 use super::pacing::Next;
-use super::page_writer::{Lot, Why};
-use crate::base::aligned::to_usize;
+use super::page_writer::{Lot, Moved, Why};
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
@@ -72,6 +75,7 @@ pub(crate) struct Keeper {
     /// They were dirtied before here.
     due_cut: Lsn,
     frame_need: FrameNeed,
+    zones: Zones,
     last_taken: u64,
     /// A page could not be written because an image of it is in flight.
     sync_wanted: bool,
@@ -96,6 +100,7 @@ impl Keeper {
             due: Vec::new(),
             due_cut: Lsn::ZERO,
             frame_need: FrameNeed::default(),
+            zones: Zones::default(),
             last_taken: 0,
             sync_wanted: false,
             freed: Vec::new(),
@@ -160,6 +165,7 @@ impl Keeper {
         }
         self.write_pages()?;
         self.clean_ahead()?;
+        self.empty_zones()?;
         self.give_back(GIVE_BACK_STEPS);
         self.merge_pages()?;
         self.give_undo_back()?;
@@ -194,8 +200,8 @@ impl Keeper {
 
     /// Whether the checkpoint is held back by a fourth of the log by changes that only wait for a data sync.
     fn images_hold_log_back(&self) -> bool {
-        let log = &self.engine.core.log;
-        let cut = Lsn(log.positions().next.0.saturating_sub(log.capacity() / 4));
+        let next = self.engine.core.log.positions().next;
+        let cut = Lsn(next.0.saturating_sub(self.engine.log_capacity() / 4));
         self.engine.core.store.holds_before(cut)
     }
 
@@ -257,6 +263,7 @@ impl Keeper {
                 Next::Log(_) if short > 0 && self.free_some(short)? => {}
                 Next::Log(_) | Next::Nothing => return Ok(()),
             }
+            self.empty_zones()?;
         }
         // More may be wanted: look again at once.
         engine.bell.ring();
@@ -396,6 +403,10 @@ impl Keeper {
 
     /// Writes dirty pages. Returns how many: those with an image in flight stay dirty.
     fn write_lot(&mut self, why: Why, pins: Vec<Pin<'_>>) -> Result<usize, Error> {
+        self.write_with(why, pins, Moved::default())
+    }
+
+    fn write_with(&mut self, why: Why, pins: Vec<Pin<'_>>, moved: Moved<'_>) -> Result<usize, Error> {
         let engine = Arc::clone(&self.engine);
         let unsynced = engine.core.store.unsynced() + pins.len();
         if unsynced > engine.unsynced_max {
@@ -404,17 +415,22 @@ impl Keeper {
             self.begin_publishing();
         }
         // STORE-3: what was replaced, or dropped, comes free.
+        let is_needed = moved.images.is_empty();
         let make_room = |asked: u32| {
-            self.free_slots(asked == 1)?;
-            Ok(asked < 2)
+            if is_needed {
+                self.free_slots(asked == 1)?;
+            }
+            Ok(is_needed && asked < 2)
         };
         let mut writer = engine.writer.lock();
         let began = clock::now_ns();
-        let lot = writer.write(&engine.core, why, pins, make_room)?;
+        let lot = writer.write(&engine.core, why, pins, moved, make_room)?;
         drop(writer);
         self.frame_need.written(seconds(clock::now_ns() - began));
         match lot {
-            Lot::Written { pages, skipped } => {
+            Lot::Written { pages, moved, writes, took_ns, skipped } => {
+                self.zones.lot(writes, pages + moved, took_ns);
+                engine.core.store.counters.pages_moved.fetch_add(to_u64(moved), Ordering::Relaxed);
                 if matches!(why, Why::Frames) {
                     let log_waits = engine.pacing.owed() > 0;
                     engine.pacing.written(For::Frames, pages, log_waits, clock::now_ns());
@@ -422,6 +438,8 @@ impl Keeper {
                 self.sync_wanted |= skipped;
                 Ok(pages)
             }
+            // What was to be moved stays where it is, and what was to go with it is as dirty as before.
+            Lot::NoSlots if !is_needed => Ok(0),
             Lot::NoSlots => Err(Error::Bug("STORE-3: pages find no slots, although each is charged one".into())),
         }
     }

@@ -7,7 +7,8 @@
 //!         root lead to them is behind those in the log, and that with the tree's name is behind it.
 //! LOAD-3  Loads write one lot at a time, after the log has had room for its map records, and while no more images of
 //!         loads than [`LOADED_MAX`] wait for theirs: so many the log's reserve has room for. Who waits for that has
-//!         the keeper name all of them, whosesoever they are: a load may fill several spaces in turns.
+//!         the keeper name all of them, whosesoever they are: a load may fill several spaces in turns. Zones are
+//!         emptied in the same turn, within the same bound (`keeper/zones.rs`).
 //! LOAD-4  Who gives up, gives the space back, or leaves it to the next open when the database is closed: no name leads
 //!         to it.
 //!
@@ -275,7 +276,7 @@ impl Lots {
         let credit = core.log.reserve(0, count)?;
         let buf = &mut self.buf[..count * core.store.page_size()];
         for asked in 0.. {
-            if core.store.write(&self.ops, buf, core.log.positions().durable)? {
+            if core.store.write(&self.ops, buf, core.log.positions().durable)?.is_some() {
                 break;
             }
             if asked >= TRIES {

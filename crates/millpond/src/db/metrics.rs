@@ -97,7 +97,7 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 76] = [
+pub static METRICS: [Metric; 83] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -150,12 +150,17 @@ pub static METRICS: [Metric; 76] = [
     ),
     stat!(log_syncs, Counter, "calls", "Syncs of log files; commits that came together share one."),
     stat!(log_bytes_written, Counter, "bytes", "Written to log files; blocks written twice count twice."),
+    stat!(log_capacity_effective, Gauge, "bytes", "What the controller goes by: less with a recovery time target."),
+    stat!(log_apply_rate, Gauge, "bytes/s", "Log that a recovery applied; 0: none was measured yet."),
+    stat!(log_recovery_us, Gauge, "us", "How long a recovery would take if there was a crash now."),
     stat!(pace_write_capacity, Gauge, "pages/s", "Pages that the device was found to write; 0: not seen yet."),
     stat!(pace_flush_rate, Gauge, "pages/s", "Pages that have to be written for the log: the deadline envelope."),
     stat!(pace_flush_owed, Gauge, "pages", "Pages that were to be written for the log and are not yet."),
     stat!(pace_redo_rate, Gauge, "bytes/s", "By how much the log grows."),
     stat!(pace_redo_limit, Gauge, "bytes/s", "By how much it may grow; 0: nobody is slowed down."),
     stat!(pace_limited_us, Counter, "us", "Time for which there was a limit."),
+    stat!(pace_write_cost_ns, Gauge, "ns", "What a write of pages costs the device, by itself; 0: not known."),
+    stat!(pace_page_cost_ns, Gauge, "ns", "What each page in it costs."),
     stat!(data_page_reads, Counter, "pages", "Page images read."),
     stat!(data_page_writes, Counter, "pages", "Page images written."),
     stat!(data_write_calls, Counter, "calls", "Write calls that they took."),
@@ -172,6 +177,8 @@ pub static METRICS: [Metric; 76] = [
     stat!(map_groups, Counter, "groups", "Groups of map records in the log."),
     stat!(map_records, Counter, "records", "Map records: images that became durable."),
     stat!(map_page_writes, Counter, "pages", "Images of map pages written."),
+    stat!(data_zones_emptied, Counter, "zones", "Zones of the data file that were emptied for long writes."),
+    stat!(data_pages_moved, Counter, "pages", "Images moved for it, counted as written, too."),
     stat!(checkpoints, Counter, "checkpoints", "Checkpoints written."),
     stat!(tree_pages_freed, Counter, "pages", "Pages merged into a neighbour or into the root."),
     stat!(undo_pages, Gauge, "pages", "Undo pages: in use, waiting for purge, or kept for the next who needs one."),

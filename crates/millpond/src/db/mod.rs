@@ -31,6 +31,7 @@ mod page_writer;
 mod plan;
 mod purge;
 pub(crate) mod rebuild;
+mod recovery_time;
 mod rollback;
 mod row_changes;
 mod sorter;

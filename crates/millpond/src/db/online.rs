@@ -1,10 +1,12 @@
 //! What may be changed while the database is in use.
 
+use std::time::Duration;
+
 use bytesize::ByteSize;
 
 use super::database::Db;
 use super::engine::{Engine, Wish, closed};
-use super::options::{FRAMES_MIN, REDO_PAGES_MIN};
+use super::options::{FRAMES_MIN, REDO_PAGES_MIN, validate_recovery_time};
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::redo::files::{CAPACITY_MAX, Geometry, Ring, remove_ring};
@@ -31,6 +33,20 @@ impl Db {
             return Err(Error::InvalidOptions(message.into()));
         }
         change_redo_capacity(engine, capacity.as_u64())
+    }
+
+    /// Has recoveries take no longer than this, about, from 1 s to an hour, or as long as the log's capacity makes them
+    /// ([`Options::recovery_time_target`](crate::Options::recovery_time_target)). Waits for nothing: the log becomes
+    /// shorter over the next seconds.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOptions`]: too short or too long. [`Error::ReadOnly`] when the engine has stopped.
+    pub fn set_recovery_time_target(&self, target: Option<Duration>) -> Result<(), Error> {
+        let engine = self.engine();
+        engine.check_open()?;
+        target.map_or(Ok(()), validate_recovery_time).map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
+        engine.recovery_time.set(target);
+        Ok(())
     }
 
     /// Gives the buffer pool another size, between 32 pages and

@@ -36,7 +36,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 13] = [
+    pub const ALL: [OptionInfo; 14] = [
         OptionInfo {
             name: "buffer_pool_size",
             help: "Memory for pages",
@@ -69,6 +69,26 @@ impl OptionInfo {
             depends: Some("256MiB, or the database's"),
             get: |options| options.redo_capacity.map(size_text),
             set: |options, text| Ok(options.redo_capacity(size(text)?)),
+        },
+        OptionInfo {
+            name: "recovery_time_target",
+            help: "How long a recovery may take: the log is kept so short",
+            value: "TIME",
+            unit: "time",
+            range: "1s to 3600s, or none",
+            changes: "online",
+            depends: Some("none"),
+            get: |options| {
+                options.recovery_time_target.map(|time| time_text(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
+            },
+            set: |options, text| {
+                if text == "none" {
+                    return Ok(options.recovery_time_target(None));
+                }
+                let ms = time_ms(text).filter(|ms| (1000..=3_600_000).contains(ms));
+                let wrong = || "not a time from 1s to 3600s, nor none: write, for example, 10s".to_owned();
+                ms.map(|ms| options.recovery_time_target(Some(Duration::from_millis(ms)))).ok_or_else(wrong)
+            },
         },
         OptionInfo {
             name: "page_size",
@@ -186,7 +206,7 @@ impl OptionInfo {
             range: "1ms to 3600s",
             changes: "open",
             depends: None,
-            get: |options| Some(time_text(u64::try_from(options.stall_threshold.as_millis()).unwrap_or(u64::MAX))),
+            get: |options| Some(millis_text(options.stall_threshold)),
             set: |options, text| {
                 let ms = time_ms(text).filter(|ms| (1..=STALL_THRESHOLD_MS_MAX).contains(ms));
                 let wrong = || "not a time from 1ms to 3600s: write, for example, 20ms".to_owned();
@@ -285,6 +305,10 @@ fn time_text(ms: u64) -> String {
     if ms > 0 && ms.is_multiple_of(1_000) { format!("{}s", ms / 1_000) } else { format!("{ms}ms") }
 }
 
+fn millis_text(time: Duration) -> String {
+    time_text(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
 fn durability(text: &str) -> Result<Durability, String> {
     let parsed = match text {
         "commit" => Durability::Commit,
@@ -356,6 +380,7 @@ mod tests {
             ("buffer_pool_size", "1.5GiB", "1536MiB"),
             ("buffer_pool_size_max", "2GiB", "2GiB"),
             ("redo_capacity", "5000B", "5000B"),
+            ("recovery_time_target", "5000ms", "5s"),
             ("page_size", "4096B", "4KiB"),
             ("page_store", "in_place", "in_place"),
             ("cached", "on", "true"),
@@ -377,6 +402,7 @@ mod tests {
         for (name, text, said) in [
             ("buffer_pool_size", "64", "a size needs a unit"),
             ("redo_capacity", "lots", "64MiB"),
+            ("recovery_time_target", "999ms", "1s to 3600s"),
             ("page_size", "5KiB", "16KiB"),
             ("page_store", "nowhere", "copy_on_write, in_place"),
             ("cached", "yes", "true, false, on, off"),

@@ -78,6 +78,7 @@ pub struct Options {
     pub(crate) buffer_pool_size: ByteSize,
     pub(crate) buffer_pool_size_max: Option<ByteSize>,
     pub(crate) redo_capacity: Option<ByteSize>,
+    pub(crate) recovery_time_target: Option<Duration>,
     pub(crate) cached: bool,
     pub(crate) create: bool,
     pub(crate) status_socket: Option<PathBuf>,
@@ -115,6 +116,7 @@ impl Options {
             buffer_pool_size: ByteSize::mib(128),
             buffer_pool_size_max: None,
             redo_capacity: None,
+            recovery_time_target: None,
             cached: false,
             create: true,
             status_socket: None,
@@ -168,6 +170,15 @@ impl Options {
     /// 100 ms.
     pub fn stall_threshold(mut self, threshold: Duration) -> Self {
         self.stall_threshold = threshold;
+        self
+    }
+
+    /// How long a recovery may take, about, from 1 s to an hour: the log is kept as short as is applied in this time,
+    /// which is measured, and writers are slowed down for it if they have to. May be
+    /// [changed](crate::Db::set_recovery_time_target) while the database is open. Default: `None`, as long as the log's
+    /// capacity.
+    pub fn recovery_time_target(mut self, target: Option<Duration>) -> Self {
+        self.recovery_time_target = target;
         self
     }
 
@@ -254,11 +265,20 @@ impl Options {
         if self.read_ahead_pages > READ_AHEAD_MAX {
             mistakes.push(format!("read_ahead_pages is {}: use 0 to {READ_AHEAD_MAX}", self.read_ahead_pages));
         }
+        if let Some(Err(mistake)) = self.recovery_time_target.map(validate_recovery_time) {
+            mistakes.push(mistake);
+        }
         if let Err(mistake) = self.durability.validate() {
             mistakes.push(mistake);
         }
         if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes.join("; ").into())) }
     }
+}
+
+/// Refuses what no recovery can be held to.
+pub(super) fn validate_recovery_time(target: Duration) -> Result<(), String> {
+    let is_possible = (Duration::from_secs(1)..=Duration::from_hours(1)).contains(&target);
+    is_possible.then_some(()).ok_or_else(|| format!("recovery_time_target is {target:?}: use 1s to 3600s, or none"))
 }
 
 /// Leaves that may be read together.

@@ -25,11 +25,20 @@ use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::Pin;
 use crate::pool::legacy::SinglePageFlush;
 use crate::store::page_store::{LOT_PAGES, WriteOp};
+use crate::store::zones::{LiveImage, ZONE_BYTES};
 
 /// Writes lots of pages.
 pub(crate) struct PageWriter {
     buf: AlignedBuf,
     writes: Arc<PageWrites>,
+}
+
+/// Images that are moved as they are, beside pages from frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moved<'b> {
+    pub(super) images: &'b [LiveImage],
+    /// Where they were read to.
+    pub(super) bytes: &'b [u8],
 }
 
 /// Why pages are written.
@@ -107,6 +116,10 @@ impl Drop for Pending<'_> {
 pub(super) enum Lot {
     Written {
         pages: usize,
+        moved: usize,
+        /// How many writes that took, and how long.
+        writes: usize,
+        took_ns: u64,
         /// Some stay dirty, because an image of them is in flight.
         skipped: bool,
     },
@@ -115,17 +128,20 @@ pub(super) enum Lot {
 }
 
 impl PageWriter {
+    /// A writer of lots, and of what is in a zone.
     pub(crate) fn new(page_size: usize, writes: Arc<PageWrites>) -> PageWriter {
-        PageWriter { buf: aligned(LOT_PAGES * page_size), writes }
+        PageWriter { buf: aligned((LOT_PAGES * page_size).max(ZONE_BYTES)), writes }
     }
 
-    /// Copies pages under their latches, has the log durable past them, writes them to free slots. `make_room` is
-    /// asked for slots when there are none, with the number of times that it was asked before, until it says no.
+    /// Copies pages under their latches, has the log durable past them, writes them to free slots, with those images
+    /// of `moved` that are still their pages' newest. `make_room` is asked for slots when there are none, with the
+    /// number of times that it was asked before, until it says no.
     pub(super) fn write(
         &mut self,
         core: &Core,
         why: Why,
         pins: Vec<Pin<'_>>,
+        moved: Moved<'_>,
         mut make_room: impl FnMut(u32) -> Result<bool, Error>,
     ) -> Result<Lot, Error> {
         let size = core.store.page_size();
@@ -162,27 +178,36 @@ impl PageWriter {
         // Where the log has refused to give a page back, it has stopped.
         let none = given_back.is_none() || planted!("freed_page_written");
         assert!(none, "PAGE-5: page {given_back:?} was given back, and is about to be written");
-        let ops: Vec<WriteOp> = copied.pages.iter().map(|(_, op)| *op).collect();
-        let buf = &mut self.buf[..pages * size];
+        let mut ops: Vec<WriteOp> = copied.pages.iter().map(|(_, op)| *op).collect();
+        for image in moved.images.iter().filter(|image| core.store.may_move(image)) {
+            let (to, from) = (ops.len() * size, image.index * size);
+            self.buf[to..to + size].copy_from_slice(&moved.bytes[from..from + size]);
+            ops.push(WriteOp { id: image.id, lsn: image.lsn, rec_lsn: None });
+        }
+        let buf = &mut self.buf[..ops.len() * size];
         for asked in 0.. {
             let began_ns = clock::now_ns();
             // Of the foreground, only who needs a frame writes.
             let write = || core.store.write(&ops, buf, core.log.positions().durable);
-            if pages == 0 || core.pool.waits().timed(WaitClass::FreeFrame, write)? {
+            let writes = match ops.len() {
+                0 => Some(0),
+                _ => core.pool.waits().timed(WaitClass::FreeFrame, write)?,
+            };
+            if let Some(writes) = writes {
                 copied.pages.clear();
                 pending.of.written.fetch_add(pending.pages, Ordering::Relaxed);
+                let took_ns = clock::now_ns().saturating_sub(began_ns);
                 if pages >= LARGE_LOT {
-                    let took_ns = clock::now_ns().saturating_sub(began_ns);
                     self.writes.lots_pages.fetch_add(pending.pages, Ordering::Relaxed);
                     self.writes.lots_ns.fetch_add(took_ns, Ordering::Relaxed);
                 }
-                break;
+                return Ok(Lot::Written { pages, moved: ops.len() - pages, writes, took_ns, skipped });
             }
             if !make_room(asked)? {
-                return Ok(Lot::NoSlots);
+                break;
             }
         }
-        Ok(Lot::Written { pages, skipped })
+        Ok(Lot::NoSlots)
     }
 }
 
@@ -225,13 +250,14 @@ impl Engine {
         if unsynced + LOT_PAGES >= self.unsynced_max {
             return Ok(false);
         }
-        let written = writer.write(&self.core, Why::SinglePage, vec![page], |_| Ok(false)).and_then(|lot| {
-            let written = matches!(lot, Lot::Written { pages: 1, .. });
-            if written {
-                self.waits.timed(WaitClass::FreeFrame, || self.core.store.sync())?;
-            }
-            Ok(written)
-        });
+        let written =
+            writer.write(&self.core, Why::SinglePage, vec![page], Moved::default(), |_| Ok(false)).and_then(|lot| {
+                let written = matches!(lot, Lot::Written { pages: 1, .. });
+                if written {
+                    self.waits.timed(WaitClass::FreeFrame, || self.core.store.sync())?;
+                }
+                Ok(written)
+            });
         if let Err(error) = &written {
             // As when the keeper's fails: nothing is written from here on. Before the next writer's turn.
             self.core.log.stop(error);

@@ -147,6 +147,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
         switch: log.switch(),
         next_txn: TxnId(work.last_txn.0.max(next_txn) + 1),
         write_capacity: superblocks.first().map_or(0, |newest| newest.write_capacity),
+        apply_rate: superblocks.first().map_or(0, |newest| newest.apply_rate),
     };
     rewrite(&*files, superblock, &images, end.at)?;
     // Last: as long as one is missing, nobody takes the database for whole, and another rebuild reports the same.

@@ -64,6 +64,13 @@ pub struct Stats {
     pub log_syncs: u64,
     /// Bytes written to log files, blocks written twice counted twice.
     pub log_bytes_written: u64,
+    /// Bytes of log that the controller goes by: its capacity, or what is recovered from in
+    /// [`recovery_time_target`](crate::Options::recovery_time_target).
+    pub log_capacity_effective: u64,
+    /// Bytes of log a second that a recovery applied; 0: none was measured yet.
+    pub log_apply_rate: u64,
+    /// Microseconds that a recovery would take if there was a crash now.
+    pub log_recovery_us: u64,
     /// Pages a second that the device was found to write; 0: it was not seen yet.
     pub pace_write_capacity: u64,
     /// Pages a second that have to be written for the log: the deadline envelope.
@@ -76,6 +83,10 @@ pub struct Stats {
     pub pace_redo_limit: u64,
     /// Microseconds for which there was a limit.
     pub pace_limited_us: u64,
+    /// Nanoseconds that a write of pages was found to cost the device, by itself; 0: not known, or nothing.
+    pub pace_write_cost_ns: u64,
+    /// Nanoseconds that each page in it costs. Where this is little beside the other, zones are emptied.
+    pub pace_page_cost_ns: u64,
     /// Page images read.
     pub data_page_reads: u64,
     /// Page images written.
@@ -94,6 +105,10 @@ pub struct Stats {
     pub map_records: u64,
     /// Images of map pages written.
     pub map_page_writes: u64,
+    /// Zones of the data file that were emptied, so that lots leave in long writes.
+    pub data_zones_emptied: u64,
+    /// Images that were moved for it, as they were. They count as written, too.
+    pub data_pages_moved: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
     /// Pages that trees gave back: each was merged into a neighbour or into the root.

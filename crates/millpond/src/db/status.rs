@@ -67,6 +67,12 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
     page.row("durable up to", stats.log_lsn_last_flush);
     page.row("last checkpoint", stats.log_lsn_last_checkpoint);
     page.row("checkpoint age", part(stats.log_checkpoint_age, stats.log_capacity, bytes));
+    let apply_rate = match stats.log_apply_rate {
+        0 => "not measured yet".to_owned(),
+        rate => format!("{}/s", bytes(rate)),
+    };
+    page.row("held under", bytes(stats.log_capacity_effective));
+    page.row("recovery now", format!("{:.1} s; applied: {apply_rate}", ms_of(stats.log_recovery_us) / 1e3));
     page.row("written", format!("{} in {} syncs", bytes(stats.log_bytes_written), stats.log_syncs));
     page.row("waits for room", format!("{}, {:.1} ms", stats.log_space_waits, ms_of(stats.log_space_wait_us)));
 
@@ -108,6 +114,14 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
     };
     page.row("limit", format!("{limit}; in force for {:.1} s so far", ms_of(stats.pace_limited_us) / 1e3));
     page.row("log found full", format!("{} times", stats.log_wall_waits));
+    let us = |ns: u64| format!("{:.1} us", ms_of(ns));
+    let costs = match (stats.pace_write_cost_ns, stats.pace_page_cost_ns) {
+        (0, 0) => "not told apart yet".to_owned(),
+        (write, of_page) => format!("{} a write, {} a page", us(write), us(of_page)),
+    };
+    page.row("device takes", costs);
+    let (zones, pages) = (stats.data_zones_emptied, stats.data_pages_moved);
+    page.row("emptied for long writes", format!("{zones} zones, {pages} pages moved"));
 
     page.section("WAITS");
     let _ =

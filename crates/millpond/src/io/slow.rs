@@ -1,6 +1,7 @@
 //! A device that is as slow as one says: to see how a database bears it.
 //!
-//! All writes and syncs of all files, or of one, go through one queue, at a [`Speed`]; reads do not. A sync counts as a write.
+//! All writes and syncs of all files, or of one, go through one queue, at a [`Speed`]; reads do not. A sync counts as
+//! a write.
 
 use std::io;
 use std::sync::Arc;

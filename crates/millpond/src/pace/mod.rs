@@ -3,7 +3,8 @@
 //! A debt has a number, a rate and a deadline. What is dirty has to be clean before the log comes to its deadline
 //! ([`envelope`]); frames have to be free before they are wanted ([`free_frames`]); the device has so much to give
 //! ([`write_capacity`]), which the two share ([`shares`]); what it cannot give in time is what writers are slowed down
-//! by ([`redo_limit`]), each by its own part, and in turn ([`payment`]). [`tick`] puts them together.
+//! by ([`redo_limit`]), each by its own part, and in turn ([`payment`]). [`tick`] puts these together. Where long
+//! writes cost less than short ones, zones of the data file are emptied for them ([`zone_cleaning`]).
 //!
 //! Its test is a simulation of hours of load (`crates/models/src/calm.rs`), which also shows what each rule is worth.
 
@@ -14,3 +15,4 @@ pub(crate) mod redo_limit;
 pub(crate) mod shares;
 pub(crate) mod tick;
 pub(crate) mod write_capacity;
+pub(crate) mod zone_cleaning;

@@ -6,7 +6,7 @@ use super::buffer_pool::Pool;
 use super::frame::Pin;
 use super::replacement::{HEAT_MAX, Queue};
 use super::residence::Evicted;
-use crate::base::ids::{FrameId, Lsn, SpaceId};
+use crate::base::ids::{FrameId, Lsn, PageId, SpaceId};
 
 /// Frames that are looked at under one hold of the queues' mutex.
 const LOOKS: usize = 64;
@@ -136,6 +136,11 @@ impl Pool {
     /// For the keeper: pins the dirty frames among `frames`.
     pub(crate) fn pin_dirty(&self, frames: &[FrameId]) -> Vec<Pin<'_>> {
         frames.iter().filter_map(|frame| self.pin_dirty_frame(*frame)).collect()
+    }
+
+    /// For the keeper: pins the page if it is dirty.
+    pub(crate) fn pin_dirty_page(&self, id: PageId) -> Option<Pin<'_>> {
+        self.fetch_cold(id).filter(|pin| self.dirty.since(pin.frame).is_some())
     }
 
     /// For the keeper: pins `frame` if its oldest change is before `cut`.

@@ -203,6 +203,7 @@ fn superblock_sample(rng: &mut Xoshiro256PlusPlus) -> Superblock {
         switch: (rng.next_u64().is_multiple_of(2)).then_some(switch),
         next_txn: TxnId(rng.next_u64() >> 16),
         write_capacity: rng.next_u64(),
+        apply_rate: u64::from(rng.next_u32()) << 10,
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct CheckpointFacts {
     pub(crate) switch: Option<Switch>,
     /// What the device was measured to write, in bytes of pages a second.
     pub(crate) write_capacity: u64,
+    /// As in [`Superblock`].
+    pub(crate) apply_rate: u64,
 }
 
 /// A directory on its way to the device.
@@ -163,6 +165,7 @@ impl PageStore {
             redo: facts.redo,
             switch: facts.switch,
             write_capacity: facts.write_capacity,
+            apply_rate: facts.apply_rate,
             ..old
         };
         let file = &*self.directory_files[superblock.place()];

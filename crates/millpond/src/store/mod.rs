@@ -40,3 +40,4 @@ pub(crate) mod rewrite;
 pub(crate) mod slots;
 pub(crate) mod space;
 pub(crate) mod superblock;
+pub(crate) mod zones;

@@ -426,6 +426,7 @@ mod tests {
             switch: None,
             next_txn: TxnId::default(),
             write_capacity: 0,
+            apply_rate: 0,
         }
     }
 
@@ -451,7 +452,15 @@ mod tests {
     fn publish_snapshot(store: &PageStore, snapshot: Snapshot, lsn: Lsn) {
         let (checkpoint_lsn, durable_lsn) = (lsn, lsn);
         let redo = superblock().redo;
-        let facts = CheckpointFacts { checkpoint_lsn, durable_lsn, nonce: 7, redo, switch: None, write_capacity: 0 };
+        let facts = CheckpointFacts {
+            checkpoint_lsn,
+            durable_lsn,
+            nonce: 7,
+            redo,
+            switch: None,
+            write_capacity: 0,
+            apply_rate: 0,
+        };
         store.publish(snapshot, facts).expect("published");
     }
 
@@ -471,7 +480,7 @@ mod tests {
         let id = store.allocate(space, Share::Common, &waits()).expect("there is room");
         let op = WriteOp { id, lsn: Lsn(5000), rec_lsn: Some(Lsn(4096)) };
         store.counts.add(Lsn(4096));
-        assert!(store.write(&[op], &mut aligned(4096), Lsn(5000)).expect("written"));
+        assert_eq!(store.write(&[op], &mut aligned(4096), Lsn(5000)).expect("written"), Some(1));
         let records = store.map_records(store.sync().expect("synced"));
         assert_eq!(records.len(), 1);
         Covered { store, space, free, records }

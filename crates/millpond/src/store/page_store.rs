@@ -27,8 +27,8 @@ use crate::redo::log::MAP_RECORD_MAX;
 /// Images written together, at most.
 pub(crate) const LOT_PAGES: usize = 64;
 
-/// Images of bulk loads that may wait for their data sync, of all loads together: a MiB at 4 KiB. So many are durable
-/// after a few milliseconds, and a load has written the next half of them by then.
+/// Images of bulk loads and of zones that are emptied that may wait for their data sync, of all together: a MiB at
+/// 4 KiB. So many are durable after a few milliseconds, and a load has written the next half of them by then.
 pub(crate) const LOADED_MAX: usize = 4 * LOT_PAGES;
 
 /// How often an image's write is tried, each time in other slots.
@@ -46,6 +46,8 @@ pub(crate) struct StoreCounters {
     pub(crate) map_groups: AtomicU64,
     pub(crate) map_page_writes: AtomicU64,
     pub(crate) pages_freed: AtomicU64,
+    pub(crate) zones_emptied: AtomicU64,
+    pub(crate) pages_moved: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
 }
 
@@ -56,7 +58,7 @@ pub(crate) struct WriteOp {
     /// The page LSN of the image.
     pub(crate) lsn: Lsn,
     /// Begin of the oldest change in it that is in no durable image; counted. From [`PageStore::write`] on the count is
-    /// the store's. `None`: of a page that is loaded, which the log knows nothing of.
+    /// the store's. `None`: of a page that is loaded, which the log knows nothing of, or moved as it is.
     pub(crate) rec_lsn: Option<Lsn>,
 }
 
@@ -97,7 +99,7 @@ pub(super) struct State {
     pub(super) directory_len: u64,
     /// Written, and named by no map record yet.
     pub(super) unsynced: BTreeMap<PageId, Written>,
-    /// Those of them that are loaded: no frame has waited for them.
+    /// Those of them that are loaded or moved: no frame has waited for them.
     pub(super) loaded: usize,
     /// Pages given back whose ids may not be given out yet (STORE-9).
     pub(super) freed: BTreeSet<PageId>,
@@ -143,7 +145,7 @@ pub(crate) struct PageStore {
 
 impl State {
     /// Where the page's newest image is, durable or not.
-    fn newest(&self, id: PageId) -> MapEntry {
+    pub(super) fn newest(&self, id: PageId) -> MapEntry {
         self.unsynced.get(&id).map_or_else(|| self.map.get(id), |written| written.entry)
     }
 
@@ -256,7 +258,7 @@ impl PageStore {
     }
 
     /// What is wrong with the image of page `id` that was read from where `entry` says.
-    fn problem_of(&self, id: PageId, entry: MapEntry, image: &[u8]) -> Option<String> {
+    pub(super) fn problem_of(&self, id: PageId, entry: MapEntry, image: &[u8]) -> Option<String> {
         match find_damage(image, self.uuid, id, TREE_PAGE) {
             None if planted!("tag_not_compared") || self.placement.tag(page_lsn(image)) == entry.tag() => None,
             None => Some("the image is an older one (a lost write)".to_owned()),
@@ -307,7 +309,7 @@ impl PageStore {
         state.unsynced.len() - state.loaded
     }
 
-    /// Images of pages that are loaded, which are not durable.
+    /// Images of pages that are loaded or moved, which are not durable.
     pub(crate) fn loaded(&self) -> usize {
         self.state.lock().loaded
     }
@@ -327,9 +329,9 @@ impl PageStore {
     /// Writes the images in `buf`, one for each of `ops`. When this returns they are what is read; durable they are
     /// once they are named in a map group ([`map_records`](Self::map_records)).
     ///
-    /// On `Ok(false)` nothing was written: there are too few free slots. STORE-5: `durable` is where the log is
-    /// durable; no image may be ahead of it.
-    pub(crate) fn write(&self, ops: &[WriteOp], buf: &mut [u8], durable: Lsn) -> Result<bool, Error> {
+    /// Returns how many writes that took. `None`: nothing was written, there are too few free slots. STORE-5: `durable`
+    /// is where the log is durable; no image may be ahead of it.
+    pub(crate) fn write(&self, ops: &[WriteOp], buf: &mut [u8], durable: Lsn) -> Result<Option<usize>, Error> {
         for op in ops {
             let behind = op.lsn <= durable || planted!("page_before_log");
             assert!(behind, "STORE-5: page {} at LSN {} leaves before the log, durable to {durable}", op.id, op.lsn);
@@ -343,14 +345,17 @@ impl PageStore {
             let slots = self.placement.slots(&mut state.slots, &current);
             (current, slots)
         };
-        let Some(mut slots) = slots else { return Ok(false) };
+        let Some(mut slots) = slots else { return Ok(None) };
         for (op, image) in ops.iter().zip(buf.chunks_mut(self.page_size())) {
             seal(image, self.uuid, op.id);
         }
-        if let Err(error) = self.write_images(&mut slots, buf) {
-            self.give_back_slots(&slots, &current);
-            return Err(error);
-        }
+        let writes = match self.write_images(&mut slots, buf) {
+            Ok(writes) => writes,
+            Err(error) => {
+                self.give_back_slots(&slots, &current);
+                return Err(error);
+            }
+        };
         self.counters.page_writes.fetch_add(to_u64(ops.len()), Ordering::Relaxed);
         let mut state = self.state.lock();
         state.turn += 1;
@@ -367,7 +372,7 @@ impl PageStore {
                 self.forget(&mut state, &written);
             }
         }
-        Ok(true)
+        Ok(Some(writes))
     }
 
     /// Writes the image of a page that was read, unchanged, to where it was read from.
@@ -379,10 +384,11 @@ impl PageStore {
     }
 
     /// Writes images to their slots, neighbours together. Where that fails, to others: what a slot holds whose write
-    /// failed is not known, and it is not used again before the next open.
-    fn write_images(&self, slots: &mut [SlotId], buf: &[u8]) -> Result<(), Error> {
+    /// failed is not known, and it is not used again before the next open. Returns how many writes there were.
+    fn write_images(&self, slots: &mut [SlotId], buf: &[u8]) -> Result<usize, Error> {
         let size = self.page_size();
         let mut runs = neighbours(slots, 0..slots.len());
+        let writes = runs.len();
         for tries_left in (0..WRITE_TRIES).rev() {
             let write = |run: &Range<usize>| (&buf[run.start * size..run.end * size], self.offset(slots[run.start]));
             let writes: Vec<_> = runs.iter().map(write).collect();
@@ -409,7 +415,7 @@ impl PageStore {
             }
             runs = again;
         }
-        Ok(())
+        Ok(writes)
     }
 
     /// A write has come to nothing: what was taken for it is free again, but for slots that hold nobody knows what.

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::SlotId;
@@ -23,9 +24,11 @@ struct Zone {
 pub(crate) struct Slots {
     per_zone: u64,
     zones: Vec<Zone>,
-    /// Zones with free slots, but for the current one: (free slots, zone).
+    /// Zones with free slots, but for the current one and those set aside: (free slots, zone).
     by_free: BTreeSet<(u32, Reverse<usize>)>,
     current: Option<usize>,
+    /// Zones that are being emptied: nothing goes into them while there are others.
+    set_aside: BTreeSet<usize>,
     free: u64,
 }
 
@@ -37,7 +40,14 @@ impl Slots {
 
     /// Slots for a file with room for `total` of them, all free, in zones of `per_zone`, which is 256 at most.
     pub(crate) fn all_free(per_zone: u64, total: u64) -> Self {
-        let mut slots = Slots { per_zone, zones: Vec::new(), by_free: BTreeSet::new(), current: None, free: 0 };
+        let mut slots = Slots {
+            per_zone,
+            zones: Vec::new(),
+            by_free: BTreeSet::new(),
+            current: None,
+            set_aside: BTreeSet::new(),
+            free: 0,
+        };
         slots.grow(total);
         slots
     }
@@ -64,6 +74,32 @@ impl Slots {
         self.free
     }
 
+    /// Slots of a zone.
+    pub(crate) fn per_zone(&self) -> u64 {
+        self.per_zone
+    }
+
+    /// Zones all of whose slots are free, counted up to `at_most`.
+    pub(crate) fn empty_zones(&self, at_most: usize) -> usize {
+        self.by_free.range(self.first_empty()..).take(at_most).count()
+    }
+
+    /// Zones with free slots and others, the emptiest first, and how many free ones each has; without the one that is
+    /// being filled and those set aside.
+    pub(crate) fn partly_free(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.by_free.range(..self.first_empty()).rev().map(|&(free, Reverse(zone))| (zone, u64::from(free)))
+    }
+
+    /// Before all empty zones in [`by_free`](Self::by_free), and behind all others.
+    fn first_empty(&self) -> (u32, Reverse<usize>) {
+        (u32::try_from(self.per_zone).expect("STORE: a zone has 256 slots at most"), Reverse(usize::MAX))
+    }
+
+    /// The slots of a zone.
+    pub(crate) fn of_zone(&self, zone: usize) -> Range<u64> {
+        to_u64(zone) * self.per_zone..(to_u64(zone) + 1) * self.per_zone
+    }
+
     fn place(&self, slot: SlotId) -> (usize, usize, u64) {
         let in_zone = to_usize(slot.0 % self.per_zone);
         (to_usize(slot.0 / self.per_zone), in_zone / 64, 1 << (in_zone % 64))
@@ -76,7 +112,11 @@ impl Slots {
 
     fn set_free_count(&mut self, zone: usize, free: u32) {
         let old = std::mem::replace(&mut self.zones[zone].free, free);
-        if self.current != Some(zone) {
+        if self.set_aside.contains(&zone) {
+            if u64::from(free) == self.per_zone {
+                self.end_aside(zone);
+            }
+        } else if self.current != Some(zone) {
             self.by_free.remove(&(old, Reverse(zone)));
             if free > 0 {
                 self.by_free.insert((free, Reverse(zone)));
@@ -121,9 +161,28 @@ impl Slots {
         if let Some(zone) = self.current.filter(|zone| self.zones[*zone].free > 0) {
             return Some(zone);
         }
+        if self.by_free.is_empty() {
+            std::mem::take(&mut self.set_aside).into_iter().for_each(|zone| self.end_aside(zone));
+        }
         let (_, Reverse(zone)) = self.by_free.pop_last()?;
         self.current = Some(zone);
         Some(zone)
+    }
+
+    /// Has nothing more go into a zone, but the last free slots, until it is empty.
+    pub(crate) fn set_aside(&mut self, zone: usize) {
+        if self.by_free.remove(&(self.zones[zone].free, Reverse(zone))) {
+            self.set_aside.insert(zone);
+        }
+    }
+
+    /// A zone's slots are taken as others, empty or not.
+    pub(crate) fn end_aside(&mut self, zone: usize) {
+        self.set_aside.remove(&zone);
+        let free = self.zones[zone].free;
+        if free > 0 && self.current != Some(zone) {
+            self.by_free.insert((free, Reverse(zone)));
+        }
     }
 
     /// Gives a slot back.
@@ -151,13 +210,37 @@ mod tests {
         for slot in [3, 17, 18, 19, 40, 41] {
             slots.give(SlotId(slot));
         }
+        assert_eq!(slots.partly_free().collect::<Vec<_>>(), [(1, 3), (0, 1)]);
         // Zone 2 was being filled; then zone 1, which has more room than zone 0.
         let taken: Vec<u64> = slots.take_many(6).expect("free").into_iter().map(|slot| slot.0).collect();
         assert_eq!(taken, [40, 41, 17, 18, 19, 3]);
         slots.grow(64);
-        assert_eq!((slots.free(), slots.total()), (16, 64));
+        assert_eq!((slots.free(), slots.total(), slots.empty_zones(9)), (16, 64, 1));
+        assert_eq!((slots.partly_free().count(), slots.of_zone(3)), (0, 48..64));
         assert!(!slots.take(SlotId(1)) && slots.take(SlotId(50)) && !slots.take(SlotId(64)));
         assert!(slots.is_free(SlotId(51)) && !slots.is_free(SlotId(50)));
+    }
+
+    #[test]
+    fn nothing_goes_into_a_zone_that_is_being_emptied_unless_there_is_no_other() {
+        let mut slots = Slots::all_free(16, 48);
+        let taken = slots.take_many(48).expect("free");
+        taken[..10].iter().chain(&taken[16..20]).for_each(|slot| slots.give(*slot));
+        slots.set_aside(0);
+        assert_eq!(slots.take_many(2).expect("free"), [SlotId(16), SlotId(17)]);
+        assert_eq!(slots.partly_free().count(), 0, "one is being filled, one emptied");
+        taken[10..16].iter().for_each(|slot| slots.give(*slot));
+        assert_eq!(slots.empty_zones(9), 1, "it is empty, and as any other");
+        assert_eq!(slots.take_many(3).expect("free"), [SlotId(18), SlotId(19), SlotId(0)]);
+        // The last free slots are taken wherever they are.
+        slots.give(SlotId(20));
+        slots.set_aside(1);
+        assert_eq!(slots.take_many(16).expect("free")[15], SlotId(20));
+        assert_eq!((slots.free(), slots.take_many(1)), (0, None));
+        slots.give(SlotId(40));
+        slots.set_aside(2);
+        slots.end_aside(2);
+        assert_eq!(slots.take_many(1).expect("free"), [SlotId(40)]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::directory;
 use super::map::ENTRIES;
 use super::page_store::{DroppedSpace, LOT_PAGES, PageStore, State};
 use super::superblock::SLOTS_START;
+use super::zones::ZONE_BYTES;
 use crate::base::aligned::{BLOCK_U64, to_u64};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
@@ -102,7 +103,7 @@ impl State {
 impl PageStore {
     /// Slots of one zone, 1 MiB.
     pub(super) fn zone_slots(page_size: u64) -> u64 {
-        (1 << 20) / page_size
+        to_u64(ZONE_BYTES) / page_size
     }
 
     pub(super) fn data_len(slots: u64, page_size: u64) -> u64 {

@@ -53,7 +53,7 @@ pub(crate) struct Raw {
     pub(crate) switch_lsn: U64,
     pub(crate) next_payload_bytes: U64,
     pub(crate) next_generation: U32,
-    pub(crate) spare: U32,
+    pub(crate) apply_rate_kib: U32,
     pub(crate) next_txn: U64,
     pub(crate) write_capacity: U64,
 }
@@ -89,6 +89,8 @@ pub(crate) struct Superblock {
     pub(crate) next_txn: TxnId,
     /// What the device was measured to write, in bytes of pages a second; 0: not measured.
     pub(crate) write_capacity: u64,
+    /// Bytes of log a second that a recovery was measured to apply, in whole KiB; 0: not measured.
+    pub(crate) apply_rate: u64,
 }
 
 pub(crate) fn checksum(raw: &Raw) -> u32 {
@@ -139,7 +141,7 @@ impl Superblock {
             switch_lsn: U64::new(self.switch.map_or(0, |switch| switch.at.0)),
             next_payload_bytes: U64::new(next.payload_bytes),
             next_generation: U32::new(next.generation),
-            spare: U32::new(0),
+            apply_rate_kib: U32::new(u32::try_from(self.apply_rate >> 10).unwrap_or(u32::MAX)),
             next_txn: U64::new(self.next_txn.0),
             write_capacity: U64::new(self.write_capacity),
         };
@@ -184,6 +186,7 @@ impl Superblock {
             switch: (switch.at > Lsn::ZERO).then_some(switch),
             next_txn: TxnId(raw.next_txn.get()),
             write_capacity: raw.write_capacity.get(),
+            apply_rate: u64::from(raw.apply_rate_kib.get()) << 10,
         };
         if superblock.is_possible() { Found::Valid(superblock) } else { Found::Damaged }
     }

@@ -40,3 +40,4 @@ mod status;
 mod support;
 mod tables;
 mod tidy;
+mod zones;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
+use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
 use millpond::{ByteSize, Db, SlowFiles, Slower, Speed, Stats, WaitClass};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
-use crate::support::{SMALL, reopen_options};
+use crate::support::{SMALL, disk_of, reopen_options};
 
 const ROWS: u32 = 8_000;
 const SECONDS: usize = 20;
@@ -88,4 +89,59 @@ fn a_device_that_stops_for_half_a_second_stops_nobody() {
     println!("{per_second:?} {stats:?}");
     assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
     assert_even(&per_second, 33);
+}
+
+/// A crash with more log than is read in the time that is wanted: the next open measures how long it takes, and the log
+/// is kept as short as is applied in that time, without a wait at its wall.
+#[test]
+fn the_log_is_kept_as_short_as_is_recovered_from_in_time() {
+    let redo = ByteSize::mib(32);
+    let options = || reopen_options().buffer_pool_size(ByteSize::mib(16)).redo_capacity(redo);
+    let image = scattered_rows(ROWS, SMALL.options().redo_capacity(redo));
+    let disk = SimulatedDisk::with_image(image, ServiceTime { read_ns: 1_000_000, write_ns: 10_000, sync_ns: 100_000 });
+    let update = |db: &Db, seconds: u32| {
+        let tree = db.open_tree("t").expect("there");
+        let mut oldest = 0;
+        for turn in 0..seconds * 500 {
+            sleep_ns(2_000_000);
+            put_loosely(db, &tree, &scattered(turn * 61 % ROWS), &[turn.to_le_bytes()[0]; 900]);
+            oldest = oldest.max(db.stats().log_checkpoint_age);
+        }
+        oldest
+    };
+    // Before it is closed.
+    let crash = |disk: &SimulatedDisk, at: usize| disk_of(disk.history().crash_image(at, Unsynced::All)).image();
+    let target = Some(Duration::from_secs(1));
+    let ((age, at), _) = run(8, || {
+        let db = Db::open_on(Arc::new(disk.clone()), options()).expect("opened");
+        (update(&db, 20), disk.boundaries())
+    });
+    assert!(age > 8 << 20, "{age} bytes of log, and no reason for less");
+
+    let slow = SimulatedDisk::with_image(
+        crash(&disk, at),
+        ServiceTime { read_ns: 50_000_000, write_ns: 10_000, sync_ns: 100_000 },
+    );
+    let ((first, age, last, at), _) = run(9, || {
+        let db = Db::open_on(Arc::new(slow.clone()), options().recovery_time_target(target)).expect("opened");
+        let first = db.stats();
+        let _ = update(&db, 5);
+        let age = update(&db, 20);
+        let (last, at) = (db.stats(), slow.boundaries());
+        db.set_recovery_time_target(None).expect("set");
+        assert_eq!(db.stats().log_capacity_effective, last.log_capacity);
+        assert!(db.set_recovery_time_target(Some(Duration::from_millis(1))).is_err());
+        (first, age, last, at)
+    });
+    assert!(first.open_redo_bytes > 8 << 20 && first.log_apply_rate > 0, "{first:?}");
+    assert!(first.open_us > 2_000_000 && first.log_capacity_effective < 8 << 20, "{first:?}");
+    assert!(age <= last.log_capacity_effective, "{age}: {last:?}");
+    assert_eq!(last.log_wall_waits, 0);
+
+    let (again, _) = run(10, || {
+        let db = Db::open_on(Arc::new(disk_of(crash(&slow, at))), options()).expect("opened");
+        db.stats()
+    });
+    assert!(again.open_redo_bytes <= last.log_capacity_effective, "{again:?}");
+    assert!(again.log_apply_rate > 0 && again.log_capacity_effective == again.log_capacity, "{again:?}");
 }

@@ -88,6 +88,8 @@ pub struct Interval {
     pub queue: Option<Queue>,
     /// The engine's state at its end.
     pub gauges: Gauges,
+    /// Microseconds for which operations were slowed down in it.
+    pub throttled_us: u64,
 }
 
 /// The state of an open loop.
@@ -314,6 +316,9 @@ impl<E: Instruments> Collector<'_, E> {
         };
         let mut interval = Record::new();
         let mut interval_began_ns = warm;
+        // Throttled time at the end of the last interval, and of the last second.
+        let mut throttled_before = self.engine.gauges().throttled_us;
+        let mut throttled_last = throttled_before;
         for second in 1..=self.plan.time_s {
             if is_broken_off {
                 break;
@@ -327,14 +332,20 @@ impl<E: Instruments> Collector<'_, E> {
                 Slept::UntilTheLastEvent => break,
             }
             let max_ns = self.take_all(&mut interval);
-            collected.timeline.add_second(Point { max_ns, gauges: self.engine.gauges() });
+            let gauges = self.engine.gauges();
+            let throttled_us = gauges.throttled_us.saturating_sub(throttled_last);
+            throttled_last = gauges.throttled_us;
+            let throttle_percent = throttled_us as f64 / self.plan.threads as f64 / 1e4;
+            collected.timeline.add_second(Point { max_ns, gauges, throttle_percent });
             let interval_s = self.plan.report_interval_s;
             if interval_s == 0 || second % interval_s != 0 {
                 continue;
             }
             let now_ns = self.clock.now_ns();
             let length_s = (now_ns - interval_began_ns) as f64 / 1e9;
-            let report = self.report(now_ns, length_s, std::mem::take(&mut interval));
+            let throttled_us = throttled_last.saturating_sub(throttled_before);
+            throttled_before = throttled_last;
+            let report = self.report(now_ns, length_s, std::mem::take(&mut interval), throttled_us);
             interval_began_ns = now_ns;
             collected.record.add(&report.record);
             is_broken_off = observer.interval(&report).is_break();
@@ -369,7 +380,7 @@ impl<E: Instruments> Collector<'_, E> {
         now_ns.saturating_sub(self.shared.counts_from_ns) as f64 / 1e9
     }
 
-    fn report(&self, now_ns: u64, length_s: f64, record: Record) -> Interval {
+    fn report(&self, now_ns: u64, length_s: f64, record: Record, throttled_us: u64) -> Interval {
         let queue = self.schedule.map(|schedule| Queue {
             length: schedule.waiting(now_ns),
             concurrency: self.shared.recorder.concurrency(),
@@ -381,6 +392,7 @@ impl<E: Instruments> Collector<'_, E> {
             record,
             queue,
             gauges: self.engine.gauges(),
+            throttled_us,
         }
     }
 

@@ -152,7 +152,7 @@ impl Keeper {
             let durable = self.engine.core.log.flush_all()?;
             self.engine.core.store.release_slots(durable);
         }
-        if gain > self.engine.core.log.capacity() / 16 || (now >= self.next_checkpoint_ns && gain > 0) {
+        if gain > self.engine.log_capacity() / 16 || (now >= self.next_checkpoint_ns && gain > 0) {
             // One that is under way may be enough.
             if !self.syncer.busy() {
                 self.begin_checkpoint();
@@ -194,6 +194,7 @@ impl Keeper {
             redo: switched.map_or(redo, |switch| switch.to),
             switch: switch.filter(|_| switched.is_none()),
             write_capacity: engine.write_capacity(),
+            apply_rate: engine.recovery_time.applied_per_s(),
         };
         self.syncer.begin(Box::new(move || {
             let core = &engine.core;

@@ -258,9 +258,14 @@ impl Instruments for Millpond {
     fn gauges(&self) -> Gauges {
         let stats = self.db.stats();
         Gauges {
-            age_percent: percent(stats.log_checkpoint_age, stats.log_capacity),
+            age_percent: percent(stats.log_checkpoint_age, stats.log_capacity_effective),
             dirty_percent: percent(stats.buffer_pool_pages_dirty, stats.buffer_pool_pages_total),
             free_frames: stats.buffer_pool_pages_free,
+            throttled_us: throttled_us(&self.db),
+            capacity_pages_per_s: stats.pace_write_capacity as f64,
+            needed_pages_per_s: stats.pace_flush_rate as f64,
+            log_bytes_per_s: stats.pace_redo_rate as f64,
+            log_limit_per_s: (stats.pace_redo_limit > 0).then_some(stats.pace_redo_limit as f64),
         }
     }
 
@@ -298,6 +303,10 @@ fn slow_operation(stall: &millpond::Stall) -> SlowOperation {
 
 fn wait(wait: &millpond::WaitSummary) -> Wait {
     Wait { class: wait.class.name(), count: wait.count, total_us: us(wait.total) }
+}
+
+fn throttled_us(db: &Db) -> u64 {
+    db.waits().iter().find(|wait| wait.class == millpond::WaitClass::Throttle).map_or(0, |wait| us(wait.total))
 }
 
 fn us(time: Duration) -> u64 {

@@ -6,6 +6,7 @@ use workload::calm::Calm;
 use workload::driver::Finished;
 use workload::engine::Wait;
 use workload::figures::{RunFigures, WaitsOf};
+use workload::timeline::Point;
 
 use super::bins;
 use super::charts::{COLOURS, Curve, HistogramChart, TimeChart, bin_name, grouped, number};
@@ -56,6 +57,7 @@ pub(super) fn run(figures: &RunFigures, offered_per_s: Option<f64>, finished: &F
         (waits(figures))
         (slow_operations(figures))
         (debts(finished))
+        (pace(finished))
     }
 }
 
@@ -331,6 +333,65 @@ fn debts(finished: &Finished) -> Markup {
         }
         (time_chart(seconds_each, seconds, vec![curve(free)], None, "frames", free_title))
     }
+}
+
+/// What the controller saw, and what it did about it.
+fn pace(finished: &Finished) -> Markup {
+    let (seconds_each, points) = bins::worst(&finished.timeline);
+    let seconds = finished.seconds.len() as u64;
+    let of = |value: fn(&Point) -> f64| -> Vec<f64> { points.iter().map(value).collect() };
+    let chart = |curves: Vec<Vec<f64>>, top, upward, title: Box<dyn Fn(usize) -> String>| {
+        let curves = curves.into_iter().map(|values| Curve { values, band: None }).collect();
+        time_chart(seconds_each, seconds, curves, top, upward, move |bin| {
+            format!("{}: {}", bin_name(bin, seconds_each, seconds), title(bin))
+        })
+    };
+    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    let (capacity, needed) = (of(|of| of.gauges.capacity_pages_per_s), of(|of| of.gauges.needed_pages_per_s));
+    let grows: Vec<f64> = points.iter().map(|point| mib(point.gauges.log_bytes_per_s)).collect();
+    // Without a limit its curve is that of the growth.
+    let limits: Vec<f64> =
+        points.iter().zip(&grows).map(|(point, grows)| limit_of(point).map_or(*grows, mib)).collect();
+    let throttled = of(|of| of.throttle_percent);
+    let pages_title = {
+        let (capacity, needed) = (capacity.clone(), needed.clone());
+        Box::new(move |bin: usize| {
+            format!("the device writes {:.0}, needed are {:.0} a second", capacity[bin], needed[bin])
+        })
+    };
+    let log_title = {
+        let (grows, points) = (grows.clone(), points.clone());
+        Box::new(move |bin: usize| {
+            let limit = limit_of(&points[bin]).map_or("none".to_owned(), |limit| format!("{:.1} MiB/s", mib(limit)));
+            format!("the log grows by {:.1} MiB/s, limit: {limit}", grows[bin])
+        })
+    };
+    let throttle_title = {
+        let throttled = throttled.clone();
+        Box::new(move |bin: usize| format!("slowed down for {:.1} % of the time", throttled[bin]))
+    };
+    html! {
+        h2 { "Pace" }
+        p.note {
+            span.key.first {} "pages a second that the device was found to write"
+            span.key.second {} "needed for the log"
+        }
+        (chart(vec![capacity, needed], None, "pages/s", pages_title))
+        p.note {
+            span.key.first {} "growth of the log"
+            span.key.second {} "its limit, where there is one"
+        }
+        (chart(vec![grows, limits], None, "MiB/s", log_title))
+        p.note {
+            span.key.first {} "time for which threads were slowed down, of all their time"
+        }
+        (chart(vec![throttled], Some(100.0), "percent", throttle_title))
+    }
+}
+
+/// A limit that is above what the log does is none.
+fn limit_of(point: &Point) -> Option<f64> {
+    point.gauges.log_limit_per_s.filter(|limit| *limit < 4.0 * point.gauges.log_bytes_per_s)
 }
 
 /// A chart, or a sentence if there is no second to show.

@@ -25,8 +25,17 @@ fn finished(seconds: u64) -> Finished {
         let is_bad = second == 999;
         let wave = (second % 60) as f64;
         let max_ns = if is_bad { 730_000_000 } else { 4_000_000 + second % 7 * 900_000 };
-        let gauges = Gauges { age_percent: 20.0 + wave / 2.0, dirty_percent: 60.0 + wave / 3.0, free_frames: 120 };
-        timeline.add_second(Point { max_ns, gauges });
+        let gauges = Gauges {
+            age_percent: 20.0 + wave / 2.0,
+            dirty_percent: 60.0 + wave / 3.0,
+            free_frames: 120,
+            capacity_pages_per_s: 2_000.0,
+            needed_pages_per_s: 1_500.0 + wave,
+            log_bytes_per_s: 3e6,
+            log_limit_per_s: (wave > 30.0).then_some(2.5e6),
+            ..Gauges::default()
+        };
+        timeline.add_second(Point { max_ns, gauges, throttle_percent: wave / 6.0 });
         counts.push(if is_bad { 9_000 } else { 34_000 + second % 11 * 90 });
         record.latencies.saturating_record_n(300_000 + second * 1_000, 30_000);
         record.latencies.saturating_record(max_ns);

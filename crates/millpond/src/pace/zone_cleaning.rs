@@ -1,0 +1,207 @@
+//! Whether zones of the data file are worth emptying, and how many are owed.
+//!
+//! Images go to free slots, and these are scattered: at high fill a lot of pages leaves in many short writes. A zone
+//! that is emptied, its live pages moved into one long write, takes a zone's worth of pages in one write more. That
+//! costs bytes and spares writes: it is worth it on a device that is bound by writes, as cloud volumes are, and on no
+//! other. What a write costs, and what a page, is measured ([`WriteCost`]). In log-structured file systems the same is
+//! the cleaner (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System", 1992).
+
+use super::envelope::float;
+
+/// What is known of a lot counts for so many lots, about.
+const LOTS: f64 = 256.0;
+
+/// Lots must differ so much in their pages for each write before they tell the two costs apart: the least part of their
+/// squares that one cost alone does not explain.
+const DIFFER: f64 = 0.02;
+
+/// A zone is emptied in about so many writes: of what moves, and of what is written into it later.
+const WRITES_A_ZONE: f64 = 2.0;
+
+/// What a zone is read and written for, in pages written: a page that is read costs half of that.
+const PAGES_A_ZONE: f64 = 1.5;
+
+/// Cleaning must spare at least this part of what pages cost without it...
+const GAIN: f64 = 0.3;
+
+/// ...and, once it is at work, it may cost so much more: few writes, far below what the device has to give, look cheap.
+const STILL_GAIN: f64 = -0.25;
+
+/// While the lots are too much alike to tell what a write costs, zones are emptied each so many pages: those that are
+/// written there then differ.
+const TRY_EACH: f64 = 512.0;
+
+/// Of the file's zones, at most this part is kept empty, as a divisor, and two more: what is empty makes the others
+/// fuller.
+const EMPTY_PART: u64 = 16;
+
+/// Slots that are emptied come free when the moved pages are durable elsewhere: in so many seconds.
+const FREE_AFTER_S: f64 = 0.1;
+
+/// What a write costs, and what each page in it: `time = write_s * writes + page_s * pages`, fitted to lots by least
+/// squares, of which old ones fade.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WriteCost {
+    writes_writes: f64,
+    writes_pages: f64,
+    pages_pages: f64,
+    writes_time: f64,
+    pages_time: f64,
+}
+
+/// Seconds for each write and each page.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Costs {
+    pub(crate) write_s: f64,
+    pub(crate) page_s: f64,
+}
+
+impl WriteCost {
+    /// A lot of `pages` pages in `writes` writes took `seconds`.
+    pub(crate) fn lot(&mut self, writes: u64, pages: u64, seconds: f64) {
+        let (writes, pages, keep) = (float(writes), float(pages), 1.0 - 1.0 / LOTS);
+        self.writes_writes = self.writes_writes * keep + writes * writes;
+        self.writes_pages = self.writes_pages * keep + writes * pages;
+        self.pages_pages = self.pages_pages * keep + pages * pages;
+        self.writes_time = self.writes_time * keep + writes * seconds;
+        self.pages_time = self.pages_time * keep + pages * seconds;
+    }
+
+    /// `None`: the lots were too much alike to tell.
+    pub(crate) fn costs(&self) -> Option<Costs> {
+        let squares = self.writes_writes * self.pages_pages;
+        let rest = squares - self.writes_pages * self.writes_pages;
+        if squares == 0.0 || rest < DIFFER * squares {
+            return None;
+        }
+        let write_s = (self.writes_time * self.pages_pages - self.pages_time * self.writes_pages) / rest;
+        let page_s = (self.pages_time * self.writes_writes - self.writes_time * self.writes_pages) / rest;
+        // Neither costs less than nothing: then the other is all.
+        Some(if write_s < 0.0 {
+            Costs { write_s: 0.0, page_s: self.pages_time / self.pages_pages }
+        } else if page_s < 0.0 {
+            Costs { write_s: self.writes_time / self.writes_writes, page_s: 0.0 }
+        } else {
+            Costs { write_s, page_s }
+        })
+    }
+}
+
+/// The debt: slots in zones that are to be emptied.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ZoneDebt {
+    slots: f64,
+    worth: bool,
+    /// Pages written since zones were emptied while the costs were not known.
+    tried_pages: f64,
+}
+
+/// A zone that could be emptied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ZoneFill {
+    /// Slots of a zone.
+    pub(crate) slots: u64,
+    /// Those of them that are free.
+    pub(crate) free: u64,
+}
+
+impl ZoneFill {
+    /// Pages in each write into slots of which so many are free, at random.
+    fn pages_a_write(self) -> f64 {
+        float(self.slots) / float(self.slots - self.free + 1)
+    }
+
+    /// What part of a page's cost is spared when such zones are emptied first; negative: it costs more.
+    pub(crate) fn gain(self, costs: Costs) -> f64 {
+        let without = costs.write_s / self.pages_a_write() + costs.page_s;
+        let zone = costs.write_s * WRITES_A_ZONE + costs.page_s * PAGES_A_ZONE * float(self.slots);
+        1.0 - zone / float(self.free.max(1)) / without.max(1e-12)
+    }
+}
+
+impl ZoneDebt {
+    /// `pages` were written; the emptiest zone that is not empty is as `fill` says. No `costs`: they are not known.
+    pub(crate) fn written(&mut self, pages: u64, fill: ZoneFill, costs: Option<Costs>) {
+        let least = if self.worth { STILL_GAIN } else { GAIN };
+        self.worth = costs.is_some_and(|costs| fill.gain(costs) > least);
+        self.tried_pages = if costs.is_some() { 0.0 } else { self.tried_pages + float(pages) };
+        // What was not needed while there were empty zones is not made up for in a burst.
+        self.slots = if self.worth { (self.slots + float(pages)).min(2.0 * float(fill.slots)) } else { 0.0 };
+    }
+
+    /// Whether a zone is to be emptied now: enough was written, and of `empty` and half-emptied zones among `zones`
+    /// there are not enough for what is written, at `pages_per_s`, until one more is.
+    pub(crate) fn is_due(&self, fill: ZoneFill, empty: u64, zones: u64, pages_per_s: f64) -> bool {
+        let ahead = (pages_per_s * FREE_AFTER_S / float(fill.slots)).min(float(zones / EMPTY_PART)) + 2.0;
+        let is_owed = self.worth && self.slots >= float(fill.free);
+        float(empty) < ahead && (is_owed || self.tried_pages >= TRY_EACH)
+    }
+
+    /// A zone is being emptied of which `free` slots were free before: so much more can be written in long writes. Of
+    /// several that are emptied together the last ones are emptied ahead of need.
+    pub(crate) fn emptied(&mut self, free: u64) {
+        self.slots -= float(free);
+        self.tried_pages = 0.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF: ZoneFill = ZoneFill { slots: 64, free: 32 };
+
+    fn fitted(write_s: f64, page_s: f64, lots: &[(u64, u64)]) -> Option<Costs> {
+        let mut cost = WriteCost::default();
+        for turn in 0..100 {
+            for &(writes, pages) in lots {
+                // Some noise, which has nothing to do with the lot.
+                let noise = if turn % 2 == 0 { 0.8 } else { 1.2 };
+                cost.lot(writes, pages, (float(writes) * write_s + float(pages) * page_s) * noise);
+            }
+        }
+        cost.costs()
+    }
+
+    #[test]
+    fn writes_and_pages_are_told_apart_if_lots_differ() {
+        let costs = fitted(1e-3, 1e-5, &[(20, 64), (2, 64), (5, 30)]).expect("they differ");
+        assert!((costs.write_s - 1e-3).abs() < 1e-4 && (costs.page_s - 1e-5).abs() < 3e-5, "{costs:?}");
+        let costs = fitted(0.0, 1e-5, &[(20, 64), (2, 64), (5, 30)]).expect("they differ");
+        assert!(costs.write_s < 1e-6 && (costs.page_s - 1e-5).abs() < 1e-6, "{costs:?}");
+        assert_eq!(fitted(1e-3, 1e-5, &[(20, 64), (10, 32)]), None, "all alike");
+        assert_eq!(WriteCost::default().costs(), None);
+    }
+
+    #[test]
+    fn cleaning_is_worth_it_where_writes_cost_and_bytes_do_not() {
+        let cloud = Costs { write_s: 1.0 / 1500.0, page_s: 1e-5 };
+        assert!(HALF.gain(cloud) > 0.7, "{}", HALF.gain(cloud));
+        assert!(ZoneFill { free: 10, ..HALF }.gain(cloud) > 0.5);
+        let local = Costs { write_s: 1e-5, page_s: 1e-5 };
+        assert!(HALF.gain(local) < 0.0, "{}", HALF.gain(local));
+    }
+
+    #[test]
+    fn as_much_is_emptied_as_is_written() {
+        let cloud = Some(Costs { write_s: 1.0 / 1500.0, page_s: 1e-5 });
+        let mut debt = ZoneDebt::default();
+        let mut zones = 0_u64;
+        for _ in 0..1000 {
+            debt.written(20, HALF, cloud);
+            while debt.is_due(HALF, 0, 100, 1000.0) {
+                debt.emptied(HALF.free);
+                zones += 1;
+            }
+        }
+        assert!((20_000 / 32 - 2..=20_000 / 32).contains(&zones), "{zones}");
+        debt.written(1000, HALF, cloud);
+        assert!(!debt.is_due(HALF, 10, 100, 1000.0), "there are enough");
+        debt.written(300, HALF, None);
+        assert!(!debt.is_due(HALF, 0, 100, 1000.0));
+        debt.written(300, HALF, None);
+        assert!(debt.is_due(HALF, 0, 100, 1000.0), "to see what it costs");
+        debt.emptied(HALF.free);
+        assert!(!debt.is_due(HALF, 0, 100, 1000.0));
+    }
+}

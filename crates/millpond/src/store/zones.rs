@@ -1,0 +1,121 @@
+//! Zones that are emptied, so that long writes find room: what is in them, and whether it still is.
+//!
+//! A moved image is written as any other, without a change of its own: it is its page's one image in flight (STORE-6),
+//! and the slot that it leaves is free when the log is durable past the map group that names the new one (STORE-1).
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use super::page_store::PageStore;
+use crate::base::aligned::{to_u64, to_usize};
+use crate::base::ids::{Lsn, PageId, SlotId};
+use crate::base::page::layout::{header, page_lsn};
+use crate::io::device::ReadPiece;
+use crate::pace::zone_cleaning::ZoneFill;
+
+/// Bytes of a zone.
+pub(crate) const ZONE_BYTES: usize = 1 << 20;
+
+/// Used slots that are so near each other are read with what is between them.
+const NEAR_SLOTS: u64 = 3;
+
+/// An image that may be moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LiveImage {
+    pub(crate) id: PageId,
+    pub(crate) lsn: Lsn,
+    slot: SlotId,
+    /// Where it was read to, in pages.
+    pub(crate) index: usize,
+}
+
+impl PageStore {
+    /// The emptiest zone that is neither empty, nor being filled or emptied, nor one to `skip`.
+    pub(crate) fn emptiest_zone(&self, skip: impl Fn(usize) -> bool) -> Option<(usize, ZoneFill)> {
+        let state = self.state.lock();
+        let (zone, free) = state.slots.partly_free().find(|(zone, _)| !skip(*zone))?;
+        Some((zone, ZoneFill { slots: state.slots.per_zone(), free }))
+    }
+
+    /// Zones all of whose slots are free, counted up to `at_most`.
+    pub(crate) fn empty_zones(&self, at_most: usize) -> usize {
+        self.state.lock().slots.empty_zones(at_most)
+    }
+
+    /// Has nothing more go into `zone`, until it is empty or [`end_emptying`](Self::end_emptying) is called.
+    pub(crate) fn begin_emptying(&self, zone: usize) {
+        self.state.lock().slots.set_aside(zone);
+    }
+
+    /// What could not be emptied is used again.
+    pub(crate) fn end_emptying(&self, zone: usize) {
+        self.state.lock().slots.end_aside(zone);
+    }
+
+    /// Reads what is in `zones`, each into its [`ZONE_BYTES`] of `buf`, all under way together, and finds the images in
+    /// it that are their pages' newest. `None`: something in the zone is damaged, or cannot be read.
+    pub(crate) fn read_zones(&self, zones: &[usize], buf: &mut [u8]) -> Vec<Option<Vec<LiveImage>>> {
+        let per_zone = Self::zone_slots(self.page_size);
+        let used: Vec<Vec<SlotId>> = {
+            let state = self.state.lock();
+            let used = |zone: &usize| {
+                let slots = state.slots.of_zone(*zone).map(SlotId);
+                slots.filter(|slot| !state.slots.is_free(*slot)).collect()
+            };
+            zones.iter().map(used).collect()
+        };
+        let mut reads: Vec<ReadPiece<'_>> = Vec::new();
+        let mut of_zone = Vec::new();
+        for (at, (slots, mut part)) in used.iter().zip(buf.chunks_mut(ZONE_BYTES)).enumerate() {
+            let mut cut = 0;
+            // What is between slots that are near each other is read, too.
+            for run in slots.chunk_by(|one, next| next.0 - one.0 <= NEAR_SLOTS) {
+                let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+                let from = to_usize(first.0 % per_zone) * self.page_size();
+                let len = to_usize(last.0 - first.0 + 1) * self.page_size();
+                let piece;
+                (piece, part) = part[from - cut..].split_at_mut(len);
+                cut = from + len;
+                reads.push((piece, self.offset(*first)));
+                of_zone.push(at);
+            }
+        }
+        let ends = self.data.read_many(&mut reads);
+        let failed: BTreeSet<usize> =
+            ends.iter().zip(of_zone).filter(|(end, _)| end.is_err()).map(|(_, zone)| zone).collect();
+        let pages = used.iter().map(Vec::len).sum();
+        self.counters.page_reads.fetch_add(to_u64(pages), Ordering::Relaxed);
+        let of = |(at, slots): (usize, &Vec<SlotId>)| {
+            if failed.contains(&at) { None } else { self.live_images(slots, at * to_usize(per_zone), buf) }
+        };
+        used.iter().enumerate().map(of).collect()
+    }
+
+    /// Those of the images in `slots` of one zone, read to `buf` from its page `before` on, that are their pages'
+    /// newest.
+    fn live_images(&self, slots: &[SlotId], before: usize, buf: &[u8]) -> Option<Vec<LiveImage>> {
+        let mut live = Vec::with_capacity(slots.len());
+        for &slot in slots {
+            let index = before + to_usize(slot.0 % Self::zone_slots(self.page_size));
+            let image = &buf[index * self.page_size()..(index + 1) * self.page_size()];
+            let found = LiveImage { id: PageId(header(image).page_id.get()), lsn: page_lsn(image), slot, index };
+            let entry = self.state.lock().newest(found.id);
+            // Else it is an older image, whose slot comes free by itself; or one in flight; or it cannot be said.
+            if self.slot_of(entry) == Some(slot) {
+                if self.problem_of(found.id, entry, image).is_some() && !planted!("moved_unchecked") {
+                    return None;
+                }
+                live.push(found);
+            }
+        }
+        Some(live)
+    }
+
+    /// Whether an image that was read is its page's newest still, durable, and named. The caller is the one who writes
+    /// images.
+    pub(crate) fn may_move(&self, image: &LiveImage) -> bool {
+        let state = self.state.lock();
+        let is_known = state.map.has_space(image.id.space()) && !state.freed.contains(&image.id);
+        is_known && !state.unsynced.contains_key(&image.id) && self.slot_of(state.map.get(image.id)) == Some(image.slot)
+    }
+}
