@@ -39,7 +39,8 @@ planted: setup ## Plant one bug at a time; each must be found by a crash test or
 
 CALM_SECONDS ?= 60
 
-figures: setup ## Figures of reads, durable updates, bulk loads, indexes, inserts and the store (docs/benchmarks.md); 10 GiB, some 20 minutes
+figures: setup ## Figures of reads, durable updates, bulk loads, indexes, inserts, the store, and a limited machine (docs/benchmarks.md); 10 GiB, some 40 minutes
+	$(CARGO) build --release --quiet --package cli
 	$(CARGO) build --release --quiet --package millpond --example read_figures --example scan_figures --example store_figures
 	$(CARGO) build --release --quiet --package workload --example update_figures --example bulk_figures --example index_figures \
 		--example insert_figures
@@ -50,6 +51,7 @@ figures: setup ## Figures of reads, durable updates, bulk loads, indexes, insert
 	target/release/examples/index_figures $(FIGURES_DIR)
 	target/release/examples/insert_figures $(FIGURES_DIR)
 	target/release/examples/store_figures $(FIGURES_DIR) $(FIGURES_GIB)
+	sh scripts/limited_figures.sh $(FIGURES_DIR)
 
 FUZZ_SECONDS ?= 30
 DECODERS = Superblock Directory MapPage LogFileHeader LogFileLap Group Records PageOps MapRecords \

@@ -77,10 +77,8 @@ impl OptionInfo {
             unit: "time",
             range: "1s to 3600s, or none",
             changes: "online",
-            depends: Some("none"),
-            get: |options| {
-                options.recovery_time_target.map(|time| time_text(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
-            },
+            depends: None,
+            get: |options| Some(options.recovery_time_target.map_or_else(|| "none".to_owned(), millis_text)),
             set: |options, text| {
                 if text == "none" {
                     return Ok(options.recovery_time_target(None));
