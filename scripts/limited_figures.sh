@@ -2,25 +2,26 @@
 # Figures on a device that makes so few writes a second, and under a quota of one CPU: what cloud volumes and containers
 # are like. Limits are set through cgroups, version 1 or 2; where none can be made, that is said, and nothing is measured.
 #
-# limited_figures.sh DIR [SECONDS [ROUNDS]]: databases of some GiB are made in DIR, and removed.
+# limited_figures.sh DIR [SECONDS [ROUNDS]]: databases of some GiB are made in a directory of their own in DIR, and removed.
 set -u
 millpond=$(cd "$(dirname "$0")/.." && pwd)/target/release/millpond
-dir=${1:?"usage: limited_figures.sh DIR [SECONDS [ROUNDS]]"}
+parent=${1:?"usage: limited_figures.sh DIR [SECONDS [ROUNDS]]"}
 seconds=${2:-20}
 rounds=${3:-3}
 writes=1500
 table="--tables=4 --table-size=250000 --threads=16 --rand-type=uniform"
 loose="--durability=background(100ms)"
-mkdir -p "$dir" || exit 1
-case $(df --output=fstype "$dir" | tail -n 1) in
-    tmpfs) echo "'$dir' is in memory: name a directory on a disk" >&2; exit 1 ;;
+case $(df --output=fstype "$parent" | tail -n 1) in
+    tmpfs) echo "'$parent' is in memory: name a directory on a disk" >&2; exit 1 ;;
 esac
+dir=$(mktemp -d "$parent/millpond.XXXXXX") || exit 1
+memory=
 disk=$(stat -c '%Hd:%Ld' "$dir")
 # A partition has no limit of its own.
 if [ -e "/sys/dev/block/$disk/partition" ]; then disk=$(cat "/sys/dev/block/$disk/../dev"); fi
 groups=
 # shellcheck disable=SC2086 # Words.
-trap 'for group in $groups; do rmdir "$group"; done; rm -rf "$dir"' EXIT
+trap 'for group in $groups; do rmdir "$group"; done; rm -rf "$dir" ${memory:+"$memory"}' EXIT
 trap 'exit 2' INT TERM
 
 # make_group NAME: makes a cgroup with a limit, and says where; nothing, if it cannot be made.
@@ -43,10 +44,12 @@ make_group() {
 run() {
     name=$1 within=$2 at=$3
     shift 3
+    stolen=$(awk '/^cpu / { print $9 }' /proc/stat) began=$(date +%s)
     # shellcheck disable=SC2086,SC2016 # Words; expanded there.
     sh -c '[ -z "$0" ] || echo $$ > "$0/cgroup.procs"; exec "$@"' "$within" $prefix "$millpond" --quiet bench --dir "$at" \
         $table --time="$time" "$@" oltp_update_index run > "$dir/out.txt" 2> "$dir/err.txt" || { cat "$dir/err.txt"; exit 1; }
-    awk -v name="$name" '
+    stolen=$(awk -v before="$stolen" -v s=$(($(date +%s) - began)) '/^cpu / { printf "%d", ($9 - before) / s }' /proc/stat)
+    awk -v name="$name" -v stolen="$stolen" '
         /^\[/ && /tps:/ { for (i = 1; i < NF; i++) if ($i == "tps:") { n++; sum += $(i + 1); squares += $(i + 1) ^ 2 } }
         /throttle:/ { sub(/.*throttle: /, ""); throttle += $1 }
         /median rate:/ { median = $3; for (i = 1; i < NF; i++) if ($i == "second:") worst = $(i + 1) }
@@ -54,8 +57,8 @@ run() {
         / max: +[0-9.]+$/ { slowest = $2 }
         END {
             mean = sum / n; deviation = sqrt(squares / n - mean * mean)
-            printf "| %s | %d | %d (%d %%) | %s s | %.2f | %s ms | %d %% |\n", name, median, worst, worst * 100 / median,
-                brownout, deviation / mean, slowest, throttle / n
+            printf "| %s | %d | %d (%d %%) | %s s | %.2f | %s ms | %d %% | %d %% |\n", name, median, worst, worst * 100 / median,
+                brownout, deviation / mean, slowest, throttle / n, stolen
         }' "$dir/out.txt"
 }
 
@@ -68,7 +71,7 @@ load() {
 }
 
 heading() {
-    printf '\n%s\n\n| run | median/s | worst second | brownout | variation | slowest | throttle |\n|---|---|---|---|---|---|---|\n' "$1"
+    printf '\n%s\n\n| run | median/s | worst second | brownout | variation | slowest | throttle | stolen |\n|---|---|---|---|---|---|---|---|\n' "$1"
 }
 
 prefix= time=$seconds
@@ -103,5 +106,4 @@ if make_group quota; then
         prefix=
         run "log in memory, quota of one, $round" "$group" "$memory" --buffer-pool-size=512MiB --cached=true
     done
-    rm -rf "$memory"
 fi

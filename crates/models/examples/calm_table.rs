@@ -6,7 +6,7 @@
 use models::calm::{Off, Outcome, Phase, Scenario, run, scenarios};
 
 /// Where switching a rule off is seen best.
-const WORTH: [(&str, Off); 8] = [
+const WORTH: [(&str, Off); 10] = [
     ("a cluster of pages", Off::Envelope),
     ("overload", Off::Throttle),
     ("first guess 1/1000", Off::Evidence),
@@ -15,6 +15,8 @@ const WORTH: [(&str, Off); 8] = [
     ("waves of 5 s", Off::SlowAverage),
     ("64 MiB, hot pages", Off::Shares),
     ("0 % for 3 s, overload", Off::OverdueTick),
+    ("a large transaction, overload", Off::LargeQueue),
+    ("the log made shorter", Off::LittleByLittle),
 ];
 
 fn head() {

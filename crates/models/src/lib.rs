@@ -28,6 +28,7 @@ pub mod recovery;
 mod pace {
     pub(crate) mod envelope;
     pub(crate) mod free_frames;
+    pub(crate) mod log_length;
     pub(crate) mod payment;
     pub(crate) mod redo_limit;
     pub(crate) mod shares;

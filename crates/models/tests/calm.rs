@@ -104,3 +104,18 @@ fn with_a_tick_of_the_keepers_alone_a_device_that_stands_still_is_seen_too_late(
     assert_eq!(with.log_wall_waits, 0);
     assert!(without.log_wall_waits > 0 && without.longest_gap_ms > 10.0 * with.longest_gap_ms);
 }
+
+#[test]
+fn without_a_queue_of_its_own_all_wait_behind_a_large_transaction() {
+    let (with, without) = with_and_without("a large transaction, overload", Off::LargeQueue);
+    assert_eq!(with.evenness_outside(&[]).brownout_s, 0);
+    assert!(without.evenness_outside(&[]).brownout_s > 0 && without.longest_gap_ms > 10.0 * with.longest_gap_ms);
+}
+
+#[test]
+fn a_log_that_is_made_shorter_at_once_is_felt() {
+    let scenario = scenario("the log made shorter");
+    let after = |off| run(&scenario, off).evenness_outside(&[]);
+    let (with, without) = (after(Off::Nothing), after(Off::LittleByLittle));
+    assert!(with.worst * 100 > with.median * 95 && without.worst * 100 < without.median * 75, "{with} {without}");
+}

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// When the first call was, also as the coarse clock counts.
+static ORIGIN: LazyLock<(Instant, u64)> = LazyLock::new(|| (Instant::now(), since_boot_ns(ClockId::Monotonic)));
 
 /// Nanoseconds since the first call in this process (real time), or since the simulation began (virtual time).
 pub(crate) fn now_ns() -> u64 {
@@ -16,21 +17,41 @@ pub(crate) fn now_ns() -> u64 {
     if let Some(task) = super::scheduler::current() {
         return task.now_ns();
     }
-    u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(ORIGIN.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The same, some milliseconds old perhaps, for a fraction of the cost.
+/// The same, up to a tick of the system old (1 to 10 ms), for a fraction of the cost.
 pub(crate) fn coarse_ns() -> u64 {
     #[cfg(feature = "simulation")]
     if let Some(task) = super::scheduler::current() {
         return task.now_ns();
     }
-    let time = clock_gettime(ClockId::MonotonicCoarse);
+    since_boot_ns(ClockId::MonotonicCoarse).saturating_sub(ORIGIN.1)
+}
+
+fn since_boot_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// The real instant that [`now_ns`] counts as `at_ns`.
 pub(super) fn instant_at(at_ns: u64) -> Instant {
-    *ORIGIN + Duration::from_nanos(at_ns)
+    ORIGIN.0 + Duration::from_nanos(at_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both count from the same moment; how old the coarse one may be is for the system to say, but not a second.
+    #[test]
+    fn the_coarse_clock_is_a_little_behind_the_other() {
+        for _ in 0..1000 {
+            let before = now_ns();
+            let coarse = coarse_ns();
+            let after = now_ns();
+            assert!(coarse <= after && coarse + 1_000_000_000 > before, "{before} {coarse} {after}");
+        }
+    }
 }

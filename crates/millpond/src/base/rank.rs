@@ -13,7 +13,6 @@ pub(crate) enum Rank {
     // Turns: pieces of work one at a time, I/O and waits included.
     IndexBuild,
     Ddl,
-    Spaces,
     Lane,
     Lru,
     LoadWriter,
@@ -35,6 +34,7 @@ pub(crate) enum Rank {
     StatusSocket,
     Syncer,
     Pacing,
+    Payments,
     Transactions,
     RowLocks,
     Admission,

@@ -14,7 +14,7 @@ fn refused(work: impl FnOnce()) -> Option<String> {
 
 #[test]
 fn a_mutex_is_waited_for_with_earlier_ones_held_only() {
-    let turn: Turn<()> = Turn::new(Rank::Spaces, ());
+    let turn: Turn<()> = Turn::new(Rank::Ddl, ());
     let [outer, inner]: [Mutex<()>; 2] = [Rank::Log, Rank::DirtyCounts].map(|rank| Mutex::new(rank, ()));
     assert_eq!(refused(|| drop((turn.lock(), outer.lock(), inner.lock()))), None);
     assert_eq!(refused(|| drop((inner.lock(), outer.try_lock(), turn.try_lock()))), None, "who tries does not wait");

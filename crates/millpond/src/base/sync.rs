@@ -189,6 +189,16 @@ impl Condvar {
         (guard, timed_out)
     }
 
+    /// Wakes all waiters.
+    pub(crate) fn notify_all(&self) {
+        #[cfg(feature = "simulation")]
+        if let Some(task) = scheduler::current() {
+            task.wake_all(address(self));
+            return;
+        }
+        self.inner.notify_all();
+    }
+
     /// Wakes one waiter, if there is one.
     pub(crate) fn notify_one(&self) {
         #[cfg(feature = "simulation")]

@@ -36,7 +36,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::base::random::random_u64;
-use crate::base::sync::{self, JoinHandle, Mutex, Rank, Turn};
+use crate::base::sync::{self, JoinHandle, Mutex, Rank, RwLock, Turn};
 use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
 use crate::io::batch::IoEngine;
 use crate::io::device::Files;
@@ -104,6 +104,7 @@ impl Inner {
         {
             let _ddl = self.engine.ddl();
             self.engine.closed.store(true, Ordering::Relaxed);
+            self.engine.pacing.end_payments();
             let open_trees: Vec<_> = self.engine.open_trees.lock().values().cloned().collect();
             let loads: Vec<_> = self.engine.loads.lock().values().cloned().collect();
             self.engine.waits.timed(WaitClass::Metadata, || {
@@ -426,7 +427,9 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     let frames_max = if options.fit_pool { fitting_frames(frames_max, wanted) } else { frames_max };
     let frames = frames.min(frames_max);
     validate_reserve(frames_max, wanted)?;
+    let analysis_began = clock::now_ns();
     let analysis = recovery::analyse(&log_files, &superblock, &store, &counts)?;
+    let analysed_ns = clock::now_ns() - analysis_began;
     // What was read may be in the caches of kernel and device only (RECOVER-1).
     if !planted!("log_not_written_again") {
         log_files.write_again(analysis.durable, analysis.end)?;
@@ -475,7 +478,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         merges_parked: Mutex::new(Rank::MergesParked, VecDeque::new()),
         txns: Transactions::default(),
         ddl: Turn::new(Rank::Ddl, ()),
-        spaces: Turn::new(Rank::Spaces, ()),
+        spaces: RwLock::new(()),
         loads: Mutex::new(Rank::Loads, BTreeMap::new()),
         load_writer: Turn::new(Rank::LoadWriter, ()),
         open_trees: Mutex::new(Rank::OpenTrees, BTreeMap::new()),
@@ -519,15 +522,13 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     let served = status.map(|socket| socket.serve(Arc::clone(&inner.engine), inner.about.clone())).transpose();
     let opened = served.and_then(|server| {
         *inner.status.lock() = server;
-        finish_open(&mut inner, &*files, options, log_files, analysis)
+        finish_open(&mut inner, &*files, options, log_files, (analysis, analysed_ns))
     });
     if let Err(error) = opened {
         inner.abandon();
         return Err(error);
     }
-    let us = (clock::now_ns() - began) / 1000;
-    inner.engine.opening.us.store(us, Ordering::Relaxed);
-    inner.engine.recovery_time.applied(inner.engine.opening.redo_bytes, us);
+    inner.engine.opening.us.store((clock::now_ns() - began) / 1000, Ordering::Relaxed);
     Ok(Db { inner: Arc::new(inner) })
 }
 
@@ -536,7 +537,7 @@ fn finish_open(
     files: &dyn Files,
     options: &Options,
     log_files: LogFiles,
-    analysis: recovery::Analysis,
+    (analysis, analysed_ns): (recovery::Analysis, u64),
 ) -> Result<(), Error> {
     let engine = Arc::clone(&inner.engine);
     let (now, switch) = (log_files.geometry(), log_files.switch());
@@ -545,7 +546,9 @@ fn finish_open(
     removed.map_err(|e| Error::io(&format!("remove old log files in '{}'", files.place()), e))?;
     let removed = sorter::remove_left_over(files);
     removed.map_err(|e| Error::io(&format!("remove files of an interrupted sort in '{}'", files.place()), e))?;
+    let redo_began = clock::now_ns();
     recovery::redo(&engine.core, log_files, analysis)?;
+    let applied_us = (analysed_ns + clock::now_ns() - redo_began) / 1000;
     engine.redoing.store(false, Ordering::Relaxed);
     // From here on the end of the old epoch cannot be taken for the end of the log.
     engine.checkpoint_wait(Wish::Superblock)?;
@@ -571,6 +574,8 @@ fn finish_open(
         engine.txns.adopt(others);
         *inner.purge.lock() = Some(start_purge(&engine)?);
     }
+    let beside_us = ((clock::now_ns() - inner.about.opened_ns) / 1000).saturating_sub(applied_us);
+    engine.recovery_time.applied(engine.opening.redo_bytes, applied_us, beside_us);
     match options.redo_capacity {
         Some(capacity) => change_redo_capacity(&engine, capacity.as_u64()),
         None => Ok(()),

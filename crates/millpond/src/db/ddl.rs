@@ -229,7 +229,7 @@ pub(super) fn close_trees(
     let close = || trees.iter().map(|tree| tree.gate.write()).collect::<Vec<_>>();
     let gates = engine.waits.timed(WaitClass::Metadata, close);
     let end = {
-        let _spaces = engine.spaces_turn();
+        let _spaces = engine.all_spaces();
         change(&spaces)?
     };
     gates.into_iter().for_each(|mut of_tree| *of_tree = gate);

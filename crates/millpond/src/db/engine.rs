@@ -17,7 +17,7 @@ use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::laws;
-use crate::base::sync::{Mutex, Turn, TurnGuard};
+use crate::base::sync::{Mutex, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
 use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::Restarts;
 use crate::io::device::Files;
@@ -50,9 +50,9 @@ pub(crate) struct Engine {
     pub(crate) txns: Transactions,
     /// Serialises creation and dropping of trees and tables.
     pub(super) ddl: Turn<()>,
-    /// Who takes a space out of the map, and who works in one without having entered its tree. Behind `ddl` and gates;
-    /// who has it waits for pages, frames and the log only.
-    pub(super) spaces: Turn<()>,
+    /// A gate: exclusively who takes a space out of the map, shared who works in one without having entered its tree.
+    /// Behind `ddl` and the other gates; who has it waits for pages, frames and the log only.
+    pub(super) spaces: RwLock<()>,
     /// Trees that are being loaded, which have no names yet.
     pub(super) loads: Mutex<BTreeMap<SpaceId, Arc<TreeState>>>,
     /// Who has it writes pages that are loaded (LOAD-3).
@@ -207,17 +207,17 @@ impl Engine {
         self.waits.timed(WaitClass::Metadata, || self.ddl.lock())
     }
 
-    /// Keeps all spaces where they are.
-    pub(crate) fn spaces_turn(&self) -> TurnGuard<'_, ()> {
-        self.waits.timed(WaitClass::Metadata, || self.spaces.lock())
+    /// Has all spaces for itself, to take some out of the map. Waits on `metadata` for those who work in one.
+    pub(crate) fn all_spaces(&self) -> WriteGuard<'_, ()> {
+        self.waits.timed(WaitClass::Metadata, || self.spaces.write())
     }
 
-    /// The same for an operation that may have leave to miss pages, or the lane. If it must wait, it gives these up
-    /// first: who has the turn may wait for them.
-    pub(crate) fn spaces_turn_of(&self, restarts: &mut Restarts<'_>) -> TurnGuard<'_, ()> {
-        self.spaces.try_lock().unwrap_or_else(|| {
+    /// Keeps all spaces where they are, for an operation that may have leave to miss pages, or the lane. If it must
+    /// wait, it gives these up first: those for whom it waits may wait for them.
+    pub(crate) fn keep_spaces(&self, restarts: &mut Restarts<'_>) -> ReadGuard<'_, ()> {
+        self.spaces.try_read().unwrap_or_else(|| {
             restarts.begin_wait();
-            self.spaces_turn()
+            self.waits.timed(WaitClass::Metadata, || self.spaces.read())
         })
     }
 
@@ -231,7 +231,8 @@ impl Engine {
         (self.core.pool.len() / 8).max(5)
     }
 
-    /// Undo pages that may wait for purge before writers take part in it: so few that most of them are in memory still.
+    /// Undo pages that may wait for purge; from half as many on writers take part in it. So few that most of them are
+    /// in memory still.
     pub(crate) fn purge_pages_max(&self) -> usize {
         (self.core.pool.len() / 16).max(32)
     }
@@ -284,7 +285,7 @@ impl Engine {
             buffer_pool_pending_single_page: self.page_writes.pending(Why::SinglePage),
             log_checkpoint_age: positions.next.since(positions.checkpoint),
             log_capacity: log.capacity(),
-            log_capacity_effective: self.log_capacity(),
+            log_capacity_effective: self.log_wanted(),
             log_apply_rate: self.recovery_time.applied_per_s(),
             log_recovery_us: self.recovery_time.of_us(positions.next.since(positions.checkpoint)),
             log_lsn_current: positions.next.0,

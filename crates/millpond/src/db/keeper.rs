@@ -201,7 +201,7 @@ impl Keeper {
     /// Whether the checkpoint is held back by a fourth of the log by changes that only wait for a data sync.
     fn images_hold_log_back(&self) -> bool {
         let next = self.engine.core.log.positions().next;
-        let cut = Lsn(next.0.saturating_sub(self.engine.log_capacity() / 4));
+        let cut = Lsn(next.0.saturating_sub(self.engine.log_length() / 4));
         self.engine.core.store.holds_before(cut)
     }
 
@@ -209,6 +209,7 @@ impl Keeper {
     fn give_up(&mut self, error: &Error) {
         self.failed = true;
         self.engine.core.log.stop(error);
+        self.engine.pacing.end_payments();
         self.engine.core.pool.stop();
         self.engine.txns.locks.stop(&error.to_string());
         self.engine.requests.lock().failed = Some(error.to_string().into());
@@ -286,6 +287,9 @@ impl Keeper {
     fn free_some(&mut self, short: usize) -> Result<bool, Error> {
         let engine = Arc::clone(&self.engine);
         let (freed, dirty) = engine.core.pool.sweep(short, LOT_PAGES);
+        if dirty.is_empty() && engine.pacing.owed() == 0 {
+            engine.pacing.nothing_to_write(clock::now_ns());
+        }
         if dirty.is_empty() && freed == 0 {
             return Ok(false);
         }

@@ -37,7 +37,7 @@ impl Db {
 
     /// Has recoveries take no longer than this, about, from 1 s to an hour, or as long as the log's capacity makes them
     /// ([`Options::recovery_time_target`](crate::Options::recovery_time_target)). Waits for nothing: the log becomes
-    /// shorter over the next seconds.
+    /// shorter little by little, by half in seven seconds while pages are written in time, in forty while they are not.
     ///
     /// # Errors
     /// [`Error::InvalidOptions`]: too short or too long. [`Error::ReadOnly`] when the engine has stopped.

@@ -72,7 +72,7 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "recovery_time_target",
-            help: "How long a recovery may take: the log is kept so short",
+            help: "How long a recovery may take: the log is kept so short, but may have 4 MiB",
             value: "TIME",
             unit: "time",
             range: "1s to 3600s, or none",

@@ -174,7 +174,7 @@ impl Options {
     }
 
     /// How long a recovery may take, about, from 1 s to an hour: the log is kept as short as is applied in this time,
-    /// which is measured, and writers are slowed down for it if they have to. May be
+    /// which is measured, and writers are slowed down for it if they have to; but it may always be 4 MiB long. May be
     /// [changed](crate::Db::set_recovery_time_target) while the database is open. Default: `None`, as long as the log's
     /// capacity.
     pub fn recovery_time_target(mut self, target: Option<Duration>) -> Self {

@@ -3,15 +3,20 @@
 //! PACE-2  One tick at a time. The keeper's own, or, when that is overdue for it waits for a device, that of whoever is
 //!         about to write.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use smallvec::SmallVec;
 
 use super::engine::Engine;
 use crate::base::aligned::to_u64;
 use crate::base::clock;
-use crate::base::sync::{self, Mutex, Rank};
+use crate::base::laws;
+use crate::base::sync::{Condvar, Mutex, Rank};
 use crate::base::waits::{Operation, WaitClass};
-use crate::pace::payment::{PaymentClock, Place};
+use crate::pace::envelope::float;
+use crate::pace::log_length::LogLength;
+use crate::pace::payment::{Payments, Place, Places};
 use crate::pace::shares::For;
 use crate::pace::tick::{Inputs, OVERDUE_NS, Pace, Rates, Rules, TICK_NS};
 use crate::pace::zone_cleaning::Costs;
@@ -27,8 +32,8 @@ const EARLIER_MAX: u64 = 10_000_000;
 /// Fewer pages than a lot wait for others for so long.
 const GATHER_NS: u64 = 100_000_000;
 
-/// Who waits for his payment looks so often whether he still has to.
-const LOOK_NS: u64 = 20_000_000;
+/// Databases whose payers a thread may be at a time.
+const PAYER_OF_MAX: usize = 4;
 
 /// The controller, and what it goes by.
 pub(crate) struct Pacing {
@@ -36,7 +41,16 @@ pub(crate) struct Pacing {
     next_tick_ns: AtomicU64,
     /// When the keeper had nothing to write last.
     nothing_to_write_ns: AtomicU64,
-    clock: PaymentClock,
+    payments: Mutex<Payments>,
+    /// Payers sleep here.
+    news: Condvar,
+    is_limited: AtomicBool,
+    /// Nobody pays any more.
+    has_ended: AtomicBool,
+    /// Whose payments they are: no other engine's of this process has it.
+    number: u64,
+    /// Bytes of log that the controller goes by; 0: those that are wanted.
+    log_length: AtomicU64,
     /// Time for which there was a limit.
     limited_ns: AtomicU64,
     /// What a write and a page cost, in nanoseconds of a lot; 0 and 0: not known.
@@ -49,6 +63,20 @@ struct State {
     ages: Vec<(u64, u64)>,
     /// When pages were written for the log last.
     flushed_ns: u64,
+    log_length: LogLength,
+}
+
+impl Payer {
+    /// Takes the places of one database out, and those that there are too many of.
+    fn take(&mut self, number: u64) -> Option<Places> {
+        if let Some(at) = self.places.iter().position(|(of, _)| *of == number) {
+            return Some(self.places.remove(at).1);
+        }
+        if self.places.len() >= PAYER_OF_MAX {
+            self.places.remove(0);
+        }
+        None
+    }
 }
 
 /// What the keeper writes next.
@@ -67,10 +95,18 @@ impl Pacing {
         #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact count")]
         let pace = Pace::new(pages_per_s.min(EARLIER_MAX) as f64, Rules::default());
         Pacing {
-            state: Mutex::new(Rank::Pacing, State { pace, ages: Vec::new(), flushed_ns: 0 }),
+            state: Mutex::new(
+                Rank::Pacing,
+                State { pace, ages: Vec::new(), flushed_ns: 0, log_length: LogLength::default() },
+            ),
             next_tick_ns: AtomicU64::new(0),
             nothing_to_write_ns: AtomicU64::new(0),
-            clock: PaymentClock::default(),
+            payments: Mutex::new(Rank::Payments, Payments::default()),
+            news: Condvar::new(),
+            is_limited: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            log_length: AtomicU64::new(0),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             limited_ns: AtomicU64::new(0),
             write_cost_ns: AtomicU64::new(0),
             page_cost_ns: AtomicU64::new(0),
@@ -142,15 +178,46 @@ impl Pacing {
         (self.write_cost_ns.load(Ordering::Relaxed), self.page_cost_ns.load(Ordering::Relaxed))
     }
 
+    /// Whether writers are slowed down.
+    fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Relaxed)
+    }
+
+    /// Another limit, in bytes of log a second. Who sleeps for his payment is told if it is much larger.
+    fn set_limit(&self, bytes_per_s: f64, now_ns: u64) {
+        let bytes_per_s = if self.has_ended.load(Ordering::Relaxed) { f64::INFINITY } else { bytes_per_s };
+        let is_news = self.payments.lock().set_limit(bytes_per_s, now_ns);
+        self.is_limited.store(bytes_per_s.is_finite(), Ordering::Relaxed);
+        if is_news {
+            self.news.notify_all();
+        }
+    }
+
+    /// Nobody pays any more: the database is being closed, or has stopped. Who sleeps is woken.
+    pub(super) fn end_payments(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.set_limit(f64::INFINITY, clock::now_ns());
+    }
+
     /// Time for which writers were slowed down, or could have been.
     pub(super) fn limited_us(&self) -> u64 {
         self.limited_ns.load(Ordering::Relaxed) / 1000
     }
 }
 
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+/// What a thread owes, and to whom.
+#[derive(Default)]
+struct Payer {
+    /// By the numbers of databases, those last that it wrote to last.
+    places: SmallVec<[(u64, Places); 1]>,
+    /// Transactions under way, one within the other.
+    paying: u32,
+}
+
 thread_local! {
-    /// Where this thread's payments have come to, and on whose clock.
-    static PLACE: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
+    static PAYER: RefCell<Payer> = RefCell::default();
 }
 
 /// A transaction under way, which is charged for what it has logged when it ends.
@@ -162,7 +229,8 @@ pub(crate) struct Paying<'e> {
 
 impl Drop for Paying<'_> {
     fn drop(&mut self) {
-        self.engine.charge();
+        PAYER.with_borrow_mut(|payer| payer.paying -= 1);
+        self.engine.charge(false);
     }
 }
 
@@ -171,71 +239,88 @@ impl Engine {
     /// `throttle`.
     pub(super) fn begin_write(&self) -> Paying<'_> {
         let operation = self.waits.operation("write");
-        let pacing = &self.pacing;
-        let now = clock::coarse_ns();
-        if now >= pacing.next_tick_ns().saturating_add(OVERDUE_NS) {
+        if clock::coarse_ns() >= self.pacing.next_tick_ns().saturating_add(OVERDUE_NS) {
             self.tick_pace();
         }
-        if pacing.clock.is_limited() && !planted!("nobody_pays") {
+        if self.pacing.is_limited() && !planted!("nobody_pays") {
             self.pay(Place::Begin);
         }
         take_appended();
+        PAYER.with_borrow_mut(|payer| payer.paying += 1);
         Paying { engine: self, _operation: operation }
     }
 
     /// At a statement's start inside of a transaction: pays part of what that has logged.
     pub(super) fn pay_inside(&self, owed: &mut u64, others_wait: bool) {
-        *owed += self.charge();
-        let others_wait = others_wait && !self.is_log_nearly_full();
-        if self.pacing.clock.is_limited() && self.pay(Place::Statement { owed: *owed, others_wait }) {
-            *owed = 0;
+        // What the engine writes for itself is not paid for.
+        if PAYER.with_borrow(|payer| payer.paying == 0) {
+            return;
+        }
+        *owed += self.charge(true);
+        if self.pacing.is_limited() {
+            let log_nearly_full = self.is_log_nearly_full();
+            if self.pay(Place::Statement { owed: *owed, others_wait, log_nearly_full }) {
+                *owed = 0;
+            }
         }
     }
 
     /// Charges this thread for what it has logged; returns how many bytes.
-    fn charge(&self) -> u64 {
+    fn charge(&self, is_large: bool) -> u64 {
         let bytes = take_appended();
-        match self.pacing.clock.charge(bytes, clock::now_ns) {
-            0 => {}
-            place => PLACE.set((self.address(), place)),
+        if self.pacing.is_limited() {
+            PAYER.with_borrow_mut(|payer| {
+                let mut places = payer.take(self.pacing.number).unwrap_or_default();
+                self.pacing.payments.lock().charge(bytes, is_large, clock::now_ns(), &mut places);
+                payer.places.push((self.pacing.number, places));
+            });
         }
         bytes
     }
 
-    /// Waits for this thread's place (PACE-1). Whether there was a wait.
+    /// Waits until this thread's debts are paid (PACE-1). Whether there was a wait. Time ends it; a limit that becomes
+    /// much larger, or is lifted; the end of the database.
     fn pay(&self, when: Place) -> bool {
-        let clock = &self.pacing.clock;
-        let place = match PLACE.get() {
-            (engine, place) if engine == self.address() => place,
-            _ => clock.last_place(),
-        };
-        let mut now = clock::now_ns();
-        let Some(until) = clock.wait_until_ns(place, now, when) else { return false };
+        laws::check_park();
+        let pacing = &self.pacing;
+        let own = PAYER.with_borrow(|payer| payer.places.iter().find(|(of, _)| *of == pacing.number).copied());
+        let since_ns = clock::now_ns();
+        let mut payments = pacing.payments.lock();
+        let places = own.map_or_else(|| payments.last_places(), |(_, places)| places);
+        let Some(mut until) = payments.wait_until_ns(places, since_ns, since_ns, when) else { return false };
         self.waits.timed(WaitClass::Throttle, || {
-            // Nobody ends this wait but time. The limit may be lifted meanwhile.
-            while now < until && clock.is_limited() {
-                sync::sleep_until(until.min(now + LOOK_NS));
-                now = clock::now_ns();
-                if now >= self.pacing.next_tick_ns() + OVERDUE_NS {
+            loop {
+                drop(pacing.news.wait_until(payments, until, "payment"));
+                let now = clock::now_ns();
+                if now >= pacing.next_tick_ns() + OVERDUE_NS {
                     self.tick_pace();
+                }
+                payments = pacing.payments.lock();
+                match payments.wait_until_ns(places, since_ns, now, when) {
+                    Some(later) => until = later,
+                    None => break,
                 }
             }
         });
         true
     }
 
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+    /// Bytes that the log is to have at most: its capacity, or what is recovered from in the time that is wanted.
+    pub(super) fn log_wanted(&self) -> u64 {
+        self.recovery_time.log_bytes(self.core.log.capacity())
     }
 
-    /// Bytes of log that the controller goes by.
-    pub(super) fn log_capacity(&self) -> u64 {
-        self.recovery_time.log_bytes(self.core.log.capacity())
+    /// The same, on its way to less.
+    pub(super) fn log_length(&self) -> u64 {
+        match self.pacing.log_length.load(Ordering::Relaxed) {
+            0 => self.log_wanted(),
+            length => length,
+        }
     }
 
     fn is_log_nearly_full(&self) -> bool {
         let positions = self.core.log.positions();
-        positions.next.since(positions.checkpoint) > self.log_capacity() / 10 * 9
+        positions.next.since(positions.checkpoint) > self.core.log.capacity() / 10 * 9
     }
 
     /// What the device was found to write, in bytes of pages a second; 0: not seen yet.
@@ -252,9 +337,19 @@ impl Engine {
         if now_ns < self.pacing.next_tick_ns() {
             return;
         }
+        if self.redoing.load(Ordering::Relaxed) {
+            // Nothing is written for the log, and nobody writes: the device's rest is not to be seen.
+            self.pacing.nothing_to_write(now_ns);
+            self.pacing.next_tick_ns.store(now_ns + TICK_NS, Ordering::Relaxed);
+            return;
+        }
         let before_ns = self.pacing.next_tick_ns.swap(now_ns + TICK_NS, Ordering::Relaxed);
+        let (log, positions) = (&self.core.log, self.core.log.positions());
+        let since_ns = now_ns.saturating_sub(before_ns.saturating_sub(TICK_NS));
+        let age = positions.next.since(positions.checkpoint);
+        let capacity = state.log_length.tick(float(since_ns) / 1e9, self.log_wanted(), age);
+        self.pacing.log_length.store(capacity, Ordering::Relaxed);
         let State { pace, ages, .. } = &mut *state;
-        let (log, positions, capacity) = (&self.core.log, self.core.log.positions(), self.log_capacity());
         log.counts.frames_by_age(capacity / AGES, ages);
         let (written_in_lots, lots_ns) = self.page_writes.lots();
         let rates = pace.tick(Inputs {
@@ -268,16 +363,15 @@ impl Engine {
             lots_ns,
             nothing_to_write_ns: self.pacing.nothing_to_write_ns.load(Ordering::Relaxed),
         });
-        if self.pacing.clock.is_limited() {
-            let since_ns = now_ns.saturating_sub(before_ns.saturating_sub(TICK_NS));
+        if self.pacing.is_limited() {
             self.pacing.limited_ns.fetch_add(since_ns, Ordering::Relaxed);
         }
-        self.pacing.clock.set_limit(rates.redo_limit);
+        self.pacing.set_limit(rates.redo_limit, now_ns);
     }
 
     /// LSN before which map pages have to be written.
     pub(super) fn map_pages_cut(&self) -> u64 {
-        let (next, capacity) = (self.core.log.positions().next.0, self.log_capacity());
+        let (next, capacity) = (self.core.log.positions().next.0, self.log_length());
         let is_quiet = self.pacing.state.lock().pace.is_quiet(next, capacity);
         if is_quiet { u64::MAX } else { next.saturating_sub(capacity / 8 * 3) }
     }

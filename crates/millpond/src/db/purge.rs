@@ -8,13 +8,14 @@
 //! its place among those who miss pages.
 //!
 //! It waits as an operation does, for pages, frames and the log; nobody waits for it but those who drop trees
-//! ([`Engine::spaces_turn`]), for one leaf's rows, and who close the database. It also [rolls back](super::rollback).
+//! ([`Engine::all_spaces`]), for one leaf's rows, and who close the database. It also [rolls back](super::rollback).
 //!
-//! PURGE-1  While too many undo pages wait, a batch that has left delete marks goes through the records of some of
-//!          them itself, more than it has left: so what waits becomes less, however many write. It does so when it has
-//!          ended, with no latch, frame, row or leave to miss pages in its hand, and waits as any operation does. What
-//!          nobody may purge just now is excepted: what a batch in flight holds back, and everything while too many
-//!          pages wait to be merged.
+//! PURGE-1  While as many undo pages wait as may, batches that leave delete marks go through the records of some of
+//!          them themselves, more than they leave: so what waits becomes less, however many write. Before that, from
+//!          half as many on, they do it in proportion ([`purge_debt`](crate::pace::purge_debt)), so that it does not
+//!          come so far. A batch does so when it has ended, with no latch, frame, row or leave to miss pages in its
+//!          hand, and waits as any operation does. What nobody may purge just now is excepted: what a batch in flight
+//!          holds back, and everything while too many pages wait to be merged.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,16 +31,13 @@ use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write, pages_ahea
 use crate::btree::merge::is_underfull;
 use crate::mtr::{Mtr, RECORD_HEADER};
 use crate::pool::frame::PageWrite;
-use crate::redo::log::LogCredit;
+use crate::redo::log::{LogCredit, set_appended, take_appended};
 use crate::txn::purge_queue::Rest;
 use crate::txn::record::UndoRecord;
 use crate::txn::slots::{Slot, Work};
 
 /// Rows that are removed by one mini-transaction, at most.
 const ROWS_TOGETHER: usize = 32;
-
-/// Records that a batch owes for each that it leaves: as many would keep what waits as it is.
-const RECORDS_OWED: usize = 4;
 
 /// Bytes that the removal of a row adds to its key.
 const OP_HEADER: usize = 3;
@@ -81,10 +79,11 @@ pub(super) fn run(engine: &Engine) {
 /// Callers hold gates, for which the close of a database waits, and perhaps turns that come before that of spaces, and
 /// nothing else. May wait on `page_read`, `free_frame`, `log_space` and `metadata`.
 pub(super) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
-    let most = engine.purge_pages_max();
-    let mut owed = RECORDS_OWED * slot.end(most);
+    let mut owed = slot.end(engine.purge_pages_max());
+    // PACE-1: what is logged for purge is nobody's.
+    let own = take_appended();
     while owed > 0
-        && let Some((id, from)) = engine.txns.take_beyond(most)
+        && let Some((id, from)) = engine.txns.take_queued()
     {
         let (purged, rest) = go_through(engine, id, from, owed);
         if rest == Rest::HeldBack {
@@ -92,6 +91,7 @@ pub(super) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
         }
         owed -= purged - from;
     }
+    set_appended(own);
 }
 
 /// Purges what at most `records` records of an undo page say, from number `from` on; the page was taken from the queue.
@@ -162,7 +162,7 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
     let mut came_further = false;
     while let Some((_, first)) = marked.first() {
         // No space goes meanwhile; who wants that waits for one leaf's rows only, and for none of its reads.
-        let spaces = engine.spaces_turn_of(&mut restarts);
+        let spaces = engine.keep_spaces(&mut restarts);
         engine.check_open()?;
         if !core.store.has_space(space) {
             return Ok(true);

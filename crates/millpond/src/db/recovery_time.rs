@@ -1,8 +1,8 @@
 //! How much log may be to be recovered: what is applied in the time that somebody allows for it.
 //!
-//! How fast a log is applied was measured when one was, at this open or an earlier one; the superblock keeps it. The
-//! controller goes by the smaller of this and the log's capacity ([`pacing`](super::pacing)); the log's wall stays
-//! where it is, and what is beyond is slack.
+//! How fast a log is applied was measured when one was, at this open or an earlier one; the superblock keeps it. What
+//! an open takes beside that was measured, too. The controller goes by the smaller of this and the log's capacity
+//! ([`pacing`](super::pacing)); the log's wall stays where it is, and what is beyond is slack.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,9 +13,8 @@ const EXPECTED_PER_S: u64 = 32 << 20;
 /// From so many bytes of log on, a recovery tells how fast it goes.
 const TELLS_BYTES: u64 = 4 << 20;
 
-/// The log may be so long in any case, and this part of its capacity, as a divisor: nobody is slowed down to nothing.
+/// The log may be so long in any case: nobody is slowed down to nothing.
 const LEAST_BYTES: u64 = 4 << 20;
-const LEAST_PART: u64 = 16;
 
 /// The target, and what is known.
 #[derive(Debug, Default)]
@@ -24,6 +23,8 @@ pub(crate) struct RecoveryTime {
     target_ms: AtomicU64,
     /// Bytes a second; 0: not measured.
     applied_per_s: AtomicU64,
+    /// What an open takes beside applying the log.
+    beside_us: AtomicU64,
 }
 
 impl RecoveryTime {
@@ -39,11 +40,18 @@ impl RecoveryTime {
         self.target_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// An open has applied so much log in so long.
-    pub(super) fn applied(&self, bytes: u64, us: u64) {
+    /// An open has looked for so much log and applied it in so long, and taken so long for other things. What an
+    /// earlier one has measured counts as much.
+    pub(super) fn applied(&self, bytes: u64, us: u64, beside_us: u64) {
+        self.beside_us.store(beside_us, Ordering::Relaxed);
         if bytes >= TELLS_BYTES {
             let per_s = u128::from(bytes) * 1_000_000 / u128::from(us.max(1));
-            self.applied_per_s.store(u64::try_from(per_s).unwrap_or(u64::MAX), Ordering::Relaxed);
+            let per_s = u64::try_from(per_s).unwrap_or(u64::MAX);
+            let known = match self.applied_per_s() {
+                0 => per_s,
+                earlier => earlier.midpoint(per_s),
+            };
+            self.applied_per_s.store(known, Ordering::Relaxed);
         }
     }
 
@@ -62,7 +70,7 @@ impl RecoveryTime {
     /// How many microseconds it would take to recover from `bytes` of log.
     pub(super) fn of_us(&self, bytes: u64) -> u64 {
         let us = u128::from(bytes) * 1_000_000 / u128::from(self.expected_per_s());
-        u64::try_from(us).unwrap_or(u64::MAX)
+        u64::try_from(us).unwrap_or(u64::MAX).saturating_add(self.beside_us.load(Ordering::Relaxed))
     }
 
     /// Bytes of log that the target allows, of a log of `capacity`.
@@ -71,9 +79,9 @@ impl RecoveryTime {
         if target_ms == 0 {
             return capacity;
         }
-        let allowed = u128::from(self.expected_per_s()) * u128::from(target_ms) / 1000;
-        let least = LEAST_BYTES.max(capacity / LEAST_PART);
-        u64::try_from(allowed).unwrap_or(u64::MAX).max(least).min(capacity)
+        let applying_us = target_ms.saturating_mul(1000).saturating_sub(self.beside_us.load(Ordering::Relaxed));
+        let allowed = u128::from(self.expected_per_s()) * u128::from(applying_us) / 1_000_000;
+        u64::try_from(allowed).unwrap_or(u64::MAX).max(LEAST_BYTES).min(capacity)
     }
 }
 
@@ -87,12 +95,20 @@ mod tests {
         assert_eq!(time.log_bytes(1 << 30), 1 << 30);
         time.set(Some(Duration::from_secs(2)));
         assert_eq!(time.log_bytes(1 << 30), 64 << 20, "as expected");
-        time.applied(1 << 20, 1);
+        time.applied(1 << 20, 1, 0);
         assert_eq!(time.applied_per_s(), 0, "too little to tell");
-        time.applied(100 << 20, 1_000_000);
+        time.applied(100 << 20, 1_000_000, 0);
         assert_eq!((time.log_bytes(1 << 30), time.of_us(50 << 20)), (200 << 20, 500_000));
+        time.applied(0, 0, 1_000_000);
+        assert_eq!(
+            (time.log_bytes(1 << 30), time.of_us(50 << 20)),
+            (100 << 20, 1_500_000),
+            "a second for other things"
+        );
+        time.applied(200 << 20, 1_000_000, 0);
+        assert_eq!(time.log_bytes(1 << 30), 300 << 20, "the mean of two");
         assert_eq!(time.log_bytes(100 << 20), 100 << 20, "no more than there is");
         time.set(Some(Duration::from_millis(1)));
-        assert_eq!((time.log_bytes(1 << 30), time.log_bytes(2 << 20)), (64 << 20, 2 << 20), "no less than this");
+        assert_eq!((time.log_bytes(1 << 30), time.log_bytes(2 << 20)), (4 << 20, 2 << 20), "no less than this");
     }
 }

@@ -124,7 +124,7 @@ impl Trees<'_> {
         while let Some(first) = changes.first() {
             self.engine.txns.check_running()?;
             // No space goes meanwhile.
-            let spaces = self.engine.spaces_turn_of(&mut restarts);
+            let spaces = self.engine.keep_spaces(&mut restarts);
             if !core.store.has_space(*space) {
                 return Ok(());
             }

@@ -1,16 +1,20 @@
 //! How writers pay for what they log while they are slowed down: with time, each in its place.
 //!
-//! A charge moves one clock, which all share, by its cost: bytes of log over the limit in force. The place at which it
-//! comes to stand is the payer's, who sleeps until then *before his next transaction*, holding nothing. So payers are
-//! served first come, first served, any number of threads is slowed down to the limit together, and who writes little
-//! has mostly paid by the time he comes again. The debt of one who does not come again stays on the clock.
+//! A charge puts bytes of log into a queue, which all share, and which is paid off as fast as the limit in force. The
+//! place at which it ends is the payer's, who sleeps until it is paid *before his next transaction*, holding nothing.
+//! So payers are served first come, first served, any number of threads is slowed down to the limit together, and who
+//! writes little has mostly paid by the time he comes again. The debt of one who does not come again stays in the
+//! queue. What is queued are bytes, not time: another limit acts on all of them at once, and none forgives them.
+//!
+//! What large transactions log beyond what they pay on their way has a queue of its own, which has a fourth of the
+//! limit while others owe anything: who writes a row does not wait behind a million of another's.
 //!
 //! PACE-1  Nobody pays while he holds what others wait for: before a transaction all of it; inside of one only at a
-//!         statement's start, what is over [`INSIDE_BYTES`], for [`INSIDE_NS`] at most, and not while others wait for
-//!         its rows, unless the log is nearly full. Never between a commit and its acknowledgement, and never for
-//!         rolling back, purge, recovery.
+//!         statement's start, what is over [`INSIDE_BYTES`], for [`INSIDE_NS`] at most, and not while anybody waits for
+//!         a row, unless the log is nearly full. Never between a commit and its acknowledgement, and never for rolling
+//!         back, purge, recovery.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::envelope::float;
 
 /// What a transaction may owe before it pays at a statement's start, in bytes of log.
 pub(crate) const INSIDE_BYTES: u64 = 256 << 10;
@@ -18,16 +22,61 @@ pub(crate) const INSIDE_BYTES: u64 = 256 << 10;
 /// What it pays there at most.
 const INSIDE_NS: u64 = 20_000_000;
 
-/// So far ahead of their places payers may be: writers come in bursts, as frames and commits do, and a sleep that is
-/// shorter than a millisecond takes longer than it should.
-const AHEAD_NS: u64 = 10_000_000;
+/// So far ahead of their places payers may be, in seconds: writers come in bursts, as frames and commits do, and a
+/// sleep that is shorter than a millisecond takes longer than it should.
+const AHEAD_S: f64 = 0.01;
 
-/// The clock of payments.
-#[derive(Debug, Default)]
-pub(crate) struct PaymentClock {
-    /// Bytes a second; 0: nobody pays.
-    limit: AtomicU64,
-    paid_until_ns: AtomicU64,
+/// The part of the limit that large transactions have while others owe anything.
+const LARGE_SHARE: f64 = 0.25;
+
+/// Who sleeps looks again at once when the limit has become larger by this factor.
+const NEWS_FACTOR: f64 = 2.0;
+
+/// Bytes that are owed, in the order in which they are paid.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queue {
+    charged: f64,
+    paid: f64,
+}
+
+impl Queue {
+    fn owed(&self) -> f64 {
+        self.charged - self.paid
+    }
+
+    /// Pays `bytes`, and returns what is left of them.
+    fn pay(&mut self, bytes: f64) -> f64 {
+        let paid = bytes.min(self.owed());
+        self.paid += paid;
+        bytes - paid
+    }
+}
+
+/// Where a payer's debts end, in either queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub(crate) struct Places {
+    small: f64,
+    large: f64,
+}
+
+/// All payments.
+#[derive(Clone, Debug)]
+pub(crate) struct Payments {
+    /// Bytes a second; infinity: nobody pays.
+    limit: f64,
+    /// The limit that sleepers know of, or a smaller one.
+    told: f64,
+    /// Up to when is paid what is paid.
+    at_ns: u64,
+    small: Queue,
+    large: Queue,
+}
+
+impl Default for Payments {
+    fn default() -> Self {
+        let (small, large) = (Queue::default(), Queue::default());
+        Payments { limit: f64::INFINITY, told: f64::INFINITY, at_ns: 0, small, large }
+    }
 }
 
 /// When a debt is paid.
@@ -39,53 +88,81 @@ pub(crate) enum Place {
     Statement {
         /// What the transaction has logged since it paid last, in bytes.
         owed: u64,
-        /// Somebody waits for its rows, and the log has room.
+        /// Somebody waits for a row.
         others_wait: bool,
+        log_nearly_full: bool,
     },
 }
 
-impl PaymentClock {
-    /// Slows writers down to so many bytes of log a second together; infinity: no longer.
-    pub(crate) fn set_limit(&self, bytes_per_s: f64) {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "finite, and at least 1")]
-        let limit = if bytes_per_s.is_finite() { bytes_per_s.max(1.0) as u64 } else { 0 };
-        self.limit.store(limit, Ordering::Relaxed);
+impl Payments {
+    /// Slows writers down to so many bytes of log a second together from now on; infinity: no longer, and nobody owes
+    /// anything any more. True: who sleeps is to look again.
+    pub(crate) fn set_limit(&mut self, bytes_per_s: f64, now_ns: u64) -> bool {
+        self.go_on(now_ns);
+        self.limit = bytes_per_s.max(1.0);
+        if !self.is_limited() {
+            self.small.paid = self.small.charged;
+            self.large.paid = self.large.charged;
+        }
+        let is_news = self.limit > self.told * NEWS_FACTOR || (!self.is_limited() && self.told.is_finite());
+        self.told = if is_news { self.limit } else { self.told.min(self.limit) };
+        is_news
     }
 
     /// Whether writers are slowed down.
     pub(crate) fn is_limited(&self) -> bool {
-        self.limit.load(Ordering::Relaxed) > 0
+        self.limit.is_finite()
     }
 
-    /// Charges `bytes` of log at `now_ns`. Returns the payer's place. Nobody is limited: 0.
-    pub(crate) fn charge(&self, bytes: u64, now_ns: impl FnOnce() -> u64) -> u64 {
-        let limit = self.limit.load(Ordering::Relaxed);
-        if limit == 0 {
-            return 0;
+    /// Pays what is paid by now. Time in which nobody owed anything is gone.
+    fn go_on(&mut self, now_ns: u64) {
+        let seconds = float(now_ns.saturating_sub(self.at_ns)) / 1e9;
+        self.at_ns = self.at_ns.max(now_ns);
+        if self.is_limited() {
+            let bytes = self.limit * seconds;
+            let of_large = if self.small.owed() > 0.0 { bytes * LARGE_SHARE } else { bytes };
+            let rest = self.large.pay(of_large) + bytes - of_large;
+            let rest = self.small.pay(rest);
+            self.large.pay(rest);
         }
-        let cost_ns = u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(limit)).unwrap_or(u64::MAX);
-        let now_ns = now_ns();
-        let moved = |at: u64| Some(at.max(now_ns).saturating_add(cost_ns));
-        let before = self.paid_until_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved).unwrap_or(0);
-        before.max(now_ns).saturating_add(cost_ns)
     }
 
-    /// The place of one who has none: behind all who have.
-    pub(crate) fn last_place(&self) -> u64 {
-        self.paid_until_ns.load(Ordering::Relaxed)
+    /// Charges `bytes` of log, which a large transaction has logged on its way, or not. The payer's places follow.
+    pub(crate) fn charge(&mut self, bytes: u64, is_large: bool, now_ns: u64, places: &mut Places) {
+        if !self.is_limited() {
+            return;
+        }
+        self.go_on(now_ns);
+        let (queue, place) =
+            if is_large { (&mut self.large, &mut places.large) } else { (&mut self.small, &mut places.small) };
+        queue.charged += float(bytes);
+        *place = queue.charged;
     }
 
-    /// When who has `place` may go on, if that is not at once.
-    pub(crate) fn wait_until_ns(&self, place_ns: u64, now_ns: u64, when: Place) -> Option<u64> {
+    /// The places of one who has none: behind all who have, but for large transactions.
+    pub(crate) fn last_places(&self) -> Places {
+        Places { small: self.small.charged, large: 0.0 }
+    }
+
+    /// When who has these places, and has waited since `since_ns`, may go on as far as can be said now, if that is not
+    /// at once.
+    pub(crate) fn wait_until_ns(&mut self, places: Places, since_ns: u64, now_ns: u64, when: Place) -> Option<u64> {
+        self.go_on(now_ns);
+        let most_ns = match when {
+            Place::Begin | Place::Statement { log_nearly_full: true, owed: INSIDE_BYTES.., .. } => u64::MAX,
+            Place::Statement { owed: INSIDE_BYTES.., others_wait: false, .. } => since_ns + INSIDE_NS,
+            Place::Statement { .. } => return None,
+        };
         if !self.is_limited() {
             return None;
         }
-        let until_ns = match when {
-            Place::Begin => place_ns,
-            Place::Statement { owed, others_wait } if owed < INSIDE_BYTES || others_wait => return None,
-            Place::Statement { .. } => place_ns.min(now_ns + AHEAD_NS + INSIDE_NS),
-        };
-        let until_ns = until_ns.saturating_sub(AHEAD_NS);
+        let part = |other: &Queue, share: f64| if other.owed() > 0.0 { self.limit * share } else { self.limit };
+        let seconds = |queue: &Queue, place: f64, rate: f64| (place - queue.paid) / rate - AHEAD_S;
+        let small_s = seconds(&self.small, places.small, part(&self.large, 1.0 - LARGE_SHARE));
+        let large_s = seconds(&self.large, places.large, part(&self.small, LARGE_SHARE));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates")]
+        let wait_ns = (small_s.max(large_s).max(0.0) * 1e9) as u64;
+        let until_ns = now_ns.saturating_add(wait_ns).min(most_ns);
         (until_ns > now_ns).then_some(until_ns)
     }
 }
@@ -94,30 +171,88 @@ impl PaymentClock {
 mod tests {
     use super::*;
 
+    const S: u64 = 1_000_000_000;
+    const AHEAD_NS: u64 = 10_000_000;
+
+    fn limited(bytes_per_s: f64, now_ns: u64) -> Payments {
+        let mut payments = Payments::default();
+        payments.set_limit(bytes_per_s, now_ns);
+        payments
+    }
+
+    fn charged(payments: &mut Payments, bytes: u64, is_large: bool, now_ns: u64) -> Places {
+        let mut places = Places::default();
+        payments.charge(bytes, is_large, now_ns, &mut places);
+        places
+    }
+
+    fn begin(payments: &mut Payments, places: Places, now_ns: u64) -> Option<u64> {
+        payments.wait_until_ns(places, now_ns, now_ns, Place::Begin)
+    }
+
+    fn micros(ns: u64) -> u64 {
+        (ns + 500) / 1000
+    }
+
     #[test]
     fn payers_are_served_in_their_order_and_as_fast_as_the_limit() {
-        let clock = PaymentClock::default();
-        assert_eq!((clock.charge(1 << 20, || 5), clock.is_limited()), (0, false));
-        clock.set_limit(1e6);
-        let places: Vec<u64> = (0..1000).map(|_| clock.charge(1000, || 7_000_000)).collect();
-        assert!(places.is_sorted() && places[999] == 7_000_000 + 1_000_000_000, "a second for a megabyte");
-        assert_eq!(clock.last_place(), places[999]);
-        assert_eq!(clock.wait_until_ns(places[500], 7_000_000, Place::Begin), Some(places[500] - AHEAD_NS));
-        assert_eq!(clock.wait_until_ns(places[9], 7_000_000, Place::Begin), None, "a burst");
+        let mut payments = Payments::default();
+        assert_eq!(charged(&mut payments, 1 << 20, false, 5), Places::default(), "nobody is limited");
+        payments.set_limit(1e6, 7 * S);
+        let places: Vec<Places> = (0..1000).map(|_| charged(&mut payments, 1000, false, 7 * S)).collect();
+        assert!(places.is_sorted());
+        assert_eq!(payments.last_places(), places[999]);
+        assert_eq!(begin(&mut payments, places[9], 7 * S), None, "a burst");
+        for at in [100, 500, 999] {
+            let due = 7 * S + (at as u64 + 1) * 1_000_000 - AHEAD_NS;
+            assert_eq!(begin(&mut payments, places[at], 7 * S).map(micros), Some(micros(due)));
+            assert_eq!(begin(&mut payments.clone(), places[at], due + 1000), None);
+        }
         // Time that nobody used is gone.
-        assert_eq!(clock.charge(1000, || 9_000_000_000), 9_001_000_000);
-        clock.set_limit(f64::INFINITY);
-        assert_eq!(clock.wait_until_ns(u64::MAX, 0, Place::Begin), None);
+        let place = charged(&mut payments, 100_000, false, 60 * S);
+        assert_eq!(begin(&mut payments, place, 60 * S).map(micros), Some(micros(60 * S + 90_000_000)));
+    }
+
+    #[test]
+    fn another_limit_acts_on_what_is_owed() {
+        let mut payments = limited(1e4, 0);
+        let place = charged(&mut payments, 1_000_000, false, 0);
+        assert_eq!(begin(&mut payments, place, 0), Some(100 * S - AHEAD_NS));
+        assert!(!payments.set_limit(9e3, S) && !payments.set_limit(1.7e4, S), "a little more is no news");
+        assert!(payments.set_limit(1e6, S), "a hundred times as much is");
+        let until = begin(&mut payments, place, S).expect("a while yet");
+        assert!((S + 900_000_000..2 * S).contains(&until), "{until}");
+        assert!(payments.set_limit(f64::INFINITY, S));
+        assert_eq!(begin(&mut payments, place, S), None);
+        assert!(!payments.set_limit(f64::INFINITY, S));
+        payments.set_limit(1e4, 2 * S);
+        assert_eq!(begin(&mut payments, place, 2 * S), None, "what was owed then is forgiven");
+    }
+
+    #[test]
+    fn who_writes_little_does_not_wait_behind_a_large_transaction() {
+        let mut payments = limited(1e6, 0);
+        let large = charged(&mut payments, 64_000_000, true, 0);
+        let small = charged(&mut payments, 75_000, false, 0);
+        let until = begin(&mut payments, small, 0).expect("a while");
+        assert!((89_999_000..=90_000_000).contains(&until), "three fourths are his: {until}");
+        assert_eq!(begin(&mut payments, small, 91_000_000), None);
+        assert_eq!(payments.last_places(), small, "who is new does not wait for it");
+        let until = begin(&mut payments, large, 100_000_000).expect("a minute");
+        assert!((63 * S..65 * S).contains(&until), "all is the large one's when nobody else owes: {until}");
     }
 
     #[test]
     fn inside_of_a_transaction_little_is_paid() {
-        let clock = PaymentClock::default();
-        clock.set_limit(1e6);
-        let place = clock.charge(1 << 20, || 0);
-        let inside = |owed, others_wait| clock.wait_until_ns(place, 0, Place::Statement { owed, others_wait });
-        assert_eq!(inside(INSIDE_BYTES - 1, false), None);
-        assert_eq!(inside(INSIDE_BYTES, true), None);
-        assert_eq!(inside(INSIDE_BYTES, false), Some(INSIDE_NS));
+        let mut payments = limited(1e6, 0);
+        let place = charged(&mut payments, 1 << 20, true, 0);
+        let mut inside = |owed, others_wait, log_nearly_full, now_ns| {
+            payments.wait_until_ns(place, 0, now_ns, Place::Statement { owed, others_wait, log_nearly_full })
+        };
+        assert_eq!(inside(INSIDE_BYTES - 1, false, true, 0), None);
+        assert_eq!(inside(INSIDE_BYTES, true, false, 0), None);
+        assert_eq!(inside(INSIDE_BYTES, false, false, 0), Some(INSIDE_NS));
+        assert_eq!(inside(INSIDE_BYTES, false, false, INSIDE_NS), None);
+        assert!(inside(INSIDE_BYTES, true, true, INSIDE_NS) > Some(S), "all of it, for the log is nearly full");
     }
 }

@@ -28,6 +28,9 @@ const PUBLISHED_S: f64 = 0.3;
 /// device that stops holds checkpoints back, too, and is what the rest of the log is for.
 const LAG_S: f64 = 5.0;
 
+/// From one checkpoint to the next it grows from nearly nothing: at the most it is so many times the average.
+const PEAK: f64 = 1.5;
+
 /// The checkpoint age that writers are slowed down for.
 const LAST_WINDOW: f64 = 0.88;
 
@@ -213,7 +216,7 @@ impl Pace {
         let oldest = inputs.ages.first().map_or(inputs.next_lsn, |(lsn, _)| *lsn);
         let lag_bytes = float(oldest.saturating_sub(inputs.checkpoint_lsn));
         self.lag_bytes = follow(self.lag_bytes, lag_bytes, seconds, LAG_S);
-        let lag = self.lag_bytes.max(redo_per_s * PUBLISHED_S) / capacity;
+        let lag = (self.lag_bytes * PEAK).max(redo_per_s * PUBLISHED_S) / capacity;
         let within = |part: f64| (part - lag).max(SHORTEST_WINDOW);
         let within = |part: f64| Envelope {
             ages: inputs.ages,

@@ -18,8 +18,11 @@ const DIFFER: f64 = 0.02;
 /// A zone is emptied in about so many writes: of what moves, and of what is written into it later.
 const WRITES_A_ZONE: f64 = 2.0;
 
-/// What a zone is read and written for, in pages written: a page that is read costs half of that.
-const PAGES_A_ZONE: f64 = 1.5;
+/// Until one was read, reading a zone is expected to take so much of the time of writing its pages.
+const READ_PART: f64 = 0.5;
+
+/// What is known of reading a zone counts for so many zones, about.
+const READS: f64 = 16.0;
 
 /// Cleaning must spare at least this part of what pages cost without it...
 const GAIN: f64 = 0.3;
@@ -47,16 +50,28 @@ pub(crate) struct WriteCost {
     pages_pages: f64,
     writes_time: f64,
     pages_time: f64,
+    /// What it takes to read a zone.
+    zone_read_s: Option<f64>,
 }
 
-/// Seconds for each write and each page.
+/// Seconds for each write and each page, and for reading a zone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Costs {
     pub(crate) write_s: f64,
     pub(crate) page_s: f64,
+    /// `None`: none was read yet.
+    pub(crate) zone_read_s: Option<f64>,
 }
 
 impl WriteCost {
+    /// So many zones were read in `seconds`.
+    pub(crate) fn zones_read(&mut self, zones: u64, seconds: f64) {
+        if zones > 0 {
+            let each = seconds / float(zones);
+            self.zone_read_s = Some(self.zone_read_s.map_or(each, |known| known + (each - known) / READS));
+        }
+    }
+
     /// A lot of `pages` pages in `writes` writes took `seconds`.
     pub(crate) fn lot(&mut self, writes: u64, pages: u64, seconds: f64) {
         let (writes, pages, keep) = (float(writes), float(pages), 1.0 - 1.0 / LOTS);
@@ -77,13 +92,14 @@ impl WriteCost {
         let write_s = (self.writes_time * self.pages_pages - self.pages_time * self.writes_pages) / rest;
         let page_s = (self.pages_time * self.writes_writes - self.writes_time * self.writes_pages) / rest;
         // Neither costs less than nothing: then the other is all.
-        Some(if write_s < 0.0 {
-            Costs { write_s: 0.0, page_s: self.pages_time / self.pages_pages }
+        let (write_s, page_s) = if write_s < 0.0 {
+            (0.0, self.pages_time / self.pages_pages)
         } else if page_s < 0.0 {
-            Costs { write_s: self.writes_time / self.writes_writes, page_s: 0.0 }
+            (self.writes_time / self.writes_writes, 0.0)
         } else {
-            Costs { write_s, page_s }
-        })
+            (write_s, page_s)
+        };
+        Some(Costs { write_s, page_s, zone_read_s: self.zone_read_s })
     }
 }
 
@@ -114,8 +130,9 @@ impl ZoneFill {
     /// What part of a page's cost is spared when such zones are emptied first; negative: it costs more.
     pub(crate) fn gain(self, costs: Costs) -> f64 {
         let without = costs.write_s / self.pages_a_write() + costs.page_s;
-        let zone = costs.write_s * WRITES_A_ZONE + costs.page_s * PAGES_A_ZONE * float(self.slots);
-        1.0 - zone / float(self.free.max(1)) / without.max(1e-12)
+        let pages_s = costs.page_s * float(self.slots);
+        let zone_s = costs.write_s * WRITES_A_ZONE + pages_s + costs.zone_read_s.unwrap_or(pages_s * READ_PART);
+        1.0 - zone_s / float(self.free.max(1)) / without.max(1e-12)
     }
 }
 
@@ -171,20 +188,28 @@ mod tests {
         assert!(costs.write_s < 1e-6 && (costs.page_s - 1e-5).abs() < 1e-6, "{costs:?}");
         assert_eq!(fitted(1e-3, 1e-5, &[(20, 64), (10, 32)]), None, "all alike");
         assert_eq!(WriteCost::default().costs(), None);
+        let mut cost = WriteCost::default();
+        cost.lot(20, 64, 1.0);
+        cost.lot(1, 64, 0.5);
+        (0..100).for_each(|_| cost.zones_read(2, 0.02));
+        let read_s = cost.costs().and_then(|costs| costs.zone_read_s).expect("known");
+        assert!((read_s - 0.01).abs() < 1e-6, "{read_s}");
     }
 
     #[test]
     fn cleaning_is_worth_it_where_writes_cost_and_bytes_do_not() {
-        let cloud = Costs { write_s: 1.0 / 1500.0, page_s: 1e-5 };
+        let cloud = Costs { write_s: 1.0 / 1500.0, page_s: 1e-5, zone_read_s: None };
         assert!(HALF.gain(cloud) > 0.7, "{}", HALF.gain(cloud));
         assert!(ZoneFill { free: 10, ..HALF }.gain(cloud) > 0.5);
-        let local = Costs { write_s: 1e-5, page_s: 1e-5 };
+        let local = Costs { write_s: 1e-5, page_s: 1e-5, zone_read_s: None };
         assert!(HALF.gain(local) < 0.0, "{}", HALF.gain(local));
+        let slow_reads = Costs { zone_read_s: Some(0.02), ..cloud };
+        assert!(HALF.gain(slow_reads) < 0.0, "{}", HALF.gain(slow_reads));
     }
 
     #[test]
     fn as_much_is_emptied_as_is_written() {
-        let cloud = Some(Costs { write_s: 1.0 / 1500.0, page_s: 1e-5 });
+        let cloud = Some(Costs { write_s: 1.0 / 1500.0, page_s: 1e-5, zone_read_s: None });
         let mut debt = ZoneDebt::default();
         let mut zones = 0_u64;
         for _ in 0..1000 {

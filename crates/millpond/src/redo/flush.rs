@@ -1,6 +1,10 @@
-//! How the log becomes durable: a leader writes and syncs for all, followers wait, and the leader hands over.
+//! How the log becomes durable: a leader writes and syncs for all, followers wait, and the leader calls the next.
 //!
-//! No thread of its own and no timer: who finds no leader at work becomes it.
+//! No thread of its own and no timer: who finds no leader at work becomes it. Who is called may be late, for he has to
+//! wake up first: until he is there, whoever comes leads, and writes what the called one waits for, too. So the device
+//! is not idle for a wake-up's time, and nobody has to sleep behind one who does.
+//!
+//! REDO-7  While somebody waits, a leader is at work, or one of those who waited was called and has yet to look.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,8 +21,8 @@ use crate::base::waits::WaitClass;
 /// What ends a wait for the log.
 pub(super) enum FlushSignal {
     Durable,
-    Lead,
-    Failed,
+    /// The log has failed, or nobody leads.
+    LookAgain,
 }
 
 /// Who waits until the log is durable up to `lsn`.
@@ -29,7 +33,7 @@ pub(super) struct FlushWaiter {
 
 /// Whom the end of a leader's round wakes.
 struct RoundEnd {
-    next_leader: Option<Arc<Handoff<FlushSignal>>>,
+    called: Option<Arc<Handoff<FlushSignal>>>,
     covered: Vec<Arc<Handoff<FlushSignal>>>,
     /// The leader goes on himself.
     another_round: bool,
@@ -85,19 +89,12 @@ impl Log {
             drop(state);
             match handoff.take_wait(WaitClass::LogFlush, &self.waits) {
                 FlushSignal::Durable => return Ok(()),
-                FlushSignal::Lead => {
-                    let led = self.lead(self.state.lock());
-                    state = self.state.lock();
-                    if state.durable < lsn {
-                        led?;
-                    }
-                }
-                FlushSignal::Failed => state = self.state.lock(),
+                FlushSignal::LookAgain => state = self.state.lock(),
             }
         }
     }
 
-    /// Writes and syncs what is pending. The caller is the leader, and hands over before this returns.
+    /// Writes and syncs what is pending. The caller is the leader, and is not when this returns.
     pub(super) fn lead<'a>(&'a self, state: MutexGuard<'a, LogState>) -> Result<(), Error> {
         // Ends leadership however this ends, a panic of the device included: nobody may wait for a leader who is gone.
         let mut leadership = Leadership { log: self, ended: false };
@@ -140,11 +137,11 @@ impl Log {
             let ended = self.end_round(&mut state, upto);
             leadership.ended = !ended.another_round;
             drop(state);
-            // Woken without the mutex, which is the first thing that a new leader takes.
-            if let Some(leader) = ended.next_leader
+            // Woken without the mutex, which is the first thing that he takes.
+            if let Some(waiter) = ended.called
                 && !planted!("next_leader_forgotten")
             {
-                leader.give(FlushSignal::Lead);
+                waiter.give(FlushSignal::LookAgain);
             }
             for waiter in ended.covered {
                 waiter.give(FlushSignal::Durable);
@@ -181,18 +178,18 @@ impl Log {
         covered.into_iter().map(|waiter| waiter.handoff).collect()
     }
 
-    /// Ends a leader's round, and leadership too, unless nobody else can lead and somebody waits for the buffer.
+    /// Ends a leader's round, and leadership too, unless nobody else will lead and somebody waits for the buffer.
     fn end_round(&self, state: &mut LogState, upto: Lsn) -> RoundEnd {
         let covered = Self::take_covered(state, upto);
-        let next_leader = (!state.flush_waiters.is_empty()).then(|| state.flush_waiters.remove(0).handoff);
+        let called = (!state.flush_waiters.is_empty()).then(|| state.flush_waiters.remove(0).handoff);
         self.grant_space(state);
         let buffer_short = state.space_waiters.front().is_some_and(|front| !self.buffer_fits(state, front.bytes));
-        let another_round = next_leader.is_none() && buffer_short && state.next > state.durable;
-        state.leader_at_work = next_leader.is_some() || another_round;
+        let another_round = called.is_none() && buffer_short && state.next > state.durable;
+        state.leader_at_work = another_round;
         if !state.leader_at_work {
             Self::tell_idle(state);
         }
-        RoundEnd { next_leader, covered, another_round }
+        RoundEnd { called, covered, another_round }
     }
 
     /// Flushes everything appended so far.

@@ -4,7 +4,7 @@
 //! that marks the group's pages dirty, so that whoever reads `next` under the mutex finds all pages of earlier
 //! groups marked.
 //!
-//! Who ends which wait: `log_flush`: the flush leader, who hands leadership to the oldest waiter he did not cover.
+//! Who ends which wait: `log_flush`: the flush leader, who calls the oldest waiter he did not cover.
 //! `log_space`: the leader (buffer), the checkpoint (files), or who gives a credit back.
 //!
 //! Writers may fill the log up to its wall less the **reserve**. The reserve belongs to cleaning: each dirty page and
@@ -40,6 +40,11 @@ thread_local! {
 /// Bytes of log that this thread has appended since it was asked last.
 pub(crate) fn take_appended() -> u64 {
     APPENDED.replace(0)
+}
+
+/// So much was appended by the thread, and nothing since.
+pub(crate) fn set_appended(bytes: u64) {
+    APPENDED.set(bytes);
 }
 
 pub(super) struct SpaceWaiter {
@@ -466,7 +471,7 @@ impl Log {
             return;
         }
         for waiter in state.flush_waiters.drain(..) {
-            waiter.handoff.give(FlushSignal::Failed);
+            waiter.handoff.give(FlushSignal::LookAgain);
         }
         for waiter in state.space_waiters.drain(..) {
             waiter.handoff.give(false);

@@ -18,8 +18,8 @@ pub(crate) struct MapEntry(pub(crate) u64);
 
 pub(crate) const TAG_BITS: u32 = 20;
 
-/// The tag of an image: no two images of a page have the same page LSN, and few the same tag (Fibonacci hashing,
-/// Knuth, The Art of Computer Programming 3, 6.4).
+/// The tag of an image: no two images of a page that differ have the same page LSN, and few the same tag (Fibonacci
+/// hashing, Knuth, The Art of Computer Programming 3, 6.4). One that was moved is the same image.
 pub(crate) fn tag_of(page_lsn: Lsn) -> u64 {
     page_lsn.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - TAG_BITS)
 }

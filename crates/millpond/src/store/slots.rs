@@ -162,7 +162,7 @@ impl Slots {
             return Some(zone);
         }
         if self.by_free.is_empty() {
-            std::mem::take(&mut self.set_aside).into_iter().for_each(|zone| self.end_aside(zone));
+            std::mem::take(&mut self.set_aside).into_iter().for_each(|zone| _ = self.end_aside(zone));
         }
         let (_, Reverse(zone)) = self.by_free.pop_last()?;
         self.current = Some(zone);
@@ -176,13 +176,14 @@ impl Slots {
         }
     }
 
-    /// A zone's slots are taken as others, empty or not.
-    pub(crate) fn end_aside(&mut self, zone: usize) {
-        self.set_aside.remove(&zone);
+    /// A zone's slots are taken as others, empty or not. Returns whether they were not before.
+    pub(crate) fn end_aside(&mut self, zone: usize) -> bool {
+        let was_aside = self.set_aside.remove(&zone);
         let free = self.zones[zone].free;
         if free > 0 && self.current != Some(zone) {
             self.by_free.insert((free, Reverse(zone)));
         }
+        was_aside
     }
 
     /// Gives a slot back.

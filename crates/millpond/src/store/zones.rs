@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
+use super::map::MapEntry;
 use super::page_store::PageStore;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::{Lsn, PageId, SlotId};
@@ -24,7 +25,7 @@ const NEAR_SLOTS: u64 = 3;
 pub(crate) struct LiveImage {
     pub(crate) id: PageId,
     pub(crate) lsn: Lsn,
-    slot: SlotId,
+    entry: MapEntry,
     /// Where it was read to, in pages.
     pub(crate) index: usize,
 }
@@ -47,9 +48,9 @@ impl PageStore {
         self.state.lock().slots.set_aside(zone);
     }
 
-    /// What could not be emptied is used again.
-    pub(crate) fn end_emptying(&self, zone: usize) {
-        self.state.lock().slots.end_aside(zone);
+    /// What could not be emptied is used again. Returns whether the zone was empty in the meantime, or used already.
+    pub(crate) fn end_emptying(&self, zone: usize) -> bool {
+        !self.state.lock().slots.end_aside(zone)
     }
 
     /// Reads what is in `zones`, each into its [`ZONE_BYTES`] of `buf`, all under way together, and finds the images in
@@ -98,8 +99,9 @@ impl PageStore {
         for &slot in slots {
             let index = before + to_usize(slot.0 % Self::zone_slots(self.page_size));
             let image = &buf[index * self.page_size()..(index + 1) * self.page_size()];
-            let found = LiveImage { id: PageId(header(image).page_id.get()), lsn: page_lsn(image), slot, index };
-            let entry = self.state.lock().newest(found.id);
+            let id = PageId(header(image).page_id.get());
+            let entry = self.state.lock().newest(id);
+            let found = LiveImage { id, lsn: page_lsn(image), entry, index };
             // Else it is an older image, whose slot comes free by itself; or one in flight; or it cannot be said.
             if self.slot_of(entry) == Some(slot) {
                 if self.problem_of(found.id, entry, image).is_some() && !planted!("moved_unchecked") {
@@ -116,6 +118,6 @@ impl PageStore {
     pub(crate) fn may_move(&self, image: &LiveImage) -> bool {
         let state = self.state.lock();
         let is_known = state.map.has_space(image.id.space()) && !state.freed.contains(&image.id);
-        is_known && !state.unsynced.contains_key(&image.id) && self.slot_of(state.map.get(image.id)) == Some(image.slot)
+        is_known && !state.unsynced.contains_key(&image.id) && state.map.get(image.id) == image.entry
     }
 }

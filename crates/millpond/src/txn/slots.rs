@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::locks::Locks;
 use super::purge_queue::{PurgeQueue, Rest};
 use super::record::{Kind, RECORD_HEAD_MAX, record_head};
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
@@ -18,6 +19,7 @@ use crate::base::row::{Stamp, UndoRef};
 use crate::base::sync::{Condvar, Mutex, Rank};
 use crate::base::waits::Waits;
 use crate::mtr::{Core, Mtr, RECORD_HEADER, TXN_LEN};
+use crate::pace::purge_debt::PurgeDebt;
 use crate::store::page_store::PageStore;
 use crate::store::space::Share;
 
@@ -84,6 +86,7 @@ struct Directory {
     idle: Vec<Kept>,
     active: Vec<TxnId>,
     pages: PurgeQueue,
+    purge_debt: PurgeDebt,
     /// Pages that nobody needs and that are to be read before they can be given back.
     cold: Vec<PageId>,
     /// Pages that the keeper wants to merge, or to merge others with.
@@ -234,10 +237,10 @@ impl Transactions {
         }
     }
 
-    /// A page for a writer to go through, if more than `most` wait (PURGE-1).
-    pub(crate) fn take_beyond(&self, most: usize) -> Option<(PageId, usize)> {
+    /// A page for a writer to go through (PURGE-1).
+    pub(crate) fn take_queued(&self) -> Option<(PageId, usize)> {
         let mut directory = self.directory.lock();
-        if directory.pages.len() > most && !directory.stop { directory.pages.take() } else { None }
+        if directory.stop { None } else { directory.pages.take() }
     }
 
     /// Somebody went through a page up to record `purged`.
@@ -475,14 +478,13 @@ pub(crate) fn end_header(core: &Core, txn: TxnId, header: UndoRef) -> Result<Lsn
 }
 
 impl Slot<'_> {
-    /// Ends the transaction. Returns how many records with delete marks it has left, if more than `most` pages wait for
-    /// purge now.
+    /// Ends the transaction. Returns how many records its writer is to go through now, where `most` pages may wait for
+    /// purge.
     pub(crate) fn end(mut self, most: usize) -> usize {
-        if self.give_up() > most { self.marked_records } else { 0 }
+        self.give_up(most)
     }
 
-    /// Returns how many pages wait for purge now.
-    fn give_up(&mut self) -> usize {
+    fn give_up(&mut self, most: usize) -> usize {
         if std::mem::replace(&mut self.has_ended, true) {
             return 0;
         }
@@ -518,18 +520,19 @@ impl Slot<'_> {
             kept.undo = Vec::new();
         }
         directory.idle.push(kept);
-        let pages = directory.pages.len();
+        let waiting = directory.pages.len();
+        let owed = directory.purge_debt.left(to_u64(self.marked_records), to_u64(waiting), to_u64(most));
         let wakes = directory.is_waiting && directory.pages.ready() >= WAKE_AT;
         drop(directory);
         if wakes {
             self.all.work.notify_one();
         }
-        pages
+        to_usize(owed)
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        self.give_up();
+        self.give_up(usize::MAX);
     }
 }

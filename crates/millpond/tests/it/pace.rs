@@ -125,7 +125,8 @@ fn the_log_is_kept_as_short_as_is_recovered_from_in_time() {
     let ((first, age, last, at), _) = run(9, || {
         let db = Db::open_on(Arc::new(slow.clone()), options().recovery_time_target(target)).expect("opened");
         let first = db.stats();
-        let _ = update(&db, 5);
+        // It becomes shorter little by little.
+        let _ = update(&db, 40);
         let age = update(&db, 20);
         let (last, at) = (db.stats(), slow.boundaries());
         db.set_recovery_time_target(None).expect("set");

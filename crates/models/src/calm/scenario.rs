@@ -32,6 +32,10 @@ pub struct Scenario {
     pub hot: (usize, f64),
     /// Pages around one position of the log that are dirtied at once: (second, pages).
     pub cluster: Option<(u64, usize)>,
+    /// A transaction that logs so many bytes: (second, bytes).
+    pub large: Option<(u64, u64)>,
+    /// From this second on the log is to be so long only: (second, bytes).
+    pub shorter: Option<(u64, u64)>,
     pub(crate) device: Speed,
     /// Each lot takes up to so much longer or shorter, in parts of its time.
     pub noise: f64,
@@ -67,11 +71,15 @@ pub enum Off {
     Shares,
     /// Who finds a tick overdue runs it.
     OverdueTick,
+    /// Large transactions have a queue of their own.
+    LargeQueue,
+    /// A log becomes shorter little by little.
+    LittleByLittle,
 }
 
 impl Off {
     /// All of them.
-    pub const ALL: [Off; 9] = [
+    pub const ALL: [Off; 11] = [
         Off::Nothing,
         Off::Envelope,
         Off::Throttle,
@@ -81,6 +89,8 @@ impl Off {
         Off::SlowAverage,
         Off::Shares,
         Off::OverdueTick,
+        Off::LargeQueue,
+        Off::LittleByLittle,
     ];
 }
 
@@ -106,6 +116,8 @@ pub fn scenarios() -> Vec<Scenario> {
         quota: 1.0,
         hot: (0, 0.0),
         cluster: None,
+        large: None,
+        shorter: None,
         device: Speed::of_writes(1_800.0),
         noise: 0.0,
         first_guess: 0.0,
@@ -160,7 +172,14 @@ pub fn scenarios() -> Vec<Scenario> {
             phases: vec![Phase { brownout_s: 3, ..Phase::new("stopped", 300, 310) }],
             ..base.clone()
         },
-        Scenario { name: "noise, overload", noise: 0.9, offered: most(), seconds: 900, ..base.clone() },
+        Scenario {
+            name: "noise, overload",
+            noise: 0.9,
+            offered: most(),
+            variation: 0.06,
+            seconds: 900,
+            ..base.clone()
+        },
         Scenario {
             name: "noise, 64 MiB",
             noise: 0.9,
@@ -178,6 +197,21 @@ pub fn scenarios() -> Vec<Scenario> {
             ..base.clone()
         },
         Scenario { name: "a cluster of pages", cluster: Some((300, 15_000)), seconds: 900, ..base.clone() },
+        Scenario {
+            name: "a large transaction, overload",
+            large: Some((300, 12 << 20)),
+            offered: most(),
+            seconds: 900,
+            ..base.clone()
+        },
+        Scenario {
+            name: "the log made shorter",
+            shorter: Some((300, 12 << 20)),
+            // Less can be done with less log.
+            variation: 0.10,
+            seconds: 900,
+            ..base.clone()
+        },
         Scenario { name: "a quota of 0.3 CPUs", quota: 0.3, ..base.clone() },
         Scenario { name: "64 MiB", offered: always(1_200.0), ..small.clone() },
         Scenario { name: "64 MiB, overload", offered: most(), gap_ms: 75.0, ..small.clone() },
@@ -208,6 +242,15 @@ pub fn scenarios() -> Vec<Scenario> {
             ..base.clone()
         },
         Scenario { name: "1,000 threads, overload", threads: 1_000, offered: most(), seconds: 900, ..base.clone() },
+        Scenario {
+            name: "0 % for 3 s, 1,000 threads",
+            threads: 1_000,
+            device: hiccups(&[slower(300, 3_000, 0, 0.0)]),
+            offered: most(),
+            seconds: 900,
+            phases: vec![Phase { brownout_s: 3, ..Phase::new("stopped", 300, 310) }],
+            ..base.clone()
+        },
         Scenario { name: "cold start", is_warm: false, seconds: 900, ..base.clone() },
         Scenario { name: "one hot row, overload", hot: (1, 1.0), offered: most(), seconds: 900, ..base.clone() },
     ]

@@ -6,9 +6,13 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::outcome::Outcome;
 use super::scenario::{Off, Scenario};
 use crate::pace::free_frames::FrameNeed;
-use crate::pace::payment::{PaymentClock, Place};
+use crate::pace::log_length::LogLength;
+use crate::pace::payment::{INSIDE_BYTES, Payments, Place, Places};
 use crate::pace::shares::For;
 use crate::pace::tick::{Inputs, OVERDUE_NS, Pace, Rules, TICK_NS};
+
+/// Pages that a part of a large transaction changes, of [`INSIDE_BYTES`] each.
+const LARGE_PAGES: u64 = 64;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -37,6 +41,7 @@ const AGES: u64 = 256;
 enum Event {
     Begin(usize),
     Apply(usize),
+    Large,
     Keeper,
     LotEnd,
     SyncEnd,
@@ -63,8 +68,20 @@ struct Thread {
     page: usize,
     /// It has a frame for the page, which it reads.
     reads: bool,
-    /// Where its payments have come to.
-    place_ns: u64,
+    /// Where its debts end.
+    places: Places,
+    pays: bool,
+    /// When it begins, or goes on: what was to be at another time is not any more.
+    next_ns: u64,
+}
+
+/// A large transaction under way.
+#[derive(Clone, Copy, Default)]
+struct Large {
+    left: u64,
+    places: Places,
+    /// When it began to pay; 0: it does not.
+    pays_since_ns: u64,
 }
 
 /// A page that is being written, or waits for a sync: its number and the count that it holds.
@@ -118,7 +135,9 @@ struct World<'s> {
     lots_ns: u64,
     /// The controller.
     pace: Pace,
-    clock: PaymentClock,
+    payments: Payments,
+    length: LogLength,
+    large: Large,
     next_tick_ns: u64,
     last_done_ns: u64,
     outcome: Outcome,
@@ -174,7 +193,9 @@ pub fn run(scenario: &Scenario, off: Off) -> Outcome {
         written: 0,
         lots_ns: 0,
         pace: Pace::new(scenario.first_guess, rules),
-        clock: PaymentClock::default(),
+        payments: Payments::default(),
+        length: LogLength::default(),
+        large: Large::default(),
         next_tick_ns: 0,
         last_done_ns: 0,
         outcome: Outcome { per_second: vec![0; scenario.seconds as usize], ..Outcome::default() },
@@ -192,9 +213,13 @@ impl World<'_> {
             }
         }
         for thread in 0..self.threads.len() {
-            self.at(thread as u64 * 1000, Event::Begin(thread));
+            self.begin_at(thread as u64 * 1000, thread);
         }
         self.at(TICK_NS, Event::Keeper);
+        if let Some((second, bytes)) = self.scenario.large {
+            self.large.left = bytes;
+            self.at(second * S, Event::Large);
+        }
         let mut cluster = self.scenario.cluster;
         while let Some(Reverse((at, _, event))) = self.events.pop() {
             if at >= self.scenario.seconds * S {
@@ -209,6 +234,7 @@ impl World<'_> {
             }
             match event {
                 Event::Begin(thread) => self.begin(thread),
+                Event::Large => self.large_step(),
                 Event::Apply(thread) => self.apply(thread),
                 Event::Keeper => {
                     if !self.keeper_busy {
@@ -230,6 +256,11 @@ impl World<'_> {
     fn at(&mut self, at: u64, event: Event) {
         self.event_count += 1;
         self.events.push(Reverse((at, self.event_count, event)));
+    }
+
+    fn begin_at(&mut self, at: u64, thread: usize) {
+        self.threads[thread].next_ns = at;
+        self.at(at, Event::Begin(thread));
     }
 
     /// xorshift64
@@ -264,13 +295,19 @@ impl World<'_> {
 
     fn begin(&mut self, thread: usize) {
         self.tick_if_overdue();
-        if self.threads[thread].began_ns == 0 {
+        let Thread { began_ns, places, next_ns, .. } = self.threads[thread];
+        if next_ns != self.now {
+            return;
+        }
+        self.threads[thread].next_ns = u64::MAX;
+        if began_ns == 0 {
             self.threads[thread].began_ns = self.now;
-            let until = self.clock.wait_until_ns(self.threads[thread].place_ns, self.now, Place::Begin);
-            if let Some(until) = until.filter(|_| self.off != Off::Throttle) {
-                self.at(until, Event::Begin(thread));
-                return;
-            }
+        }
+        let until = self.payments.wait_until_ns(places, began_ns, self.now, Place::Begin);
+        self.threads[thread].pays = until.is_some();
+        if let Some(until) = until {
+            self.begin_at(until, thread);
+            return;
         }
         let (hot, part) = self.scenario.hot;
         let among = if part > 0.0 && (self.random(1000) as f64) < part * 1000.0 { hot } else { self.scenario.pages };
@@ -326,8 +363,8 @@ impl World<'_> {
         let page = self.threads[thread].page;
         self.mark(page, self.next_lsn);
         self.next_lsn += REDO_BYTES;
-        let now = self.now;
-        let place_ns = self.clock.charge(REDO_BYTES, || now);
+        let mut places = self.threads[thread].places;
+        self.payments.charge(REDO_BYTES, false, self.now, &mut places);
         self.outcome.per_second[(self.now / S) as usize] += 1;
         let gap = (self.now - self.last_done_ns) as f64 / 1e6;
         self.outcome.longest_gap_ms = self.outcome.longest_gap_ms.max(gap);
@@ -338,8 +375,36 @@ impl World<'_> {
         self.outcome.slowest_ms = self.outcome.slowest_ms.max(took_ms);
         // Who is late does not make up for it.
         let due_ns = (due_ns + each_ns).max(self.now);
-        self.threads[thread] = Thread { began_ns: 0, due_ns, page, reads: false, place_ns };
-        self.at(due_ns, Event::Begin(thread));
+        self.threads[thread] = Thread { began_ns: 0, due_ns, page, reads: false, places, pays: false, next_ns: 0 };
+        self.begin_at(due_ns, thread);
+    }
+
+    /// A part of a large transaction, which pays for it on its way.
+    fn large_step(&mut self) {
+        self.tick_if_overdue();
+        if self.large.pays_since_ns == 0 {
+            let part = INSIDE_BYTES.min(self.large.left);
+            self.large.left -= part;
+            for _ in 0..LARGE_PAGES {
+                let page = self.random(self.scenario.pages);
+                if self.pages[page].resident {
+                    self.mark(page, self.next_lsn);
+                }
+            }
+            self.next_lsn += part;
+            self.payments.charge(part, self.off != Off::LargeQueue, self.now, &mut self.large.places);
+            self.large.pays_since_ns = self.now;
+        }
+        let Large { places, pays_since_ns, left } = self.large;
+        let log_nearly_full = self.next_lsn - self.checkpoint_lsn > self.scenario.log_bytes / 10 * 9;
+        let place = Place::Statement { owed: INSIDE_BYTES, others_wait: false, log_nearly_full };
+        if let Some(until) = self.payments.wait_until_ns(places, pays_since_ns, self.now, place) {
+            self.at(until, Event::Large);
+        } else if left > 0 {
+            self.large.pays_since_ns = 0;
+            let done = self.cpu(self.now, LARGE_PAGES * (1e9 / self.scenario.cpu_per_s) as u64);
+            self.at(done, Event::Large);
+        }
     }
 
     fn bucket(&mut self, lsn: u64) -> &mut (u64, u64) {
@@ -378,12 +443,15 @@ impl World<'_> {
             .filter(|(_, (frames, _))| *frames > 0)
             .map(|(end, (frames, _))| (end * self.bucket_bytes, *frames))
             .collect();
+        let goal = self.scenario.shorter.filter(|(second, _)| self.now >= second * S);
+        let goal = goal.map_or(self.scenario.log_bytes, |(_, bytes)| bytes);
+        let length = self.length.tick(TICK_NS as f64 / 1e9, goal, self.next_lsn - self.checkpoint_lsn);
         // What a lot has done by now is known when it ends.
         let inputs = Inputs {
             now_ns: self.now,
             next_lsn: self.next_lsn,
             checkpoint_lsn: self.checkpoint_lsn,
-            capacity: self.scenario.log_bytes,
+            capacity: if self.off == Off::LittleByLittle { goal } else { length },
             ages: &ages,
             written: self.written,
             written_in_lots: self.written,
@@ -392,7 +460,12 @@ impl World<'_> {
         };
         let rates = self.pace.tick(inputs);
         if self.off != Off::Throttle {
-            self.clock.set_limit(rates.redo_limit);
+            let is_news = self.payments.set_limit(rates.redo_limit, self.now);
+            for thread in 0..self.threads.len() {
+                if is_news && self.threads[thread].pays {
+                    self.begin_at(self.now, thread);
+                }
+            }
         }
         if rates.redo_limit.is_finite() {
             self.outcome.limited_s += TICK_NS as f64 / 1e9;

@@ -152,7 +152,7 @@ impl Keeper {
             let durable = self.engine.core.log.flush_all()?;
             self.engine.core.store.release_slots(durable);
         }
-        if gain > self.engine.log_capacity() / 16 || (now >= self.next_checkpoint_ns && gain > 0) {
+        if gain > self.engine.log_length() / 16 || (now >= self.next_checkpoint_ns && gain > 0) {
             // One that is under way may be enough.
             if !self.syncer.busy() {
                 self.begin_checkpoint();

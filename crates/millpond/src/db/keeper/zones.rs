@@ -1,5 +1,6 @@
 //! Emptying zones of the data file, so that lots leave in long writes: where that is worth it
-//! ([`zone_cleaning`](crate::pace::zone_cleaning)), as much as is written, never at once and never waited for.
+//! ([`zone_cleaning`](crate::pace::zone_cleaning)), as much as is written, and never at once. Who loads in bulk may
+//! have to wait for one such lot.
 //!
 //! ZONES-1  A moved image is one of those of bulk loads (LOAD-3): written in their turn, which is only tried, within
 //!          [`LOADED_MAX`], after the log had room for its map record, which is only tried, too.
@@ -39,8 +40,8 @@ pub(super) struct Zones {
     /// Zones whose images are on their way elsewhere: the turn after which all of them are, and, once these are named,
     /// where the log has to be durable until the zone's slots are free.
     emptying: VecDeque<(usize, u64, Option<Lsn>)>,
-    /// Zones that cannot be emptied.
-    damaged: BTreeSet<usize>,
+    /// Zones with something that cannot be read, or is not what the map says: until the next open.
+    left_alone: BTreeSet<usize>,
 }
 
 impl Zones {
@@ -65,7 +66,7 @@ impl Keeper {
         }
         self.take_emptied();
         let new = written - std::mem::replace(&mut self.zones.written, written);
-        let is_damaged = |zone: usize| self.zones.damaged.contains(&zone);
+        let is_damaged = |zone: usize| self.zones.left_alone.contains(&zone);
         let Some((_, fill)) = engine.core.store.emptiest_zone(is_damaged) else { return Ok(()) };
         let costs = self.zones.cost.costs();
         engine.pacing.note_costs(costs);
@@ -92,7 +93,9 @@ impl Keeper {
             && free_at <= positions.durable
         {
             self.engine.core.store.release_slots(positions.durable);
-            self.engine.core.store.end_emptying(zone);
+            if !self.engine.core.store.end_emptying(zone) {
+                self.zones.left_alone.insert(zone);
+            }
             self.zones.emptying.pop_front();
         }
     }
@@ -107,9 +110,11 @@ impl Keeper {
             self.begin_publishing();
             return Ok(false);
         }
-        let (mut zones, mut credits, mut pages) = (Vec::new(), Vec::new(), 0);
+        let (mut zones, mut credits, mut pages, mut free) = (Vec::new(), Vec::new(), 0, 0);
         while zones.len() < ZONES_TOGETHER {
-            let is_taken = |zone: usize| self.zones.damaged.contains(&zone) || zones.contains(&zone);
+            let is_under_way = |zone: usize| self.zones.emptying.iter().any(|(other, ..)| *other == zone);
+            let is_taken =
+                |zone: usize| self.zones.left_alone.contains(&zone) || zones.contains(&zone) || is_under_way(zone);
             let Some((zone, fill)) = store.emptiest_zone(is_taken) else { break };
             let used = to_usize(fill.slots - fill.free);
             if pages > 0 && pages + used > LOT_PAGES {
@@ -122,37 +127,50 @@ impl Keeper {
             let Some(credit) = core.log.try_reserve(0, used)? else { break };
             credits.push(credit);
             pages += used;
-            self.zones.debt.emptied(fill.free);
+            free += fill.free;
             zones.push(zone);
+        }
+        if zones.is_empty() {
+            return Ok(false);
         }
         let mut buf = self.zones.buf.take().unwrap_or_else(|| aligned(ZONES_TOGETHER * ZONE_BYTES));
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
-        let found = store.read_zones(&zones, &mut buf);
-        for (&zone, live) in zones.iter().zip(found) {
+        let began_ns = clock::now_ns();
+        let mut found = store.read_zones(&zones, &mut buf).into_iter();
+        self.zones.cost.zones_read(to_u64(zones.len()), seconds(clock::now_ns() - began_ns));
+        zones.retain(|zone| {
             // What cannot be read, or is not what the map says, is left alone: whoever reads the page is told.
-            let Some(live) = live else {
-                self.zones.damaged.insert(zone);
-                continue;
+            let Some(live) = found.next().flatten() else {
+                self.zones.left_alone.insert(*zone);
+                return false;
             };
-            store.begin_emptying(zone);
+            store.begin_emptying(*zone);
             for image in live {
                 match core.pool.pin_dirty_page(image.id) {
                     Some(pin) => dirty.push(pin),
                     None => clean.push(image),
                 }
             }
-        }
+            true
+        });
         // ZONES-2
         let written = self.write_with(Why::Pace, dirty, Moved { images: &clean, bytes: &buf });
         drop(credits);
         self.zones.buf = Some(buf);
-        engine.pacing.written(For::Log, written?, false, clock::now_ns());
+        let written = written?;
+        engine.pacing.written(For::Log, written, false, clock::now_ns());
+        if written == 0 {
+            // There is no room elsewhere.
+            zones.iter().for_each(|zone| _ = store.end_emptying(*zone));
+            return Ok(false);
+        }
+        self.zones.debt.emptied(free);
         let turn = store.turns().0;
         self.zones.emptying.extend(zones.iter().map(|zone| (*zone, turn, None)));
         store.counters.zones_emptied.fetch_add(to_u64(zones.len()), Ordering::Relaxed);
         if store.loaded() >= LOADED_MAX / 2 {
             self.begin_publishing();
         }
-        Ok(!zones.is_empty())
+        Ok(true)
     }
 }
