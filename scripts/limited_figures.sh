@@ -1,16 +1,18 @@
 #!/bin/sh
-# Figures on a device that makes so few writes a second, and under a quota of one CPU: what cloud volumes and containers
-# are like. Limits are set through cgroups, version 1 or 2; where none can be made, that is said, and nothing is measured.
+# Figures at full load, on a device that makes so few writes a second, and under a quota of one CPU: what cloud volumes
+# and containers are like. Limits are set through cgroups, version 1 or 2; where none can be made, that is said, and nothing is measured.
 #
-# limited_figures.sh DIR [SECONDS [ROUNDS]]: databases of some GiB are made in a directory of their own in DIR, and removed.
+# limited_figures.sh DIR [SECONDS [ROUNDS [FULL_SECONDS]]]: databases of some GiB are made in a directory of their own in DIR, and removed.
 set -u
 millpond=$(cd "$(dirname "$0")/.." && pwd)/target/release/millpond
-parent=${1:?"usage: limited_figures.sh DIR [SECONDS [ROUNDS]]"}
+parent=${1:?"usage: limited_figures.sh DIR [SECONDS [ROUNDS [FULL_SECONDS]]]"}
 seconds=${2:-20}
 rounds=${3:-3}
+full_seconds=${4:-60}
 writes=1500
 table="--tables=4 --table-size=250000 --threads=16 --rand-type=uniform"
 loose="--durability=background(100ms)"
+mkdir -p "$parent" || exit 1
 case $(df --output=fstype "$parent" | tail -n 1) in
     tmpfs) echo "'$parent' is in memory: name a directory on a disk" >&2; exit 1 ;;
 esac
@@ -55,10 +57,11 @@ run() {
         /median rate:/ { median = $3; for (i = 1; i < NF; i++) if ($i == "second:") worst = $(i + 1) }
         /brownout/ { brownout = $6 }
         / max: +[0-9.]+$/ { slowest = $2 }
+        /page writes:/ { kib = $5 }
         END {
             mean = sum / n; deviation = sqrt(squares / n - mean * mean)
-            printf "| %s | %d | %d (%d %%) | %s s | %.2f | %s ms | %d %% | %d %% |\n", name, median, worst, worst * 100 / median,
-                brownout, deviation / mean, slowest, throttle / n, stolen
+            printf "| %s | %d | %d (%d %%) | %s s | %.2f | %s ms | %d %% | %.0f KiB | %d %% |\n", name, median, worst, worst * 100 / median,
+                brownout, deviation / mean, slowest, throttle / n, kib, stolen
         }' "$dir/out.txt"
 }
 
@@ -71,12 +74,16 @@ load() {
 }
 
 heading() {
-    printf '\n%s\n\n| run | median/s | worst second | brownout | variation | slowest | throttle | stolen |\n|---|---|---|---|---|---|---|---|\n' "$1"
+    printf '\n%s\n\n| run | median/s | worst second | brownout | variation | slowest | throttle | a page write | stolen |\n|---|---|---|---|---|---|---|---|---|\n' "$1"
 }
 
-prefix= time=$seconds
+prefix= time=$full_seconds
+load "$dir/cow" --redo-capacity=256MiB
+heading "The device as it is, full load, data 4 times the pool, 16 writers:"
+run "durable at commit" "" "$dir/cow" --buffer-pool-size=64MiB
+run "background durability" "" "$dir/cow" --buffer-pool-size=64MiB $loose
+time=$seconds
 if make_group writes; then
-    load "$dir/cow" --redo-capacity=256MiB
     load "$dir/in-place" --redo-capacity=256MiB --page-store=in_place
     heading "A device of $writes writes a second, data 4 times the pool, 16 writers, background durability:"
     for round in $(seq "$rounds"); do

@@ -380,6 +380,10 @@ pub struct Counters {
     pub log_bytes: u64,
     /// Syncs of the data.
     pub data_syncs: u64,
+    /// Writes of pages to the data file, each of one page or of several that lie behind each other.
+    pub page_write_calls: u64,
+    /// Their bytes.
+    pub page_write_bytes: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
     /// How often the engine did what it forbids itself: each is a bug.
@@ -395,6 +399,8 @@ impl Counters {
             log_syncs: self.log_syncs.saturating_sub(earlier.log_syncs),
             log_bytes: self.log_bytes.saturating_sub(earlier.log_bytes),
             data_syncs: self.data_syncs.saturating_sub(earlier.data_syncs),
+            page_write_calls: self.page_write_calls.saturating_sub(earlier.page_write_calls),
+            page_write_bytes: self.page_write_bytes.saturating_sub(earlier.page_write_bytes),
             checkpoints: self.checkpoints.saturating_sub(earlier.checkpoints),
             law_violations: self.law_violations.saturating_sub(earlier.law_violations),
         }

@@ -184,6 +184,10 @@ pub struct RunFigures {
     pub log_syncs: u64,
     /// Syncs of the data.
     pub data_syncs: u64,
+    /// Writes of pages to the data file.
+    pub page_write_calls: u64,
+    /// Bytes of such a write, on average; 0 without one.
+    pub page_write_mean_bytes: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
     /// How often the engine did what it forbids itself: each is a bug.
@@ -242,6 +246,8 @@ impl RunFigures {
             stalls: counters.stalls,
             log_syncs: counters.log_syncs,
             data_syncs: counters.data_syncs,
+            page_write_calls: counters.page_write_calls,
+            page_write_mean_bytes: counters.page_write_bytes.checked_div(counters.page_write_calls).unwrap_or(0),
             checkpoints: counters.checkpoints,
             law_violations: counters.law_violations,
             waits_of: WaitsOf::Clients,

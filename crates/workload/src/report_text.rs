@@ -103,12 +103,15 @@ pub fn calm_block(figures: &RunFigures) -> String {
             "    {waited_for:<37}{}\n    \
              {stalls:<37}{}\n    \
              syncs:                               log {}, data {}; checkpoints: {}\n    \
+             page writes:                         {}, of {:.1} KiB on average\n    \
              law violations:                      {}\n",
             waits_text(&figures.waits),
             figures.stalls,
             figures.log_syncs,
             figures.data_syncs,
             figures.checkpoints,
+            figures.page_write_calls,
+            figures.page_write_mean_bytes as f64 / 1024.0,
             figures.law_violations,
         ),
     );
@@ -252,6 +255,8 @@ mod tests {
                     Wait { class: "log_flush", count: 6, total_us: 3_000 },
                 ],
                 log_syncs: 3,
+                page_write_calls: 2,
+                page_write_bytes: 12_288,
                 checkpoints: 1,
                 ..Counters::default()
             },
@@ -343,6 +348,7 @@ Threads fairness:
     waited for:                          log_flush 6 x 0.50 ms, free_frame 2 x 0.75 ms
     stalls (slower than 100 ms):         0
     syncs:                               log 3, data 0; checkpoints: 1
+    page writes:                         2, of 6.0 KiB on average
     law violations:                      0
 "
         );

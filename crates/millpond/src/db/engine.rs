@@ -307,6 +307,7 @@ impl Engine {
             data_page_reads: count(&store.counters.page_reads),
             data_page_writes: count(&store.counters.page_writes),
             data_write_calls: count(&store.counters.write_calls),
+            data_written: count(&store.counters.page_writes) * to_u64(store.page_size()),
             data_write_failures: count(&store.counters.write_failures),
             data_syncs: count(&store.counters.data_syncs),
             data_images_unsynced: to_u64(store.unsynced() + store.loaded()),

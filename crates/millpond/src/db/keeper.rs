@@ -52,6 +52,9 @@ const CHECKPOINT_TICK_NS: u64 = 1_000_000_000;
 const LOTS_A_STEP: usize = 4;
 const STEP_NS: u64 = 10_000_000;
 
+/// A few dirty pages among those that leave next are written after so long.
+const FEW_WAIT_NS: u64 = 100_000_000;
+
 /// Pages that are going to be written for the log in the next so many seconds are looked for at once, and written in
 /// the order of their ids.
 const DUE_S: f64 = 0.25;
@@ -70,6 +73,8 @@ pub(crate) struct Keeper {
     next_sync_ns: u64,
     next_checkpoint_ns: u64,
     last_duties_ns: u64,
+    /// Since when a few of the pages that leave next are dirty, and not written.
+    few_since_ns: Option<u64>,
     /// Pages that are to be written next for the log, in the order of their ids, the last one first.
     due: Vec<FrameId>,
     /// They were dirtied before here.
@@ -97,6 +102,7 @@ impl Keeper {
             next_sync_ns: now + SYNC_TICK_NS,
             next_checkpoint_ns: now + CHECKPOINT_TICK_NS,
             last_duties_ns: now,
+            few_since_ns: None,
             due: Vec::new(),
             due_cut: Lsn::ZERO,
             frame_need: FrameNeed::default(),
@@ -373,9 +379,13 @@ impl Keeper {
             return Ok(());
         }
         let dirty = pool.dirty_victims(LOT_PAGES);
-        // A few are not worth a write of their own: there will be more.
+        // A few are not worth a write of their own: there will be more, or soon.
         let enough = dirty.len() >= LOT_PAGES.min(pool.target() / 2);
-        if enough && self.write_lot(Why::Frames, dirty)? > 0 {
+        let now = clock::now_ns();
+        let since = if dirty.is_empty() { now } else { self.few_since_ns.unwrap_or(now) };
+        self.few_since_ns = Some(since).filter(|_| !dirty.is_empty() && !enough);
+        if (enough || now - since >= FEW_WAIT_NS) && self.write_lot(Why::Frames, dirty)? > 0 {
+            self.few_since_ns = None;
             engine.bell.ring();
         }
         Ok(())

@@ -97,7 +97,7 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 83] = [
+pub static METRICS: [Metric; 84] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -170,6 +170,7 @@ pub static METRICS: [Metric; 83] = [
         "calls",
         "Write calls that failed, and whose pages went elsewhere: look at the device."
     ),
+    stat!(data_written, Counter, "bytes", "Bytes of pages written to the data file."),
     stat!(data_syncs, Counter, "calls", "Syncs of the data file."),
     stat!(data_images_unsynced, Gauge, "pages", "Images that wait for the data sync that makes them durable."),
     stat!(data_slots_total, Gauge, "slots", "Slots of the data file, each for one page image."),

@@ -95,6 +95,8 @@ pub struct Stats {
     pub data_write_calls: u64,
     /// Of these, calls that failed; their pages went elsewhere.
     pub data_write_failures: u64,
+    /// Bytes of pages written to the data file.
+    pub data_written: u64,
     /// Syncs of the data file.
     pub data_syncs: u64,
     /// Images that wait for the data sync that makes them durable, now.

@@ -147,11 +147,13 @@ impl ZoneDebt {
     }
 
     /// Whether a zone is to be emptied now: enough was written, and of `empty` and half-emptied zones among `zones`
-    /// there are not enough for what is written, at `pages_per_s`, until one more is.
-    pub(crate) fn is_due(&self, fill: ZoneFill, empty: u64, zones: u64, pages_per_s: f64) -> bool {
+    /// there are not enough for what is written, at `pages_per_s`, until one more is. While frames are short it can
+    /// wait for a zone more: behind a burst there is time, and where there is no end to it the debt grows.
+    pub(crate) fn is_due(&self, fill: ZoneFill, empty: u64, zones: u64, pages_per_s: f64, frames_short: bool) -> bool {
         let ahead = (pages_per_s * FREE_AFTER_S / float(fill.slots)).min(float(zones / EMPTY_PART)) + 2.0;
-        let is_owed = self.worth && self.slots >= float(fill.free);
-        float(empty) < ahead && (is_owed || self.tried_pages >= TRY_EACH)
+        let least = if frames_short { fill.free + fill.slots } else { fill.free };
+        let is_owed = self.worth && self.slots >= float(least);
+        float(empty) < ahead && (is_owed || (self.tried_pages >= TRY_EACH && !frames_short))
     }
 
     /// A zone is being emptied of which `free` slots were free before: so much more can be written in long writes. Of
@@ -214,19 +216,22 @@ mod tests {
         let mut zones = 0_u64;
         for _ in 0..1000 {
             debt.written(20, HALF, cloud);
-            while debt.is_due(HALF, 0, 100, 1000.0) {
+            while debt.is_due(HALF, 0, 100, 1000.0, false) {
                 debt.emptied(HALF.free);
                 zones += 1;
             }
         }
         assert!((20_000 / 32 - 2..=20_000 / 32).contains(&zones), "{zones}");
         debt.written(1000, HALF, cloud);
-        assert!(!debt.is_due(HALF, 10, 100, 1000.0), "there are enough");
+        assert!(!debt.is_due(HALF, 10, 100, 1000.0, false), "there are enough");
+        assert!(debt.is_due(HALF, 0, 100, 1000.0, true), "as much is owed as may be");
+        debt.emptied(HALF.slots);
+        assert!(debt.is_due(HALF, 0, 100, 1000.0, false) && !debt.is_due(HALF, 0, 100, 1000.0, true));
         debt.written(300, HALF, None);
-        assert!(!debt.is_due(HALF, 0, 100, 1000.0));
+        assert!(!debt.is_due(HALF, 0, 100, 1000.0, false));
         debt.written(300, HALF, None);
-        assert!(debt.is_due(HALF, 0, 100, 1000.0), "to see what it costs");
+        assert!(debt.is_due(HALF, 0, 100, 1000.0, false), "to see what it costs");
         debt.emptied(HALF.free);
-        assert!(!debt.is_due(HALF, 0, 100, 1000.0));
+        assert!(!debt.is_due(HALF, 0, 100, 1000.0, false));
     }
 }

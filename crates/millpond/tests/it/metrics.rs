@@ -256,7 +256,7 @@ fn pool_and_log(seen: &Seen) {
 /// A pool that becomes smaller, and one whose clients write pages themselves.
 fn other_pools(seen: &Seen) {
     let large = |options: Options| options.buffer_pool_size(ByteSize::mib(2)).buffer_pool_size_max(ByteSize::mib(2));
-    at_work(2, SMALL, large, |_, db| {
+    at_work(5, SMALL, large, |_, db| {
         seen.watch(db, || {
             assert_eq!(db.open_tree("t").expect("there").scan(..).count(), 2_000);
             // All of it is in the pool: the log is what is too small.

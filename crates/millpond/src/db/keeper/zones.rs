@@ -74,7 +74,8 @@ impl Keeper {
         let ready = engine.core.store.empty_zones(EMPTY_MAX) + self.zones.emptying.len();
         let zones = engine.core.store.slot_counts().0 / fill.slots;
         let pages_per_s = engine.pacing.rates().capacity_pages_per_s;
-        if self.zones.debt.is_due(fill, to_u64(ready), zones, pages_per_s) && self.empty_some()? {
+        let frames_short = engine.core.pool.frames_short() > 0;
+        if self.zones.debt.is_due(fill, to_u64(ready), zones, pages_per_s, frames_short) && self.empty_some()? {
             engine.bell.ring();
         }
         Ok(())

@@ -277,6 +277,8 @@ impl Instruments for Millpond {
             log_syncs: stats.log_syncs,
             log_bytes: stats.log_lsn_current,
             data_syncs: stats.data_syncs,
+            page_write_calls: stats.data_write_calls,
+            page_write_bytes: stats.data_written,
             checkpoints: stats.checkpoints,
             law_violations: stats.law_violations,
         }

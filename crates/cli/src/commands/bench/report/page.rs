@@ -245,7 +245,8 @@ fn waits(figures: &RunFigures) -> Markup {
         }
         p.note {
             "syncs of the log: " (grouped(figures.log_syncs)) ", of the data: " (grouped(figures.data_syncs))
-            "; checkpoints: " (grouped(figures.checkpoints)) "; law violations: " (grouped(figures.law_violations))
+            "; checkpoints: " (grouped(figures.checkpoints)) "; writes of pages: " (grouped(figures.page_write_calls))
+            ", of " (format!("{:.1}", figures.page_write_mean_bytes as f64 / 1024.0)) " KiB on average; law violations: " (grouped(figures.law_violations))
         }
     }
 }
