@@ -6,7 +6,7 @@
 use models::calm::{Off, Outcome, Phase, Scenario, run, scenarios};
 
 /// Where switching a rule off is seen best.
-const WORTH: [(&str, Off); 10] = [
+const WORTH: [(&str, Off); 11] = [
     ("a cluster of pages", Off::Envelope),
     ("overload", Off::Throttle),
     ("first guess 1/1000", Off::Evidence),
@@ -17,6 +17,7 @@ const WORTH: [(&str, Off); 10] = [
     ("0 % for 3 s, overload", Off::OverdueTick),
     ("a large transaction, overload", Off::LargeQueue),
     ("the log made shorter", Off::LittleByLittle),
+    ("smaller files of the log", Off::OtherRing),
 ];
 
 fn head() {

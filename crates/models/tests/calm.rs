@@ -119,3 +119,11 @@ fn a_log_that_is_made_shorter_at_once_is_felt() {
     let (with, without) = (after(Off::Nothing), after(Off::LittleByLittle));
     assert!(with.worst * 100 > with.median * 95 && without.worst * 100 < without.median * 75, "{with} {without}");
 }
+
+#[test]
+fn without_looking_at_where_the_other_files_begin_all_that_is_dirty_is_overdue_at_once() {
+    let (with, without) = with_and_without("smaller files of the log", Off::OtherRing);
+    let (with, without) = (with.evenness_outside(&[]), without.evenness_outside(&[]));
+    assert_eq!(with.brownout_s, 0);
+    assert!(without.brownout_s > 0 && without.worst * 3 < with.worst * 2, "{with} {without}");
+}

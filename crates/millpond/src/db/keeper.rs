@@ -417,10 +417,13 @@ impl Keeper {
 
     /// Writes dirty pages. Returns how many: those with an image in flight stay dirty.
     fn write_lot(&mut self, why: Why, pins: Vec<Pin<'_>>) -> Result<usize, Error> {
-        self.write_with(why, pins, Moved::default())
+        let written = self.write_with(why, pins, Moved::default())?;
+        written.ok_or_else(|| Error::Bug("STORE-3: pages find no slots, although each is charged one".into()))
     }
 
-    fn write_with(&mut self, why: Why, pins: Vec<Pin<'_>>, moved: Moved<'_>) -> Result<usize, Error> {
+    /// Writes pages, with images that are to be moved. Returns how many pages; `None`: there are no slots, and all
+    /// stays as it was.
+    fn write_with(&mut self, why: Why, pins: Vec<Pin<'_>>, moved: Moved<'_>) -> Result<Option<usize>, Error> {
         let engine = Arc::clone(&self.engine);
         let unsynced = engine.core.store.unsynced() + pins.len();
         if unsynced > engine.unsynced_max {
@@ -450,11 +453,9 @@ impl Keeper {
                     engine.pacing.written(For::Frames, pages, log_waits, clock::now_ns());
                 }
                 self.sync_wanted |= skipped;
-                Ok(pages)
+                Ok(Some(pages).filter(|pages| *pages > 0 || is_needed || !planted!("moved_not_counted")))
             }
-            // What was to be moved stays where it is, and what was to go with it is as dirty as before.
-            Lot::NoSlots if !is_needed => Ok(0),
-            Lot::NoSlots => Err(Error::Bug("STORE-3: pages find no slots, although each is charged one".into())),
+            Lot::NoSlots => Ok(None),
         }
     }
 

@@ -44,9 +44,8 @@ pub(crate) struct Pacing {
     payments: Mutex<Payments>,
     /// Payers sleep here.
     news: Condvar,
+    /// Whether there is a limit, as `payments` has it.
     is_limited: AtomicBool,
-    /// Nobody pays any more.
-    has_ended: AtomicBool,
     /// Whose payments they are: no other engine's of this process has it.
     number: u64,
     /// Bytes of log that the controller goes by; 0: those that are wanted.
@@ -104,7 +103,6 @@ impl Pacing {
             payments: Mutex::new(Rank::Payments, Payments::default()),
             news: Condvar::new(),
             is_limited: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
             log_length: AtomicU64::new(0),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             limited_ns: AtomicU64::new(0),
@@ -185,18 +183,25 @@ impl Pacing {
 
     /// Another limit, in bytes of log a second. Who sleeps for his payment is told if it is much larger.
     fn set_limit(&self, bytes_per_s: f64, now_ns: u64) {
-        let bytes_per_s = if self.has_ended.load(Ordering::Relaxed) { f64::INFINITY } else { bytes_per_s };
-        let is_news = self.payments.lock().set_limit(bytes_per_s, now_ns);
-        self.is_limited.store(bytes_per_s.is_finite(), Ordering::Relaxed);
-        if is_news {
-            self.news.notify_all();
-        }
+        self.change_payments(|payments| payments.set_limit(bytes_per_s, now_ns));
     }
 
     /// Nobody pays any more: the database is being closed, or has stopped. Who sleeps is woken.
     pub(super) fn end_payments(&self) {
-        self.has_ended.store(true, Ordering::Relaxed);
-        self.set_limit(f64::INFINITY, clock::now_ns());
+        self.change_payments(|payments| payments.end(clock::now_ns()));
+    }
+
+    /// `change` says whether who sleeps is to look again.
+    fn change_payments(&self, change: impl FnOnce(&mut Payments) -> bool) {
+        let is_news = {
+            let mut payments = self.payments.lock();
+            let is_news = change(&mut payments);
+            self.is_limited.store(payments.is_limited(), Ordering::Relaxed);
+            is_news
+        };
+        if is_news {
+            self.news.notify_all();
+        }
     }
 
     /// Time for which writers were slowed down, or could have been.
@@ -318,9 +323,16 @@ impl Engine {
         }
     }
 
+    /// Where the newest ring of the log begins, if it goes over to one, and how much of that is taken: until the
+    /// checkpoint has come there, what was logged since.
+    fn ring_and_age(&self) -> (u64, u64) {
+        let (ring, positions) = (self.core.log.geometry().1, self.core.log.positions());
+        let ring_lsn = ring.map_or(0, |switch| switch.at.0);
+        (ring_lsn, positions.next.0.saturating_sub(positions.checkpoint.0.max(ring_lsn)))
+    }
+
     fn is_log_nearly_full(&self) -> bool {
-        let positions = self.core.log.positions();
-        positions.next.since(positions.checkpoint) > self.core.log.capacity() / 10 * 9
+        self.ring_and_age().1 > self.core.log.capacity() / 10 * 9
     }
 
     /// What the device was found to write, in bytes of pages a second; 0: not seen yet.
@@ -345,9 +357,9 @@ impl Engine {
         }
         let before_ns = self.pacing.next_tick_ns.swap(now_ns + TICK_NS, Ordering::Relaxed);
         let (log, positions) = (&self.core.log, self.core.log.positions());
-        let since_ns = now_ns.saturating_sub(before_ns.saturating_sub(TICK_NS));
-        let age = positions.next.since(positions.checkpoint);
-        let capacity = state.log_length.tick(float(since_ns) / 1e9, self.log_wanted(), age);
+        let since_ns = if before_ns == 0 { TICK_NS } else { now_ns.saturating_sub(before_ns - TICK_NS) };
+        let (ring_lsn, age) = self.ring_and_age();
+        let capacity = state.log_length.tick(float(since_ns) / 1e9, self.log_wanted(), log.capacity(), age);
         self.pacing.log_length.store(capacity, Ordering::Relaxed);
         let State { pace, ages, .. } = &mut *state;
         log.counts.frames_by_age(capacity / AGES, ages);
@@ -357,6 +369,7 @@ impl Engine {
             next_lsn: positions.next.0,
             checkpoint_lsn: positions.checkpoint.0,
             capacity,
+            ring_lsn,
             ages,
             written: self.page_writes.all(),
             written_in_lots,

@@ -85,57 +85,70 @@ pub(super) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
     while owed > 0
         && let Some((id, from)) = engine.txns.take_queued()
     {
-        let (purged, rest) = go_through(engine, id, from, owed);
-        if rest == Rest::HeldBack {
+        let purged = go_through(engine, id, from, owed);
+        if purged.rest == Rest::HeldBack {
             break;
         }
-        owed -= purged - from;
+        owed -= purged.records.min(owed);
     }
     set_appended(own);
 }
 
-/// Purges what at most `records` records of an undo page say, from number `from` on; the page was taken from the queue.
-/// Returns how far it came.
-fn go_through(engine: &Engine, id: PageId, from: usize, records: usize) -> (usize, Rest) {
-    let (purged, rest) = match purge_page(engine, id, from, records) {
-        Ok(done) => done,
+/// How far somebody came who went through an undo page.
+#[derive(Clone, Copy)]
+struct Purged {
+    /// The number of the next record.
+    to: usize,
+    /// Records with delete marks among those that were gone through: the others are no work.
+    records: usize,
+    rest: Rest,
+}
+
+/// Purges what an undo page says, from record `from` on, up to `most` records with delete marks; the page was taken
+/// from the queue.
+fn go_through(engine: &Engine, id: PageId, from: usize, most: usize) -> Purged {
+    let held_back = Purged { to: from, records: 0, rest: Rest::HeldBack };
+    let purged = match purge_page(engine, id, from, most) {
+        Ok(purged) => purged,
         // An undo page that is damaged stays as it is, and so does all when the log has stopped.
-        Err(Error::Corruption(_)) => return (from, Rest::HeldBack),
-        Err(_) if engine.core.log.health().is_err() => return (from, Rest::HeldBack),
+        Err(Error::Corruption(_)) => return held_back,
+        Err(_) if engine.core.log.health().is_err() => return held_back,
         // Once more, later.
-        Err(_) => (from, Rest::HeldBack),
+        Err(_) => held_back,
     };
-    engine.txns.purged(id, purged, rest);
-    if rest != Rest::Unread {
+    engine.txns.purged(id, purged.to, purged.rest);
+    if purged.rest != Rest::Unread {
         engine.bell.ring();
     }
-    (purged, rest)
+    purged
 }
 
 /// The same, but for what becomes of the page.
-fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<(usize, Rest), Error> {
+fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<Purged, Error> {
     let oldest = engine.txns.oldest(&engine.core.store);
     let mut marked: Vec<(SpaceId, Vec<u8>)> = Vec::new();
-    let (purged, rest) = {
+    let mut purged = Purged { to: from, records: 0, rest: Rest::HeldBack };
+    {
         let page = engine.core.pool.load(id)?.read();
         let view = page.view();
-        let records = (from..view.len()).take(most).map(|index| UndoRecord::decode(view.value(index)));
+        let records = (from..view.len()).map(|index| UndoRecord::decode(view.value(index)));
         // What is no record is for `check` to report.
-        let ended = records.take_while(|record| record.is_none_or(|record| record.txn < oldest));
-        let mut purged = from;
-        for record in ended {
-            purged += 1;
+        for record in records.take_while(|record| record.is_none_or(|record| record.txn < oldest)) {
+            if purged.records == most {
+                purged.rest = Rest::Unread;
+                break;
+            }
+            let before = marked.len();
             let changes = record.into_iter().flat_map(UndoRecord::changes).flatten();
             let deleted = changes.filter(|change| change.needs_purge);
             marked.extend(deleted.map(|change| (change.space, change.key().to_vec())));
+            purged.records += usize::from(marked.len() > before);
+            purged.to += 1;
         }
-        let rest = match purged {
-            _ if purged == view.len() => Rest::Nothing,
-            _ if purged - from == most => Rest::Unread,
-            _ => Rest::HeldBack,
-        };
-        (purged, rest)
-    };
+        if purged.to == view.len() {
+            purged.rest = Rest::Nothing;
+        }
+    }
     // Leaf by leaf.
     marked.sort_unstable();
     marked.dedup();
@@ -143,11 +156,11 @@ fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<(
         match purge_rows(engine, marked, oldest) {
             // A damaged tree keeps its delete marks; others do not.
             Err(Error::Corruption(_)) | Ok(true) => {}
-            Ok(false) => return Ok((from, Rest::HeldBack)),
+            Ok(false) => return Ok(Purged { to: from, records: 0, rest: Rest::HeldBack }),
             Err(error) => return Err(error),
         }
     }
-    Ok((purged, rest))
+    Ok(purged)
 }
 
 /// Removes the rows of `marked`, of one space and in the order of their keys, that have delete marks from before

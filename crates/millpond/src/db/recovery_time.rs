@@ -79,7 +79,9 @@ impl RecoveryTime {
         if target_ms == 0 {
             return capacity;
         }
-        let applying_us = target_ms.saturating_mul(1000).saturating_sub(self.beside_us.load(Ordering::Relaxed));
+        let target_us = target_ms.saturating_mul(1000);
+        // Where other things take longer than that, no log is short enough.
+        let applying_us = target_us.saturating_sub(self.beside_us.load(Ordering::Relaxed)).max(target_us / 2);
         let allowed = u128::from(self.expected_per_s()) * u128::from(applying_us) / 1_000_000;
         u64::try_from(allowed).unwrap_or(u64::MAX).max(LEAST_BYTES).min(capacity)
     }
@@ -107,6 +109,9 @@ mod tests {
         );
         time.applied(200 << 20, 1_000_000, 0);
         assert_eq!(time.log_bytes(1 << 30), 300 << 20, "the mean of two");
+        time.applied(0, 0, 5_000_000);
+        assert_eq!(time.log_bytes(1 << 30), 150 << 20, "half of the time in any case");
+        time.applied(0, 0, 0);
         assert_eq!(time.log_bytes(100 << 20), 100 << 20, "no more than there is");
         time.set(Some(Duration::from_millis(1)));
         assert_eq!((time.log_bytes(1 << 30), time.log_bytes(2 << 20)), (4 << 20, 2 << 20), "no less than this");

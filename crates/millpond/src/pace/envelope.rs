@@ -11,6 +11,8 @@ pub(crate) struct Envelope<'a> {
     pub(crate) ages: &'a [(u64, u64)],
     /// Where the log ends.
     pub(crate) next_lsn: u64,
+    /// What was dirtied before counts as if it had been there.
+    pub(crate) ring_lsn: u64,
     /// A page must be clean when the log has grown by so many bytes since its first change.
     pub(crate) window_bytes: f64,
     /// Nothing is asked for in less time than this, in seconds: a tick.
@@ -23,7 +25,7 @@ impl Envelope<'_> {
         let mut pages = 0;
         self.ages.iter().map(move |&(lsn, count)| {
             pages += count;
-            let grown = self.next_lsn.saturating_sub(lsn);
+            let grown = self.next_lsn.saturating_sub(lsn.max(self.ring_lsn));
             (float(pages), self.window_bytes - float(grown))
         })
     }
@@ -48,7 +50,7 @@ mod tests {
     const MB: u64 = 1 << 20;
 
     fn envelope(ages: &[(u64, u64)], next_lsn: u64) -> Envelope<'_> {
-        Envelope { ages, next_lsn, window_bytes: float(100 * MB), soonest_s: 0.02 }
+        Envelope { ages, next_lsn, ring_lsn: 0, window_bytes: float(100 * MB), soonest_s: 0.02 }
     }
 
     #[test]
@@ -71,5 +73,7 @@ mod tests {
         assert!((envelope(&ages, 200 * MB).pages_per_s(1048576.0) - 150.0).abs() < 1e-9, "three in a tick");
         assert!(envelope(&ages, 10).pages_per_s(0.0) < 1e-6);
         assert!(envelope(&[], 10).pages_per_s(1e9) == 0.0);
+        let other_ring = Envelope { ring_lsn: 150 * MB, ..envelope(&ages, 200 * MB) };
+        assert!((other_ring.pages_per_s(1048576.0 * 10.0) - 0.6).abs() < 1e-9, "three in 5 s");
     }
 }

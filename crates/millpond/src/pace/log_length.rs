@@ -1,4 +1,4 @@
-//! How long the log may be on the way to less: somebody wants shorter recoveries, or has the log made smaller.
+//! How long the log may be on the way to less, when somebody wants shorter recoveries.
 //!
 //! What is dirty then was dirtied for a longer log. Had it to be clean at once, writers would be stopped for it; so the
 //! log becomes shorter as fast as pages are written that are due earlier now.
@@ -22,14 +22,15 @@ pub(crate) struct LogLength {
 }
 
 impl LogLength {
-    /// The length `seconds` later, where `goal` bytes are wanted, and the checkpoint age is `age`.
-    pub(crate) fn tick(&mut self, seconds: f64, goal: u64, age: u64) -> u64 {
+    /// The length `seconds` later, where `goal` bytes are wanted, the log has room for `capacity`, and the checkpoint
+    /// age is `age`.
+    pub(crate) fn tick(&mut self, seconds: f64, goal: u64, capacity: u64, age: u64) -> u64 {
         let (goal, age) = (float(goal), float(age));
         if self.bytes == 0.0 {
             self.bytes = age / IN_TIME;
         }
         let within_s = if age < IN_TIME * self.bytes { SHORTER_S } else { SLOWLY_S };
-        self.bytes = (self.bytes * (-seconds / within_s).exp()).max(goal);
+        self.bytes = (self.bytes * (-seconds / within_s).exp()).max(goal).min(float(capacity));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative")]
         let bytes = self.bytes as u64;
         bytes
@@ -43,13 +44,14 @@ mod tests {
     #[test]
     fn a_shorter_log_is_come_to_little_by_little_and_a_longer_one_at_once() {
         let mut length = LogLength::default();
-        assert_eq!(length.tick(0.02, 1000, 0), 1000);
-        assert_eq!(length.tick(0.02, 4000, 900), 4000);
-        let soon = length.tick(1.0, 1000, 900);
+        assert_eq!(length.tick(0.02, 1000, 9000, 0), 1000);
+        assert_eq!(length.tick(0.02, 4000, 9000, 900), 4000);
+        let soon = length.tick(1.0, 1000, 9000, 900);
         assert!((3600..3640).contains(&soon), "{soon}");
-        let late = length.tick(1.0, 1000, 3500);
+        let late = length.tick(1.0, 1000, 9000, 3500);
         assert!((soon - 70..soon - 50).contains(&late), "{late} after {soon}");
-        assert_eq!((0..100).map(|_| length.tick(1.0, 1000, 900)).last(), Some(1000));
-        assert_eq!(LogLength::default().tick(0.02, 1000, 3000), 3998, "opened with more than is wanted");
+        assert_eq!((0..100).map(|_| length.tick(1.0, 1000, 9000, 900)).last(), Some(1000));
+        assert_eq!(LogLength::default().tick(0.02, 1000, 9000, 3000), 3998, "opened with more than is wanted");
+        assert_eq!(LogLength::default().tick(0.02, 1000, 3100, 3000), 3100, "there is no more room");
     }
 }

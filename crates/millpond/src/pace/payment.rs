@@ -29,8 +29,11 @@ const AHEAD_S: f64 = 0.01;
 /// The part of the limit that large transactions have while others owe anything.
 const LARGE_SHARE: f64 = 0.25;
 
-/// Who sleeps looks again at once when the limit has become larger by this factor.
+/// Who sleeps looks again at once when the limit has become larger by this factor...
 const NEWS_FACTOR: f64 = 2.0;
+
+/// ...and after so many seconds in any case: it may have become larger by less.
+const SLEEP_MAX_S: f64 = 0.25;
 
 /// Bytes that are owed, in the order in which they are paid.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +53,15 @@ impl Queue {
         self.paid += paid;
         bytes - paid
     }
+
+    /// In how many seconds it is paid up to `place`, if nobody owes more by then: at `share` of `limit` bytes a second
+    /// while `other` owes anything, which has the rest, and at all of it from then on.
+    fn seconds_to(&self, place: f64, other: &Queue, share: f64, limit: f64) -> f64 {
+        let bytes = place - self.paid;
+        let shared_s = other.owed() / (limit * (1.0 - share));
+        let paid_meanwhile = limit * share * shared_s;
+        if bytes <= paid_meanwhile { bytes / (limit * share) } else { shared_s + (bytes - paid_meanwhile) / limit }
+    }
 }
 
 /// Where a payer's debts end, in either queue.
@@ -64,6 +76,8 @@ pub(crate) struct Places {
 pub(crate) struct Payments {
     /// Bytes a second; infinity: nobody pays.
     limit: f64,
+    /// Nobody pays any more, whatever the limit.
+    has_ended: bool,
     /// The limit that sleepers know of, or a smaller one.
     told: f64,
     /// Up to when is paid what is paid.
@@ -75,7 +89,7 @@ pub(crate) struct Payments {
 impl Default for Payments {
     fn default() -> Self {
         let (small, large) = (Queue::default(), Queue::default());
-        Payments { limit: f64::INFINITY, told: f64::INFINITY, at_ns: 0, small, large }
+        Payments { limit: f64::INFINITY, has_ended: false, told: f64::INFINITY, at_ns: 0, small, large }
     }
 }
 
@@ -99,7 +113,7 @@ impl Payments {
     /// anything any more. True: who sleeps is to look again.
     pub(crate) fn set_limit(&mut self, bytes_per_s: f64, now_ns: u64) -> bool {
         self.go_on(now_ns);
-        self.limit = bytes_per_s.max(1.0);
+        self.limit = if self.has_ended { f64::INFINITY } else { bytes_per_s.max(1.0) };
         if !self.is_limited() {
             self.small.paid = self.small.charged;
             self.large.paid = self.large.charged;
@@ -107,6 +121,12 @@ impl Payments {
         let is_news = self.limit > self.told * NEWS_FACTOR || (!self.is_limited() && self.told.is_finite());
         self.told = if is_news { self.limit } else { self.told.min(self.limit) };
         is_news
+    }
+
+    /// Nobody pays any more. True: who sleeps is to look again.
+    pub(crate) fn end(&mut self, now_ns: u64) -> bool {
+        self.has_ended = true;
+        self.set_limit(f64::INFINITY, now_ns)
     }
 
     /// Whether writers are slowed down.
@@ -156,12 +176,11 @@ impl Payments {
         if !self.is_limited() {
             return None;
         }
-        let part = |other: &Queue, share: f64| if other.owed() > 0.0 { self.limit * share } else { self.limit };
-        let seconds = |queue: &Queue, place: f64, rate: f64| (place - queue.paid) / rate - AHEAD_S;
-        let small_s = seconds(&self.small, places.small, part(&self.large, 1.0 - LARGE_SHARE));
-        let large_s = seconds(&self.large, places.large, part(&self.small, LARGE_SHARE));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates")]
-        let wait_ns = (small_s.max(large_s).max(0.0) * 1e9) as u64;
+        let small_s = self.small.seconds_to(places.small, &self.large, 1.0 - LARGE_SHARE, self.limit);
+        let large_s = self.large.seconds_to(places.large, &self.small, LARGE_SHARE, self.limit);
+        let wait_s = (small_s.max(large_s) - AHEAD_S).clamp(0.0, SLEEP_MAX_S);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and not negative")]
+        let wait_ns = (wait_s * 1e9) as u64;
         let until_ns = now_ns.saturating_add(wait_ns).min(most_ns);
         (until_ns > now_ns).then_some(until_ns)
     }
@@ -186,8 +205,14 @@ mod tests {
         places
     }
 
+    /// As one sleeps who is told when he may go on.
     fn begin(payments: &mut Payments, places: Places, now_ns: u64) -> Option<u64> {
-        payments.wait_until_ns(places, now_ns, now_ns, Place::Begin)
+        let (mut payments, mut until) = (payments.clone(), None);
+        while let Some(later) = payments.wait_until_ns(places, now_ns, until.unwrap_or(now_ns), Place::Begin) {
+            assert!(later - until.unwrap_or(now_ns) <= 250_000_000);
+            until = Some(later);
+        }
+        until
     }
 
     fn micros(ns: u64) -> u64 {
@@ -217,7 +242,7 @@ mod tests {
     fn another_limit_acts_on_what_is_owed() {
         let mut payments = limited(1e4, 0);
         let place = charged(&mut payments, 1_000_000, false, 0);
-        assert_eq!(begin(&mut payments, place, 0), Some(100 * S - AHEAD_NS));
+        assert_eq!(begin(&mut payments, place, 0).map(micros), Some(micros(100 * S - AHEAD_NS)));
         assert!(!payments.set_limit(9e3, S) && !payments.set_limit(1.7e4, S), "a little more is no news");
         assert!(payments.set_limit(1e6, S), "a hundred times as much is");
         let until = begin(&mut payments, place, S).expect("a while yet");
@@ -227,6 +252,9 @@ mod tests {
         assert!(!payments.set_limit(f64::INFINITY, S));
         payments.set_limit(1e4, 2 * S);
         assert_eq!(begin(&mut payments, place, 2 * S), None, "what was owed then is forgiven");
+        let place = charged(&mut payments, 1_000_000, false, 2 * S);
+        assert!(payments.end(2 * S) && !payments.set_limit(1e4, 2 * S), "whoever had a limit in mind still");
+        assert_eq!(begin(&mut payments, place, 2 * S), None);
     }
 
     #[test]
@@ -240,6 +268,11 @@ mod tests {
         assert_eq!(payments.last_places(), small, "who is new does not wait for it");
         let until = begin(&mut payments, large, 100_000_000).expect("a minute");
         assert!((63 * S..65 * S).contains(&until), "all is the large one's when nobody else owes: {until}");
+        // Who waits beside a large one's last bytes has all of the limit after these.
+        let mut payments = limited(1e6, 0);
+        charged(&mut payments, 10_000, true, 0);
+        let small = charged(&mut payments, 210_000, false, 0);
+        assert_eq!(begin(&mut payments, small, 0).map(micros), Some(micros(220_000_000 - AHEAD_NS)));
     }
 
     #[test]
@@ -253,6 +286,8 @@ mod tests {
         assert_eq!(inside(INSIDE_BYTES, true, false, 0), None);
         assert_eq!(inside(INSIDE_BYTES, false, false, 0), Some(INSIDE_NS));
         assert_eq!(inside(INSIDE_BYTES, false, false, INSIDE_NS), None);
-        assert!(inside(INSIDE_BYTES, true, true, INSIDE_NS) > Some(S), "all of it, for the log is nearly full");
+        let until = inside(INSIDE_BYTES, true, true, INSIDE_NS);
+        assert!(until > Some(10 * INSIDE_NS), "all of it, for the log is nearly full: {until:?}");
+        assert!(inside(INSIDE_BYTES, true, true, S) > Some(S) && inside(INSIDE_BYTES, true, true, 2 * S).is_none());
     }
 }

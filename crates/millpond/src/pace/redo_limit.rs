@@ -84,7 +84,7 @@ mod tests {
     const MB: u64 = 1 << 20;
 
     fn envelope(ages: &[(u64, u64)], next_lsn: u64) -> Envelope<'_> {
-        Envelope { ages, next_lsn, window_bytes: float(100 * MB), soonest_s: 0.02 }
+        Envelope { ages, next_lsn, ring_lsn: 0, window_bytes: float(100 * MB), soonest_s: 0.02 }
     }
 
     #[test]

@@ -95,6 +95,9 @@ pub(crate) struct Inputs<'a> {
     pub(crate) checkpoint_lsn: u64,
     /// Bytes that the log may have from there.
     pub(crate) capacity: u64,
+    /// Where the files begin that have so much room: all that is older has to be clean by the time that the log has
+    /// filled these.
+    pub(crate) ring_lsn: u64,
     /// Dirty pages by age, as in [`Envelope`].
     pub(crate) ages: &'a [(u64, u64)],
     /// Pages written so far.
@@ -210,7 +213,8 @@ impl Pace {
         }
 
         let capacity = float(inputs.capacity.max(1));
-        let age = float(inputs.next_lsn.saturating_sub(inputs.checkpoint_lsn)) / capacity;
+        let from_lsn = inputs.checkpoint_lsn.max(inputs.ring_lsn);
+        let age = float(inputs.next_lsn.saturating_sub(from_lsn)) / capacity;
         self.lap_s = capacity / redo_per_s.max(1.0);
         self.urgent = age > URGENT_AGE;
         let oldest = inputs.ages.first().map_or(inputs.next_lsn, |(lsn, _)| *lsn);
@@ -221,6 +225,7 @@ impl Pace {
         let within = |part: f64| Envelope {
             ages: inputs.ages,
             next_lsn: inputs.next_lsn,
+            ring_lsn: inputs.ring_lsn,
             window_bytes: within(part) * capacity,
             soonest_s: float(TICK_NS) / 1e9,
         };
@@ -236,7 +241,8 @@ impl Pace {
             envelope: within(LAST_WINDOW),
             age,
             redo_per_s,
-            kept_up_per_s: self.slow * self.written_per_s / self.dirtied_per_s.max(1.0),
+            // No more than there is: where all pages are dirty, hardly any becomes so.
+            kept_up_per_s: self.slow * (self.written_per_s / self.dirtied_per_s.max(1.0)).min(1.0),
             pages_per_s: self.capacity.pages_per_s(),
             saturated,
         };

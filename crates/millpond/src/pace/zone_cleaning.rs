@@ -21,8 +21,11 @@ const WRITES_A_ZONE: f64 = 2.0;
 /// Until one was read, reading a zone is expected to take so much of the time of writing its pages.
 const READ_PART: f64 = 0.5;
 
-/// What is known of reading a zone counts for so many zones, about.
+/// What is known of reading a zone counts for so many zones, about...
 const READS: f64 = 16.0;
+
+/// ...and fades within so many lots: a device that was slow once is tried again.
+const READ_FADES_LOTS: f64 = 1024.0;
 
 /// Cleaning must spare at least this part of what pages cost without it...
 const GAIN: f64 = 0.3;
@@ -74,6 +77,7 @@ impl WriteCost {
 
     /// A lot of `pages` pages in `writes` writes took `seconds`.
     pub(crate) fn lot(&mut self, writes: u64, pages: u64, seconds: f64) {
+        self.zone_read_s = self.zone_read_s.map(|known| known * (1.0 - 1.0 / READ_FADES_LOTS));
         let (writes, pages, keep) = (float(writes), float(pages), 1.0 - 1.0 / LOTS);
         self.writes_writes = self.writes_writes * keep + writes * writes;
         self.writes_pages = self.writes_pages * keep + writes * pages;
@@ -196,6 +200,11 @@ mod tests {
         (0..100).for_each(|_| cost.zones_read(2, 0.02));
         let read_s = cost.costs().and_then(|costs| costs.zone_read_s).expect("known");
         assert!((read_s - 0.01).abs() < 1e-6, "{read_s}");
+        (0..100).for_each(|_| cost.zones_read(1, 10.0));
+        (0..20_000).for_each(|_| cost.lot(20, 64, 1.0));
+        cost.lot(1, 64, 0.5);
+        let read_s = cost.zone_read_s.expect("known");
+        assert!(read_s < 0.01, "nothing is known for ever: {read_s}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(super) struct PurgeQueue {
     pages: HashMap<PageId, UndoPage, FixedState>,
     queue: VecDeque<PageId>,
     /// Those that a transaction keeps purge from: they are queued again by the keeper's tick.
-    later: Vec<PageId>,
+    later: VecDeque<PageId>,
     /// Pages that nobody needs.
     pub(super) unneeded: VecDeque<PageId>,
 }
@@ -59,6 +59,15 @@ impl PurgeQueue {
         }
     }
 
+    /// The next page to go through, or, if there is none, the one that was kept from purge for longest: what was in its
+    /// way may have ended since the keeper's last tick.
+    pub(super) fn take_any(&mut self) -> Option<(PageId, usize)> {
+        if self.queue.is_empty() {
+            self.queue.extend(self.later.pop_front());
+        }
+        self.take()
+    }
+
     /// The next page to go through, and from which record on.
     pub(super) fn take(&mut self) -> Option<(PageId, usize)> {
         let id = self.queue.pop_front()?;
@@ -76,7 +85,7 @@ impl PurgeQueue {
         match rest {
             Rest::Unread => self.queue.push_front(id),
             _ if was_queued => self.queue.push_back(id),
-            Rest::HeldBack => self.later.push(id),
+            Rest::HeldBack => self.later.push_back(id),
             Rest::Nothing if is_left => self.leave(id),
             Rest::Nothing => {}
         }
@@ -124,6 +133,8 @@ mod tests {
         assert_eq!((queue.take(), queue.take()), (Some((other, 4)), Some((id, 3))));
         queue.put_back(id, 3, Rest::HeldBack);
         assert_eq!((queue.take(), queue.len()), (None, 1));
+        assert_eq!(queue.take_any(), Some((id, 3)), "whoever has to go through one");
+        queue.put_back(id, 3, Rest::HeldBack);
         queue.look_again();
         assert_eq!(queue.take(), Some((id, 3)));
         queue.put_back(id, 5, Rest::Nothing);

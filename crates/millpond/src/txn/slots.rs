@@ -240,7 +240,7 @@ impl Transactions {
     /// A page for a writer to go through (PURGE-1).
     pub(crate) fn take_queued(&self) -> Option<(PageId, usize)> {
         let mut directory = self.directory.lock();
-        if directory.stop { None } else { directory.pages.take() }
+        if directory.stop { None } else { directory.pages.take_any() }
     }
 
     /// Somebody went through a page up to record `purged`.

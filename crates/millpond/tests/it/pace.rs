@@ -1,5 +1,6 @@
 //! The controller in the engine, in virtual time, on a device that cannot keep up with its writers.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -87,6 +88,24 @@ fn a_device_that_stops_for_half_a_second_stops_nobody() {
     assert_even(&per_second, 90);
     let (per_second, stats, _) = at_work(OVERLOAD_NS, &[stop], |_| ());
     println!("{per_second:?} {stats:?}");
+    assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
+    assert_even(&per_second, 33);
+}
+
+/// What is dirty was dirtied for a log of twice the size, and has to be clean before the new files are full.
+#[test]
+fn the_log_goes_over_to_smaller_files_under_overload_and_nobody_finds_it_full() {
+    let is_done = Cell::new(false);
+    let (per_second, stats, throttled) = at_work(OVERLOAD_NS, &[], |db| {
+        if !is_done.replace(true) {
+            sleep_ns(9_000_000_000);
+            let before = db.stats();
+            assert!(before.log_checkpoint_age > 16 << 20, "{before:?}");
+            db.set_redo_capacity(ByteSize::mib(16)).expect("set");
+        }
+    });
+    println!("{per_second:?} {throttled} {stats:?}");
+    assert!(stats.log_capacity < 16 << 20 && throttled > 100, "{throttled} waits: {stats:?}");
     assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
     assert_even(&per_second, 33);
 }

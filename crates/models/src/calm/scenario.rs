@@ -34,8 +34,12 @@ pub struct Scenario {
     pub cluster: Option<(u64, usize)>,
     /// A transaction that logs so many bytes: (second, bytes).
     pub large: Option<(u64, u64)>,
-    /// From this second on the log is to be so long only: (second, bytes).
+    /// From this second on the log is to be so long only, for the sake of recoveries: (second, bytes).
     pub shorter: Option<(u64, u64)>,
+    /// In this second the log goes over to other files, which have so much room: (second, bytes).
+    pub other_ring: Option<(u64, u64)>,
+    /// The part of the log that was not checkpointed when the database was opened, and redo has just dirtied pages for.
+    pub first_age: f64,
     pub(crate) device: Speed,
     /// Each lot takes up to so much longer or shorter, in parts of its time.
     pub noise: f64,
@@ -75,11 +79,13 @@ pub enum Off {
     LargeQueue,
     /// A log becomes shorter little by little.
     LittleByLittle,
+    /// What is in the log's old files has to be clean before the new ones are full.
+    OtherRing,
 }
 
 impl Off {
     /// All of them.
-    pub const ALL: [Off; 11] = [
+    pub const ALL: [Off; 12] = [
         Off::Nothing,
         Off::Envelope,
         Off::Throttle,
@@ -91,6 +97,7 @@ impl Off {
         Off::OverdueTick,
         Off::LargeQueue,
         Off::LittleByLittle,
+        Off::OtherRing,
     ];
 }
 
@@ -118,6 +125,8 @@ pub fn scenarios() -> Vec<Scenario> {
         cluster: None,
         large: None,
         shorter: None,
+        other_ring: None,
+        first_age: 0.0,
         device: Speed::of_writes(1_800.0),
         noise: 0.0,
         first_guess: 0.0,
@@ -200,6 +209,8 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario {
             name: "a large transaction, overload",
             large: Some((300, 12 << 20)),
+            // It has a fourth of the limit while it is under way.
+            variation: 0.06,
             offered: most(),
             seconds: 900,
             ..base.clone()
@@ -210,6 +221,20 @@ pub fn scenarios() -> Vec<Scenario> {
             // Less can be done with less log.
             variation: 0.10,
             seconds: 900,
+            ..base.clone()
+        },
+        Scenario {
+            name: "smaller files of the log",
+            other_ring: Some((300, 12 << 20)),
+            variation: 0.10,
+            seconds: 900,
+            ..base.clone()
+        },
+        Scenario {
+            name: "opened with a log that is full to 85 %",
+            first_age: 0.85,
+            seconds: 900,
+            phases: vec![Phase::new("opened", 0, 30)],
             ..base.clone()
         },
         Scenario { name: "a quota of 0.3 CPUs", quota: 0.3, ..base.clone() },

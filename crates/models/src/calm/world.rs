@@ -14,6 +14,9 @@ use crate::pace::tick::{Inputs, OVERDUE_NS, Pace, Rules, TICK_NS};
 /// Pages that a part of a large transaction changes, of [`INSIDE_BYTES`] each.
 const LARGE_PAGES: u64 = 64;
 
+/// Where the log begins.
+const FIRST_LSN: u64 = 1 << 20;
+
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
@@ -82,6 +85,10 @@ struct Large {
     places: Places,
     /// When it began to pay; 0: it does not.
     pays_since_ns: u64,
+    /// It waits for room in the log.
+    waits: bool,
+    /// When it goes on: what was to be at another time is not any more.
+    next_ns: u64,
 }
 
 /// A page that is being written, or waits for a sync: its number and the count that it holds.
@@ -110,6 +117,8 @@ struct World<'s> {
     /// The log.
     next_lsn: u64,
     checkpoint_lsn: u64,
+    /// Where its files begin, and what they have room for.
+    ring: (u64, u64),
     wall_waiters: VecDeque<usize>,
     /// Holders by `lsn / bucket`, from `first_bucket` on: (frames, images).
     buckets: VecDeque<(u64, u64)>,
@@ -170,8 +179,9 @@ pub fn run(scenario: &Scenario, off: Off) -> Outcome {
         frames_taken_before: 0,
         need: FrameNeed::default(),
         target: FrameNeed::default().target(scenario.frames),
-        next_lsn: 1 << 20,
-        checkpoint_lsn: 1 << 20,
+        next_lsn: FIRST_LSN,
+        checkpoint_lsn: FIRST_LSN,
+        ring: (0, scenario.log_bytes),
         wall_waiters: VecDeque::new(),
         buckets: VecDeque::new(),
         first_bucket: 0,
@@ -218,8 +228,16 @@ impl World<'_> {
         self.at(TICK_NS, Event::Keeper);
         if let Some((second, bytes)) = self.scenario.large {
             self.large.left = bytes;
-            self.at(second * S, Event::Large);
+            self.large_at(second * S);
         }
+        // What redo has dirtied is as old as any log: a change for each update of before.
+        let redone = (self.scenario.log_bytes as f64 * self.scenario.first_age) as u64;
+        while self.next_lsn < FIRST_LSN + redone {
+            let page = self.random(self.scenario.pages);
+            self.mark(page, self.next_lsn);
+            self.next_lsn += REDO_BYTES;
+        }
+        let mut other_ring = self.scenario.other_ring;
         let mut cluster = self.scenario.cluster;
         while let Some(Reverse((at, _, event))) = self.events.pop() {
             if at >= self.scenario.seconds * S {
@@ -231,6 +249,10 @@ impl World<'_> {
                 let first = self.next_lsn;
                 (0..pages).for_each(|page| self.mark(page, first));
                 self.next_lsn += 64 * pages as u64;
+            }
+            if let Some((_, bytes)) = other_ring.filter(|(second, _)| at >= second * S) {
+                other_ring = None;
+                self.ring = (self.next_lsn, bytes);
             }
             match event {
                 Event::Begin(thread) => self.begin(thread),
@@ -261,6 +283,22 @@ impl World<'_> {
     fn begin_at(&mut self, at: u64, thread: usize) {
         self.threads[thread].next_ns = at;
         self.at(at, Event::Begin(thread));
+    }
+
+    fn large_at(&mut self, at: u64) {
+        self.large.next_ns = at;
+        self.at(at, Event::Large);
+    }
+
+    /// Whether the log has room for so many bytes.
+    fn has_room(&self, bytes: u64) -> bool {
+        let (from, capacity) = self.ring;
+        self.next_lsn + bytes <= self.checkpoint_lsn.max(from) + capacity
+    }
+
+    /// Bytes of log that count for its files.
+    fn age(&self) -> u64 {
+        self.next_lsn - self.checkpoint_lsn.max(self.ring.0)
     }
 
     /// xorshift64
@@ -349,8 +387,7 @@ impl World<'_> {
             self.pages[page].resident = true;
             self.queue.push_back(page);
         }
-        let wall = self.checkpoint_lsn + self.scenario.log_bytes;
-        if !self.wall_waiters.is_empty() || self.next_lsn + REDO_BYTES > wall {
+        if !self.wall_waiters.is_empty() || !self.has_room(REDO_BYTES) {
             self.outcome.log_wall_waits += 1;
             self.wall_waiters.push_back(thread);
             self.keep();
@@ -382,8 +419,18 @@ impl World<'_> {
     /// A part of a large transaction, which pays for it on its way.
     fn large_step(&mut self) {
         self.tick_if_overdue();
+        if self.large.next_ns != self.now {
+            return;
+        }
         if self.large.pays_since_ns == 0 {
             let part = INSIDE_BYTES.min(self.large.left);
+            if !self.has_room(part) {
+                self.outcome.log_wall_waits += u64::from(!self.large.waits);
+                self.large.waits = true;
+                self.keep();
+                return;
+            }
+            self.large.waits = false;
             self.large.left -= part;
             for _ in 0..LARGE_PAGES {
                 let page = self.random(self.scenario.pages);
@@ -395,15 +442,15 @@ impl World<'_> {
             self.payments.charge(part, self.off != Off::LargeQueue, self.now, &mut self.large.places);
             self.large.pays_since_ns = self.now;
         }
-        let Large { places, pays_since_ns, left } = self.large;
-        let log_nearly_full = self.next_lsn - self.checkpoint_lsn > self.scenario.log_bytes / 10 * 9;
+        let Large { places, pays_since_ns, left, .. } = self.large;
+        let log_nearly_full = self.age() > self.ring.1 / 10 * 9;
         let place = Place::Statement { owed: INSIDE_BYTES, others_wait: false, log_nearly_full };
         if let Some(until) = self.payments.wait_until_ns(places, pays_since_ns, self.now, place) {
-            self.at(until, Event::Large);
+            self.large_at(until);
         } else if left > 0 {
             self.large.pays_since_ns = 0;
             let done = self.cpu(self.now, LARGE_PAGES * (1e9 / self.scenario.cpu_per_s) as u64);
-            self.at(done, Event::Large);
+            self.large_at(done);
         }
     }
 
@@ -444,14 +491,16 @@ impl World<'_> {
             .map(|(end, (frames, _))| (end * self.bucket_bytes, *frames))
             .collect();
         let goal = self.scenario.shorter.filter(|(second, _)| self.now >= second * S);
-        let goal = goal.map_or(self.scenario.log_bytes, |(_, bytes)| bytes);
-        let length = self.length.tick(TICK_NS as f64 / 1e9, goal, self.next_lsn - self.checkpoint_lsn);
+        let (ring_lsn, room) = self.ring;
+        let goal = goal.map_or(room, |(_, bytes)| bytes);
+        let length = self.length.tick(TICK_NS as f64 / 1e9, goal, room, self.age());
         // What a lot has done by now is known when it ends.
         let inputs = Inputs {
             now_ns: self.now,
             next_lsn: self.next_lsn,
             checkpoint_lsn: self.checkpoint_lsn,
             capacity: if self.off == Off::LittleByLittle { goal } else { length },
+            ring_lsn: if self.off == Off::OtherRing { 0 } else { ring_lsn },
             ages: &ages,
             written: self.written,
             written_in_lots: self.written,
@@ -466,12 +515,14 @@ impl World<'_> {
                     self.begin_at(self.now, thread);
                 }
             }
+            if is_news && self.large.pays_since_ns > 0 && !self.large.waits {
+                self.large_at(self.now);
+            }
         }
         if rates.redo_limit.is_finite() {
             self.outcome.limited_s += TICK_NS as f64 / 1e9;
         }
-        let age = (self.next_lsn - self.checkpoint_lsn) as f64 / self.scenario.log_bytes as f64;
-        self.outcome.age_max = self.outcome.age_max.max(age);
+        self.outcome.age_max = self.outcome.age_max.max(self.age() as f64 / self.ring.1 as f64);
         let taken = self.frames_taken - self.frames_taken_before;
         self.frames_taken_before = self.frames_taken;
         self.need.tick(taken, TICK_NS as f64 / 1e9);
@@ -494,9 +545,9 @@ impl World<'_> {
             return;
         }
         self.publish_if_due();
-        let wall = self.next_lsn + REDO_BYTES > self.checkpoint_lsn + self.scenario.log_bytes;
+        let wall = !self.has_room(REDO_BYTES);
         let owed = match self.off {
-            Off::Envelope if self.next_lsn - self.checkpoint_lsn > self.scenario.log_bytes * 3 / 4 => LOT_PAGES,
+            Off::Envelope if self.age() > self.ring.1 * 3 / 4 => LOT_PAGES,
             Off::Envelope => 0,
             _ if wall => LOT_PAGES,
             _ => self.pace.owed(),
@@ -669,8 +720,7 @@ impl World<'_> {
         }
         let oldest = self.first_bucket * self.bucket_bytes;
         let gain = oldest.saturating_sub(self.checkpoint_lsn);
-        let wanted =
-            gain > self.scenario.log_bytes / 16 || !self.wall_waiters.is_empty() || self.now >= self.next_checkpoint_ns;
+        let wanted = gain > self.ring.1 / 16 || !self.wall_waiters.is_empty() || self.now >= self.next_checkpoint_ns;
         if gain == 0 || !wanted || self.sync_busy {
             return;
         }
@@ -686,9 +736,12 @@ impl World<'_> {
         self.checkpoint_lsn = self.checkpoint_to.take().unwrap_or(self.checkpoint_lsn).max(self.checkpoint_lsn);
         let reserve = RESERVE_BYTES * self.scenario.frames as u64;
         debug_assert!(reserve < self.scenario.log_bytes);
-        while self.next_lsn + REDO_BYTES <= self.checkpoint_lsn + self.scenario.log_bytes {
+        while self.has_room(REDO_BYTES) {
             let Some(thread) = self.wall_waiters.pop_front() else { break };
             self.log_update(thread);
+        }
+        if self.large.waits {
+            self.large_at(self.now);
         }
         self.keep();
     }

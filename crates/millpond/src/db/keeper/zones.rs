@@ -8,7 +8,7 @@
 //!          dirty in the pool is written from there instead.
 //! ZONES-3  What is moved was checked as if it had been read: a damaged image stays where it is, and damaged.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,6 +29,9 @@ pub(in crate::db) const ZONES_TOGETHER: usize = 4;
 /// Empty zones are counted up to here.
 const EMPTY_MAX: usize = 64;
 
+/// Pages written, of a zone that is never looked at again.
+const FOR_EVER: u64 = u64::MAX;
+
 /// The keeper's memory of zones.
 #[derive(Default)]
 pub(super) struct Zones {
@@ -40,8 +43,9 @@ pub(super) struct Zones {
     /// Zones whose images are on their way elsewhere: the turn after which all of them are, and, once these are named,
     /// where the log has to be durable until the zone's slots are free.
     emptying: VecDeque<(usize, u64, Option<Lsn>)>,
-    /// Zones with something that cannot be read, or is not what the map says: until the next open.
-    left_alone: BTreeSet<usize>,
+    /// Zones that are not worth another look until so many pages were written: [`FOR_EVER`], that is until the next
+    /// open, where something cannot be read, or is not what the map says.
+    left_alone: BTreeMap<usize, u64>,
 }
 
 impl Zones {
@@ -60,14 +64,15 @@ impl Keeper {
         if !engine.core.store.names_images() || engine.redoing.load(Ordering::Relaxed) {
             return Ok(());
         }
+        self.take_emptied();
         let written = engine.page_writes.all();
         if written == self.zones.written {
             return Ok(());
         }
-        self.take_emptied();
         let new = written - std::mem::replace(&mut self.zones.written, written);
-        let is_damaged = |zone: usize| self.zones.left_alone.contains(&zone);
-        let Some((_, fill)) = engine.core.store.emptiest_zone(is_damaged) else { return Ok(()) };
+        self.zones.left_alone.retain(|_, until| *until > written);
+        let is_left_alone = |zone: usize| self.zones.left_alone.contains_key(&zone);
+        let Some((_, fill)) = engine.core.store.emptiest_zone(is_left_alone) else { return Ok(()) };
         let costs = self.zones.cost.costs();
         engine.pacing.note_costs(costs);
         self.zones.debt.written(new, fill, costs);
@@ -83,6 +88,9 @@ impl Keeper {
 
     /// Zones that have been emptied are used again.
     fn take_emptied(&mut self) {
+        if self.zones.emptying.is_empty() {
+            return;
+        }
         let (_, named) = self.engine.core.store.turns();
         let positions = self.engine.core.log.positions();
         for (_, turn, free_at) in &mut self.zones.emptying {
@@ -95,7 +103,9 @@ impl Keeper {
         {
             self.engine.core.store.release_slots(positions.durable);
             if !self.engine.core.store.end_emptying(zone) {
-                self.zones.left_alone.insert(zone);
+                // Something in it could not be moved: gone by the time that as much as the file holds was written.
+                let slots = self.engine.core.store.slot_counts().0;
+                self.zones.left_alone.insert(zone, self.zones.written.saturating_add(slots));
             }
             self.zones.emptying.pop_front();
         }
@@ -115,7 +125,7 @@ impl Keeper {
         while zones.len() < ZONES_TOGETHER {
             let is_under_way = |zone: usize| self.zones.emptying.iter().any(|(other, ..)| *other == zone);
             let is_taken =
-                |zone: usize| self.zones.left_alone.contains(&zone) || zones.contains(&zone) || is_under_way(zone);
+                |zone: usize| self.zones.left_alone.contains_key(&zone) || zones.contains(&zone) || is_under_way(zone);
             let Some((zone, fill)) = store.emptiest_zone(is_taken) else { break };
             let used = to_usize(fill.slots - fill.free);
             if pages > 0 && pages + used > LOT_PAGES {
@@ -142,7 +152,7 @@ impl Keeper {
         zones.retain(|zone| {
             // What cannot be read, or is not what the map says, is left alone: whoever reads the page is told.
             let Some(live) = found.next().flatten() else {
-                self.zones.left_alone.insert(*zone);
+                self.zones.left_alone.insert(*zone, FOR_EVER);
                 return false;
             };
             store.begin_emptying(*zone);
@@ -158,13 +168,12 @@ impl Keeper {
         let written = self.write_with(Why::Pace, dirty, Moved { images: &clean, bytes: &buf });
         drop(credits);
         self.zones.buf = Some(buf);
-        let written = written?;
-        engine.pacing.written(For::Log, written, false, clock::now_ns());
-        if written == 0 {
+        let Some(written) = written? else {
             // There is no room elsewhere.
             zones.iter().for_each(|zone| _ = store.end_emptying(*zone));
             return Ok(false);
-        }
+        };
+        engine.pacing.written(For::Log, written, false, clock::now_ns());
         self.zones.debt.emptied(free);
         let turn = store.turns().0;
         self.zones.emptying.extend(zones.iter().map(|zone| (*zone, turn, None)));
