@@ -247,7 +247,9 @@ impl Db {
         tree.database == Arc::as_ptr(&self.inner.engine).addr()
     }
 
-    /// Writes all dirty pages and a checkpoint: a crash right after it recovers at once. Waits on `checkpoint`.
+    /// Has all pages written that are dirty now, and a checkpoint: a crash right after it recovers at once, but for
+    /// what is written meanwhile. Waits on `checkpoint` as long as the device takes to write them, behind what frames
+    /// and log need: under a load that the device can just bear, many times as long. Nobody else waits for it.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] when the engine has stopped.

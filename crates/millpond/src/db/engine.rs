@@ -302,6 +302,7 @@ impl Engine {
             pace_redo_rate: whole(pace.redo_per_s),
             pace_redo_limit: if pace.redo_limit.is_finite() { whole(pace.redo_limit) } else { 0 },
             pace_limited_us: self.pacing.limited_us(),
+            pace_tick_us: self.pacing.tick_us(),
             pace_write_cost_ns: self.pacing.costs_ns().0,
             pace_page_cost_ns: self.pacing.costs_ns().1,
             data_page_reads: count(&store.counters.page_reads),

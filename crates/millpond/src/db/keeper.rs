@@ -12,6 +12,7 @@
 //!
 //! It sleeps until its bell is rung or its next deadline has come.
 
+mod asked;
 mod loads;
 mod merging;
 mod publish;
@@ -23,13 +24,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use self::asked::Cleaning;
 use self::publish::SyncThread;
 pub(super) use self::zones::ZONES_TOGETHER;
 use self::zones::Zones;
-use super::engine::{CheckpointAnswer, Engine, Wish};
+use super::engine::{CheckpointAnswer, Engine};
 use super::pacing::Next;
 use super::page_writer::{Lot, Moved, Why};
-use crate::base::aligned::{to_u64, to_usize};
+use crate::base::aligned::to_u64;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
@@ -72,6 +74,9 @@ pub(crate) struct Keeper {
     next_duties_ns: u64,
     next_sync_ns: u64,
     next_checkpoint_ns: u64,
+    checkpoints_begun: u64,
+    /// Of these, the one that ended last.
+    checkpoints_ended: u64,
     last_duties_ns: u64,
     /// Since when a few of the pages that leave next are dirty, and not written.
     few_since_ns: Option<u64>,
@@ -86,8 +91,13 @@ pub(crate) struct Keeper {
     sync_wanted: bool,
     /// Pages given back whose ids are not free yet.
     freed: Vec<PageId>,
-    /// Requests for a checkpoint that is under way: answered even if it panics.
+    /// What is being done: answered even if it panics.
     asked: Vec<Arc<Handoff<CheckpointAnswer>>>,
+    /// Who wants everything clean that is dirty by now.
+    wants_clean: Vec<Arc<Handoff<CheckpointAnswer>>>,
+    /// Those who asked earlier, for whom that is being done, and how far it has come.
+    cleans_for: Vec<Arc<Handoff<CheckpointAnswer>>>,
+    cleaning: Cleaning,
     failed: bool,
 }
 
@@ -101,6 +111,8 @@ impl Keeper {
             next_duties_ns: now + DUTIES_TICK_NS,
             next_sync_ns: now + SYNC_TICK_NS,
             next_checkpoint_ns: now + CHECKPOINT_TICK_NS,
+            checkpoints_begun: 0,
+            checkpoints_ended: 0,
             last_duties_ns: now,
             few_since_ns: None,
             due: Vec::new(),
@@ -111,6 +123,9 @@ impl Keeper {
             sync_wanted: false,
             freed: Vec::new(),
             asked: Vec::new(),
+            wants_clean: Vec::new(),
+            cleans_for: Vec::new(),
+            cleaning: Cleaning::default(),
             failed: false,
         })
     }
@@ -130,14 +145,7 @@ impl Keeper {
             engine.bell.wait_until(deadline);
         }
         // Who asked too late is told so.
-        let (asked, naming) = {
-            let mut requests = engine.requests.lock();
-            (std::mem::take(&mut requests.asked), std::mem::take(&mut requests.naming))
-        };
-        let late = asked.into_iter().map(|request| request.handoff);
-        for handoff in late.chain(naming.into_iter().map(|naming| naming.handoff)) {
-            handoff.give(Err("the database was closed".into()));
-        }
+        self.refuse_all(&"the database was closed".into());
         if let Some(panic) = panicked {
             resume_unwind(panic);
         }
@@ -169,7 +177,7 @@ impl Keeper {
             // What a sync has brought is not behind the next lots, nor behind the next sync.
             self.checkpoint_if_due(now)?;
         }
-        self.write_pages()?;
+        let pages_written = self.write_pages()?;
         self.clean_ahead()?;
         self.empty_zones()?;
         self.give_back(GIVE_BACK_STEPS);
@@ -199,7 +207,7 @@ impl Keeper {
                 self.begin_publishing();
             }
         }
-        self.serve_requests()?;
+        self.serve_requests(pages_written)?;
         self.serve_loads();
         Ok(())
     }
@@ -221,19 +229,6 @@ impl Keeper {
         self.engine.requests.lock().failed = Some(error.to_string().into());
     }
 
-    fn refuse_requests(&mut self) {
-        self.engine.core.pool.stop();
-        let why = {
-            let mut requests = self.engine.requests.lock();
-            self.asked.extend(requests.asked.drain(..).map(|request| request.handoff));
-            self.asked.extend(requests.naming.drain(..).map(|naming| naming.handoff));
-            requests.failed.clone().unwrap_or_else(|| "unknown".into())
-        };
-        for handoff in self.asked.drain(..) {
-            handoff.give(Err(Arc::clone(&why)));
-        }
-    }
-
     /// Background commits, and those who wait for room in the log.
     fn serve_log(&mut self, now: u64) -> Result<(), Error> {
         let demand = self.engine.core.log.demand();
@@ -250,10 +245,11 @@ impl Keeper {
     }
 
     /// Writes dirty pages: for frames, which are kept free ahead of need, and for the log, at the smallest rate that
-    /// has all of them clean in time.
-    fn write_pages(&mut self) -> Result<(), Error> {
+    /// has all of them clean in time. Returns whether any were written, or frames freed.
+    fn write_pages(&mut self) -> Result<bool, Error> {
         let engine = Arc::clone(&self.engine);
         let until_ns = clock::now_ns() + STEP_NS;
+        let mut has_written = false;
         for _ in 0..LOTS_A_STEP {
             if clock::now_ns() >= until_ns {
                 break;
@@ -264,17 +260,18 @@ impl Keeper {
                 Next::Frames(owed) => match self.free_some(short)? {
                     true => {}
                     false if owed > 0 && !redoing && self.write_due(owed, false)? => {}
-                    false => return Ok(()),
+                    false => return Ok(has_written),
                 },
                 Next::Log(owed) if !redoing && self.write_due(owed, short > 0)? => {}
                 Next::Log(_) if short > 0 && self.free_some(short)? => {}
-                Next::Log(_) | Next::Nothing => return Ok(()),
+                Next::Log(_) | Next::Nothing => return Ok(has_written),
             }
+            has_written = true;
             self.empty_zones()?;
         }
         // More may be wanted: look again at once.
         engine.bell.ring();
-        Ok(())
+        Ok(has_written)
     }
 
     /// Frees frames until none is short.
@@ -510,43 +507,6 @@ impl Keeper {
             // A wish only: who needs the space and cannot have it gets the error.
             let _ = self.engine.core.store.grow();
         }
-    }
-
-    fn serve_requests(&mut self) -> Result<(), Error> {
-        let requests = std::mem::take(&mut self.engine.requests.lock().asked);
-        if requests.is_empty() {
-            return Ok(());
-        }
-        // On failure, `refuse_requests` answers.
-        self.asked.extend(requests.iter().map(|request| Arc::clone(&request.handoff)));
-        // A checkpoint that ends later must not undo what is begun here.
-        self.take_synced(true)?;
-        for request in requests {
-            match request.wish {
-                Wish::Superblock => self.checkpoint()?,
-                Wish::All => self.checkpoint_all()?,
-                Wish::Slots => self.free_slots(true)?,
-                Wish::Pool(frames) => {
-                    self.engine.core.pool.resize(to_usize(frames))?;
-                    self.retire_frames()?;
-                }
-                Wish::Ring(ring) => {
-                    // What became durable meanwhile is named now: nothing is logged between the next two steps.
-                    if !planted!("ring_added_beside_sync") {
-                        self.take_synced(true)?;
-                    }
-                    // First a superblock that names the ring, then the first byte in it.
-                    self.engine.core.log.add_ring(ring)?;
-                    self.checkpoint()?;
-                    self.engine.core.log.open_ring();
-                    self.checkpoint_all()?;
-                }
-            }
-        }
-        for handoff in self.asked.drain(..) {
-            handoff.give(Ok(()));
-        }
-        Ok(())
     }
 }
 

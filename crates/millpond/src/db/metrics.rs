@@ -97,7 +97,7 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 84] = [
+pub static METRICS: [Metric; 85] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -159,6 +159,7 @@ pub static METRICS: [Metric; 84] = [
     stat!(pace_redo_rate, Gauge, "bytes/s", "By how much the log grows."),
     stat!(pace_redo_limit, Gauge, "bytes/s", "By how much it may grow; 0: nobody is slowed down."),
     stat!(pace_limited_us, Counter, "us", "Time for which there was a limit."),
+    stat!(pace_tick_us, Counter, "us", "Time that the controller itself has taken."),
     stat!(pace_write_cost_ns, Gauge, "ns", "What a write of pages costs the device, by itself; 0: not known."),
     stat!(pace_page_cost_ns, Gauge, "ns", "What each page in it costs."),
     stat!(data_page_reads, Counter, "pages", "Page images read."),

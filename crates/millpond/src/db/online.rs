@@ -13,7 +13,9 @@ use crate::redo::files::{CAPACITY_MAX, Geometry, Ring, remove_ring};
 
 impl Db {
     /// Gives the log another capacity, between 128 pages and 1 TiB, while the database is in use: new files are made
-    /// and zero-written, then the log goes over to them. Waits on `checkpoint`; writers go on meanwhile.
+    /// and zero-written, then the log goes over to them. Waits on `checkpoint` until all that is dirty by then was
+    /// written: as long as the device takes for that, and under a load that it can just bear many times as long.
+    /// Writers go on meanwhile; with less log they may be slowed down.
     ///
     /// The log keeps 48 bytes for each page of the buffer pool, and must be four times as large as what it keeps.
     ///

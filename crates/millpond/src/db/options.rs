@@ -288,9 +288,10 @@ pub(super) const READ_AHEAD_MAX: usize = 64;
 /// between them, add up: these bytes are good for some 2,600.
 const EPOCHS_MAX: u64 = 64 << 10;
 
-/// Images that may wait for their data sync, in a pool of `frames`.
+/// Images that may wait for their data sync, in a pool of `frames`: a checkpoint takes several syncs, and frames come
+/// free meanwhile.
 pub(crate) fn unsynced_max(frames: u64) -> u64 {
-    (frames / 16).max(2 * to_u64(LOT_PAGES))
+    (frames / 8).max(2 * to_u64(LOT_PAGES))
 }
 
 /// Bytes of a log of `capacity` that writers leave to cleaning: a map record for each frame and each image in flight,

@@ -52,6 +52,8 @@ pub(crate) struct Pacing {
     log_length: AtomicU64,
     /// Time for which there was a limit.
     limited_ns: AtomicU64,
+    /// Time that ticks have taken.
+    ticks_ns: AtomicU64,
     /// What a write and a page cost, in nanoseconds of a lot; 0 and 0: not known.
     write_cost_ns: AtomicU64,
     page_cost_ns: AtomicU64,
@@ -106,6 +108,7 @@ impl Pacing {
             log_length: AtomicU64::new(0),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             limited_ns: AtomicU64::new(0),
+            ticks_ns: AtomicU64::new(0),
             write_cost_ns: AtomicU64::new(0),
             page_cost_ns: AtomicU64::new(0),
         }
@@ -207,6 +210,11 @@ impl Pacing {
     /// Time for which writers were slowed down, or could have been.
     pub(super) fn limited_us(&self) -> u64 {
         self.limited_ns.load(Ordering::Relaxed) / 1000
+    }
+
+    /// Time that the controller itself has taken.
+    pub(super) fn tick_us(&self) -> u64 {
+        self.ticks_ns.load(Ordering::Relaxed) / 1000
     }
 }
 
@@ -380,6 +388,7 @@ impl Engine {
             self.pacing.limited_ns.fetch_add(since_ns, Ordering::Relaxed);
         }
         self.pacing.set_limit(rates.redo_limit, now_ns);
+        self.pacing.ticks_ns.fetch_add(clock::now_ns().saturating_sub(now_ns), Ordering::Relaxed);
     }
 
     /// LSN before which map pages have to be written.

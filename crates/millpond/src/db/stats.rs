@@ -83,6 +83,8 @@ pub struct Stats {
     pub pace_redo_limit: u64,
     /// Microseconds for which there was a limit.
     pub pace_limited_us: u64,
+    /// Microseconds that the controller's ticks have taken.
+    pub pace_tick_us: u64,
     /// Nanoseconds that a write of pages was found to cost the device, by itself; 0: not known, or nothing.
     pub pace_write_cost_ns: u64,
     /// Nanoseconds that each page in it costs. Where this is little beside the other, zones are emptied.

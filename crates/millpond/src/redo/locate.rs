@@ -123,8 +123,9 @@ fn find_switch(first: Ring, second: &Ring, lap: Start) -> Result<(LogFiles, Opti
     }
     let other = LogFiles::new(second.clone(), None);
     if LogScan::new(&other, lap.nonce, lap.at).next()?.is_none() {
-        // It was going over: a crash kept the lap, and took the groups.
-        return Ok((alone, None));
+        // It was going over: a crash kept the lap, and took the groups. If it is the ring's first lap.
+        let earlier = other.unknown_file(lap.at, lap.at)?;
+        return Ok((alone, earlier.map(unknown_groups)));
     }
     let (from, to) = (alone.geometry().generation, second.geometry.generation);
     let doubt = format!("the log in the files of generation {from} does not lead on to that of generation {to}");
@@ -148,8 +149,11 @@ pub(crate) fn find_log(log: &LogFiles) -> Result<FoundLog, Error> {
     // The first group of a database is behind the first block of the first file.
     let from = if found.start.at.0 <= BLOCK_U64 { Lsn::ZERO } else { found.start.at };
     let unknown = log.unknown_file(from, end)?;
-    let doubt = unknown.map(|name| format!("log file '{name}' holds groups, and does not say where they begin"));
-    Ok(FoundLog { doubt, ..found })
+    Ok(FoundLog { doubt: unknown.map(unknown_groups), ..found })
+}
+
+fn unknown_groups(name: String) -> String {
+    format!("log file '{name}' holds groups, and does not say where they begin")
 }
 
 /// The oldest of `newest` and `others` from which the log leads through `newest` to its end.

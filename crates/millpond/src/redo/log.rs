@@ -143,7 +143,7 @@ pub(crate) struct LogDemand {
 pub(crate) struct Log {
     buffer_bytes: u64,
     /// Bytes before the wall that writers leave to cleaning.
-    reserve: u64,
+    pub(super) reserve: u64,
     /// Of these, bytes that only epochs may use.
     epochs: u64,
     pub(super) state: Mutex<LogState>,

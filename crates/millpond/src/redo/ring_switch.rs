@@ -9,16 +9,23 @@ use crate::base::aligned::{round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 
+/// What may be logged until a superblock names the new ring, as a part of the room that is left, and at most: nobody
+/// waits for that superblock. When nobody writes it is filled with padding.
+const LEFT_PART: u64 = 4;
+const LEFT_MAX: u64 = 4 << 20;
+
 impl Log {
-    /// Adds a second ring, which begins where the promises given end. Nothing is written to it before
-    /// [`open_ring`](Self::open_ring).
+    /// Adds a second ring, which begins a part of the room that is left behind the promises given: so much may be
+    /// logged before [`open_ring`](Self::open_ring), and nothing into the ring.
     pub(crate) fn add_ring(&self, ring: Ring) -> Result<(), Error> {
         let mut state = self.state.lock();
         Self::check(&state)?;
         if state.files.switch().is_some() {
             return Err(Error::Bug("REDO: the log goes over to another ring already".into()));
         }
-        let at = Lsn(round_up(state.next.0 + state.credits));
+        let promised = state.next.0 + state.credits;
+        let room = state.files.wall(state.checkpoint).0.saturating_sub(promised + self.reserve);
+        let at = Lsn(round_up(promised + (room / LEFT_PART).min(LEFT_MAX)));
         state.files = Arc::new(state.files.with_second(at, ring));
         state.closed_from = Some(at);
         Ok(())

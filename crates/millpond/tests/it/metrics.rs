@@ -157,7 +157,8 @@ fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
 }
 
 /// Metrics that no workload here moves, and why.
-const RARE: [(&str, &str); 6] = [
+const RARE: [(&str, &str); 7] = [
+    ("pace_tick_us", "in virtual time it takes none"),
     ("log_apply_rate", "a recovery from much log tells it: tests/it/pace.rs"),
     ("wait_lane_us", "two operations at a time start again more than eight times: the lane has a test in the engine"),
     ("buffer_pool_pages_misc", "nothing but pages is in frames"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
 use millpond::{ByteSize, Db, SlowFiles, Slower, Speed, Stats, WaitClass};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
@@ -17,9 +17,16 @@ const SECONDS: usize = 20;
 /// Eight writers, which update a row each every so many nanoseconds, all over a tree that is in the pool as a whole, on a
 /// device that writes 300 pages a second. Updates by second, what the engine counted, and who was slowed down how often.
 pub(crate) fn at_work(every_ns: u64, slower: &[Slower], look: impl Fn(&Db)) -> (Vec<usize>, Stats, u64) {
-    let options = || reopen_options().buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(32));
     let image = scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32)));
-    let disk = SimulatedDisk::with_image(image, ServiceTime { read_ns: 20_000, write_ns: 0, sync_ns: 100_000 });
+    at_work_on(&disk_with(image), every_ns, slower, look)
+}
+
+fn disk_with(image: Image) -> SimulatedDisk {
+    SimulatedDisk::with_image(image, ServiceTime { read_ns: 20_000, write_ns: 0, sync_ns: 100_000 })
+}
+
+fn at_work_on(disk: &SimulatedDisk, every_ns: u64, slower: &[Slower], look: impl Fn(&Db)) -> (Vec<usize>, Stats, u64) {
+    let options = || reopen_options().buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(32));
     let (found, _) = run(7, || {
         let speed = Speed { writes_per_s: 1e6, bytes_per_s: 300.0 * 4096.0, slower: slower.to_vec() };
         let files = SlowFiles::new(Arc::new(disk.clone()), speed).only("data.mpd");
@@ -108,6 +115,43 @@ fn the_log_goes_over_to_smaller_files_under_overload_and_nobody_finds_it_full() 
     assert!(stats.log_capacity < 16 << 20 && throttled > 100, "{throttled} waits: {stats:?}");
     assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
     assert_even(&per_second, 33);
+}
+
+/// After a crash at full load: redo has dirtied all pages again, and most of the log is taken.
+#[test]
+fn a_database_opened_with_a_nearly_full_log_does_not_come_to_its_wall() {
+    let first = disk_with(scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32))));
+    let (age, at) = (Cell::new(0), Cell::new(0));
+    at_work_on(&first, OVERLOAD_NS, &[], |db| {
+        age.set(db.stats().log_checkpoint_age);
+        at.set(first.boundaries());
+    });
+    assert!(age.get() > 20 << 20, "{} bytes of log", age.get());
+    let image = disk_of(first.history().crash_image(at.get(), Unsynced::All)).image();
+    let (per_second, stats, throttled) = at_work_on(&disk_with(image), OVERLOAD_NS, &[], |_| ());
+    println!("{per_second:?} {throttled} {stats:?}");
+    assert!(stats.open_redo_bytes > 20 << 20 && throttled > 100, "{throttled} waits: {stats:?}");
+    assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
+    assert_even(&per_second, 33);
+}
+
+/// All that is dirty is written then, behind what the log needs.
+#[test]
+fn a_checkpoint_that_is_asked_for_stops_nobody() {
+    let is_done = Cell::new(false);
+    let (per_second, stats, _) = at_work(OVERLOAD_NS, &[], |db| {
+        if !is_done.replace(true) {
+            sleep_ns(9_000_000_000);
+            let before = db.stats();
+            db.checkpoint().expect("taken");
+            let after = db.stats();
+            assert!(after.log_lsn_last_checkpoint >= before.log_lsn_current, "{before:?} {after:?}");
+            assert!(after.buffer_flush_sync_total_pages > 100 && before.log_checkpoint_age > 8 << 20, "{after:?}");
+        }
+    });
+    println!("{per_second:?} {stats:?}");
+    assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
+    assert_even(&per_second, 60);
 }
 
 /// A crash with more log than is read in the time that is wanted: the next open measures how long it takes, and the log

@@ -247,6 +247,7 @@ pub fn scenarios() -> Vec<Scenario> {
             gap_ms: 75.0,
             seconds: 900,
             hot: (3_000, 0.8),
+            variation: 0.06,
             log_bytes: 16 << 20,
             ..small
         },

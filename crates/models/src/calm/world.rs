@@ -553,7 +553,7 @@ impl World<'_> {
             _ => self.pace.owed(),
         };
         let short = self.short_of_frames();
-        if self.unsynced.len() + self.syncing.len() + LOT_PAGES > (self.scenario.frames / 16).max(128) {
+        if self.unsynced.len() + self.syncing.len() + LOT_PAGES > (self.scenario.frames / 8).max(128) {
             // At the limit of images that wait for a sync, writes wait, too.
             self.sync_wanted = true;
             self.publish_if_due();
@@ -685,7 +685,7 @@ impl World<'_> {
     }
 
     fn publish_if_due(&mut self) {
-        let many = self.unsynced.len() > (self.scenario.frames / 32).max(64);
+        let many = self.unsynced.len() > (self.scenario.frames / 16).max(64);
         let due = self.now >= self.next_sync_ns || many || self.sync_wanted;
         if self.sync_busy || !due {
             return;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 use super::syncer::Syncer;
-use super::{CHECKPOINT_TICK_NS, GIVE_BACK_STEPS, Keeper, SYNC_TICK_NS, Why};
+use super::{CHECKPOINT_TICK_NS, Keeper, SYNC_TICK_NS, Why};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
@@ -16,12 +16,6 @@ use crate::redo::files::{Switch, remove_ring};
 use crate::redo::group::GroupKind;
 use crate::store::checkpoint::CheckpointFacts;
 use crate::store::page_store::MapRecord;
-
-/// Passes over the dirty pages in which a checkpoint that was asked for must have written all.
-const PASSES_MAX: u32 = 100_000;
-
-/// Passes in which a change of the log's capacity should have come to its end.
-const SWITCH_PASSES: u32 = 100;
 
 /// What the second thread has waited for.
 pub(super) enum Synced {
@@ -101,46 +95,6 @@ impl Keeper {
         Ok(())
     }
 
-    /// A checkpoint of everything up to now.
-    pub(super) fn checkpoint_all(&mut self) -> Result<(), Error> {
-        let next = self.engine.core.log.positions().next;
-        while self.give_back(GIVE_BACK_STEPS) {}
-        // A page that was in flight is dirty still: then once more.
-        let mut passes = 0;
-        loop {
-            let clean = {
-                // Nobody has a page in hand that is not dirty any more and not yet written (WRITER-1).
-                let _writer = self.engine.writer.lock();
-                self.engine.core.pool.dirty_before(next).is_empty()
-            };
-            if clean {
-                break;
-            }
-            passes += 1;
-            if passes > PASSES_MAX {
-                return Err(Error::Bug("STORE-3: pages stay dirty, however often they are written".into()));
-            }
-            self.clean_before(next)?;
-        }
-        self.publish_images()?;
-        self.engine.core.store.write_map_pages(Lsn(u64::MAX))?;
-        self.checkpoint()?;
-        self.leave_first_ring()
-    }
-
-    /// Has the log get into its second ring, also when nobody writes, and the first one forgotten. When others keep the
-    /// log full, that comes later by itself.
-    fn leave_first_ring(&mut self) -> Result<(), Error> {
-        for _ in 0..SWITCH_PASSES {
-            let (_, Some(switch)) = self.engine.core.log.geometry() else { break };
-            self.engine.core.log.pad_to(switch.at)?;
-            let next = self.engine.core.log.positions().next;
-            self.clean_before(next)?;
-            self.checkpoint()?;
-        }
-        Ok(())
-    }
-
     pub(super) fn checkpoint_if_due(&mut self, now: u64) -> Result<(), Error> {
         let (log, store) = (&self.engine.core.log, &self.engine.core.store);
         let positions = log.positions();
@@ -174,8 +128,9 @@ impl Keeper {
 
     /// Begins a checkpoint: everything before its LSN is in images that map pages on the device name. No job is under
     /// way.
-    fn begin_checkpoint(&mut self) {
+    pub(super) fn begin_checkpoint(&mut self) {
         self.next_checkpoint_ns = clock::now_ns() + CHECKPOINT_TICK_NS;
+        self.checkpoints_begun += 1;
         let engine = Arc::clone(&self.engine);
         let core = &engine.core;
         // First the log's end, under its mutex: all groups before it are counted (COUNT-1).
@@ -206,6 +161,7 @@ impl Keeper {
     }
 
     fn end_checkpoint(&mut self, checkpoint_lsn: Lsn, switched: Option<Switch>) -> Result<(), Error> {
+        self.checkpoints_ended = self.checkpoints_begun;
         let engine = &self.engine;
         engine.core.log.set_checkpoint(checkpoint_lsn);
         // The log was flushed for it: whoever looks finds free what is free.
