@@ -48,6 +48,12 @@ fn with_and_without(name: &str, off: Off) -> (Outcome, Outcome) {
 }
 
 #[test]
+fn who_changes_a_hot_row_is_slowed_down_with_all_others_and_no_more() {
+    let outcome = run(&scenario("a hot row under throttle"), Off::Nothing);
+    assert!(outcome.limited_s > 800.0 && outcome.slowest_ms < 5.0, "{outcome:?}");
+}
+
+#[test]
 fn without_the_envelope_pages_are_written_too_late() {
     let (with, without) = with_and_without("a cluster of pages", Off::Envelope);
     assert!(with.age_max < 0.80 && without.age_max > 0.85, "{} and {}", with.age_max, without.age_max);

@@ -125,7 +125,7 @@ pub static METRICS: [Metric; 85] = [
         buffer_flush_sync_total_pages,
         Counter,
         "pages",
-        "Pages written all at once: the log was full, or a checkpoint was asked for."
+        "Pages written because the log was full, or a checkpoint was asked for."
     ),
     stat!(buffer_pool_pending_lru, Gauge, "pages", "Pages being written because frames are wanted."),
     stat!(buffer_pool_pending_flush_list, Gauge, "pages", "Pages being written for the log or a checkpoint."),

@@ -32,7 +32,7 @@ pub struct Stats {
     pub buffer_pool_pages_lru_flushed: u64,
     /// Pages written before the log needed them clean, at a rate that has them clean in time.
     pub buffer_flush_adaptive_total_pages: u64,
-    /// Pages written all at once: the log was full, or a checkpoint was asked for.
+    /// Pages written because the log was full, or a checkpoint was asked for.
     pub buffer_flush_sync_total_pages: u64,
     /// Pages that are being written because their frames are wanted, now.
     pub buffer_pool_pending_lru: u64,

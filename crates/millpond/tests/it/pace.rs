@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, SlowFiles, Slower, Speed, Stats, WaitClass};
+use millpond::{ByteSize, Db, SlowFiles, Slower, Speed, Stats, WaitClass, WaitSummary};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{SMALL, disk_of, reopen_options};
@@ -18,14 +18,25 @@ const SECONDS: usize = 20;
 /// device that writes 300 pages a second. Updates by second, what the engine counted, and who was slowed down how often.
 pub(crate) fn at_work(every_ns: u64, slower: &[Slower], look: impl Fn(&Db)) -> (Vec<usize>, Stats, u64) {
     let image = scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32)));
-    at_work_on(&disk_with(image), every_ns, slower, look)
+    at_work_on(&disk_with(image), every_ns, slower, all_over, look)
+}
+
+/// The row of a turn that is one of many: all rows, each as often as another.
+fn all_over(turn: u32) -> u32 {
+    turn * 61 % ROWS
 }
 
 fn disk_with(image: Image) -> SimulatedDisk {
     SimulatedDisk::with_image(image, ServiceTime { read_ns: 20_000, write_ns: 0, sync_ns: 100_000 })
 }
 
-fn at_work_on(disk: &SimulatedDisk, every_ns: u64, slower: &[Slower], look: impl Fn(&Db)) -> (Vec<usize>, Stats, u64) {
+fn at_work_on(
+    disk: &SimulatedDisk,
+    every_ns: u64,
+    slower: &[Slower],
+    row: fn(u32) -> u32,
+    look: impl Fn(&Db),
+) -> (Vec<usize>, Stats, u64) {
     let options = || reopen_options().buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(32));
     let (found, _) = run(7, || {
         let speed = Speed { writes_per_s: 1e6, bytes_per_s: 300.0 * 4096.0, slower: slower.to_vec() };
@@ -40,12 +51,8 @@ fn at_work_on(disk: &SimulatedDisk, every_ns: u64, slower: &[Slower], look: impl
                 let work = move || {
                     for turn in 0.. {
                         sleep_ns(every_ns);
-                        put_loosely(
-                            &db,
-                            &tree,
-                            &scattered((turn * 8 + writer) * 61 % ROWS),
-                            &[turn.to_le_bytes()[0]; 900],
-                        );
+                        let key = scattered(row(turn * 8 + writer));
+                        put_loosely(&db, &tree, &key, &[turn.to_le_bytes()[0]; 900]);
                         let second = (now_ns() - began) / 1_000_000_000;
                         let Some(of_second) = done.get(usize::try_from(second).expect("few")) else { return };
                         of_second.fetch_add(1, Ordering::Relaxed);
@@ -63,6 +70,17 @@ fn at_work_on(disk: &SimulatedDisk, every_ns: u64, slower: &[Slower], look: impl
         (done.iter().map(|of| of.load(Ordering::Relaxed)).collect(), stats, throttled)
     });
     found
+}
+
+/// For the first look of [`at_work`]: `act`, when all is settled and writers go on.
+fn in_the_middle(act: impl Fn(&Db)) -> impl Fn(&Db) {
+    let is_done = Cell::new(false);
+    move |db| {
+        if !is_done.replace(true) {
+            sleep_ns(9_000_000_000);
+            act(db);
+        }
+    }
 }
 
 /// Two thousand updates a second, of which the device can bear two thirds.
@@ -85,6 +103,25 @@ fn writers_are_slowed_down_evenly_before_the_log_is_full() {
     assert_even(&per_second, 60);
 }
 
+/// Every third update is one of the same row. Whoever is slowed down pays before he takes hold of its page, or after he
+/// has let go of it: nobody waits for a row because another one pays.
+#[test]
+fn who_waits_for_his_payment_holds_no_row() {
+    let image = scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32)));
+    let row = |turn: u32| if turn.is_multiple_of(3) { 0 } else { all_over(turn) };
+    let held = Cell::new(Duration::ZERO);
+    let look = |db: &Db| {
+        let of_others = |wait: &WaitSummary| matches!(wait.class, WaitClass::PageLatch | WaitClass::RowLock);
+        held.set(db.waits().into_iter().filter(of_others).map(|wait| wait.total).sum());
+    };
+    let (per_second, stats, throttled) = at_work_on(&disk_with(image), OVERLOAD_NS * 2 / 3, &[], row, look);
+    assert!(held.get() < Duration::from_millis(10), "{:?} for a page or a row", held.get());
+    println!("{per_second:?} {throttled} {stats:?}");
+    assert!(throttled > 100 && stats.pace_limited_us > 1_000_000, "{throttled} waits: {stats:?}");
+    assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
+    assert_even(&per_second, 60);
+}
+
 /// The keeper waits for the device all the while: writers run the controller.
 #[test]
 fn a_device_that_stops_for_half_a_second_stops_nobody() {
@@ -102,15 +139,12 @@ fn a_device_that_stops_for_half_a_second_stops_nobody() {
 /// What is dirty was dirtied for a log of twice the size, and has to be clean before the new files are full.
 #[test]
 fn the_log_goes_over_to_smaller_files_under_overload_and_nobody_finds_it_full() {
-    let is_done = Cell::new(false);
-    let (per_second, stats, throttled) = at_work(OVERLOAD_NS, &[], |db| {
-        if !is_done.replace(true) {
-            sleep_ns(9_000_000_000);
-            let before = db.stats();
-            assert!(before.log_checkpoint_age > 16 << 20, "{before:?}");
-            db.set_redo_capacity(ByteSize::mib(16)).expect("set");
-        }
+    let change = in_the_middle(|db| {
+        let before = db.stats();
+        assert!(before.log_checkpoint_age > 16 << 20, "{before:?}");
+        db.set_redo_capacity(ByteSize::mib(16)).expect("set");
     });
+    let (per_second, stats, throttled) = at_work(OVERLOAD_NS, &[], change);
     println!("{per_second:?} {throttled} {stats:?}");
     assert!(stats.log_capacity < 16 << 20 && throttled > 100, "{throttled} waits: {stats:?}");
     assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
@@ -122,13 +156,13 @@ fn the_log_goes_over_to_smaller_files_under_overload_and_nobody_finds_it_full() 
 fn a_database_opened_with_a_nearly_full_log_does_not_come_to_its_wall() {
     let first = disk_with(scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32))));
     let (age, at) = (Cell::new(0), Cell::new(0));
-    at_work_on(&first, OVERLOAD_NS, &[], |db| {
+    at_work_on(&first, OVERLOAD_NS, &[], all_over, |db| {
         age.set(db.stats().log_checkpoint_age);
         at.set(first.boundaries());
     });
     assert!(age.get() > 20 << 20, "{} bytes of log", age.get());
     let image = disk_of(first.history().crash_image(at.get(), Unsynced::All)).image();
-    let (per_second, stats, throttled) = at_work_on(&disk_with(image), OVERLOAD_NS, &[], |_| ());
+    let (per_second, stats, throttled) = at_work_on(&disk_with(image), OVERLOAD_NS, &[], all_over, |_| ());
     println!("{per_second:?} {throttled} {stats:?}");
     assert!(stats.open_redo_bytes > 20 << 20 && throttled > 100, "{throttled} waits: {stats:?}");
     assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
@@ -138,17 +172,14 @@ fn a_database_opened_with_a_nearly_full_log_does_not_come_to_its_wall() {
 /// All that is dirty is written then, behind what the log needs.
 #[test]
 fn a_checkpoint_that_is_asked_for_stops_nobody() {
-    let is_done = Cell::new(false);
-    let (per_second, stats, _) = at_work(OVERLOAD_NS, &[], |db| {
-        if !is_done.replace(true) {
-            sleep_ns(9_000_000_000);
-            let before = db.stats();
-            db.checkpoint().expect("taken");
-            let after = db.stats();
-            assert!(after.log_lsn_last_checkpoint >= before.log_lsn_current, "{before:?} {after:?}");
-            assert!(after.buffer_flush_sync_total_pages > 100 && before.log_checkpoint_age > 8 << 20, "{after:?}");
-        }
+    let checkpoint = in_the_middle(|db| {
+        let before = db.stats();
+        db.checkpoint().expect("taken");
+        let after = db.stats();
+        assert!(after.log_lsn_last_checkpoint >= before.log_lsn_current, "{before:?} {after:?}");
+        assert!(after.buffer_flush_sync_total_pages > 100 && before.log_checkpoint_age > 8 << 20, "{after:?}");
     });
+    let (per_second, stats, _) = at_work(OVERLOAD_NS, &[], checkpoint);
     println!("{per_second:?} {stats:?}");
     assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
     assert_even(&per_second, 60);

@@ -279,5 +279,6 @@ pub fn scenarios() -> Vec<Scenario> {
         },
         Scenario { name: "cold start", is_warm: false, seconds: 900, ..base.clone() },
         Scenario { name: "one hot row, overload", hot: (1, 1.0), offered: most(), seconds: 900, ..base.clone() },
+        Scenario { name: "a hot row under throttle", hot: (1, 0.3), offered: most(), seconds: 900, ..base.clone() },
     ]
 }

@@ -148,6 +148,7 @@ struct World<'s> {
     length: LogLength,
     large: Large,
     next_tick_ns: u64,
+    last_tick_ns: u64,
     last_done_ns: u64,
     outcome: Outcome,
 }
@@ -207,6 +208,7 @@ pub fn run(scenario: &Scenario, off: Off) -> Outcome {
         length: LogLength::default(),
         large: Large::default(),
         next_tick_ns: 0,
+        last_tick_ns: 0,
         last_done_ns: 0,
         outcome: Outcome { per_second: vec![0; scenario.seconds as usize], ..Outcome::default() },
     };
@@ -484,6 +486,8 @@ impl World<'_> {
         if self.now < self.next_tick_ns {
             return;
         }
+        let seconds = (self.now - self.last_tick_ns) as f64 / 1e9;
+        self.last_tick_ns = self.now;
         self.next_tick_ns = self.now + TICK_NS;
         let ages: Vec<(u64, u64)> = (self.first_bucket + 1..)
             .zip(&self.buckets)
@@ -493,7 +497,7 @@ impl World<'_> {
         let goal = self.scenario.shorter.filter(|(second, _)| self.now >= second * S);
         let (ring_lsn, room) = self.ring;
         let goal = goal.map_or(room, |(_, bytes)| bytes);
-        let length = self.length.tick(TICK_NS as f64 / 1e9, goal, room, self.age());
+        let length = self.length.tick(seconds, goal, room, self.age());
         // What a lot has done by now is known when it ends.
         let inputs = Inputs {
             now_ns: self.now,
@@ -520,12 +524,12 @@ impl World<'_> {
             }
         }
         if rates.redo_limit.is_finite() {
-            self.outcome.limited_s += TICK_NS as f64 / 1e9;
+            self.outcome.limited_s += seconds;
         }
         self.outcome.age_max = self.outcome.age_max.max(self.age() as f64 / self.ring.1 as f64);
         let taken = self.frames_taken - self.frames_taken_before;
         self.frames_taken_before = self.frames_taken;
-        self.need.tick(taken, TICK_NS as f64 / 1e9);
+        self.need.tick(taken, seconds);
         self.target = self.need.target(self.scenario.frames);
     }
 

@@ -52,22 +52,17 @@ impl Keeper {
             self.take_synced(true)?;
         }
         for request in requests {
-            let takes_long = match request.wish {
-                Wish::Superblock => {
-                    self.checkpoint()?;
-                    false
-                }
-                Wish::Slots => {
-                    self.free_slots(true)?;
-                    false
-                }
+            let takes_long = matches!(request.wish, Wish::All | Wish::Ring(_));
+            match request.wish {
+                Wish::All => {}
+                Wish::Superblock => self.checkpoint()?,
+                Wish::Slots => self.free_slots(true)?,
                 Wish::Pool(frames) => {
                     self.engine.core.pool.resize(to_usize(frames))?;
                     self.retire_frames()?;
-                    false
                 }
                 Wish::Ring(ring) => {
-                    // What became durable meanwhile is named now: nothing is logged between the next two steps.
+                    // What became durable meanwhile is named now: the keeper logs nothing between the next two steps.
                     if !planted!("ring_added_beside_sync") {
                         self.take_synced(true)?;
                     }
@@ -75,10 +70,8 @@ impl Keeper {
                     self.engine.core.log.add_ring(ring)?;
                     self.checkpoint()?;
                     self.engine.core.log.open_ring();
-                    true
                 }
-                Wish::All => true,
-            };
+            }
             self.asked.retain(|handoff| !Arc::ptr_eq(handoff, &request.handoff));
             if takes_long {
                 self.wants_clean.push(request.handoff);
