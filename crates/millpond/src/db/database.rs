@@ -15,9 +15,7 @@ use super::ddl::create_root;
 use super::engine::{Engine, Opening, Requests, Wish};
 use super::keeper::Keeper;
 use super::online::change_redo_capacity;
-use super::options::{
-    Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, unsynced_max, validate_reserve,
-};
+use super::options::{Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, validate_reserve};
 use super::pacing::Pacing;
 use super::page_writer::{PageWriter, PageWrites, SinglePage};
 use super::purge;
@@ -30,7 +28,7 @@ use super::status_socket::{StatusServer, StatusSocket};
 use super::tree::{Gate, TreeState};
 use super::write::write;
 use super::write_rows::write_rows;
-use crate::base::aligned::{to_u64, to_usize};
+use crate::base::aligned::to_u64;
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
@@ -124,6 +122,8 @@ impl Inner {
     fn abandon(&self) {
         let keeper = self.keeper.lock().take();
         if let Some(keeper) = keeper {
+            // Trees outlive this handle, and nobody measures the device any more.
+            self.engine.pacing.end_payments();
             self.stop_purge();
             let _ = self.stop_keeper(keeper);
             self.engine.core.log.close_wait();
@@ -474,7 +474,6 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         durability: options.durability,
         frames_max,
         read_ahead_pages: options.read_ahead_pages,
-        unsynced_max: to_usize(unsynced_max(frames_max)),
         drops: Mutex::new(Rank::Drops, VecDeque::new()),
         merge_wishes: Mutex::new(Rank::MergeWishes, VecDeque::new()),
         merges_parked: Mutex::new(Rank::MergesParked, VecDeque::new()),

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::options::{Durability, Limits};
+use super::options::{Durability, Limits, unsynced_max};
 use super::pacing::Pacing;
 use super::page_writer::{PageWriter, PageWrites, Why};
 use super::recovery_time::RecoveryTime;
 use super::row_changes::TableState;
 use super::stats::Stats;
 use super::tree::TreeState;
-use crate::base::aligned::to_u64;
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
@@ -34,8 +34,6 @@ pub(crate) struct Engine {
     pub(crate) waits: Arc<Waits>,
     pub(crate) limits: Limits,
     pub(crate) durability: Durability,
-    /// Images that may wait for their data sync.
-    pub(crate) unsynced_max: usize,
     /// Leaves that a scan has read together, at most.
     pub(crate) read_ahead_pages: usize,
     /// Frames that the buffer pool may be given.
@@ -135,6 +133,11 @@ pub(crate) struct Requests {
 }
 
 impl Engine {
+    /// Images that may wait for their data sync, with the pool as large as it is now.
+    pub(crate) fn unsynced_max(&self) -> usize {
+        to_usize(unsynced_max(to_u64(self.core.pool.len())))
+    }
+
     /// Asks the keeper for a checkpoint, and waits for it on `checkpoint`.
     pub(crate) fn checkpoint_wait(&self, wish: Wish) -> Result<(), Error> {
         let handoff = Handoff::new();

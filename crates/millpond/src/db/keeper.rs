@@ -291,7 +291,7 @@ impl Keeper {
         let engine = Arc::clone(&self.engine);
         let (freed, dirty) = engine.core.pool.sweep(short, LOT_PAGES);
         if dirty.is_empty() && engine.pacing.owed() == 0 {
-            engine.pacing.nothing_to_write(clock::now_ns());
+            engine.pacing.nothing_to_write();
         }
         if dirty.is_empty() && freed == 0 {
             return Ok(false);
@@ -318,7 +318,7 @@ impl Keeper {
         let wanted = owed.min(LOT_PAGES);
         let unsynced = engine.core.store.unsynced();
         let is_in_the_way = self.frame_need.is_taken_from() && !engine.pacing.is_urgent();
-        if is_in_the_way && unsynced > 0 && unsynced + wanted > engine.unsynced_max / 2 {
+        if is_in_the_way && unsynced > 0 && unsynced + wanted > engine.unsynced_max() / 2 {
             // Who needs a frame must not wait for a sync because of these.
             self.begin_publishing();
             return Ok(false);
@@ -348,7 +348,7 @@ impl Keeper {
             self.begin_publishing();
         }
         if written == 0 {
-            engine.pacing.nothing_to_write(clock::now_ns());
+            engine.pacing.nothing_to_write();
         }
         Ok(written > 0)
     }
@@ -370,7 +370,7 @@ impl Keeper {
         if !self.frame_need.is_taken_from() || pool.is_legacy() || engine.redoing.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if engine.core.store.unsynced() + LOT_PAGES > engine.unsynced_max {
+        if engine.core.store.unsynced() + LOT_PAGES > engine.unsynced_max() {
             // Not worth a wait.
             self.begin_publishing();
             return Ok(());
@@ -422,10 +422,13 @@ impl Keeper {
     /// stays as it was.
     fn write_with(&mut self, why: Why, pins: Vec<Pin<'_>>, moved: Moved<'_>) -> Result<Option<usize>, Error> {
         let engine = Arc::clone(&self.engine);
+        if !pins.is_empty() {
+            engine.pacing.is_writing();
+        }
         let unsynced = engine.core.store.unsynced() + pins.len();
-        if unsynced > engine.unsynced_max {
+        if unsynced > engine.unsynced_max() {
             self.publish_images()?;
-        } else if unsynced > engine.unsynced_max / 2 {
+        } else if unsynced > engine.unsynced_max() / 2 {
             self.begin_publishing();
         }
         // STORE-3: what was replaced, or dropped, comes free.

@@ -3,6 +3,7 @@
 use super::engine::Engine;
 use super::keeper::ZONES_TOGETHER;
 use super::loading;
+use super::options::unsynced_max;
 use crate::base::aligned::to_u64;
 use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
 use crate::store::zones::ZONE_BYTES;
@@ -16,7 +17,7 @@ impl Engine {
         let loads = to_u64(self.loads.lock().len() * loading::memory(core.store.page_size()));
         core.pool.memory_budget()
             + core.log.memory_budget()
-            + core.store.memory_budget(to_u64(self.unsynced_max + LOADED_MAX))
+            + core.store.memory_budget(unsynced_max(self.frames_max) + to_u64(LOADED_MAX))
             + self.waits.memory_budget()
             + writer
             + loads

@@ -32,6 +32,9 @@ const EARLIER_MAX: u64 = 10_000_000;
 /// Fewer pages than a lot wait for others for so long.
 const GATHER_NS: u64 = 100_000_000;
 
+/// No time: there is nothing to write.
+const IDLE: u64 = u64::MAX;
+
 /// Databases whose payers a thread may be at a time.
 const PAYER_OF_MAX: usize = 4;
 
@@ -39,8 +42,8 @@ const PAYER_OF_MAX: usize = 4;
 pub(crate) struct Pacing {
     state: Mutex<State>,
     next_tick_ns: AtomicU64,
-    /// When the keeper had nothing to write last.
-    nothing_to_write_ns: AtomicU64,
+    /// Since when the keeper has always had something to write, or [`IDLE`].
+    busy_since_ns: AtomicU64,
     payments: Mutex<Payments>,
     /// Payers sleep here.
     news: Condvar,
@@ -101,7 +104,7 @@ impl Pacing {
                 State { pace, ages: Vec::new(), flushed_ns: 0, log_length: LogLength::default() },
             ),
             next_tick_ns: AtomicU64::new(0),
-            nothing_to_write_ns: AtomicU64::new(0),
+            busy_since_ns: AtomicU64::new(IDLE),
             payments: Mutex::new(Rank::Payments, Payments::default()),
             news: Condvar::new(),
             is_limited: AtomicBool::new(false),
@@ -130,15 +133,23 @@ impl Pacing {
             (true, _) => Next::Frames(if is_enough { owed } else { 0 }),
             (false, true) => Next::Log(owed),
             (false, false) => {
-                self.nothing_to_write(now_ns);
+                self.nothing_to_write();
                 Next::Nothing
             }
         }
     }
 
     /// The device is idle, as far as pages go.
-    pub(super) fn nothing_to_write(&self, now_ns: u64) {
-        self.nothing_to_write_ns.store(now_ns, Ordering::Relaxed);
+    pub(super) fn nothing_to_write(&self) {
+        self.busy_since_ns.store(IDLE, Ordering::Relaxed);
+    }
+
+    /// Pages are going to be written. Called by the keeper only, as is [`nothing_to_write`](Self::nothing_to_write),
+    /// and before the log is redone.
+    pub(super) fn is_writing(&self) {
+        if self.busy_since_ns.load(Ordering::Relaxed) == IDLE {
+            self.busy_since_ns.store(clock::now_ns(), Ordering::Relaxed);
+        }
     }
 
     /// So many pages were written; `both`: there is more to write for the other, too.
@@ -256,7 +267,7 @@ impl Engine {
             self.tick_pace();
         }
         if self.pacing.is_limited() && !planted!("nobody_pays") {
-            self.pay(Place::Begin);
+            self.pay(None);
         }
         take_appended();
         PAYER.with_borrow_mut(|payer| payer.paying += 1);
@@ -264,17 +275,14 @@ impl Engine {
     }
 
     /// At a statement's start inside of a transaction: pays part of what that has logged.
-    pub(super) fn pay_inside(&self, owed: &mut u64, others_wait: bool) {
+    pub(super) fn pay_inside(&self, owed: &mut u64) {
         // What the engine writes for itself is not paid for.
         if PAYER.with_borrow(|payer| payer.paying == 0) {
             return;
         }
         *owed += self.charge(true);
-        if self.pacing.is_limited() {
-            let log_nearly_full = self.is_log_nearly_full();
-            if self.pay(Place::Statement { owed: *owed, others_wait, log_nearly_full }) {
-                *owed = 0;
-            }
+        if self.pacing.is_limited() && self.pay(Some(*owed)) {
+            *owed = 0;
         }
     }
 
@@ -292,12 +300,21 @@ impl Engine {
     }
 
     /// Waits until this thread's debts are paid (PACE-1). Whether there was a wait. Time ends it; a limit that becomes
-    /// much larger, or is lifted; the end of the database.
-    fn pay(&self, when: Place) -> bool {
+    /// much larger, or is lifted; the end of the database. A statement in a transaction that has logged `owed` bytes
+    /// looks again, whenever it is woken, whether it still may wait.
+    fn pay(&self, owed: Option<u64>) -> bool {
         laws::check_park();
+        let place = || {
+            owed.map_or(Place::Begin, |owed| Place::Statement {
+                owed,
+                others_wait: self.txns.locks.is_anybody_waiting(),
+                log_nearly_full: self.is_log_nearly_full(),
+            })
+        };
         let pacing = &self.pacing;
         let own = PAYER.with_borrow(|payer| payer.places.iter().find(|(of, _)| *of == pacing.number).copied());
         let since_ns = clock::now_ns();
+        let when = place();
         let mut payments = pacing.payments.lock();
         let places = own.map_or_else(|| payments.last_places(), |(_, places)| places);
         let Some(mut until) = payments.wait_until_ns(places, since_ns, since_ns, when) else { return false };
@@ -308,6 +325,7 @@ impl Engine {
                 if now >= pacing.next_tick_ns() + OVERDUE_NS {
                     self.tick_pace();
                 }
+                let when = place();
                 payments = pacing.payments.lock();
                 match payments.wait_until_ns(places, since_ns, now, when) {
                     Some(later) => until = later,
@@ -359,7 +377,7 @@ impl Engine {
         }
         if self.redoing.load(Ordering::Relaxed) {
             // Nothing is written for the log, and nobody writes: the device's rest is not to be seen.
-            self.pacing.nothing_to_write(now_ns);
+            self.pacing.nothing_to_write();
             self.pacing.next_tick_ns.store(now_ns + TICK_NS, Ordering::Relaxed);
             return;
         }
@@ -382,7 +400,7 @@ impl Engine {
             written: self.page_writes.all(),
             written_in_lots,
             lots_ns,
-            nothing_to_write_ns: self.pacing.nothing_to_write_ns.load(Ordering::Relaxed),
+            busy_since_ns: Some(self.pacing.busy_since_ns.load(Ordering::Relaxed)).filter(|since_ns| *since_ns != IDLE),
         });
         if self.pacing.is_limited() {
             self.pacing.limited_ns.fetch_add(since_ns, Ordering::Relaxed);

@@ -242,12 +242,12 @@ impl Engine {
     fn flush_single(&self, page: Pin<'_>) -> Result<bool, Error> {
         let mut writer = self.waits.timed(WaitClass::FreeFrame, || self.writer.lock());
         let unsynced = self.core.store.unsynced();
-        if unsynced > self.unsynced_max / 2 {
+        if unsynced > self.unsynced_max() / 2 {
             // Only the keeper can name them.
             self.bell.ring();
         }
         // The last lot before the limit is the keeper's, which has looked at the limit before its turn came.
-        if unsynced + LOT_PAGES >= self.unsynced_max {
+        if unsynced + LOT_PAGES >= self.unsynced_max() {
             return Ok(false);
         }
         let written =

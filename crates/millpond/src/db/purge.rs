@@ -73,8 +73,8 @@ pub(super) fn run(engine: &Engine) {
     }
 }
 
-/// Ends a batch, and does its part of the purge (PURGE-1). If that cannot go on just now, neither can it for those that
-/// come later: purge tries again by itself.
+/// Ends a batch, and does its part of the purge (PURGE-1), as far as that can go on just now: what is held back, purge
+/// tries again.
 ///
 /// Callers hold gates, for which the close of a database waits, and perhaps turns that come before that of spaces, and
 /// nothing else. May wait on `page_read`, `free_frame`, `log_space` and `metadata`.
@@ -83,10 +83,10 @@ pub(super) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
     // PACE-1: what is logged for purge is nobody's.
     let own = take_appended();
     while owed > 0
-        && let Some((id, from)) = engine.txns.take_queued()
+        && let Some((id, from)) = engine.txns.take_queued(&engine.core.store)
     {
         let purged = go_through(engine, id, from, owed);
-        if purged.rest == Rest::HeldBack {
+        if matches!(purged.rest, Rest::HeldBack(_)) {
             break;
         }
         owed -= purged.records.min(owed);
@@ -107,7 +107,7 @@ struct Purged {
 /// Purges what an undo page says, from record `from` on, up to `most` records with delete marks; the page was taken
 /// from the queue.
 fn go_through(engine: &Engine, id: PageId, from: usize, most: usize) -> Purged {
-    let held_back = Purged { to: from, records: 0, rest: Rest::HeldBack };
+    let held_back = Purged { to: from, records: 0, rest: Rest::HeldBack(TxnId::END) };
     let purged = match purge_page(engine, id, from, most) {
         Ok(purged) => purged,
         // An undo page that is damaged stays as it is, and so does all when the log has stopped.
@@ -117,7 +117,8 @@ fn go_through(engine: &Engine, id: PageId, from: usize, most: usize) -> Purged {
         Err(_) => held_back,
     };
     engine.txns.purged(id, purged.to, purged.rest);
-    if purged.rest != Rest::Unread {
+    // A page is unneeded, perhaps, and leaves are to be merged.
+    if purged.rest == Rest::Nothing || purged.to > from {
         engine.bell.ring();
     }
     purged
@@ -127,7 +128,7 @@ fn go_through(engine: &Engine, id: PageId, from: usize, most: usize) -> Purged {
 fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<Purged, Error> {
     let oldest = engine.txns.oldest(&engine.core.store);
     let mut marked: Vec<(SpaceId, Vec<u8>)> = Vec::new();
-    let mut purged = Purged { to: from, records: 0, rest: Rest::HeldBack };
+    let mut purged = Purged { to: from, records: 0, rest: Rest::HeldBack(oldest) };
     {
         let page = engine.core.pool.load(id)?.read();
         let view = page.view();
@@ -156,7 +157,7 @@ fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<P
         match purge_rows(engine, marked, oldest) {
             // A damaged tree keeps its delete marks; others do not.
             Err(Error::Corruption(_)) | Ok(true) => {}
-            Ok(false) => return Ok(Purged { to: from, records: 0, rest: Rest::HeldBack }),
+            Ok(false) => return Ok(Purged { to: from, records: 0, rest: Rest::HeldBack(TxnId::END) }),
             Err(error) => return Err(error),
         }
     }

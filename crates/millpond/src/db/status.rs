@@ -113,7 +113,7 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
         limit => format!("{}/s", bytes(limit)),
     };
     page.row("limit", format!("{limit}; in force for {:.1} s so far", ms_of(stats.pace_limited_us) / 1e3));
-    page.row("controller", format!("{:.1} ms of a CPU so far", ms_of(stats.pace_tick_us)));
+    page.row("controller", format!("{:.1} ms so far", ms_of(stats.pace_tick_us)));
     page.row("log found full", format!("{} times", stats.log_wall_waits));
     let us = |ns: u64| format!("{:.1} us", ms_of(ns));
     let costs = match (stats.pace_write_cost_ns, stats.pace_page_cost_ns) {

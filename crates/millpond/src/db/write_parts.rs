@@ -104,7 +104,7 @@ pub(super) fn write_in_parts<'a>(
     let mut bytes = PART_PAGES * engine.core.store.page_size();
     let mut owed = 0;
     while written < ops.len() {
-        engine.pay_inside(&mut owed, engine.txns.locks.is_anybody_waiting());
+        engine.pay_inside(&mut owed);
         let part = &ops[written..written + part_len(&ops[written..], bytes)];
         match write_group(engine, part, long_values, slot)? {
             Group::Written(done) => {

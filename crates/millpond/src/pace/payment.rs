@@ -4,7 +4,8 @@
 //! place at which it ends is the payer's, who sleeps until it is paid *before his next transaction*, holding nothing.
 //! So payers are served first come, first served, any number of threads is slowed down to the limit together, and who
 //! writes little has mostly paid by the time he comes again. The debt of one who does not come again stays in the
-//! queue. What is queued are bytes, not time: another limit acts on all of them at once, and none forgives them.
+//! queue. What is queued are bytes, not time: another limit acts on all of them at once, and none
+//! forgives them, but for the end of all limits.
 //!
 //! What large transactions log beyond what they pay on their way has a queue of its own, which has a fourth of the
 //! limit while others owe anything: who writes a row does not wait behind a million of another's.

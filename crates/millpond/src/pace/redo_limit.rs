@@ -47,7 +47,7 @@ pub(crate) struct Pressure<'a> {
     pub(crate) redo_per_s: f64,
     /// Bytes a second by which it may grow for ever while pages are written as fast as lately.
     pub(crate) kept_up_per_s: f64,
-    /// What the device can write for the log, in pages a second.
+    /// What the device can write, in pages a second.
     pub(crate) pages_per_s: f64,
     /// There was always a page to write for a while.
     pub(crate) saturated: bool,

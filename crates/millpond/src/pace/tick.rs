@@ -106,8 +106,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) written_in_lots: u64,
     /// Time that the device took for these.
     pub(crate) lots_ns: u64,
-    /// When there was nothing to write last.
-    pub(crate) nothing_to_write_ns: u64,
+    /// Since when there has always been something to write; `None`: there is nothing.
+    pub(crate) busy_since_ns: Option<u64>,
 }
 
 /// What the controller has decided.
@@ -200,7 +200,8 @@ impl Pace {
         self.look_at_log(seconds, float(inputs.next_lsn.saturating_sub(last.next_lsn)) / seconds);
         let redo_per_s = if self.rules.slow_average { self.fast.max(self.slow) } else { self.fast };
 
-        let saturated = inputs.now_ns.saturating_sub(inputs.nothing_to_write_ns) >= SATURATED_NS;
+        let busy_ns = inputs.busy_since_ns.map_or(0, |since_ns| inputs.now_ns.saturating_sub(since_ns));
+        let saturated = busy_ns >= SATURATED_NS;
         let since = |now: u64, then: u64| float(now.saturating_sub(then));
         let pages = since(inputs.written, last.written);
         self.written_per_s = follow(self.written_per_s, pages / seconds, seconds, WRITTEN_S);

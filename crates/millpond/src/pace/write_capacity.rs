@@ -10,6 +10,10 @@ const FOLLOW_S: f64 = 8.0;
 /// What was measured in an earlier run counts as so many seconds of this one's.
 const EARLIER_S: f64 = 0.1;
 
+/// A tick counts for so many seconds at most. One that comes late says little: perhaps all of the process stood still,
+/// and not the device.
+const TICK_MAX_S: f64 = 0.25;
+
 /// Growth a second while the queue is empty at times.
 const PROBE: f64 = 0.1;
 
@@ -49,11 +53,15 @@ impl WriteCapacity {
             let known_s = if self.lots_pages_per_s > 0.0 { FOLLOW_S } else { lots_s };
             self.lots_pages_per_s = follow(self.lots_pages_per_s, lots_pages / lots_s, lots_s, known_s);
         }
-        let (rate, weight_s) =
-            if saturated { (pages / seconds, seconds) } else { (lots_pages / lots_s.max(1e-9), lots_s) };
+        let (rate, weight_s) = if saturated {
+            (pages / seconds, seconds.min(TICK_MAX_S))
+        } else {
+            (lots_pages / lots_s.max(1e-9), lots_s)
+        };
         if weight_s > 0.0 && (saturated || self.measured_s < FOLLOW_S) {
             self.measured_s = (self.measured_s + weight_s).min(FOLLOW_S);
-            self.pages_per_s = follow(self.pages_per_s, rate, weight_s, self.measured_s);
+            // Never nothing, which is what is not known.
+            self.pages_per_s = follow(self.pages_per_s, rate, weight_s, self.measured_s).max(1.0);
         } else {
             let probed = self.pages_per_s * (1.0 + PROBE * seconds);
             self.pages_per_s = self.pages_per_s.max(probed.min(self.lots_pages_per_s));
@@ -89,6 +97,23 @@ mod tests {
         assert!((190.0..230.0).contains(&capacity.pages_per_s()), "slower: {}", capacity.pages_per_s());
         ticks(&mut capacity, 500, 5.0, false);
         assert!((220.0..400.0).contains(&capacity.pages_per_s()), "probed upward: {}", capacity.pages_per_s());
+    }
+
+    #[test]
+    fn a_tick_that_comes_late_says_little_and_nothing_written_is_not_nothing_known() {
+        let mut capacity = WriteCapacity::new(0.0);
+        ticks(&mut capacity, 500, 20.0, true);
+        let stopped = Written { pages: 0.0, lots_pages: 0.0, lots_s: 0.0, saturated: true };
+        capacity.tick(60.0, stopped);
+        assert!(
+            (960.0..1000.0).contains(&capacity.pages_per_s()),
+            "a process that was stopped: {}",
+            capacity.pages_per_s()
+        );
+        (0..10_000).for_each(|_| capacity.tick(0.02, stopped));
+        assert!((1.0..1.1).contains(&capacity.pages_per_s()), "a device that is: {}", capacity.pages_per_s());
+        ticks(&mut capacity, 1500, 20.0, true);
+        assert!(capacity.pages_per_s() > 900.0, "and goes on: {}", capacity.pages_per_s());
     }
 
     #[test]

@@ -21,7 +21,7 @@ const WRITES_A_ZONE: f64 = 2.0;
 /// Until one was read, reading a zone is expected to take so much of the time of writing its pages.
 const READ_PART: f64 = 0.5;
 
-/// What is known of reading a zone counts for so many zones, about...
+/// What is known of reading a zone counts for so many reads, each of some zones...
 const READS: f64 = 16.0;
 
 /// ...and fades within so many lots: a device that was slow once is tried again.

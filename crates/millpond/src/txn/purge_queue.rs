@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use crate::base::ids::PageId;
+use crate::base::ids::{PageId, TxnId};
 
 /// What is left of an undo page that somebody went through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +12,9 @@ pub(crate) enum Rest {
     Nothing,
     /// Records at which nobody has looked.
     Unread,
-    /// Records that cannot be purged yet.
-    HeldBack,
+    /// Records that cannot be purged while this is the oldest active transaction, or, if it is [`TxnId::END`], before
+    /// the keeper's next tick.
+    HeldBack(TxnId),
 }
 
 /// What is known of a page.
@@ -33,8 +34,8 @@ pub(super) struct PurgeQueue {
     /// Pages that nobody has been through, or not to their ends.
     pages: HashMap<PageId, UndoPage, FixedState>,
     queue: VecDeque<PageId>,
-    /// Those that a transaction keeps purge from: they are queued again by the keeper's tick.
-    later: VecDeque<PageId>,
+    /// Those that purge is kept from, by this transaction: they are queued again by the keeper's tick.
+    later: VecDeque<(PageId, TxnId)>,
     /// Pages that nobody needs.
     pub(super) unneeded: VecDeque<PageId>,
 }
@@ -59,11 +60,15 @@ impl PurgeQueue {
         }
     }
 
-    /// The next page to go through, or, if there is none, the one that was kept from purge for longest: what was in its
-    /// way may have ended since the keeper's last tick.
-    pub(super) fn take_any(&mut self) -> Option<(PageId, usize)> {
-        if self.queue.is_empty() {
-            self.queue.extend(self.later.pop_front());
+    /// The next page to go through, or, if there is none, the one that was kept from purge for longest, if what was in
+    /// its way has ended since the keeper's last tick: another transaction is the `oldest` one.
+    pub(super) fn take_any(&mut self, oldest: impl FnOnce() -> TxnId) -> Option<(PageId, usize)> {
+        if self.queue.is_empty()
+            && let Some(&(id, in_the_way)) = self.later.front()
+            && in_the_way < oldest()
+        {
+            self.later.pop_front();
+            self.queue.push_back(id);
         }
         self.take()
     }
@@ -85,7 +90,7 @@ impl PurgeQueue {
         match rest {
             Rest::Unread => self.queue.push_front(id),
             _ if was_queued => self.queue.push_back(id),
-            Rest::HeldBack => self.later.push_back(id),
+            Rest::HeldBack(in_the_way) => self.later.push_back((id, in_the_way)),
             Rest::Nothing if is_left => self.leave(id),
             Rest::Nothing => {}
         }
@@ -93,7 +98,7 @@ impl PurgeQueue {
 
     /// What transactions kept purge from may be possible now.
     pub(super) fn look_again(&mut self) {
-        self.queue.extend(self.later.drain(..));
+        self.queue.extend(self.later.drain(..).map(|(id, _)| id));
     }
 
     /// TXN-4: no slot has the page any more.
@@ -131,10 +136,12 @@ mod tests {
         queue.put_back(id, 3, Rest::Nothing);
         assert_eq!((queue.len(), queue.unneeded.len()), (2, 0));
         assert_eq!((queue.take(), queue.take()), (Some((other, 4)), Some((id, 3))));
-        queue.put_back(id, 3, Rest::HeldBack);
+        queue.put_back(id, 3, Rest::HeldBack(TxnId(7)));
         assert_eq!((queue.take(), queue.len()), (None, 1));
-        assert_eq!(queue.take_any(), Some((id, 3)), "whoever has to go through one");
-        queue.put_back(id, 3, Rest::HeldBack);
+        assert_eq!(queue.take_any(|| TxnId(7)), None, "nothing has changed");
+        assert_eq!(queue.take_any(|| TxnId(8)), Some((id, 3)), "whoever has to go through one");
+        queue.put_back(id, 3, Rest::HeldBack(TxnId::END));
+        assert_eq!(queue.take_any(|| TxnId(9)), None, "it is for the keeper to say");
         queue.look_again();
         assert_eq!(queue.take(), Some((id, 3)));
         queue.put_back(id, 5, Rest::Nothing);

@@ -122,6 +122,11 @@ pub(crate) enum Work {
     Read(PageId),
 }
 
+/// The oldest of `active`; if there is none, the next to begin.
+fn oldest(active: &[TxnId], store: &PageStore) -> TxnId {
+    active.iter().copied().min().unwrap_or_else(|| store.txn_to_come())
+}
+
 impl Transactions {
     /// Begins a transaction.
     pub(crate) fn begin(&self, store: &PageStore) -> Slot<'_> {
@@ -135,8 +140,7 @@ impl Transactions {
 
     /// The oldest transaction that is active; if there is none, the next to begin (TXN-1).
     pub(crate) fn oldest(&self, store: &PageStore) -> TxnId {
-        let directory = self.directory.lock();
-        directory.active.iter().copied().min().unwrap_or_else(|| store.txn_to_come())
+        oldest(&self.directory.lock().active, store)
     }
 
     /// Pages that were there when the database was opened.
@@ -238,9 +242,14 @@ impl Transactions {
     }
 
     /// A page for a writer to go through (PURGE-1).
-    pub(crate) fn take_queued(&self) -> Option<(PageId, usize)> {
-        let mut directory = self.directory.lock();
-        if directory.stop { None } else { directory.pages.take_any() }
+    pub(crate) fn take_queued(&self, store: &PageStore) -> Option<(PageId, usize)> {
+        let mut guard = self.directory.lock();
+        let directory = &mut *guard;
+        if directory.stop {
+            return None;
+        }
+        let active = &directory.active;
+        directory.pages.take_any(|| oldest(active, store))
     }
 
     /// Somebody went through a page up to record `purged`.

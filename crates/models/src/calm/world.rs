@@ -139,7 +139,7 @@ struct World<'s> {
     checkpoint_to: Option<u64>,
     next_checkpoint_ns: u64,
     sync_wanted: bool,
-    nothing_to_write_ns: u64,
+    busy_since_ns: Option<u64>,
     written: u64,
     lots_ns: u64,
     /// The controller.
@@ -200,7 +200,7 @@ pub fn run(scenario: &Scenario, off: Off) -> Outcome {
         checkpoint_to: None,
         next_checkpoint_ns: 0,
         sync_wanted: false,
-        nothing_to_write_ns: 0,
+        busy_since_ns: None,
         written: 0,
         lots_ns: 0,
         pace: Pace::new(scenario.first_guess, rules),
@@ -509,7 +509,7 @@ impl World<'_> {
             written: self.written,
             written_in_lots: self.written,
             lots_ns: self.lots_ns,
-            nothing_to_write_ns: self.nothing_to_write_ns,
+            busy_since_ns: self.busy_since_ns,
         };
         let rates = self.pace.tick(inputs);
         if self.off != Off::Throttle {
@@ -565,7 +565,7 @@ impl World<'_> {
         }
         let next = match (short > 0, owed >= 1) {
             (false, false) => {
-                self.nothing_to_write_ns = self.now;
+                self.busy_since_ns = None;
                 return;
             }
             (true, false) => For::Frames,
@@ -636,9 +636,10 @@ impl World<'_> {
     fn begin_lot(&mut self, lot_for: For, pages: &[usize]) {
         if pages.is_empty() {
             // What is dirty waits for a sync.
-            self.nothing_to_write_ns = self.now;
+            self.busy_since_ns = None;
             return;
         }
+        self.busy_since_ns.get_or_insert(self.now);
         for &page in pages {
             let rec_lsn = std::mem::take(&mut self.pages[page].rec_lsn);
             let bucket = self.bucket(rec_lsn);

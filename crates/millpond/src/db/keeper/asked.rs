@@ -150,7 +150,7 @@ impl Keeper {
                 core.pool.sort_by_page(&mut cleaning.frames);
                 cleaning.frames.reverse();
             }
-            if core.store.unsynced() + LOT_PAGES > engine.unsynced_max && self.wait_for_sync() {
+            if core.store.unsynced() + LOT_PAGES > engine.unsynced_max() && self.wait_for_sync() {
                 return Ok(false);
             }
             if (others_write && engine.page_writes.all() < cleaning.written + OTHERS_FIRST)

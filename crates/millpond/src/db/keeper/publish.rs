@@ -75,7 +75,7 @@ impl Keeper {
             // Not covered by the sync, and named all the same.
             let dirty = core.pool.dirty_before(Lsn(u64::MAX));
             let frames: Vec<FrameId> = dirty.into_iter().map(|(_, frame)| frame).take(8).collect();
-            if core.store.unsynced() + frames.len() <= engine.unsynced_max {
+            if core.store.unsynced() + frames.len() <= engine.unsynced_max() {
                 self.write_lot(Why::Pace, core.pool.pin_dirty(&frames))?;
             }
         }

@@ -102,7 +102,9 @@ impl Keeper {
             && free_at <= positions.durable
         {
             self.engine.core.store.release_slots(positions.durable);
-            if !self.engine.core.store.end_emptying(zone) {
+            if self.engine.core.store.end_emptying(zone) {
+                self.engine.core.store.counters.zones_emptied.fetch_add(1, Ordering::Relaxed);
+            } else {
                 // Something in it could not be moved: gone by the time that as much as the file holds was written.
                 let slots = self.engine.core.store.slot_counts().0;
                 self.zones.left_alone.insert(zone, self.zones.written.saturating_add(slots));
@@ -121,7 +123,7 @@ impl Keeper {
             self.begin_publishing();
             return Ok(false);
         }
-        let (mut zones, mut credits, mut pages, mut free) = (Vec::new(), Vec::new(), 0, 0);
+        let (mut zones, mut free_in, mut credits, mut pages) = (Vec::new(), Vec::new(), Vec::new(), 0);
         while zones.len() < ZONES_TOGETHER {
             let is_under_way = |zone: usize| self.zones.emptying.iter().any(|(other, ..)| *other == zone);
             let is_taken =
@@ -138,8 +140,8 @@ impl Keeper {
             let Some(credit) = core.log.try_reserve(0, used)? else { break };
             credits.push(credit);
             pages += used;
-            free += fill.free;
             zones.push(zone);
+            free_in.push(fill.free);
         }
         if zones.is_empty() {
             return Ok(false);
@@ -149,13 +151,16 @@ impl Keeper {
         let began_ns = clock::now_ns();
         let mut found = store.read_zones(&zones, &mut buf).into_iter();
         self.zones.cost.zones_read(to_u64(zones.len()), seconds(clock::now_ns() - began_ns));
+        let (mut free_in, mut free) = (free_in.into_iter(), 0);
         zones.retain(|zone| {
+            let in_zone = free_in.next().unwrap_or(0);
             // What cannot be read, or is not what the map says, is left alone: whoever reads the page is told.
             let Some(live) = found.next().flatten() else {
                 self.zones.left_alone.insert(*zone, FOR_EVER);
                 return false;
             };
             store.begin_emptying(*zone);
+            free += in_zone;
             for image in live {
                 match core.pool.pin_dirty_page(image.id) {
                     Some(pin) => dirty.push(pin),
@@ -173,14 +178,15 @@ impl Keeper {
             zones.iter().for_each(|zone| _ = store.end_emptying(*zone));
             return Ok(false);
         };
-        engine.pacing.written(For::Log, written, false, clock::now_ns());
+        if written > 0 {
+            engine.pacing.written(For::Log, written, false, clock::now_ns());
+        }
         self.zones.debt.emptied(free);
         let turn = store.turns().0;
         self.zones.emptying.extend(zones.iter().map(|zone| (*zone, turn, None)));
-        store.counters.zones_emptied.fetch_add(to_u64(zones.len()), Ordering::Relaxed);
         if store.loaded() >= LOADED_MAX / 2 {
             self.begin_publishing();
         }
-        Ok(true)
+        Ok(!zones.is_empty())
     }
 }
