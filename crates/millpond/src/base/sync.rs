@@ -49,9 +49,6 @@ impl Drop for Released {
     }
 }
 
-/// Looks at a mutex that somebody else has: some microseconds.
-const SPINS: u32 = 100;
-
 /// Mutual exclusion for a structure. Held for short, never over I/O (LAW-5), unless it is a [`Turn`].
 pub(crate) struct Mutex<T, const OVER_IO: bool = false> {
     inner: parking_lot::Mutex<T>,
@@ -94,23 +91,7 @@ impl<T, const OVER_IO: bool> Mutex<T, OVER_IO> {
             task.yield_now();
             return self.lock_in_turn(&task);
         }
-        if !OVER_IO && let Some(inner) = self.spin() {
-            return self.guard(inner);
-        }
         self.guard(self.inner.lock())
-    }
-
-    /// Tries again for about as long as it takes to sleep and be woken, which is far longer than a mutex is held
-    /// (LAW-5): waiting so costs at most twice what is best (Karlin et al., "Empirical studies of competitive spinning
-    /// for a shared-memory multiprocessor", 1991). `parking_lot` itself gives its turn to others soon, and that costs
-    /// more.
-    fn spin(&self) -> Option<parking_lot::MutexGuard<'_, T>> {
-        (0..SPINS).find_map(|turn| {
-            if turn > 0 {
-                std::hint::spin_loop();
-            }
-            self.inner.try_lock()
-        })
     }
 
     /// Takes the mutex if nobody has it.
