@@ -342,13 +342,19 @@ impl Engine {
     }
 }
 
+/// Why there is nothing any more.
+pub(super) const CLOSED: &str = "the database was closed";
+
 /// The answer of a database that was closed.
 pub(crate) fn closed() -> Error {
-    Error::Closed("the database was closed: open it again".into())
+    Error::Closed(format!("{CLOSED}: open it again").into())
 }
 
 /// The answer of one that has stopped.
 pub(super) fn stopped(why: &str) -> Error {
+    if why == CLOSED {
+        return closed();
+    }
     Error::ReadOnly(
         format!("the database takes no more writes after an earlier failure ({why}); reopen it: everything acknowledged is safe").into(),
     )

@@ -28,7 +28,7 @@ use self::asked::Cleaning;
 use self::publish::SyncThread;
 pub(super) use self::zones::ZONES_TOGETHER;
 use self::zones::Zones;
-use super::engine::{CheckpointAnswer, Engine};
+use super::engine::{CLOSED, CheckpointAnswer, Engine};
 use super::pacing::Next;
 use super::page_writer::{Lot, Moved, Why};
 use crate::base::aligned::to_u64;
@@ -145,7 +145,7 @@ impl Keeper {
             engine.bell.wait_until(deadline);
         }
         // Who asked too late is told so.
-        self.refuse_all(&"the database was closed".into());
+        self.refuse_all(&CLOSED.into());
         if let Some(panic) = panicked {
             resume_unwind(panic);
         }
@@ -177,9 +177,11 @@ impl Keeper {
             // What a sync has brought is not behind the next lots, nor behind the next sync.
             self.checkpoint_if_due(now)?;
         }
-        let pages_written = self.write_pages()?;
+        let written_before = self.engine.page_writes.all();
+        self.write_pages()?;
         self.clean_ahead()?;
         self.empty_zones()?;
+        let others_write = self.engine.page_writes.all() > written_before;
         self.give_back(GIVE_BACK_STEPS);
         self.merge_pages()?;
         self.give_undo_back()?;
@@ -207,7 +209,7 @@ impl Keeper {
                 self.begin_publishing();
             }
         }
-        self.serve_requests(pages_written)?;
+        self.serve_requests(others_write)?;
         self.serve_loads();
         Ok(())
     }
@@ -245,11 +247,10 @@ impl Keeper {
     }
 
     /// Writes dirty pages: for frames, which are kept free ahead of need, and for the log, at the smallest rate that
-    /// has all of them clean in time. Returns whether any were written, or frames freed.
-    fn write_pages(&mut self) -> Result<bool, Error> {
+    /// has all of them clean in time.
+    fn write_pages(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         let until_ns = clock::now_ns() + STEP_NS;
-        let mut has_written = false;
         for _ in 0..LOTS_A_STEP {
             if clock::now_ns() >= until_ns {
                 break;
@@ -260,18 +261,17 @@ impl Keeper {
                 Next::Frames(owed) => match self.free_some(short)? {
                     true => {}
                     false if owed > 0 && !redoing && self.write_due(owed, false)? => {}
-                    false => return Ok(has_written),
+                    false => return Ok(()),
                 },
                 Next::Log(owed) if !redoing && self.write_due(owed, short > 0)? => {}
                 Next::Log(_) if short > 0 && self.free_some(short)? => {}
-                Next::Log(_) | Next::Nothing => return Ok(has_written),
+                Next::Log(_) | Next::Nothing => return Ok(()),
             }
-            has_written = true;
             self.empty_zones()?;
         }
         // More may be wanted: look again at once.
         engine.bell.ring();
-        Ok(has_written)
+        Ok(())
     }
 
     /// Frees frames until none is short.

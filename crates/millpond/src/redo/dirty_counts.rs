@@ -87,6 +87,11 @@ impl DirtyCounts {
         lsn.0 >> self.shift.load(Ordering::Relaxed)
     }
 
+    /// Where the counter ends that stands for `lsn`.
+    pub(crate) fn bucket_end(&self, lsn: Lsn) -> Lsn {
+        Lsn((self.bucket(lsn) + 1) << self.shift.load(Ordering::Relaxed))
+    }
+
     /// A group begins at `start`, the first in its [`bucket`](Self::bucket). Groups are noted in order.
     pub(crate) fn note_group(&self, start: Lsn) {
         let mut state = self.state.lock();

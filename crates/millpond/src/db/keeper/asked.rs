@@ -33,7 +33,9 @@ pub(super) struct Cleaning {
     /// Pages that had been written, for whatever reason, when the last lot had been.
     written: u64,
     passes: u32,
-    /// All of it is clean when the images of this turn of writing are named...
+    /// What was found is written: its images are of this turn of writing, or an earlier one.
+    pass_turn: Option<u64>,
+    /// Nothing more was found: all of it is clean when the images of this turn are named...
     turn: Option<u64>,
     /// ...and done with when a checkpoint after so many has ended.
     checkpoints_before: Option<u64>,
@@ -48,6 +50,8 @@ impl Keeper {
         if !requests.is_empty() {
             // On failure, `refuse_requests` answers.
             self.asked.extend(requests.iter().map(|request| Arc::clone(&request.handoff)));
+        }
+        if requests.iter().any(|request| !matches!(request.wish, Wish::All)) {
             // A checkpoint that ends later must not undo what is begun here.
             self.take_synced(true)?;
         }
@@ -129,20 +133,21 @@ impl Keeper {
         if self.give_back(GIVE_BACK_STEPS) {
             return Ok(false);
         }
-        loop {
+        while cleaning.turn.is_none() {
             if cleaning.frames.is_empty() {
+                if cleaning.passes > 0 && !self.is_named(&mut cleaning.pass_turn) {
+                    return Ok(false);
+                }
                 let dirty = {
                     // Nobody has a page in hand that is not dirty any more and not yet written (WRITER-1).
                     let _writer = engine.writer.lock();
                     core.pool.dirty_before(cleaning.cut)
                 };
                 if dirty.is_empty() {
+                    cleaning.turn = Some(core.store.turns().0);
                     break;
                 }
-                if cleaning.passes > 0 && self.wait_for_sync() {
-                    return Ok(false);
-                }
-                cleaning.passes += 1;
+                (cleaning.pass_turn, cleaning.passes) = (None, cleaning.passes + 1);
                 if cleaning.passes > PASSES_MAX {
                     return Err(Error::Bug("STORE-3: pages stay dirty, however often they are written".into()));
                 }
@@ -162,11 +167,16 @@ impl Keeper {
             let rest = cleaning.frames.len().saturating_sub(LOT_PAGES);
             let lot = cleaning.frames.split_off(rest);
             let pins = lot.into_iter().rev().filter_map(|frame| core.pool.pin_dirty_before(frame, cleaning.cut));
-            self.write_lot(Why::AtOnce, pins.collect())?;
-            cleaning.written = engine.page_writes.all();
+            if self.write_lot(Why::AtOnce, pins.collect())? > 0 {
+                cleaning.written = engine.page_writes.all();
+                let demand = core.log.demand();
+                if core.pool.frames_short() > 0 || demand.buffer_short || demand.files_short {
+                    engine.bell.ring();
+                    return Ok(false);
+                }
+            }
         }
-        let (turn, named) = core.store.turns();
-        if named < *cleaning.turn.get_or_insert(turn) && self.wait_for_sync() {
+        if !self.is_named(&mut cleaning.turn) {
             return Ok(false);
         }
         let begun = self.checkpoints_begun;
@@ -191,7 +201,8 @@ impl Keeper {
         let is_enough = cleaning.rounds >= ROUNDS_MAX;
         let switch = core.log.geometry().1.filter(|_| !is_enough);
         if let Some(switch) = switch {
-            core.log.pad_to(switch.at)?;
+            // Who holds something of the groups before it, a counter's groups later, is not told apart.
+            core.log.pad_to(core.log.counts.bucket_end(switch.at))?;
         }
         // Nor does the keeper leave what it has changed itself to the next open.
         let is_last = engine.closed.load(Ordering::Relaxed) && !is_enough;
@@ -201,6 +212,12 @@ impl Keeper {
         *cleaning = Cleaning { cut: core.log.positions().next, rounds: cleaning.rounds + 1, ..Cleaning::default() };
         engine.bell.ring();
         Ok(false)
+    }
+
+    /// Whether the images of a turn, or of this one, are durable and named; has them become so.
+    fn is_named(&mut self, turn: &mut Option<u64>) -> bool {
+        let (last, named) = self.engine.core.store.turns();
+        named >= *turn.get_or_insert(last) || !self.wait_for_sync()
     }
 
     /// Has images become durable that are written. True: that is under way, and its end rings.

@@ -100,21 +100,20 @@ impl Keeper {
         let positions = log.positions();
         let reachable = log.counts.oldest().unwrap_or(positions.next);
         let gain = reachable.since(positions.checkpoint);
-        if store.wants_slots() {
-            // Replaced slots are free when the log is durable past the map groups.
-            self.begin_publishing();
-            let durable = self.engine.core.log.flush_all()?;
-            self.engine.core.store.release_slots(durable);
-        }
+        let wants_slots = store.wants_slots();
         if gain > self.engine.log_length() / 16 || (now >= self.next_checkpoint_ns && gain > 0) {
             // One that is under way may be enough.
             if !self.syncer.busy() {
                 self.begin_checkpoint();
             }
-            return Ok(());
-        }
-        if now >= self.next_checkpoint_ns {
+        } else if now >= self.next_checkpoint_ns {
             self.next_checkpoint_ns = now + CHECKPOINT_TICK_NS;
+        }
+        if wants_slots {
+            // Replaced slots are free when the log is durable past the map groups. A checkpoint's sync names them, too.
+            self.begin_publishing();
+            let durable = self.engine.core.log.flush_all()?;
+            self.engine.core.store.release_slots(durable);
         }
         Ok(())
     }
