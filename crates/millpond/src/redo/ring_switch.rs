@@ -9,8 +9,8 @@ use crate::base::aligned::{round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 
-/// What may be logged until a superblock names the new ring, as a part of the room that is left, and at most: nobody
-/// waits for that superblock. When nobody writes it is filled with padding.
+/// What may be logged until a superblock names the new ring, as a part of the room that is left, and at most: who logs
+/// no more does not wait for that superblock. When nobody writes it is filled with padding.
 const LEFT_PART: u64 = 4;
 const LEFT_MAX: u64 = 4 << 20;
 
