@@ -1,8 +1,8 @@
 //! What the keeper is asked for explicitly: checkpoints, another ring for the log, another size of the pool.
 //!
 //! To have all clean that was dirty at a moment may take as long as the device takes to write the pool. That is done a
-//! lot at a time, mostly behind what frames and log need: who wants a frame, or room in the log, waits for one lot at most
-//! because somebody asked for a checkpoint.
+//! lot at a time, mostly behind what frames and log need: who wants a frame, or room in the log, waits for one lot at
+//! most because somebody asked for a checkpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
