@@ -47,14 +47,8 @@ impl Keeper {
     /// the log in this step.
     pub(super) fn serve_requests(&mut self, others_write: bool) -> Result<(), Error> {
         let requests = std::mem::take(&mut self.engine.requests.lock().asked);
-        if !requests.is_empty() {
-            // On failure, `refuse_requests` answers.
-            self.asked.extend(requests.iter().map(|request| Arc::clone(&request.handoff)));
-        }
-        if requests.iter().any(|request| !matches!(request.wish, Wish::All)) {
-            // A checkpoint that ends later must not undo what is begun here.
-            self.take_synced(true)?;
-        }
+        // On failure, `refuse_requests` answers.
+        self.asked.extend(requests.iter().map(|request| Arc::clone(&request.handoff)));
         for request in requests {
             let takes_long = matches!(request.wish, Wish::All | Wish::Ring(_));
             match request.wish {
@@ -66,7 +60,8 @@ impl Keeper {
                     self.retire_frames()?;
                 }
                 Wish::Ring(ring) => {
-                    // What became durable meanwhile is named now: the keeper logs nothing between the next two steps.
+                    // What is becoming durable is named now, for the keeper logs nothing between the next two steps;
+                    // and a checkpoint that ends later knows nothing of the ring.
                     if !planted!("ring_added_beside_sync") {
                         self.take_synced(true)?;
                     }
