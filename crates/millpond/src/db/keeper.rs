@@ -238,8 +238,9 @@ impl Keeper {
             self.engine.core.log.flush_all()?;
         }
         if demand.files_short {
-            // The wall: the oldest quarter of the log goes first.
-            let cut = self.engine.core.log.positions().checkpoint.plus(self.engine.core.log.capacity() / 4);
+            // The wall: the oldest quarter of the log goes first, and all that counts as dirtied with it.
+            let log = &self.engine.core.log;
+            let cut = log.counts.bucket_end(log.positions().checkpoint.plus(log.capacity() / 4));
             self.clean_before(cut)?;
             self.checkpoint()?;
         }

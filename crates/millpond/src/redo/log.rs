@@ -292,7 +292,7 @@ impl Log {
                 let mut state = self.state.lock();
                 Self::check(&state)?;
                 if state.closed_from.is_some() {
-                    // Promised room ends at the ring, exactly: this group would push the last ones into it.
+                    // Promised room ends before the ring: this group might push the last ones into it.
                     return Err(Error::Bug("REDO: pages are cleaned while a ring of the log is not open".into()));
                 }
                 let end = state.next.plus(state.credits + bytes);
