@@ -10,6 +10,7 @@ seconds=${2:-20}
 rounds=${3:-3}
 full_seconds=${4:-60}
 writes=1500
+reads=16000
 table="--tables=4 --table-size=250000 --threads=16 --rand-type=uniform"
 loose="--durability=background(100ms)"
 mkdir -p "$parent" || exit 1
@@ -30,6 +31,7 @@ trap 'exit 2' INT TERM
 make_group() {
     case $1 in
         writes) v1=/sys/fs/cgroup/blkio v2=io.max file=blkio.throttle.write_iops_device limit="$disk $writes" limit2="$disk wiops=$writes" ;;
+        reads) v1=/sys/fs/cgroup/blkio v2=io.max file=blkio.throttle.read_iops_device limit="$disk $reads" limit2="$disk riops=$reads" ;;
         quota) v1=/sys/fs/cgroup/cpu v2=cpu.max file=cpu.cfs_quota_us limit=100000 limit2="100000 100000" ;;
     esac
     if [ -d $v1 ]; then
@@ -82,6 +84,11 @@ load "$dir/cow" --redo-capacity=256MiB
 heading "The device as it is, full load, data 4 times the pool, 16 writers:"
 run "durable at commit" "" "$dir/cow" --buffer-pool-size=64MiB
 run "background durability" "" "$dir/cow" --buffer-pool-size=64MiB $loose
+if make_group reads; then
+    heading "The same held to $reads reads a second, so that other users of the device do not show:"
+    run "durable at commit" "$group" "$dir/cow" --buffer-pool-size=64MiB
+    run "background durability" "$group" "$dir/cow" --buffer-pool-size=64MiB $loose
+fi
 time=$seconds
 if make_group writes; then
     load "$dir/in-place" --redo-capacity=256MiB --page-store=in_place

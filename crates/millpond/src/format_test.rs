@@ -33,9 +33,10 @@ use crate::redo::group::{
 };
 use crate::redo::scan::PROOF_WINDOW;
 use crate::store::directory::{DIRECTORY_FILES, directory_crc};
+use crate::store::doublewrite::{Copied, DOUBLEWRITE_FILE, Lot};
 use crate::store::map::{ENTRIES, MapEntry, TAG_BITS, tag_of};
 use crate::store::open::{DATA_FILE, DATA_FILE_NEW, MAP_FILE};
-use crate::store::page_store::MapRecord;
+use crate::store::page_store::{LOT_PAGES, MapRecord};
 use crate::store::rewrite::{FILE_NEW, kept_name};
 use crate::store::space::PLACES_START;
 use crate::store::superblock::{self, FEATURE_IN_PLACE, FORMAT, OFFSETS, Raw, SLOTS_START};
@@ -94,6 +95,8 @@ fn structs() -> BTreeMap<&'static str, (usize, Vec<Field>)> {
                 write_capacity,
             }),
         ),
+        ("Lot", fields!(Lot { magic, uuid, page_size, count, has_images, crc, of })),
+        ("Copied", fields!(Copied { page_id, lsn })),
         (
             "PageHeader",
             fields!(PageHeader {
@@ -195,6 +198,9 @@ fn the_text_has_the_files_and_their_constants() {
     assert_said(&[
         format!("Format version {FORMAT}:"),
         format!("| `{DATA_FILE}` |"),
+        format!("| `{DOUBLEWRITE_FILE}` |"),
+        format!("| 0 | 8 | magic | `{}` |", string(&crate::store::doublewrite::MAGIC)),
+        format!("{LOT_PAGES} at most"),
         format!("`{DATA_FILE_NEW}` is the data file"),
         format!("`{}`, `{}`", kept_name(0, MAP_FILE).replace('0', "<n>"), kept_name(0, DATA_FILE).replace('0', "<n>")),
         format!("`{FILE_NEW}` is a file of a rebuild"),

@@ -17,6 +17,8 @@ pub(crate) enum Rank {
     Lru,
     LoadWriter,
     PageWriter,
+    /// Copies of a lot of images, until these have overwritten others.
+    Doublewrite,
     Growth,
     Syncing,
     OverlayFiles,

@@ -41,6 +41,7 @@ pub(super) fn check_creation(place: &str, names: &[String], options: &Options) -
     }
     let (page_size, capacity) = sizes(options);
     options.validate(page_size)?;
+    options.validate_store(options.page_store.unwrap_or_default())?;
     let frames = options.buffer_pool_size_max.unwrap_or(options.buffer_pool_size).as_u64() / page_size;
     validate_reserve(frames, capacity)
 }

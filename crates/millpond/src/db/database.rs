@@ -45,6 +45,7 @@ use crate::recovery;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LogFiles, remove_others};
 use crate::redo::log::{Log, LogLimits};
+use crate::store::doublewrite::{CopyFile, Doublewrite};
 use crate::store::open::DATA_FILE;
 use crate::store::page_store::PageStore;
 use crate::store::superblock::{FEATURE_IN_PLACE, Found, Superblock};
@@ -275,6 +276,7 @@ impl Db {
         let engine = self.engine();
         let (store, pool) = (&engine.core.store, &engine.core.pool);
         let size = |frames: u64| ByteSize::b(frames * to_u64(store.page_size()));
+        let kind = page_store_of(&store.superblock());
         let (log, switch) = engine.core.log.geometry();
         let io_engine = match self.io_engine() {
             "io_uring" => IoEngine::IoUring,
@@ -283,7 +285,8 @@ impl Db {
         };
         Options {
             page_size: Some(size(1)),
-            page_store: Some(page_store_of(&store.superblock())),
+            page_store: Some(kind),
+            doublewrite: Some(self.inner.options.doublewrite_of(kind)),
             buffer_pool_size: size(to_u64(pool.len())),
             buffer_pool_size_max: Some(size(engine.frames_max)),
             redo_capacity: Some(ByteSize::b(switch.map_or(log, |switch| switch.to).capacity())),
@@ -383,6 +386,7 @@ fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Resul
         let message = format!("page_store is {wanted}, and '{place}' was created with {has}: leave the option out");
         return Err(Error::InvalidOptions(message.into()));
     }
+    options.validate_store(has)?;
     options.validate(page_size)
 }
 
@@ -417,7 +421,7 @@ fn enlarge_log_first(files: &Arc<dyn Files>, options: &Options) -> Result<(), Er
 fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<StatusSocket>) -> Result<Db, Error> {
     let began = clock::now_ns();
     let counts = Arc::new(DirtyCounts::default());
-    let (store, superblocks) = PageStore::open(&*files, Arc::clone(&counts))?;
+    let (mut store, superblocks) = PageStore::open(&*files, Arc::clone(&counts))?;
     let superblock = store.superblock();
     counts.make_for(superblock.redo.capacity());
     check_fixed(options, &superblock, &files.place())?;
@@ -431,6 +435,11 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     validate_reserve(frames_max, wanted)?;
     let analysis_began = clock::now_ns();
     let analysis = recovery::analyse(&log_files, &superblock, &store, &counts)?;
+    let put_back = store.put_back_torn(&*files, superblock.checkpoint_lsn, |id| analysis.needs_image(id))?;
+    let doublewrite = options.doublewrite_of(page_store_of(&superblock));
+    if doublewrite != Doublewrite::Off {
+        store.keep_copies_in(CopyFile::open(&*files, store.page_size(), doublewrite == Doublewrite::On)?);
+    }
     let analysed_ns = clock::now_ns() - analysis_began;
     // What was read may be in the caches of kernel and device only (RECOVER-1).
     if !planted!("log_not_written_again") {
@@ -493,6 +502,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         opening: Opening {
             redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
             redo_pages: analysis.pages_to_redo(),
+            put_back,
             ..Opening::default()
         },
         closed: AtomicBool::new(false),

@@ -90,6 +90,8 @@ pub(crate) struct Opening {
     pub(crate) us: AtomicU64,
     pub(crate) redo_bytes: u64,
     pub(crate) redo_pages: u64,
+    /// Pages torn by a crash that were put back.
+    pub(crate) put_back: u64,
 }
 
 /// The answer to a request for a checkpoint; the error is the sentence why not.
@@ -260,7 +262,7 @@ impl Engine {
         let (free, dirty) = pool.counts();
         let trees_dropping = to_u64(self.drops.lock().len());
         let (slots_total, slots_free) = store.slot_counts();
-        let pace = self.pacing.rates();
+        let (pace, copies) = (self.pacing.rates(), store.copies());
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -314,6 +316,9 @@ impl Engine {
             data_written: count(&store.counters.page_writes) * to_u64(store.page_size()),
             data_write_failures: count(&store.counters.write_failures),
             data_syncs: count(&store.counters.data_syncs),
+            dblwr_pages_written: copies.map_or(0, |copies| count(&copies.pages)),
+            dblwr_writes: copies.map_or(0, |copies| count(&copies.writes)),
+            dblwr_pages_put_back: self.opening.put_back,
             data_images_unsynced: to_u64(store.unsynced() + store.loaded()),
             map_groups: count(&store.counters.map_groups),
             map_records: count(&store.counters.map_records),

@@ -97,7 +97,7 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 85] = [
+pub static METRICS: [Metric; 88] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -173,6 +173,14 @@ pub static METRICS: [Metric; 85] = [
     ),
     stat!(data_written, Counter, "bytes", "Bytes of pages written to the data file."),
     stat!(data_syncs, Counter, "calls", "Syncs of the data file."),
+    stat!(
+        dblwr_pages_written,
+        Counter,
+        "pages",
+        "Copies of pages written before these overwrote others: with page_store = in_place only."
+    ),
+    stat!(dblwr_writes, Counter, "calls", "Writes, each with a sync, that they took."),
+    stat!(dblwr_pages_put_back, Gauge, "pages", "Pages torn by a crash that opening put back from copies."),
     stat!(data_images_unsynced, Gauge, "pages", "Images that wait for the data sync that makes them durable."),
     stat!(data_slots_total, Gauge, "slots", "Slots of the data file, each for one page image."),
     stat!(data_slots_free, Gauge, "slots", "Free slots."),

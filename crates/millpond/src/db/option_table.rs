@@ -11,6 +11,7 @@ use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
+use crate::store::doublewrite::Doublewrite;
 
 /// What is known of one option of [`Options`], and how to read and set it as text.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +37,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 14] = [
+    pub const ALL: [OptionInfo; 15] = [
         OptionInfo {
             name: "buffer_pool_size",
             help: "Memory for pages",
@@ -113,6 +114,17 @@ impl OptionInfo {
             depends: Some("copy_on_write, or the database's"),
             get: |options| options.page_store.map(|kind| name_of(&PAGE_STORES, kind)),
             set: |options, text| Ok(options.page_store(named(&PAGE_STORES, text)?)),
+        },
+        OptionInfo {
+            name: "doublewrite",
+            help: "With page_store=in_place: what is kept of a page before it is written over, for a crash may tear it",
+            value: "NAME",
+            unit: "name",
+            range: "on, off, detect_only",
+            changes: "open",
+            depends: Some("on, or off where page_store is copy_on_write"),
+            get: |options| options.doublewrite.map(|wanted| name_of(&DOUBLEWRITES, wanted)),
+            set: |options, text| Ok(options.doublewrite(named(&DOUBLEWRITES, text)?)),
         },
         OptionInfo {
             name: "cached",
@@ -252,6 +264,9 @@ const SWITCHES: [(&str, bool); 4] = [("true", true), ("false", false), ("on", tr
 const PAGE_STORES: [(&str, PageStoreKind); 2] =
     [("copy_on_write", PageStoreKind::CopyOnWrite), ("in_place", PageStoreKind::InPlace)];
 
+const DOUBLEWRITES: [(&str, Doublewrite); 3] =
+    [("on", Doublewrite::On), ("off", Doublewrite::Off), ("detect_only", Doublewrite::DetectOnly)];
+
 const IO_ENGINES: [(&str, IoEngine); 3] =
     [("auto", IoEngine::Auto), ("io_uring", IoEngine::IoUring), ("threads", IoEngine::Threads)];
 
@@ -381,6 +396,7 @@ mod tests {
             ("recovery_time_target", "5000ms", "5s"),
             ("page_size", "4096B", "4KiB"),
             ("page_store", "in_place", "in_place"),
+            ("doublewrite", "detect_only", "detect_only"),
             ("cached", "on", "true"),
             ("io_engine", "io_uring", "io_uring"),
             ("read_ahead_pages", "64", "64"),

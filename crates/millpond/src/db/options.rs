@@ -16,6 +16,7 @@ use crate::pool::memory::FRAMES_MAX;
 use crate::redo::files::CAPACITY_MAX;
 use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::{Log, MAP_RECORD_MAX};
+use crate::store::doublewrite::Doublewrite;
 use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
 
 /// When a write is safe.
@@ -49,8 +50,8 @@ pub enum PageStoreKind {
     /// A page's new image goes to a free place, and a crash finds the old or the new one whole.
     #[default]
     CopyOnWrite,
-    /// A page's new image overwrites the old one. A page that a crash tears while it is written is lost: opening or
-    /// reading reports [`Error::Corruption`].
+    /// A page's new image overwrites the old one. A page that a crash tears while it is written is put back from a
+    /// copy, or is lost, as [`Options::doublewrite`] says.
     InPlace,
 }
 
@@ -70,6 +71,7 @@ impl fmt::Display for PageStoreKind {
 pub struct Options {
     pub(crate) page_size: Option<ByteSize>,
     pub(crate) page_store: Option<PageStoreKind>,
+    pub(crate) doublewrite: Option<Doublewrite>,
     pub(crate) dirty_tracking: DirtyTracking,
     pub(crate) empty_free_list_algorithm: EmptyFreeListAlgorithm,
     pub(crate) io_engine: IoEngine,
@@ -108,6 +110,7 @@ impl Options {
         Options {
             page_size: None,
             page_store: None,
+            doublewrite: None,
             dirty_tracking: DirtyTracking::Scan,
             empty_free_list_algorithm: EmptyFreeListAlgorithm::Handoff,
             io_engine: IoEngine::Auto,
@@ -135,6 +138,15 @@ impl Options {
     /// How pages get to the device, fixed at creation. Default: copy-on-write, or what the database has.
     pub fn page_store(mut self, kind: PageStoreKind) -> Self {
         self.page_store = Some(kind);
+        self
+    }
+
+    /// What is kept of a page that is about to be written over, for a crash may tear it: with
+    /// [`PageStoreKind::InPlace`] only. Each lot of pages is then written and synced twice. Where a copy is lost, opening
+    /// or reading reports [`Error::Corruption`]. Default: [`Doublewrite::On`] for a database that writes in place; the
+    /// other overwrites nothing.
+    pub fn doublewrite(mut self, doublewrite: Doublewrite) -> Self {
+        self.doublewrite = Some(doublewrite);
         self
     }
 
@@ -228,6 +240,23 @@ impl Options {
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
+    }
+
+    /// Refuses what does not go with how the database's pages are written.
+    pub(crate) fn validate_store(&self, kind: PageStoreKind) -> Result<(), Error> {
+        if kind == PageStoreKind::CopyOnWrite && self.doublewrite.is_some_and(|wanted| wanted != Doublewrite::Off) {
+            let message = "doublewrite is for page_store=in_place, and this database is copy_on_write, which overwrites nothing: leave the option out";
+            return Err(Error::InvalidOptions(message.into()));
+        }
+        Ok(())
+    }
+
+    /// What is kept of pages before they are written over.
+    pub(crate) fn doublewrite_of(&self, kind: PageStoreKind) -> Doublewrite {
+        match kind {
+            PageStoreKind::CopyOnWrite => Doublewrite::Off,
+            PageStoreKind::InPlace => self.doublewrite.unwrap_or_default(),
+        }
     }
 
     /// Checks everything, for a database with pages of `page_size`; all mistakes in one error.

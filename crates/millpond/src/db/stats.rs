@@ -101,6 +101,13 @@ pub struct Stats {
     pub data_written: u64,
     /// Syncs of the data file.
     pub data_syncs: u64,
+    /// Copies of pages written before these overwrote others, or notes of them: only with
+    /// [`Options::doublewrite`](crate::Options::doublewrite).
+    pub dblwr_pages_written: u64,
+    /// Writes, each with a sync, that they took.
+    pub dblwr_writes: u64,
+    /// Pages torn by a crash that opening put back.
+    pub dblwr_pages_put_back: u64,
     /// Images that wait for the data sync that makes them durable, now.
     pub data_images_unsynced: u64,
     /// Groups of map records in the log.

@@ -92,6 +92,11 @@ impl Analysis {
         to_u64(self.pages.len())
     }
 
+    /// Whether the page is redone, and from its image on.
+    pub(crate) fn needs_image(&self, id: PageId) -> bool {
+        self.pages.get(&id).is_some_and(|history| history.starts_empty().is_none())
+    }
+
     fn note(&mut self, group: &Group<'_>, store: &PageStore) -> Result<(), Error> {
         match group.kind {
             GroupKind::Epoch if epoch_nonce(group.payload).is_none() => {

@@ -38,8 +38,9 @@ use crate::redo::files::{Geometry, LAP_OFFSET, Lap, LogFileLap, Owner, Switch, h
 use crate::redo::locate::Start;
 use crate::store::checkpoint;
 use crate::store::directory;
+use crate::store::doublewrite::{self, Lot};
 use crate::store::map::{MapEntry, MapPage, PageMap, tag_of};
-use crate::store::page_store::MapRecord;
+use crate::store::page_store::{MapRecord, WriteOp};
 use crate::store::superblock::{self, FORMAT, Found, Raw, SLOTS_START, Superblock};
 
 pub(super) const UUID: [u64; 2] = [0x11, 0x22];
@@ -51,6 +52,7 @@ const ID: PageId = PageId(7 << 32 | 5);
 #[expect(missing_docs, reason = "each is named for what it decodes")]
 pub enum Decoder {
     Superblock,
+    DoublewriteLot,
     Directory,
     MapPage,
     LogFileHeader,
@@ -71,8 +73,9 @@ pub enum Decoder {
 
 impl Decoder {
     /// All decoders.
-    pub const ALL: [Decoder; 17] = [
+    pub const ALL: [Decoder; 18] = [
         Decoder::Superblock,
+        Decoder::DoublewriteLot,
         Decoder::Directory,
         Decoder::MapPage,
         Decoder::LogFileHeader,
@@ -98,6 +101,7 @@ impl Decoder {
     pub fn feed(self, bytes: &[u8]) -> Result<bool, String> {
         match self {
             Decoder::Superblock => feed_superblock(bytes),
+            Decoder::DoublewriteLot => feed_doublewrite_lot(bytes),
             Decoder::Directory => feed_directory(bytes),
             Decoder::MapPage => feed_map_page(bytes),
             Decoder::LogFileHeader => feed_log_file_header(bytes),
@@ -122,6 +126,7 @@ impl Decoder {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         match self {
             Decoder::Superblock => superblock_sample(&mut rng).encode().as_bytes().to_vec(),
+            Decoder::DoublewriteLot => doublewrite_lot_sample(&mut rng).as_bytes().to_vec(),
             Decoder::Directory => {
                 let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
                 for space in 0..rng.next_u64() % 6 {
@@ -222,6 +227,27 @@ fn feed_superblock(bytes: &[u8]) -> Result<bool, String> {
     }
     let _ = Superblock::choose([found, mended], "x");
     Ok(matches!(found, Found::Valid(_)))
+}
+
+fn doublewrite_lot_sample(rng: &mut Xoshiro256PlusPlus) -> Lot {
+    let op = |_| WriteOp { id: PageId(rng.next_u64()), lsn: Lsn(rng.next_u64() >> 8), rec_lsn: None };
+    let ops: Vec<WriteOp> = (0..9).map(op).collect();
+    Lot::of(UUID, 4096, ops[0].id.0.is_multiple_of(2), &ops[..1 + to_usize(ops[0].lsn.0 % 9)])
+}
+
+fn feed_doublewrite_lot(bytes: &[u8]) -> Result<bool, String> {
+    let bytes = padded(bytes, size_of::<Lot>());
+    let accepted = Lot::read(&bytes, UUID, 4096).is_some();
+    let Ok(mut mended) = Lot::read_from_bytes(&bytes) else { return Ok(false) };
+    (mended.magic, mended.uuid, mended.page_size) = (doublewrite::MAGIC, UUID.map(U64::new), U32::new(4096));
+    mended.crc = U32::new(mended.checksum());
+    for lot in [&bytes[..], mended.as_bytes()].into_iter().filter_map(|bytes| Lot::read(bytes, UUID, 4096)) {
+        let op = |(_, id, lsn)| WriteOp { id, lsn, rec_lsn: None };
+        let again = Lot::of(UUID, 4096, lot.has_images.get() == 1, &lot.copied().map(op).collect::<Vec<_>>());
+        let of = |lot: &Lot| lot.copied().collect::<Vec<_>>();
+        same("a lot's pages", &of(&again), &of(&lot))?;
+    }
+    Ok(accepted)
 }
 
 fn feed_directory(bytes: &[u8]) -> Result<bool, String> {

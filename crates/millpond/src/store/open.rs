@@ -173,10 +173,12 @@ impl PageStore {
             uuid,
             next_txn,
             placement,
+            copies: None,
             state,
             growth,
             log_end: AtomicU64::new(u64::MAX),
             syncing,
+            synced: AtomicU64::new(0),
             counts,
             counters,
         };

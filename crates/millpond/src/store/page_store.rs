@@ -9,6 +9,7 @@ use foldhash::fast::FixedState;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::doublewrite::CopyFile;
 use super::look::{SlotContent, content_of};
 use super::map::{MapEntry, PageMap, Space};
 use super::placement::Placement;
@@ -132,6 +133,8 @@ pub(crate) struct PageStore {
     /// The next transaction id to give out.
     pub(super) next_txn: AtomicU64,
     pub(super) placement: Box<dyn Placement>,
+    /// In place, with doublewrite.
+    pub(super) copies: Option<CopyFile>,
     pub(super) state: Mutex<State>,
     /// Held while the files grow; the state is not.
     pub(super) growth: Turn<()>,
@@ -139,6 +142,8 @@ pub(crate) struct PageStore {
     pub(super) log_end: AtomicU64,
     /// The data file's syncs, one at a time; whether one has failed.
     pub(super) syncing: Turn<bool>,
+    /// The last turn of writing all of whose images are durable.
+    pub(super) synced: AtomicU64,
     pub(super) counts: Arc<DirtyCounts>,
     pub(crate) counters: StoreCounters,
 }
@@ -349,6 +354,13 @@ impl PageStore {
         for (op, image) in ops.iter().zip(buf.chunks_mut(self.page_size())) {
             seal(image, self.uuid, op.id);
         }
+        let kept = match self.keep_copies(ops, |at| current[at].is_some(), buf) {
+            Ok(kept) => kept,
+            Err(error) => {
+                self.give_back_slots(&slots, &current);
+                return Err(error);
+            }
+        };
         let writes = match self.write_images(&mut slots, buf) {
             Ok(writes) => writes,
             Err(error) => {
@@ -360,6 +372,9 @@ impl PageStore {
         let mut state = self.state.lock();
         state.turn += 1;
         let turn = state.turn;
+        if let Some(mut kept) = kept {
+            kept.written(turn);
+        }
         for ((&op, &slot), before) in ops.iter().zip(&slots).zip(current) {
             let entry = MapEntry::new(self.offset(slot), self.page_size, self.placement.tag(op.lsn));
             let written = Written { entry, op, fresh: before != Some(slot), turn };
@@ -434,6 +449,7 @@ impl PageStore {
         let covered = self.state.lock().turn;
         if !planted!("map_before_data") {
             self.sync_data()?;
+            self.synced.fetch_max(covered, Ordering::Relaxed);
         }
         Ok(if planted!("map_after_submission") { u64::MAX } else { covered })
     }

@@ -1,9 +1,10 @@
 //! A store that writes in place: what its images tell of the log.
 
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
-use millpond::{Db, Durability, Error, WriteBatch};
+use millpond::{Db, Doublewrite, Durability, Error, WriteBatch};
 
-use crate::support::{IN_PLACE, SLOW, disk_of, open};
+use crate::pool::{put_loosely, scattered};
+use crate::support::{IN_PLACE, SLOW, Shape, disk_of, open, recover_shaped};
 
 /// What the trees' first rows are, or why they cannot be read.
 fn first_rows(image: Image) -> Result<[u8; 2], Error> {
@@ -60,4 +61,70 @@ fn images_ahead_of_a_damaged_log_are_reported() {
         }
     }
     assert!(told > 10 && earlier > 0 && later > 0, "{told} told, {earlier} and {later} as before and behind it");
+}
+
+/// What crashes in the middle of page writes come to, by what is kept of pages before they are written over: opened, with
+/// pages put back; opened, and a page cannot be read; not opened.
+fn torn(doublewrite: Doublewrite) -> [usize; 3] {
+    let shape = Shape { doublewrite, ..IN_PLACE };
+    let disk = SimulatedDisk::new();
+    let (start, _) = run(3, || {
+        let db = open(&disk, shape.options());
+        let tree = db.create_tree("t").expect("created");
+        (0..600).for_each(|row| put_loosely(&db, &tree, &scattered(row), &[1; 300]));
+        db.close().expect("closed");
+        disk.image()
+    });
+    let disk = SimulatedDisk::with_image(start, SLOW);
+    let (pages, _) = run(4, || {
+        let db = open(&disk, shape.reopen_options());
+        let tree = db.open_tree("t").expect("there");
+        (0..600).for_each(|row| put_loosely(&db, &tree, &scattered(row), &[2; 300]));
+        db.checkpoint().expect("done");
+        db.stats().dblwr_pages_written
+    });
+    assert_eq!(pages > 100, doublewrite != Doublewrite::Off, "{pages} copies");
+    let history = disk.history();
+    let mut came_to = [0; 3];
+    for boundary in (0..history.boundaries()).step_by(crate::crash_matrix::stride(19)) {
+        let image = history.crash_image(boundary, Unsynced::Torn(7));
+        let opened = run(5, || {
+            let db = Db::open_on(std::sync::Arc::new(disk_of(image.clone())), shape.reopen_options())?;
+            Ok::<_, Error>(db.stats().dblwr_pages_put_back)
+        })
+        .0;
+        match (opened, run(6, || recover_shaped(&disk_of(image), shape)).0) {
+            (Ok(0), Ok(_)) => {}
+            (Ok(_), Ok(_)) => came_to[0] += 1,
+            (Ok(0), Err(why)) if why.contains("checksum mismatch") => came_to[1] += 1,
+            (Err(Error::Corruption(why)), Err(_)) if why.contains("no copy of it") => came_to[2] += 1,
+            (Err(Error::Corruption(why)), Err(_)) if why.contains("checksum mismatch") => came_to[1] += 1,
+            other => unreachable!("a crash at {boundary}: {other:?}"),
+        }
+    }
+    came_to
+}
+
+#[test]
+fn what_a_crash_tears_is_put_back_or_found_as_doublewrite_says() {
+    let [put_back, lost, refused] = torn(Doublewrite::On);
+    assert!(put_back > 5 && lost + refused == 0, "on: {put_back} put back, {lost} lost, {refused} refused");
+    let [put_back, lost, refused] = torn(Doublewrite::Off);
+    assert!(lost > 5 && put_back + refused == 0, "off: {put_back} put back, {lost} lost, {refused} refused");
+    let [put_back, lost, refused] = torn(Doublewrite::DetectOnly);
+    assert!(refused > 5 && put_back + lost == 0, "detect_only: {put_back} put back, {lost} lost, {refused} refused");
+}
+
+#[test]
+fn doublewrite_is_refused_where_nothing_is_overwritten() {
+    run(1, || {
+        let disk = SimulatedDisk::new();
+        let options = crate::support::small_options().doublewrite(Doublewrite::On);
+        let refused = Db::open_on(std::sync::Arc::new(disk.clone()), options.clone()).expect_err("nothing to copy");
+        assert!(matches!(&refused, Error::InvalidOptions(why) if why.contains("leave the option out")), "{refused}");
+        assert!(disk.image().is_empty(), "nothing was made");
+        drop(open(&disk, crate::support::small_options()));
+        let refused = Db::open_on(std::sync::Arc::new(disk), options).expect_err("nothing to copy");
+        assert!(matches!(refused, Error::InvalidOptions(_)), "{refused}");
+    });
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, sleep_ns};
 use millpond::{
-    ByteSize, CheckOptions, CheckReport, Db, DirtyTracking, EmptyFreeListAlgorithm, Error, Options, PageStoreKind,
-    check_on,
+    ByteSize, CheckOptions, CheckReport, Db, DirtyTracking, Doublewrite, EmptyFreeListAlgorithm, Error, Options,
+    PageStoreKind, check_on,
 };
 
 /// The contents of a database, by tree or table and key.
@@ -17,6 +17,8 @@ pub(crate) type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 pub(crate) struct Shape {
     pub(crate) page_kib: u64,
     pub(crate) store: PageStoreKind,
+    /// Where pages overwrite others.
+    pub(crate) doublewrite: Doublewrite,
     /// Foreground threads write pages, and dirty ones are in a list.
     pub(crate) classic: bool,
     /// Frames of the pool.
@@ -24,9 +26,10 @@ pub(crate) struct Shape {
 }
 
 /// Pages of 4 KiB, copy-on-write.
-pub(crate) const SMALL: Shape = Shape { page_kib: 4, store: PageStoreKind::CopyOnWrite, classic: false, frames: 40 };
+pub(crate) const SMALL: Shape =
+    Shape { page_kib: 4, store: PageStoreKind::CopyOnWrite, doublewrite: Doublewrite::Off, classic: false, frames: 40 };
 
-/// The same, in place.
+/// The same, in place; what a crash tears is lost.
 pub(crate) const IN_PLACE: Shape = Shape { store: PageStoreKind::InPlace, ..SMALL };
 
 impl Shape {
@@ -52,6 +55,7 @@ impl Shape {
             .buffer_pool_size(ByteSize::kib(self.page_kib * self.frames))
             .empty_free_list_algorithm(empty)
             .dirty_tracking(tracking)
+            .doublewrite(self.doublewrite)
     }
 }
 
