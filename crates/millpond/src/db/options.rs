@@ -142,8 +142,8 @@ impl Options {
     }
 
     /// What is kept of a page that is about to be written over, for a crash may tear it: with
-    /// [`PageStoreKind::InPlace`] only. Each lot of pages is then written and synced twice. Where a copy is lost, opening
-    /// or reading reports [`Error::Corruption`]. Default: [`Doublewrite::On`] for a database that writes in place; the
+    /// [`PageStoreKind::InPlace`] only. Each lot of pages is then written and synced twice. Where there is no copy,
+    /// opening or reading reports [`Error::Corruption`]. Default: [`Doublewrite::On`] for a database that writes in place; the
     /// other overwrites nothing.
     pub fn doublewrite(mut self, doublewrite: Doublewrite) -> Self {
         self.doublewrite = Some(doublewrite);
