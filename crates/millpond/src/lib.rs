@@ -78,6 +78,7 @@ pub use io::slow::SlowFiles;
 pub use io::speed::{Slower, Speed};
 pub use pool::dirty::DirtyTracking;
 pub use pool::legacy::EmptyFreeListAlgorithm;
+pub use pool::replacement::PageReplacement;
 pub use store::doublewrite::Doublewrite;
 
 /// The README's example is a test.

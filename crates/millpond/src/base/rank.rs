@@ -35,6 +35,7 @@ pub(crate) enum Rank {
     Requests,
     StatusSocket,
     Syncer,
+    LruManagers,
     Pacing,
     Payments,
     Transactions,

@@ -1,7 +1,6 @@
 //! Opening, the catalog, closing.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +13,7 @@ use super::create::{DEFAULT_PAGE_SIZE, check_creation, check_not_lost, create};
 use super::ddl::create_root;
 use super::engine::{Engine, Opening, Requests, Wish};
 use super::keeper::Keeper;
+use super::lru_managers::LruManagers;
 use super::online::change_redo_capacity;
 use super::options::{Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, validate_reserve};
 use super::pacing::Pacing;
@@ -28,7 +28,7 @@ use super::status_socket::{StatusServer, StatusSocket};
 use super::tree::{Gate, TreeState};
 use super::write::write;
 use super::write_rows::write_rows;
-use crate::base::aligned::to_u64;
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
@@ -61,6 +61,7 @@ struct Inner {
     engine: Arc<Engine>,
     keeper: Mutex<Option<JoinHandle<()>>>,
     purge: Mutex<Option<JoinHandle<()>>>,
+    lru_managers: Mutex<Option<LruManagers>>,
     about: About,
     status: Mutex<Option<StatusServer>>,
     opened: Opened,
@@ -133,13 +134,17 @@ impl Inner {
         }
     }
 
-    /// The keeper is at work still: purge may be waiting for what it supplies.
+    /// The keeper is at work still: purge may be waiting for what it supplies, and the LRU managers, which go next.
     fn stop_purge(&self) {
         self.engine.txns.stop();
         let purge = self.purge.lock().take();
         if let Some(purge) = purge {
             // A panic of purge is no reason not to close.
             let _ = purge.join();
+        }
+        let managers = self.lru_managers.lock().take();
+        if let Some(managers) = managers {
+            managers.stop();
         }
     }
 
@@ -347,21 +352,6 @@ fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Error> {
     }
 }
 
-fn start_purge(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
-    let engine = Arc::clone(engine);
-    let purge = move || {
-        enter_background();
-        if catch_unwind(AssertUnwindSafe(|| purge::run(&engine))).is_err() {
-            // As with the keeper: nobody goes on as if nothing had happened.
-            let error = Error::Bug("purge panicked: reopen the database".into());
-            engine.core.log.stop(&error);
-            engine.txns.locks.stop(&error.to_string());
-            engine.bell.ring();
-        }
-    };
-    sync::spawn("mp-purge", purge).map_err(|e| Error::io("start the purge's thread", e))
-}
-
 /// How the database's pages are written.
 pub(super) fn page_store_of(superblock: &Superblock) -> PageStoreKind {
     if superblock.features & FEATURE_IN_PLACE != 0 { PageStoreKind::InPlace } else { PageStoreKind::CopyOnWrite }
@@ -464,11 +454,9 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     )?;
     let frame_count = u32::try_from(frames).map_err(|_| Error::Bug("a pool size was not checked".into()))?;
     let pool = Pool::new(
-        frame_count,
+        &options.pool(frame_count, to_usize(frames_max)),
         Arc::clone(&store),
         counts,
-        options.dirty_tracking,
-        options.empty_free_list_algorithm,
         Arc::clone(&bell),
         Arc::clone(&waits),
     )?;
@@ -527,8 +515,10 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     };
     let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
     let (keeper, status_server) = (Mutex::new(Rank::Threads, Some(keeper)), Mutex::new(Rank::Threads, None));
-    let purge = Mutex::new(Rank::Threads, None);
-    let mut inner = Inner { engine, about, keeper, purge, status: status_server, opened, options: options.clone() };
+    let (purge, lru_managers) = (Mutex::new(Rank::Threads, None), Mutex::new(Rank::Threads, None));
+    let options_kept = options.clone();
+    let mut inner =
+        Inner { engine, about, keeper, purge, lru_managers, status: status_server, opened, options: options_kept };
     // From here on, so that a recovery that takes long can be watched.
     let served = status.map(|socket| socket.serve(Arc::clone(&inner.engine), inner.about.clone())).transpose();
     let opened = served.and_then(|server| {
@@ -551,6 +541,8 @@ fn finish_open(
     (analysis, analysed_ns): (recovery::Analysis, u64),
 ) -> Result<(), Error> {
     let engine = Arc::clone(&inner.engine);
+    // Recovery takes frames, too.
+    *inner.lru_managers.lock() = Some(LruManagers::start(&engine)?);
     let (now, switch) = (log_files.geometry(), log_files.switch());
     let generations: Vec<u32> = switch.map(|switch| switch.to.generation).into_iter().chain([now.generation]).collect();
     let removed = remove_others(files, &generations);
@@ -583,7 +575,7 @@ fn finish_open(
         }
     } else {
         engine.txns.adopt(others);
-        *inner.purge.lock() = Some(start_purge(&engine)?);
+        *inner.purge.lock() = Some(purge::start(&engine)?);
     }
     let beside_us = ((clock::now_ns() - inner.about.opened_ns) / 1000).saturating_sub(applied_us);
     engine.recovery_time.applied(engine.opening.redo_bytes, applied_us, beside_us);

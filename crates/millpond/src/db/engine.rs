@@ -262,7 +262,7 @@ impl Engine {
         let (free, dirty) = pool.counts();
         let trees_dropping = to_u64(self.drops.lock().len());
         let (slots_total, slots_free) = store.slot_counts();
-        let (pace, copies) = (self.pacing.rates(), store.copies());
+        let (pace, copies, searches) = (self.pacing.rates(), store.copies(), pool.searches());
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -280,6 +280,11 @@ impl Engine {
             buffer_pool_free_target: to_u64(pool.target()),
             buffer_pool_wait_free: count(&pool.counters.wait_free),
             buffer_pool_wait_free_us: count(&pool.counters.wait_free_us),
+            buffer_pool_wait_free_loops: searches.wait_loops,
+            buffer_lru_search_num_scan: searches.searches,
+            buffer_lru_search_scanned: searches.searched,
+            buffer_lru_single_flush_num_scan: searches.flush_searches,
+            buffer_lru_single_flush_scanned: searches.flush_searched,
             buffer_pool_read_ahead: count(&pool.counters.read_ahead),
             buffer_pool_single_page_flushes: pool.single_flushes(),
             buffer_pool_pages_lru_flushed: self.page_writes.written(Why::Frames),

@@ -360,15 +360,18 @@ impl Keeper {
         let taken = pool.counters.taken.load(Ordering::Relaxed);
         self.frame_need.tick(taken - self.last_taken, elapsed_s);
         self.last_taken = taken;
-        pool.set_target(self.frame_need.target(pool.len()));
+        if pool.is_handoff() {
+            pool.set_target(self.frame_need.target(pool.len()));
+        }
     }
 
     /// Has the pages that leave next clean before frames are short again: then they leave at once. A lot at a time.
     fn clean_ahead(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         let pool = &engine.core.pool;
-        // With `legacy` nothing is done ahead of need; while the log is redone each page is written once (RECOVER-4).
-        if !self.frame_need.is_taken_from() || pool.is_legacy() || engine.redoing.load(Ordering::Relaxed) {
+        // With the classic policies that is others' work, or nobody's; while the log is redone each page is written
+        // once (RECOVER-4).
+        if !self.frame_need.is_taken_from() || !pool.is_handoff() || engine.redoing.load(Ordering::Relaxed) {
             return Ok(());
         }
         if engine.core.store.unsynced() + LOT_PAGES > engine.unsynced_max() {

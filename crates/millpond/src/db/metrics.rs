@@ -97,7 +97,7 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 88] = [
+pub static METRICS: [Metric; 93] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -107,6 +107,26 @@ pub static METRICS: [Metric; 88] = [
     stat!(buffer_pool_free_target, Gauge, "pages", "Free frames that the keeper refills to; follows the demand."),
     stat!(buffer_pool_wait_free, Counter, "waits", "Waits for a free frame, or for leave to miss pages."),
     stat!(buffer_pool_wait_free_us, Counter, "us", "Time of these waits."),
+    stat!(
+        buffer_pool_wait_free_loops,
+        Counter,
+        "sleeps",
+        "Times that who waits for a free frame has slept: with empty_free_list_algorithm = backoff only."
+    ),
+    stat!(
+        buffer_lru_search_num_scan,
+        Counter,
+        "searches",
+        "Searches for a clean page by operations that need a frame."
+    ),
+    stat!(buffer_lru_search_scanned, Counter, "pages", "Pages that they looked at."),
+    stat!(
+        buffer_lru_single_flush_num_scan,
+        Counter,
+        "searches",
+        "Searches for a page to write by operations that need a frame: with empty_free_list_algorithm = legacy only."
+    ),
+    stat!(buffer_lru_single_flush_scanned, Counter, "pages", "Pages that they looked at."),
     stat!(buffer_pool_read_ahead, Counter, "pages", "Pages that scans had read together, most of them ahead of need."),
     stat!(
         buffer_pool_single_page_flushes,

@@ -21,6 +21,7 @@ pub(crate) mod inspect;
 pub(crate) mod keeper;
 mod load_rows;
 mod loading;
+mod lru_managers;
 mod memory;
 pub(crate) mod metrics;
 pub(crate) mod online;

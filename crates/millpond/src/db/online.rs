@@ -51,7 +51,7 @@ impl Db {
         Ok(())
     }
 
-    /// Gives the buffer pool another size, between 32 pages and
+    /// Gives the buffer pool another size, between 32 pages for each instance and
     /// [`buffer_pool_size_max`](crate::Options::buffer_pool_size_max), while the database is in use. Waits on
     /// `checkpoint`.
     ///
@@ -66,10 +66,11 @@ impl Db {
         engine.check_open()?;
         let page_size = to_u64(engine.core.store.page_size());
         let frames = size.as_u64() / page_size;
-        if !(FRAMES_MIN..=engine.frames_max).contains(&frames) {
+        let least = FRAMES_MIN * to_u64(engine.core.pool.instance_count());
+        if !(least..=engine.frames_max).contains(&frames) {
             let message = format!(
-                "buffer_pool_size is {size}: use {} ({FRAMES_MIN} pages) to {} (buffer_pool_size_max) while the database is open",
-                ByteSize::b(FRAMES_MIN * page_size),
+                "buffer_pool_size is {size}: use {} ({least} pages) to {} (buffer_pool_size_max) while the database is open",
+                ByteSize::b(least * page_size),
                 ByteSize::b(engine.frames_max * page_size)
             );
             return Err(Error::InvalidOptions(message.into()));

@@ -2,6 +2,7 @@
 //!
 //! Sizes and times carry their unit (`64MiB`, `20ms`), yes and no are `true` and `false`.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -11,6 +12,7 @@ use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
+use crate::pool::replacement::PageReplacement;
 use crate::store::doublewrite::Doublewrite;
 
 /// What is known of one option of [`Options`], and how to read and set it as text.
@@ -37,7 +39,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 15] = [
+    pub const ALL: [OptionInfo; 19] = [
         OptionInfo {
             name: "buffer_pool_size",
             help: "Memory for pages",
@@ -157,21 +159,62 @@ impl OptionInfo {
             changes: "open",
             depends: None,
             get: |options| Some(options.read_ahead_pages.to_string()),
-            set: |options, text| {
-                let pages = text.parse().ok().filter(|pages| *pages <= READ_AHEAD_MAX);
-                pages.map(|pages| options.read_ahead_pages(pages)).ok_or_else(|| format!("use 0 to {READ_AHEAD_MAX}"))
-            },
+            set: |options, text| Ok(options.read_ahead_pages(number(text, 0..=READ_AHEAD_MAX)?)),
         },
         OptionInfo {
             name: "empty_free_list_algorithm",
-            help: "What an operation does that finds no free frame: it is handed one, or writes a page itself",
+            help: "What an operation does that finds no free frame: it is handed one, writes a page itself, or sleeps",
             value: "NAME",
             unit: "name",
-            range: "handoff, legacy",
+            range: "handoff, legacy, backoff",
             changes: "open",
             depends: None,
             get: |options| Some(name_of(&EMPTY_FREE_LIST_ALGORITHMS, options.empty_free_list_algorithm)),
             set: |options, text| Ok(options.empty_free_list_algorithm(named(&EMPTY_FREE_LIST_ALGORITHMS, text)?)),
+        },
+        OptionInfo {
+            name: "page_replacement",
+            help: "Which pages leave the buffer pool first",
+            value: "NAME",
+            unit: "name",
+            range: "s3_fifo, midpoint_lru",
+            changes: "open",
+            depends: Some("s3_fifo, or midpoint_lru without handoff"),
+            get: |options| options.page_replacement.map(|wanted| name_of(&REPLACEMENTS, wanted)),
+            set: |options, text| Ok(options.page_replacement(named(&REPLACEMENTS, text)?)),
+        },
+        OptionInfo {
+            name: "buffer_pool_instances",
+            help: "Parts of the buffer pool, each with a list and free frames of its own; 1 with handoff",
+            value: "NUMBER",
+            unit: "instances",
+            range: "1 to 64",
+            changes: "open",
+            depends: None,
+            get: |options| Some(options.buffer_pool_instances.to_string()),
+            set: |options, text| Ok(options.buffer_pool_instances(number(text, 1..=64)?)),
+        },
+        OptionInfo {
+            name: "lru_scan_depth",
+            help: "With backoff: pages at the tail of an instance's list that a pass looks at",
+            value: "PAGES",
+            unit: "pages",
+            range: "100 to 1048576",
+            changes: "open",
+            depends: None,
+            get: |options| Some(options.lru_scan_depth.to_string()),
+            set: |options, text| Ok(options.lru_scan_depth(number(text, 100..=1 << 20)?)),
+        },
+        OptionInfo {
+            name: "free_list_target",
+            help: "With backoff: frames of an instance that are kept free; handoff finds out how many are needed",
+            value: "PAGES",
+            unit: "pages",
+            range: "1 to 1048576",
+            changes: "open",
+            depends: Some("lru_scan_depth"),
+            get: |options| options.free_list_target.map(|frames| frames.to_string()),
+            set: |options, text| Ok(options.free_list_target(number(text, 1..=1 << 20)?)),
         },
         OptionInfo {
             name: "dirty_tracking",
@@ -270,8 +313,14 @@ const DOUBLEWRITES: [(&str, Doublewrite); 3] =
 const IO_ENGINES: [(&str, IoEngine); 3] =
     [("auto", IoEngine::Auto), ("io_uring", IoEngine::IoUring), ("threads", IoEngine::Threads)];
 
-const EMPTY_FREE_LIST_ALGORITHMS: [(&str, EmptyFreeListAlgorithm); 2] =
-    [("handoff", EmptyFreeListAlgorithm::Handoff), ("legacy", EmptyFreeListAlgorithm::Legacy)];
+const EMPTY_FREE_LIST_ALGORITHMS: [(&str, EmptyFreeListAlgorithm); 3] = [
+    ("handoff", EmptyFreeListAlgorithm::Handoff),
+    ("legacy", EmptyFreeListAlgorithm::Legacy),
+    ("backoff", EmptyFreeListAlgorithm::Backoff),
+];
+
+const REPLACEMENTS: [(&str, PageReplacement); 2] =
+    [("s3_fifo", PageReplacement::S3Fifo), ("midpoint_lru", PageReplacement::MidpointLru)];
 
 const DIRTY_TRACKINGS: [(&str, DirtyTracking); 2] =
     [("scan", DirtyTracking::Scan), ("flush_list", DirtyTracking::FlushList)];
@@ -285,6 +334,11 @@ fn named<T: Copy>(values: &[(&str, T)], text: &str) -> Result<T, String> {
 /// The first name of `value`.
 fn name_of<T: Copy + PartialEq>(values: &[(&str, T)], value: T) -> String {
     values.iter().find(|(_, listed)| *listed == value).map(|(name, _)| (*name).to_owned()).unwrap_or_default()
+}
+
+fn number(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+    let wrong = || format!("use {} to {}", range.start(), range.end());
+    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(wrong)
 }
 
 fn size(text: &str) -> Result<ByteSize, String> {
@@ -376,7 +430,8 @@ mod tests {
             assert_eq!(info.get(&Options::new()).is_none(), info.depends.is_some(), "{}", info.name);
             let said = info.default();
             let value = said.split(", or").next().expect("a part");
-            if value != "buffer_pool_size" {
+            // Another option's.
+            if OptionInfo::find(value).is_none() {
                 let again = info.set(Options::new(), value).expect(info.name);
                 assert_eq!(info.get(&again).expect("it was set"), value);
             }
@@ -400,7 +455,11 @@ mod tests {
             ("cached", "on", "true"),
             ("io_engine", "io_uring", "io_uring"),
             ("read_ahead_pages", "64", "64"),
-            ("empty_free_list_algorithm", "legacy", "legacy"),
+            ("empty_free_list_algorithm", "backoff", "backoff"),
+            ("page_replacement", "midpoint_lru", "midpoint_lru"),
+            ("buffer_pool_instances", "8", "8"),
+            ("lru_scan_depth", "256", "256"),
+            ("free_list_target", "64", "64"),
             ("dirty_tracking", "flush_list", "flush_list"),
             ("durability", "background(2000ms)", "background(2s)"),
             ("durability", "none", "none"),

@@ -5,10 +5,8 @@
 //! WRITER-2  After the copy the log is looked at, and nothing is written if it has stopped: who then had a page changed
 //!           and found no place for the group any more has let go of a page whose change is not in the log.
 //!
-//! Mostly the keeper writes. With [`EmptyFreeListAlgorithm::Legacy`] who finds no free frame does, too. Bulk loads
-//! write beside them: their pages are in no frame (`loading.rs`).
-//!
-//! [`EmptyFreeListAlgorithm::Legacy`]: crate::EmptyFreeListAlgorithm::Legacy
+//! Mostly the keeper writes. With the classic policies who finds no free frame does, too, or threads that free some
+//! (`lru_managers.rs`). Bulk loads write beside them: their pages are in no frame (`loading.rs`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -240,6 +238,17 @@ impl SinglePageFlush for SinglePage {
 impl Engine {
     /// Writes one page and syncs, in the caller's thread. False: not now.
     fn flush_single(&self, page: Pin<'_>) -> Result<bool, Error> {
+        let written = self.flush_lot(Why::SinglePage, vec![page])? > 0;
+        if written && let Err(error) = self.waits.timed(WaitClass::FreeFrame, || self.core.store.sync()) {
+            self.core.log.stop(&error);
+            self.bell.ring();
+            return Err(error);
+        }
+        Ok(written)
+    }
+
+    /// Writes a lot of pages, in the caller's thread; returns how many. None, although there are some: not now.
+    pub(super) fn flush_lot(&self, why: Why, pages: Vec<Pin<'_>>) -> Result<usize, Error> {
         let mut writer = self.waits.timed(WaitClass::FreeFrame, || self.writer.lock());
         let unsynced = self.core.store.unsynced();
         if unsynced > self.unsynced_max() / 2 {
@@ -248,21 +257,17 @@ impl Engine {
         }
         // The last lot before the limit is the keeper's, which has looked at the limit before its turn came.
         if unsynced + LOT_PAGES >= self.unsynced_max() {
-            return Ok(false);
+            return Ok(0);
         }
-        let written =
-            writer.write(&self.core, Why::SinglePage, vec![page], Moved::default(), |_| Ok(false)).and_then(|lot| {
-                let written = matches!(lot, Lot::Written { pages: 1, .. });
-                if written {
-                    self.waits.timed(WaitClass::FreeFrame, || self.core.store.sync())?;
-                }
-                Ok(written)
-            });
-        if let Err(error) = &written {
+        let lot = writer.write(&self.core, why, pages, Moved::default(), |_| Ok(false));
+        if let Err(error) = &lot {
             // As when the keeper's fails: nothing is written from here on. Before the next writer's turn.
             self.core.log.stop(error);
             self.bell.ring();
         }
-        written
+        match lot? {
+            Lot::Written { pages, .. } => Ok(pages),
+            Lot::NoSlots => Ok(0),
+        }
     }
 }

@@ -17,6 +17,7 @@
 //!          hand, and waits as any operation does. What nobody may purge just now is excepted: what a batch in flight
 //!          holds back, and everything while too many pages wait to be merged.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,6 +28,8 @@ use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::row::Row;
+use crate::base::sync::{self, JoinHandle};
+use crate::base::waits::enter_background;
 use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write, pages_ahead};
 use crate::btree::merge::is_underfull;
 use crate::mtr::{Mtr, RECORD_HEADER};
@@ -42,8 +45,24 @@ const ROWS_TOGETHER: usize = 32;
 /// Bytes that the removal of a row adds to its key.
 const OP_HEADER: usize = 3;
 
+/// Starts the thread.
+pub(super) fn start(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
+    let engine = Arc::clone(engine);
+    let purge = move || {
+        enter_background();
+        if catch_unwind(AssertUnwindSafe(|| run(&engine))).is_err() {
+            // As with the keeper: nobody goes on as if nothing had happened.
+            let error = Error::Bug("purge panicked: reopen the database".into());
+            engine.core.log.stop(&error);
+            engine.txns.locks.stop(&error.to_string());
+            engine.bell.ring();
+        }
+    };
+    sync::spawn("mp-purge", purge).map_err(|e| Error::io("start the purge's thread", e))
+}
+
 /// The thread's body: works until it is asked to stop.
-pub(super) fn run(engine: &Engine) {
+fn run(engine: &Engine) {
     while let Some(work) = engine.txns.next_work() {
         match work {
             Work::RollBack(loser) => match roll_back(engine, &loser) {

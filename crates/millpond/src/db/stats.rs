@@ -23,11 +23,23 @@ pub struct Stats {
     pub buffer_pool_wait_free: u64,
     /// Their time, in microseconds.
     pub buffer_pool_wait_free_us: u64,
+    /// Times that who waits for a free frame has slept: only with
+    /// [`EmptyFreeListAlgorithm::Backoff`](crate::EmptyFreeListAlgorithm::Backoff), where a wait is many.
+    pub buffer_pool_wait_free_loops: u64,
+    /// Searches for a clean page that leaves, by operations that needed a frame.
+    pub buffer_lru_search_num_scan: u64,
+    /// Pages that they looked at.
+    pub buffer_lru_search_scanned: u64,
     /// Pages that scans had read together with others, most of them ahead of need.
     pub buffer_pool_read_ahead: u64,
     /// Pages that were written by operations that found no free frame: only with
     /// [`EmptyFreeListAlgorithm::Legacy`](crate::EmptyFreeListAlgorithm::Legacy).
     pub buffer_pool_single_page_flushes: u64,
+    /// Of these operations, searches for a page to write: only with
+    /// [`EmptyFreeListAlgorithm::Legacy`](crate::EmptyFreeListAlgorithm::Legacy).
+    pub buffer_lru_single_flush_num_scan: u64,
+    /// Pages that they looked at.
+    pub buffer_lru_single_flush_scanned: u64,
     /// Pages written because their frames were wanted, now or soon.
     pub buffer_pool_pages_lru_flushed: u64,
     /// Pages written before the log needed them clean, at a rate that has them clean in time.

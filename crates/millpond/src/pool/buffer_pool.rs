@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crossbeam_epoch::Guard;
 
 use super::admission::{Admission, Admitted};
+use super::backoff::Backoff;
 use super::dirty::{DirtyPages, DirtyTracking};
 use super::frame::{Frame, HeldBy, PageRead, PageWrite, Pin};
 use super::frame_ticket::FrameTicket;
-use super::free_frames::{FreeFrames, Taken};
+use super::free_frames::Taken;
+use super::instance::Instance;
 use super::legacy::{EmptyFreeListAlgorithm, Legacy};
 use super::memory::Frames;
-use super::replacement::Replacement;
+use super::midpoint_lru::MidpointLru;
+use super::replacement::{PageReplacement, Replacement};
 use super::route::{FrameHint, Route};
+use super::s3_fifo::S3Fifo;
 use super::table::{Entry, Table};
 use crate::base::aligned::to_u64;
 use crate::base::bell::Bell;
@@ -41,6 +45,28 @@ pub(super) fn places(frames: usize) -> (usize, usize) {
     ((frames / 16).max(1), frames / 16 + 2)
 }
 
+/// What a pool is made with.
+pub(crate) struct PoolOptions {
+    pub(crate) frames: u32,
+    /// What it may grow to.
+    pub(crate) frames_max: usize,
+    pub(crate) tracking: DirtyTracking,
+    pub(crate) replacement: PageReplacement,
+    pub(crate) empty: EmptyFreeListAlgorithm,
+    pub(crate) instances: usize,
+    /// Pages from the list's tail on that are looked at for frames, of each instance.
+    pub(crate) lru_scan_depth: usize,
+    /// Frames that are kept free ahead of need, of each instance; `None`: as many as need shows.
+    pub(crate) free_list_target: Option<usize>,
+}
+
+/// Who sees to it that there are free frames, and what is done where there are none.
+pub(super) enum Empty {
+    Handoff,
+    Legacy(Legacy),
+    Backoff(Backoff),
+}
+
 /// Counters of the pool.
 #[derive(Default)]
 pub(crate) struct PoolCounters {
@@ -60,12 +86,14 @@ pub(crate) struct Pool {
     /// Frames beyond these whose pages have not left yet.
     pub(super) leaving: Mutex<usize>,
     pub(super) table: Table,
-    pub(super) replacement: Mutex<Replacement>,
-    pub(super) free: FreeFrames,
-    /// Frames that the keeper keeps free.
+    pub(super) instances: Box<[Instance]>,
+    /// Whose turn it is to give a frame to who does not mind.
+    pub(super) turn: AtomicUsize,
+    /// Frames that are kept free.
     target: AtomicUsize,
-    /// The other answer to an empty ring.
-    pub(super) legacy: Option<Legacy>,
+    pub(super) empty: Empty,
+    /// Pages that are looked at for frames, of each instance.
+    pub(super) lru_scan_depth: AtomicUsize,
     pub(super) dirty: DirtyPages,
     pub(super) store: Arc<PageStore>,
     bell: Arc<Bell>,
@@ -82,33 +110,46 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool of `count` frames.
+    /// A pool with all of its frames free.
     pub(crate) fn new(
-        count: u32,
+        options: &PoolOptions,
         store: Arc<PageStore>,
         counts: Arc<DirtyCounts>,
-        tracking: DirtyTracking,
-        empty: EmptyFreeListAlgorithm,
         bell: Arc<Bell>,
         waits: Arc<Waits>,
     ) -> Result<Pool, Error> {
-        let len = FrameId(count).index();
+        let len = FrameId(options.frames).index();
         let frames = Arc::new(Frames::new(len, store.page_size())?);
-        let free = FreeFrames::new();
-        for frame in (0..count).map(FrameId) {
+        let replacement = |instance: usize| -> Box<dyn Replacement> {
+            match options.replacement {
+                PageReplacement::S3Fifo => Box::new(S3Fifo::new(len)),
+                PageReplacement::MidpointLru => {
+                    Box::new(MidpointLru::new(instance, options.instances, options.frames_max))
+                }
+            }
+        };
+        let instances: Box<[Instance]> =
+            (0..options.instances).map(|instance| Instance::new(replacement(instance))).collect();
+        for frame in (0..options.frames).map(FrameId) {
             frames.get(frame).set_retired(false);
-            free.give(frame);
+            instances[frame.index() % instances.len()].free.give(frame);
         }
+        let target = options.free_list_target.map(|target| target * options.instances);
         Ok(Pool {
-            dirty: DirtyPages::new(Arc::clone(&frames), len, counts, tracking),
+            dirty: DirtyPages::new(Arc::clone(&frames), len, counts, options.tracking),
             frames,
             count: AtomicUsize::new(len),
             leaving: Mutex::new(Rank::Leaving, 0),
             table: Table::new(),
-            replacement: Mutex::new(Rank::Replacement, Replacement::new(len)),
-            free,
-            target: AtomicUsize::new(FrameNeed::default().target(len)),
-            legacy: (empty == EmptyFreeListAlgorithm::Legacy).then(Legacy::default),
+            turn: AtomicUsize::new(0),
+            target: AtomicUsize::new(target.unwrap_or_else(|| FrameNeed::default().target(len))),
+            empty: match options.empty {
+                EmptyFreeListAlgorithm::Handoff => Empty::Handoff,
+                EmptyFreeListAlgorithm::Legacy => Empty::Legacy(Legacy::new(options.instances)),
+                EmptyFreeListAlgorithm::Backoff => Empty::Backoff(Backoff::default()),
+            },
+            lru_scan_depth: AtomicUsize::new(options.lru_scan_depth),
+            instances,
             store,
             bell,
             bell_wanted: AtomicBool::new(false),
@@ -147,7 +188,7 @@ impl Pool {
 
     /// A pin was given back: if somebody waits for a frame, the keeper should look again.
     pub(super) fn unpinned(&self) {
-        if self.free.awaited() {
+        if self.instances.iter().any(|instance| instance.free.awaited()) {
             self.bell.ring();
         }
     }
@@ -167,7 +208,7 @@ impl Pool {
         let meta = self.frame(frame);
         // Relaxed: eviction looks at the pins under the shard's mutex.
         meta.pins.fetch_add(1, Ordering::Relaxed);
-        meta.touch();
+        self.touch(frame, meta);
         self.pinned(frame)
     }
 
@@ -195,7 +236,7 @@ impl Pool {
         let at = |frame: FrameId| {
             let meta = self.frame(frame);
             let route = meta.route(guard).filter(|route| route.view().header().page_id.get() == id.0)?;
-            meta.touch();
+            self.touch(frame, meta);
             Some(route)
         };
         hint.get().and_then(at).or_else(|| {
@@ -220,7 +261,7 @@ impl Pool {
         if meta.holds() != Some(id) {
             return None;
         }
-        meta.touch();
+        self.touch(frame, meta);
         Some(PageRead::new(guard, Pin { pool: self, frame, held_by: HeldBy::Latch }))
     }
 
@@ -235,7 +276,7 @@ impl Pool {
         if meta.holds() != Some(id) {
             return None;
         }
-        meta.touch();
+        self.touch(frame, meta);
         Some(PageWrite::new(guard, Pin { pool: self, frame, held_by: HeldBy::Latch }))
     }
 
@@ -272,7 +313,7 @@ impl Pool {
         guard.fill(0);
         meta.reset_heat();
         let pin = self.settle(id, frame);
-        self.replacement.lock().admit(frame, id);
+        self.queue(frame, id);
         PageWrite::new(guard, pin)
     }
 
@@ -308,37 +349,53 @@ impl Pool {
 
     /// Whether a frame can be had without waiting for it, just now.
     pub(crate) fn has_free_frame(&self) -> bool {
-        self.free.len() > 0 && !self.free.awaited()
+        self.instances.iter().any(|instance| instance.free.len() > 0 && !instance.free.awaited())
     }
 
     /// A free frame. May wait on `free_frame`; callers hold no latch.
     pub(crate) fn take_frame(&self) -> Result<FrameTicket<'_>, Error> {
-        let mut tickets = self.take_frames(1)?;
-        tickets.pop().ok_or_else(|| Error::Bug("POOL-2: a waiter got no frame".into()))
+        one(self.take_frames(1)?)
+    }
+
+    /// A free frame to read page `id` into. May wait on `free_frame`; callers hold no latch.
+    pub(super) fn take_frame_for(&self, id: PageId) -> Result<FrameTicket<'_>, Error> {
+        one(self.take_from(self.instance_for(id), 1)?)
     }
 
     /// `count` free frames, all or none. May wait on `free_frame`; callers hold no latch and no frame.
     pub(crate) fn take_frames(&self, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
-        if let Some(tickets) = self.take_free(count) {
+        self.take_from(self.any_instance(), count)
+    }
+
+    fn take_from(&self, at: usize, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
+        if let Some(tickets) = self.take_free_from(at, count) {
             return Ok(tickets);
         }
-        if self.free.stopped() {
-            // Nothing is cleaned any more: the last clean page is worth looking for.
-            let frames: Vec<_> = (0..count).map_while(|_| self.steal(4 * self.len())).collect();
-            let tickets = self.tickets(frames);
-            return if tickets.len() == count { Ok(tickets) } else { Err(self.no_frame()) };
+        let free = &self.instances[at].free;
+        if free.stopped() {
+            return self.take_last(at, count);
         }
-        if let Some(legacy) = &self.legacy
-            && let Some(frames) = self.take_legacy(legacy, count)?
-        {
+        let frames = match &self.empty {
+            Empty::Handoff => None,
+            Empty::Legacy(legacy) => self.take_legacy(legacy, at, count)?,
+            Empty::Backoff(backoff) => match self.take_backoff(backoff, at, count) {
+                None => return self.take_last(at, count),
+                frames => frames,
+            },
+        };
+        if let Some(frames) = frames {
             return Ok(self.tickets(frames));
         }
         for _ in 0..count {
-            if let Some(frame) = self.steal(STEAL_STEPS) {
+            if let Some(frame) = self.steal(at, STEAL_STEPS) {
                 self.give(frame);
             }
         }
-        let ticket = match self.free.take_or_wait(count) {
+        // All of an instance's pages may be pinned by who waits.
+        if let Some(frames) = self.instances.iter().find_map(|other| other.free.take(count)) {
+            return Ok(self.tickets(frames));
+        }
+        let ticket = match free.take_or_wait(count) {
             Taken::Frames(frames) => return Ok(self.tickets(frames)),
             Taken::Wait(ticket) => ticket,
             Taken::Stopped => return Err(self.no_frame()),
@@ -346,15 +403,31 @@ impl Pool {
         self.bell.ring();
         let began = clock::now_ns();
         let frames = ticket.handoff.take_wait(WaitClass::FreeFrame, &self.waits);
-        self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
-        self.counters.wait_free_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
+        self.count_wait(began);
         if frames.is_empty() { Err(self.no_frame()) } else { Ok(self.tickets(frames)) }
+    }
+
+    /// Nothing is cleaned any more: the last clean page is worth looking for.
+    fn take_last(&self, at: usize, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
+        let frames: Vec<_> = (0..count).map_while(|_| self.steal(at, 4 * self.len())).collect();
+        let tickets = self.tickets(frames);
+        if tickets.len() == count { Ok(tickets) } else { Err(self.no_frame()) }
+    }
+
+    /// A wait for a frame has ended.
+    pub(super) fn count_wait(&self, began_ns: u64) {
+        self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
+        self.counters.wait_free_us.fetch_add((clock::now_ns() - began_ns) / 1000, Ordering::Relaxed);
     }
 
     /// `count` frames, if they are free and nobody waits for some.
     pub(super) fn take_free(&self, count: usize) -> Option<Vec<FrameTicket<'_>>> {
-        let frames = self.free.take(count)?;
-        if self.free.len() < self.low() {
+        self.take_free_from(self.any_instance(), count)
+    }
+
+    fn take_free_from(&self, at: usize, count: usize) -> Option<Vec<FrameTicket<'_>>> {
+        let frames = self.instances[at].free.take(count)?;
+        if self.free_frames() < self.low() {
             self.ask_keeper();
         }
         Some(self.tickets(frames))
@@ -379,7 +452,7 @@ impl Pool {
 
     /// Ends all waits with an error: no page can be written any more.
     pub(crate) fn stop(&self) {
-        self.free.stop();
+        self.instances.iter().for_each(|instance| instance.free.stop());
         self.admission.wake_all();
         self.batches.wake_all();
     }
@@ -394,6 +467,10 @@ impl Pool {
 
     /// Frames free now, and dirty ones.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        (to_u64(self.free.len()), to_u64(self.dirty.len()))
+        (to_u64(self.free_frames()), to_u64(self.dirty.len()))
     }
+}
+
+fn one<T>(mut of: Vec<T>) -> Result<T, Error> {
+    of.pop().ok_or_else(|| Error::Bug("POOL-2: a waiter got no frame".into()))
 }

@@ -4,12 +4,10 @@ use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
 use super::frame::Pin;
-use super::replacement::{HEAT_MAX, Queue};
+use super::replacement::{HEAT_MAX, Queue, Scan, Wanted};
 use super::residence::Evicted;
+use crate::base::aligned::to_u64;
 use crate::base::ids::{FrameId, Lsn, PageId, SpaceId};
-
-/// Frames that are looked at under one hold of the queues' mutex.
-const LOOKS: usize = 64;
 
 /// Victims of each queue that are looked at ahead of need, under one hold of the queues' mutex.
 const VICTIMS: usize = 256;
@@ -18,69 +16,84 @@ const VICTIMS: usize = 256;
 const DISCARD_STEPS: usize = 4096;
 
 impl Pool {
-    /// The next frame that should leave, out of its queue.
-    fn candidate(&self, steps: &mut usize) -> Option<(FrameId, Queue)> {
-        let cool = |frame| self.frame(frame).cool();
-        let reset = |frame| self.frame(frame).reset_heat();
-        while *steps > 0 {
-            // A few looks at a time: who brings a page in waits for this mutex.
-            let few = LOOKS.min(*steps);
-            let mut left = few;
-            let found = self.replacement.lock().candidate(&mut left, cool, reset);
-            *steps -= few - left;
-            if found.is_some() || left > 0 {
-                return found;
-            }
-        }
-        None
-    }
-
-    /// Evicts `frame`, which came from `queue`; what cannot leave goes back into the queues.
-    fn evict_candidate(&self, frame: FrameId, queue: Queue) -> Evicted {
+    /// Evicts `frame`, a candidate that came from `queue`; one that cannot leave is a candidate again.
+    pub(super) fn evict_candidate(&self, frame: FrameId, queue: Queue) -> Evicted {
         let evicted = self.evict(frame);
+        let replacement = &self.instance_of(frame).replacement;
         match evicted {
-            Evicted::Free(Some(page)) if queue == Queue::Small => self.replacement.lock().remember(page),
-            Evicted::InUse => self.replacement.lock().keep(frame),
+            Evicted::Free(Some(page)) => replacement.has_left(page, queue),
+            Evicted::InUse => replacement.stays(frame),
             _ => {}
         }
         evicted
     }
 
-    /// One clean page that nobody uses, out of its frame, in at most `steps` looks.
-    pub(super) fn steal(&self, mut steps: usize) -> Option<FrameId> {
-        while let Some((frame, queue)) = self.candidate(&mut steps) {
+    /// One clean page of an instance that nobody uses, out of its frame, in at most `steps` looks.
+    pub(super) fn steal(&self, at: usize, steps: usize) -> Option<FrameId> {
+        let instance = &self.instances[at];
+        let mut scan = Scan::new(Wanted::Clean, steps);
+        let mut found = None;
+        while found.is_none()
+            && let Some((frame, queue)) = instance.replacement.candidate(&mut scan, self)
+        {
             match self.evict_candidate(frame, queue) {
-                Evicted::Free(_) => return Some(frame),
+                Evicted::Free(_) => found = Some(frame),
                 Evicted::InUse => {}
-                // The keeper writes it when it gets there.
-                Evicted::Dirty => self.replacement.lock().keep(frame),
+                // It is written by whoever does that.
+                Evicted::Dirty => instance.replacement.stays(frame),
             }
         }
-        None
+        instance.searches.fetch_add(1, Ordering::Relaxed);
+        instance.searched.fetch_add(to_u64(steps - scan.steps), Ordering::Relaxed);
+        found
     }
 
     /// For the keeper: how many free frames are short of what it should keep ready; 0: enough.
     pub(crate) fn frames_short(&self) -> usize {
         self.bell_wanted.store(false, Ordering::Relaxed);
-        let (free, wanted) = (self.free.len(), self.free.wanted());
-        // With `legacy` nobody keeps frames free ahead of need, as in the InnoDB before page cleaners.
-        if wanted == 0 && (free >= self.low() || self.is_legacy()) {
+        (0..self.instances.len()).map(|at| self.short_in(at)).sum()
+    }
+
+    fn short_in(&self, at: usize) -> usize {
+        let free = &self.instances[at].free;
+        let (len, wanted) = (free.len(), free.wanted());
+        // With the classic policies the keeper frees none ahead of need.
+        if wanted == 0 && (!self.is_handoff() || len >= self.low()) {
             return 0;
         }
-        (self.target() + wanted).saturating_sub(free)
+        let target = if self.is_handoff() { self.target() } else { 0 };
+        (target + wanted).saturating_sub(len)
     }
 
     /// For the keeper: frees clean victims until `wanted` are free, and collects dirty ones, pinned, that would have
-    /// been next: at most `lot`. Returns how many it freed, and the dirty ones, which are out of the queues until
+    /// been next: at most `lot`. Returns how many it freed, and the dirty ones, which are candidates again after
     /// [`free_cleaned`](Self::free_cleaned).
     pub(crate) fn sweep(&self, wanted: usize, lot: usize) -> (usize, Vec<Pin<'_>>) {
+        if self.is_handoff() {
+            return self.sweep_in(0, wanted, lot, &mut self.long_scan());
+        }
         let (mut freed, mut dirty) = (0, Vec::new());
-        // Enough to look at each page once more after all heat is gone.
-        // (Those beyond the end of a pool that was made smaller are in the queues as well.)
-        let mut steps = (usize::from(HEAT_MAX) + 2) * self.frames.made();
+        for at in 0..self.instances.len() {
+            let (more, also) = self.sweep_in(at, self.short_in(at), lot - dirty.len(), &mut self.long_scan());
+            freed += more;
+            dirty.extend(also);
+        }
+        (freed, dirty)
+    }
+
+    /// A search that looks at each page once more after all heat is gone. (Those beyond the end of a pool that was made
+    /// smaller are in the queues as well.)
+    pub(super) fn long_scan(&self) -> Scan {
+        Scan::new(Wanted::Any, (usize::from(HEAT_MAX) + 2) * self.frames.made())
+    }
+
+    /// The same in one instance.
+    pub(super) fn sweep_in(&self, at: usize, wanted: usize, lot: usize, scan: &mut Scan) -> (usize, Vec<Pin<'_>>) {
+        let replacement = &self.instances[at].replacement;
+        let (mut freed, mut dirty) = (0, Vec::new());
         while freed + dirty.len() < wanted
             && dirty.len() < lot
-            && let Some((frame, queue)) = self.candidate(&mut steps)
+            && let Some((frame, queue)) = replacement.candidate(scan, self)
         {
             match self.evict_candidate(frame, queue) {
                 Evicted::Free(_) => {
@@ -90,7 +103,7 @@ impl Pool {
                 Evicted::InUse => {}
                 Evicted::Dirty => match self.pin_dirty_frame(frame) {
                     Some(pin) => dirty.push(pin),
-                    None => self.replacement.lock().keep(frame),
+                    None => replacement.stays(frame),
                 },
             }
         }
@@ -101,8 +114,9 @@ impl Pool {
     /// [`VICTIMS`]; pinned, at most `lot`. They keep their places: clean when their turn comes, they leave without a
     /// wait.
     pub(crate) fn dirty_victims(&self, lot: usize) -> Vec<Pin<'_>> {
-        let victims = self.replacement.lock().next(self.target().min(VICTIMS), |frame| self.frame(frame).heat());
-        victims.into_iter().filter_map(|frame| self.pin_dirty_frame(frame)).take(lot).collect()
+        let count = self.target().min(VICTIMS);
+        let victims = self.instances.iter().flat_map(|of| of.replacement.next(count, self));
+        victims.filter_map(|frame| self.pin_dirty_frame(frame)).take(lot).collect()
     }
 
     /// For the keeper: frees the frames that [`sweep`](Self::sweep) collected, but for those used or dirtied since.
@@ -120,7 +134,7 @@ impl Pool {
         let used = self.frame(frame).heat() > 0;
         let left = !used && matches!(self.evict(frame), Evicted::Free(_));
         if !left {
-            self.replacement.lock().keep(frame);
+            self.instance_of(frame).replacement.stays(frame);
         }
         left
     }

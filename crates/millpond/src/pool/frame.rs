@@ -65,8 +65,13 @@ impl Frame {
         self.retired.swap(retired, Ordering::Relaxed)
     }
 
-    /// Notes a use.
-    pub(super) fn touch(&self) {
+    /// Whether the page is as hot as can be.
+    pub(super) fn is_hot(&self) -> bool {
+        self.heat() >= HEAT_MAX
+    }
+
+    /// The page was used.
+    pub(super) fn warm(&self) {
         // Relaxed, and not one step: a use more or less decides nothing.
         let heat = self.heat.load(Ordering::Relaxed);
         if heat < HEAT_MAX {

@@ -1,7 +1,7 @@
-//! InnoDB's old answer to a pool without a free frame, to be seen beside the hand-off: who needs one looks for a clean
-//! page that may leave, and failing that writes one page, with a sync of its own, while all who need a frame wait
-//! behind it (`buf_LRU_get_free_block` and `buf_flush_single_page_from_LRU` of MySQL 5.6). Nobody frees frames ahead
-//! of need.
+//! InnoDB's answer to a pool without a free frame, to be seen beside the hand-off: who needs one looks for a clean
+//! page among the hundred at the list's tail, then in all of the list, and failing that writes one page, with a sync of
+//! its own, while all who need a frame of the same instance wait behind it (`buf_LRU_get_free_block` and
+//! `buf_flush_single_page_from_LRU` of MySQL 5.6).
 //!
 //! LEGACY-1  Who finds nothing to write either waits in the line for frames, like everybody does with the hand-off.
 //!
@@ -10,8 +10,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::buffer_pool::Pool;
+use super::buffer_pool::{Empty, Pool};
 use super::frame::Pin;
+use super::replacement::Wanted;
+use crate::base::aligned::to_u64;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
@@ -31,6 +33,9 @@ pub enum EmptyFreeListAlgorithm {
     /// page, and syncs it, while everybody else who finds no free frame waits behind it: InnoDB's `legacy`.
     /// Nobody frees frames ahead of need.
     Legacy,
+    /// It sleeps, for a millisecond, then two, up to ten, until a thread has freed frames that sleeps by itself for up
+    /// to a second: the `backoff` of Percona Server.
+    Backoff,
 }
 
 /// Writes a page for who finds no free frame.
@@ -42,14 +47,24 @@ pub(crate) trait SinglePageFlush: Send + Sync {
 /// What `legacy` needs.
 pub(super) struct Legacy {
     /// Held while frames are looked for and a page is written: the convoy is the point.
-    lru: Turn<()>,
+    lru: Box<[Turn<()>]>,
     flush: OnceLock<Box<dyn SinglePageFlush>>,
     pub(super) single_flushes: AtomicU64,
+    /// Searches for a page to write, and pages that they looked at.
+    pub(super) flush_searches: AtomicU64,
+    pub(super) flush_searched: AtomicU64,
 }
 
-impl Default for Legacy {
-    fn default() -> Self {
-        Legacy { lru: Turn::new(Rank::Lru, ()), flush: OnceLock::new(), single_flushes: AtomicU64::new(0) }
+impl Legacy {
+    pub(super) fn new(instances: usize) -> Legacy {
+        let count = || AtomicU64::new(0);
+        Legacy {
+            lru: (0..instances).map(|_| Turn::new(Rank::Lru, ())).collect(),
+            flush: OnceLock::new(),
+            single_flushes: count(),
+            flush_searches: count(),
+            flush_searched: count(),
+        }
     }
 }
 
@@ -62,61 +77,71 @@ enum Found {
 }
 
 impl Pool {
-    /// Whether foreground threads write pages, and nobody does ahead of need.
-    pub(crate) fn is_legacy(&self) -> bool {
-        self.legacy.is_some()
+    /// Whether free frames are handed to who waits, and made by the keeper ahead of need.
+    pub(crate) fn is_handoff(&self) -> bool {
+        matches!(self.empty, Empty::Handoff)
+    }
+
+    fn legacy(&self) -> Option<&Legacy> {
+        if let Empty::Legacy(legacy) = &self.empty { Some(legacy) } else { None }
     }
 
     /// Says how a single page is written. Once, and only for `legacy`.
     pub(crate) fn set_single_page_flush(&self, flush: Box<dyn SinglePageFlush>) {
-        if let Some(legacy) = &self.legacy {
+        if let Some(legacy) = self.legacy() {
             let _ = legacy.flush.set(flush);
         }
     }
 
     /// Pages that were written by who needed a frame.
     pub(crate) fn single_flushes(&self) -> u64 {
-        self.legacy.as_ref().map_or(0, |legacy| legacy.single_flushes.load(Ordering::Relaxed))
+        self.legacy().map_or(0, |legacy| legacy.single_flushes.load(Ordering::Relaxed))
     }
 
-    /// `count` frames by one's own work; `None`: there is nothing to be had that way.
-    pub(super) fn take_legacy(&self, legacy: &Legacy, count: usize) -> Result<Option<Vec<FrameId>>, Error> {
+    /// `count` frames of an instance by one's own work; `None`: there is nothing to be had that way.
+    pub(super) fn take_legacy(&self, legacy: &Legacy, at: usize, count: usize) -> Result<Option<Vec<FrameId>>, Error> {
+        let free = &self.instances[at].free;
         let began = clock::now_ns();
         let mut looks = TAIL;
         // Kept in hand: put into the ring, one would be taken by who wants no more than one.
         let mut hand = Vec::new();
         let taken = loop {
-            let _lru = self.waits.timed(WaitClass::FreeFrame, || legacy.lru.lock());
+            let _lru = self.waits.timed(WaitClass::FreeFrame, || legacy.lru[at].lock());
             if hand.len() == count {
                 break Ok(Some(std::mem::take(&mut hand)));
             }
-            if let Some(mut frames) = self.free.take(count - hand.len()) {
+            if let Some(mut frames) = free.take(count - hand.len()) {
                 frames.append(&mut hand);
                 break Ok(Some(frames));
             }
-            let found = self.steal(looks);
+            let found = self.steal(at, looks);
             if found.is_none() && looks == TAIL {
                 looks = 4 * self.frames.made();
                 continue;
             }
-            match found.map_or_else(|| self.flush_single(legacy), |frame| Ok(Found::Frame(frame))) {
+            match found.map_or_else(|| self.flush_single(legacy, at), |frame| Ok(Found::Frame(frame))) {
                 Ok(Found::Frame(frame)) if frame.index() < self.len() => hand.push(frame),
                 Ok(Found::Frame(beyond)) => self.give(beyond),
-                Ok(Found::Again) if !self.free.stopped() => {}
+                Ok(Found::Again) if !free.stopped() => {}
                 Ok(_) => break Ok(None),
                 Err(error) => break Err(error),
             }
         };
         hand.into_iter().for_each(|frame| self.give(frame));
-        self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
-        self.counters.wait_free_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
+        self.count_wait(began);
         taken
     }
 
     /// Writes the page that is next to leave, and takes its frame unless it is used again.
-    fn flush_single(&self, legacy: &Legacy) -> Result<Found, Error> {
-        let Some(flush) = legacy.flush.get().filter(|_| !self.free.stopped()) else { return Ok(Found::Nothing) };
-        let (freed, mut dirty) = self.sweep(1, 1);
+    fn flush_single(&self, legacy: &Legacy, at: usize) -> Result<Found, Error> {
+        let stopped = self.instances[at].free.stopped();
+        let Some(flush) = legacy.flush.get().filter(|_| !stopped) else { return Ok(Found::Nothing) };
+        let mut scan = self.long_scan();
+        scan.wanted = Wanted::Dirty;
+        let steps = scan.steps;
+        let (freed, mut dirty) = self.sweep_in(at, 1, 1, &mut scan);
+        legacy.flush_searches.fetch_add(1, Ordering::Relaxed);
+        legacy.flush_searched.fetch_add(to_u64(steps - scan.steps), Ordering::Relaxed);
         let Some(page) = dirty.pop() else { return Ok(if freed > 0 { Found::Again } else { Found::Nothing }) };
         let frame = page.frame_id();
         let flushed = flush.flush(page);

@@ -12,6 +12,7 @@
 //! under a shard's mutex, never waited for. No mutex here is held over I/O.
 
 pub(crate) mod admission;
+mod backoff;
 pub(crate) mod buffer_pool;
 pub(crate) mod dirty;
 mod evictor;
@@ -20,12 +21,16 @@ pub(crate) mod frame_ticket;
 mod free_frames;
 #[cfg(test)]
 mod free_frames_tests;
+mod instance;
 pub(crate) mod legacy;
+pub(crate) mod lru_manager;
 pub(crate) mod memory;
+mod midpoint_lru;
 mod primitives;
 mod read_ahead;
-mod replacement;
+pub(crate) mod replacement;
 mod residence;
 mod resize;
 pub(crate) mod route;
+mod s3_fifo;
 mod table;

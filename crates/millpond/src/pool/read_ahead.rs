@@ -26,11 +26,11 @@ impl Pool {
                 continue;
             }
             // The last free frames are for those who cannot go on without one.
-            if self.free.len() <= self.low() {
+            if self.free_frames() <= self.low() {
                 self.ask_keeper();
                 break;
             }
-            let Some(ticket) = self.free.take(1).and_then(|frames| self.tickets(frames).pop()) else { break };
+            let Some(ticket) = self.take_free(1).and_then(|mut tickets| tickets.pop()) else { break };
             readings.extend(self.begin_reading(id, ticket));
         }
         self.counters.read_ahead.fetch_add(to_u64(readings.len()), Ordering::Relaxed);
@@ -39,7 +39,8 @@ impl Pool {
 
     /// Pins the pages `ids`. Those that are not in memory are read together, a few dozen at a time, as far as frames
     /// are free: half of these are left to others. A page that cannot be read is left out: who loads it learns why. May
-    /// wait on `page_read`; callers hold no latch, and have leave to [pin](Self::admit_batch) so many.
+    /// wait on `page_read`, and with the classic policies on `free_frame`; callers hold no latch, and have leave to
+    /// [pin](Self::admit_batch) so many.
     pub(crate) fn load_together(&self, ids: &[PageId]) -> Vec<Pin<'_>> {
         let mut pins = Vec::with_capacity(ids.len());
         let mut missing = Vec::new();
@@ -52,7 +53,15 @@ impl Pool {
         let mut left = missing.as_slice();
         while !left.is_empty() {
             let most = (self.len() / 64).clamp(1, TOGETHER).min(left.len());
-            let Some(tickets) = self.take_free((self.free.len() / 2).clamp(1, most)) else { break };
+            let tickets = match self.take_free((self.free_frames() / 2).clamp(1, most)) {
+                Some(tickets) => tickets,
+                None if self.is_handoff() => break,
+                // Nobody makes frames free ahead of need: one by one, then, as who misses one page takes it.
+                None => match self.take_frame_for(left[0]) {
+                    Ok(ticket) => vec![ticket],
+                    Err(_) => break,
+                },
+            };
             let (now, later) = left.split_at(tickets.len());
             left = later;
             let begun = now.iter().zip(tickets).filter_map(|(id, ticket)| self.begin_reading(*id, ticket));
@@ -91,11 +100,11 @@ impl Pool {
                     meta.reset_heat();
                     if pins > 0 {
                         // It is about to be changed: that it leaves soon would cost a write beside the read.
-                        meta.touch();
+                        self.touch(ticket.frame, meta);
                     }
                     if reading.end(&Ok(()), pins) {
                         ticket.kept = true;
-                        self.replacement.lock().admit(ticket.frame, reading.id);
+                        self.queue(ticket.frame, reading.id);
                         there.push(ticket.frame);
                     }
                 }

@@ -101,7 +101,7 @@ impl Pool {
                 handoff.take_wait(WaitClass::PageRead, &self.waits).map_err(|error| error.once_more())?;
                 continue;
             }
-            let ticket = self.take_frame()?;
+            let ticket = self.take_frame_for(id)?;
             let ours = {
                 let mut shard = self.table.shard(id);
                 let free = planted!("two_read_one_page") || !shard.contains_key(&id);
@@ -132,7 +132,7 @@ impl Pool {
             return Ok(None);
         }
         ticket.kept = true;
-        self.replacement.lock().admit(ticket.frame, id);
+        self.queue(ticket.frame, id);
         Ok(Some(self.pinned(ticket.frame)))
     }
 
@@ -160,14 +160,19 @@ impl Pool {
             // PAGE-5
             self.dirty.forget(frame);
         }
-        matches!(self.evict_from(&mut shard, frame, id), Evicted::Free(_))
+        let is_out = matches!(self.evict_from(&mut shard, frame, id), Evicted::Free(_));
+        drop(shard);
+        if is_out {
+            self.discarded(frame);
+        }
+        is_out
     }
 
     /// Takes the page out of the table if nobody uses it and it is clean. The frame is out of the queues, and the
-    /// caller's afterwards. One that was [discarded](Self::discard) has no page, and is found free here.
+    /// caller's afterwards. One that was [discarded](Self::discard) has no page, and is found here, in its queue.
     pub(super) fn evict(&self, frame: FrameId) -> Evicted {
         let meta = self.frame(frame);
-        let Some(id) = meta.holds() else { return Evicted::Free(None) };
+        let Some(id) = meta.holds() else { return self.without_page(frame) };
         self.evict_from(&mut self.table.shard(id), frame, id)
     }
 
@@ -178,7 +183,11 @@ impl Pool {
         // Under the shard's mutex no page comes into the frame and none leaves it.
         if self.frame(frame).holds() == Some(id) {
             self.dirty.forget(frame);
-            let _ = self.evict_from(&mut shard, frame, id);
+            let evicted = self.evict_from(&mut shard, frame, id);
+            drop(shard);
+            if matches!(evicted, Evicted::Free(_)) {
+                self.discarded(frame);
+            }
         }
     }
 
@@ -186,7 +195,7 @@ impl Pool {
         let meta = self.frame(frame);
         if meta.holds() != Some(id) {
             // Discarded meanwhile.
-            return Evicted::Free(None);
+            return self.without_page(frame);
         }
         // Acquire: pairs with the Release of the last unpin.
         if meta.pins.load(Ordering::Acquire) > 0 {
@@ -202,6 +211,9 @@ impl Pool {
             return Evicted::Dirty;
         }
         if meta.pins.load(Ordering::Acquire) > 0 {
+            return Evicted::InUse;
+        }
+        if !self.leaves(frame) {
             return Evicted::InUse;
         }
         shard.remove(&id);

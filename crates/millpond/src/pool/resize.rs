@@ -24,7 +24,7 @@ impl Pool {
         if frame.index() >= self.len() && self.retire(frame) {
             return;
         }
-        self.free.give(frame);
+        self.instance_of(frame).free.give(frame);
     }
 
     fn retire(&self, frame: FrameId) -> bool {
@@ -52,11 +52,11 @@ impl Pool {
             *leaving -= still_used.len();
             back
         };
-        self.replacement.lock().resize(count);
+        self.instances.iter().for_each(|instance| instance.replacement.resize(count));
         let (alone, batches) = places(count);
         self.admission.resize(alone);
         self.batches.resize(batches);
-        back.into_iter().for_each(|frame| self.free.give(frame));
+        back.into_iter().for_each(|frame| self.instance_of(frame).free.give(frame));
         Ok(())
     }
 
@@ -70,17 +70,18 @@ impl Pool {
 
     /// Retires the frames beyond the end that are free or hold clean pages that nobody uses. For the keeper alone.
     pub(crate) fn retire_step(&self) {
-        for _ in 0..self.free.len() {
-            match self.free.take(1) {
-                Some(frames) => frames.into_iter().for_each(|frame| self.give(frame)),
-                None => break,
+        for instance in &self.instances {
+            for _ in 0..instance.free.len() {
+                match instance.free.take(1) {
+                    Some(frames) => frames.into_iter().for_each(|frame| self.give(frame)),
+                    None => break,
+                }
             }
-        }
-        let beyond = self.replacement.lock().take_beyond(self.len(), RETIRED_A_STEP);
-        for frame in beyond {
-            match self.evict(frame) {
-                Evicted::Free(_) => self.give(frame),
-                Evicted::InUse | Evicted::Dirty => self.replacement.lock().keep(frame),
+            for frame in instance.replacement.beyond(self.len(), RETIRED_A_STEP) {
+                match self.evict(frame) {
+                    Evicted::Free(_) => self.give(frame),
+                    Evicted::InUse | Evicted::Dirty => instance.replacement.stays(frame),
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use millpond::simulation::{Image, SimulatedDisk, run};
-use millpond::{Action, ByteSize, CheckOptions, Db, Error, Options, check, check_on};
+use millpond::{Action, ByteSize, CheckOptions, Db, EmptyFreeListAlgorithm, Error, Options, check, check_on};
 
 use crate::support::{IN_PLACE, SMALL, Shape, disk_of, recover, recover_shaped, reopen_options, small_options};
 
@@ -289,7 +289,7 @@ fn after_a_failed_log_sync_nothing_is_acknowledged_and_reads_go_on() {
 
 #[test]
 fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
-    let classic = Shape { classic: true, ..SMALL };
+    let classic = Shape { empty: EmptyFreeListAlgorithm::Legacy, ..SMALL };
     for (shape, kind) in [
         (SMALL, ErrorKind::Other),
         (SMALL, ErrorKind::StorageFull),
@@ -318,7 +318,7 @@ fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
             call += 1;
         }
         assert!(call > 60, "only {call} calls");
-        assert_eq!(single_flushes > 0, shape.classic, "{single_flushes} pages were written by the writer");
+        assert_eq!(single_flushes > 0, shape.is_legacy(), "{single_flushes} pages were written by the writer");
     }
 }
 

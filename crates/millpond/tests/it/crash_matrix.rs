@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Doublewrite, Durability, Error, Options, PageStoreKind, Tree, WriteBatch};
+use millpond::{
+    ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, Options, PageStoreKind, Tree, WriteBatch,
+};
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{
@@ -309,7 +311,7 @@ fn many_clients_shaped(shape: Shape, seed: u64, clients: usize, ops: usize, valu
             thread.join().expect("no panic");
         }
         let single = db.stats().buffer_pool_single_page_flushes;
-        assert_eq!(single > 0, shape.classic, "{single} pages were written by clients");
+        assert_eq!(single > 0, shape.is_legacy(), "{single} pages were written by clients");
         db.close().expect("closed");
     });
     Recorded { shape, ..recorded }
@@ -370,8 +372,18 @@ fn a_crash_of_a_store_that_writes_twice_loses_nothing() {
 fn a_crash_while_clients_write_pages_themselves_loses_nothing() {
     let twice = Shape { doublewrite: Doublewrite::On, ..IN_PLACE };
     for (shape, seed) in [(SMALL, 14), (IN_PLACE, 15), (twice, 18)] {
-        let recorded = many_clients_shaped(Shape { classic: true, ..shape }, seed, 4, 40, 1000);
+        let legacy = Shape { empty: EmptyFreeListAlgorithm::Legacy, ..shape };
+        let recorded = many_clients_shaped(legacy, seed, 4, 40, 1000);
         check_matrix(&recorded, 0, stride(4));
+    }
+}
+
+#[test]
+fn a_crash_while_lru_managers_write_pages_loses_nothing() {
+    for (shape, seed) in [(SMALL, 19), (Shape { doublewrite: Doublewrite::On, ..IN_PLACE }, 20)] {
+        let backoff = Shape { empty: EmptyFreeListAlgorithm::Backoff, ..shape };
+        let recorded = many_clients_shaped(backoff, seed, 4, 40, 1000);
+        check_matrix(&recorded, 0, stride(6));
     }
 }
 
@@ -407,8 +419,8 @@ fn thin_out_and_fill(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, seed: u64) 
 
 #[test]
 fn a_crash_while_pages_are_merged_and_their_ids_used_again_loses_nothing() {
-    let shapes = [SMALL, IN_PLACE, Shape { classic: true, ..SMALL }, Shape { classic: true, ..IN_PLACE }];
-    for (seed, shape) in (16..).zip(shapes) {
+    let legacy = |shape| Shape { empty: EmptyFreeListAlgorithm::Legacy, ..shape };
+    for (seed, shape) in (16..).zip([SMALL, IN_PLACE, legacy(SMALL), legacy(IN_PLACE)]) {
         let (start, oracle) = run(0, || make_two_trees(shape, 1)).0;
         let recorded = record(seed, start, oracle, |disk, oracle| {
             let db = open(disk, shape.reopen_options());
@@ -418,7 +430,7 @@ fn a_crash_while_pages_are_merged_and_their_ids_used_again_loses_nothing() {
             db.close().expect("closed");
         });
         let recorded = Recorded { shape, ..recorded };
-        check_matrix(&recorded, 0, stride(if shape.classic { 7 } else { 3 }));
+        check_matrix(&recorded, 0, stride(if shape.is_legacy() { 7 } else { 3 }));
     }
 }
 

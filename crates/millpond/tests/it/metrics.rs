@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
 use millpond::{
-    ByteSize, Db, Doublewrite, Durability, Error, METRICS, MetricKind, MetricValue, Options, WaitClass, WriteBatch,
+    ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, METRICS, MetricKind, MetricValue, Options,
+    WaitClass, WriteBatch,
 };
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
@@ -268,20 +269,23 @@ fn other_pools(seen: &Seen) {
         });
         seen.watch(db, || db.set_buffer_pool_size(ByteSize::kib(4 * 40)).expect("changed"));
     });
-    at_work(
-        3,
-        Shape { classic: true, doublewrite: Doublewrite::On, ..IN_PLACE },
-        |options| options,
-        |_, db| {
-            seen.watch(db, || write_all_over(db, 100));
-            let stats = db.stats();
-            let by_reason = stats.buffer_pool_pages_lru_flushed
-                + stats.buffer_flush_adaptive_total_pages
-                + stats.buffer_flush_sync_total_pages
-                + stats.buffer_pool_single_page_flushes;
-            assert_eq!(by_reason, stats.data_page_writes, "each page was written for one reason: {stats:?}");
-        },
-    );
+    for empty in [EmptyFreeListAlgorithm::Legacy, EmptyFreeListAlgorithm::Backoff] {
+        let shape = Shape { empty, doublewrite: Doublewrite::On, ..IN_PLACE };
+        at_work(
+            3,
+            shape,
+            |options| options,
+            |_, db| {
+                seen.watch(db, || write_all_over(db, 100));
+                let stats = db.stats();
+                let by_reason = stats.buffer_pool_pages_lru_flushed
+                    + stats.buffer_flush_adaptive_total_pages
+                    + stats.buffer_flush_sync_total_pages
+                    + stats.buffer_pool_single_page_flushes;
+                assert_eq!(by_reason, stats.data_page_writes, "each page was written for one reason: {stats:?}");
+            },
+        );
+    }
 }
 
 /// Rows that are deleted, trees that are dropped, batches that are undone.

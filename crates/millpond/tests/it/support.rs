@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, sleep_ns};
 use millpond::{
     ByteSize, CheckOptions, CheckReport, Db, DirtyTracking, Doublewrite, EmptyFreeListAlgorithm, Error, Options,
-    PageStoreKind, check_on,
+    PageReplacement, PageStoreKind, check_on,
 };
 
 /// The contents of a database, by tree or table and key.
@@ -19,15 +19,20 @@ pub(crate) struct Shape {
     pub(crate) store: PageStoreKind,
     /// Where pages overwrite others.
     pub(crate) doublewrite: Doublewrite,
-    /// Foreground threads write pages, and dirty ones are in a list.
-    pub(crate) classic: bool,
+    /// Where free frames are not handed over, dirty pages are in a list.
+    pub(crate) empty: EmptyFreeListAlgorithm,
     /// Frames of the pool.
     pub(crate) frames: u64,
 }
 
 /// Pages of 4 KiB, copy-on-write.
-pub(crate) const SMALL: Shape =
-    Shape { page_kib: 4, store: PageStoreKind::CopyOnWrite, doublewrite: Doublewrite::Off, classic: false, frames: 40 };
+pub(crate) const SMALL: Shape = Shape {
+    page_kib: 4,
+    store: PageStoreKind::CopyOnWrite,
+    doublewrite: Doublewrite::Off,
+    empty: EmptyFreeListAlgorithm::Handoff,
+    frames: 40,
+};
 
 /// The same, in place; what a crash tears is lost.
 pub(crate) const IN_PLACE: Shape = Shape { store: PageStoreKind::InPlace, ..SMALL };
@@ -43,21 +48,35 @@ impl Shape {
             .redo_capacity(redo)
     }
 
+    /// Whether foreground threads write pages.
+    pub(crate) fn is_legacy(self) -> bool {
+        self.empty == EmptyFreeListAlgorithm::Legacy
+    }
+
     /// The same for a database that exists.
     pub(crate) fn reopen_options(self) -> Options {
-        let (empty, tracking) = if self.classic {
-            (EmptyFreeListAlgorithm::Legacy, DirtyTracking::FlushList)
-        } else {
-            (EmptyFreeListAlgorithm::Handoff, DirtyTracking::Scan)
+        let tracking = match self.empty {
+            EmptyFreeListAlgorithm::Handoff => DirtyTracking::Scan,
+            _ => DirtyTracking::FlushList,
         };
         Options::new()
             .create(false)
             .buffer_pool_size(ByteSize::kib(self.page_kib * self.frames))
-            .empty_free_list_algorithm(empty)
+            .empty_free_list_algorithm(self.empty)
             .dirty_tracking(tracking)
             .doublewrite(self.doublewrite)
     }
 }
+
+/// The default, and each of the classic ways to free frames; for a pool of 100 frames or more.
+pub(crate) const WAYS_TO_FREE: [fn(Options) -> Options; 4] = [
+    |options| options,
+    |options| options.page_replacement(PageReplacement::MidpointLru),
+    |options| options.empty_free_list_algorithm(EmptyFreeListAlgorithm::Legacy).buffer_pool_instances(2),
+    |options| {
+        options.empty_free_list_algorithm(EmptyFreeListAlgorithm::Backoff).buffer_pool_instances(3).free_list_target(4)
+    },
+];
 
 pub(crate) fn small_options() -> Options {
     SMALL.options()

@@ -107,6 +107,25 @@ impl Pool {
 
     pub(super) fn clear_route(&self, _frame: FrameId) {}
 
+    pub(super) fn queue(&self, frame: FrameId, id: PageId) {
+        self.replacement.lock().admit(frame, id);
+    }
+
+    /// Candidates are out of the queue, and whoever took them has them.
+    pub(super) fn leaves(&self, _frame: FrameId) -> bool {
+        true
+    }
+
+    pub(super) fn without_page(&self, _frame: FrameId) -> Evicted {
+        Evicted::Free(None)
+    }
+
+    pub(super) fn discarded(&self, _frame: FrameId) {}
+
+    pub(super) fn take_frame_for(&self, _id: PageId) -> Result<FrameTicket<'_>, Error> {
+        self.take_frame()
+    }
+
     pub(super) fn take_frame(&self) -> Result<FrameTicket<'_>, Error> {
         let frame = match self.free.take_or_wait(1) {
             Taken::Frames(frames) => frames[0],

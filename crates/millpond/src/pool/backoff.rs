@@ -1,0 +1,70 @@
+//! Percona Server's answer to a pool without a free frame, to be seen beside the others: who needs one sleeps, a little
+//! longer each time, until the [LRU manager](super::lru_manager) has made some. He does not look for a clean page
+//! himself, so that nobody contends for the list; and nobody wakes the manager.
+//!
+//! Who ends the wait: the LRU manager, when it has slept enough; and the own timer, which has him look.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::buffer_pool::Pool;
+use crate::base::clock;
+use crate::base::ids::FrameId;
+use crate::base::sync::sleep_until;
+use crate::base::waits::WaitClass;
+
+/// The first sleep, and the longest one.
+const FIRST_NS: u64 = 1_000_000;
+const LONGEST_NS: u64 = 10_000_000;
+
+/// All of an instance's pages may be pinned by who waits: then he looks in the others, too.
+const OWN_NS: u64 = 1_000_000_000;
+
+/// What `backoff` counts.
+#[derive(Default)]
+pub(super) struct Backoff {
+    /// Sleeps, of which a wait has many.
+    pub(super) loops: AtomicU64,
+}
+
+/// How long the next sleep is.
+fn longer(sleep_ns: u64) -> u64 {
+    (2 * sleep_ns).min(LONGEST_NS)
+}
+
+impl Pool {
+    /// `count` frames of an instance, when they are there. `None`: no page can be written any more.
+    pub(super) fn take_backoff(&self, backoff: &Backoff, at: usize, count: usize) -> Option<Vec<FrameId>> {
+        let free = &self.instances[at].free;
+        let began = clock::now_ns();
+        let mut sleep_ns = FIRST_NS;
+        let frames = self.waits.timed(WaitClass::FreeFrame, || {
+            loop {
+                if free.stopped() {
+                    return None;
+                }
+                let others = if clock::now_ns() < began + OWN_NS { &[] } else { &self.instances[..] };
+                let found = free.take(count).or_else(|| others.iter().find_map(|other| other.free.take(count)));
+                if found.is_some() {
+                    return found;
+                }
+                backoff.loops.fetch_add(1, Ordering::Relaxed);
+                sleep_until(clock::now_ns() + sleep_ns);
+                sleep_ns = longer(sleep_ns);
+            }
+        });
+        self.count_wait(began);
+        frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeps_double_up_to_ten_milliseconds() {
+        let sleeps = std::iter::successors(Some(FIRST_NS), |ns| Some(longer(*ns)));
+        let ms: Vec<u64> = sleeps.map(|ns| ns / 1_000_000).take(7).collect();
+        assert_eq!(ms, [1, 2, 4, 8, 10, 10, 10]);
+    }
+}

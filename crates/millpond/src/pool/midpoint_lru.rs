@@ -1,0 +1,460 @@
+//! Who leaves: the least recently used, with a midpoint; InnoDB's.
+//!
+//! One list under one mutex. Its tail, three eighths of it, is *old*: a page that is read comes to the old part's head,
+//! and moves to the list's head when it is used again a second after its first use, or later; a page of the young part
+//! moves there when it is used, and a fourth of the young part's length has left since it did last. So a scan passes
+//! through the old part alone, and a hit takes the mutex now and then. A page keeps its place while it is dirty or in
+//! use: who looks for one that may leave looks from the tail on, past those.
+//!
+//! After: MySQL 8.0 Reference Manual, "Making the Buffer Pool Scan Resistant"; `innodb_old_blocks_pct` of 37 and
+//! `innodb_old_blocks_time` of 1,000 ms are its defaults.
+//!
+//! LRU-1  A frame is in the list only while it has a page: it comes in behind the page, and goes out before it. Who
+//!        takes it out has the frame, and nobody else.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::frame::Frame;
+use super::replacement::{Pages, Queue, Replacement, Scan, Wanted};
+use crate::base::clock;
+use crate::base::ids::{FrameId, PageId};
+use crate::base::sync::{Mutex, Rank};
+
+/// The old part's share of the list, in eighths.
+const OLD_EIGHTHS: usize = 3;
+
+/// Pages below which no part of the list is old.
+const OLD_MIN: usize = 512;
+
+/// By how much the old part's length may be off.
+const OLD_TOLERANCE: usize = 20;
+
+/// How long after its first use a page of the old part has to be used again to become young.
+const OLD_NS: u64 = 1_000_000_000;
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// Marks that are made together.
+const MARKS: usize = 1024;
+
+/// What a hit looks at, without the mutex.
+#[derive(Default)]
+struct Mark {
+    is_old: AtomicBool,
+    /// How many pages had left when it came to the head.
+    moved_at: AtomicU32,
+    /// When it was used first since it was read; 0: not yet.
+    used_ns: AtomicU64,
+}
+
+/// A frame's neighbours in the list.
+#[derive(Clone, Copy)]
+struct Link {
+    /// Towards the head.
+    newer: u32,
+    /// Towards the tail.
+    older: u32,
+    is_in: bool,
+    is_old: bool,
+}
+
+const OUT: Link = Link { newer: NONE, older: NONE, is_in: false, is_old: false };
+
+/// The list. Frames are in it by their *places*: their numbers among those of the instance.
+struct List {
+    links: Vec<Link>,
+    head: u32,
+    tail: u32,
+    len: usize,
+    /// The newest of the old ones.
+    first_old: u32,
+    old_len: usize,
+}
+
+/// The list of one instance of the buffer pool. It has each frame whose number leaves the rest `instance` when it is
+/// divided by `instances`.
+pub(super) struct MidpointLru {
+    instance: usize,
+    instances: usize,
+    list: Mutex<List>,
+    marks: Box<[OnceLock<Box<[Mark]>>]>,
+    /// Pages that have left.
+    left: AtomicU32,
+    /// Length of the young part.
+    young_len: AtomicU32,
+}
+
+impl MidpointLru {
+    /// The list of one of so many instances, which have `frames_max` frames together, at most.
+    pub(super) fn new(instance: usize, instances: usize, frames_max: usize) -> MidpointLru {
+        let list = List { links: Vec::new(), head: NONE, tail: NONE, len: 0, first_old: NONE, old_len: 0 };
+        let chunks = frames_max.div_ceil(instances).div_ceil(MARKS);
+        MidpointLru {
+            instance,
+            instances,
+            list: Mutex::new(Rank::Replacement, list),
+            marks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            left: AtomicU32::new(0),
+            young_len: AtomicU32::new(0),
+        }
+    }
+
+    fn place(&self, frame: FrameId) -> u32 {
+        u32::try_from(frame.index() / self.instances).expect("IDS-2: a frame id has 32 bits")
+    }
+
+    fn frame(&self, place: u32) -> FrameId {
+        let index = FrameId(place).index() * self.instances + self.instance;
+        FrameId(u32::try_from(index).expect("IDS-2: a frame id has 32 bits"))
+    }
+
+    fn mark(&self, place: u32) -> &Mark {
+        let (chunk, at) = (FrameId(place).index() / MARKS, FrameId(place).index() % MARKS);
+        &self.marks[chunk].get_or_init(|| (0..MARKS).map(|_| Mark::default()).collect())[at]
+    }
+
+    /// After a change of the list: the old part has its length again.
+    fn adjust(&self, list: &mut List) {
+        for (place, is_old) in list.adjust() {
+            self.mark(place).is_old.store(is_old, Ordering::Relaxed);
+        }
+        let young = list.len - list.old_len;
+        self.young_len.store(u32::try_from(young).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    fn make_young(&self, place: u32) {
+        let mut list = self.list.lock();
+        // It may have left meanwhile.
+        if list.remove(place) {
+            list.push_head(place);
+            let mark = self.mark(place);
+            mark.is_old.store(false, Ordering::Relaxed);
+            mark.moved_at.store(self.left.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.adjust(&mut list);
+        }
+    }
+
+    fn hit_at(&self, frame: FrameId, now_ns: u64) {
+        let place = self.place(frame);
+        let mark = self.mark(place);
+        let move_it = if mark.is_old.load(Ordering::Relaxed) {
+            let used_ns = mark.used_ns.load(Ordering::Relaxed);
+            if used_ns == 0 {
+                mark.used_ns.store(now_ns.max(1), Ordering::Relaxed);
+            }
+            used_ns > 0 && now_ns >= used_ns + OLD_NS
+        } else {
+            let left = self.left.load(Ordering::Relaxed).wrapping_sub(mark.moved_at.load(Ordering::Relaxed));
+            left > self.young_len.load(Ordering::Relaxed) / 4
+        };
+        if move_it {
+            self.make_young(place);
+        }
+    }
+}
+
+impl Replacement for MidpointLru {
+    fn admit(&self, frame: FrameId, _page: PageId) {
+        let place = self.place(frame);
+        let mark = self.mark(place);
+        mark.used_ns.store(0, Ordering::Relaxed);
+        mark.moved_at.store(self.left.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut list = self.list.lock();
+        let is_old = list.push_middle(place);
+        mark.is_old.store(is_old, Ordering::Relaxed);
+        self.adjust(&mut list);
+    }
+
+    fn hit(&self, frame: FrameId, _meta: &Frame) {
+        self.hit_at(frame, clock::coarse_ns());
+    }
+
+    /// All under the mutex, as in InnoDB, which holds it while it looks through the list.
+    fn candidate(&self, scan: &mut Scan, pages: &dyn Pages) -> Option<(FrameId, Queue)> {
+        let list = self.list.lock();
+        while scan.steps > 0 {
+            let place = match scan.last.map(|frame| self.place(frame)) {
+                None => list.tail,
+                // Past the last one, if it is still there; else from the tail on.
+                Some(last) => list.link(last).map_or(list.tail, |link| link.newer),
+            };
+            if place == NONE {
+                return None;
+            }
+            scan.steps -= 1;
+            let frame = self.frame(place);
+            scan.last = Some(frame);
+            let is_wanted = match scan.wanted {
+                Wanted::Any => true,
+                Wanted::Clean => pages.is_unused(frame) && !pages.is_dirty(frame),
+                Wanted::Dirty => pages.is_unused(frame) && pages.is_dirty(frame),
+            };
+            if is_wanted {
+                return Some((frame, Queue::Main));
+            }
+        }
+        None
+    }
+
+    fn takes_out_candidates(&self) -> bool {
+        false
+    }
+
+    fn stays(&self, _frame: FrameId) {}
+
+    fn leaves(&self, frame: FrameId) -> bool {
+        let mut list = self.list.lock();
+        let is_ours = list.remove(self.place(frame));
+        if is_ours {
+            self.left.fetch_add(1, Ordering::Relaxed);
+            self.adjust(&mut list);
+        }
+        is_ours
+    }
+
+    fn has_left(&self, _page: PageId, _queue: Queue) {}
+
+    fn next(&self, count: usize, _pages: &dyn Pages) -> Vec<FrameId> {
+        let list = self.list.lock();
+        list.tail_first().take(count).map(|place| self.frame(place)).collect()
+    }
+
+    fn beyond(&self, count: usize, most: usize) -> Vec<FrameId> {
+        let list = self.list.lock();
+        let frames = list.tail_first().map(|place| self.frame(place));
+        frames.filter(|frame| frame.index() >= count).take(most).collect()
+    }
+
+    fn resize(&self, _frames: usize) {}
+}
+
+impl List {
+    /// The frame's link, if it is in the list.
+    fn link(&self, place: u32) -> Option<Link> {
+        self.links.get(FrameId(place).index()).copied().filter(|link| link.is_in)
+    }
+
+    fn link_mut(&mut self, place: u32) -> &mut Link {
+        let index = FrameId(place).index();
+        if self.links.len() <= index {
+            self.links.resize(index + 1, OUT);
+        }
+        &mut self.links[index]
+    }
+
+    /// Puts a frame between two that are neighbours, or at an end.
+    fn insert(&mut self, place: u32, newer: u32, older: u32, is_old: bool) {
+        debug_assert!(self.link(place).is_none(), "LRU-1: a frame is in the list once");
+        *self.link_mut(place) = Link { newer, older, is_in: true, is_old };
+        match newer {
+            NONE => self.head = place,
+            _ => self.link_mut(newer).older = place,
+        }
+        match older {
+            NONE => self.tail = place,
+            _ => self.link_mut(older).newer = place,
+        }
+        self.len += 1;
+        self.old_len += usize::from(is_old);
+    }
+
+    fn push_head(&mut self, place: u32) {
+        self.insert(place, NONE, self.head, false);
+    }
+
+    /// Puts a frame to the head of the old part, or of the list, if it has none. Whether it is old.
+    fn push_middle(&mut self, place: u32) -> bool {
+        if self.first_old == NONE {
+            self.push_head(place);
+            return false;
+        }
+        let newer = self.links[FrameId(self.first_old).index()].newer;
+        self.insert(place, newer, self.first_old, true);
+        self.first_old = place;
+        true
+    }
+
+    /// Whether it was in the list.
+    fn remove(&mut self, place: u32) -> bool {
+        let Some(link) = self.link(place) else { return false };
+        match link.newer {
+            NONE => self.head = link.older,
+            newer => self.link_mut(newer).older = link.older,
+        }
+        match link.older {
+            NONE => self.tail = link.newer,
+            older => self.link_mut(older).newer = link.newer,
+        }
+        if self.first_old == place {
+            // What is behind an old one is old.
+            self.first_old = link.older;
+        }
+        self.len -= 1;
+        self.old_len -= usize::from(link.is_old);
+        *self.link_mut(place) = OUT;
+        true
+    }
+
+    /// Moves the border of the old part to where it belongs. Returns which frames became old, or young.
+    fn adjust(&mut self) -> Vec<(u32, bool)> {
+        let wanted = if self.len < OLD_MIN { 0 } else { self.len * OLD_EIGHTHS / 8 };
+        let mut changed = Vec::new();
+        while self.old_len + OLD_TOLERANCE < wanted {
+            let place = match self.first_old {
+                NONE => self.tail,
+                first => self.links[FrameId(first).index()].newer,
+            };
+            self.link_mut(place).is_old = true;
+            self.first_old = place;
+            self.old_len += 1;
+            changed.push((place, true));
+        }
+        let most = if wanted == 0 { 0 } else { wanted + OLD_TOLERANCE };
+        while self.old_len > most {
+            let place = self.first_old;
+            let link = self.link_mut(place);
+            link.is_old = false;
+            self.first_old = link.older;
+            self.old_len -= 1;
+            changed.push((place, false));
+        }
+        changed
+    }
+
+    fn tail_first(&self) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(self.tail).filter(|tail| *tail != NONE), |place| {
+            Some(self.links[FrameId(*place).index()].newer).filter(|newer| *newer != NONE)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::SpaceId;
+
+    /// Nobody uses any; the odd ones are dirty.
+    struct Odd;
+
+    impl Pages for Odd {
+        fn is_unused(&self, _frame: FrameId) -> bool {
+            true
+        }
+        fn is_dirty(&self, frame: FrameId) -> bool {
+            frame.0 % 2 == 1
+        }
+        fn heat(&self, _frame: FrameId) -> u8 {
+            0
+        }
+        fn cool(&self, _frame: FrameId) -> u8 {
+            0
+        }
+        fn reset(&self, _frame: FrameId) -> u8 {
+            0
+        }
+    }
+
+    fn page(number: u32) -> PageId {
+        PageId::new(SpaceId(1), number)
+    }
+
+    fn order(lru: &MidpointLru) -> Vec<u32> {
+        lru.next(usize::MAX, &Odd).iter().map(|frame| frame.0).collect()
+    }
+
+    /// The list holds together: both ways, with the old part at its end.
+    fn check(lru: &MidpointLru) {
+        let list = lru.list.lock();
+        let mut places: Vec<u32> = list.tail_first().collect();
+        assert_eq!(places.len(), list.len);
+        let is_old = |place: &u32| list.links[FrameId(*place).index()].is_old;
+        let old = places.iter().take_while(|place| is_old(place)).count();
+        assert_eq!(old, list.old_len);
+        assert!(places.iter().skip(old).all(|place| !is_old(place)), "the old part is the tail");
+        assert!(places.iter().all(|place| lru.mark(*place).is_old.load(Ordering::Relaxed) == is_old(place)));
+        assert_eq!(list.first_old, if old == 0 { NONE } else { places[old - 1] });
+        let mut forwards = Vec::new();
+        let mut at = list.head;
+        while at != NONE {
+            forwards.push(at);
+            at = list.links[FrameId(at).index()].older;
+        }
+        places.reverse();
+        assert_eq!(forwards, places);
+    }
+
+    #[test]
+    fn a_short_list_is_plain_lru() {
+        let lru = MidpointLru::new(0, 1, 100);
+        (0..10).for_each(|n| lru.admit(FrameId(n), page(n)));
+        assert_eq!(order(&lru), (0..10).collect::<Vec<_>>());
+        // Nothing has left: who is young stays where he is.
+        lru.hit_at(FrameId(0), 5_000_000_000);
+        assert_eq!(order(&lru)[0], 0);
+        for n in 1..5 {
+            assert!(lru.leaves(FrameId(n)));
+            assert!(!lru.leaves(FrameId(n)), "LRU-1");
+        }
+        lru.hit_at(FrameId(0), 5_000_000_000);
+        assert_eq!(order(&lru), [5, 6, 7, 8, 9, 0]);
+        check(&lru);
+    }
+
+    #[test]
+    fn three_eighths_are_old_and_a_scan_passes_through_them_alone() {
+        let lru = MidpointLru::new(0, 1, 2000);
+        for n in 0..1000 {
+            lru.admit(FrameId(n), page(n));
+            check(&lru);
+        }
+        let old = lru.list.lock().old_len;
+        assert!(old.abs_diff(375) <= OLD_TOLERANCE, "{old}");
+        // Used twice within a second, as by a scan that reads its rows: it stays old. Later: it becomes young.
+        let young: Vec<u32> = order(&lru)[old..].to_vec();
+        for n in 1000..3000 {
+            let victim = order(&lru)[0];
+            assert!(!young.contains(&victim), "a page that is used left because of a scan");
+            assert!(lru.leaves(FrameId(victim)));
+            lru.admit(FrameId(victim), page(n));
+            lru.hit_at(FrameId(victim), 7_000_000_000);
+            lru.hit_at(FrameId(victim), 7_900_000_000);
+        }
+        check(&lru);
+        let last = order(&lru)[old - 1];
+        lru.hit_at(FrameId(last), 8_000_000_000);
+        assert_eq!(order(&lru).last(), Some(&last));
+        check(&lru);
+    }
+
+    #[test]
+    fn who_looks_goes_on_past_what_he_has_seen() {
+        // The third of four instances.
+        let lru = MidpointLru::new(2, 4, 100);
+        let frames = [2, 6, 10, 14].map(FrameId);
+        frames.iter().for_each(|frame| lru.admit(*frame, page(frame.0)));
+        let mut scan = Scan::new(Wanted::Any, 10);
+        let mut seen = || lru.candidate(&mut scan, &Odd).map(|(frame, _)| frame);
+        assert_eq!([seen(), seen()], [Some(frames[0]), Some(frames[1])]);
+        lru.leaves(frames[2]);
+        assert_eq!([seen(), seen()], [Some(frames[3]), None]);
+        let mut short = Scan::new(Wanted::Any, 1);
+        assert_eq!(lru.candidate(&mut short, &Odd).map(|(frame, _)| frame), Some(frames[0]));
+        assert_eq!(lru.candidate(&mut short, &Odd).map(|(frame, _)| frame), None);
+        assert_eq!(lru.beyond(7, 10), [FrameId(14)]);
+    }
+
+    #[test]
+    fn who_wants_a_dirty_one_passes_over_others() {
+        let lru = MidpointLru::new(0, 1, 100);
+        (0..6).map(|n| n * 2).chain([13]).for_each(|n| lru.admit(FrameId(n), page(n)));
+        let found = |wanted, steps| {
+            let mut scan = Scan::new(wanted, steps);
+            (lru.candidate(&mut scan, &Odd).map(|(frame, _)| frame.0), steps - scan.steps)
+        };
+        assert_eq!(found(Wanted::Dirty, 10), (Some(13), 7));
+        assert_eq!(found(Wanted::Dirty, 6), (None, 6));
+        assert_eq!(found(Wanted::Clean, 10), (Some(0), 1));
+    }
+}

@@ -1,0 +1,285 @@
+//! Who leaves: S3-FIFO.
+//!
+//! A page comes into a small queue. Who was used again when its turn comes moves on to the main queue; who was not
+//! leaves, and its id is remembered for a while: if it comes back in that time, it goes to the main queue at once. The
+//! main queue gives each page as many more rounds as it was used, three at most. A scan so passes through the small
+//! queue alone. A hit costs one relaxed store, and none once the page is hot.
+//!
+//! After: Yang, Zhang, Qiu, Yue, Vigfusson, *FIFO Queues are All You Need for Cache Eviction*, SOSP 2023.
+
+use std::collections::{HashSet, VecDeque};
+
+use foldhash::fast::FixedState;
+
+use super::frame::Frame;
+use super::replacement::{Pages, Queue, Replacement, Scan};
+use crate::base::ids::{FrameId, PageId};
+use crate::base::sync::{Mutex, Rank};
+
+/// Frames that are looked at under one hold of the queues' mutex: who brings a page in waits for it.
+const LOOKS: usize = 64;
+
+/// Uses after its loading that take a page from the small queue to the main one: the first one is of the operation that
+/// loaded it.
+const WARM: u8 = 2;
+
+/// The small queue's share of the frames, as a divisor.
+const SMALL_SHARE: usize = 10;
+
+/// The queues, behind their mutex.
+pub(super) struct S3Fifo(Mutex<Queues>);
+
+impl S3Fifo {
+    /// Queues of a pool of so many frames.
+    pub(super) fn new(frames: usize) -> S3Fifo {
+        S3Fifo(Mutex::new(Rank::Replacement, Queues::new(frames)))
+    }
+}
+
+impl Replacement for S3Fifo {
+    fn admit(&self, frame: FrameId, page: PageId) {
+        self.0.lock().admit(frame, page);
+    }
+
+    fn hit(&self, _frame: FrameId, meta: &Frame) {
+        meta.warm();
+    }
+
+    fn candidate(&self, scan: &mut Scan, pages: &dyn Pages) -> Option<(FrameId, Queue)> {
+        while scan.steps > 0 {
+            let few = LOOKS.min(scan.steps);
+            let mut left = few;
+            let found = self.0.lock().candidate(&mut left, |frame| pages.cool(frame), |frame| pages.reset(frame));
+            scan.steps -= few - left;
+            if found.is_some() || left > 0 {
+                return found;
+            }
+        }
+        None
+    }
+
+    fn takes_out_candidates(&self) -> bool {
+        true
+    }
+
+    fn stays(&self, frame: FrameId) {
+        self.0.lock().keep(frame);
+    }
+
+    fn leaves(&self, _frame: FrameId) -> bool {
+        true
+    }
+
+    fn has_left(&self, page: PageId, queue: Queue) {
+        if queue == Queue::Small {
+            self.0.lock().remember(page);
+        }
+    }
+
+    fn next(&self, count: usize, pages: &dyn Pages) -> Vec<FrameId> {
+        self.0.lock().next(count, |frame| pages.heat(frame))
+    }
+
+    fn beyond(&self, count: usize, most: usize) -> Vec<FrameId> {
+        self.0.lock().take_beyond(count, most)
+    }
+
+    fn resize(&self, frames: usize) {
+        self.0.lock().resize(frames);
+    }
+}
+
+/// The queues. Every frame with a page is in one of them, or in the hand of whoever took it as a candidate.
+struct Queues {
+    small: VecDeque<FrameId>,
+    main: VecDeque<FrameId>,
+    ghosts: VecDeque<PageId>,
+    remembered: HashSet<PageId, FixedState>,
+    ghosts_max: usize,
+}
+
+impl Queues {
+    fn new(frames: usize) -> Queues {
+        Queues {
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            ghosts: VecDeque::new(),
+            remembered: HashSet::with_hasher(FixedState::default()),
+            ghosts_max: frames,
+        }
+    }
+
+    fn resize(&mut self, frames: usize) {
+        self.ghosts_max = frames;
+        self.forget_ghosts();
+    }
+
+    /// A page was put into `frame`.
+    fn admit(&mut self, frame: FrameId, page: PageId) {
+        if self.remembered.remove(&page) {
+            self.main.push_back(frame);
+        } else {
+            self.small.push_back(frame);
+        }
+    }
+
+    /// A candidate stays after all: it is in use.
+    fn keep(&mut self, frame: FrameId) {
+        self.main.push_back(frame);
+    }
+
+    /// Takes the frames from `count` on out of the queues, at most so many.
+    fn take_beyond(&mut self, count: usize, most: usize) -> Vec<FrameId> {
+        let mut beyond = Vec::new();
+        for queue in [&mut self.small, &mut self.main] {
+            queue.retain(|frame| {
+                let stays = frame.index() < count || beyond.len() == most;
+                if !stays {
+                    beyond.push(*frame);
+                }
+                stays
+            });
+        }
+        beyond
+    }
+
+    /// `page` left from the small queue.
+    fn remember(&mut self, page: PageId) {
+        if self.remembered.insert(page) {
+            self.ghosts.push_back(page);
+            self.forget_ghosts();
+        }
+    }
+
+    fn forget_ghosts(&mut self) {
+        while self.ghosts.len() > self.ghosts_max {
+            // One that came back meanwhile is not remembered any more; its place in line is.
+            if let Some(page) = self.ghosts.pop_front() {
+                self.remembered.remove(&page);
+            }
+        }
+    }
+
+    /// The first of those that leave if nobody uses them before: `count` at most of each queue's first `count`.
+    fn next(&self, count: usize, heat: impl Fn(FrameId) -> u8) -> Vec<FrameId> {
+        let small = self.small.iter().take(count).filter(|frame| heat(**frame) < WARM);
+        let main = self.main.iter().take(count).filter(|frame| heat(**frame) == 0);
+        small.chain(main).copied().collect()
+    }
+
+    /// The next frame to look at, out of its queue. `cool` takes a page's heat down by one and returns what it was;
+    /// `reset` sets it to 0 and returns what it was. Each look takes one of `steps`; `None`: they are used up, or the
+    /// queues are empty.
+    fn candidate(
+        &mut self,
+        steps: &mut usize,
+        cool: impl Fn(FrameId) -> u8,
+        reset: impl Fn(FrameId) -> u8,
+    ) -> Option<(FrameId, Queue)> {
+        while *steps > 0 {
+            *steps -= 1;
+            let all = self.small.len() + self.main.len();
+            let small_is_long = self.small.len() > all / SMALL_SHARE || self.main.is_empty();
+            if small_is_long && let Some(frame) = self.small.pop_front() {
+                if reset(frame) < WARM {
+                    return Some((frame, Queue::Small));
+                }
+                self.main.push_back(frame);
+            } else {
+                let frame = self.main.pop_front()?;
+                if cool(frame) == 0 {
+                    return Some((frame, Queue::Main));
+                }
+                self.main.push_back(frame);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::HashMap;
+
+    use super::super::replacement::HEAT_MAX;
+    use super::*;
+    use crate::base::ids::SpaceId;
+
+    /// A cache of pages by number, as the pool drives the queues.
+    struct Cache {
+        queues: Queues,
+        frames: HashMap<u32, FrameId>,
+        heat: RefCell<Vec<u8>>,
+        pages: Vec<Option<u32>>,
+        misses: usize,
+    }
+
+    impl Cache {
+        fn new(frames: usize) -> Cache {
+            let heat = RefCell::new(vec![0; frames]);
+            let pages = vec![None; frames];
+            Cache { queues: Queues::new(frames), frames: HashMap::new(), heat, pages, misses: 0 }
+        }
+
+        fn touch(&mut self, page: u32) {
+            if !self.frames.contains_key(&page) {
+                self.misses += 1;
+                let free = self.pages.iter().position(Option::is_none);
+                let frame = free.map_or_else(|| self.evict(), |index| FrameId(u32::try_from(index).expect("small")));
+                self.pages[frame.index()] = Some(page);
+                self.heat.borrow_mut()[frame.index()] = 0;
+                self.frames.insert(page, frame);
+                self.queues.admit(frame, PageId::new(SpaceId(1), page));
+            }
+            let heat = &mut self.heat.borrow_mut()[self.frames[&page].index()];
+            *heat = (*heat + 1).min(HEAT_MAX);
+        }
+
+        fn evict(&mut self) -> FrameId {
+            let cool = |frame: FrameId| {
+                let heat = &mut self.heat.borrow_mut()[frame.index()];
+                std::mem::replace(heat, heat.saturating_sub(1))
+            };
+            let reset = |frame: FrameId| std::mem::take(&mut self.heat.borrow_mut()[frame.index()]);
+            let (frame, queue) = self.queues.candidate(&mut 10_000, cool, reset).expect("somebody leaves");
+            let page = self.pages[frame.index()].take().expect("in use");
+            self.frames.remove(&page);
+            if queue == Queue::Small {
+                self.queues.remember(PageId::new(SpaceId(1), page));
+            }
+            frame
+        }
+    }
+
+    #[test]
+    fn a_scan_does_not_take_the_place_of_what_is_used() {
+        let mut cache = Cache::new(100);
+        for round in 0..20 {
+            for page in 0..60 {
+                cache.touch(page);
+            }
+            if round == 2 {
+                cache.misses = 0;
+                for page in 1000..5000 {
+                    cache.touch(page);
+                }
+                assert_eq!(cache.misses, 4000);
+                cache.misses = 0;
+            }
+        }
+        assert!(cache.misses <= 12, "{} of 60 pages in use had to be read again", cache.misses);
+    }
+
+    #[test]
+    fn what_comes_back_soon_stays() {
+        let mut cache = Cache::new(50);
+        // A loop a little larger than the pool: with plain LRU every touch would miss.
+        for _ in 0..40 {
+            for page in 0..60 {
+                cache.touch(page);
+            }
+        }
+        assert!(cache.misses < 40 * 60 / 2, "{} misses of {}", cache.misses, 40 * 60);
+    }
+}
