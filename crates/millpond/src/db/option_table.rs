@@ -119,12 +119,12 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "doublewrite",
-            help: "With page_store=in_place: what is kept of a page before it is written over, for a crash may tear it",
+            help: "In place: what is kept of a page before it is written over",
             value: "NAME",
             unit: "name",
             range: "on, off, detect_only",
             changes: "open",
-            depends: Some("on, or off where page_store is copy_on_write"),
+            depends: Some("on, or off with copy_on_write"),
             get: |options| options.doublewrite.map(|wanted| name_of(&DOUBLEWRITES, wanted)),
             set: |options, text| Ok(options.doublewrite(named(&DOUBLEWRITES, text)?)),
         },
@@ -163,7 +163,7 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "empty_free_list_algorithm",
-            help: "What an operation does that finds no free frame: it is handed one, writes a page itself, or sleeps",
+            help: "What an operation does that finds no free frame: is handed one, writes a page, sleeps",
             value: "NAME",
             unit: "name",
             range: "handoff, legacy, backoff",
@@ -185,7 +185,7 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "buffer_pool_instances",
-            help: "Parts of the buffer pool, each with a list and free frames of its own; 1 with handoff",
+            help: "Parts of the buffer pool; 1 with handoff",
             value: "NUMBER",
             unit: "instances",
             range: "1 to 64",
@@ -196,7 +196,7 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "lru_scan_depth",
-            help: "With backoff: pages at the tail of an instance's list that a pass looks at",
+            help: "With backoff: pages at an instance's tail that a pass looks at",
             value: "PAGES",
             unit: "pages",
             range: "100 to 1048576",
@@ -207,7 +207,7 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "free_list_target",
-            help: "With backoff: frames of an instance that are kept free; handoff finds out how many are needed",
+            help: "With backoff: frames of an instance that are kept free",
             value: "PAGES",
             unit: "pages",
             range: "1 to 1048576",
