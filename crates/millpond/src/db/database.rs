@@ -7,17 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytesize::ByteSize;
 
+use super::background::Threads;
 use super::batch::{Place, WriteBatch};
 use super::catalog;
 use super::create::{DEFAULT_PAGE_SIZE, check_creation, check_not_lost, create};
 use super::ddl::create_root;
 use super::engine::{Engine, Opening, Requests, Wish};
 use super::keeper::Keeper;
-use super::lru_managers::LruManagers;
+use super::lru_managers;
 use super::online::change_redo_capacity;
 use super::options::{Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, validate_reserve};
 use super::pacing::Pacing;
-use super::page_writer::{PageWriter, PageWrites, SinglePage};
+use super::page_cleaners;
+use super::page_writer::{PageWrites, SinglePage, Writers};
 use super::purge;
 use super::recovery_time::RecoveryTime;
 use super::rollback::{find_losers, roll_back};
@@ -61,7 +63,8 @@ struct Inner {
     engine: Arc<Engine>,
     keeper: Mutex<Option<JoinHandle<()>>>,
     purge: Mutex<Option<JoinHandle<()>>>,
-    lru_managers: Mutex<Option<LruManagers>>,
+    /// Those of the classic policies.
+    threads: Mutex<Option<Threads>>,
     about: About,
     status: Mutex<Option<StatusServer>>,
     opened: Opened,
@@ -134,7 +137,7 @@ impl Inner {
         }
     }
 
-    /// The keeper is at work still: purge may be waiting for what it supplies, and the LRU managers, which go next.
+    /// The keeper is at work still: purge may be waiting for what it supplies, and the threads that go next.
     fn stop_purge(&self) {
         self.engine.txns.stop();
         let purge = self.purge.lock().take();
@@ -142,10 +145,8 @@ impl Inner {
             // A panic of purge is no reason not to close.
             let _ = purge.join();
         }
-        let managers = self.lru_managers.lock().take();
-        if let Some(managers) = managers {
-            managers.stop();
-        }
+        let threads = self.threads.lock().take();
+        drop(threads);
     }
 
     fn stop_status(&self) {
@@ -461,7 +462,8 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         Arc::clone(&waits),
     )?;
     let page_writes = Arc::new(PageWrites::default());
-    let writer = Turn::new(Rank::PageWriter, PageWriter::new(store.page_size(), Arc::clone(&page_writes)));
+    let classic_flushing = options.classic_flushing();
+    let writers = Writers::new(options.buffer_pool_instances, store.page_size(), &page_writes);
     let engine = Arc::new(Engine {
         limits: Limits::new(store.page_size(), &log),
         core: Arc::new(Core { store, pool, log }),
@@ -482,9 +484,10 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         open_trees: Mutex::new(Rank::OpenTrees, BTreeMap::new()),
         open_tables: Mutex::new(Rank::OpenTables, BTreeMap::new()),
         requests: Mutex::new(Rank::Requests, Requests::default()),
-        writer,
+        writers,
         page_writes,
-        pacing: Pacing::new(superblock.write_capacity / page_size),
+        pacing: Pacing::new(superblock.write_capacity / page_size, classic_flushing.is_some()),
+        classic_flushing,
         recovery_time: RecoveryTime::new(options.recovery_time_target, superblock.apply_rate),
         redoing: AtomicBool::new(true),
         opening: Opening {
@@ -515,10 +518,10 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     };
     let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
     let (keeper, status_server) = (Mutex::new(Rank::Threads, Some(keeper)), Mutex::new(Rank::Threads, None));
-    let (purge, lru_managers) = (Mutex::new(Rank::Threads, None), Mutex::new(Rank::Threads, None));
+    let (purge, threads) = (Mutex::new(Rank::Threads, None), Mutex::new(Rank::Threads, None));
     let options_kept = options.clone();
     let mut inner =
-        Inner { engine, about, keeper, purge, lru_managers, status: status_server, opened, options: options_kept };
+        Inner { engine, about, keeper, purge, threads, status: status_server, opened, options: options_kept };
     // From here on, so that a recovery that takes long can be watched.
     let served = status.map(|socket| socket.serve(Arc::clone(&inner.engine), inner.about.clone())).transpose();
     let opened = served.and_then(|server| {
@@ -542,7 +545,8 @@ fn finish_open(
 ) -> Result<(), Error> {
     let engine = Arc::clone(&inner.engine);
     // Recovery takes frames, too.
-    *inner.lru_managers.lock() = Some(LruManagers::start(&engine)?);
+    let mut threads = Threads::new();
+    lru_managers::start(&mut threads, &engine)?;
     let (now, switch) = (log_files.geometry(), log_files.switch());
     let generations: Vec<u32> = switch.map(|switch| switch.to.generation).into_iter().chain([now.generation]).collect();
     let removed = remove_others(files, &generations);
@@ -553,6 +557,9 @@ fn finish_open(
     recovery::redo(&engine.core, log_files, analysis)?;
     let applied_us = (analysed_ns + clock::now_ns() - redo_began) / 1000;
     engine.redoing.store(false, Ordering::Relaxed);
+    // While the log is redone pages are cleaned for their frames only (RECOVER-4).
+    page_cleaners::start(&mut threads, &engine)?;
+    *inner.threads.lock() = Some(threads);
     // From here on the end of the old epoch cannot be taken for the end of the log.
     engine.checkpoint_wait(Wish::Superblock)?;
     if !engine.core.store.has_space(SpaceId::CATALOG) {

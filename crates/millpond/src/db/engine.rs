@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::options::{Durability, Limits, unsynced_max};
 use super::pacing::Pacing;
-use super::page_writer::{PageWriter, PageWrites, Why};
+use super::page_cleaners::ClassicFlushing;
+use super::page_writer::{PageWrites, Why, Writers};
 use super::recovery_time::RecoveryTime;
 use super::row_changes::TableState;
 use super::stats::Stats;
@@ -60,10 +61,11 @@ pub(crate) struct Engine {
     /// Tables that have handles, by the spaces of their rows.
     pub(super) open_tables: Mutex<BTreeMap<SpaceId, Arc<TableState>>>,
     pub(crate) requests: Mutex<Requests>,
-    /// Who has it writes pages (WRITER-1).
-    pub(super) writer: Turn<PageWriter>,
+    pub(super) writers: Writers,
     pub(super) page_writes: Arc<PageWrites>,
     pub(super) pacing: Pacing,
+    /// Who cleans pages instead of the keeper, with a classic method.
+    pub(super) classic_flushing: Option<ClassicFlushing>,
     /// Recovery is applying the log: pages are cleaned for their frames only.
     pub(crate) redoing: AtomicBool,
     pub(crate) opening: Opening,
@@ -154,6 +156,12 @@ impl Engine {
         let naming = Naming { turn: self.core.store.turns().0, handoff: Arc::clone(&handoff) };
         self.ask_keeper(|requests| requests.naming.push(naming))?;
         Ok(handoff)
+    }
+
+    /// Waits until the keeper has synced and named all images written up to now. False: it has given up, or is about to
+    /// end.
+    pub(super) fn name_images(&self, class: WaitClass) -> Result<bool, Error> {
+        Ok(self.ask_naming()?.take_wait(class, &self.waits).is_ok())
     }
 
     fn ask_keeper(&self, ask: impl FnOnce(&mut Requests)) -> Result<(), Error> {
@@ -290,6 +298,7 @@ impl Engine {
             buffer_pool_pages_lru_flushed: self.page_writes.written(Why::Frames),
             buffer_flush_adaptive_total_pages: self.page_writes.written(Why::Pace),
             buffer_flush_sync_total_pages: self.page_writes.written(Why::AtOnce),
+            buffer_flush_sync_scanned: self.classic_flushing.as_ref().map_or(0, |classic| count(&classic.rescanned)),
             buffer_pool_pending_lru: self.page_writes.pending(Why::Frames),
             buffer_pool_pending_flush_list: self.page_writes.pending(Why::Pace) + self.page_writes.pending(Why::AtOnce),
             buffer_pool_pending_single_page: self.page_writes.pending(Why::SinglePage),

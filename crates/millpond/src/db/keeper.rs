@@ -7,7 +7,7 @@
 //!           write between two, are waited for by a second thread meanwhile ([`syncer`]).
 //! KEEPER-2  It never waits for anything that waits for it: it takes no frame, no page id, and of the log only what is
 //!          to be had at once. Who has the writers' turn, or a page's latch, does not wait for the keeper.
-//! KEEPER-3  It alone has trees give pages back, with the writers' turn in its hand ([`Engine::writer`]): so the map
+//! KEEPER-3  It alone has trees give pages back, while nobody writes a page (`Writers::none`): so the map
 //!          learns of that and of map groups in the order of the log, and nobody has an image of the page to write.
 //!
 //! It sleeps until its bell is rung or its next deadline has come.
@@ -423,18 +423,55 @@ impl Keeper {
     }
 
     /// Writes pages, with images that are to be moved. Returns how many pages; `None`: there are no slots, and all
-    /// stays as it was.
+    /// stays as it was, but for pages that were written before.
     fn write_with(&mut self, why: Why, pins: Vec<Pin<'_>>, moved: Moved<'_>) -> Result<Option<usize>, Error> {
         let engine = Arc::clone(&self.engine);
+        let pool = &engine.core.pool;
+        if pool.instance_count() == 1 {
+            return self.write_in(0, why, pins, moved);
+        }
+        let mut by_instance: Vec<Vec<Pin<'_>>> = (0..pool.instance_count()).map(|_| Vec::new()).collect();
+        for pin in pins {
+            by_instance[pool.number_of_instance(pin.frame_id())].push(pin);
+        }
+        let mut written = 0;
+        for (instance, pins) in by_instance.into_iter().enumerate().filter(|(_, pins)| !pins.is_empty()) {
+            let Some(more) = self.write_in(instance, why, pins, Moved::default())? else { return Ok(None) };
+            written += more;
+        }
+        if !moved.images.is_empty() && self.write_in(0, why, Vec::new(), moved)?.is_none() && written == 0 {
+            return Ok(None);
+        }
+        Ok(Some(written))
+    }
+
+    /// The same with pages of one instance; the first one's turn has room for what is moved.
+    fn write_in(
+        &mut self,
+        instance: usize,
+        why: Why,
+        pins: Vec<Pin<'_>>,
+        moved: Moved<'_>,
+    ) -> Result<Option<usize>, Error> {
+        let engine = Arc::clone(&self.engine);
+        let store = &engine.core.store;
         if !pins.is_empty() {
             engine.pacing.is_writing();
         }
-        let unsynced = engine.core.store.unsynced() + pins.len();
-        if unsynced > engine.unsynced_max() {
-            self.publish_images()?;
-        } else if unsynced > engine.unsynced_max() / 2 {
-            self.begin_publishing();
-        }
+        // WRITER-3
+        let in_hand = engine.writers.take(pins.len(), engine.unsynced_max(), || store.unsynced());
+        let in_hand = match in_hand {
+            Some(in_hand) => {
+                if store.unsynced() + pins.len() > engine.unsynced_max() / 2 {
+                    self.begin_publishing();
+                }
+                in_hand
+            }
+            None => {
+                self.publish_images()?;
+                engine.writers.take_now(pins.len())
+            }
+        };
         // STORE-3: what was replaced, or dropped, comes free.
         let is_needed = moved.images.is_empty();
         let make_room = |asked: u32| {
@@ -443,10 +480,10 @@ impl Keeper {
             }
             Ok(is_needed && asked < 2)
         };
-        let mut writer = engine.writer.lock();
+        let mut writing = if is_needed { engine.writers.lock(instance) } else { engine.writers.lock_all() };
         let began = clock::now_ns();
-        let lot = writer.write(&engine.core, why, pins, moved, make_room)?;
-        drop(writer);
+        let lot = writing.write(&engine.core, why, pins, moved, make_room)?;
+        drop((writing, in_hand));
         self.frame_need.written(seconds(clock::now_ns() - began));
         match lot {
             Lot::Written { pages, moved, writes, took_ns, skipped } => {

@@ -1,85 +1,25 @@
 //! The threads of `empty_free_list_algorithm = backoff`: an LRU manager for each instance of the buffer pool. It frees
 //! frames from the tail of the instance's list, writes those pages that are dirty there, and sleeps as it has found fit
-//! ([`lru_manager`](crate::pool::lru_manager)). Nobody wakes it but who closes the database.
+//! ([`lru_manager`](crate::pool::lru_manager)).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::background::{End, Threads};
 use super::engine::Engine;
 use super::page_writer::Why;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
-use crate::base::sync::{self, Condvar, JoinHandle, Mutex, Rank};
-use crate::base::waits::enter_background;
 use crate::pool::frame::Pin;
 use crate::pool::lru_manager::AdaptiveSleep;
 use crate::store::page_store::LOT_PAGES;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// The threads.
-pub(crate) struct LruManagers {
-    end: Arc<End>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-/// Whether the database is being closed.
-struct End {
-    is_near: Mutex<bool>,
-    news: Condvar,
-}
-
-impl End {
-    /// Sleeps until `deadline_ns`, or the end; whether it is near.
-    fn wait_until(&self, deadline_ns: u64) -> bool {
-        let mut is_near = self.is_near.lock();
-        while !*is_near && clock::now_ns() < deadline_ns {
-            (is_near, _) = self.news.wait_until(is_near, deadline_ns, "LRU manager");
-        }
-        *is_near
-    }
-}
-
-impl LruManagers {
-    /// Starts a thread for each instance that has one: none, but with `backoff`.
-    pub(crate) fn start(engine: &Arc<Engine>) -> Result<LruManagers, Error> {
-        let end = Arc::new(End { is_near: Mutex::new(Rank::LruManagers, false), news: Condvar::new() });
-        let mut managers = LruManagers { end, threads: Vec::new() };
-        for at in 0..engine.core.pool.managed_instances() {
-            let (engine, end) = (Arc::clone(engine), Arc::clone(&managers.end));
-            let work = move || {
-                enter_background();
-                let worked = catch_unwind(AssertUnwindSafe(|| run(&engine, at, &end)));
-                let error = match worked {
-                    Ok(Ok(())) => return,
-                    Ok(Err(error)) => error,
-                    Err(_) => Error::Bug("the LRU manager panicked: reopen the database".into()),
-                };
-                // As when the keeper's write fails: it tells all who wait.
-                engine.core.log.stop(&error);
-                engine.bell.ring();
-            };
-            match sync::spawn("mp-lru", work) {
-                Ok(thread) => managers.threads.push(thread),
-                Err(error) => {
-                    managers.stop();
-                    return Err(Error::io("start an LRU manager's thread", error));
-                }
-            }
-        }
-        Ok(managers)
-    }
-
-    /// Ends them, and waits until they have.
-    pub(crate) fn stop(self) {
-        *self.end.is_near.lock() = true;
-        self.end.news.notify_all();
-        for thread in self.threads {
-            // Its panic was told to the log.
-            let _ = thread.join();
-        }
-    }
+/// Starts a thread for each instance that has one: none, but with `backoff`.
+pub(super) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {
+    let mut managed = 0..engine.core.pool.managed_instances();
+    managed.try_for_each(|at| threads.start("mp-lru", engine, move |engine, end| run(engine, at, end)))
 }
 
 fn run(engine: &Engine, at: usize, end: &End) -> Result<(), Error> {
@@ -96,7 +36,7 @@ fn run(engine: &Engine, at: usize, end: &End) -> Result<(), Error> {
 
 impl Engine {
     /// Frees frames of an instance from the tail of its list. Returns how many.
-    fn refill(&self, at: usize) -> Result<usize, Error> {
+    pub(super) fn refill(&self, at: usize) -> Result<usize, Error> {
         let pool = &self.core.pool;
         let mut scan = pool.lru_scan();
         let mut made = 0;

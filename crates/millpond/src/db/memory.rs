@@ -5,15 +5,14 @@ use super::keeper::ZONES_TOGETHER;
 use super::loading;
 use super::options::unsynced_max;
 use crate::base::aligned::to_u64;
-use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
+use crate::store::page_store::LOADED_MAX;
 use crate::store::zones::ZONE_BYTES;
 
 impl Engine {
     /// Bytes, added up from what each part says of itself.
     pub(super) fn memory_budget(&self) -> u64 {
         let core = &self.core;
-        let writer = (LOT_PAGES * core.store.page_size()).max(ZONE_BYTES);
-        let writer = to_u64(writer + ZONES_TOGETHER * ZONE_BYTES);
+        let writer = self.writers.memory_budget(core.store.page_size()) + to_u64(ZONES_TOGETHER * ZONE_BYTES);
         let loads = to_u64(self.loads.lock().len() * loading::memory(core.store.page_size()));
         core.pool.memory_budget()
             + core.log.memory_budget()

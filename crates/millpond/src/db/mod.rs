@@ -1,5 +1,6 @@
 //! The public face: databases, trees, batches, and the keeper that works behind them.
 
+mod background;
 pub(crate) mod batch;
 pub(crate) mod bulk_load;
 pub(crate) mod bulk_load_table;
@@ -8,6 +9,7 @@ pub(crate) mod catalog_entry;
 pub(crate) mod check;
 mod check_indexes;
 mod chunks;
+mod classic_options;
 mod create;
 pub(crate) mod database;
 mod ddl;
@@ -28,6 +30,7 @@ pub(crate) mod online;
 pub(crate) mod option_table;
 pub(crate) mod options;
 mod pacing;
+mod page_cleaners;
 mod page_writer;
 mod plan;
 mod purge;
@@ -39,6 +42,7 @@ mod sorter;
 pub(crate) mod stats;
 mod status;
 mod status_socket;
+mod sync_flush;
 pub(crate) mod table;
 pub(crate) mod tree;
 mod undo;

@@ -10,6 +10,7 @@ use bytesize::ByteSize;
 use super::options::{Durability, Options, PageStoreKind, READ_AHEAD_MAX};
 use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
+use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::replacement::PageReplacement;
@@ -39,7 +40,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 19] = [
+    pub const ALL: [OptionInfo; 24] = [
         OptionInfo {
             name: "buffer_pool_size",
             help: "Memory for pages",
@@ -196,7 +197,7 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "lru_scan_depth",
-            help: "With backoff: pages at an instance's tail that a pass looks at",
+            help: "With backoff or page_cleaners: pages at the tail that a pass looks at",
             value: "PAGES",
             unit: "pages",
             range: "100 to 1048576",
@@ -207,7 +208,7 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "free_list_target",
-            help: "With backoff: frames of an instance that are kept free",
+            help: "With backoff or page_cleaners: frames of an instance kept free",
             value: "PAGES",
             unit: "pages",
             range: "1 to 1048576",
@@ -217,14 +218,69 @@ impl OptionInfo {
             set: |options, text| Ok(options.free_list_target(number(text, 1..=1 << 20)?)),
         },
         OptionInfo {
+            name: "adaptive_flushing_method",
+            help: "How many dirty pages are written, and when: by deadlines, or as InnoDB does",
+            value: "NAME",
+            unit: "name",
+            range: "envelope, adaptive, keep_average, sync_only",
+            changes: "open",
+            depends: None,
+            get: |options| Some(name_of(&FLUSHING_METHODS, options.adaptive_flushing_method)),
+            set: |options, text| Ok(options.adaptive_flushing_method(named(&FLUSHING_METHODS, text)?)),
+        },
+        OptionInfo {
+            name: "page_cleaners",
+            help: "With adaptive: threads that clean pages, an instance each",
+            value: "NUMBER",
+            unit: "threads",
+            range: "1 to 64",
+            changes: "open",
+            depends: Some("4, or buffer_pool_instances if fewer"),
+            get: |options| options.page_cleaners.map(|threads| threads.to_string()),
+            set: |options, text| Ok(options.page_cleaners(number(text, 1..=64)?)),
+        },
+        OptionInfo {
+            name: "io_capacity",
+            help: "Not with envelope: pages a second that the device is said to write",
+            value: "PAGES",
+            unit: "pages/s",
+            range: "100 to 10000000",
+            changes: "open",
+            depends: Some("200, or measured with envelope"),
+            get: |options| options.io_capacity.map(|pages| pages.to_string()),
+            set: |options, text| Ok(options.io_capacity(number(text, 100..=10_000_000)?)),
+        },
+        OptionInfo {
+            name: "io_capacity_max",
+            help: "With adaptive: the same, when the log runs full",
+            value: "PAGES",
+            unit: "pages/s",
+            range: "io_capacity to 10000000",
+            changes: "open",
+            depends: Some("2000, or 2 x io_capacity if more"),
+            get: |options| options.io_capacity_max.map(|pages| pages.to_string()),
+            set: |options, text| Ok(options.io_capacity_max(number(text, 100..=10_000_000)?)),
+        },
+        OptionInfo {
+            name: "max_dirty_pages_pct",
+            help: "Not with envelope: per cent of the pool that may be dirty",
+            value: "NUMBER",
+            unit: "%",
+            range: "0 to 99",
+            changes: "open",
+            depends: Some("75, or none with envelope"),
+            get: |options| options.max_dirty_pages_pct.map(|pct| pct.to_string()),
+            set: |options, text| Ok(options.max_dirty_pages_pct(number(text, 0..=99)?)),
+        },
+        OptionInfo {
             name: "dirty_tracking",
-            help: "How dirty pages are found: by a scan, or in a list behind a mutex",
+            help: "How dirty pages are found: by a scan, or in lists behind a mutex",
             value: "NAME",
             unit: "name",
             range: "scan, flush_list",
             changes: "open",
-            depends: None,
-            get: |options| Some(name_of(&DIRTY_TRACKINGS, options.dirty_tracking)),
+            depends: Some("scan, or flush_list if classic"),
+            get: |options| options.dirty_tracking.map(|wanted| name_of(&DIRTY_TRACKINGS, wanted)),
             set: |options, text| Ok(options.dirty_tracking(named(&DIRTY_TRACKINGS, text)?)),
         },
         OptionInfo {
@@ -321,6 +377,13 @@ const EMPTY_FREE_LIST_ALGORITHMS: [(&str, EmptyFreeListAlgorithm); 3] = [
 
 const REPLACEMENTS: [(&str, PageReplacement); 2] =
     [("s3_fifo", PageReplacement::S3Fifo), ("midpoint_lru", PageReplacement::MidpointLru)];
+
+const FLUSHING_METHODS: [(&str, AdaptiveFlushingMethod); 4] = [
+    ("envelope", AdaptiveFlushingMethod::Envelope),
+    ("adaptive", AdaptiveFlushingMethod::Adaptive),
+    ("keep_average", AdaptiveFlushingMethod::KeepAverage),
+    ("sync_only", AdaptiveFlushingMethod::SyncOnly),
+];
 
 const DIRTY_TRACKINGS: [(&str, DirtyTracking); 2] =
     [("scan", DirtyTracking::Scan), ("flush_list", DirtyTracking::FlushList)];
@@ -460,6 +523,11 @@ mod tests {
             ("buffer_pool_instances", "8", "8"),
             ("lru_scan_depth", "256", "256"),
             ("free_list_target", "64", "64"),
+            ("adaptive_flushing_method", "sync_only", "sync_only"),
+            ("page_cleaners", "8", "8"),
+            ("io_capacity", "4000", "4000"),
+            ("io_capacity_max", "8000", "8000"),
+            ("max_dirty_pages_pct", "0", "0"),
             ("dirty_tracking", "flush_list", "flush_list"),
             ("durability", "background(2000ms)", "background(2s)"),
             ("durability", "none", "none"),

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
+use super::classic_options::mistakes_in_classic_policies;
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
 use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
-use crate::pool::buffer_pool::PoolOptions;
+use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::memory::FRAMES_MAX;
@@ -74,12 +75,17 @@ pub struct Options {
     pub(crate) page_size: Option<ByteSize>,
     pub(crate) page_store: Option<PageStoreKind>,
     pub(crate) doublewrite: Option<Doublewrite>,
-    pub(crate) dirty_tracking: DirtyTracking,
+    pub(crate) dirty_tracking: Option<DirtyTracking>,
     pub(crate) empty_free_list_algorithm: EmptyFreeListAlgorithm,
     pub(crate) page_replacement: Option<PageReplacement>,
     pub(crate) buffer_pool_instances: usize,
     pub(crate) lru_scan_depth: usize,
     pub(crate) free_list_target: Option<usize>,
+    pub(crate) adaptive_flushing_method: AdaptiveFlushingMethod,
+    pub(crate) page_cleaners: Option<usize>,
+    pub(crate) io_capacity: Option<usize>,
+    pub(crate) io_capacity_max: Option<usize>,
+    pub(crate) max_dirty_pages_pct: Option<usize>,
     pub(crate) io_engine: IoEngine,
     pub(crate) read_ahead_pages: usize,
     pub(crate) stall_threshold: Duration,
@@ -117,12 +123,17 @@ impl Options {
             page_size: None,
             page_store: None,
             doublewrite: None,
-            dirty_tracking: DirtyTracking::Scan,
+            dirty_tracking: None,
             empty_free_list_algorithm: EmptyFreeListAlgorithm::Handoff,
             page_replacement: None,
             buffer_pool_instances: 1,
             lru_scan_depth: 1024,
             free_list_target: None,
+            adaptive_flushing_method: AdaptiveFlushingMethod::Envelope,
+            page_cleaners: None,
+            io_capacity: None,
+            io_capacity_max: None,
+            max_dirty_pages_pct: None,
             io_engine: IoEngine::Auto,
             read_ahead_pages: 32,
             stall_threshold: Duration::from_millis(100),
@@ -173,48 +184,6 @@ impl Options {
     /// than 1/64 of the pool, nor than frames are free at once. Range: 0 to 64; default: 32.
     pub fn read_ahead_pages(mut self, pages: usize) -> Self {
         self.read_ahead_pages = pages;
-        self
-    }
-
-    /// How dirty pages are found that the checkpoint waits for. Default: [`DirtyTracking::Scan`].
-    pub fn dirty_tracking(mut self, tracking: DirtyTracking) -> Self {
-        self.dirty_tracking = tracking;
-        self
-    }
-
-    /// What an operation does that finds no free frame. Default: [`EmptyFreeListAlgorithm::Handoff`].
-    pub fn empty_free_list_algorithm(mut self, algorithm: EmptyFreeListAlgorithm) -> Self {
-        self.empty_free_list_algorithm = algorithm;
-        self
-    }
-
-    /// Which pages leave the buffer pool first. Default: [`PageReplacement::S3Fifo`], or
-    /// [`PageReplacement::MidpointLru`] where free frames are not handed over: the other algorithms look for them at
-    /// the tail of its list.
-    pub fn page_replacement(mut self, replacement: PageReplacement) -> Self {
-        self.page_replacement = Some(replacement);
-        self
-    }
-
-    /// Parts of the buffer pool, each with a list of pages and free frames of its own: only where free frames are not
-    /// handed over. Each has 32 frames at least. Range: 1 to 64; default: 1.
-    pub fn buffer_pool_instances(mut self, instances: usize) -> Self {
-        self.buffer_pool_instances = instances;
-        self
-    }
-
-    /// Pages at the tail of an instance's list that are looked at for frames and written, in one pass: only with
-    /// [`EmptyFreeListAlgorithm::Backoff`]. Range: 100 to 1,048,576; default: 1,024.
-    pub fn lru_scan_depth(mut self, pages: usize) -> Self {
-        self.lru_scan_depth = pages;
-        self
-    }
-
-    /// Frames of an instance that are kept free, but no more than a fourth of them: only with
-    /// [`EmptyFreeListAlgorithm::Backoff`]; the hand-off finds out how many are needed. Range: 1 to 1,048,576; default:
-    /// [`lru_scan_depth`](Self::lru_scan_depth), as InnoDB has it.
-    pub fn free_list_target(mut self, frames: usize) -> Self {
-        self.free_list_target = Some(frames);
         self
     }
 
@@ -299,60 +268,6 @@ impl Options {
         }
     }
 
-    /// Which pages leave first.
-    pub(crate) fn replacement(&self) -> PageReplacement {
-        let follows = match self.empty_free_list_algorithm {
-            EmptyFreeListAlgorithm::Handoff => PageReplacement::S3Fifo,
-            EmptyFreeListAlgorithm::Legacy | EmptyFreeListAlgorithm::Backoff => PageReplacement::MidpointLru,
-        };
-        self.page_replacement.unwrap_or(follows)
-    }
-
-    /// What a buffer pool of so many frames is made with.
-    pub(crate) fn pool(&self, frames: u32, frames_max: usize) -> PoolOptions {
-        let is_backoff = self.empty_free_list_algorithm == EmptyFreeListAlgorithm::Backoff;
-        PoolOptions {
-            frames,
-            frames_max,
-            tracking: self.dirty_tracking,
-            replacement: self.replacement(),
-            empty: self.empty_free_list_algorithm,
-            instances: self.buffer_pool_instances,
-            lru_scan_depth: self.lru_scan_depth,
-            free_list_target: is_backoff.then(|| self.free_list_target.unwrap_or(self.lru_scan_depth)),
-        }
-    }
-
-    /// What of the classic policies does not go together, or is out of range.
-    fn mistakes_in_classic_policies(&self, page_size: u64) -> Vec<String> {
-        let mut mistakes = Vec::new();
-        let instances = self.buffer_pool_instances;
-        let is_handoff = self.empty_free_list_algorithm == EmptyFreeListAlgorithm::Handoff;
-        if !is_handoff && self.replacement() == PageReplacement::S3Fifo {
-            mistakes.push("page_replacement is s3_fifo, and empty_free_list_algorithm is not handoff: these look for frames at the tail of an LRU list: leave one of the two out".to_owned());
-        }
-        if !(1..=INSTANCES_MAX).contains(&instances) {
-            mistakes.push(format!("buffer_pool_instances is {instances}: use 1 to {INSTANCES_MAX}"));
-        } else if is_handoff && instances > 1 {
-            mistakes.push(format!("buffer_pool_instances is {instances}, and empty_free_list_algorithm is handoff, which has one line for free frames: use 1, or legacy or backoff"));
-        } else if instances > 1 && self.buffer_pool_size.as_u64() / page_size.max(1) < FRAMES_MIN * to_u64(instances) {
-            let size = ByteSize::b(FRAMES_MIN * to_u64(instances) * page_size);
-            mistakes.push(format!("buffer_pool_size is {}, and buffer_pool_instances is {instances}: use {size} or more, or fewer instances", self.buffer_pool_size));
-        }
-        if !(LRU_SCAN_DEPTH_MIN..=LRU_PAGES_MAX).contains(&self.lru_scan_depth) {
-            let depth = self.lru_scan_depth;
-            mistakes.push(format!("lru_scan_depth is {depth}: use {LRU_SCAN_DEPTH_MIN} to {LRU_PAGES_MAX}"));
-        }
-        if let Some(target) = self.free_list_target {
-            if !(1..=LRU_PAGES_MAX).contains(&target) {
-                mistakes.push(format!("free_list_target is {target}: use 1 to {LRU_PAGES_MAX}"));
-            } else if self.empty_free_list_algorithm != EmptyFreeListAlgorithm::Backoff {
-                mistakes.push(format!("free_list_target is {target}, and empty_free_list_algorithm is not backoff: legacy keeps none free, and handoff finds out how many are needed: leave it out"));
-            }
-        }
-        mistakes
-    }
-
     /// Checks everything, for a database with pages of `page_size`; all mistakes in one error.
     pub(crate) fn validate(&self, page_size: u64) -> Result<(), Error> {
         let mut mistakes = Vec::new();
@@ -394,7 +309,7 @@ impl Options {
         if let Err(mistake) = self.durability.validate() {
             mistakes.push(mistake);
         }
-        mistakes.extend(self.mistakes_in_classic_policies(page_size));
+        mistakes.extend(mistakes_in_classic_policies(self, page_size));
         if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes.join("; ").into())) }
     }
 }
@@ -404,13 +319,6 @@ pub(super) fn validate_recovery_time(target: Duration) -> Result<(), String> {
     let is_possible = (Duration::from_secs(1)..=Duration::from_hours(1)).contains(&target);
     is_possible.then_some(()).ok_or_else(|| format!("recovery_time_target is {target:?}: use 1s to 3600s, or none"))
 }
-
-/// Parts that a buffer pool may have.
-const INSTANCES_MAX: usize = 64;
-
-/// Pages of an LRU list that may be looked at in a pass.
-const LRU_SCAN_DEPTH_MIN: usize = 100;
-const LRU_PAGES_MAX: usize = 1 << 20;
 
 /// Leaves that may be read together.
 pub(super) const READ_AHEAD_MAX: usize = 64;

@@ -49,6 +49,8 @@ pub(crate) struct Pacing {
     news: Condvar,
     /// Whether there is a limit, as `payments` has it.
     is_limited: AtomicBool,
+    /// It measures, and decides nothing.
+    only_looks: bool,
     /// Whose payments they are: no other engine's of this process has it.
     number: u64,
     /// Bytes of log that the controller goes by; 0: those that are wanted.
@@ -94,8 +96,9 @@ pub(super) enum Next {
 }
 
 impl Pacing {
-    /// A controller of a device that wrote so many pages a second in an earlier run; 0: nothing is known.
-    pub(super) fn new(pages_per_s: u64) -> Pacing {
+    /// A controller of a device that wrote so many pages a second in an earlier run; 0: nothing is known. One that
+    /// `only_looks` measures, and decides nothing: page cleaners do.
+    pub(super) fn new(pages_per_s: u64, only_looks: bool) -> Pacing {
         #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact count")]
         let pace = Pace::new(pages_per_s.min(EARLIER_MAX) as f64, Rules::default());
         Pacing {
@@ -110,6 +113,7 @@ impl Pacing {
             is_limited: AtomicBool::new(false),
             log_length: AtomicU64::new(0),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            only_looks,
             limited_ns: AtomicU64::new(0),
             ticks_ns: AtomicU64::new(0),
             write_cost_ns: AtomicU64::new(0),
@@ -125,7 +129,7 @@ impl Pacing {
     /// What to write next, if frames are short or not.
     pub(super) fn next(&self, frames_short: bool, now_ns: u64) -> Next {
         let state = self.state.lock();
-        let owed = state.pace.owed();
+        let owed = if self.only_looks { 0 } else { state.pace.owed() };
         let gathered = now_ns >= state.flushed_ns + GATHER_NS || state.pace.is_log_short_lived();
         let is_enough = owed >= LOT_PAGES || (owed > 0 && gathered);
         match (frames_short, is_enough) {
@@ -163,7 +167,7 @@ impl Pacing {
 
     /// Pages that are to be written for the log.
     pub(super) fn owed(&self) -> usize {
-        self.state.lock().pace.owed()
+        if self.only_looks { 0 } else { self.state.lock().pace.owed() }
     }
 
     /// Whether the log is nearly full.
@@ -263,6 +267,9 @@ impl Engine {
     /// `throttle`.
     pub(super) fn begin_write(&self) -> Paying<'_> {
         let operation = self.waits.operation("write");
+        if let Some(classic) = &self.classic_flushing {
+            self.sync_flush(classic);
+        }
         if clock::coarse_ns() >= self.pacing.next_tick_ns().saturating_add(OVERDUE_NS) {
             self.tick_pace();
         }
@@ -405,7 +412,9 @@ impl Engine {
         if self.pacing.is_limited() {
             self.pacing.limited_ns.fetch_add(since_ns, Ordering::Relaxed);
         }
-        self.pacing.set_limit(rates.redo_limit, now_ns);
+        if !self.pacing.only_looks {
+            self.pacing.set_limit(rates.redo_limit, now_ns);
+        }
         self.pacing.ticks_ns.fetch_add(clock::now_ns().saturating_sub(now_ns), Ordering::Relaxed);
     }
 

@@ -1,14 +1,19 @@
 //! How dirty pages get into images, a lot at a time.
 //!
-//! WRITER-1  One thread at a time, from the look whether a page has an image in flight until its new one is in flight
-//!           (STORE-6): [`Engine::writer`] is a turn, which is held over the write.
+//! WRITER-1  One thread at a time writes the pages of an instance of the pool, from the look whether a page has an
+//!           image in flight until its new one is in flight (STORE-6): [`Writers`] has a turn for each, which is held
+//!           over the write. Its pin keeps a page in its frame, and so in its instance.
 //! WRITER-2  After the copy the log is looked at, and nothing is written if it has stopped: who then had a page changed
 //!           and found no place for the group any more has let go of a page whose change is not in the log.
+//! WRITER-3  Images without a sync, and pages on their way to be some, are no more than the log has room to name. The
+//!           last lot before that is the keeper's, who alone can name them.
 //!
-//! Mostly the keeper writes. With the classic policies who finds no free frame does, too, or threads that free some
-//! (`lru_managers.rs`). Bulk loads write beside them: their pages are in no frame (`loading.rs`).
+//! Mostly the keeper writes. With the classic policies who finds no free frame does, too, or who finds the log three
+//! quarters full (`sync_flush.rs`), and threads that free frames and clean pages (`lru_managers.rs`,
+//! `page_cleaners.rs`). Bulk loads write beside them: their pages are in no frame (`loading.rs`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::engine::Engine;
@@ -17,6 +22,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId};
 use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
+use crate::base::sync::{Rank, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
 use crate::base::waits::WaitClass;
 use crate::mtr::Core;
 use crate::pool::buffer_pool::Pool;
@@ -29,6 +35,98 @@ use crate::store::zones::{LiveImage, ZONE_BYTES};
 pub(crate) struct PageWriter {
     buf: AlignedBuf,
     writes: Arc<PageWrites>,
+}
+
+/// The turns of those who write pages.
+pub(crate) struct Writers {
+    /// Shared by who has a turn.
+    any: RwLock<()>,
+    turns: Box<[Turn<PageWriter>]>,
+    /// Pages on their way to be images without a sync.
+    in_hand: AtomicUsize,
+}
+
+/// A turn, until dropped.
+pub(super) struct Writing<'w> {
+    writer: TurnGuard<'w, PageWriter>,
+    _any: Any<'w>,
+}
+
+#[expect(dead_code, reason = "held")]
+enum Any<'w> {
+    Shared(ReadGuard<'w, ()>),
+    Alone(WriteGuard<'w, ()>),
+}
+
+impl Deref for Writing<'_> {
+    type Target = PageWriter;
+
+    fn deref(&self) -> &PageWriter {
+        &self.writer
+    }
+}
+
+impl DerefMut for Writing<'_> {
+    fn deref_mut(&mut self) -> &mut PageWriter {
+        &mut self.writer
+    }
+}
+
+/// Leave to make images of so many pages, until these are counted.
+pub(super) struct InHand<'w> {
+    in_hand: &'w AtomicUsize,
+    pages: usize,
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        self.in_hand.fetch_sub(self.pages, Ordering::Relaxed);
+    }
+}
+
+impl Writers {
+    /// A turn for each instance of the pool.
+    pub(crate) fn new(instances: usize, page_size: usize, writes: &Arc<PageWrites>) -> Writers {
+        let turn = |at| Turn::new(Rank::PageWriter, PageWriter::new(page_size, at == 0, Arc::clone(writes)));
+        Writers { any: RwLock::new(()), turns: (0..instances).map(turn).collect(), in_hand: AtomicUsize::new(0) }
+    }
+
+    /// Waits for the turn to write pages of an instance. Whoever has it ends it with his write.
+    pub(super) fn lock(&self, instance: usize) -> Writing<'_> {
+        let any = Any::Shared(self.any.read());
+        Writing { writer: self.turns[instance].lock(), _any: any }
+    }
+
+    /// Waits for all turns, to move images of any pages.
+    pub(super) fn lock_all(&self) -> Writing<'_> {
+        let any = Any::Alone(self.any.write());
+        Writing { writer: self.turns[0].lock(), _any: any }
+    }
+
+    /// Waits until nobody writes a page, and keeps it so.
+    pub(super) fn none(&self) -> WriteGuard<'_, ()> {
+        self.any.write()
+    }
+
+    /// Leave to have so many more images without a sync (WRITER-3), where `unsynced` tells how many there are, and no
+    /// more may be than `most`. `None`: not now.
+    pub(super) fn take(&self, pages: usize, most: usize, unsynced: impl Fn() -> usize) -> Option<InHand<'_>> {
+        let in_hand = InHand { in_hand: &self.in_hand, pages };
+        // First those in hand, then what became images: one may count twice, none is left out.
+        let others = self.in_hand.fetch_add(pages, Ordering::SeqCst);
+        (others + pages + unsynced() <= most).then_some(in_hand)
+    }
+
+    /// The same for the keeper, after it has named all images there were: there is room.
+    pub(super) fn take_now(&self, pages: usize) -> InHand<'_> {
+        self.in_hand.fetch_add(pages, Ordering::SeqCst);
+        InHand { in_hand: &self.in_hand, pages }
+    }
+
+    /// Bytes of memory that they take.
+    pub(super) fn memory_budget(&self, page_size: usize) -> u64 {
+        to_u64(PageWriter::bytes(page_size, true) + (self.turns.len() - 1) * PageWriter::bytes(page_size, false))
+    }
 }
 
 /// Images that are moved as they are, beside pages from frames.
@@ -50,6 +148,16 @@ pub(super) enum Why {
     AtOnce,
     /// An operation finds no free frame: its single page flushes.
     SinglePage,
+}
+
+impl Why {
+    /// What an operation waits for that writes pages itself.
+    fn waits_on(self) -> WaitClass {
+        match self {
+            Why::Frames | Why::SinglePage => WaitClass::FreeFrame,
+            Why::Pace | Why::AtOnce => WaitClass::LogSpace,
+        }
+    }
 }
 
 /// Pages that were written, and that are being written now, by why.
@@ -126,9 +234,13 @@ pub(super) enum Lot {
 }
 
 impl PageWriter {
-    /// A writer of lots, and of what is in a zone.
-    pub(crate) fn new(page_size: usize, writes: Arc<PageWrites>) -> PageWriter {
-        PageWriter { buf: aligned((LOT_PAGES * page_size).max(ZONE_BYTES)), writes }
+    /// A writer of lots, and of what is in a zone, if it `moves`.
+    fn new(page_size: usize, moves: bool, writes: Arc<PageWrites>) -> PageWriter {
+        PageWriter { buf: aligned(Self::bytes(page_size, moves)), writes }
+    }
+
+    fn bytes(page_size: usize, moves: bool) -> usize {
+        (LOT_PAGES * page_size).max(if moves { ZONE_BYTES } else { 0 })
     }
 
     /// Copies pages under their latches, has the log durable past them, writes them to free slots, with those images
@@ -185,11 +297,10 @@ impl PageWriter {
         let buf = &mut self.buf[..ops.len() * size];
         for asked in 0.. {
             let began_ns = clock::now_ns();
-            // Of the foreground, only who needs a frame writes.
             let write = || core.store.write(&ops, buf, core.log.positions().durable);
             let writes = match ops.len() {
                 0 => Some(0),
-                _ => core.pool.waits().timed(WaitClass::FreeFrame, write)?,
+                _ => core.pool.waits().timed(why.waits_on(), write)?,
             };
             if let Some(writes) = writes {
                 copied.pages.clear();
@@ -247,19 +358,19 @@ impl Engine {
         Ok(written)
     }
 
-    /// Writes a lot of pages, in the caller's thread; returns how many. None, although there are some: not now.
+    /// Writes a lot of pages of one instance, in the caller's thread; returns how many. None, although there are some:
+    /// not now.
     pub(super) fn flush_lot(&self, why: Why, pages: Vec<Pin<'_>>) -> Result<usize, Error> {
-        let mut writer = self.waits.timed(WaitClass::FreeFrame, || self.writer.lock());
-        let unsynced = self.core.store.unsynced();
-        if unsynced > self.unsynced_max() / 2 {
+        let Some(first) = pages.first() else { return Ok(0) };
+        let instance = self.core.pool.number_of_instance(first.frame_id());
+        let mut writing = self.waits.timed(why.waits_on(), || self.writers.lock(instance));
+        if self.core.store.unsynced() > self.unsynced_max() / 2 {
             // Only the keeper can name them.
             self.bell.ring();
         }
-        // The last lot before the limit is the keeper's, which has looked at the limit before its turn came.
-        if unsynced + LOT_PAGES >= self.unsynced_max() {
-            return Ok(0);
-        }
-        let lot = writer.write(&self.core, why, pages, Moved::default(), |_| Ok(false));
+        let most = self.unsynced_max().saturating_sub(LOT_PAGES);
+        let Some(_in_hand) = self.writers.take(pages.len(), most, || self.core.store.unsynced()) else { return Ok(0) };
+        let lot = writing.write(&self.core, why, pages, Moved::default(), |_| Ok(false));
         if let Err(error) = &lot {
             // As when the keeper's fails: nothing is written from here on. Before the next writer's turn.
             self.core.log.stop(error);

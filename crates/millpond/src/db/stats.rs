@@ -46,6 +46,9 @@ pub struct Stats {
     pub buffer_flush_adaptive_total_pages: u64,
     /// Pages written because the log was full, or a checkpoint was asked for.
     pub buffer_flush_sync_total_pages: u64,
+    /// Entries of flush lists that searches for these looked at, anew after each page: only with
+    /// [`AdaptiveFlushingMethod::SyncOnly`](crate::AdaptiveFlushingMethod::SyncOnly).
+    pub buffer_flush_sync_scanned: u64,
     /// Pages that are being written because their frames are wanted, now.
     pub buffer_pool_pending_lru: u64,
     /// Pages that are being written for the log or a checkpoint, now.

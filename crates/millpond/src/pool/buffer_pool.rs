@@ -56,7 +56,7 @@ pub(crate) struct PoolOptions {
     pub(crate) instances: usize,
     /// Pages from the list's tail on that are looked at for frames, of each instance.
     pub(crate) lru_scan_depth: usize,
-    /// Frames that are kept free ahead of need, of each instance; `None`: as many as need shows.
+    /// Frames that somebody keeps free ahead of need, of each instance; `None`: as many as need shows.
     pub(crate) free_list_target: Option<usize>,
 }
 
@@ -92,6 +92,8 @@ pub(crate) struct Pool {
     /// Frames that are kept free.
     target: AtomicUsize,
     pub(super) empty: Empty,
+    /// Page cleaners refill free frames.
+    pub(super) cleaners_refill: bool,
     /// Pages that are looked at for frames, of each instance.
     pub(super) lru_scan_depth: AtomicUsize,
     pub(super) dirty: DirtyPages,
@@ -136,7 +138,7 @@ impl Pool {
         }
         let target = options.free_list_target.map(|target| target * options.instances);
         Ok(Pool {
-            dirty: DirtyPages::new(Arc::clone(&frames), len, counts, options.tracking),
+            dirty: DirtyPages::new(Arc::clone(&frames), counts, options),
             frames,
             count: AtomicUsize::new(len),
             leaving: Mutex::new(Rank::Leaving, 0),
@@ -148,6 +150,7 @@ impl Pool {
                 EmptyFreeListAlgorithm::Legacy => Empty::Legacy(Legacy::new(options.instances)),
                 EmptyFreeListAlgorithm::Backoff => Empty::Backoff(Backoff::default()),
             },
+            cleaners_refill: options.empty == EmptyFreeListAlgorithm::Legacy && target.is_some(),
             lru_scan_depth: AtomicUsize::new(options.lru_scan_depth),
             instances,
             store,

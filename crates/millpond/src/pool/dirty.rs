@@ -3,10 +3,11 @@
 //! DIRTY-1  A frame's `rec_lsn` is set under the log's mutex with the page latched exclusively, and taken with the page
 //!          latched. As long as it is set it is counted; who takes it has the count from then on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::buffer_pool::PoolOptions;
 use super::memory::Frames;
 use crate::base::ids::{FrameId, Lsn};
 use crate::base::sync::{Mutex, Rank};
@@ -18,26 +19,36 @@ pub enum DirtyTracking {
     /// By a pass over one number for each frame. Nothing is shared between those who dirty pages.
     #[default]
     Scan,
-    /// By a list in the order of LSNs, behind a mutex, as in the InnoDB of old.
+    /// By a list in the order of LSNs, behind a mutex, as InnoDB does: one for each instance of the buffer pool.
     FlushList,
 }
+
+/// Dirty pages, the oldest first.
+type FlushList = BTreeSet<(Lsn, FrameId)>;
 
 /// The dirty pages of a pool.
 pub(crate) struct DirtyPages {
     frames: Arc<Frames>,
     counts: Arc<DirtyCounts>,
-    list: Option<Mutex<BTreeSet<(Lsn, FrameId)>>>,
+    /// One for each instance of the pool; none, if there are no lists.
+    lists: Box<[Mutex<FlushList>]>,
     dirty: AtomicUsize,
     /// For a planted bug: what each frame was dirtied with first.
     kept: Vec<AtomicU64>,
 }
 
 impl DirtyPages {
-    pub(super) fn new(frames: Arc<Frames>, count: usize, counts: Arc<DirtyCounts>, tracking: DirtyTracking) -> Self {
-        let list = (tracking == DirtyTracking::FlushList).then(|| Mutex::new(Rank::DirtyList, BTreeSet::new()));
-        let kept = if planted!("count_kept_on_redirty") { count } else { 0 };
+    pub(super) fn new(frames: Arc<Frames>, counts: Arc<DirtyCounts>, options: &PoolOptions) -> Self {
+        let lists = if options.tracking == DirtyTracking::FlushList { options.instances } else { 0 };
+        let lists = (0..lists).map(|_| Mutex::new(Rank::DirtyList, BTreeSet::new())).collect();
+        let kept = if planted!("count_kept_on_redirty") { FrameId(options.frames).index() } else { 0 };
         let kept = (0..kept).map(|_| AtomicU64::new(0)).collect();
-        DirtyPages { frames, counts, list, dirty: AtomicUsize::new(0), kept }
+        DirtyPages { frames, counts, lists, dirty: AtomicUsize::new(0), kept }
+    }
+
+    /// The list of the frame's instance, if there are lists.
+    fn list(&self, frame: FrameId) -> Option<&Mutex<FlushList>> {
+        self.lists.get(frame.index() % self.lists.len().max(1))
     }
 
     /// The begin of the oldest change of the frame's page that is in no image; `None`: clean.
@@ -60,7 +71,7 @@ impl DirtyPages {
         }
         // Counted first: from the moment at which the mark can be seen, who takes it takes a count.
         self.counts.add_frame(start);
-        if let Some(list) = &self.list {
+        if let Some(list) = self.list(frame) {
             list.lock().insert((start, frame));
         }
         if self.frames.rec_lsn(frame).compare_exchange(0, start.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -70,7 +81,7 @@ impl DirtyPages {
         // A write that failed has just given its dirtiness back.
         self.counts.frame_taken(start);
         self.counts.remove(start);
-        if let Some(list) = &self.list {
+        if let Some(list) = self.list(frame) {
             list.lock().remove(&(start, frame));
         }
     }
@@ -86,7 +97,7 @@ impl DirtyPages {
         }
         self.dirty.fetch_sub(1, Ordering::Relaxed);
         self.counts.frame_taken(lsn);
-        if let Some(list) = &self.list {
+        if let Some(list) = self.list(frame) {
             list.lock().remove(&(lsn, frame));
         }
         Some(lsn)
@@ -114,7 +125,7 @@ impl DirtyPages {
             self.counts.frame_taken(younger);
             self.counts.remove(younger);
         }
-        if let Some(list) = &self.list {
+        if let Some(list) = self.list(frame) {
             let mut list = list.lock();
             list.remove(&(Lsn(now), frame));
             list.insert((older(now).map_or(rec_lsn, Lsn), frame));
@@ -123,22 +134,79 @@ impl DirtyPages {
 
     /// The dirty ones among the first `count` frames whose oldest change is before `cut`, and where that is.
     pub(super) fn before(&self, cut: Lsn, count: usize) -> Vec<(Lsn, FrameId)> {
-        match &self.list {
-            Some(list) => {
-                let list = list.lock();
-                let before = list.iter().take_while(|(lsn, _)| *lsn < cut).copied();
-                // Who gives dirtiness back while it is marked anew may leave an entry that nothing stands behind.
-                before.filter(|(lsn, frame)| self.since(*frame) == Some(*lsn)).collect()
-            }
-            None => {
-                let dirty = self.frames.dirty(count).map(|(lsn, frame)| (Lsn(lsn), frame));
-                dirty.filter(|(lsn, _)| *lsn < cut).collect()
-            }
+        if self.lists.is_empty() {
+            let dirty = self.frames.dirty(count).map(|(lsn, frame)| (Lsn(lsn), frame));
+            return dirty.filter(|(lsn, _)| *lsn < cut).collect();
         }
+        (0..self.lists.len()).flat_map(|at| self.oldest(at, cut, usize::MAX)).collect()
+    }
+
+    /// The same from an instance's list, at most so many, the oldest first.
+    pub(super) fn oldest(&self, at: usize, cut: Lsn, most: usize) -> Vec<(Lsn, FrameId)> {
+        let Some(list) = self.lists.get(at) else { return Vec::new() };
+        let list = list.lock();
+        let before = list.iter().take_while(|(lsn, _)| *lsn < cut).copied();
+        // Who gives dirtiness back while it is marked anew may leave an entry that nothing stands behind.
+        before.filter(|(lsn, frame)| self.since(*frame) == Some(*lsn)).take(most).collect()
+    }
+
+    /// The oldest in an instance's list before `cut` that is not `taken` yet: all the others are passed over, with the
+    /// list's mutex held. Returns it with the entries that were looked at.
+    pub(super) fn rescan(&self, at: usize, cut: Lsn, taken: &HashSet<FrameId>) -> (Option<FrameId>, usize) {
+        let Some(list) = self.lists.get(at) else { return (None, 0) };
+        let list = list.lock();
+        let mut looked_at = 0;
+        let before = list.iter().take_while(|(lsn, _)| *lsn < cut).map(|(_, frame)| *frame);
+        let found = before.inspect(|_| looked_at += 1).find(|frame| !taken.contains(frame));
+        (found, looked_at)
     }
 
     /// How many pages are dirty.
     pub(super) fn len(&self) -> usize {
         self.dirty.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::legacy::EmptyFreeListAlgorithm;
+    use crate::pool::replacement::PageReplacement;
+
+    fn dirty_pages(instances: usize) -> DirtyPages {
+        let frames = Arc::new(Frames::new(16, 4096).expect("memory"));
+        let options = PoolOptions {
+            frames: 16,
+            frames_max: 16,
+            tracking: DirtyTracking::FlushList,
+            replacement: PageReplacement::MidpointLru,
+            empty: EmptyFreeListAlgorithm::Legacy,
+            instances,
+            lru_scan_depth: 100,
+            free_list_target: None,
+        };
+        DirtyPages::new(frames, Arc::default(), &options)
+    }
+
+    #[test]
+    fn a_search_that_begins_anew_after_each_page_looks_at_all_before_it_again() {
+        let dirty = dirty_pages(1);
+        (0..10).for_each(|frame| dirty.mark(FrameId(frame), Lsn(1_000 - u64::from(frame))));
+        let (mut taken, mut looked_at) = (HashSet::new(), Vec::new());
+        while let (Some(frame), entries) = dirty.rescan(0, Lsn(1_000), &taken) {
+            taken.insert(frame);
+            looked_at.push(entries);
+        }
+        assert_eq!(looked_at, [1, 2, 3, 4, 5, 6, 7, 8, 9], "n (n + 1) / 2, but for the one at the cut");
+    }
+
+    #[test]
+    fn each_instance_has_the_oldest_of_its_frames() {
+        let dirty = dirty_pages(2);
+        (0..10).for_each(|frame| dirty.mark(FrameId(frame), Lsn(1_000 - u64::from(frame))));
+        let oldest =
+            |at, most| dirty.oldest(at, Lsn(999), most).into_iter().map(|(_, frame)| frame.0).collect::<Vec<_>>();
+        assert_eq!((oldest(0, 2), oldest(1, 9)), (vec![8, 6], vec![9, 7, 5, 3]));
+        assert_eq!(dirty.before(Lsn(992), 16).len(), 1);
     }
 }

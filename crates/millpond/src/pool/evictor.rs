@@ -1,5 +1,6 @@
 //! How frames become free: for the keeper, and for who finds none.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
@@ -171,6 +172,37 @@ impl Pool {
     /// The dirty frames whose oldest change is before `cut`, and where that is.
     pub(crate) fn dirty_before(&self, cut: Lsn) -> Vec<(Lsn, FrameId)> {
         self.dirty.before(cut, self.frames.made())
+    }
+
+    /// The dirty frames of an instance whose oldest change is before `cut`, the oldest first, at most so many. Only
+    /// where there are flush lists.
+    pub(crate) fn oldest_dirty(&self, at: usize, cut: Lsn, most: usize) -> Vec<FrameId> {
+        self.dirty.oldest(at, cut, most).into_iter().map(|(_, frame)| frame).collect()
+    }
+
+    /// The same one by one, as the InnoDB of 5.5 does while pages are being flushed: after each the list is searched
+    /// again from its end, past those that were taken, its mutex held. Returns how many entries that looked at, too.
+    pub(crate) fn rescan_dirty(&self, at: usize, cut: Lsn, most: usize) -> (Vec<FrameId>, usize) {
+        let (mut taken, mut frames, mut looked_at) = (HashSet::new(), Vec::new(), 0);
+        while frames.len() < most {
+            let (found, entries) = self.dirty.rescan(at, cut, &taken);
+            looked_at += entries;
+            let Some(frame) = found else { break };
+            taken.insert(frame);
+            frames.push(frame);
+        }
+        (frames, looked_at)
+    }
+
+    /// The begin of the oldest change that is in a frame only. Only where there are flush lists.
+    pub(crate) fn oldest_change(&self) -> Option<Lsn> {
+        let oldest = |at| self.dirty.oldest(at, Lsn(u64::MAX), 1).first().map(|(lsn, _)| *lsn);
+        (0..self.instances.len()).filter_map(oldest).min()
+    }
+
+    /// Pages that were dirtied before `cut`, at most `most` of each instance. Only where there are flush lists.
+    pub(crate) fn dirtied_before(&self, cut: Lsn, most: usize) -> usize {
+        (0..self.instances.len()).map(|at| self.dirty.oldest(at, cut, most).len()).sum()
     }
 
     /// Orders frames by the ids of their pages.

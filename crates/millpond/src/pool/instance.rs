@@ -70,9 +70,14 @@ impl Pages for Pool {
 }
 
 impl Pool {
+    /// The number of the instance that `frame` belongs to.
+    pub(crate) fn number_of_instance(&self, frame: FrameId) -> usize {
+        frame.index() % self.instances.len()
+    }
+
     /// The instance that `frame` belongs to.
     pub(super) fn instance_of(&self, frame: FrameId) -> &Instance {
-        &self.instances[frame.index() % self.instances.len()]
+        &self.instances[self.number_of_instance(frame)]
     }
 
     /// The instance that page `id` is read into.

@@ -48,6 +48,11 @@ impl Pool {
         if matches!(self.empty, Empty::Backoff(_)) { self.instances.len() } else { 0 }
     }
 
+    /// Whether page cleaners do what LRU managers do elsewhere.
+    pub(crate) fn cleaners_refill(&self) -> bool {
+        self.cleaners_refill
+    }
+
     /// Frames that are free in an instance, and how many should be.
     pub(crate) fn free_in(&self, at: usize) -> (usize, usize) {
         let several = self.instances.len();

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
 use millpond::{
-    ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, Options, PageStoreKind, Tree, WriteBatch,
+    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, Options,
+    PageStoreKind, Tree, WriteBatch,
 };
 use rand::{RngExt, SeedableRng};
 
@@ -311,7 +312,15 @@ fn many_clients_shaped(shape: Shape, seed: u64, clients: usize, ops: usize, valu
             thread.join().expect("no panic");
         }
         let single = db.stats().buffer_pool_single_page_flushes;
-        assert_eq!(single > 0, shape.is_legacy(), "{single} pages were written by clients");
+        let refilled = shape.flushing == AdaptiveFlushingMethod::Adaptive;
+        assert!((single > 0) == shape.is_legacy() || refilled, "{single} pages were written by clients");
+        let (by_cleaners, by_all) =
+            (db.stats().buffer_flush_adaptive_total_pages, db.stats().buffer_flush_sync_total_pages);
+        match shape.flushing {
+            AdaptiveFlushingMethod::Envelope => {}
+            AdaptiveFlushingMethod::SyncOnly => assert!(by_all > 0, "nobody found the log three quarters full"),
+            _ => assert!(by_cleaners > 0, "no page cleaner was at work, but {by_all} pages at once"),
+        }
         db.close().expect("closed");
     });
     Recorded { shape, ..recorded }
@@ -384,6 +393,23 @@ fn a_crash_while_lru_managers_write_pages_loses_nothing() {
         let backoff = Shape { empty: EmptyFreeListAlgorithm::Backoff, ..shape };
         let recorded = many_clients_shaped(backoff, seed, 4, 40, 1000);
         check_matrix(&recorded, 0, stride(6));
+    }
+}
+
+#[test]
+fn a_crash_while_page_cleaners_write_and_everybody_flushes_loses_nothing() {
+    let twice = Shape { doublewrite: Doublewrite::On, ..IN_PLACE };
+    let legacy = |shape| Shape { empty: EmptyFreeListAlgorithm::Legacy, instances: 2, frames: 80, ..shape };
+    let shapes = [
+        (AdaptiveFlushingMethod::SyncOnly, twice),
+        (AdaptiveFlushingMethod::SyncOnly, SMALL),
+        (AdaptiveFlushingMethod::KeepAverage, twice),
+        (AdaptiveFlushingMethod::Adaptive, legacy(twice)),
+        (AdaptiveFlushingMethod::Adaptive, legacy(SMALL)),
+    ];
+    for ((flushing, shape), seed) in shapes.into_iter().zip(21..) {
+        let recorded = many_clients_shaped(Shape { flushing, ..shape }, seed, 4, 60, 3000);
+        check_matrix(&recorded, 0, stride(24));
     }
 }
 

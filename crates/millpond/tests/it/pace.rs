@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, SlowFiles, Slower, Speed, Stats, WaitClass, WaitSummary};
+use millpond::{ByteSize, Db, Options, SlowFiles, Slower, Speed, Stats, WaitClass, WaitSummary};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
-use crate::support::{SMALL, disk_of, reopen_options};
+use crate::support::{SMALL, Shape, disk_of, reopen_options};
 
 const ROWS: u32 = 8_000;
 const SECONDS: usize = 20;
@@ -19,6 +19,12 @@ const SECONDS: usize = 20;
 pub(crate) fn at_work(every_ns: u64, slower: &[Slower], look: impl Fn(&Db)) -> (Vec<usize>, Stats, u64) {
     let image = scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32)));
     at_work_on(&disk_with(image), every_ns, slower, all_over, look)
+}
+
+/// The same with a database of another shape.
+pub(crate) fn at_work_with(shape: Shape, every_ns: u64, look: impl Fn(&Db)) -> (Vec<usize>, Stats) {
+    let image = scattered_rows(ROWS, shape.options().redo_capacity(ByteSize::mib(32)));
+    at_work_changed(&disk_with(image), shape.reopen_options(), every_ns, &[], all_over, &look, |db| look(db))
 }
 
 /// The row of a turn that is one of many: all rows, each as often as another.
@@ -37,11 +43,29 @@ fn at_work_on(
     row: fn(u32) -> u32,
     look: impl Fn(&Db),
 ) -> (Vec<usize>, Stats, u64) {
-    let options = || reopen_options().buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(32));
+    let mut throttled = 0;
+    let (per_second, stats) = at_work_changed(disk, reopen_options(), every_ns, slower, row, &look, |db| {
+        look(db);
+        throttled = db.waits().into_iter().find(|wait| wait.class == WaitClass::Throttle).expect("a class").count;
+    });
+    (per_second, stats, throttled)
+}
+
+/// `begin` is called when the writers have begun, `end` when they have come to their end.
+fn at_work_changed(
+    disk: &SimulatedDisk,
+    options: Options,
+    every_ns: u64,
+    slower: &[Slower],
+    row: fn(u32) -> u32,
+    begin: impl Fn(&Db),
+    end: impl FnOnce(&Db),
+) -> (Vec<usize>, Stats) {
+    let options = options.buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(32));
     let (found, _) = run(7, || {
         let speed = Speed { writes_per_s: 1e6, bytes_per_s: 300.0 * 4096.0, slower: slower.to_vec() };
         let files = SlowFiles::new(Arc::new(disk.clone()), speed).only("data.mpd");
-        let db = Db::open_on(Arc::new(files), options()).expect("opened");
+        let db = Db::open_on(Arc::new(files), options).expect("opened");
         assert_eq!(db.open_tree("t").expect("there").scan(..).count(), ROWS as usize);
         let began = now_ns();
         let done: Arc<Vec<AtomicUsize>> = Arc::new((0..SECONDS).map(|_| AtomicUsize::new(0)).collect());
@@ -61,13 +85,12 @@ fn at_work_on(
                 spawn("writer", work).expect("a thread")
             })
             .collect();
-        look(&db);
+        begin(&db);
         writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
-        look(&db);
-        let throttled = db.waits().into_iter().find(|wait| wait.class == WaitClass::Throttle).expect("a class").count;
+        end(&db);
         let stats = db.stats();
         db.close().expect("closed");
-        (done.iter().map(|of| of.load(Ordering::Relaxed)).collect(), stats, throttled)
+        (done.iter().map(|of| of.load(Ordering::Relaxed)).collect(), stats)
     });
     found
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, sleep_ns};
 use millpond::{
-    ByteSize, CheckOptions, CheckReport, Db, DirtyTracking, Doublewrite, EmptyFreeListAlgorithm, Error, Options,
-    PageReplacement, PageStoreKind, check_on,
+    AdaptiveFlushingMethod, ByteSize, CheckOptions, CheckReport, Db, DirtyTracking, Doublewrite,
+    EmptyFreeListAlgorithm, Error, Options, PageReplacement, PageStoreKind, check_on,
 };
 
 /// The contents of a database, by tree or table and key.
@@ -21,6 +21,10 @@ pub(crate) struct Shape {
     pub(crate) doublewrite: Doublewrite,
     /// Where free frames are not handed over, dirty pages are in a list.
     pub(crate) empty: EmptyFreeListAlgorithm,
+    /// Where it is not an envelope, dirty pages are in a list.
+    pub(crate) flushing: AdaptiveFlushingMethod,
+    /// Parts of the pool.
+    pub(crate) instances: usize,
     /// Frames of the pool.
     pub(crate) frames: u64,
 }
@@ -31,6 +35,8 @@ pub(crate) const SMALL: Shape = Shape {
     store: PageStoreKind::CopyOnWrite,
     doublewrite: Doublewrite::Off,
     empty: EmptyFreeListAlgorithm::Handoff,
+    flushing: AdaptiveFlushingMethod::Envelope,
+    instances: 1,
     frames: 40,
 };
 
@@ -55,14 +61,16 @@ impl Shape {
 
     /// The same for a database that exists.
     pub(crate) fn reopen_options(self) -> Options {
-        let tracking = match self.empty {
-            EmptyFreeListAlgorithm::Handoff => DirtyTracking::Scan,
+        let tracking = match (self.empty, self.flushing) {
+            (EmptyFreeListAlgorithm::Handoff, AdaptiveFlushingMethod::Envelope) => DirtyTracking::Scan,
             _ => DirtyTracking::FlushList,
         };
         Options::new()
             .create(false)
             .buffer_pool_size(ByteSize::kib(self.page_kib * self.frames))
             .empty_free_list_algorithm(self.empty)
+            .adaptive_flushing_method(self.flushing)
+            .buffer_pool_instances(self.instances)
             .dirty_tracking(tracking)
             .doublewrite(self.doublewrite)
     }

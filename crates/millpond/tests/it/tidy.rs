@@ -81,7 +81,7 @@ fn nobody_but_the_keeper_waits_for_a_clock() {
                 seen += 1;
                 let ticks = ["sync.rs", "scheduler.rs", "simulated.rs", "slow.rs", "bell.rs", "keeper.rs", "pacing.rs"];
                 // What they are known for.
-                let classic = ["backoff.rs", "lru_managers.rs"];
+                let classic = ["backoff.rs", "background.rs", "lru_managers.rs", "page_cleaners.rs"];
                 assert!(
                     [&ticks[..], &classic].concat().contains(&file.as_str()),
                     "LAW-2: {timer} in {}",

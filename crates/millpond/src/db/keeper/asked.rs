@@ -135,7 +135,7 @@ impl Keeper {
                 }
                 let dirty = {
                     // Nobody has a page in hand that is not dirty any more and not yet written (WRITER-1).
-                    let _writer = engine.writer.lock();
+                    let _nobody_writes = engine.writers.none();
                     core.pool.dirty_before(cleaning.cut)
                 };
                 if dirty.is_empty() {

@@ -43,7 +43,7 @@ impl Keeper {
         let engine = Arc::clone(&self.engine);
         let core = &engine.core;
         // KEEPER-3
-        let _writer = engine.writer.lock();
+        let _nobody_writes = engine.writers.none();
         let Some(pin) = core.pool.fetch(id) else {
             engine.txns.want_read(id);
             engine.txns.wake_purge();

@@ -4,7 +4,7 @@
 //!
 //! ZONES-1  A moved image is one of those of bulk loads (LOAD-3): written in their turn, which is only tried, within
 //!          [`LOADED_MAX`], after the log had room for its map record, which is only tried, too.
-//! ZONES-2  It is looked at once more in the writers' turn (WRITER-1) that it is its page's newest. A page that is
+//! ZONES-2  It is looked at once more in all writers' turns (WRITER-1) that it is its page's newest. A page that is
 //!          dirty in the pool is written from there instead.
 //! ZONES-3  What is moved was checked as if it had been read: a damaged image stays where it is, and damaged.
 

@@ -1,0 +1,76 @@
+//! Threads of the classic policies: each works and sleeps by a clock of its own, as those servers' do, until the
+//! database is closed. Nobody wakes them but who closes it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::engine::Engine;
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::sync::{self, Condvar, JoinHandle, Mutex, Rank};
+use crate::base::waits::enter_background;
+
+/// Threads that end together: at the latest when this is dropped, which waits for them.
+pub(crate) struct Threads {
+    end: Arc<End>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Whether the database is being closed.
+pub(crate) struct End {
+    is_near: Mutex<bool>,
+    news: Condvar,
+}
+
+impl End {
+    /// Sleeps until `deadline_ns`, or the end; whether it is near.
+    pub(super) fn wait_until(&self, deadline_ns: u64) -> bool {
+        let mut is_near = self.is_near.lock();
+        while !*is_near && clock::now_ns() < deadline_ns {
+            (is_near, _) = self.news.wait_until(is_near, deadline_ns, "the end, or a tick");
+        }
+        *is_near
+    }
+}
+
+impl Threads {
+    /// None.
+    pub(super) fn new() -> Threads {
+        let end = Arc::new(End { is_near: Mutex::new(Rank::Background, false), news: Condvar::new() });
+        Threads { end, threads: Vec::new() }
+    }
+
+    /// One more. If its work fails, or panics, the log stops with the reason: it tells all who wait.
+    pub(super) fn start(
+        &mut self,
+        name: &'static str,
+        engine: &Arc<Engine>,
+        work: impl FnOnce(&Engine, &End) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let (engine, end) = (Arc::clone(engine), Arc::clone(&self.end));
+        let thread = sync::spawn(name, move || {
+            enter_background();
+            let worked = catch_unwind(AssertUnwindSafe(|| work(&engine, &end)));
+            let error = match worked {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error,
+                Err(_) => Error::Bug(format!("the thread {name} panicked: reopen the database").into()),
+            };
+            engine.core.log.stop(&error);
+            engine.bell.ring();
+        });
+        self.threads.push(thread.map_err(|e| Error::io(&format!("start the thread {name}"), e))?);
+        Ok(())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        *self.end.is_near.lock() = true;
+        self.end.news.notify_all();
+        for thread in self.threads.drain(..) {
+            // Its panic was told to the log.
+            let _ = thread.join();
+        }
+    }
+}

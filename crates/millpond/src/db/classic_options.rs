@@ -1,0 +1,295 @@
+//! The options of the classic policies, and which of them go together.
+
+use bytesize::ByteSize;
+
+use super::options::{FRAMES_MIN, Options};
+use super::page_cleaners::ClassicFlushing;
+use crate::base::aligned::to_u64;
+use crate::pace::classic_flushing::{AdaptiveFlushingMethod, Settings};
+use crate::pool::buffer_pool::PoolOptions;
+use crate::pool::dirty::DirtyTracking;
+use crate::pool::legacy::EmptyFreeListAlgorithm;
+use crate::pool::replacement::PageReplacement;
+
+/// Parts that a buffer pool may have.
+const INSTANCES_MAX: usize = 64;
+
+/// Pages of an LRU list that may be looked at in a pass.
+const LRU_SCAN_DEPTH_MIN: usize = 100;
+const LRU_PAGES_MAX: usize = 1 << 20;
+
+/// Threads that clean pages.
+const PAGE_CLEANERS_MAX: usize = 64;
+
+/// Of these by default, if there are as many instances.
+const PAGE_CLEANERS: usize = 4;
+
+/// Pages a second that a device is said to write.
+const IO_CAPACITY_MIN: usize = 100;
+const IO_CAPACITY_MAX: usize = 10_000_000;
+const IO_CAPACITY: usize = 200;
+
+/// `io_capacity_max` is twice `io_capacity`, and this at least.
+const IO_CAPACITY_MAX_LEAST: usize = 2_000;
+
+/// Per cent of the pool that may be dirty.
+const MAX_DIRTY_PAGES_PCT: usize = 75;
+const DIRTY_PCT_MAX: usize = 99;
+
+impl Options {
+    /// How dirty pages are found that the checkpoint waits for. Default: [`DirtyTracking::Scan`], or
+    /// [`DirtyTracking::FlushList`] with a classic [`adaptive_flushing_method`](Self::adaptive_flushing_method), which
+    /// goes by its lists.
+    pub fn dirty_tracking(mut self, tracking: DirtyTracking) -> Self {
+        self.dirty_tracking = Some(tracking);
+        self
+    }
+
+    /// What an operation does that finds no free frame. Default: [`EmptyFreeListAlgorithm::Handoff`].
+    pub fn empty_free_list_algorithm(mut self, algorithm: EmptyFreeListAlgorithm) -> Self {
+        self.empty_free_list_algorithm = algorithm;
+        self
+    }
+
+    /// Which pages leave the buffer pool first. Default: [`PageReplacement::S3Fifo`], or
+    /// [`PageReplacement::MidpointLru`] where free frames are not handed over: the other algorithms look for them at
+    /// the tail of its list.
+    pub fn page_replacement(mut self, replacement: PageReplacement) -> Self {
+        self.page_replacement = Some(replacement);
+        self
+    }
+
+    /// Parts of the buffer pool, each with a list of pages and free frames of its own: only where free frames are not
+    /// handed over. Each has 32 frames at least. Range: 1 to 64; default: 1.
+    pub fn buffer_pool_instances(mut self, instances: usize) -> Self {
+        self.buffer_pool_instances = instances;
+        self
+    }
+
+    /// Pages at the tail of an instance's list that are looked at for frames and written, in one pass: with
+    /// [`EmptyFreeListAlgorithm::Backoff`], and by the page cleaners of [`AdaptiveFlushingMethod::Adaptive`] with
+    /// [`EmptyFreeListAlgorithm::Legacy`]. Range: 100 to 1,048,576; default: 1,024.
+    pub fn lru_scan_depth(mut self, pages: usize) -> Self {
+        self.lru_scan_depth = pages;
+        self
+    }
+
+    /// Frames of an instance that are kept free, but no more than a fourth of them: where LRU managers or page cleaners
+    /// refill them, as with [`lru_scan_depth`](Self::lru_scan_depth); the hand-off finds out how many are needed.
+    /// Range: 1 to 1,048,576; default:
+    /// [`lru_scan_depth`](Self::lru_scan_depth), as InnoDB has it.
+    pub fn free_list_target(mut self, frames: usize) -> Self {
+        self.free_list_target = Some(frames);
+        self
+    }
+
+    /// How it is decided how many dirty pages are written, and when. Default: [`AdaptiveFlushingMethod::Envelope`].
+    pub fn adaptive_flushing_method(mut self, method: AdaptiveFlushingMethod) -> Self {
+        self.adaptive_flushing_method = method;
+        self
+    }
+
+    /// Threads that clean pages, each an instance of the buffer pool at a time: only with
+    /// [`AdaptiveFlushingMethod::Adaptive`], and no more than instances. Range: 1 to 64; default: 4, or as many as
+    /// there are instances.
+    pub fn page_cleaners(mut self, threads: usize) -> Self {
+        self.page_cleaners = Some(threads);
+        self
+    }
+
+    /// Pages a second that the device may be given in the background, as its operator says: only with a classic
+    /// [`adaptive_flushing_method`](Self::adaptive_flushing_method); the envelope measures what it can do. Range: 100
+    /// to 10,000,000; default: 200, as InnoDB has had it until MySQL 8.0.
+    pub fn io_capacity(mut self, pages_per_s: usize) -> Self {
+        self.io_capacity = Some(pages_per_s);
+        self
+    }
+
+    /// Pages a second that it may be given when the log runs full: only with [`AdaptiveFlushingMethod::Adaptive`].
+    /// Range: `io_capacity` to 10,000,000; default: twice `io_capacity`, and 2,000 at least.
+    pub fn io_capacity_max(mut self, pages_per_s: usize) -> Self {
+        self.io_capacity_max = Some(pages_per_s);
+        self
+    }
+
+    /// Per cent of the pool's pages that may be dirty before they are written for that alone: only with a classic
+    /// [`adaptive_flushing_method`](Self::adaptive_flushing_method). Range: 0 to 99; default: 75.
+    pub fn max_dirty_pages_pct(mut self, per_cent: usize) -> Self {
+        self.max_dirty_pages_pct = Some(per_cent);
+        self
+    }
+
+    /// Which pages leave first.
+    pub(crate) fn replacement(&self) -> PageReplacement {
+        let follows = match self.empty_free_list_algorithm {
+            EmptyFreeListAlgorithm::Handoff => PageReplacement::S3Fifo,
+            EmptyFreeListAlgorithm::Legacy | EmptyFreeListAlgorithm::Backoff => PageReplacement::MidpointLru,
+        };
+        self.page_replacement.unwrap_or(follows)
+    }
+
+    /// How dirty pages are found.
+    fn tracking(&self) -> DirtyTracking {
+        let follows = match self.adaptive_flushing_method {
+            AdaptiveFlushingMethod::Envelope => DirtyTracking::Scan,
+            _ => DirtyTracking::FlushList,
+        };
+        self.dirty_tracking.unwrap_or(follows)
+    }
+
+    /// What a buffer pool of so many frames is made with.
+    pub(crate) fn pool(&self, frames: u32, frames_max: usize) -> PoolOptions {
+        let is_refilled = self.empty_free_list_algorithm == EmptyFreeListAlgorithm::Backoff || self.cleaners_refill();
+        PoolOptions {
+            frames,
+            frames_max,
+            tracking: self.tracking(),
+            replacement: self.replacement(),
+            empty: self.empty_free_list_algorithm,
+            instances: self.buffer_pool_instances,
+            lru_scan_depth: self.lru_scan_depth,
+            free_list_target: is_refilled.then(|| self.free_list_target.unwrap_or(self.lru_scan_depth)),
+        }
+    }
+
+    /// Whether the page cleaners refill free frames.
+    fn cleaners_refill(&self) -> bool {
+        self.empty_free_list_algorithm == EmptyFreeListAlgorithm::Legacy
+            && self.adaptive_flushing_method == AdaptiveFlushingMethod::Adaptive
+    }
+
+    /// The classic method of flushing, if it is one.
+    pub(super) fn classic_flushing(&self) -> Option<ClassicFlushing> {
+        let method = self.adaptive_flushing_method;
+        (method != AdaptiveFlushingMethod::Envelope).then(|| {
+            let one = method != AdaptiveFlushingMethod::Adaptive;
+            let cleaners = self.page_cleaners.unwrap_or(if one { 1 } else { PAGE_CLEANERS });
+            ClassicFlushing::new(method, self.settings(), cleaners.min(self.buffer_pool_instances))
+        })
+    }
+
+    fn settings(&self) -> Settings {
+        let io_capacity = self.io_capacity.unwrap_or(IO_CAPACITY);
+        Settings {
+            io_capacity,
+            io_capacity_max: self
+                .io_capacity_max
+                .unwrap_or((2 * io_capacity).clamp(IO_CAPACITY_MAX_LEAST, IO_CAPACITY_MAX)),
+            max_dirty_pages_pct: self.max_dirty_pages_pct.unwrap_or(MAX_DIRTY_PAGES_PCT),
+        }
+    }
+}
+
+/// What of the classic policies does not go together, or is out of range.
+pub(super) fn mistakes_in_classic_policies(options: &Options, page_size: u64) -> Vec<String> {
+    let mut mistakes = mistakes_in_the_pool(options, page_size);
+    mistakes.extend(mistakes_in_flushing(options));
+    mistakes
+}
+
+fn mistakes_in_the_pool(options: &Options, page_size: u64) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    let instances = options.buffer_pool_instances;
+    let is_handoff = options.empty_free_list_algorithm == EmptyFreeListAlgorithm::Handoff;
+    if !is_handoff && options.replacement() == PageReplacement::S3Fifo {
+        mistakes.push("page_replacement is s3_fifo, and empty_free_list_algorithm is not handoff: these look for frames at the tail of an LRU list: leave one of the two out".to_owned());
+    }
+    if !(1..=INSTANCES_MAX).contains(&instances) {
+        mistakes.push(format!("buffer_pool_instances is {instances}: use 1 to {INSTANCES_MAX}"));
+    } else if is_handoff && instances > 1 {
+        mistakes.push(format!("buffer_pool_instances is {instances}, and empty_free_list_algorithm is handoff, which has one line for free frames: use 1, or legacy or backoff"));
+    } else if instances > 1 && options.buffer_pool_size.as_u64() / page_size.max(1) < FRAMES_MIN * to_u64(instances) {
+        let size = ByteSize::b(FRAMES_MIN * to_u64(instances) * page_size);
+        mistakes.push(format!(
+            "buffer_pool_size is {}, and buffer_pool_instances is {instances}: use {size} or more, or fewer instances",
+            options.buffer_pool_size
+        ));
+    }
+    if !(LRU_SCAN_DEPTH_MIN..=LRU_PAGES_MAX).contains(&options.lru_scan_depth) {
+        let depth = options.lru_scan_depth;
+        mistakes.push(format!("lru_scan_depth is {depth}: use {LRU_SCAN_DEPTH_MIN} to {LRU_PAGES_MAX}"));
+    }
+    if let Some(target) = options.free_list_target {
+        if !(1..=LRU_PAGES_MAX).contains(&target) {
+            mistakes.push(format!("free_list_target is {target}: use 1 to {LRU_PAGES_MAX}"));
+        } else if is_handoff {
+            mistakes.push(format!("free_list_target is {target}, and empty_free_list_algorithm is handoff, which finds out how many are needed: leave it out"));
+        } else if options.empty_free_list_algorithm == EmptyFreeListAlgorithm::Legacy && !options.cleaners_refill() {
+            mistakes.push(format!("free_list_target is {target}, and empty_free_list_algorithm is legacy: only page cleaners keep frames free with it: use adaptive_flushing_method adaptive, or leave it out"));
+        }
+    }
+    mistakes
+}
+
+fn mistakes_in_flushing(options: &Options) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    let method = options.adaptive_flushing_method;
+    let is_adaptive = method == AdaptiveFlushingMethod::Adaptive;
+    let io_capacity = options.settings().io_capacity;
+    let given = [
+        ("page_cleaners", options.page_cleaners, 1..=PAGE_CLEANERS_MAX, is_adaptive),
+        ("io_capacity", options.io_capacity, IO_CAPACITY_MIN..=IO_CAPACITY_MAX, true),
+        ("io_capacity_max", options.io_capacity_max, io_capacity..=IO_CAPACITY_MAX, is_adaptive),
+        ("max_dirty_pages_pct", options.max_dirty_pages_pct, 0..=DIRTY_PCT_MAX, true),
+    ];
+    let given = given.into_iter().filter_map(|(name, value, range, used)| Some((name, value?, range, used)));
+    for (name, value, range, used) in given {
+        if method == AdaptiveFlushingMethod::Envelope {
+            mistakes.push(format!("{name} is {value}, and adaptive_flushing_method is envelope, which measures what the device can do: leave it out"));
+        } else if !used {
+            mistakes.push(format!(
+                "{name} is {value}, and only adaptive_flushing_method adaptive has a use for it: leave it out"
+            ));
+        } else if !range.contains(&value) {
+            mistakes.push(format!("{name} is {value}: use {} to {}", range.start(), range.end()));
+        }
+    }
+    if let Some(cleaners) =
+        options.page_cleaners.filter(|cleaners| is_adaptive && *cleaners > options.buffer_pool_instances)
+    {
+        let instances = options.buffer_pool_instances;
+        mistakes.push(format!("page_cleaners is {cleaners}, and buffer_pool_instances is {instances}: each cleaner has an instance at a time: use {instances} or fewer"));
+    }
+    if method != AdaptiveFlushingMethod::Envelope && options.tracking() == DirtyTracking::Scan {
+        mistakes.push("dirty_tracking is scan, and adaptive_flushing_method is not envelope: the others go by flush lists: leave one of the two out".to_owned());
+    }
+    mistakes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_go_together_is_refused_with_the_reason() {
+        let new = Options::new;
+        let adaptive = || new().adaptive_flushing_method(AdaptiveFlushingMethod::Adaptive);
+        let legacy = |options: Options| options.empty_free_list_algorithm(EmptyFreeListAlgorithm::Legacy);
+        let refused = [
+            (new().io_capacity(500), "io_capacity is 500, and adaptive_flushing_method is envelope"),
+            (new().max_dirty_pages_pct(0), "max_dirty_pages_pct is 0, and adaptive_flushing_method is envelope"),
+            (adaptive().io_capacity(99), "io_capacity is 99: use 100 to 10000000"),
+            (adaptive().io_capacity(4_000).io_capacity_max(3_999), "io_capacity_max is 3999: use 4000 to 10000000"),
+            (adaptive().max_dirty_pages_pct(100), "max_dirty_pages_pct is 100: use 0 to 99"),
+            (adaptive().page_cleaners(2), "page_cleaners is 2, and buffer_pool_instances is 1"),
+            (adaptive().dirty_tracking(DirtyTracking::Scan), "dirty_tracking is scan"),
+            (
+                new().adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly).page_cleaners(1),
+                "page_cleaners is 1, and only adaptive_flushing_method adaptive has a use for it",
+            ),
+            (legacy(new()).free_list_target(64), "only page cleaners keep frames free with it"),
+            (adaptive().free_list_target(64), "empty_free_list_algorithm is handoff, which finds out"),
+        ];
+        for (options, reason) in refused {
+            let error = options.validate(16384).expect_err(reason).to_string();
+            assert!(error.contains(reason), "{reason} in: {error}");
+        }
+        for options in [
+            legacy(adaptive()).buffer_pool_instances(4).page_cleaners(4).free_list_target(64),
+            adaptive().io_capacity(4_000).max_dirty_pages_pct(99),
+            new().adaptive_flushing_method(AdaptiveFlushingMethod::KeepAverage).io_capacity(100),
+        ] {
+            options.validate(16384).expect("these go together");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! InnoDB's adaptive flushing, as MySQL 5.6 brought it: once a second the mean of three numbers of pages. What the
+//! part of the log that is taken says, in per cent of `io_capacity`; what has been written in a second lately; and a
+//! third of what has to be clean for the log to move on by three seconds of its growth. At most `io_capacity_max`.
+
+use super::classic_flushing::{Flushing, Seen, Settings};
+use super::sync_only;
+
+/// Under this part of the log, in per cent, its age is no reason to write.
+const LOW_WATER_PCT: u64 = 10;
+
+/// Seconds over which rates are averaged: `innodb_flushing_avg_loops`.
+const AVERAGED: u32 = 30;
+
+/// Seconds of growth that the log is to move on by.
+const SECONDS_AHEAD: f64 = 3.0;
+
+/// The method.
+#[derive(Debug, Default)]
+pub(crate) struct Adaptive {
+    last: Option<Seen>,
+    /// Where the averages were taken last, and turns since.
+    since: Option<Seen>,
+    turns: u32,
+    pages_per_s: f64,
+    bytes_per_s: f64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates need no exact count")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+/// Per cent of `io_capacity` that the log's age asks for: the 1.5th power of how near it is to where everybody waits.
+fn for_log(age: u64, log_bytes: u64, settings: &Settings) -> f64 {
+    if age < log_bytes / 100 * LOW_WATER_PCT {
+        return 0.0;
+    }
+    // InnoDB's two limits are 15 and 14 sixteenths of its margin.
+    let limit = sync_only::limit(log_bytes) / 15 * 14;
+    let near = float(age) * 100.0 / float(limit.max(1));
+    let most = float(settings.io_capacity_max as u64) / float(settings.io_capacity.max(1) as u64);
+    most * near * near.sqrt() / 7.5
+}
+
+impl Adaptive {
+    fn average(&mut self, seen: &Seen) {
+        let since = *self.since.get_or_insert(*seen);
+        let seconds = float(seen.now_ns.saturating_sub(since.now_ns)) / 1e9;
+        self.turns += 1;
+        if seconds >= f64::from(AVERAGED) || self.turns >= AVERAGED {
+            let seconds = seconds.max(1e-3);
+            self.pages_per_s = f64::midpoint(self.pages_per_s, float(seen.written - since.written) / seconds);
+            self.bytes_per_s = f64::midpoint(self.bytes_per_s, float(seen.lsn - since.lsn) / seconds);
+            (self.since, self.turns) = (Some(*seen), 0);
+        }
+    }
+}
+
+impl Flushing for Adaptive {
+    fn pages(&mut self, seen: &Seen, settings: &Settings, dirtied_before: &dyn Fn(u64) -> usize) -> usize {
+        let is_idle = self.last.replace(*seen).is_some_and(|last| last.lsn == seen.lsn);
+        self.average(seen);
+        if is_idle {
+            return settings.io_capacity;
+        }
+        let for_dirty = if seen.is_too_dirty(settings) { 100.0 } else { 0.0 };
+        let per_cent = for_log(seen.age(), seen.log_bytes, settings).max(for_dirty);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and not negative")]
+        let ahead = (self.bytes_per_s * SECONDS_AHEAD) as u64;
+        let due = dirtied_before(seen.oldest.saturating_add(ahead)).min(2 * settings.io_capacity_max);
+        let by_capacity = float(settings.io_capacity as u64) * per_cent / 100.0;
+        let mean = (by_capacity + self.pages_per_s + float(due as u64) / SECONDS_AHEAD) / 3.0;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "capped, and not negative")]
+        let pages = mean.min(1e9) as usize;
+        pages.min(settings.io_capacity_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: Settings = Settings { io_capacity: 200, io_capacity_max: 2_000, max_dirty_pages_pct: 75 };
+
+    #[test]
+    fn the_logs_age_asks_for_its_one_and_a_halfth_power() {
+        let log = 15_000_000;
+        assert!(for_log(1_499_999, log, &SETTINGS).abs() < f64::EPSILON, "under the low water mark");
+        // At the limit, ten times io_capacity by 1000 / 7.5 per cent; at a quarter of it an eighth.
+        let limit = 10_500_000;
+        assert!((for_log(limit, log, &SETTINGS) - 10_000.0 / 7.5).abs() < 0.1);
+        assert!((for_log(limit / 4, log, &SETTINGS) - 10_000.0 / 7.5 / 8.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn it_is_the_mean_of_three_and_at_most_io_capacity_max() {
+        let mut cleaner = Adaptive::default();
+        let log_bytes = 15_000_000;
+        let seen = |second: u64, age| Seen {
+            now_ns: second * 1_000_000_000,
+            lsn: 100_000_000 + 1_000 * second,
+            oldest: 100_000_000 + 1_000 * second - age,
+            log_bytes,
+            dirty: 100,
+            frames: 1_000,
+            written: 300 * second,
+        };
+        // 1333 % of 200 pages, nothing else: a third of 2,666.
+        assert_eq!(cleaner.pages(&seen(1, 10_500_000), &SETTINGS, &|_| 0), 888);
+        for second in 2..=31 {
+            assert_eq!(cleaner.pages(&seen(second, 0), &SETTINGS, &|_| 0), if second >= 30 { 50 } else { 0 });
+        }
+        // Averages: half of 300 pages and of 1,000 bytes a second; 600 that were dirtied in the next 3 s of growth.
+        let due = |lsn: u64| if lsn == 100_032_000 + 1_500 { 600 } else { 0 };
+        assert_eq!(cleaner.pages(&seen(32, 0), &SETTINGS, &due), (150 + 200) / 3);
+        assert_eq!(cleaner.pages(&seen(33, 15_000_000), &SETTINGS, &|_| 100_000), 2_000);
+        assert_eq!(cleaner.pages(&seen(33, 0), &SETTINGS, &|_| 0), 200, "idle");
+    }
+}

@@ -1,0 +1,57 @@
+//! Percona Server's `keep_average` (5.1 and 5.5): ten times a second it writes the part of the dirty pages that the log
+//! has grown by, of what it may grow to, less what others have written meanwhile.
+
+use super::classic_flushing::{Flushing, Seen, Settings};
+use super::sync_only;
+
+/// The method.
+#[derive(Debug, Default)]
+pub(crate) struct KeepAverage {
+    last: Option<Seen>,
+    /// Pages of its own last turn.
+    asked: u64,
+}
+
+impl Flushing for KeepAverage {
+    fn interval_ms(&self) -> u64 {
+        100
+    }
+
+    fn pages(&mut self, seen: &Seen, settings: &Settings, _: &dyn Fn(u64) -> usize) -> usize {
+        let Some(last) = self.last.replace(*seen) else { return 0 };
+        let grown = seen.lsn.saturating_sub(last.lsn);
+        let a_turn = settings.io_capacity.div_ceil(10);
+        if grown == 0 {
+            return a_turn;
+        }
+        let limit = sync_only::limit(seen.log_bytes).max(1);
+        let part = u128::from(seen.dirty) * u128::from(grown) / u128::from(limit);
+        // What others wrote beside it.
+        let others = seen.written.saturating_sub(last.written).saturating_sub(self.asked);
+        let wanted = u64::try_from(part).unwrap_or(u64::MAX).saturating_sub(others);
+        self.asked = wanted;
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        if seen.is_too_dirty(settings) { wanted.max(a_turn) } else { wanted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_as_the_log_has_grown() {
+        let settings = Settings { io_capacity: 200, io_capacity_max: 2000, max_dirty_pages_pct: 75 };
+        let mut cleaner = KeepAverage::default();
+        let mut pages = |lsn, written| {
+            let seen = Seen { lsn, written, dirty: 5_000, frames: 10_000, log_bytes: 4_000, ..Seen::default() };
+            cleaner.pages(&seen, &settings, &|_| 0)
+        };
+        assert_eq!(pages(1_000, 0), 0, "nothing is known yet");
+        // A hundredth of what it may grow to.
+        assert_eq!(pages(1_030, 0), 50);
+        // Its own 50, and 20 that left for their frames.
+        assert_eq!(pages(1_060, 70), 30);
+        assert_eq!(pages(1_060, 100), 20, "idle");
+    }
+}

@@ -1,0 +1,86 @@
+//! The classic methods of flushing: what they are known for, in virtual time.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns};
+use millpond::{AdaptiveFlushingMethod, ByteSize, Doublewrite, EmptyFreeListAlgorithm, Stats, WaitClass, WaitSummary};
+
+use crate::pace::{OVERLOAD_NS, at_work_with};
+use crate::pool::{put_loosely, scattered, scattered_rows};
+use crate::support::{IN_PLACE, Shape, open};
+
+/// Updates by second on a device that can bear two thirds of them, with a log that is three quarters full after 12 s of
+/// these.
+fn at_work(flushing: AdaptiveFlushingMethod) -> (Vec<usize>, Stats, Vec<WaitSummary>) {
+    let waits = RefCell::new(Vec::new());
+    let (per_second, stats) =
+        at_work_with(Shape { flushing, ..IN_PLACE }, OVERLOAD_NS, |db| *waits.borrow_mut() = db.waits());
+    (per_second, stats, waits.into_inner())
+}
+
+fn least(per_second: &[usize]) -> usize {
+    *per_second.iter().min().expect("a second")
+}
+
+#[test]
+fn sync_only_leaves_the_log_alone_until_everybody_waits() {
+    let (per_second, stats, waits) = at_work(AdaptiveFlushingMethod::SyncOnly);
+    assert!(least(&per_second[..5]) > 1_900, "{per_second:?}");
+    assert!(least(&per_second) < 400, "{per_second:?}");
+    let (lazy, at_once) = (stats.buffer_flush_adaptive_total_pages, stats.buffer_flush_sync_total_pages);
+    assert!(lazy < at_once / 10, "{lazy} pages before, {at_once} then");
+    assert!(stats.buffer_flush_sync_scanned > at_once, "the list is searched anew after each page");
+    // The one that flushes and those behind him, and nothing else, are what it waited for.
+    let total: Duration = waits.iter().map(|of| of.total).sum();
+    let of_log = waits.iter().find(|of| of.class == WaitClass::LogSpace).expect("a class").total;
+    assert!(of_log > total * 9 / 10, "{of_log:?} of {total:?}");
+    assert_eq!(stats.log_wall_waits, 0, "three quarters come first");
+}
+
+#[test]
+fn adaptive_writes_before_and_stalls_less() {
+    let (per_second, stats, _) = at_work(AdaptiveFlushingMethod::Adaptive);
+    let (before, at_once) = (stats.buffer_flush_adaptive_total_pages, stats.buffer_flush_sync_total_pages);
+    assert!(before > 10 * at_once, "{before} pages before, {at_once} then");
+    assert!(least(&per_second) > 500, "{per_second:?}");
+}
+
+/// How long it takes to have nine of ten dirty pages of a pool clean, in ms, with so many cleaners of four instances.
+fn cleaned_in(cleaners: usize) -> u64 {
+    let shape = Shape {
+        empty: EmptyFreeListAlgorithm::Legacy,
+        flushing: AdaptiveFlushingMethod::Adaptive,
+        instances: 4,
+        frames: 8_000,
+        doublewrite: Doublewrite::Off,
+        ..IN_PLACE
+    };
+    let image = scattered_rows(4_000, shape.options().redo_capacity(ByteSize::mib(32)));
+    let disk = SimulatedDisk::with_image(image, ServiceTime { read_ns: 20_000, write_ns: 1_000_000, sync_ns: 100_000 });
+    let (took_ns, _) = run(5, || {
+        let options = shape.reopen_options().redo_capacity(ByteSize::mib(32));
+        let db = open(&disk, options.page_cleaners(cleaners).io_capacity(10_000).max_dirty_pages_pct(0));
+        let tree = db.open_tree("t").expect("there");
+        (0..4_000).for_each(|row| put_loosely(&db, &tree, &scattered(row), &[7; 900]));
+        let dirty = db.stats().buffer_pool_pages_dirty;
+        assert!(dirty > 500, "{dirty}");
+        while db.stats().buffer_pool_pages_dirty == dirty {
+            sleep_ns(100_000);
+        }
+        let began = now_ns();
+        while db.stats().buffer_pool_pages_dirty > dirty / 10 {
+            sleep_ns(100_000);
+        }
+        let took = now_ns() - began;
+        db.close().expect("closed");
+        took
+    });
+    took_ns / 1_000_000
+}
+
+#[test]
+fn cleaners_share_the_instances() {
+    let (one, four) = (cleaned_in(1), cleaned_in(4));
+    assert!(four * 3 < one, "{four} ms with four, {one} with one");
+}
