@@ -13,7 +13,7 @@ use workload::probe;
 use crate::exit::Failure;
 
 /// How the names of the engine's files begin; all end in `.mpd`.
-const PREFIXES: [&str; 6] = ["data", "map", "directory-", "redo-", "sort-", "lock"];
+const PREFIXES: [&str; 7] = ["data", "doublewrite", "map", "directory-", "redo-", "sort-", "lock"];
 
 /// What is left after a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +131,7 @@ mod tests {
         fs::create_dir(&db).unwrap();
         for name in [
             "data.mpd",
+            "doublewrite.mpd",
             "data-new.mpd",
             "map.mpd",
             "directory-1.mpd",

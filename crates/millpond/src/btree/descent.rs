@@ -179,7 +179,7 @@ impl<'p> Restarts<'p> {
                 }
                 // Pages that were gathered are not kept over a wait for a frame: in a pool that was made smaller
                 // meanwhile they may be all there are.
-                if self.lane.is_none() && !self.pool.has_free_frame() {
+                if self.lane.is_none() && !self.pool.has_free_frame(id) {
                     self.kept.clear();
                 }
                 if self.count > RESTARTS_BEFORE_LANE && self.lane.is_none() {

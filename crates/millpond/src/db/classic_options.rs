@@ -18,6 +18,9 @@ const INSTANCES_MAX: usize = 64;
 const LRU_SCAN_DEPTH_MIN: usize = 100;
 const LRU_PAGES_MAX: usize = 1 << 20;
 
+/// A split needs two frames together.
+const FREE_LIST_TARGET_MIN: usize = 2;
+
 /// Threads that clean pages.
 const PAGE_CLEANERS_MAX: usize = 64;
 
@@ -76,7 +79,7 @@ impl Options {
 
     /// Frames of an instance that are kept free, but no more than a fourth of them: where LRU managers or page cleaners
     /// refill them, as with [`lru_scan_depth`](Self::lru_scan_depth); the hand-off finds out how many are needed.
-    /// Range: 1 to 1,048,576; default:
+    /// Range: 2 to 1,048,576; default:
     /// [`lru_scan_depth`](Self::lru_scan_depth), as InnoDB has it.
     pub fn free_list_target(mut self, frames: usize) -> Self {
         self.free_list_target = Some(frames);
@@ -210,8 +213,8 @@ fn mistakes_in_the_pool(options: &Options, page_size: u64) -> Vec<String> {
         mistakes.push(format!("lru_scan_depth is {depth}: use {LRU_SCAN_DEPTH_MIN} to {LRU_PAGES_MAX}"));
     }
     if let Some(target) = options.free_list_target {
-        if !(1..=LRU_PAGES_MAX).contains(&target) {
-            mistakes.push(format!("free_list_target is {target}: use 1 to {LRU_PAGES_MAX}"));
+        if !(FREE_LIST_TARGET_MIN..=LRU_PAGES_MAX).contains(&target) {
+            mistakes.push(format!("free_list_target is {target}: use {FREE_LIST_TARGET_MIN} to {LRU_PAGES_MAX}"));
         } else if is_handoff {
             mistakes.push(format!("free_list_target is {target}, and empty_free_list_algorithm is handoff, which finds out how many are needed: leave it out"));
         } else if options.empty_free_list_algorithm == EmptyFreeListAlgorithm::Legacy && !options.cleaners_refill() {

@@ -557,6 +557,7 @@ fn finish_open(
     recovery::redo(&engine.core, log_files, analysis)?;
     let applied_us = (analysed_ns + clock::now_ns() - redo_began) / 1000;
     engine.redoing.store(false, Ordering::Relaxed);
+    engine.core.pool.keep_pages_together();
     // While the log is redone pages are cleaned for their frames only (RECOVER-4).
     page_cleaners::start(&mut threads, &engine)?;
     *inner.threads.lock() = Some(threads);

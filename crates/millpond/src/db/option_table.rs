@@ -211,11 +211,11 @@ impl OptionInfo {
             help: "With backoff or page_cleaners: frames of an instance kept free",
             value: "PAGES",
             unit: "pages",
-            range: "1 to 1048576",
+            range: "2 to 1048576",
             changes: "open",
             depends: Some("lru_scan_depth"),
             get: |options| options.free_list_target.map(|frames| frames.to_string()),
-            set: |options, text| Ok(options.free_list_target(number(text, 1..=1 << 20)?)),
+            set: |options, text| Ok(options.free_list_target(number(text, 2..=1 << 20)?)),
         },
         OptionInfo {
             name: "adaptive_flushing_method",

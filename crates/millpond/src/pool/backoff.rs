@@ -34,18 +34,24 @@ fn longer(sleep_ns: u64) -> u64 {
 impl Pool {
     /// `count` frames of an instance, when they are there. `None`: no page can be written any more.
     pub(super) fn take_backoff(&self, backoff: &Backoff, at: usize, count: usize) -> Option<Vec<FrameId>> {
-        let free = &self.instances[at].free;
         let began = clock::now_ns();
         let mut sleep_ns = FIRST_NS;
-        let frames = self.waits.timed(WaitClass::FreeFrame, || {
+        // Kept in hand one by one: others take one when there is one.
+        let mut hand = Vec::with_capacity(count);
+        let is_whole = self.waits.timed(WaitClass::FreeFrame, || {
             loop {
-                if free.stopped() {
-                    return None;
+                if self.line().stopped() {
+                    return false;
                 }
-                let others = if clock::now_ns() < began + OWN_NS { &[] } else { &self.instances[..] };
-                let found = free.take(count).or_else(|| others.iter().find_map(|other| other.free.take(count)));
-                if found.is_some() {
-                    return found;
+                let beyond = clock::now_ns() >= began + OWN_NS || self.spread.load(Ordering::Relaxed);
+                let own = || self.instances[at].free.take(1);
+                while hand.len() < count
+                    && let Some(frames) = own().or_else(|| if beyond { self.take_anywhere(1) } else { None })
+                {
+                    hand.extend(frames);
+                }
+                if hand.len() == count {
+                    return true;
                 }
                 backoff.loops.fetch_add(1, Ordering::Relaxed);
                 sleep_until(clock::now_ns() + sleep_ns);
@@ -53,7 +59,11 @@ impl Pool {
             }
         });
         self.count_wait(began);
-        frames
+        if is_whole {
+            return Some(hand);
+        }
+        hand.into_iter().for_each(|frame| self.give(frame));
+        None
     }
 }
 

@@ -87,6 +87,8 @@ pub(crate) struct Pool {
     pub(super) leaving: Mutex<usize>,
     pub(super) table: Table,
     pub(super) instances: Box<[Instance]>,
+    /// Pages are read into any instance.
+    pub(super) spread: AtomicBool,
     /// Whose turn it is to give a frame to who does not mind.
     pub(super) turn: AtomicUsize,
     /// Frames that are kept free.
@@ -143,8 +145,13 @@ impl Pool {
             count: AtomicUsize::new(len),
             leaving: Mutex::new(Rank::Leaving, 0),
             table: Table::new(),
+            spread: AtomicBool::new(true),
             turn: AtomicUsize::new(0),
-            target: AtomicUsize::new(target.unwrap_or_else(|| FrameNeed::default().target(len))),
+            // `legacy` alone keeps none free.
+            target: AtomicUsize::new(match options.empty {
+                EmptyFreeListAlgorithm::Handoff => FrameNeed::default().target(len),
+                _ => target.unwrap_or(0),
+            }),
             empty: match options.empty {
                 EmptyFreeListAlgorithm::Handoff => Empty::Handoff,
                 EmptyFreeListAlgorithm::Legacy => Empty::Legacy(Legacy::new(options.instances)),
@@ -179,9 +186,10 @@ impl Pool {
         self.target() / 4 * 3
     }
 
-    /// Free frames that the keeper refills to.
+    /// Free frames that are refilled to, by the keeper or whose work it is.
     pub(crate) fn target(&self) -> usize {
-        self.target.load(Ordering::Relaxed)
+        let target = self.target.load(Ordering::Relaxed);
+        if self.is_handoff() { target } else { self.refilled_to(target) * self.instances.len() }
     }
 
     /// For the keeper: how many frames to keep free from now on.
@@ -191,7 +199,7 @@ impl Pool {
 
     /// A pin was given back: if somebody waits for a frame, the keeper should look again.
     pub(super) fn unpinned(&self) {
-        if self.instances.iter().any(|instance| instance.free.awaited()) {
+        if self.line().awaited() {
             self.bell.ring();
         }
     }
@@ -350,9 +358,9 @@ impl Pool {
         self.table.shard(id).contains_key(&id)
     }
 
-    /// Whether a frame can be had without waiting for it, just now.
-    pub(crate) fn has_free_frame(&self) -> bool {
-        self.instances.iter().any(|instance| instance.free.len() > 0 && !instance.free.awaited())
+    /// Whether a frame for page `id` can be had without waiting for it, just now.
+    pub(crate) fn has_free_frame(&self, id: PageId) -> bool {
+        self.instances[self.instance_for(id)].free.len() > 0 && !self.line().awaited()
     }
 
     /// A free frame. May wait on `free_frame`; callers hold no latch.
@@ -374,31 +382,28 @@ impl Pool {
         if let Some(tickets) = self.take_free_from(at, count) {
             return Ok(tickets);
         }
-        let free = &self.instances[at].free;
-        if free.stopped() {
-            return self.take_last(at, count);
+        if self.line().stopped() {
+            return self.take_last(count);
         }
         let frames = match &self.empty {
-            Empty::Handoff => None,
-            Empty::Legacy(legacy) => self.take_legacy(legacy, at, count)?,
+            Empty::Handoff => {
+                for _ in 0..count {
+                    if let Some(frame) = self.steal(at, STEAL_STEPS) {
+                        self.give(frame);
+                    }
+                }
+                None
+            }
+            Empty::Legacy(legacy) => self.take_legacy_anywhere(legacy, at, count)?,
             Empty::Backoff(backoff) => match self.take_backoff(backoff, at, count) {
-                None => return self.take_last(at, count),
+                None => return self.take_last(count),
                 frames => frames,
             },
         };
         if let Some(frames) = frames {
             return Ok(self.tickets(frames));
         }
-        for _ in 0..count {
-            if let Some(frame) = self.steal(at, STEAL_STEPS) {
-                self.give(frame);
-            }
-        }
-        // All of an instance's pages may be pinned by who waits.
-        if let Some(frames) = self.instances.iter().find_map(|other| other.free.take(count)) {
-            return Ok(self.tickets(frames));
-        }
-        let ticket = match free.take_or_wait(count) {
+        let ticket = match self.line().take_or_wait(count) {
             Taken::Frames(frames) => return Ok(self.tickets(frames)),
             Taken::Wait(ticket) => ticket,
             Taken::Stopped => return Err(self.no_frame()),
@@ -411,9 +416,12 @@ impl Pool {
     }
 
     /// Nothing is cleaned any more: the last clean page is worth looking for.
-    fn take_last(&self, at: usize, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
-        let frames: Vec<_> = (0..count).map_while(|_| self.steal(at, 4 * self.len())).collect();
-        let tickets = self.tickets(frames);
+    fn take_last(&self, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
+        let any = |_| {
+            let free = self.take_anywhere(1).and_then(|mut frames| frames.pop());
+            free.or_else(|| (0..self.instances.len()).find_map(|at| self.steal(at, 4 * self.len())))
+        };
+        let tickets = self.tickets((0..count).map_while(any).collect());
         if tickets.len() == count { Ok(tickets) } else { Err(self.no_frame()) }
     }
 
@@ -446,7 +454,11 @@ impl Pool {
         Error::ReadOnly(message.into())
     }
 
+    /// Asks the keeper for more free frames. With the classic policies that is not its work.
     pub(super) fn ask_keeper(&self) {
+        if !self.is_handoff() {
+            return;
+        }
         // Relaxed: only spares rings; the keeper clears it before it looks.
         if !self.bell_wanted.swap(true, Ordering::Relaxed) {
             self.bell.ring();
@@ -455,7 +467,7 @@ impl Pool {
 
     /// Ends all waits with an error: no page can be written any more.
     pub(crate) fn stop(&self) {
-        self.instances.iter().for_each(|instance| instance.free.stop());
+        self.line().stop();
         self.admission.wake_all();
         self.batches.wake_all();
     }

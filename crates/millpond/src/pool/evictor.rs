@@ -52,12 +52,7 @@ impl Pool {
     /// For the keeper: how many free frames are short of what it should keep ready; 0: enough.
     pub(crate) fn frames_short(&self) -> usize {
         self.bell_wanted.store(false, Ordering::Relaxed);
-        (0..self.instances.len()).map(|at| self.short_in(at)).sum()
-    }
-
-    fn short_in(&self, at: usize) -> usize {
-        let free = &self.instances[at].free;
-        let (len, wanted) = (free.len(), free.wanted());
+        let (len, wanted) = (self.line().len(), self.line().wanted());
         // With the classic policies the keeper frees none ahead of need.
         if wanted == 0 && (!self.is_handoff() || len >= self.low()) {
             return 0;
@@ -75,7 +70,16 @@ impl Pool {
         }
         let (mut freed, mut dirty) = (0, Vec::new());
         for at in 0..self.instances.len() {
-            let (more, also) = self.sweep_in(at, self.short_in(at), lot - dirty.len(), &mut self.long_scan());
+            // What nobody knew of who took a place in the line.
+            while freed + dirty.len() < wanted
+                && at > 0
+                && let Some(frames) = self.instances[at].free.take(1)
+            {
+                freed += frames.len();
+                frames.into_iter().for_each(|frame| self.give(frame));
+            }
+            let left = wanted.saturating_sub(freed + dirty.len());
+            let (more, also) = self.sweep_in(at, left, lot - dirty.len(), &mut self.long_scan());
             freed += more;
             dirty.extend(also);
         }
@@ -121,6 +125,8 @@ impl Pool {
     }
 
     /// For the keeper: frees the frames that [`sweep`](Self::sweep) collected, but for those used or dirtied since.
+    /// (With the list of the classic policies only those in use at the moment: like InnoDB, which frees what it has
+    /// written from the tail.)
     pub(crate) fn free_cleaned(&self, frames: &[FrameId]) {
         for &frame in frames {
             if self.evict_cleaned(frame) {

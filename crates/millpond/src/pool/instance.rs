@@ -80,10 +80,22 @@ impl Pool {
         &self.instances[self.number_of_instance(frame)]
     }
 
+    /// The line for all who find no frame in any instance. It is the first one's.
+    pub(super) fn line(&self) -> &FreeFrames {
+        &self.instances[0].free
+    }
+
+    /// From now on pages are read into their own instances. While the log is redone they go wherever there is room:
+    /// more of one instance may be pinned together than it has frames.
+    pub(crate) fn keep_pages_together(&self) {
+        self.spread.store(false, Ordering::Relaxed);
+    }
+
     /// The instance that page `id` is read into.
     pub(super) fn instance_for(&self, id: PageId) -> usize {
         match self.instances.len() {
             1 => 0,
+            _ if self.spread.load(Ordering::Relaxed) => self.any_instance(),
             several => to_usize((u64::from(id.space().0) + u64::from(id.number() / PAGES_TOGETHER)) % to_u64(several)),
         }
     }
@@ -94,6 +106,11 @@ impl Pool {
             1 => 0,
             several => self.turn.fetch_add(1, Ordering::Relaxed) % several,
         }
+    }
+
+    /// `count` frames that are free in one of them.
+    pub(super) fn take_anywhere(&self, count: usize) -> Option<Vec<FrameId>> {
+        self.instances.iter().find_map(|instance| instance.free.take(count))
     }
 
     /// How many instances there are.

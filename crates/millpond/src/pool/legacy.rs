@@ -98,8 +98,25 @@ impl Pool {
         self.legacy().map_or(0, |legacy| legacy.single_flushes.load(Ordering::Relaxed))
     }
 
-    /// `count` frames of an instance by one's own work; `None`: there is nothing to be had that way.
-    pub(super) fn take_legacy(&self, legacy: &Legacy, at: usize, count: usize) -> Result<Option<Vec<FrameId>>, Error> {
+    /// `count` frames by one's own work, from instance `at` or, where all is pinned there, another. `None`: there is
+    /// nothing to be had that way.
+    pub(super) fn take_legacy_anywhere(
+        &self,
+        legacy: &Legacy,
+        at: usize,
+        count: usize,
+    ) -> Result<Option<Vec<FrameId>>, Error> {
+        let several = self.instances.len();
+        for other in 0..several {
+            let frames = self.take_legacy(legacy, (at + other) % several, count)?;
+            if frames.is_some() {
+                return Ok(frames);
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_legacy(&self, legacy: &Legacy, at: usize, count: usize) -> Result<Option<Vec<FrameId>>, Error> {
         let free = &self.instances[at].free;
         let began = clock::now_ns();
         let mut looks = TAIL;
@@ -122,7 +139,7 @@ impl Pool {
             match found.map_or_else(|| self.flush_single(legacy, at), |frame| Ok(Found::Frame(frame))) {
                 Ok(Found::Frame(frame)) if frame.index() < self.len() => hand.push(frame),
                 Ok(Found::Frame(beyond)) => self.give(beyond),
-                Ok(Found::Again) if !free.stopped() => {}
+                Ok(Found::Again) if !self.line().stopped() => {}
                 Ok(_) => break Ok(None),
                 Err(error) => break Err(error),
             }
@@ -134,7 +151,7 @@ impl Pool {
 
     /// Writes the page that is next to leave, and takes its frame unless it is used again.
     fn flush_single(&self, legacy: &Legacy, at: usize) -> Result<Found, Error> {
-        let stopped = self.instances[at].free.stopped();
+        let stopped = self.line().stopped();
         let Some(flush) = legacy.flush.get().filter(|_| !stopped) else { return Ok(Found::Nothing) };
         let mut scan = self.long_scan();
         scan.wanted = Wanted::Dirty;

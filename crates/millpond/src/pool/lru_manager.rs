@@ -55,9 +55,14 @@ impl Pool {
 
     /// Frames that are free in an instance, and how many should be.
     pub(crate) fn free_in(&self, at: usize) -> (usize, usize) {
+        (self.instances[at].free.len(), self.target() / self.instances.len())
+    }
+
+    /// Frames of an instance that are refilled to, where `wanted` are for all: two at least, for a split needs two
+    /// together.
+    pub(super) fn refilled_to(&self, wanted: usize) -> usize {
         let several = self.instances.len();
-        let target = (self.target() / several).min(self.len() / several / FREE_SHARE).max(1);
-        (self.instances[at].free.len(), target)
+        if wanted == 0 { 0 } else { (wanted / several).min(self.len() / several / FREE_SHARE).max(2) }
     }
 
     /// Looks at the tail of an instance's list, and frees clean pages, until the target is free. Returns how many it

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::frame::Frame;
-use super::replacement::{Pages, Queue, Replacement, Scan, Wanted};
+use super::replacement::{Cursor, Pages, Queue, Replacement, Scan, Wanted};
 use crate::base::clock;
 use crate::base::ids::{FrameId, PageId};
 use crate::base::sync::{Mutex, Rank};
@@ -58,9 +58,11 @@ struct Link {
     older: u32,
     is_in: bool,
     is_old: bool,
+    /// Which time it was that a frame was put into the list.
+    turn: u32,
 }
 
-const OUT: Link = Link { newer: NONE, older: NONE, is_in: false, is_old: false };
+const OUT: Link = Link { newer: NONE, older: NONE, is_in: false, is_old: false, turn: 0 };
 
 /// The list. Frames are in it by their *places*: their numbers among those of the instance.
 struct List {
@@ -71,6 +73,8 @@ struct List {
     /// The newest of the old ones.
     first_old: u32,
     old_len: usize,
+    /// Times that a frame was put in.
+    turns: u32,
 }
 
 /// The list of one instance of the buffer pool. It has each frame whose number leaves the rest `instance` when it is
@@ -89,7 +93,7 @@ pub(super) struct MidpointLru {
 impl MidpointLru {
     /// The list of one of so many instances, which have `frames_max` frames together, at most.
     pub(super) fn new(instance: usize, instances: usize, frames_max: usize) -> MidpointLru {
-        let list = List { links: Vec::new(), head: NONE, tail: NONE, len: 0, first_old: NONE, old_len: 0 };
+        let list = List { links: Vec::new(), head: NONE, tail: NONE, len: 0, first_old: NONE, old_len: 0, turns: 0 };
         let chunks = frames_max.div_ceil(instances).div_ceil(MARKS);
         MidpointLru {
             instance,
@@ -175,17 +179,20 @@ impl Replacement for MidpointLru {
     fn candidate(&self, scan: &mut Scan, pages: &dyn Pages) -> Option<(FrameId, Queue)> {
         let list = self.list.lock();
         while scan.steps > 0 {
-            let place = match scan.last.map(|frame| self.place(frame)) {
+            // If the next one has left meanwhile, or was moved, from the last one on; if that has, too, from the tail.
+            let place = match scan.at {
                 None => list.tail,
-                // Past the last one, if it is still there; else from the tail on.
-                Some(last) => list.link(last).map_or(list.tail, |link| link.newer),
+                Some((_, Cursor::End)) => NONE,
+                Some((last, next)) => {
+                    let link = |of| list.at(of).and_then(|place| list.link(place));
+                    list.at(next).or_else(|| link(last).map(|link| link.newer)).unwrap_or(list.tail)
+                }
             };
-            if place == NONE {
-                return None;
-            }
+            let link = list.link(place)?;
             scan.steps -= 1;
             let frame = self.frame(place);
-            scan.last = Some(frame);
+            let next = list.link(link.newer).map_or(Cursor::End, |next| Cursor::At(link.newer, next.turn));
+            scan.at = Some((Cursor::At(place, link.turn), next));
             let is_wanted = match scan.wanted {
                 Wanted::Any => true,
                 Wanted::Clean => pages.is_unused(frame) && !pages.is_dirty(frame),
@@ -236,6 +243,14 @@ impl List {
         self.links.get(FrameId(place).index()).copied().filter(|link| link.is_in)
     }
 
+    /// The frame's place, if it is where the cursor has seen it.
+    fn at(&self, cursor: Cursor) -> Option<u32> {
+        match cursor {
+            Cursor::At(place, turn) => self.link(place).filter(|link| link.turn == turn).map(|_| place),
+            Cursor::End => None,
+        }
+    }
+
     fn link_mut(&mut self, place: u32) -> &mut Link {
         let index = FrameId(place).index();
         if self.links.len() <= index {
@@ -247,7 +262,8 @@ impl List {
     /// Puts a frame between two that are neighbours, or at an end.
     fn insert(&mut self, place: u32, newer: u32, older: u32, is_old: bool) {
         debug_assert!(self.link(place).is_none(), "LRU-1: a frame is in the list once");
-        *self.link_mut(place) = Link { newer, older, is_in: true, is_old };
+        self.turns = self.turns.wrapping_add(1);
+        *self.link_mut(place) = Link { newer, older, is_in: true, is_old, turn: self.turns };
         match newer {
             NONE => self.head = place,
             _ => self.link_mut(newer).older = place,
@@ -439,6 +455,15 @@ mod tests {
         assert_eq!([seen(), seen()], [Some(frames[0]), Some(frames[1])]);
         lru.leaves(frames[2]);
         assert_eq!([seen(), seen()], [Some(frames[3]), None]);
+        // One that has left and come again is not where it was.
+        let mut scan = Scan::new(Wanted::Any, 10);
+        let mut seen = || lru.candidate(&mut scan, &Odd).map(|(frame, _)| frame);
+        assert_eq!([seen(), seen()], [Some(frames[0]), Some(frames[1])]);
+        assert!(lru.leaves(frames[1]) && lru.leaves(frames[3]));
+        lru.admit(frames[1], page(6));
+        assert_eq!(seen(), Some(frames[0]), "from the tail on, not from the other end");
+        lru.leaves(frames[1]);
+        lru.admit(frames[3], page(14));
         let mut short = Scan::new(Wanted::Any, 1);
         assert_eq!(lru.candidate(&mut short, &Odd).map(|(frame, _)| frame), Some(frames[0]));
         assert_eq!(lru.candidate(&mut short, &Odd).map(|(frame, _)| frame), None);

@@ -35,20 +35,29 @@ pub(super) enum Wanted {
     Dirty,
 }
 
+/// A place in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cursor {
+    /// That of a frame, as long as it has not been put into the list anew: it says which time it was.
+    At(u32, u32),
+    /// Past all.
+    End,
+}
+
 /// A search for pages that may leave.
 pub(crate) struct Scan {
     /// Others may be passed over.
     pub(super) wanted: Wanted,
     /// Frames that may still be looked at.
     pub(super) steps: usize,
-    /// The one that was looked at last.
-    pub(super) last: Option<FrameId>,
+    /// The one that was looked at last, and the next one.
+    pub(super) at: Option<(Cursor, Cursor)>,
 }
 
 impl Scan {
     /// A search that looks at so many frames.
     pub(super) fn new(wanted: Wanted, steps: usize) -> Scan {
-        Scan { wanted, steps, last: None }
+        Scan { wanted, steps, at: None }
     }
 }
 

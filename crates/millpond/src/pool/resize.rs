@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use super::buffer_pool::{Pool, places};
+use super::free_frames::FreeFrames;
 use super::residence::Evicted;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
@@ -24,7 +25,12 @@ impl Pool {
         if frame.index() >= self.len() && self.retire(frame) {
             return;
         }
-        self.instance_of(frame).free.give(frame);
+        self.ring_for(frame).give(frame);
+    }
+
+    /// Where a free frame goes: to who waits, whosever it is, or to its own instance.
+    fn ring_for(&self, frame: FrameId) -> &FreeFrames {
+        if self.line().awaited() { self.line() } else { &self.instance_of(frame).free }
     }
 
     fn retire(&self, frame: FrameId) -> bool {
@@ -56,7 +62,7 @@ impl Pool {
         let (alone, batches) = places(count);
         self.admission.resize(alone);
         self.batches.resize(batches);
-        back.into_iter().for_each(|frame| self.instance_of(frame).free.give(frame));
+        back.into_iter().for_each(|frame| self.ring_for(frame).give(frame));
         Ok(())
     }
 

@@ -7,6 +7,10 @@
 //! DBLWR-3  A copy is put back only if its page LSN is beyond the checkpoint. An image that a data sync has not covered
 //!          holds the checkpoint back behind its oldest change, so what a crash can have torn is beyond it; and from
 //!          any image beyond it the log leads on. An older copy may be of an image before the last.
+//! DBLWR-4  An image with a copy goes where its page was, or nowhere: elsewhere it would need its copy until a map
+//!          group names it. So a device that fails there stops the engine, and the next open puts back what was torn.
+//! DBLWR-5  An open has the last lot's images durable before the first copy is written over: the process before may
+//!          have ended at a sync that failed, and the kernel have given them up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,6 +119,8 @@ impl Lot {
 pub(crate) struct CopyFile {
     file: Arc<dyn Device>,
     has_images: bool,
+    /// Of the buffer.
+    bytes: u64,
     area: Turn<Area>,
     /// Pages that were copied, or noted, and lots of them.
     pub(crate) pages: AtomicU64,
@@ -139,6 +145,11 @@ impl Area {
 }
 
 impl CopyFile {
+    /// Bytes of memory that it takes.
+    pub(super) fn memory(&self) -> u64 {
+        self.bytes
+    }
+
     /// Opens the file, or makes it.
     pub(crate) fn open(files: &dyn Files, page_size: usize, has_images: bool) -> Result<CopyFile, Error> {
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
@@ -156,7 +167,7 @@ impl CopyFile {
             file.grow(len).map_err(|e| Error::io(&format!("grow '{DOUBLEWRITE_FILE}' to {len} bytes"), e))?;
         }
         let area = Turn::new(Rank::Doublewrite, Area { turn: 0, buf });
-        Ok(CopyFile { file, has_images, area, pages: AtomicU64::new(0), writes: AtomicU64::new(0) })
+        Ok(CopyFile { file, has_images, bytes: len, area, pages: AtomicU64::new(0), writes: AtomicU64::new(0) })
     }
 }
 
@@ -211,7 +222,8 @@ impl PageStore {
         Ok(Some(area))
     }
 
-    /// Puts back what a crash has torn, as far as there are copies; durable on return. `is_redone` says whether the log
+    /// Puts back what a crash has torn, as far as there are copies, and writes the others of the lot again; durable on
+    /// return: what comes next may overwrite the copies. `is_redone` says whether the log
     /// from `checkpoint` on changes a page, and needs its image for that. Returns how many pages were put back.
     pub(crate) fn put_back_torn(
         &self,
@@ -232,7 +244,7 @@ impl PageStore {
         }
         file.read_at(&mut block, 0).map_err(reading)?;
         let Some(lot) = Lot::read(&block, self.uuid, self.page_size) else { return Ok(0) };
-        let mut put_back = 0;
+        let (mut put_back, mut written) = (0, false);
         for (place, id, lsn) in lot.copied() {
             // DBLWR-3
             let may_be_torn = lsn > checkpoint && is_redone(id);
@@ -240,7 +252,12 @@ impl PageStore {
             let offset = self.offset(slot);
             let doing = |what: &str| format!("{what} page {id} at {offset} of '{}'", self.data.name());
             self.data.read_at(&mut image, offset).map_err(|e| Error::io(&doing("read"), e))?;
-            let Some(damage) = find_damage(&image, self.uuid, id, TREE_PAGE) else { continue };
+            let Some(damage) = find_damage(&image, self.uuid, id, TREE_PAGE) else {
+                // DBLWR-5
+                self.data.write_at(&image, offset).map_err(|e| Error::device(&doing("write"), e))?;
+                written = true;
+                continue;
+            };
             let at = BLOCK_U64 + to_u64(place) * self.page_size;
             let has_copy = lot.has_images.get() == 1 && at + self.page_size <= len;
             if has_copy {
@@ -254,9 +271,9 @@ impl PageStore {
                 return Err(Error::Corruption(message.into()));
             }
             self.data.write_at(&copy, offset).map_err(|e| Error::device(&doing("write"), e))?;
-            put_back += 1;
+            (put_back, written) = (put_back + 1, true);
         }
-        if put_back > 0 {
+        if written {
             self.data.sync().map_err(|e| Error::device(&format!("sync '{}'", self.data.name()), e))?;
         }
         Ok(put_back)

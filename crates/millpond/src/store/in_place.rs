@@ -1,7 +1,7 @@
 //! In place: a page keeps the slot of its first image.
 //!
-//! The classic design, without doublewrite: half the data file, and no map records but for new pages. A write that a
-//! crash tears leaves a page that can no longer be read: it is found by its checksum and reported. A lost write is
+//! The classic design: half the data file, and no map records but for new pages. A write that a crash tears is put back
+//! from the doublewrite file, or, without one, found by its checksum and reported. A lost write is
 //! found only where the log knows the page. An image that is ahead of where the log ended at open shows that the
 //! log's end is gone: until the database is closed, for then the log may have come further.
 

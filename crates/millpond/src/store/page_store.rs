@@ -361,7 +361,7 @@ impl PageStore {
                 return Err(error);
             }
         };
-        let writes = match self.write_images(&mut slots, buf) {
+        let writes = match self.write_images(&mut slots, buf, |at| kept.is_some() && current[at].is_some()) {
             Ok(writes) => writes,
             Err(error) => {
                 self.give_back_slots(&slots, &current);
@@ -400,7 +400,9 @@ impl PageStore {
 
     /// Writes images to their slots, neighbours together. Where that fails, to others: what a slot holds whose write
     /// failed is not known, and it is not used again before the next open. Returns how many writes there were.
-    fn write_images(&self, slots: &mut [SlotId], buf: &[u8]) -> Result<usize, Error> {
+    ///
+    /// One that `is_kept` stays where it is (DBLWR-4).
+    fn write_images(&self, slots: &mut [SlotId], buf: &[u8], is_kept: impl Fn(usize) -> bool) -> Result<usize, Error> {
         let size = self.page_size();
         let mut runs = neighbours(slots, 0..slots.len());
         let writes = runs.len();
@@ -416,7 +418,8 @@ impl PageStore {
             let mut again = Vec::new();
             for (run, error) in failed {
                 self.counters.write_failures.fetch_add(1, Ordering::Relaxed);
-                let others = if tries_left > 0 { self.state.lock().slots.take_many(run.len()) } else { None };
+                let may_move = tries_left > 0 && !run.clone().any(&is_kept);
+                let others = if may_move { self.state.lock().slots.take_many(run.len()) } else { None };
                 let Some(others) = others else {
                     let offset = self.offset(slots[run.start]);
                     let doing = format!("write {} pages at {offset} of '{}'", run.len(), self.data.name());
@@ -562,7 +565,8 @@ impl PageStore {
         let state = self.state.lock();
         let image = to_u64(size_of::<PageId>() + size_of::<Written>());
         // Trees of the standard library are half full at worst.
-        state.map.memory() + state.slots.memory() + state.places.memory() + 2 * unsynced * image
+        let copies = self.copies.as_ref().map_or(0, CopyFile::memory);
+        state.map.memory() + state.slots.memory() + state.places.memory() + 2 * unsynced * image + copies
     }
 
     /// Slots in all, and free ones.

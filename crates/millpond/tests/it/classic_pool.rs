@@ -1,7 +1,7 @@
 //! The classic ways to free frames: the stalls that they are known for, in virtual time.
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns};
-use millpond::{ByteSize, Db, EmptyFreeListAlgorithm, Options, Tree, WaitClass};
+use millpond::{ByteSize, Db, Durability, EmptyFreeListAlgorithm, Options, Tree, WaitClass, WriteBatch};
 
 use crate::pool::scattered;
 use crate::support::open;
@@ -84,5 +84,32 @@ fn neither_legacy_nor_the_handoff_has_it() {
     for empty in [EmptyFreeListAlgorithm::Legacy, EmptyFreeListAlgorithm::Handoff] {
         let (slowest, _, loops) = slowest_after(empty, &[0, 5_000, 60_000]);
         assert!(slowest.iter().all(|ms| *ms < 1.0) && loops == 0, "{empty:?}: {slowest:?} ms");
+    }
+}
+
+/// A batch that changes rows of neighbouring leaves, as many as a part of the pool has frames: they come into one part.
+#[test]
+fn a_batch_takes_frames_of_another_part_where_all_of_its_own_are_pinned() {
+    let disk = disk();
+    for empty in [EmptyFreeListAlgorithm::Legacy, EmptyFreeListAlgorithm::Backoff] {
+        let ((), _) = run(3, || {
+            // As few frames are kept free as a split needs.
+            let options =
+                options(empty).create(false).buffer_pool_size(ByteSize::kib(4 * 1_024)).buffer_pool_instances(32);
+            let kept = empty == EmptyFreeListAlgorithm::Backoff;
+            let db: Db = open(&disk, if kept { options.free_list_target(2) } else { options });
+            let tree = db.open_tree("t").expect("there");
+            let mut keys: Vec<[u8; 4]> = (0..ROWS).map(scattered).collect();
+            keys.sort_unstable();
+            for keys in keys.chunks(64).step_by(8) {
+                let mut batch = WriteBatch::new();
+                keys.iter().for_each(|key| _ = batch.put(&tree, key, &[2; 2_100]));
+                // Splits, too.
+                keys.iter().for_each(|key| _ = batch.put(&tree, &[&key[..], b"new"].concat(), &[3; 2_100]));
+                batch.durability(Durability::None);
+                db.write(batch).expect("written");
+            }
+            db.close().expect("closed");
+        });
     }
 }

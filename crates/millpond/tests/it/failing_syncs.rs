@@ -6,9 +6,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{Db, Device, Durability, EmptyFreeListAlgorithm, Files, PageStoreKind, Tree, WriteBatch};
+use millpond::{Db, Device, Durability, EmptyFreeListAlgorithm, Files, Tree, WriteBatch};
 
-use crate::support::{SMALL, Shape, disk_of, recover_shaped};
+use crate::support::{IN_PLACE, SMALL, Shape, TWICE, disk_of, recover_shaped};
 
 /// What became of the data file.
 #[derive(Default)]
@@ -135,14 +135,15 @@ fn put_some(db: &Db, tree: &Tree, client: u32) -> Vec<[u8; 4]> {
 #[test]
 fn a_data_sync_that_fails_is_not_forgotten_by_the_next_one() {
     let mut failed = 0;
-    for (empty, store) in [
-        (EmptyFreeListAlgorithm::Handoff, PageStoreKind::InPlace),
-        (EmptyFreeListAlgorithm::Legacy, PageStoreKind::CopyOnWrite),
-        (EmptyFreeListAlgorithm::Legacy, PageStoreKind::InPlace),
-        (EmptyFreeListAlgorithm::Backoff, PageStoreKind::CopyOnWrite),
-        (EmptyFreeListAlgorithm::Handoff, PageStoreKind::CopyOnWrite),
+    for (empty, shape) in [
+        (EmptyFreeListAlgorithm::Handoff, IN_PLACE),
+        (EmptyFreeListAlgorithm::Handoff, TWICE),
+        (EmptyFreeListAlgorithm::Legacy, SMALL),
+        (EmptyFreeListAlgorithm::Legacy, IN_PLACE),
+        (EmptyFreeListAlgorithm::Backoff, SMALL),
+        (EmptyFreeListAlgorithm::Handoff, SMALL),
     ] {
-        let shape = Shape { empty, store, ..SMALL };
+        let shape = Shape { empty, ..shape };
         for (fails, away_ns) in (10..200).step_by(6).flat_map(|fails| [(fails, 1_000_000), (fails, 20_000_000)]) {
             let time = ServiceTime { read_ns: 60_000, write_ns: 40_000, sync_ns: 300_000 };
             let disk = SimulatedDisk::with_image(Image::new(), time);

@@ -1,10 +1,11 @@
 //! A store that writes in place: what its images tell of the log.
 
-use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
-use millpond::{Db, Doublewrite, Durability, Error, WriteBatch};
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run};
+use millpond::{ByteSize, Db, Doublewrite, Durability, Error, WriteBatch};
 
-use crate::pool::{put_loosely, scattered};
-use crate::support::{IN_PLACE, SLOW, Shape, disk_of, open, recover_shaped};
+use crate::crash_matrix::stride;
+use crate::pool::{put_loosely, scattered, scattered_rows};
+use crate::support::{IN_PLACE, SLOW, Shape, TWICE, disk_of, open, recover_shaped};
 
 /// What the trees' first rows are, or why they cannot be read.
 fn first_rows(image: Image) -> Result<[u8; 2], Error> {
@@ -127,4 +128,44 @@ fn doublewrite_is_refused_where_nothing_is_overwritten() {
         let refused = Db::open_on(std::sync::Arc::new(disk), options).expect_err("nothing to copy");
         assert!(matches!(refused, Error::InvalidOptions(_)), "{refused}");
     });
+}
+
+/// A page write that fails leaves half of it: what was there is put back, whenever the power fails after that.
+#[test]
+fn what_a_failed_write_leaves_over_an_image_is_put_back() {
+    // Pages of several lots, each of which writes over the copies of the one before; few of them are neighbours.
+    let several = Shape { frames: 400, ..TWICE };
+    let start = scattered_rows(1_200, several.options().redo_capacity(ByteSize::mib(4)));
+    let mut stopped = 0;
+    for call in 0..30 {
+        let disk = SimulatedDisk::with_image(start.clone(), ServiceTime::default());
+        let (begun, _) = run(call, || {
+            let db = open(&disk, several.reopen_options());
+            let tree = db.open_tree("t").expect("there");
+            let write = |value: u8| {
+                (0..200).try_for_each(|row| {
+                    let mut batch = WriteBatch::new();
+                    batch.put(&tree, &scattered(row), &[value; 900]).durability(Durability::None);
+                    db.write(batch)
+                })
+            };
+            write(1).expect("written");
+            tree.put(b"durable", b"1").expect("written");
+            let begun = disk.boundaries();
+            disk.fail_at(disk.calls() + call, std::io::ErrorKind::Other);
+            // The second one writes over the copies.
+            let done = db.checkpoint().and_then(|()| write(2)).and_then(|()| db.checkpoint());
+            stopped += usize::from(done.is_err());
+            begun
+        });
+        let history = disk.history();
+        for boundary in (begun..=history.boundaries()).step_by(stride(9)).take(30) {
+            for unsynced in [Unsynced::None, Unsynced::All] {
+                let found = recover_shaped(&disk_of(history.crash_image(boundary, unsynced)), several);
+                let found = found.unwrap_or_else(|problem| unreachable!("call {call}, {boundary}: {problem}"));
+                assert!(found["t"].len() == 1_201 && found["t"].contains_key(&b"durable"[..]));
+            }
+        }
+    }
+    assert!(stopped > 5, "{stopped} calls stopped it");
 }

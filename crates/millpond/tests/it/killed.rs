@@ -5,11 +5,11 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use millpond::Db;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run};
+use millpond::{Db, Doublewrite};
 
 use crate::crash_matrix::stride;
-use crate::support::{IN_PLACE, SMALL, Shape, disk_of, recover_shaped};
+use crate::support::{IN_PLACE, SMALL, Shape, TWICE, disk_of, recover_shaped};
 
 /// Rows that the first process writes.
 const ROWS: u8 = 4;
@@ -79,7 +79,10 @@ fn check(start: &Image, (shape, len): (Shape, usize), end: End) {
             if past.acknowledged == 0 && boundary < past.written {
                 continue;
             }
-            let found = recover_shaped(&disk_of(history.crash_image(boundary, Unsynced::None)), shape);
+            // What has copies may be torn.
+            let seed = u64::try_from(boundary).expect("small");
+            let unsynced = if shape.doublewrite == Doublewrite::On { Unsynced::Torn(seed) } else { Unsynced::None };
+            let found = recover_shaped(&disk_of(history.crash_image(boundary, unsynced)), shape);
             let at = format!(
                 "{shape:?}, rows of {len} bytes, {end:?} at call {call}, opened at {}, power lost at {boundary}",
                 past.opened
@@ -115,6 +118,7 @@ fn check_closed(of: (Shape, usize), end: End) {
 fn a_loss_of_power_after_a_process_that_died_loses_nothing() {
     check_closed((SMALL, LONG), End::Killed);
     check_closed((IN_PLACE, LONG), End::Killed);
+    check_closed((TWICE, LONG), End::Killed);
 }
 
 #[test]
@@ -127,6 +131,8 @@ fn a_loss_of_power_after_a_process_whose_device_failed_loses_nothing() {
     check_closed((SMALL, LONG), End::Failed);
     check_closed((IN_PLACE, LONG), End::Failed);
     check_closed((IN_PLACE, SHORT), End::Failed);
+    check_closed((TWICE, LONG), End::Failed);
+    check_closed((TWICE, SHORT), End::Failed);
 }
 
 #[test]

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Tree, WriteBatch};
+use millpond::{ByteSize, Db, Durability, EmptyFreeListAlgorithm, Error, Options, PageStoreKind, Tree, WriteBatch};
 
 use crate::crash_matrix::{modes, stride};
-use crate::support::{SLOW, SMALL, Shape, disk_of, open, recover, reopen_options, small_options};
+use crate::support::{
+    IN_PLACE, SLOW, SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, small_options,
+};
 
 /// Writes without waiting for durability.
 fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -178,13 +180,11 @@ fn recovery_from_a_log_at_its_wall_may_be_cut_short_over_and_over() {
     assert!(unfinished > 40, "{unfinished} were cut short");
 }
 
-/// The pages to redo do not fit the pool, and what each batch changes lies all over the log: a page is cleaned for its
-/// frame when it is redone, not before, or it would be dirty again and take the room of another map record.
-#[test]
-fn recovery_in_a_small_pool_cleans_each_page_once() {
-    let options = || Options::new().page_size(ByteSize::kib(4)).redo_capacity(ByteSize::mib(8));
+/// Two thousand rows in some 600 pages, changed since the last checkpoint.
+fn much_to_redo(shape: Shape) -> Image {
+    let options = || shape.options().redo_capacity(ByteSize::mib(8));
     // In virtual time, in which writing takes none: what is to be redone is not what the keeper has left.
-    let (image, _) = run(90, || {
+    run(90, || {
         let disk = SimulatedDisk::new();
         let db = open(&disk, options().buffer_pool_size(ByteSize::mib(8)));
         let tree = db.create_tree("t").expect("created");
@@ -201,7 +201,15 @@ fn recovery_in_a_small_pool_cleans_each_page_once() {
         let image = disk.crash_now(Unsynced::None);
         db.close().expect("closed");
         image
-    });
+    })
+    .0
+}
+
+/// The pages to redo do not fit the pool, and what each batch changes lies all over the log: a page is cleaned for its
+/// frame when it is redone, not before, or it would be dirty again and take the room of another map record.
+#[test]
+fn recovery_in_a_small_pool_cleans_each_page_once() {
+    let image = much_to_redo(SMALL);
     let disk = SimulatedDisk::with_image(image, SLOW);
     let (stats, _) = run(91, || {
         let db = open(&disk, reopen_options());
@@ -211,6 +219,24 @@ fn recovery_in_a_small_pool_cleans_each_page_once() {
     });
     let (redone, written) = (stats.open_redo_pages, stats.data_page_writes);
     assert!(redone > 400 && written > redone / 2 && written <= redone, "{redone} redone, {written} written");
+}
+
+/// More pages of one part of the pool than it has frames are redone together.
+#[test]
+fn recovery_in_a_small_pool_of_several_parts_ends() {
+    let image = much_to_redo(IN_PLACE);
+    for empty in [EmptyFreeListAlgorithm::Legacy, EmptyFreeListAlgorithm::Backoff] {
+        let disk = SimulatedDisk::with_image(image.clone(), ServiceTime::default());
+        let shape = Shape { empty, instances: 2, frames: 64, ..IN_PLACE };
+        let (redone, _) = run(91, || {
+            let db = open(&disk, shape.reopen_options());
+            let redone = db.stats().open_redo_pages;
+            db.close().expect("closed");
+            redone
+        });
+        assert!(redone > 400, "{redone} pages redone");
+        assert_eq!(recover_shaped(&disk, shape).expect("sound")["t"].len(), 2001);
+    }
 }
 
 /// Recovery is cut short right behind its epoch group, so often that these groups have more bytes than cleaning has in

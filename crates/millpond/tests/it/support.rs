@@ -43,6 +43,9 @@ pub(crate) const SMALL: Shape = Shape {
 /// The same, in place; what a crash tears is lost.
 pub(crate) const IN_PLACE: Shape = Shape { store: PageStoreKind::InPlace, ..SMALL };
 
+/// The same, with copies of what is written over.
+pub(crate) const TWICE: Shape = Shape { doublewrite: Doublewrite::On, ..IN_PLACE };
+
 impl Shape {
     /// A pool of a few dozen frames, a log of a few laps.
     pub(crate) fn options(self) -> Options {
