@@ -79,6 +79,7 @@ pub use io::speed::{Slower, Speed};
 pub use pace::classic_flushing::AdaptiveFlushingMethod;
 pub use pool::dirty::DirtyTracking;
 pub use pool::legacy::EmptyFreeListAlgorithm;
+pub use pool::neighbors::FlushNeighbors;
 pub use pool::replacement::PageReplacement;
 pub use store::doublewrite::Doublewrite;
 

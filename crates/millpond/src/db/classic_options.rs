@@ -9,6 +9,7 @@ use crate::pace::classic_flushing::{AdaptiveFlushingMethod, Settings};
 use crate::pool::buffer_pool::PoolOptions;
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
+use crate::pool::neighbors::FlushNeighbors;
 use crate::pool::replacement::PageReplacement;
 
 /// Parts that a buffer pool may have.
@@ -122,6 +123,16 @@ impl Options {
         self
     }
 
+    /// Which dirty pages are written with one that is due: only with a classic
+    /// [`adaptive_flushing_method`](Self::adaptive_flushing_method), and
+    /// [`PageStoreKind::InPlace`](crate::PageStoreKind::InPlace), where a page's
+    /// number tells its place. Default: [`FlushNeighbors::None`], as InnoDB has it since MySQL 8.0; before it was
+    /// [`FlushNeighbors::Seq`], and in 5.5 [`FlushNeighbors::Area`].
+    pub fn flush_neighbors(mut self, neighbors: FlushNeighbors) -> Self {
+        self.flush_neighbors = neighbors;
+        self
+    }
+
     /// Which pages leave first.
     pub(crate) fn replacement(&self) -> PageReplacement {
         let follows = match self.empty_free_list_algorithm {
@@ -167,7 +178,12 @@ impl Options {
         (method != AdaptiveFlushingMethod::Envelope).then(|| {
             let one = method != AdaptiveFlushingMethod::Adaptive;
             let cleaners = self.page_cleaners.unwrap_or(if one { 1 } else { PAGE_CLEANERS });
-            ClassicFlushing::new(method, self.settings(), cleaners.min(self.buffer_pool_instances))
+            ClassicFlushing::new(
+                method,
+                self.settings(),
+                cleaners.min(self.buffer_pool_instances),
+                self.flush_neighbors,
+            )
         })
     }
 
@@ -253,6 +269,9 @@ fn mistakes_in_flushing(options: &Options) -> Vec<String> {
         let instances = options.buffer_pool_instances;
         mistakes.push(format!("page_cleaners is {cleaners}, and buffer_pool_instances is {instances}: each cleaner has an instance at a time: use {instances} or fewer"));
     }
+    if method == AdaptiveFlushingMethod::Envelope && options.flush_neighbors != FlushNeighbors::None {
+        mistakes.push("flush_neighbors is not none, and adaptive_flushing_method is envelope, which writes the oldest pages only: leave one of the two out".to_owned());
+    }
     if method != AdaptiveFlushingMethod::Envelope && options.tracking() == DirtyTracking::Scan {
         mistakes.push("dirty_tracking is scan, and adaptive_flushing_method is not envelope: the others go by flush lists: leave one of the two out".to_owned());
     }
@@ -280,6 +299,10 @@ mod tests {
                 new().adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly).page_cleaners(1),
                 "page_cleaners is 1, and only adaptive_flushing_method adaptive has a use for it",
             ),
+            (
+                new().flush_neighbors(FlushNeighbors::Seq),
+                "flush_neighbors is not none, and adaptive_flushing_method is envelope",
+            ),
             (legacy(new()).free_list_target(64), "only page cleaners keep frames free with it"),
             (adaptive().free_list_target(64), "empty_free_list_algorithm is handoff, which finds out"),
         ];
@@ -291,6 +314,7 @@ mod tests {
             legacy(adaptive()).buffer_pool_instances(4).page_cleaners(4).free_list_target(64),
             adaptive().io_capacity(4_000).max_dirty_pages_pct(99),
             new().adaptive_flushing_method(AdaptiveFlushingMethod::KeepAverage).io_capacity(100),
+            adaptive().flush_neighbors(FlushNeighbors::Area),
         ] {
             options.validate(16384).expect("these go together");
         }

@@ -299,6 +299,10 @@ impl Engine {
             buffer_flush_adaptive_total_pages: self.page_writes.written(Why::Pace),
             buffer_flush_sync_total_pages: self.page_writes.written(Why::AtOnce),
             buffer_flush_sync_scanned: self.classic_flushing.as_ref().map_or(0, |classic| count(&classic.rescanned)),
+            buffer_flush_neighbor_total_pages: self
+                .classic_flushing
+                .as_ref()
+                .map_or(0, |classic| count(&classic.beside)),
             buffer_pool_pending_lru: self.page_writes.pending(Why::Frames),
             buffer_pool_pending_flush_list: self.page_writes.pending(Why::Pace) + self.page_writes.pending(Why::AtOnce),
             buffer_pool_pending_single_page: self.page_writes.pending(Why::SinglePage),

@@ -97,7 +97,7 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 94] = [
+pub static METRICS: [Metric; 95] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -152,6 +152,12 @@ pub static METRICS: [Metric; 94] = [
         Counter,
         "pages",
         "Entries of flush lists that searches for these looked at: with sync_only."
+    ),
+    stat!(
+        buffer_flush_neighbor_total_pages,
+        Counter,
+        "pages",
+        "Of all these, pages written because they were beside one that was due: with flush_neighbors."
     ),
     stat!(buffer_pool_pending_lru, Gauge, "pages", "Pages being written because frames are wanted."),
     stat!(buffer_pool_pending_flush_list, Gauge, "pages", "Pages being written for the log or a checkpoint."),

@@ -28,6 +28,7 @@ mod memory;
 pub(crate) mod metrics;
 pub(crate) mod online;
 pub(crate) mod option_table;
+mod option_text;
 pub(crate) mod options;
 mod pacing;
 mod page_cleaners;

@@ -2,17 +2,16 @@
 //!
 //! Sizes and times carry their unit (`64MiB`, `20ms`), yes and no are `true` and `false`.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use bytesize::ByteSize;
-
-use super::options::{Durability, Options, PageStoreKind, READ_AHEAD_MAX};
+use super::option_text::{durability, durability_text, millis_text, name_of, named, number, size, size_text, time_ms};
+use super::options::{Options, PageStoreKind, READ_AHEAD_MAX};
 use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
+use crate::pool::neighbors::FlushNeighbors;
 use crate::pool::replacement::PageReplacement;
 use crate::store::doublewrite::Doublewrite;
 
@@ -40,7 +39,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 24] = [
+    pub const ALL: [OptionInfo; 25] = [
         OptionInfo {
             name: "buffer_pool_size",
             help: "Memory for pages",
@@ -273,6 +272,17 @@ impl OptionInfo {
             set: |options, text| Ok(options.max_dirty_pages_pct(number(text, 0..=99)?)),
         },
         OptionInfo {
+            name: "flush_neighbors",
+            help: "Not with envelope, in place: dirty pages of an area that are written with one that is due",
+            value: "NAME",
+            unit: "name",
+            range: "none, area, seq",
+            changes: "open",
+            depends: None,
+            get: |options| Some(name_of(&NEIGHBORS, options.flush_neighbors)),
+            set: |options, text| Ok(options.flush_neighbors(named(&NEIGHBORS, text)?)),
+        },
+        OptionInfo {
             name: "dirty_tracking",
             help: "How dirty pages are found: by a scan, or in lists behind a mutex",
             value: "NAME",
@@ -378,6 +388,9 @@ const EMPTY_FREE_LIST_ALGORITHMS: [(&str, EmptyFreeListAlgorithm); 3] = [
 const REPLACEMENTS: [(&str, PageReplacement); 2] =
     [("s3_fifo", PageReplacement::S3Fifo), ("midpoint_lru", PageReplacement::MidpointLru)];
 
+const NEIGHBORS: [(&str, FlushNeighbors); 3] =
+    [("none", FlushNeighbors::None), ("area", FlushNeighbors::Area), ("seq", FlushNeighbors::Seq)];
+
 const FLUSHING_METHODS: [(&str, AdaptiveFlushingMethod); 4] = [
     ("envelope", AdaptiveFlushingMethod::Envelope),
     ("adaptive", AdaptiveFlushingMethod::Adaptive),
@@ -388,81 +401,10 @@ const FLUSHING_METHODS: [(&str, AdaptiveFlushingMethod); 4] = [
 const DIRTY_TRACKINGS: [(&str, DirtyTracking); 2] =
     [("scan", DirtyTracking::Scan), ("flush_list", DirtyTracking::FlushList)];
 
-/// What `text` names among `values`.
-fn named<T: Copy>(values: &[(&str, T)], text: &str) -> Result<T, String> {
-    let found = values.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
-    found.ok_or_else(|| format!("not one of {}", values.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")))
-}
-
-/// The first name of `value`.
-fn name_of<T: Copy + PartialEq>(values: &[(&str, T)], value: T) -> String {
-    values.iter().find(|(_, listed)| *listed == value).map(|(name, _)| (*name).to_owned()).unwrap_or_default()
-}
-
-fn number(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
-    let wrong = || format!("use {} to {}", range.start(), range.end());
-    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(wrong)
-}
-
-fn size(text: &str) -> Result<ByteSize, String> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("a size needs a unit: write, for example, 64MiB".to_owned());
-    }
-    text.parse().map_err(|_| "not a size: write, for example, 64MiB".to_owned())
-}
-
-/// A size in the largest unit of which it is a multiple.
-fn size_text(size: ByteSize) -> String {
-    let bytes = size.as_u64();
-    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    let fits = |(_, shift): &(&str, u32)| bytes > 0 && bytes.trailing_zeros() >= *shift;
-    units
-        .into_iter()
-        .find(fits)
-        .map_or_else(|| format!("{bytes}B"), |(unit, shift)| format!("{}{unit}", bytes >> shift))
-}
-
-/// Milliseconds of a time such as `20ms` or `2s`.
-fn time_ms(text: &str) -> Option<u64> {
-    match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(ms), _) => ms.parse().ok(),
-        (None, Some(s)) => s.parse::<u64>().ok()?.checked_mul(1_000),
-        (None, None) => None,
-    }
-}
-
-fn time_text(ms: u64) -> String {
-    if ms > 0 && ms.is_multiple_of(1_000) { format!("{}s", ms / 1_000) } else { format!("{ms}ms") }
-}
-
-fn millis_text(time: Duration) -> String {
-    time_text(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-}
-
-fn durability(text: &str) -> Result<Durability, String> {
-    let parsed = match text {
-        "commit" => Durability::Commit,
-        "none" => Durability::None,
-        _ => {
-            let time = text.strip_prefix("background(").and_then(|rest| rest.strip_suffix(')'));
-            let time = time.ok_or("not one of commit, background(100ms), none")?;
-            let wrong = "background needs a time with its unit: write, for example, background(100ms)";
-            Durability::Background(time_ms(time).and_then(|ms| u32::try_from(ms).ok()).ok_or(wrong)?)
-        }
-    };
-    parsed.validate().map(|()| parsed)
-}
-
-fn durability_text(durability: Durability) -> String {
-    match durability {
-        Durability::Commit => "commit".to_owned(),
-        Durability::Background(ms) => format!("background({})", time_text(u64::from(ms))),
-        Durability::None => "none".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use bytesize::ByteSize;
+
     use super::*;
     use crate::db::create::{DEFAULT_PAGE_SIZE, DEFAULT_REDO_CAPACITY};
 
@@ -528,6 +470,7 @@ mod tests {
             ("io_capacity", "4000", "4000"),
             ("io_capacity_max", "8000", "8000"),
             ("max_dirty_pages_pct", "0", "0"),
+            ("flush_neighbors", "seq", "seq"),
             ("dirty_tracking", "flush_list", "flush_list"),
             ("durability", "background(2000ms)", "background(2s)"),
             ("durability", "none", "none"),

@@ -15,6 +15,7 @@ use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::memory::FRAMES_MAX;
+use crate::pool::neighbors::FlushNeighbors;
 use crate::pool::replacement::PageReplacement;
 use crate::redo::files::CAPACITY_MAX;
 use crate::redo::group::GROUP_FRAME_LEN;
@@ -86,6 +87,7 @@ pub struct Options {
     pub(crate) io_capacity: Option<usize>,
     pub(crate) io_capacity_max: Option<usize>,
     pub(crate) max_dirty_pages_pct: Option<usize>,
+    pub(crate) flush_neighbors: FlushNeighbors,
     pub(crate) io_engine: IoEngine,
     pub(crate) read_ahead_pages: usize,
     pub(crate) stall_threshold: Duration,
@@ -134,6 +136,7 @@ impl Options {
             io_capacity: None,
             io_capacity_max: None,
             max_dirty_pages_pct: None,
+            flush_neighbors: FlushNeighbors::None,
             io_engine: IoEngine::Auto,
             read_ahead_pages: 32,
             stall_threshold: Duration::from_millis(100),
@@ -255,6 +258,10 @@ impl Options {
     pub(crate) fn validate_store(&self, kind: PageStoreKind) -> Result<(), Error> {
         if kind == PageStoreKind::CopyOnWrite && self.doublewrite.is_some_and(|wanted| wanted != Doublewrite::Off) {
             let message = "doublewrite is for page_store=in_place, and this database is copy_on_write, which overwrites nothing: leave the option out";
+            return Err(Error::InvalidOptions(message.into()));
+        }
+        if kind == PageStoreKind::CopyOnWrite && self.flush_neighbors != FlushNeighbors::None {
+            let message = "flush_neighbors is for page_store=in_place, and this database is copy_on_write, which writes pages that leave together side by side: leave the option out";
             return Err(Error::InvalidOptions(message.into()));
         }
         Ok(())

@@ -19,6 +19,7 @@ use crate::pace::adaptive::Adaptive;
 use crate::pace::classic_flushing::{AdaptiveFlushingMethod, Flushing, Seen, Settings};
 use crate::pace::keep_average::KeepAverage;
 use crate::pace::sync_only::SyncOnly;
+use crate::pool::neighbors::FlushNeighbors;
 use crate::store::page_store::LOT_PAGES;
 
 /// Times that a cleaner tries to write a lot, with a sync of the others' images in between.
@@ -31,10 +32,14 @@ pub(crate) struct ClassicFlushing {
     pub(super) method: AdaptiveFlushingMethod,
     pub(super) settings: Settings,
     pub(super) cleaners: usize,
+    /// What leaves with a page that is due.
+    pub(super) neighbors: FlushNeighbors,
     /// Who finds the log three quarters full has this turn while he flushes.
     pub(super) sync_flush: Turn<()>,
     /// Entries of flush lists that searches which begin anew after each page have looked at.
     pub(super) rescanned: AtomicU64,
+    /// Pages that left because they were beside others.
+    pub(super) beside: AtomicU64,
     pass: Mutex<Pass>,
     news: Condvar,
 }
@@ -53,13 +58,20 @@ struct Pass {
 }
 
 impl ClassicFlushing {
-    pub(crate) fn new(method: AdaptiveFlushingMethod, settings: Settings, cleaners: usize) -> ClassicFlushing {
+    pub(crate) fn new(
+        method: AdaptiveFlushingMethod,
+        settings: Settings,
+        cleaners: usize,
+        neighbors: FlushNeighbors,
+    ) -> ClassicFlushing {
         ClassicFlushing {
             method,
             settings,
             cleaners,
+            neighbors,
             sync_flush: Turn::new(Rank::SyncFlush, ()),
             rescanned: AtomicU64::new(0),
+            beside: AtomicU64::new(0),
             pass: Mutex::new(Rank::PageCleaners, Pass::default()),
             news: Condvar::new(),
         }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::engine::Engine;
+use super::page_cleaners::ClassicFlushing;
 use crate::base::aligned::{AlignedBuf, aligned, to_u64};
 use crate::base::clock;
 use crate::base::error::Error;
@@ -28,6 +29,7 @@ use crate::mtr::Core;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::Pin;
 use crate::pool::legacy::SinglePageFlush;
+use crate::pool::neighbors::FlushNeighbors;
 use crate::store::page_store::{LOT_PAGES, WriteOp};
 use crate::store::zones::{LiveImage, ZONE_BYTES};
 
@@ -358,9 +360,23 @@ impl Engine {
         Ok(written)
     }
 
-    /// Writes a lot of pages of one instance, in the caller's thread; returns how many. None, although there are some:
-    /// not now.
+    /// Pages, each with its neighbours, as many as go into a lot.
+    fn beside<'p>(&'p self, classic: &ClassicFlushing, pages: Vec<Pin<'p>>) -> Vec<Pin<'p>> {
+        if classic.neighbors == FlushNeighbors::None {
+            return pages;
+        }
+        let (pages, neighbors) = self.core.pool.with_neighbors(pages, classic.neighbors, LOT_PAGES);
+        classic.beside.fetch_add(to_u64(neighbors), Ordering::Relaxed);
+        pages
+    }
+
+    /// Writes a lot of pages of one instance, in the caller's thread, with their neighbours instead of the last ones
+    /// where these are wanted; returns how many. None, although there are some: not now.
     pub(super) fn flush_lot(&self, why: Why, pages: Vec<Pin<'_>>) -> Result<usize, Error> {
+        let pages = match &self.classic_flushing {
+            Some(classic) if !matches!(why, Why::SinglePage) => self.beside(classic, pages),
+            _ => pages,
+        };
         let Some(first) = pages.first() else { return Ok(0) };
         let instance = self.core.pool.number_of_instance(first.frame_id());
         let mut writing = self.waits.timed(why.waits_on(), || self.writers.lock(instance));

@@ -49,6 +49,9 @@ pub struct Stats {
     /// Entries of flush lists that searches for these looked at, anew after each page: only with
     /// [`AdaptiveFlushingMethod::SyncOnly`](crate::AdaptiveFlushingMethod::SyncOnly).
     pub buffer_flush_sync_scanned: u64,
+    /// Of all these, pages written because they were beside one that was due: with
+    /// [`Options::flush_neighbors`](crate::Options::flush_neighbors).
+    pub buffer_flush_neighbor_total_pages: u64,
     /// Pages that are being written because their frames are wanted, now.
     pub buffer_pool_pending_lru: u64,
     /// Pages that are being written for the log or a checkpoint, now.

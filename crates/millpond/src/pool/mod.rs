@@ -26,6 +26,7 @@ pub(crate) mod legacy;
 pub(crate) mod lru_manager;
 pub(crate) mod memory;
 mod midpoint_lru;
+pub(crate) mod neighbors;
 mod primitives;
 mod read_ahead;
 pub(crate) mod replacement;

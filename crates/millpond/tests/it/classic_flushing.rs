@@ -4,7 +4,10 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns};
-use millpond::{AdaptiveFlushingMethod, ByteSize, Doublewrite, EmptyFreeListAlgorithm, Stats, WaitClass, WaitSummary};
+use millpond::{
+    AdaptiveFlushingMethod, ByteSize, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, Stats, WaitClass,
+    WaitSummary,
+};
 
 use crate::pace::{OVERLOAD_NS, at_work_with};
 use crate::pool::{put_loosely, scattered, scattered_rows};
@@ -36,6 +39,22 @@ fn sync_only_leaves_the_log_alone_until_everybody_waits() {
     let of_log = waits.iter().find(|of| of.class == WaitClass::LogSpace).expect("a class").total;
     assert!(of_log > total * 9 / 10, "{of_log:?} of {total:?}");
     assert_eq!(stats.log_wall_waits, 0, "three quarters come first");
+}
+
+/// Pages that left beside others, and all that left, in the same work.
+fn beside(neighbors: FlushNeighbors) -> (u64, u64) {
+    let shape = Shape { flushing: AdaptiveFlushingMethod::KeepAverage, neighbors, ..IN_PLACE };
+    let (_, stats) = at_work_with(shape, OVERLOAD_NS, |_| ());
+    (stats.buffer_flush_neighbor_total_pages, stats.data_page_writes)
+}
+
+#[test]
+fn neighbors_leave_with_a_page_that_is_due() {
+    let [(none, _), (seq, of_seq), (area, of_area)] =
+        [FlushNeighbors::None, FlushNeighbors::Seq, FlushNeighbors::Area].map(beside);
+    assert_eq!(none, 0);
+    assert!(seq > 0 && seq < of_seq, "{seq} of {of_seq}");
+    assert!(area * of_seq > seq * of_area, "{area} of {of_area}, and {seq} of {of_seq}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
 use millpond::{
-    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, Options,
-    PageStoreKind, Tree, WriteBatch,
+    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, FlushNeighbors,
+    Options, PageStoreKind, Tree, WriteBatch,
 };
 use rand::{RngExt, SeedableRng};
 
@@ -401,10 +401,10 @@ fn a_crash_while_page_cleaners_write_and_everybody_flushes_loses_nothing() {
     let twice = Shape { doublewrite: Doublewrite::On, ..IN_PLACE };
     let legacy = |shape| Shape { empty: EmptyFreeListAlgorithm::Legacy, instances: 2, frames: 80, ..shape };
     let shapes = [
-        (AdaptiveFlushingMethod::SyncOnly, twice),
+        (AdaptiveFlushingMethod::SyncOnly, Shape { neighbors: FlushNeighbors::Area, ..twice }),
         (AdaptiveFlushingMethod::SyncOnly, SMALL),
         (AdaptiveFlushingMethod::KeepAverage, twice),
-        (AdaptiveFlushingMethod::Adaptive, legacy(twice)),
+        (AdaptiveFlushingMethod::Adaptive, legacy(Shape { neighbors: FlushNeighbors::Seq, ..twice })),
         (AdaptiveFlushingMethod::Adaptive, legacy(SMALL)),
     ];
     for ((flushing, shape), seed) in shapes.into_iter().zip(21..) {

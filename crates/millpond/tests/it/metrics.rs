@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
 use millpond::{
-    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, METRICS, MetricKind,
-    MetricValue, Options, WaitClass, WriteBatch,
+    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, FlushNeighbors,
+    METRICS, MetricKind, MetricValue, Options, WaitClass, WriteBatch,
 };
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
@@ -380,7 +380,8 @@ fn every_metric_is_moved_by_a_workload_or_known_to_be_rare() {
     what_goes(&seen);
     failures(&seen);
     crate::pace::at_work(crate::pace::OVERLOAD_NS, &[], |db| seen.look(db));
-    let lazy = Shape { flushing: AdaptiveFlushingMethod::SyncOnly, ..IN_PLACE };
+    let neighbors = FlushNeighbors::Area;
+    let lazy = Shape { flushing: AdaptiveFlushingMethod::SyncOnly, neighbors, ..IN_PLACE };
     crate::pace::at_work_with(lazy, crate::pace::OVERLOAD_NS, |db| seen.look(db));
     let still: BTreeSet<_> =
         METRICS.iter().filter(|metric| !seen.has_moved(metric.name, metric.kind)).map(|metric| metric.name).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, sleep_ns};
 use millpond::{
     AdaptiveFlushingMethod, ByteSize, CheckOptions, CheckReport, Db, DirtyTracking, Doublewrite,
-    EmptyFreeListAlgorithm, Error, Options, PageReplacement, PageStoreKind, check_on,
+    EmptyFreeListAlgorithm, Error, FlushNeighbors, Options, PageReplacement, PageStoreKind, check_on,
 };
 
 /// The contents of a database, by tree or table and key.
@@ -23,6 +23,8 @@ pub(crate) struct Shape {
     pub(crate) empty: EmptyFreeListAlgorithm,
     /// Where it is not an envelope, dirty pages are in a list.
     pub(crate) flushing: AdaptiveFlushingMethod,
+    /// What leaves with a page that is due.
+    pub(crate) neighbors: FlushNeighbors,
     /// Parts of the pool.
     pub(crate) instances: usize,
     /// Frames of the pool.
@@ -36,6 +38,7 @@ pub(crate) const SMALL: Shape = Shape {
     doublewrite: Doublewrite::Off,
     empty: EmptyFreeListAlgorithm::Handoff,
     flushing: AdaptiveFlushingMethod::Envelope,
+    neighbors: FlushNeighbors::None,
     instances: 1,
     frames: 40,
 };
@@ -73,6 +76,7 @@ impl Shape {
             .buffer_pool_size(ByteSize::kib(self.page_kib * self.frames))
             .empty_free_list_algorithm(self.empty)
             .adaptive_flushing_method(self.flushing)
+            .flush_neighbors(self.neighbors)
             .buffer_pool_instances(self.instances)
             .dirty_tracking(tracking)
             .doublewrite(self.doublewrite)
