@@ -81,6 +81,8 @@ pub use pool::dirty::DirtyTracking;
 pub use pool::legacy::EmptyFreeListAlgorithm;
 pub use pool::neighbors::FlushNeighbors;
 pub use pool::replacement::PageReplacement;
+pub use redo::log_spin::LogSpin;
+pub use redo::recent_closed::LogRecentClosed;
 pub use store::doublewrite::Doublewrite;
 
 /// The README's example is a test.

@@ -22,6 +22,9 @@ pub(crate) enum Rank {
     Doublewrite,
     Growth,
     Syncing,
+    /// Writes and syncs of the log by its own threads.
+    LogWriter,
+    LogFlusher,
     OverlayFiles,
     OverlayFile,
     // Mutexes: held for microseconds, over nothing that waits.
@@ -48,6 +51,9 @@ pub(crate) enum Rank {
     Replacement,
     FreeFrames,
     Log,
+    LogBlock,
+    Links,
+    LogEvents,
     Store,
     DirtyCounts,
     DirtyList,

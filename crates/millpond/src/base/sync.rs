@@ -337,6 +337,26 @@ pub(crate) fn sleep_until(deadline_ns: u64) {
     std::thread::sleep(Duration::from_nanos(ns));
 }
 
+/// Has the thread sleep for so long, whatever latches it holds: for the classic policies that are known for it.
+pub(crate) fn nap(ns: u64) {
+    laws::check_no_mutex(None);
+    #[cfg(feature = "simulation")]
+    if let Some(task) = scheduler::current() {
+        task.sleep_ns(ns);
+        return;
+    }
+    std::thread::sleep(Duration::from_nanos(ns));
+}
+
+/// Whether time is a scheduler's.
+pub(crate) fn is_simulated() -> bool {
+    #[cfg(feature = "simulation")]
+    if scheduler::current().is_some() {
+        return true;
+    }
+    false
+}
+
 /// A started thread.
 #[must_use]
 pub(crate) struct JoinHandle<T> {

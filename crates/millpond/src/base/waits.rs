@@ -53,11 +53,14 @@ pub enum WaitClass {
     /// One's turn to pay for what one has logged, while the device cannot have pages clean as fast as they are dirtied;
     /// ended by time, at a place that follows from how much was logged.
     Throttle,
+    /// Room in the window within which pages are marked dirty out of order, with latches held: only with the classic
+    /// `log_recent_closed`; ended by the closer, who goes by the clock.
+    RecentClosed,
 }
 
 impl WaitClass {
     /// All of them, in the order of their declaration.
-    pub const ALL: [WaitClass; 11] = [
+    pub const ALL: [WaitClass; 12] = [
         WaitClass::FreeFrame,
         WaitClass::LogSpace,
         WaitClass::LogFlush,
@@ -69,6 +72,7 @@ impl WaitClass {
         WaitClass::RowLock,
         WaitClass::FileGrowth,
         WaitClass::Throttle,
+        WaitClass::RecentClosed,
     ];
 
     /// The name that reports use, such as `free_frame`.
@@ -85,6 +89,7 @@ impl WaitClass {
             WaitClass::RowLock => "row_lock",
             WaitClass::FileGrowth => "file_growth",
             WaitClass::Throttle => "throttle",
+            WaitClass::RecentClosed => "recent_closed",
         }
     }
 }
@@ -404,7 +409,7 @@ impl Drop for Operation<'_> {
     }
 }
 
-const _: () = assert!(WaitClass::Throttle as usize + 1 == CLASSES);
+const _: () = assert!(WaitClass::RecentClosed as usize + 1 == CLASSES);
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,8 @@ use crate::pool::admission::Admitted;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::{PageRead, PageWrite, Pin};
 use crate::pool::route::FrameHint;
-use crate::redo::log::{Log, LogCredit};
+use crate::redo::credits::LogCredit;
+use crate::redo::log::Log;
 use crate::store::space::Share;
 
 /// Restarts after which an operation goes on in the lane of one.

@@ -18,7 +18,7 @@ use crate::base::page::verify::structure_problem;
 use crate::base::page::view::{PageView, entry_len, prefix_len};
 use crate::mtr::{Core, Mtr};
 use crate::pool::frame::PageWrite;
-use crate::redo::log::LogCredit;
+use crate::redo::credits::LogCredit;
 
 /// What became of a page that was said to be too empty.
 pub(crate) enum Outcome {

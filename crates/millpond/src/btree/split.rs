@@ -276,7 +276,7 @@ fn split_root<'p>(
     mut mtr: Mtr<'p>,
     children: [PageId; 2],
     cut: &Cut,
-    credit: crate::redo::log::LogCredit<'_>,
+    credit: crate::redo::credits::LogCredit<'_>,
 ) -> Result<Outcome, Stop<'p>> {
     let root_id = mtr.page(0).id();
     let old = mtr.page(0).bytes().to_vec();
@@ -296,7 +296,7 @@ fn split_child<'p>(
     mut mtr: Mtr<'p>,
     right_id: PageId,
     cut: &Cut,
-    credit: crate::redo::log::LogCredit<'_>,
+    credit: crate::redo::credits::LogCredit<'_>,
 ) -> Result<Outcome, Stop<'p>> {
     let (parent_id, left_id) = (mtr.page(0).id(), mtr.page(1).id());
     let old = mtr.page(1).bytes().to_vec();

@@ -1,5 +1,5 @@
 //! Threads of the classic policies: each works and sleeps by a clock of its own, as those servers' do, until the
-//! database is closed. Nobody wakes them but who closes it.
+//! database is closed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,6 +23,11 @@ pub(crate) struct End {
 }
 
 impl End {
+    /// Whether it is near.
+    pub(super) fn is_near(&self) -> bool {
+        *self.is_near.lock()
+    }
+
     /// Sleeps until `deadline_ns`, or the end; whether it is near.
     pub(super) fn wait_until(&self, deadline_ns: u64) -> bool {
         let mut is_near = self.is_near.lock();
@@ -64,10 +69,17 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
-    fn drop(&mut self) {
+impl Threads {
+    /// Tells them that the end is near: those who look at it, and those who sleep until then.
+    pub(super) fn announce_end(&self) {
         *self.end.is_near.lock() = true;
         self.end.news.notify_all();
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.announce_end();
         for thread in self.threads.drain(..) {
             // Its panic was told to the log.
             let _ = thread.join();

@@ -16,7 +16,7 @@ use crate::btree::descent::{Manner, Restarts, Root, Stop, Target, child_id, leaf
 use crate::btree::scan::{ReadAhead, Rows, leaf_forward};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Core, Mtr};
-use crate::redo::log::LogCredit;
+use crate::redo::credits::LogCredit;
 
 /// Bytes of a tree's or a table's name, at most.
 pub(super) const NAME_MAX: usize = 255;

@@ -2,6 +2,7 @@
 
 use bytesize::ByteSize;
 
+use super::classic_log_options::mistakes_in_the_log;
 use super::options::{FRAMES_MIN, Options};
 use super::page_cleaners::ClassicFlushing;
 use crate::base::aligned::to_u64;
@@ -203,6 +204,7 @@ impl Options {
 pub(super) fn mistakes_in_classic_policies(options: &Options, page_size: u64) -> Vec<String> {
     let mut mistakes = mistakes_in_the_pool(options, page_size);
     mistakes.extend(mistakes_in_flushing(options));
+    mistakes.extend(mistakes_in_the_log(options, options.tracking()));
     mistakes
 }
 

@@ -1,5 +1,7 @@
 //! Making the files of a new database.
 
+use std::path::Path;
+
 use bytesize::ByteSize;
 
 use super::options::{Options, PageStoreKind, validate_reserve};
@@ -8,7 +10,7 @@ use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId, TxnId};
 use crate::base::random::random_u64;
 use crate::io::device::Files;
-use crate::io::directory::LOCK_FILE;
+use crate::io::directory::{LOCK_FILE, names_without_lock};
 use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
 use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};
 use crate::store::page_store::PageStore;
@@ -81,4 +83,18 @@ pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> 
     ring.write_lap(&lap)?;
     LogFiles::new(ring, None).sync_all()?;
     PageStore::create(files, superblock)
+}
+
+/// Refuses a directory in which no database can be made before anything is made in it, the lock file above all.
+///
+/// This looks without a lock, and takes nothing away, so it decides nothing about who has the database open. Where a
+/// lock file is already there, nothing is refused here: somebody may be at work, and what a refused open would leave is
+/// there anyway. Who gets the lock looks again.
+pub(super) fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Error> {
+    match names_without_lock(path) {
+        Some(names) if !names.iter().any(|name| name == DATA_FILE) => {
+            check_creation(&path.display().to_string(), &names, options)
+        }
+        _ => Ok(()),
+    }
 }

@@ -10,10 +10,11 @@ use bytesize::ByteSize;
 use super::background::Threads;
 use super::batch::{Place, WriteBatch};
 use super::catalog;
-use super::create::{DEFAULT_PAGE_SIZE, check_creation, check_not_lost, create};
+use super::create::{DEFAULT_PAGE_SIZE, check_not_lost, create, refuse_strangers};
 use super::ddl::create_root;
 use super::engine::{Engine, Opening, Requests, Wish};
 use super::keeper::Keeper;
+use super::log_threads;
 use super::lru_managers;
 use super::online::change_redo_capacity;
 use super::options::{Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, validate_reserve};
@@ -40,13 +41,14 @@ use crate::base::sync::{self, JoinHandle, Mutex, Rank, RwLock, Turn};
 use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
 use crate::io::batch::IoEngine;
 use crate::io::device::Files;
-use crate::io::directory::{Access, Directory, names_without_lock};
+use crate::io::directory::{Access, Directory};
 use crate::mtr::Core;
 use crate::pool::buffer_pool::Pool;
 use crate::recovery;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LogFiles, remove_others};
 use crate::redo::log::{Log, LogLimits};
+use crate::redo::pipeline::Pipeline;
 use crate::store::doublewrite::{CopyFile, Doublewrite};
 use crate::store::open::DATA_FILE;
 use crate::store::page_store::PageStore;
@@ -146,6 +148,10 @@ impl Inner {
             let _ = purge.join();
         }
         let threads = self.threads.lock().take();
+        if let Some(threads) = &threads {
+            threads.announce_end();
+            self.engine.core.log.pipeline.iter().for_each(Pipeline::ring_all);
+        }
         drop(threads);
     }
 
@@ -339,20 +345,6 @@ impl std::fmt::Debug for Db {
     }
 }
 
-/// Refuses a directory in which no database can be made before anything is made in it, the lock file above all.
-///
-/// This looks without a lock, and takes nothing away, so it decides nothing about who has the database open. Where a
-/// lock file is already there, nothing is refused here: somebody may be at work, and what a refused open would leave is
-/// there anyway. Who gets the lock looks again.
-fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Error> {
-    match names_without_lock(path) {
-        Some(names) if !names.iter().any(|name| name == DATA_FILE) => {
-            check_creation(&path.display().to_string(), &names, options)
-        }
-        _ => Ok(()),
-    }
-}
-
 /// How the database's pages are written.
 pub(super) fn page_store_of(superblock: &Superblock) -> PageStoreKind {
     if superblock.features & FEATURE_IN_PLACE != 0 { PageStoreKind::InPlace } else { PageStoreKind::CopyOnWrite }
@@ -449,6 +441,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         log_files.clone(),
         analysis.resume(),
         limits,
+        options.log_policies(),
         Arc::clone(&counts),
         Arc::clone(&bell),
         Arc::clone(&waits),
@@ -470,7 +463,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         files: Mutex::new(Rank::Files, Some(Arc::clone(&files))),
         bell,
         waits,
-        durability: options.durability,
+        durability: options.commit_durability(),
         frames_max,
         read_ahead_pages: options.read_ahead_pages,
         drops: Mutex::new(Rank::Drops, VecDeque::new()),
@@ -546,6 +539,7 @@ fn finish_open(
     let engine = Arc::clone(&inner.engine);
     // Recovery takes frames, too.
     let mut threads = Threads::new();
+    log_threads::start(&mut threads, &engine)?;
     lru_managers::start(&mut threads, &engine)?;
     let (now, switch) = (log_files.geometry(), log_files.switch());
     let generations: Vec<u32> = switch.map(|switch| switch.to.generation).into_iter().chain([now.generation]).collect();

@@ -24,6 +24,7 @@ use crate::btree::descent::Restarts;
 use crate::io::device::Files;
 use crate::mtr::Core;
 use crate::redo::files::Ring;
+use crate::redo::pipeline::PipelineCounters;
 use crate::txn::slots::Transactions;
 
 /// A database at work.
@@ -278,6 +279,10 @@ impl Engine {
         )]
         let whole = |rate: f64| rate as u64;
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let of_pipeline = |counter: fn(&PipelineCounters) -> &AtomicU64| {
+            log.pipeline.as_ref().map_or(0, |pipeline| count(counter(&pipeline.counters)))
+        };
+        let (spin_cpu, spin_cpus) = log.pipeline.as_ref().map_or((0, 0), |pipeline| pipeline.cpu.believed());
         Stats {
             buffer_pool_pages_total: to_u64(pool.len()),
             buffer_pool_pages_leaving: to_u64(pool.leaving()),
@@ -328,6 +333,14 @@ impl Engine {
             pace_tick_us: self.pacing.tick_us(),
             pace_write_cost_ns: self.pacing.costs_ns().0,
             pace_page_cost_ns: self.pacing.costs_ns().1,
+            log_on_recent_closed_wait_loops: log.recent_closed.as_ref().map_or(0, |window| count(&window.wait_loops)),
+            log_on_flush_waits: of_pipeline(|counters| &counters.waits),
+            log_on_flush_wait_loops: of_pipeline(|counters| &counters.wait_loops),
+            log_spins: of_pipeline(|counters| &counters.spins),
+            log_spin_us: of_pipeline(|counters| &counters.spin_us),
+            log_spins_in_time: of_pipeline(|counters| &counters.spins_in_time),
+            log_spin_cpu_abs: spin_cpu,
+            log_spin_cpus: spin_cpus,
             data_page_reads: count(&store.counters.page_reads),
             data_page_writes: count(&store.counters.page_writes),
             data_write_calls: count(&store.counters.write_calls),

@@ -97,7 +97,7 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 95] = [
+pub static METRICS: [Metric; 104] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -240,6 +240,24 @@ pub static METRICS: [Metric; 95] = [
     stat!(rollbacks, Counter, "batches", "Those that were undone: they failed, or a crash came before their commit."),
     stat!(tree_merge_wishes, Gauge, "pages", "Pages that may be too empty, waiting for the keeper to merge them."),
     stat!(trees_dropping, Gauge, "trees", "Dropped trees whose pages are still in frames."),
+    stat!(
+        log_on_recent_closed_wait_loops,
+        Counter,
+        "loops",
+        "Looks of those who waited for the window of log_recent_closed."
+    ),
+    stat!(
+        log_on_flush_waits,
+        Counter,
+        "waits",
+        "Waits for the log to be written or synced by its threads: with log_writer_threads."
+    ),
+    stat!(log_on_flush_wait_loops, Counter, "loops", "How often those who waited so slept."),
+    stat!(log_spins, Counter, "waits", "Of these waits, those that began with spinning."),
+    stat!(log_spin_us, Counter, "us", "Time for which they spun."),
+    stat!(log_spins_in_time, Counter, "waits", "Those that spinning ended."),
+    stat!(log_spin_cpu_abs, Gauge, "0.01 %", "CPU that the log's spinning believes to be used, of one CPU."),
+    stat!(log_spin_cpus, Gauge, "0.01 cpus", "CPUs that the log's spinning believes to be there."),
     stat!(stalls, Counter, "operations", "Operations that took the stall threshold or longer."),
     stat!(
         law_violations,
@@ -309,6 +327,11 @@ pub static METRICS: [Metric; 95] = [
         "wait_throttle_us",
         WaitClass::Throttle,
         "Writers paying for what they have logged, while the device cannot have pages clean as fast as they are dirtied.",
+    ),
+    wait(
+        "wait_recent_closed_us",
+        WaitClass::RecentClosed,
+        "Waits for the window of log_recent_closed, under page latches.",
     ),
 ];
 

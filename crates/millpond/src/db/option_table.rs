@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::classic_log_options::{SPIN_CPU_ABS_MAX, SPIN_CPU_PCT_MAX};
 use super::option_text::{durability, durability_text, millis_text, name_of, named, number, size, size_text, time_ms};
 use super::options::{Options, PageStoreKind, READ_AHEAD_MAX};
 use crate::base::page::layout::is_page_size;
@@ -13,6 +14,8 @@ use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::neighbors::FlushNeighbors;
 use crate::pool::replacement::PageReplacement;
+use crate::redo::log_spin::LogSpin;
+use crate::redo::recent_closed::LogRecentClosed;
 use crate::store::doublewrite::Doublewrite;
 
 /// What is known of one option of [`Options`], and how to read and set it as text.
@@ -39,7 +42,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 25] = [
+    pub const ALL: [OptionInfo; 32] = [
         OptionInfo {
             name: "buffer_pool_size",
             help: "Memory for pages",
@@ -294,15 +297,94 @@ impl OptionInfo {
             set: |options, text| Ok(options.dirty_tracking(named(&DIRTY_TRACKINGS, text)?)),
         },
         OptionInfo {
+            name: "log_recent_closed",
+            help: "With a flush list: a window for marking pages out of order, and who wakes its closer",
+            value: "NAME",
+            unit: "name",
+            range: "none, poll, wake, wake_if_unset",
+            changes: "open",
+            depends: None,
+            get: |options| Some(name_of(&RECENT_CLOSED, options.log_recent_closed)),
+            set: |options, text| Ok(options.log_recent_closed(named(&RECENT_CLOSED, text)?)),
+        },
+        OptionInfo {
+            name: "log_recent_closed_size",
+            help: "With log_recent_closed: bytes of log that its window is long",
+            value: "SIZE",
+            unit: "bytes",
+            range: "4KiB to 64MiB",
+            changes: "open",
+            depends: Some("2MiB, or none"),
+            get: |options| options.log_recent_closed_size.map(size_text),
+            set: |options, text| Ok(options.log_recent_closed_size(size(text)?)),
+        },
+        OptionInfo {
+            name: "log_writer_threads",
+            help: "Threads write and sync the log, and wake who waits for it; else those who commit do",
+            value: "BOOL",
+            unit: "name",
+            range: "true, false",
+            changes: "open",
+            depends: None,
+            get: |options| Some(name_of(&SWITCHES, options.log_writer_threads)),
+            set: |options, text| Ok(options.log_writer_threads(named(&SWITCHES, text)?)),
+        },
+        OptionInfo {
+            name: "log_spin",
+            help: "With log_writer_threads: which CPUs count when waiters for the log spin",
+            value: "NAME",
+            unit: "name",
+            range: "quota, affinity, never",
+            changes: "open",
+            depends: Some("quota, or none"),
+            get: |options| options.log_spin.map(|wanted| name_of(&LOG_SPINS, wanted)),
+            set: |options, text| Ok(options.log_spin(named(&LOG_SPINS, text)?)),
+        },
+        OptionInfo {
+            name: "log_spin_cpu_abs_lwm",
+            help: "With log_writer_threads: use of CPU under which nobody spins, of one CPU",
+            value: "NUMBER",
+            unit: "%",
+            range: "0 to 100000",
+            changes: "open",
+            depends: Some("80, or none"),
+            get: |options| options.log_spin_cpu_abs_lwm.map(|pct| pct.to_string()),
+            set: |options, text| Ok(options.log_spin_cpu_abs_lwm(number(text, 0..=SPIN_CPU_ABS_MAX)?)),
+        },
+        OptionInfo {
+            name: "log_spin_cpu_pct_hwm",
+            help: "With log_writer_threads: use of CPU from which on nobody spins, of all CPUs",
+            value: "NUMBER",
+            unit: "%",
+            range: "0 to 100",
+            changes: "open",
+            depends: Some("50, or none"),
+            get: |options| options.log_spin_cpu_pct_hwm.map(|pct| pct.to_string()),
+            set: |options, text| Ok(options.log_spin_cpu_pct_hwm(number(text, 0..=SPIN_CPU_PCT_MAX)?)),
+        },
+        OptionInfo {
             name: "durability",
             help: "When a commit is durable: at once, so much later at most, or with the next checkpoint",
             value: "WHEN",
             unit: "name",
-            range: "commit, background(1ms) to background(60s), none",
+            range: "commit, written, background(1ms) to background(60s), none",
             changes: "open",
             depends: None,
             get: |options| Some(durability_text(options.durability)),
             set: |options, text| Ok(options.durability(durability(text)?)),
+        },
+        OptionInfo {
+            name: "flush_log_at_commit",
+            help: "Durability as InnoDB says it: 1 commit, 2 written, 0 background(1s)",
+            value: "NUMBER",
+            unit: "name",
+            range: "0 to 2",
+            changes: "open",
+            depends: Some("durability"),
+            get: |options| options.flush_log_at_commit.map(|when| when.to_string()),
+            set: |options, text| {
+                Ok(options.flush_log_at_commit(u8::try_from(number(text, 0..=2)?).map_err(|e| e.to_string())?))
+            },
         },
         OptionInfo {
             name: "status_socket",
@@ -391,6 +473,16 @@ const REPLACEMENTS: [(&str, PageReplacement); 2] =
 const NEIGHBORS: [(&str, FlushNeighbors); 3] =
     [("none", FlushNeighbors::None), ("area", FlushNeighbors::Area), ("seq", FlushNeighbors::Seq)];
 
+const RECENT_CLOSED: [(&str, LogRecentClosed); 4] = [
+    ("none", LogRecentClosed::None),
+    ("poll", LogRecentClosed::Poll),
+    ("wake", LogRecentClosed::Wake),
+    ("wake_if_unset", LogRecentClosed::WakeIfUnset),
+];
+
+const LOG_SPINS: [(&str, LogSpin); 3] =
+    [("quota", LogSpin::Quota), ("affinity", LogSpin::Affinity), ("never", LogSpin::Never)];
+
 const FLUSHING_METHODS: [(&str, AdaptiveFlushingMethod); 4] = [
     ("envelope", AdaptiveFlushingMethod::Envelope),
     ("adaptive", AdaptiveFlushingMethod::Adaptive),
@@ -472,6 +564,14 @@ mod tests {
             ("max_dirty_pages_pct", "0", "0"),
             ("flush_neighbors", "seq", "seq"),
             ("dirty_tracking", "flush_list", "flush_list"),
+            ("log_recent_closed", "wake_if_unset", "wake_if_unset"),
+            ("log_recent_closed_size", "16384B", "16KiB"),
+            ("log_writer_threads", "on", "true"),
+            ("log_spin", "affinity", "affinity"),
+            ("log_spin_cpu_abs_lwm", "0", "0"),
+            ("log_spin_cpu_pct_hwm", "8", "8"),
+            ("flush_log_at_commit", "2", "2"),
+            ("durability", "written", "written"),
             ("durability", "background(2000ms)", "background(2s)"),
             ("durability", "none", "none"),
             ("stall_threshold", "20ms", "20ms"),

@@ -61,10 +61,11 @@ pub(super) fn millis_text(time: Duration) -> String {
 pub(super) fn durability(text: &str) -> Result<Durability, String> {
     let parsed = match text {
         "commit" => Durability::Commit,
+        "written" => Durability::Written,
         "none" => Durability::None,
         _ => {
             let time = text.strip_prefix("background(").and_then(|rest| rest.strip_suffix(')'));
-            let time = time.ok_or("not one of commit, background(100ms), none")?;
+            let time = time.ok_or("not one of commit, written, background(100ms), none")?;
             let wrong = "background needs a time with its unit: write, for example, background(100ms)";
             Durability::Background(time_ms(time).and_then(|ms| u32::try_from(ms).ok()).ok_or(wrong)?)
         }
@@ -75,6 +76,7 @@ pub(super) fn durability(text: &str) -> Result<Durability, String> {
 pub(super) fn durability_text(durability: Durability) -> String {
     match durability {
         Durability::Commit => "commit".to_owned(),
+        Durability::Written => "written".to_owned(),
         Durability::Background(ms) => format!("background({})", time_text(u64::from(ms))),
         Durability::None => "none".to_owned(),
     }

@@ -20,6 +20,8 @@ use crate::pool::replacement::PageReplacement;
 use crate::redo::files::CAPACITY_MAX;
 use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::{Log, MAP_RECORD_MAX};
+use crate::redo::log_spin::LogSpin;
+use crate::redo::recent_closed::LogRecentClosed;
 use crate::store::doublewrite::Doublewrite;
 use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
 
@@ -29,6 +31,9 @@ pub enum Durability {
     /// When it returns: it survives a crash of the process and a loss of power.
     #[default]
     Commit,
+    /// When it returns it is in the hands of the device, and survives the process; a loss of power it survives a second
+    /// later. Only with [`Options::log_writer_threads`]; in a batch of an engine without them the same as `Commit`.
+    Written,
     /// So many milliseconds after it returns, at the latest.
     Background(u32),
     /// With the next write that waits, or the next checkpoint. Still all or nothing, and in order: what survives is a
@@ -88,6 +93,13 @@ pub struct Options {
     pub(crate) io_capacity_max: Option<usize>,
     pub(crate) max_dirty_pages_pct: Option<usize>,
     pub(crate) flush_neighbors: FlushNeighbors,
+    pub(crate) log_recent_closed: LogRecentClosed,
+    pub(crate) log_recent_closed_size: Option<ByteSize>,
+    pub(crate) log_writer_threads: bool,
+    pub(crate) log_spin: Option<LogSpin>,
+    pub(crate) log_spin_cpu_abs_lwm: Option<usize>,
+    pub(crate) log_spin_cpu_pct_hwm: Option<usize>,
+    pub(crate) flush_log_at_commit: Option<u8>,
     pub(crate) io_engine: IoEngine,
     pub(crate) read_ahead_pages: usize,
     pub(crate) stall_threshold: Duration,
@@ -137,6 +149,13 @@ impl Options {
             io_capacity_max: None,
             max_dirty_pages_pct: None,
             flush_neighbors: FlushNeighbors::None,
+            log_recent_closed: LogRecentClosed::None,
+            log_recent_closed_size: None,
+            log_writer_threads: false,
+            log_spin: None,
+            log_spin_cpu_abs_lwm: None,
+            log_spin_cpu_pct_hwm: None,
+            flush_log_at_commit: None,
             io_engine: IoEngine::Auto,
             read_ahead_pages: 32,
             stall_threshold: Duration::from_millis(100),

@@ -34,7 +34,8 @@ use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write, pages_ahea
 use crate::btree::merge::is_underfull;
 use crate::mtr::{Mtr, RECORD_HEADER};
 use crate::pool::frame::PageWrite;
-use crate::redo::log::{LogCredit, set_appended, take_appended};
+use crate::redo::credits::LogCredit;
+use crate::redo::log::{set_appended, take_appended};
 use crate::txn::purge_queue::Rest;
 use crate::txn::record::UndoRecord;
 use crate::txn::slots::{Slot, Work};

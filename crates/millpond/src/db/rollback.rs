@@ -23,7 +23,7 @@ use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Core, Mtr, RECORD_HEADER};
 use crate::pool::frame::PageWrite;
-use crate::redo::log::LogCredit;
+use crate::redo::credits::LogCredit;
 use crate::txn::before::load_record;
 use crate::txn::record::{Kind, Undo, UndoRecord};
 use crate::txn::slots::{Loser, end_header};

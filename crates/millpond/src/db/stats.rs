@@ -58,6 +58,23 @@ pub struct Stats {
     pub buffer_pool_pending_flush_list: u64,
     /// Pages that are being written by operations that found no free frame, now.
     pub buffer_pool_pending_single_page: u64,
+    /// Looks of those who waited for the window of [`Options::log_recent_closed`](crate::Options::log_recent_closed).
+    pub log_on_recent_closed_wait_loops: u64,
+    /// Waits for the log's writer or flusher, and how often those who waited slept: with
+    /// [`Options::log_writer_threads`](crate::Options::log_writer_threads).
+    pub log_on_flush_waits: u64,
+    /// See there.
+    pub log_on_flush_wait_loops: u64,
+    /// Of these waits, those that began with spinning; how long that took, and those that it ended.
+    pub log_spins: u64,
+    /// See there.
+    pub log_spin_us: u64,
+    /// See there.
+    pub log_spins_in_time: u64,
+    /// CPU that the log's spinning believes the process to use, in hundredths of a per cent of one CPU.
+    pub log_spin_cpu_abs: u64,
+    /// CPUs that it believes to be there, in hundredths.
+    pub log_spin_cpus: u64,
     /// Operations that took the stall threshold or longer.
     pub stalls: u64,
     /// How often this process did what the engine forbids itself, such as waiting under a latch. Each is a bug.

@@ -227,6 +227,7 @@ fn is_of_many_pages(engine: &Engine, pending: &[Pending]) -> bool {
 pub(crate) fn wait_durable(engine: &Engine, end: Lsn, durability: Durability) -> Result<(), Error> {
     match durability {
         Durability::Commit => engine.core.log.flush_wait(end),
+        Durability::Written => engine.core.log.write_wait(end),
         Durability::Background(ms) => {
             engine.core.log.flush_by(clock::now_ns() + u64::from(ms) * 1_000_000);
             Ok(())

@@ -18,8 +18,9 @@ use crate::base::page::apply::{Misfit, apply};
 use crate::base::page::op::{PageOp, Reader};
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::PageWrite;
+use crate::redo::credits::LogCredit;
 use crate::redo::group::GroupKind;
-use crate::redo::log::{Log, LogCredit};
+use crate::redo::log::Log;
 use crate::store::page_store::PageStore;
 use crate::store::space::Share;
 

@@ -1,7 +1,8 @@
 //! Which pages are dirty, and since when.
 //!
-//! DIRTY-1  A frame's `rec_lsn` is set under the log's mutex with the page latched exclusively, and taken with the page
-//!          latched. As long as it is set it is counted; who takes it has the count from then on.
+//! DIRTY-1  A frame's `rec_lsn` is set with the page latched exclusively, under the log's mutex or (CLOSED-2) while its
+//!          group holds the checkpoint back, and taken with the page latched. As long as it is set it is counted; who
+//!          takes it has the count from then on.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use super::files::{Lap, LogFiles};
 use super::log::{Log, LogState};
+use super::pipeline::Stage;
 use crate::base::aligned::{round_down, round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
@@ -73,6 +74,10 @@ impl Log {
                 let message =
                     format!("LSN {lsn} is ahead of the log, which ends at {}: a page is not of this log", state.next);
                 return Err(Error::Corruption(message.into()));
+            }
+            if let Some(pipeline) = &self.pipeline {
+                drop(state);
+                return pipeline.wait(self, lsn, Stage::Flushed);
             }
             if !state.leader_at_work {
                 state.leader_at_work = true;
@@ -190,6 +195,15 @@ impl Log {
             Self::tell_idle(state);
         }
         RoundEnd { called, covered, another_round }
+    }
+
+    /// Waits until the log is in the hands of the device up to `lsn`: what is, survives the process. Callers hold no
+    /// latch. Without threads that write it there is no such state: until it is durable.
+    pub(crate) fn write_wait(&self, lsn: Lsn) -> Result<(), Error> {
+        match &self.pipeline {
+            Some(pipeline) => pipeline.wait(self, lsn, Stage::Written),
+            None => self.flush_wait(lsn),
+        }
     }
 
     /// Flushes everything appended so far.

@@ -14,15 +14,17 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
+use super::credits::LogCredit;
 use super::dirty_counts::DirtyCounts;
 use super::files::{Geometry, Lap, LogFiles, Switch};
 use super::flush::{FlushSignal, FlushWaiter};
 use super::group::{GROUP_FRAME_LEN, GroupKind, Place, epoch_payload, payload_crc, write_group};
+use super::pipeline::{Pipeline, PipelineSettings};
+use super::recent_closed::{LogRecentClosed, RecentClosed};
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, to_u64, to_usize};
 use crate::base::bell::Bell;
-use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::Lsn;
@@ -98,6 +100,15 @@ pub(crate) struct LogLimits {
     pub(crate) smallest: u64,
 }
 
+/// The classic ways of a log: none by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogPolicies {
+    /// A window within which pages are marked dirty out of order, and of how many bytes of log.
+    pub(crate) recent_closed: Option<(LogRecentClosed, u64)>,
+    /// Threads write it.
+    pub(crate) pipeline: Option<PipelineSettings>,
+}
+
 /// Where and how the log goes on after it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Resume {
@@ -141,33 +152,20 @@ pub(crate) struct LogDemand {
 
 /// The log.
 pub(crate) struct Log {
-    buffer_bytes: u64,
+    pub(super) buffer_bytes: u64,
     /// Bytes before the wall that writers leave to cleaning.
     pub(super) reserve: u64,
     /// Of these, bytes that only epochs may use.
-    epochs: u64,
+    pub(super) epochs: u64,
     pub(super) state: Mutex<LogState>,
-    bell: Arc<Bell>,
+    pub(super) bell: Arc<Bell>,
+    /// With a classic policy.
+    pub(crate) recent_closed: Option<RecentClosed>,
+    /// The same.
+    pub(crate) pipeline: Option<Pipeline>,
     pub(crate) counts: Arc<DirtyCounts>,
     pub(super) waits: Arc<Waits>,
     pub(crate) counters: LogCounters,
-}
-
-/// Room in the log for one mini-transaction, had before the first latch (law 1). What is not used goes back on drop.
-#[must_use]
-pub(crate) struct LogCredit<'a> {
-    pub(super) log: &'a Log,
-    pub(super) bytes: u64,
-}
-
-impl Drop for LogCredit<'_> {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            let mut state = self.log.state.lock();
-            state.credits -= self.bytes;
-            self.log.grant_space(&mut state);
-        }
-    }
 }
 
 impl Log {
@@ -176,6 +174,7 @@ impl Log {
         files: LogFiles,
         resume: Resume,
         limits: LogLimits,
+        policies: LogPolicies,
         counts: Arc<DirtyCounts>,
         bell: Arc<Bell>,
         waits: Arc<Waits>,
@@ -183,10 +182,17 @@ impl Log {
         let LogLimits { reserve, epochs, smallest } = limits;
         let buffer_bytes = Self::buffer_for(smallest);
         let (end, tail) = (resume.end, Lsn(round_down(resume.end.0)));
-        let mut pending = aligned(to_usize(buffer_bytes));
+        let recent_closed = policies.recent_closed.map(|(how, bytes)| RecentClosed::new(how, bytes, end));
+        let pipeline = policies.pipeline.map(|settings| Pipeline::new(settings, buffer_bytes, end));
+        // The pipeline has a buffer of its own.
+        let buffer = || aligned(if pipeline.is_some() { BLOCK } else { to_usize(buffer_bytes) });
+        let mut pending = buffer();
         if end > tail {
             files.read(&mut pending[..BLOCK], tail)?;
             pending[to_usize(end.since(tail))..BLOCK].fill(0);
+            if let Some(pipeline) = &pipeline {
+                pipeline.begin_with(&pending[..BLOCK], tail);
+            }
         }
         let state = LogState {
             files: Arc::new(files),
@@ -196,7 +202,7 @@ impl Log {
             noted: 0,
             pending,
             pending_start: tail,
-            spare: Some(aligned(to_usize(buffer_bytes))),
+            spare: Some(buffer()),
             next: end,
             durable: end,
             checkpoint: resume.checkpoint,
@@ -214,6 +220,8 @@ impl Log {
             epochs,
             state: Mutex::new(Rank::Log, state),
             bell,
+            recent_closed,
+            pipeline,
             counts,
             waits,
             counters: LogCounters::default(),
@@ -239,12 +247,18 @@ impl Log {
         to_usize(self.clean_band()) - GROUP_FRAME_LEN
     }
 
-    /// Bytes that the log holds at most: two buffers, and the counters of its buckets.
+    /// Bytes that the log holds at most: two buffers, and the counters of its buckets; with the classic policies what
+    /// they have.
     pub(crate) fn memory_budget(&self) -> u64 {
-        2 * self.buffer_bytes + DirtyCounts::memory_for(self.capacity())
+        let buffers = match &self.pipeline {
+            None => 2 * self.buffer_bytes,
+            Some(_) => Pipeline::memory_for(self.buffer_bytes),
+        };
+        let window = self.recent_closed.as_ref().map_or(0, RecentClosed::memory);
+        buffers + window + DirtyCounts::memory_for(self.capacity())
     }
 
-    fn clean_band(&self) -> u64 {
+    pub(super) fn clean_band(&self) -> u64 {
         (self.buffer_bytes / 8).min(16 << 10)
     }
 
@@ -260,136 +274,8 @@ impl Log {
         (state.files.geometry(), state.files.switch())
     }
 
-    pub(super) fn buffer_fits(&self, state: &LogState, bytes: u64) -> bool {
-        state.next.since(state.pending_start) + state.credits + bytes + self.clean_band() <= self.buffer_bytes
-    }
-
-    pub(super) fn files_fit(&self, state: &LogState, bytes: u64) -> bool {
-        let end = state.next.plus(state.credits + bytes);
-        let wall = state.files.wall(state.checkpoint);
-        end.plus(self.reserve) <= wall && state.closed_from.is_none_or(|closed| end <= closed)
-    }
-
-    /// Room for a group that cleaning needs: from the reserve, and past all who wait. `payload` is at most
-    /// [`map_payload_max`](Self::map_payload_max). Waits for no checkpoint; has the log written if the buffer is
-    /// short.
-    ///
-    /// One thread cleans: it finds the band of the buffer that writers leave to it free after one flush.
-    pub(crate) fn reserve_for_cleaning(&self, payload: usize) -> Result<LogCredit<'_>, Error> {
-        self.reserve_behind_writers(payload, self.epochs)
-    }
-
-    /// Room past all who wait, with a band for epochs left before the wall: what is not used up by epochs that are in
-    /// the log already, or these would take cleaning's room.
-    fn reserve_behind_writers(&self, payload: usize, band: u64) -> Result<LogCredit<'_>, Error> {
-        let bytes = to_u64(payload + GROUP_FRAME_LEN);
-        debug_assert!(bytes <= self.clean_band(), "REDO-6: {bytes} bytes are more than cleaning's band");
-        if planted!("no_reserve") {
-            return self.reserve(payload, 0);
-        }
-        loop {
-            let upto = {
-                let mut state = self.state.lock();
-                Self::check(&state)?;
-                if state.closed_from.is_some() {
-                    // Promised room ends before the ring: this group might push the last ones into it.
-                    return Err(Error::Bug("REDO: pages are cleaned while a ring of the log is not open".into()));
-                }
-                let end = state.next.plus(state.credits + bytes);
-                if state.next.since(state.pending_start) + state.credits + bytes <= self.buffer_bytes {
-                    let left = band.saturating_sub(state.epoch_bytes());
-                    if end.plus(left) > state.files.wall(state.checkpoint) {
-                        return Err(Error::Bug("REDO-6: the log is too full to be emptied".into()));
-                    }
-                    state.credits += bytes;
-                    return Ok(LogCredit { log: self, bytes });
-                }
-                state.next
-            };
-            self.flush_wait(upto)?;
-        }
-    }
-
-    /// As [`reserve`](Self::reserve), if it is to be had without waiting.
-    pub(crate) fn try_reserve(&self, payload: usize, pages: usize) -> Result<Option<LogCredit<'_>>, Error> {
-        let bytes = Self::bytes_for(payload, pages);
-        let mut state = self.state.lock();
-        Self::check(&state)?;
-        let fits = state.space_waiters.is_empty() && self.buffer_fits(&state, bytes) && self.files_fit(&state, bytes);
-        if fits {
-            state.credits += bytes;
-        }
-        Ok(fits.then(|| LogCredit { log: self, bytes }))
-    }
-
-    fn bytes_for(payload: usize, pages: usize) -> u64 {
-        to_u64(payload + GROUP_FRAME_LEN) + MAP_RECORD_MAX * to_u64(pages)
-    }
-
-    /// Whether the buffer has room for such a group when it is empty: one for which it has not would wait for ever.
-    pub(crate) fn takes(&self, payload: usize, pages: usize) -> bool {
-        Self::bytes_for(payload, pages) + self.clean_band() <= self.buffer_bytes
-    }
-
-    /// Room for a group of `payload` bytes that changes `pages` pages at most, and for their map records: a page that
-    /// is cleaned while the credit is outstanding, and then changed with it, needs one more than the reserve has. May
-    /// wait on `log_space`; callers hold no latch.
-    pub(crate) fn reserve(&self, payload: usize, pages: usize) -> Result<LogCredit<'_>, Error> {
-        let bytes = Self::bytes_for(payload, pages);
-        if !self.takes(payload, pages) {
-            let message =
-                format!("REDO-5: room for {bytes} bytes is asked for, and the buffer has {}", self.buffer_bytes);
-            return Err(Error::Bug(message.into()));
-        }
-        let mut state = self.state.lock();
-        loop {
-            Self::check(&state)?;
-            if state.space_waiters.is_empty() && self.buffer_fits(&state, bytes) && self.files_fit(&state, bytes) {
-                state.credits += bytes;
-                return Ok(LogCredit { log: self, bytes });
-            }
-            if !self.buffer_fits(&state, bytes) && !state.leader_at_work && state.next > state.durable {
-                // The buffer is short and nobody is writing it: do it, rather than wait for somebody.
-                state.leader_at_work = true;
-                self.lead(state)?;
-                state = self.state.lock();
-                continue;
-            }
-            let handoff = Handoff::new();
-            let is_full = !self.files_fit(&state, bytes);
-            state.space_waiters.push_back(SpaceWaiter { bytes, handoff: Arc::clone(&handoff) });
-            drop(state);
-            self.bell.ring();
-            let began = clock::now_ns();
-            let granted = handoff.take_wait(WaitClass::LogSpace, &self.waits);
-            self.counters.space_waits.fetch_add(1, Ordering::Relaxed);
-            self.counters.wall_waits.fetch_add(u64::from(is_full), Ordering::Relaxed);
-            self.counters.space_wait_us.fetch_add((clock::now_ns() - began) / 1000, Ordering::Relaxed);
-            if granted {
-                return Ok(LogCredit { log: self, bytes });
-            }
-            state = self.state.lock();
-        }
-    }
-
-    /// Grants room to those who wait for it, oldest first.
-    pub(super) fn grant_space(&self, state: &mut LogState) {
-        while let Some(front) = state.space_waiters.front() {
-            let bytes = front.bytes;
-            let fits = self.buffer_fits(state, bytes) && self.files_fit(state, bytes);
-            if !fits {
-                self.bell.ring();
-                return;
-            }
-            state.credits += bytes;
-            if let Some(waiter) = state.space_waiters.pop_front() {
-                waiter.handoff.give(true);
-            }
-        }
-    }
-
-    /// Appends a group, using up `credit`. `mark` runs with the group's begin and end before any later group gets a
-    /// place.
+    /// Appends a group, using up `credit`. `mark` runs with the group's begin and end, before any later group gets a
+    /// place; with a window of the classic policies later, but before the checkpoint may pass the group.
     pub(crate) fn append(
         &self,
         mut credit: LogCredit<'_>,
@@ -414,9 +300,18 @@ impl Log {
             state = self.state.lock();
         }
         let place = Place { nonce: state.nonce(), at: start };
-        let from = to_usize(start.since(state.pending_start));
-        write_group(&mut state.pending[from..from + to_usize(len)], place, durable, kind, payload, crc);
-        mark(start, end);
+        let write = |group: &mut [u8]| write_group(group, place, durable, kind, payload, crc);
+        if self.pipeline.is_none() {
+            let from = to_usize(start.since(state.pending_start));
+            write(&mut state.pending[from..from + to_usize(len)]);
+        }
+        let mut mark = Some(mark);
+        match &self.recent_closed {
+            None => mark.take().into_iter().for_each(|mark| mark(start, end)),
+            // CLOSED-2
+            Some(_) if planted!("window_not_counted") => {}
+            Some(_) => self.counts.add(start),
+        }
         let mut from = start;
         while let Some(boundary) = state.files.boundary(from, end) {
             state.laps.push(Lap { boundary, first_group: end, nonce: place.nonce });
@@ -427,6 +322,20 @@ impl Log {
         APPENDED.set(APPENDED.get() + len);
         if !state.space_waiters.is_empty() {
             self.grant_space(&mut state);
+        }
+        drop(state);
+        if let Some(pipeline) = &self.pipeline {
+            let mut group = vec![0; to_usize(len)];
+            write(&mut group);
+            pipeline.copy(&group, start);
+        }
+        if let Some(window) = &self.recent_closed {
+            window.enter(start, &self.waits);
+            mark.take().into_iter().for_each(|mark| mark(start, end));
+            window.leave(start, end);
+            if !planted!("window_not_counted") {
+                self.counts.remove(start);
+            }
         }
         Ok(end)
     }
@@ -467,6 +376,9 @@ impl Log {
 
     pub(super) fn fail(&self, state: &mut LogState, error: &Error) {
         state.failed = Some(error.to_string().into());
+        if let Some(pipeline) = &self.pipeline {
+            pipeline.fail();
+        }
         if planted!("waiters_forgotten_on_failure") {
             return;
         }
@@ -493,6 +405,11 @@ impl Log {
             let mut state = self.state.lock();
             if state.failed.is_none() {
                 self.fail(&mut state, &Error::Closed("it was closed".into()));
+            }
+            if let Some(pipeline) = &self.pipeline {
+                drop(state);
+                pipeline.wait_until_idle();
+                return;
             }
             if !state.leader_at_work {
                 return;
@@ -522,6 +439,19 @@ impl Log {
             drop(state);
             self.bell.ring();
         }
+    }
+
+    /// Waits until all pages of groups before `lsn` are marked dirty: with a window they are some time after their
+    /// group has its place.
+    pub(crate) fn wait_marked(&self, lsn: Lsn) {
+        if let Some(window) = &self.recent_closed {
+            window.wait_for(lsn);
+        }
+    }
+
+    /// Where the checkpoint may be at most, for all that those say who hold something back.
+    pub(crate) fn closed_upto(&self) -> Lsn {
+        self.recent_closed.as_ref().map_or(Lsn(u64::MAX), RecentClosed::tail)
     }
 
     /// Where the log stands.
@@ -556,7 +486,7 @@ impl Log {
 
 impl LogState {
     /// What epochs have taken of the log since the checkpoint.
-    fn epoch_bytes(&self) -> u64 {
+    pub(super) fn epoch_bytes(&self) -> u64 {
         to_u64(self.epochs.len() - 1) * EPOCH_LEN
     }
 

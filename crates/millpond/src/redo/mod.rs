@@ -11,11 +11,22 @@
 //! REDO-6  `next + credits + reserve` stays within the wall for writers: cleaning always finds room for a map record of
 //!         each page that is dirty or being written, and the log can always be emptied.
 
+pub(crate) mod credits;
 pub(crate) mod dirty_counts;
 pub(crate) mod files;
 pub(crate) mod flush;
 pub(crate) mod group;
+mod link_buffer;
+#[cfg(test)]
+mod link_buffer_tests;
 pub(crate) mod locate;
 pub(crate) mod log;
+mod log_buffer;
+#[cfg(test)]
+mod log_buffer_tests;
+mod log_events;
+pub(crate) mod log_spin;
+pub(crate) mod pipeline;
+pub(crate) mod recent_closed;
 mod ring_switch;
 pub(crate) mod scan;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::credits::LogCredit;
 use super::files::Ring;
 use super::group::{GROUP_FRAME_LEN, GroupKind};
-use super::log::{Log, LogCredit};
+use super::log::Log;
 use crate::base::aligned::{round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use millpond::simulation::{Image, SimulatedDisk, run};
 use millpond::{Action, ByteSize, CheckOptions, Db, EmptyFreeListAlgorithm, Error, Options, check, check_on};
 
-use crate::support::{IN_PLACE, SMALL, Shape, disk_of, recover, recover_shaped, reopen_options, small_options};
+use crate::support::{
+    IN_PLACE, SMALL, Shape, THREADED, disk_of, recover, recover_shaped, reopen_options, small_options,
+};
 
 fn open(disk: &SimulatedDisk, options: Options) -> Result<Db, Error> {
     Db::open_on(Arc::new(disk.clone()), options)
@@ -298,6 +300,7 @@ fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
         (classic, ErrorKind::StorageFull),
         (IN_PLACE, ErrorKind::Other),
         (IN_PLACE, ErrorKind::StorageFull),
+        (THREADED, ErrorKind::Other),
     ] {
         let image = sample_shaped(shape);
         let (mut call, mut single_flushes) = (0, 0);

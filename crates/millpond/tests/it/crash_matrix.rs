@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex};
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
 use millpond::{
     AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, FlushNeighbors,
-    Options, PageStoreKind, Tree, WriteBatch,
+    LogRecentClosed, Options, PageStoreKind, Tree, WriteBatch,
 };
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{
-    Contents, IN_PLACE, SLOW, SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, small_options,
+    Contents, IN_PLACE, SLOW, SMALL, Shape, THREADED, TWICE, disk_of, open, recover, recover_shaped, reopen_options,
+    small_options,
 };
 
 /// What an operation leaves: for (tree, key) a value or nothing.
@@ -409,6 +410,16 @@ fn a_crash_while_page_cleaners_write_and_everybody_flushes_loses_nothing() {
     ];
     for ((flushing, shape), seed) in shapes.into_iter().zip(21..) {
         let recorded = many_clients_shaped(Shape { flushing, ..shape }, seed, 4, 60, 3000);
+        check_matrix(&recorded, 0, stride(24));
+    }
+}
+
+#[test]
+fn a_crash_while_threads_write_the_log_loses_nothing() {
+    let lazy =
+        Shape { flushing: AdaptiveFlushingMethod::SyncOnly, recent_closed: LogRecentClosed::WakeIfUnset, ..TWICE };
+    for (seed, shape) in (31..).zip([THREADED, Shape { pipeline: true, ..SMALL }, Shape { pipeline: true, ..lazy }]) {
+        let recorded = many_clients_shaped(shape, seed, 4, 60, 3000);
         check_matrix(&recorded, 0, stride(24));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{Db, Device, Durability, EmptyFreeListAlgorithm, Files, Tree, WriteBatch};
 
-use crate::support::{IN_PLACE, SMALL, Shape, TWICE, disk_of, recover_shaped};
+use crate::support::{IN_PLACE, SMALL, Shape, THREADED, TWICE, disk_of, recover_shaped};
 
 /// What became of the data file.
 #[derive(Default)]
@@ -141,6 +141,7 @@ fn a_data_sync_that_fails_is_not_forgotten_by_the_next_one() {
         (EmptyFreeListAlgorithm::Legacy, SMALL),
         (EmptyFreeListAlgorithm::Legacy, IN_PLACE),
         (EmptyFreeListAlgorithm::Backoff, SMALL),
+        (EmptyFreeListAlgorithm::Handoff, THREADED),
         (EmptyFreeListAlgorithm::Handoff, SMALL),
     ] {
         let shape = Shape { empty, ..shape };

@@ -9,7 +9,7 @@ use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run};
 use millpond::{Db, Doublewrite};
 
 use crate::crash_matrix::stride;
-use crate::support::{IN_PLACE, SMALL, Shape, TWICE, disk_of, recover_shaped};
+use crate::support::{IN_PLACE, SMALL, Shape, THREADED, TWICE, disk_of, recover_shaped};
 
 /// Rows that the first process writes.
 const ROWS: u8 = 4;
@@ -119,6 +119,7 @@ fn a_loss_of_power_after_a_process_that_died_loses_nothing() {
     check_closed((SMALL, LONG), End::Killed);
     check_closed((IN_PLACE, LONG), End::Killed);
     check_closed((TWICE, LONG), End::Killed);
+    check_closed((THREADED, LONG), End::Killed);
 }
 
 #[test]
@@ -133,6 +134,7 @@ fn a_loss_of_power_after_a_process_whose_device_failed_loses_nothing() {
     check_closed((IN_PLACE, SHORT), End::Failed);
     check_closed((TWICE, LONG), End::Failed);
     check_closed((TWICE, SHORT), End::Failed);
+    check_closed((THREADED, LONG), End::Failed);
 }
 
 #[test]

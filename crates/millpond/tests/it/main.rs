@@ -9,6 +9,7 @@ mod bulk_load_long;
 mod bulk_load_tables;
 mod by_the_book;
 mod classic_flushing;
+mod classic_log;
 mod classic_pool;
 mod crash_matrix;
 mod crash_tables;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
 use millpond::{
     AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, FlushNeighbors,
-    METRICS, MetricKind, MetricValue, Options, WaitClass, WriteBatch,
+    LogRecentClosed, METRICS, MetricKind, MetricValue, Options, WaitClass, WriteBatch,
 };
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
@@ -160,7 +160,12 @@ fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
 }
 
 /// Metrics that no workload here moves, and why.
-const RARE: [(&str, &str); 8] = [
+const RARE: [(&str, &str); 13] = [
+    ("log_spins", "nobody spins in virtual time: tests/it/classic_log.rs"),
+    ("log_spin_us", "nobody spins in virtual time: tests/it/classic_log.rs"),
+    ("log_spins_in_time", "nobody spins in virtual time: tests/it/classic_log.rs"),
+    ("log_spin_cpu_abs", "CPU is not looked at in virtual time: tests/it/classic_log.rs"),
+    ("log_spin_cpus", "CPU is not looked at in virtual time: tests/it/classic_log.rs"),
     ("dblwr_pages_put_back", "a crash has to tear a page: tests/it/in_place.rs"),
     ("pace_tick_us", "in virtual time it takes none"),
     ("log_apply_rate", "a recovery from much log tells it: tests/it/pace.rs"),
@@ -382,6 +387,7 @@ fn every_metric_is_moved_by_a_workload_or_known_to_be_rare() {
     crate::pace::at_work(crate::pace::OVERLOAD_NS, &[], |db| seen.look(db));
     let neighbors = FlushNeighbors::Area;
     let lazy = Shape { flushing: AdaptiveFlushingMethod::SyncOnly, neighbors, ..IN_PLACE };
+    crate::classic_log::inserts(LogRecentClosed::Poll, |db| seen.look(db));
     crate::pace::at_work_with(lazy, crate::pace::OVERLOAD_NS, |db| seen.look(db));
     let still: BTreeSet<_> =
         METRICS.iter().filter(|metric| !seen.has_moved(metric.name, metric.kind)).map(|metric| metric.name).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, sleep_ns};
 use millpond::{
     AdaptiveFlushingMethod, ByteSize, CheckOptions, CheckReport, Db, DirtyTracking, Doublewrite,
-    EmptyFreeListAlgorithm, Error, FlushNeighbors, Options, PageReplacement, PageStoreKind, check_on,
+    EmptyFreeListAlgorithm, Error, FlushNeighbors, LogRecentClosed, Options, PageReplacement, PageStoreKind, check_on,
 };
 
 /// The contents of a database, by tree or table and key.
@@ -25,6 +25,10 @@ pub(crate) struct Shape {
     pub(crate) flushing: AdaptiveFlushingMethod,
     /// What leaves with a page that is due.
     pub(crate) neighbors: FlushNeighbors,
+    /// Threads write the log.
+    pub(crate) pipeline: bool,
+    /// A window of 4 KiB within which pages are marked dirty: if there is one, they are in a list.
+    pub(crate) recent_closed: LogRecentClosed,
     /// Parts of the pool.
     pub(crate) instances: usize,
     /// Frames of the pool.
@@ -39,6 +43,8 @@ pub(crate) const SMALL: Shape = Shape {
     empty: EmptyFreeListAlgorithm::Handoff,
     flushing: AdaptiveFlushingMethod::Envelope,
     neighbors: FlushNeighbors::None,
+    pipeline: false,
+    recent_closed: LogRecentClosed::None,
     instances: 1,
     frames: 40,
 };
@@ -48,6 +54,9 @@ pub(crate) const IN_PLACE: Shape = Shape { store: PageStoreKind::InPlace, ..SMAL
 
 /// The same, with copies of what is written over.
 pub(crate) const TWICE: Shape = Shape { doublewrite: Doublewrite::On, ..IN_PLACE };
+
+/// The log of MySQL 8.0: threads, and a window.
+pub(crate) const THREADED: Shape = Shape { pipeline: true, recent_closed: LogRecentClosed::Poll, ..SMALL };
 
 impl Shape {
     /// A pool of a few dozen frames, a log of a few laps.
@@ -67,16 +76,23 @@ impl Shape {
 
     /// The same for a database that exists.
     pub(crate) fn reopen_options(self) -> Options {
-        let tracking = match (self.empty, self.flushing) {
-            (EmptyFreeListAlgorithm::Handoff, AdaptiveFlushingMethod::Envelope) => DirtyTracking::Scan,
+        let tracking = match (self.empty, self.flushing, self.recent_closed) {
+            (EmptyFreeListAlgorithm::Handoff, AdaptiveFlushingMethod::Envelope, LogRecentClosed::None) => {
+                DirtyTracking::Scan
+            }
             _ => DirtyTracking::FlushList,
         };
-        Options::new()
+        let options = match self.recent_closed {
+            LogRecentClosed::None => Options::new(),
+            how => Options::new().log_recent_closed(how).log_recent_closed_size(ByteSize::kib(4)),
+        };
+        options
             .create(false)
             .buffer_pool_size(ByteSize::kib(self.page_kib * self.frames))
             .empty_free_list_algorithm(self.empty)
             .adaptive_flushing_method(self.flushing)
             .flush_neighbors(self.neighbors)
+            .log_writer_threads(self.pipeline)
             .buffer_pool_instances(self.instances)
             .dirty_tracking(tracking)
             .doublewrite(self.doublewrite)

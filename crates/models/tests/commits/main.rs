@@ -44,7 +44,10 @@ use device::{Device, Files};
 use explore::explore;
 use redo::files::{Geometry, LogFiles, Owner, Ring};
 use redo::group::{GROUP_FRAME_LEN, GROUP_TRAILER_LEN, GroupKind};
-use redo::log::{Log, LogLimits, Resume};
+use redo::log::{Log, LogLimits, LogPolicies, Resume};
+use redo::log_spin::{LogSpin, SpinSettings};
+use redo::pipeline::{PipelineSettings, Stage};
+use redo::recent_closed::LogRecentClosed;
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::thread;
 
@@ -64,7 +67,10 @@ struct Bytes {
     synced: Vec<u8>,
     syncs: usize,
     trouble: Option<Trouble>,
-    busy: bool,
+    writing: bool,
+    syncing: bool,
+    /// A sync may be under way beside a write: the log has a thread for each.
+    threads: bool,
     closed: bool,
 }
 
@@ -74,11 +80,18 @@ struct Disk {
 }
 
 impl Disk {
-    fn begin(&self) {
+    fn begin(&self, is_sync: bool) {
         let mut bytes = self.bytes.lock().expect("no thread panicked with it");
-        assert!(!bytes.busy, "REDO-3: two at once write the log");
+        let busy = if !bytes.threads {
+            bytes.writing || bytes.syncing
+        } else if is_sync {
+            bytes.syncing
+        } else {
+            bytes.writing
+        };
+        assert!(!busy, "REDO-3: two at once write the log");
         assert!(!bytes.closed, "the log is written after it was closed");
-        bytes.busy = true;
+        *(if is_sync { &mut bytes.syncing } else { &mut bytes.writing }) = true;
         drop(bytes);
         thread::yield_now();
     }
@@ -106,21 +119,21 @@ impl Device for File {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> IoResult<()> {
         let Some(disk) = &self.disk else { return Ok(()) };
-        disk.begin();
+        disk.begin(false);
         let (at, mut bytes) = (to_usize(offset), disk.bytes.lock().expect("no thread panicked with it"));
         let len = bytes.written.len().max(at + buf.len());
         bytes.written.resize(len, 0);
         bytes.written[at..at + buf.len()].copy_from_slice(buf);
-        bytes.busy = false;
+        bytes.writing = false;
         Ok(())
     }
 
     fn sync(&self) -> IoResult<()> {
         let Some(disk) = &self.disk else { return Ok(()) };
         let covered = disk.bytes.lock().expect("no thread panicked with it").written.clone();
-        disk.begin();
+        disk.begin(true);
         let mut bytes = disk.bytes.lock().expect("no thread panicked with it");
-        bytes.busy = false;
+        bytes.syncing = false;
         bytes.syncs += 1;
         if bytes.trouble == Some(Trouble::Fails(bytes.syncs)) {
             return Err(IoError::other("worn out"));
@@ -187,6 +200,10 @@ struct Model {
 
 impl Model {
     fn new(trouble: Option<Trouble>) -> Arc<Model> {
+        Model::with(trouble, LogPolicies::default())
+    }
+
+    fn with(trouble: Option<Trouble>, policies: LogPolicies) -> Arc<Model> {
         let disk = Arc::new(Disk { bytes: Mutex::default() });
         let owner = Owner { uuid: [1, 2], page_size: 4096, features: 0 };
         let ring =
@@ -200,7 +217,7 @@ impl Model {
         let limits = LogLimits { reserve: 4096, epochs: 0, smallest: 4096 };
         let files = LogFiles::new(ring, None);
         let bell = Arc::<Bell>::default();
-        let log = Log::resume(files, resume, limits, Arc::default(), Arc::clone(&bell), Arc::new(Waits));
+        let log = Log::resume(files, resume, limits, policies, Arc::default(), Arc::clone(&bell), Arc::new(Waits));
         Arc::new(Model { log: log.expect("nothing fails yet"), bell, disk })
     }
 
@@ -321,5 +338,65 @@ fn nothing_is_written_once_the_log_is_closed() {
         };
         commit_all(&model, 3, 2, 100);
         closer.join().expect("no panic");
+    });
+}
+
+/// What a thread of the pipeline does until the end.
+type Work = fn(&Log, &dyn Fn() -> bool) -> Result<(), Error>;
+
+/// The pipeline, with a window, and its threads; no clock ever wakes one of them.
+fn with_threads(trouble: Option<Trouble>, work: impl FnOnce(&Arc<Model>)) {
+    let spin = SpinSettings { how: LogSpin::Never, cpu_abs_lwm: 0, cpu_pct_hwm: 0 };
+    let policies = LogPolicies {
+        recent_closed: Some((LogRecentClosed::Wake, 4096)),
+        pipeline: Some(PipelineSettings { sync_each_write: true, spin }),
+    };
+    let model = Model::with(trouble, policies);
+    model.disk.bytes.lock().expect("whole").threads = true;
+    let ended = Arc::new(AtomicBool::new(false));
+    let works: [Work; 4] = [
+        |log, is_ending| pipeline_of(log).write_all(log, is_ending),
+        |log, is_ending| pipeline_of(log).flush_all(log, is_ending),
+        |log, is_ending| pipeline_of(log).notify_all(Stage::Written, is_ending),
+        |log, is_ending| pipeline_of(log).notify_all(Stage::Flushed, is_ending),
+    ];
+    pipeline_of(&model.log).begin();
+    let start = |work: Work| {
+        let (model, ended) = (Arc::clone(&model), Arc::clone(&ended));
+        thread::spawn(move || {
+            if let Err(error) = work(&model.log, &|| ended.load(Ordering::SeqCst)) {
+                // As the engine's threads do.
+                model.log.stop(&error);
+            }
+        })
+    };
+    let threads: Vec<_> = works.into_iter().map(start).collect();
+    work(&model);
+    ended.store(true, Ordering::SeqCst);
+    pipeline_of(&model.log).ring_all();
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+}
+
+fn pipeline_of(log: &Log) -> &redo::pipeline::Pipeline {
+    log.pipeline.as_ref().expect("the model has one")
+}
+
+#[test]
+fn commits_behind_threads_are_durable_and_nobody_needs_the_clock() {
+    explore(300, || with_threads(None, |model| assert_eq!(commit_all(model, 3, 2, 100), 0)));
+}
+
+#[test]
+fn a_short_buffer_is_written_by_the_writer() {
+    explore(300, || with_threads(None, |model| assert_eq!(commit_all(model, 3, 2, 4000), 0)));
+}
+
+#[test]
+fn all_behind_threads_are_told_when_a_sync_fails() {
+    explore(30, || {
+        with_threads(Some(Trouble::Fails(2)), |model| {
+            let failed = commit_all(model, 3, 2, 100);
+            assert!(failed == 0 || model.log.health().is_err());
+        });
     });
 }

@@ -35,6 +35,7 @@ mod sync;
 /// What `sync` is made of.
 mod threads {
     pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(super) use loom::thread::yield_now;
 }
 
 /// The laws are looked at by the engine's own tests.

@@ -21,11 +21,33 @@ pub(crate) mod sync;
 /// What `sync` is made of.
 mod threads {
     pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+    pub(super) use shuttle::thread::yield_now;
 }
 
 /// The laws are looked at by the engine's own tests.
 pub(crate) mod laws {
     pub(crate) fn check_park() {}
+}
+
+/// Nobody spins here.
+pub(crate) mod cpus {
+    pub(crate) struct Cpus {
+        pub(crate) affinity: f64,
+    }
+
+    impl Cpus {
+        pub(crate) fn read() -> Cpus {
+            Cpus { affinity: 1.0 }
+        }
+
+        pub(crate) fn effective(&self) -> f64 {
+            1.0
+        }
+    }
+
+    pub(crate) fn used_us() -> u64 {
+        0
+    }
 }
 
 /// Time stands still.
@@ -43,6 +65,7 @@ pub(crate) mod waits {
         LogSpace,
         LogFlush,
         PageRead,
+        RecentClosed,
     }
 
     impl WaitClass {

@@ -8,6 +8,9 @@ use super::threads as real;
 
 pub(crate) struct Mutex<T>(real::Mutex<T>);
 
+/// The engine's is one that is held over I/O.
+pub(crate) type Turn<T> = Mutex<T>;
+
 pub(crate) type MutexGuard<'a, T> = real::MutexGuard<'a, T>;
 
 impl<T> Mutex<T> {
@@ -57,4 +60,18 @@ impl Condvar {
     pub(crate) fn notify_one(&self) {
         self.0.notify_one();
     }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// Others go on meanwhile.
+pub(crate) fn nap(_ns: u64) {
+    real::yield_now();
+}
+
+/// It is, in its way.
+pub(crate) fn is_simulated() -> bool {
+    true
 }

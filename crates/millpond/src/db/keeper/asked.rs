@@ -107,7 +107,7 @@ impl Keeper {
             }
             // Those who come while it goes on wait for the next one: else, asked often, it had no end.
             self.cleans_for.append(&mut self.wants_clean);
-            self.cleaning = Cleaning { cut: self.engine.core.log.positions().next, ..Cleaning::default() };
+            self.cleaning = Cleaning { cut: self.all_so_far(), ..Cleaning::default() };
         }
         let mut cleaning = std::mem::take(&mut self.cleaning);
         let has_ended = self.clean_some(&mut cleaning, others_write)?;
@@ -119,6 +119,13 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    /// The log's end, when all pages of the groups before it are marked dirty.
+    fn all_so_far(&self) -> Lsn {
+        let next = self.engine.core.log.positions().next;
+        self.engine.core.log.wait_marked(next);
+        next
     }
 
     /// True: there is a checkpoint of everything before the cut.
@@ -204,7 +211,7 @@ impl Keeper {
         if switch.is_none() && (!is_last || core.log.counts.oldest().is_none()) {
             return Ok(true);
         }
-        *cleaning = Cleaning { cut: core.log.positions().next, rounds: cleaning.rounds + 1, ..Cleaning::default() };
+        *cleaning = Cleaning { cut: self.all_so_far(), rounds: cleaning.rounds + 1, ..Cleaning::default() };
         engine.bell.ring();
         Ok(false)
     }

@@ -137,7 +137,8 @@ impl Keeper {
         let oldest = core.log.counts.oldest().unwrap_or(positions.next);
         let reached = if planted!("checkpoint_skips_dirty") { positions.next } else { oldest };
         // Counters are coarse: they may say less than is known.
-        let checkpoint_lsn = reached.min(positions.next).max(positions.checkpoint);
+        let reached = reached.min(positions.next).min(core.log.closed_upto());
+        let checkpoint_lsn = reached.max(positions.checkpoint);
         let snapshot = core.store.snapshot();
         let (redo, switch) = core.log.geometry();
         let switched = switch.filter(|switch| checkpoint_lsn >= switch.at);

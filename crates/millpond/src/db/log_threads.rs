@@ -1,0 +1,40 @@
+//! The threads of the classic policies of the log: the closer of `recent_closed`, and those of the pipeline.
+
+use std::sync::Arc;
+
+use super::background::Threads;
+use super::engine::Engine;
+use crate::base::error::Error;
+use crate::redo::log::Log;
+use crate::redo::pipeline::{Pipeline, Stage};
+
+/// Starts those that the log's policies want.
+pub(super) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {
+    let log = &engine.core.log;
+    if log.recent_closed.is_some() {
+        threads.start("mp-closer", engine, |engine, end| {
+            let window = engine.core.log.recent_closed.iter();
+            window.for_each(|window| window.close_groups(|| end.is_near()));
+            Ok(())
+        })?;
+    }
+    let Some(pipeline) = &log.pipeline else { return Ok(()) };
+    // From here on who waits leaves the work to them; they come at once, or their first end is told.
+    pipeline.begin();
+    type Work = fn(&Engine, &dyn Fn() -> bool) -> Result<(), Error>;
+    let works: [(&str, Work); 4] = [
+        ("mp-log-write", |engine, is_ending| with(engine, |of, log| of.write_all(log, is_ending))),
+        ("mp-log-flush", |engine, is_ending| with(engine, |of, log| of.flush_all(log, is_ending))),
+        ("mp-log-written", |engine, is_ending| with(engine, |of, _| of.notify_all(Stage::Written, is_ending))),
+        ("mp-log-flushed", |engine, is_ending| with(engine, |of, _| of.notify_all(Stage::Flushed, is_ending))),
+    ];
+    for (name, work) in works {
+        threads.start(name, engine, move |engine, end| work(engine, &|| end.is_near()))?;
+    }
+    Ok(())
+}
+
+fn with(engine: &Engine, work: impl FnOnce(&Pipeline, &Log) -> Result<(), Error>) -> Result<(), Error> {
+    let log = &engine.core.log;
+    log.pipeline.as_ref().map_or(Ok(()), |pipeline| work(pipeline, log))
+}

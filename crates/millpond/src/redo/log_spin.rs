@@ -1,0 +1,166 @@
+//! Whether one who waits for the log spins first: decided, as MySQL 8.0 does, by how much CPU the process uses.
+//!
+//! Below a low-water mark of CPU the server is nearly idle, and it is not worth the power; above a high-water mark of
+//! what its CPUs could give others need it more. The catch is the number of CPUs: under a quota of one CPU of six, 98.5
+//! per cent of one are 16 per cent of six, and the server spins its quota away.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::clock;
+use crate::base::cpus::{self, Cpus};
+use crate::base::sync;
+
+/// How many CPUs the log's spinning believes to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogSpin {
+    /// Those that it may run on, and no more than the quotas of its control groups grant.
+    #[default]
+    Quota,
+    /// Those that it may run on: MySQL's.
+    Affinity,
+    /// Nobody spins.
+    Never,
+}
+
+/// Rounds of spinning at high use of CPU; ten times as many when there is little.
+const ROUNDS: f64 = 25_000.0;
+const ROUNDS_IDLE: f64 = 10.0;
+
+/// A sync that takes longer than this on average is not worth spinning for.
+const SYNC_MAX_NS: u64 = 400_000;
+
+/// How often the use of CPU is looked at.
+const LOOK_NS: u64 = 100_000_000;
+
+/// When to spin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpinSettings {
+    pub(crate) how: LogSpin,
+    /// Per cent of one CPU under which nobody spins.
+    pub(crate) cpu_abs_lwm: usize,
+    /// Per cent of all CPUs over which nobody spins.
+    pub(crate) cpu_pct_hwm: usize,
+}
+
+impl SpinSettings {
+    /// Rounds for which one who waits spins, where the process uses `abs` per cent of one CPU, and believes to have
+    /// `cpus` of them.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
+    #[expect(clippy::cast_precision_loss, reason = "per cent")]
+    pub(crate) fn rounds(&self, abs: f64, cpus: f64) -> u32 {
+        let (lwm, hwm, pct) = (self.cpu_abs_lwm as f64, self.cpu_pct_hwm as f64, abs / cpus);
+        if self.how == LogSpin::Never || abs < lwm || pct >= hwm {
+            return 0;
+        }
+        // The less of half of the mark is used, the longer.
+        let spare = ((hwm / 2.0 - pct) / (hwm / 2.0)).max(0.0);
+        (ROUNDS * (1.0 + spare * (ROUNDS_IDLE - 1.0))) as u32
+    }
+}
+
+/// What the engine believes of its use of CPU, and how long the log's syncs take.
+pub(crate) struct CpuUse {
+    settings: SpinSettings,
+    /// When it was looked at last, and what had been used.
+    looked_ns: AtomicU64,
+    used_us: AtomicU64,
+    /// Hundredths of a per cent of one CPU, and hundredths of a CPU.
+    abs: AtomicU64,
+    cpus: AtomicU64,
+    rounds: AtomicU64,
+    sync_ns: AtomicU64,
+}
+
+impl CpuUse {
+    pub(super) fn new(settings: SpinSettings) -> CpuUse {
+        let none = || AtomicU64::new(0);
+        CpuUse {
+            settings,
+            looked_ns: none(),
+            used_us: none(),
+            abs: none(),
+            cpus: none(),
+            rounds: none(),
+            sync_ns: none(),
+        }
+    }
+
+    /// Looks, if it is time to. One thread does.
+    pub(super) fn look(&self) {
+        let now = clock::now_ns();
+        let since = now.saturating_sub(self.looked_ns.load(Ordering::Relaxed));
+        // In a simulation time passes as it likes.
+        if since < LOOK_NS || sync::is_simulated() {
+            return;
+        }
+        let used = cpus::used_us();
+        let before = self.used_us.swap(used, Ordering::Relaxed);
+        if self.looked_ns.swap(now, Ordering::Relaxed) > 0 {
+            let cpus = Cpus::read();
+            let believed = if self.settings.how == LogSpin::Affinity { cpus.affinity } else { cpus.effective() };
+            self.believe(used.saturating_sub(before), since / 1000, believed);
+        }
+    }
+
+    /// So many microseconds of CPU were used in so many.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some CPUs")]
+    #[expect(clippy::cast_precision_loss, reason = "a use of CPU")]
+    fn believe(&self, used_us: u64, in_us: u64, cpus: f64) {
+        let abs = used_us as f64 / in_us.max(1) as f64 * 100.0;
+        self.abs.store((abs * 100.0) as u64, Ordering::Relaxed);
+        self.cpus.store((cpus * 100.0) as u64, Ordering::Relaxed);
+        self.rounds.store(u64::from(self.settings.rounds(abs, cpus)), Ordering::Relaxed);
+    }
+
+    /// A sync of the log took so long.
+    pub(super) fn synced_in(&self, ns: u64) {
+        let before = self.sync_ns.load(Ordering::Relaxed);
+        self.sync_ns.store(if before == 0 { ns } else { (before * 7 + ns) / 8 }, Ordering::Relaxed);
+    }
+
+    /// Rounds for which one who waits spins now.
+    pub(super) fn rounds(&self) -> u64 {
+        let is_worth_it = self.sync_ns.load(Ordering::Relaxed) <= SYNC_MAX_NS;
+        if is_worth_it { self.rounds.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Use of CPU as it is believed: hundredths of a per cent of one CPU, and CPUs in hundredths.
+    pub(crate) fn believed(&self) -> (u64, u64) {
+        (self.abs.load(Ordering::Relaxed), self.cpus.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MYSQL: SpinSettings = SpinSettings { how: LogSpin::Affinity, cpu_abs_lwm: 80, cpu_pct_hwm: 50 };
+
+    #[test]
+    fn six_cpus_of_a_mask_have_a_quota_of_one_spun_away() {
+        assert!(MYSQL.rounds(98.5, 6.0) > 25_000, "16.4 per cent of six");
+        assert_eq!(MYSQL.rounds(98.5, 1.0), 0, "of the one that there is");
+        assert_eq!(SpinSettings { cpu_pct_hwm: 8, ..MYSQL }.rounds(98.5, 6.0), 0, "the way round it");
+    }
+
+    #[test]
+    fn the_idle_and_the_busy_do_not_spin_and_others_the_longer_the_less_they_use() {
+        assert_eq!(MYSQL.rounds(79.9, 6.0), 0);
+        assert_eq!(MYSQL.rounds(300.0, 6.0), 0);
+        assert_eq!(MYSQL.rounds(299.0, 6.0), 25_000);
+        assert!(MYSQL.rounds(80.0, 64.0) > MYSQL.rounds(80.0, 6.0));
+        assert!(MYSQL.rounds(80.0, 1000.0) <= 250_000);
+        assert_eq!(SpinSettings { how: LogSpin::Never, ..MYSQL }.rounds(98.5, 6.0), 0);
+    }
+
+    #[test]
+    fn what_is_believed_is_what_was_used_and_a_slow_sync_is_not_spun_for() {
+        let cpu = CpuUse::new(MYSQL);
+        cpu.believe(98_500, 100_000, 6.0);
+        assert_eq!(cpu.believed(), (9_850, 600));
+        cpu.synced_in(100_000);
+        assert!(cpu.rounds() > 0);
+        (0..40).for_each(|_| cpu.synced_in(2_000_000));
+        assert_eq!(cpu.rounds(), 0);
+    }
+}

@@ -1,0 +1,139 @@
+//! The window within which pages may be put into flush lists out of order: InnoDB's `recent_closed` of 8.0.
+//!
+//! Who has his group in the log waits until it begins within the window, marks its pages dirty, and leaves a link; a
+//! thread, the closer, follows the links. So a flush list is ordered but for the window's length, and a checkpoint may
+//! not pass the window's tail. Who waits keeps his pages latched, sleeps 20 microseconds at a time, and looks again;
+//! what he waits for is the closer, which sleeps too, and by default is woken by nobody.
+//!
+//! CLOSED-1  The oldest group without a link always has room: its owner waits for nobody but the closer, and, where
+//!           there is none (while a database is opened or closed), follows the links himself.
+//! CLOSED-2  From its place in the log to its link a group is counted (COUNT-1): its pages hold the checkpoint back
+//!           before they are marked.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::link_buffer::LinkBuffer;
+use crate::base::bell::Bell;
+use crate::base::clock;
+use crate::base::ids::Lsn;
+use crate::base::sync;
+use crate::base::waits::{WaitClass, Waits};
+
+/// Who wakes the closer of the window `recent_closed`, and whether there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogRecentClosed {
+    /// Pages are marked dirty while their group gets its place in the log: there is nothing to wait for.
+    #[default]
+    None,
+    /// Nobody wakes it: MySQL 8.0's.
+    Poll,
+    /// Who waits for it, each time that he looks.
+    Wake,
+    /// Who waits for it, unless it was woken already.
+    WakeIfUnset,
+}
+
+/// How long one who waits sleeps between two looks.
+const NAP_NS: u64 = 20_000;
+
+/// How long the closer sleeps when there is no link to follow.
+const CLOSER_NAP_NS: u64 = 1_000_000;
+
+/// The window.
+pub(crate) struct RecentClosed {
+    how: LogRecentClosed,
+    bytes: u64,
+    links: LinkBuffer,
+    bell: Bell,
+    is_woken: AtomicBool,
+    has_closer: AtomicBool,
+    /// Looks of those who had to wait, after the first.
+    pub(crate) wait_loops: AtomicU64,
+}
+
+impl RecentClosed {
+    pub(super) fn new(how: LogRecentClosed, bytes: u64, end: Lsn) -> RecentClosed {
+        RecentClosed {
+            how,
+            bytes,
+            links: LinkBuffer::new(bytes, end),
+            bell: Bell::default(),
+            is_woken: AtomicBool::new(false),
+            has_closer: AtomicBool::new(false),
+            wait_loops: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn memory(&self) -> u64 {
+        LinkBuffer::memory_for(self.bytes)
+    }
+
+    /// Up to here all groups have their pages marked, as far as the closer has looked.
+    pub(super) fn tail(&self) -> Lsn {
+        if self.has_closer.load(Ordering::Relaxed) { self.links.tail() } else { self.links.follow() }
+    }
+
+    /// Waits until a group that begins at `start` is within the window, under whatever latches the caller has.
+    pub(super) fn enter(&self, start: Lsn, waits: &Waits) {
+        if self.links.has_room(start) {
+            return;
+        }
+        waits.timed(WaitClass::RecentClosed, || {
+            while !self.links.has_room(start) {
+                self.wake();
+                self.wait_loops.fetch_add(1, Ordering::Relaxed);
+                sync::nap(NAP_NS);
+            }
+        });
+    }
+
+    fn wake(&self) {
+        if !self.has_closer.load(Ordering::Relaxed) {
+            // CLOSED-1
+            self.links.follow();
+            return;
+        }
+        let is_wanted = match self.how {
+            LogRecentClosed::None | LogRecentClosed::Poll => false,
+            LogRecentClosed::Wake => true,
+            // Relaxed: one who misses it looks again in 20 microseconds.
+            LogRecentClosed::WakeIfUnset => !self.is_woken.swap(true, Ordering::Relaxed),
+        };
+        if is_wanted {
+            self.bell.ring();
+        }
+    }
+
+    /// The pages of the group are marked.
+    pub(super) fn leave(&self, start: Lsn, end: Lsn) {
+        self.links.add(start, end);
+    }
+
+    /// Waits until all groups before `lsn` have their pages marked. Those who are at it wait for the closer at most.
+    pub(super) fn wait_for(&self, lsn: Lsn) {
+        while self.links.follow() < lsn {
+            sync::nap(NAP_NS);
+        }
+    }
+
+    /// The closer's work, until there is no need for it any more.
+    pub(crate) fn close_groups(&self, is_ending: impl Fn() -> bool) {
+        /// When it is gone, however that came, those who wait follow the links themselves.
+        struct Closer<'w>(&'w AtomicBool);
+        impl Drop for Closer<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Relaxed);
+            }
+        }
+        self.has_closer.store(true, Ordering::Relaxed);
+        let _closer = Closer(&self.has_closer);
+        while !is_ending() {
+            let before = self.links.tail();
+            self.is_woken.store(false, Ordering::Relaxed);
+            if self.links.follow() == before {
+                self.bell.wait_until(clock::now_ns() + CLOSER_NAP_NS);
+            }
+        }
+    }
+}

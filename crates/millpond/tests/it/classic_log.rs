@@ -1,0 +1,216 @@
+//! The classic ways of a log: the window `recent_closed` and its closer, threads that write and sync.
+
+use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
+use millpond::{
+    ByteSize, Db, DirtyTracking, Durability, LogRecentClosed, LogSpin, Options, Stats, WaitClass, WriteBatch,
+};
+
+use crate::pool::put_loosely;
+use crate::support::{SMALL, Shape, open, recover, sound};
+
+/// Eight clients, two to a tree, that insert for 200 ms, with threads that write the log and a window of 4 KiB: rows,
+/// what was counted, and how long they waited for the window.
+pub(crate) fn inserts(how: LogRecentClosed, look: impl Fn(&Db)) -> (usize, Stats, u64) {
+    let disk = SimulatedDisk::new();
+    let (found, _) = run(3, || {
+        let options = SMALL.options().buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(32));
+        let options = pipeline(options).dirty_tracking(DirtyTracking::FlushList).log_recent_closed(how);
+        let db = open(
+            &disk,
+            match how {
+                LogRecentClosed::None => options,
+                _ => options.log_recent_closed_size(ByteSize::kib(4)),
+            },
+        );
+        let trees: Vec<_> = (0..4).map(|client| db.create_tree(&format!("t{client}")).expect("created")).collect();
+        let end = now_ns() + 200_000_000;
+        let clients: Vec<_> = [&trees[..], &trees[..]]
+            .concat()
+            .into_iter()
+            .zip(0u8..)
+            .map(|(tree, client)| {
+                let db = db.clone();
+                let work = move || {
+                    let mut rows = 0;
+                    while now_ns() < end {
+                        let key = [&usize::to_be_bytes(rows)[..], &[client]].concat();
+                        match rows % 100 {
+                            99 => tree.put(&key, &[7; 300]).expect("written"),
+                            _ => put_loosely(&db, &tree, &key, &[7; 300]),
+                        }
+                        rows += 1;
+                        sleep_ns(100_000);
+                    }
+                    rows
+                };
+                spawn("client", work).expect("a thread")
+            })
+            .collect();
+        look(&db);
+        let rows: usize = clients.into_iter().map(|client| client.join().expect("no panic")).sum();
+        let waited = db.waits().into_iter().find(|of| of.class == WaitClass::RecentClosed).expect("a class").total;
+        look(&db);
+        let stats = db.stats();
+        db.close().expect("closed");
+        (rows, stats, u64::try_from(waited.as_micros()).expect("short"))
+    });
+    sound(&disk);
+    found
+}
+
+#[test]
+fn a_closer_that_nobody_wakes_holds_up_those_who_insert() {
+    let [(free, none, _), (polled, poll, waited), (_, wake, _), (woken, unset, rest)] =
+        [LogRecentClosed::None, LogRecentClosed::Poll, LogRecentClosed::Wake, LogRecentClosed::WakeIfUnset]
+            .map(|how| inserts(how, |_| ()));
+    assert_eq!(none.log_on_recent_closed_wait_loops, 0);
+    assert!(polled * 2 < free, "{polled} rows where the closer goes by the clock, {free} without");
+    assert!(woken * 10 > free * 8, "{woken} rows where it is woken, {free} without");
+    let loops =
+        |stats: &Stats, rows: usize| stats.log_on_recent_closed_wait_loops * 1_000 / u64::try_from(rows).expect("few");
+    assert!(loops(&poll, polled) > 3 * loops(&unset, woken), "{} and {}", loops(&poll, polled), loops(&unset, woken));
+    assert!(wake.log_on_recent_closed_wait_loops > 0 && waited > 10 * rest, "{waited} us, and {rest}");
+}
+
+/// A disk whose syncs take long.
+const SLOW_SYNCS: ServiceTime = ServiceTime { read_ns: 50_000, write_ns: 100_000, sync_ns: 10_000_000 };
+
+fn pipeline(options: Options) -> Options {
+    options.log_writer_threads(true)
+}
+
+/// Milliseconds of ten commits, one after the other.
+fn ten_commits(db: &Db) -> u64 {
+    let tree = db.create_tree("t").expect("created");
+    let began = now_ns();
+    (0..10u8).for_each(|row| tree.put(&[row], &[1; 100]).expect("written"));
+    (now_ns() - began) / 1_000_000
+}
+
+#[test]
+fn who_waits_until_the_log_is_written_does_not_wait_for_its_sync() {
+    let of = |when: u8| {
+        let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
+        run(4, || {
+            let db = open(&disk, pipeline(SMALL.options()).flush_log_at_commit(when));
+            let (took, before) = (ten_commits(&db), db.stats());
+            // A second later it is durable, whoever asks or not.
+            sleep_ns(1_200_000_000);
+            let after = db.stats();
+            assert_eq!(after.log_lsn_last_flush, after.log_lsn_current, "flush_log_at_commit {when}");
+            assert!(before.log_lsn_last_flush < before.log_lsn_current || when == 1);
+            db.close().expect("closed");
+            took
+        })
+        .0
+    };
+    let [one, two, zero] = [1, 2, 0].map(of);
+    assert!(one >= 100 && two < 20 && zero <= two, "{one} ms with 1, {two} with 2, {zero} with 0");
+}
+
+/// What commits that waited until the log was written lose when the power fails, and when the process does.
+#[test]
+fn what_is_written_survives_the_process() {
+    for (unsynced, all_survive) in [(Unsynced::All, true), (Unsynced::None, false)] {
+        let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
+        let (at, _) = run(5, || {
+            let db = open(&disk, pipeline(SMALL.options()).durability(Durability::Written));
+            let tree = db.create_tree("t").expect("created");
+            sleep_ns(2_000_000_000);
+            (0..100u8).for_each(|row| tree.put(&[row], &[1; 100]).expect("written"));
+            let at = disk.boundaries();
+            db.close().expect("closed");
+            at
+        });
+        let image = disk.history().crash_image(at, unsynced);
+        let found = run(6, || recover(&crate::support::disk_of(image))).0.expect("sound");
+        assert_eq!(found["t"].len() == 100, all_survive, "{} rows", found["t"].len());
+    }
+}
+
+#[test]
+fn many_commit_together_behind_one_writer_and_one_flusher() {
+    let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
+    run(7, || {
+        let db = open(&disk, pipeline(SMALL.options()).buffer_pool_size(ByteSize::mib(4)));
+        let tree = db.create_tree("t").expect("created");
+        let before = db.stats();
+        let clients: Vec<_> = (0..16u8)
+            .map(|client| {
+                let tree = tree.clone();
+                let work = move || (0..20u8).for_each(|row| tree.put(&[client, row], &[1; 50]).expect("written"));
+                spawn("client", work).expect("a thread")
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().expect("no panic"));
+        let stats = db.stats();
+        let (commits, syncs) = (320, stats.log_syncs - before.log_syncs);
+        assert!(syncs < commits / 4, "{syncs} syncs for {commits} commits");
+        assert!(stats.log_on_flush_waits > 0 && stats.log_on_flush_wait_loops > 0, "{stats:?}");
+        db.close().expect("closed");
+    });
+    assert_eq!(run(8, || recover(&disk)).0.expect("sound")["t"].len(), 320);
+}
+
+/// A log of a few laps, filled by batches of all sizes, with the smallest window: nothing stands still, and all of it
+/// is there again.
+#[test]
+fn laps_of_the_log_go_through_a_small_window() {
+    let shape = Shape { pipeline: true, recent_closed: LogRecentClosed::Poll, ..SMALL };
+    let disk = SimulatedDisk::new();
+    run(9, || {
+        let db = open(&disk, shape.options());
+        let trees: Vec<_> = (0..3).map(|client| db.create_tree(&format!("t{client}")).expect("created")).collect();
+        let clients: Vec<_> = trees
+            .into_iter()
+            .map(|tree| {
+                let db = db.clone();
+                let work = move || {
+                    for turn in 0..900usize {
+                        let mut batch = WriteBatch::new();
+                        for row in 0..1 + turn % 7 {
+                            batch.put(
+                                &tree,
+                                &[u8::try_from(turn % 60).expect("small"), u8::try_from(row).expect("small")],
+                                &vec![7; 40 + turn % 300],
+                            );
+                        }
+                        db.write(batch).expect("written");
+                    }
+                };
+                spawn("client", work).expect("a thread")
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().expect("no panic"));
+        let stats = db.stats();
+        assert!(stats.log_lsn_current > 3 * stats.log_capacity, "{stats:?}");
+        db.close().expect("closed");
+    });
+    let found = run(10, || recover(&disk)).0.expect("sound");
+    assert!(
+        found.values().all(|rows| rows.len() >= 60 * 5),
+        "{:?}",
+        found.values().map(|rows| rows.len()).collect::<Vec<_>>()
+    );
+}
+
+/// On real files, for there is no spinning in virtual time: who waits for the log spins, or does not, as is believed of
+/// the CPUs.
+#[test]
+fn who_waits_spins_as_the_use_of_cpu_allows() {
+    for (spin, spins) in [(LogSpin::Affinity, true), (LogSpin::Never, false)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = pipeline(Options::new()).cached(true).buffer_pool_size(ByteSize::mib(4)).log_spin(spin);
+        let options = options.redo_capacity(ByteSize::mib(4)).log_spin_cpu_abs_lwm(0).log_spin_cpu_pct_hwm(100);
+        let db = Db::open(dir.path(), options).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        let has_seen = |stats: &Stats| stats.log_spin_cpus > 0 && (stats.log_spins > 0 || !spins);
+        let seen = (0..1_000_000u32).any(|row| {
+            tree.put(&(row % 100).to_be_bytes(), &row.to_be_bytes()).expect("written");
+            has_seen(&db.stats())
+        });
+        let stats = db.stats();
+        assert!(seen && (stats.log_spins > 0) == spins && stats.log_spin_cpu_abs > 0, "{stats:?}");
+        db.close().expect("closed");
+    }
+}
