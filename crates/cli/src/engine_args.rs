@@ -27,6 +27,8 @@ pub(crate) enum Origin {
     Environment,
     /// The file that `--config` names.
     File,
+    /// The profile that somebody asked for.
+    Profile,
     /// Nobody asked for another value, and the database keeps its own.
     Database,
     /// Nobody asked for another value.
@@ -106,10 +108,12 @@ impl EngineArgs {
             if let Some(asked) = asked {
                 options = info.set(options, &asked.text).map_err(Failure::message)?;
             }
+            let is_default = info.get(&options) == info.get(&Options::new());
+            let unasked = if is_default { Origin::Default } else { Origin::Profile };
             all.push(EngineSetting {
                 info,
                 value: info.get(&options).unwrap_or_else(|| info.default()),
-                origin: asked.map_or(Origin::Default, |asked| asked.origin),
+                origin: asked.map_or(unasked, |asked| asked.origin),
             });
         }
         Ok(EngineSettings { options, all })

@@ -68,6 +68,7 @@ pub use db::inspect::{Figure, Inspector, Lines};
 pub use db::metrics::{METRICS, Metric, MetricKind, MetricValue};
 pub use db::option_table::OptionInfo;
 pub use db::options::{Durability, Options, PageStoreKind};
+pub use db::profile::Profile;
 pub use db::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
 pub use db::stats::Stats;
 pub use db::table::{Modify, Table};

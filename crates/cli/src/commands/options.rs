@@ -85,6 +85,7 @@ fn text(settings: &[EngineSetting]) -> String {
             Origin::Flag => flag(info),
             Origin::Environment => variable(info),
             Origin::File => "file".to_owned(),
+            Origin::Profile => "profile".to_owned(),
             Origin::Database | Origin::Default => "default".to_owned(),
         };
         let _ = writeln!(text, "{:<names$}  {:<values$}  {origin}", info.name, setting.value);

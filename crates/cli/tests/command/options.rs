@@ -159,3 +159,14 @@ fn document_has_the_table_of_options() {
     let document = include_str!("../../../../docs/options.md");
     assert!(document.contains(&table), "docs/options.md is to have this table:\n{table}");
 }
+
+#[test]
+fn a_profile_sets_what_nobody_asked_for_and_says_so() {
+    let dir = directory();
+    let lines = listed(&mut options(dir.path(), &["--profile=mysql-8.0", "--io-capacity=4000"]));
+    assert_eq!(of(&lines, "profile"), ("mysql-8.0".to_owned(), "flag".to_owned()));
+    assert_eq!(of(&lines, "io_capacity"), ("4000".to_owned(), "flag".to_owned()));
+    assert_eq!(of(&lines, "max_dirty_pages_pct"), ("90".to_owned(), "profile".to_owned()));
+    assert_eq!(of(&lines, "log_spin"), ("affinity".to_owned(), "profile".to_owned()));
+    assert_eq!(of(&lines, "buffer_pool_size").1, "default");
+}

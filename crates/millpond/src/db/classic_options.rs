@@ -65,9 +65,9 @@ impl Options {
     }
 
     /// Parts of the buffer pool, each with a list of pages and free frames of its own: only where free frames are not
-    /// handed over. Each has 32 frames at least. Range: 1 to 64; default: 1.
+    /// handed over. Each has 32 frames at least. Range: 1 to 64; default: 1, or what [`profile`](Self::profile) has.
     pub fn buffer_pool_instances(mut self, instances: usize) -> Self {
-        self.buffer_pool_instances = instances;
+        self.buffer_pool_instances = Some(instances);
         self
     }
 
@@ -134,6 +134,11 @@ impl Options {
         self
     }
 
+    /// Parts that the buffer pool has.
+    pub(crate) fn instances(&self) -> usize {
+        self.buffer_pool_instances.unwrap_or_else(|| self.profile.instances(self.buffer_pool_size.as_u64()))
+    }
+
     /// Which pages leave first.
     pub(crate) fn replacement(&self) -> PageReplacement {
         let follows = match self.empty_free_list_algorithm {
@@ -161,7 +166,7 @@ impl Options {
             tracking: self.tracking(),
             replacement: self.replacement(),
             empty: self.empty_free_list_algorithm,
-            instances: self.buffer_pool_instances,
+            instances: self.instances(),
             lru_scan_depth: self.lru_scan_depth,
             free_list_target: is_refilled.then(|| self.free_list_target.unwrap_or(self.lru_scan_depth)),
         }
@@ -179,12 +184,7 @@ impl Options {
         (method != AdaptiveFlushingMethod::Envelope).then(|| {
             let one = method != AdaptiveFlushingMethod::Adaptive;
             let cleaners = self.page_cleaners.unwrap_or(if one { 1 } else { PAGE_CLEANERS });
-            ClassicFlushing::new(
-                method,
-                self.settings(),
-                cleaners.min(self.buffer_pool_instances),
-                self.flush_neighbors,
-            )
+            ClassicFlushing::new(method, self.settings(), cleaners.min(self.instances()), self.flush_neighbors)
         })
     }
 
@@ -210,7 +210,7 @@ pub(super) fn mistakes_in_classic_policies(options: &Options, page_size: u64) ->
 
 fn mistakes_in_the_pool(options: &Options, page_size: u64) -> Vec<String> {
     let mut mistakes = Vec::new();
-    let instances = options.buffer_pool_instances;
+    let instances = options.instances();
     let is_handoff = options.empty_free_list_algorithm == EmptyFreeListAlgorithm::Handoff;
     if !is_handoff && options.replacement() == PageReplacement::S3Fifo {
         mistakes.push("page_replacement is s3_fifo, and empty_free_list_algorithm is not handoff: these look for frames at the tail of an LRU list: leave one of the two out".to_owned());
@@ -265,10 +265,8 @@ fn mistakes_in_flushing(options: &Options) -> Vec<String> {
             mistakes.push(format!("{name} is {value}: use {} to {}", range.start(), range.end()));
         }
     }
-    if let Some(cleaners) =
-        options.page_cleaners.filter(|cleaners| is_adaptive && *cleaners > options.buffer_pool_instances)
-    {
-        let instances = options.buffer_pool_instances;
+    if let Some(cleaners) = options.page_cleaners.filter(|cleaners| is_adaptive && *cleaners > options.instances()) {
+        let instances = options.instances();
         mistakes.push(format!("page_cleaners is {cleaners}, and buffer_pool_instances is {instances}: each cleaner has an instance at a time: use {instances} or fewer"));
     }
     if method == AdaptiveFlushingMethod::Envelope && options.flush_neighbors != FlushNeighbors::None {

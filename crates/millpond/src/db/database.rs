@@ -21,6 +21,7 @@ use super::options::{Limits, Options, PageStoreKind, epochs_reserve, fitting_fra
 use super::pacing::Pacing;
 use super::page_cleaners;
 use super::page_writer::{PageWrites, SinglePage, Writers};
+use super::profile::Profile;
 use super::purge;
 use super::recovery_time::RecoveryTime;
 use super::rollback::{find_losers, roll_back};
@@ -366,7 +367,9 @@ fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Resul
     if let Some(wanted) = options.page_store
         && wanted != has
     {
-        let message = format!("page_store is {wanted}, and '{place}' was created with {has}: leave the option out");
+        let of_profile = if options.profile == Profile::Millpond { "" } else { ", or give it beside the profile" };
+        let message =
+            format!("page_store is {wanted}, and '{place}' was created with {has}: leave the option out{of_profile}");
         return Err(Error::InvalidOptions(message.into()));
     }
     options.validate_store(has)?;
@@ -456,7 +459,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     )?;
     let page_writes = Arc::new(PageWrites::default());
     let classic_flushing = options.classic_flushing();
-    let writers = Writers::new(options.buffer_pool_instances, store.page_size(), &page_writes);
+    let writers = Writers::new(options.instances(), store.page_size(), &page_writes);
     let engine = Arc::new(Engine {
         limits: Limits::new(store.page_size(), &log),
         core: Arc::new(Core { store, pool, log }),

@@ -36,6 +36,7 @@ mod pacing;
 mod page_cleaners;
 mod page_writer;
 mod plan;
+pub(crate) mod profile;
 mod purge;
 pub(crate) mod rebuild;
 mod recovery_time;

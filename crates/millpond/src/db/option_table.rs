@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::classic_log_options::{SPIN_CPU_ABS_MAX, SPIN_CPU_PCT_MAX};
 use super::option_text::{durability, durability_text, millis_text, name_of, named, number, size, size_text, time_ms};
 use super::options::{Options, PageStoreKind, READ_AHEAD_MAX};
+use super::profile::Profile;
 use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
@@ -42,7 +43,19 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 32] = [
+    pub const ALL: [OptionInfo; 33] = [
+        // First: what is given beside it counts.
+        OptionInfo {
+            name: "profile",
+            help: "Policies as a server had them by default; other options change them",
+            value: "NAME",
+            unit: "name",
+            range: "millpond, mysql-5.5, mysql-5.6, mysql-8.0, percona-5.7, percona-8.0",
+            changes: "open",
+            depends: None,
+            get: |options| Some(name_of(&PROFILES, options.profile)),
+            set: |options, text| Ok(options.profile(named(&PROFILES, text)?)),
+        },
         OptionInfo {
             name: "buffer_pool_size",
             help: "Memory for pages",
@@ -193,8 +206,8 @@ impl OptionInfo {
             unit: "instances",
             range: "1 to 64",
             changes: "open",
-            depends: None,
-            get: |options| Some(options.buffer_pool_instances.to_string()),
+            depends: Some("1, or the profile's"),
+            get: |options| options.buffer_pool_instances.map(|instances| instances.to_string()),
             set: |options, text| Ok(options.buffer_pool_instances(number(text, 1..=64)?)),
         },
         OptionInfo {
@@ -452,6 +465,15 @@ const STALL_THRESHOLD_MS_MAX: u64 = 3_600_000;
 
 const SWITCHES: [(&str, bool); 4] = [("true", true), ("false", false), ("on", true), ("off", false)];
 
+const PROFILES: [(&str, Profile); 6] = [
+    ("millpond", Profile::Millpond),
+    ("mysql-5.5", Profile::Mysql55),
+    ("mysql-5.6", Profile::Mysql56),
+    ("mysql-8.0", Profile::Mysql80),
+    ("percona-5.7", Profile::Percona57),
+    ("percona-8.0", Profile::Percona80),
+];
+
 const PAGE_STORES: [(&str, PageStoreKind); 2] =
     [("copy_on_write", PageStoreKind::CopyOnWrite), ("in_place", PageStoreKind::InPlace)];
 
@@ -542,6 +564,7 @@ mod tests {
     #[test]
     fn what_is_set_is_read_again() {
         for (name, text, again) in [
+            ("profile", "percona-5.7", "percona-5.7"),
             ("buffer_pool_size", "1.5GiB", "1536MiB"),
             ("buffer_pool_size_max", "2GiB", "2GiB"),
             ("redo_capacity", "5000B", "5000B"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use super::classic_options::mistakes_in_classic_policies;
+use super::profile::Profile;
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
 use crate::base::page::layout::is_page_size;
@@ -79,12 +80,13 @@ impl fmt::Display for PageStoreKind {
 #[must_use]
 pub struct Options {
     pub(crate) page_size: Option<ByteSize>,
+    pub(crate) profile: Profile,
     pub(crate) page_store: Option<PageStoreKind>,
     pub(crate) doublewrite: Option<Doublewrite>,
     pub(crate) dirty_tracking: Option<DirtyTracking>,
     pub(crate) empty_free_list_algorithm: EmptyFreeListAlgorithm,
     pub(crate) page_replacement: Option<PageReplacement>,
-    pub(crate) buffer_pool_instances: usize,
+    pub(crate) buffer_pool_instances: Option<usize>,
     pub(crate) lru_scan_depth: usize,
     pub(crate) free_list_target: Option<usize>,
     pub(crate) adaptive_flushing_method: AdaptiveFlushingMethod,
@@ -135,12 +137,13 @@ impl Options {
     pub fn new() -> Self {
         Options {
             page_size: None,
+            profile: Profile::Millpond,
             page_store: None,
             doublewrite: None,
             dirty_tracking: None,
             empty_free_list_algorithm: EmptyFreeListAlgorithm::Handoff,
             page_replacement: None,
-            buffer_pool_instances: 1,
+            buffer_pool_instances: None,
             lru_scan_depth: 1024,
             free_list_target: None,
             adaptive_flushing_method: AdaptiveFlushingMethod::Envelope,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
 use millpond::{
     AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, FlushNeighbors,
-    LogRecentClosed, Options, PageStoreKind, Tree, WriteBatch,
+    LogRecentClosed, Options, PageStoreKind, Profile, Tree, WriteBatch,
 };
 use rand::{RngExt, SeedableRng};
 
@@ -411,6 +411,24 @@ fn a_crash_while_page_cleaners_write_and_everybody_flushes_loses_nothing() {
     for ((flushing, shape), seed) in shapes.into_iter().zip(21..) {
         let recorded = many_clients_shaped(Shape { flushing, ..shape }, seed, 4, 60, 3000);
         check_matrix(&recorded, 0, stride(24));
+    }
+}
+
+#[test]
+fn a_crash_with_the_policies_of_any_server_loses_nothing() {
+    use AdaptiveFlushingMethod::{Adaptive, SyncOnly};
+    use EmptyFreeListAlgorithm::{Backoff, Legacy};
+    let profiles = [
+        (Profile::Mysql55, Legacy, SyncOnly),
+        (Profile::Mysql56, Legacy, Adaptive),
+        (Profile::Mysql80, Legacy, Adaptive),
+        (Profile::Percona57, Backoff, Adaptive),
+        (Profile::Percona80, Legacy, Adaptive),
+    ];
+    for (seed, (profile, empty, flushing)) in (41..).zip(profiles) {
+        let shape = Shape { profile, empty, flushing, frames: 80, ..TWICE };
+        let recorded = many_clients_shaped(shape, seed, 4, 60, 3000);
+        check_matrix(&recorded, 0, stride(30));
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, sleep_ns};
 use millpond::{
     AdaptiveFlushingMethod, ByteSize, CheckOptions, CheckReport, Db, DirtyTracking, Doublewrite,
-    EmptyFreeListAlgorithm, Error, FlushNeighbors, LogRecentClosed, Options, PageReplacement, PageStoreKind, check_on,
+    EmptyFreeListAlgorithm, Error, FlushNeighbors, LogRecentClosed, Options, PageReplacement, PageStoreKind, Profile,
+    check_on,
 };
 
 /// The contents of a database, by tree or table and key.
@@ -29,6 +30,8 @@ pub(crate) struct Shape {
     pub(crate) pipeline: bool,
     /// A window of 4 KiB within which pages are marked dirty: if there is one, they are in a list.
     pub(crate) recent_closed: LogRecentClosed,
+    /// A server's policies, instead of all of the above but for page size and frames: these say what they are.
+    pub(crate) profile: Profile,
     /// Parts of the pool.
     pub(crate) instances: usize,
     /// Frames of the pool.
@@ -43,6 +46,7 @@ pub(crate) const SMALL: Shape = Shape {
     empty: EmptyFreeListAlgorithm::Handoff,
     flushing: AdaptiveFlushingMethod::Envelope,
     neighbors: FlushNeighbors::None,
+    profile: Profile::Millpond,
     pipeline: false,
     recent_closed: LogRecentClosed::None,
     instances: 1,
@@ -82,6 +86,10 @@ impl Shape {
             }
             _ => DirtyTracking::FlushList,
         };
+        if self.profile != Profile::Millpond {
+            let size = ByteSize::kib(self.page_kib * self.frames);
+            return Options::new().profile(self.profile).create(false).buffer_pool_size(size);
+        }
         let options = match self.recent_closed {
             LogRecentClosed::None => Options::new(),
             how => Options::new().log_recent_closed(how).log_recent_closed_size(ByteSize::kib(4)),

@@ -452,6 +452,7 @@ pub(super) fn settings(settings: &[Setting]) -> Markup {
         Origin::Flag => "given",
         Origin::Environment => "environment",
         Origin::File => "file",
+        Origin::Profile => "the profile's",
         Origin::Database => "the database's",
         Origin::Default => "",
     };
