@@ -96,7 +96,9 @@ fn text(settings: &[EngineSetting]) -> String {
             _ => "changes online",
         };
         let default = info.default();
-        let _ = writeln!(text, "    unit: {}; range: {}; default: {default}; {changes}", info.unit, info.range);
+        // A name has no unit.
+        let unit = if info.unit == "name" { String::new() } else { format!("unit: {}; ", info.unit) };
+        let _ = writeln!(text, "    {unit}range: {}; default: {default}; {changes}", info.range);
     }
     text
 }
