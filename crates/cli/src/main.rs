@@ -1,4 +1,5 @@
-//! The `millpond` command: `bench`, `options`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `probe`, `status`.
+//! The `millpond` command: `bench`, `options`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `probe`, `status`,
+//! `lab`.
 //!
 //! Standard output is data, standard error is talk. Exit codes: see [`exit`].
 
@@ -9,6 +10,7 @@ mod exit;
 mod machine;
 mod output;
 mod progress;
+mod report;
 mod settings;
 mod signals;
 mod values;
@@ -53,11 +55,16 @@ enum Command {
     Rebuild(commands::rebuild::RebuildArgs),
     /// Says how a running engine is doing, or how a closed database was left. Writes nothing.
     Status(commands::status::StatusArgs),
+    /// Makes the stalls that users of InnoDB know, beside a default that does not have them, and says what holds.
+    Lab(commands::lab::LabArgs),
     /// Says what the device under a directory can do by itself.
     Probe(commands::probe::ProbeArgs),
     /// The child of `crashtest`.
     #[command(hide = true)]
     CrashtestVictim(commands::crashtest::victim::VictimArgs),
+    /// A run of `lab`.
+    #[command(hide = true)]
+    LabArm(commands::lab::arm::ArmArgs),
 }
 
 fn main() -> std::process::ExitCode {
@@ -83,6 +90,8 @@ fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
         Command::Rebuild(args) => commands::rebuild::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Probe(args) => commands::probe::run(&args),
+        Command::Lab(args) => commands::lab::run(&args),
+        Command::LabArm(args) => commands::lab::arm::run(&args),
         Command::CrashtestVictim(args) => commands::crashtest::victim::run(&args),
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod crashtest;
 pub(crate) mod dump;
 pub(crate) mod info;
+pub(crate) mod lab;
 pub(crate) mod options;
 pub(crate) mod probe;
 pub(crate) mod rebuild;

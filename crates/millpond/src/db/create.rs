@@ -10,7 +10,7 @@ use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId, TxnId};
 use crate::base::random::random_u64;
 use crate::io::device::Files;
-use crate::io::directory::{LOCK_FILE, names_without_lock};
+use crate::io::directory::{Access, Directory, LOCK_FILE, names_without_lock};
 use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
 use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};
 use crate::store::page_store::PageStore;
@@ -97,4 +97,17 @@ pub(super) fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Err
         }
         _ => Ok(()),
     }
+}
+
+/// The directory of a database, made if it is not there and the options allow it.
+pub(super) fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
+    if options.page_size.is_some() || !path.join(DATA_FILE).exists() {
+        // Before anything is created: a mistake in the options leaves no trace.
+        options.validate(options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64()))?;
+    }
+    if options.create {
+        refuse_strangers(path, options)?;
+    }
+    let access = if options.create { Access::Create } else { Access::Write };
+    Directory::open(path, options.cached, access, options.io_engine)
 }

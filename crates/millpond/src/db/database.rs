@@ -10,7 +10,7 @@ use bytesize::ByteSize;
 use super::background::Threads;
 use super::batch::{Place, WriteBatch};
 use super::catalog;
-use super::create::{DEFAULT_PAGE_SIZE, check_not_lost, create, refuse_strangers};
+use super::create::{check_not_lost, create, open_directory};
 use super::ddl::create_root;
 use super::engine::{Engine, Opening, Requests, Wish};
 use super::keeper::Keeper;
@@ -42,7 +42,8 @@ use crate::base::sync::{self, JoinHandle, Mutex, Rank, RwLock, Turn};
 use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
 use crate::io::batch::IoEngine;
 use crate::io::device::Files;
-use crate::io::directory::{Access, Directory};
+use crate::io::slow::SlowFiles;
+use crate::io::speed::Speed;
 use crate::mtr::Core;
 use crate::pool::buffer_pool::Pool;
 use crate::recovery;
@@ -181,20 +182,19 @@ impl Db {
     /// * [`Error::Corruption`]: what was written is not there any more.
     /// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::DeviceFailed`]: what the operating system said.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db, Error> {
-        if options.page_size.is_some() || !path.as_ref().join(DATA_FILE).exists() {
-            // Before anything is created: a mistake in the options leaves no trace.
-            options.validate(options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64()))?;
-        }
-        if options.create {
-            refuse_strangers(path.as_ref(), &options)?;
-        }
-        let directory = Directory::open(
-            path.as_ref(),
-            options.cached,
-            if options.create { Access::Create } else { Access::Write },
-            options.io_engine,
-        )?;
+        let directory = open_directory(path.as_ref(), &options)?;
         Self::open_on(Arc::new(directory), options)
+    }
+
+    /// Opens the database in directory `path` as [`open`](Self::open) does, as if all its files were on one device of
+    /// this speed, whose time begins now: writes and syncs stand in one queue, reads do not. For experiments: what the
+    /// database does on a device that is not there, or that is slow for a while.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_slowed(path: impl AsRef<Path>, options: Options, speed: Speed) -> Result<Db, Error> {
+        let directory = open_directory(path.as_ref(), &options)?;
+        Self::open_on(Arc::new(SlowFiles::new(Arc::new(directory), speed)), options)
     }
 
     /// Opens the database on any implementation of [`Files`]: a simulated disk, above all. The caller sees to it

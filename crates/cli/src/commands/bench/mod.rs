@@ -23,11 +23,11 @@ use crate::engine_args::EngineSettings;
 use crate::exit::{Answer, Failure};
 use crate::output::talk;
 use crate::progress::Progress;
+use crate::report::ReportFile;
 use crate::settings::Setting;
 use crate::signals;
 use crate::values::Benchmark;
 use args::Action;
-use report::ReportFile;
 
 /// Runs the command; `given` is what the command line says, option by option.
 pub(crate) fn run(args: &BenchArgs, given: &[Setting]) -> Result<Answer, Failure> {

@@ -60,7 +60,17 @@ impl Millpond {
     /// # Errors
     /// [`Error::Engine`]: what [`Db::open`] returns.
     pub fn open(dir: &Path, options: Options) -> Result<Millpond, Error> {
-        Ok(Millpond { db: Db::open(dir, options).map_err(Error::engine)?, next_keys: Arc::default() })
+        Db::open(dir, options).map(Millpond::of).map_err(Error::engine)
+    }
+
+    /// A database that is open already.
+    pub fn of(db: Db) -> Millpond {
+        Millpond { db, next_keys: Arc::default() }
+    }
+
+    /// The database itself: what of it is shown beside the load.
+    pub fn db(&self) -> &Db {
+        &self.db
     }
 
     /// Whether the database was made for load and holds nothing but this module's trees.

@@ -1,6 +1,6 @@
 //! The page itself. Every text in it goes through the template, which escapes it.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use millpond::ByteSize;
 use workload::calm::Calm;
 use workload::driver::Finished;
@@ -8,19 +8,16 @@ use workload::engine::Wait;
 use workload::figures::{RunFigures, WaitsOf};
 use workload::timeline::Point;
 
-use super::bins;
-use super::charts::{COLOURS, Curve, HistogramChart, TimeChart, bin_name, grouped, number};
 use crate::commands::bench::facts::{Circumstances, Facts};
 use crate::engine_args::Origin;
+use crate::report::charts::{Curve, HistogramChart, TimeChart, bin_name, grouped, number};
+use crate::report::{bins, page};
 use crate::settings::Setting;
-
-/// The page's style, but for the charts' colours.
-const STYLE: &str = include_str!("page.css");
 
 /// The page of a run.
 pub(in crate::commands::bench) fn of_run(facts: &Facts, finished: &Finished) -> String {
     page(
-        facts.on.workload,
+        &format!("bench: {}", facts.on.workload),
         &html! {
             (heading(facts))
             (run(&facts.figures, facts.offered_per_s, finished))
@@ -28,24 +25,6 @@ pub(in crate::commands::bench) fn of_run(facts: &Facts, finished: &Finished) -> 
             (settings(&facts.on.settings))
         },
     )
-}
-
-/// A page with this body.
-pub(super) fn page(workload: &str, body: &Markup) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                // By hand, with its slash: so the page is XML, too.
-                (PreEscaped("<meta charset=\"utf-8\"/>"))
-                (PreEscaped("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"))
-                title { "millpond bench: " (workload) }
-                style { (PreEscaped(STYLE)) (PreEscaped(chart_colours())) }
-            }
-            body { main { (body) } }
-        }
-    };
-    page.into_string()
 }
 
 /// How a run went: verdict, charts, waits.
@@ -59,15 +38,6 @@ pub(super) fn run(figures: &RunFigures, offered_per_s: Option<f64>, finished: &F
         (debts(finished))
         (pace(finished))
     }
-}
-
-/// Rules that give the charts' colours to the page.
-fn chart_colours() -> String {
-    let rule = |(colour, name): (plotters::style::RGBColor, &str)| {
-        let code = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
-        format!("svg [fill=\"{code}\"]{{fill:var(--{name})}}svg [stroke=\"{code}\"]{{stroke:var(--{name})}}")
-    };
-    COLOURS.map(rule).concat()
 }
 
 fn heading(facts: &Facts) -> Markup {

@@ -2,9 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::charts::{grouped, number};
-use super::page::{device, ms, origin, page, rate, run, settings};
+use super::page::{device, ms, origin, rate, run, settings};
 use crate::commands::bench::insert::{Facts, Ran, kept};
+use crate::report::charts::{grouped, number};
+use crate::report::page;
 
 /// The page of these steps.
 pub(in crate::commands::bench) fn of_steps(facts: &Facts, ran: &[Ran]) -> String {
@@ -22,7 +23,7 @@ pub(in crate::commands::bench) fn of_steps(facts: &Facts, ran: &[Ran]) -> String
         @if let Some(last) = ran.last() { (device(on, &last.figures.figures, None)) }
         (settings(&on.settings))
     };
-    page(on.workload, &body)
+    page(&format!("bench: {}", on.workload), &body)
 }
 
 /// All steps.

@@ -36,30 +36,30 @@ const SECOND: RGBColor = RGBColor(0xb8, 0x5c, 0x00);
 const BAND: RGBColor = RGBColor(0xbd, 0xd8, 0xee);
 
 /// The colours in the charts, and the page's names for them.
-pub(super) const COLOURS: [(RGBColor, &str); 5] =
+pub(crate) const COLOURS: [(RGBColor, &str); 5] =
     [(INK, "ink"), (GRID, "grid"), (FIRST, "first"), (SECOND, "second"), (BAND, "band")];
 
 /// A line of a chart over time.
-pub(super) struct Curve {
+pub(crate) struct Curve {
     /// One value for each bin.
-    pub(super) values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
     /// What is between the least and the most, where that is known.
-    pub(super) band: Option<Vec<(f64, f64)>>,
+    pub(crate) band: Option<Vec<(f64, f64)>>,
 }
 
 /// A chart over the time of a run.
-pub(super) struct TimeChart {
-    pub(super) seconds_each: u64,
+pub(crate) struct TimeChart {
+    pub(crate) seconds_each: u64,
     /// How long the run lasted.
-    pub(super) seconds: u64,
+    pub(crate) seconds: u64,
     /// One or two.
-    pub(super) curves: Vec<Curve>,
+    pub(crate) curves: Vec<Curve>,
     /// The end of the upward axis; `None`: a little above the highest value.
-    pub(super) top: Option<f64>,
+    pub(crate) top: Option<f64>,
     /// What is upward, with its unit.
-    pub(super) upward: &'static str,
+    pub(crate) upward: &'static str,
     /// What a bin's title says, given its number.
-    pub(super) title: Box<dyn Fn(usize) -> String>,
+    pub(crate) title: Box<dyn Fn(usize) -> String>,
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -82,7 +82,7 @@ fn time_unit(seconds: u64) -> (&'static str, f64) {
 }
 
 /// The seconds of a bin, in words.
-pub(super) fn bin_name(bin: usize, seconds_each: u64, seconds: u64) -> String {
+pub(crate) fn bin_name(bin: usize, seconds_each: u64, seconds: u64) -> String {
     let first = bin as u64 * seconds_each + 1;
     let last = (first + seconds_each - 1).min(seconds.max(first));
     if first == last { format!("second {first}") } else { format!("seconds {first} to {last}") }
@@ -146,8 +146,8 @@ impl TimeChart {
 }
 
 /// How many transactions had which latency: the ends of a bar in ms, and its count.
-pub(super) struct HistogramChart {
-    pub(super) bars: Vec<(f64, f64, u64)>,
+pub(crate) struct HistogramChart {
+    pub(crate) bars: Vec<(f64, f64, u64)>,
 }
 
 impl Render for HistogramChart {
@@ -230,7 +230,7 @@ fn log_ticks(from: f64, to: f64) -> Vec<f64> {
 }
 
 /// A number with as many digits as are of use, and its thousands set apart.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
         large if large >= 100.0 => 0,
@@ -245,7 +245,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// A whole number with its thousands set apart.
-pub(super) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -4,14 +4,14 @@ use workload::recorder::Record;
 use workload::timeline::{Point, Timeline};
 
 /// Points that a chart shows at most.
-pub(super) const BINS_MAX: usize = 300;
+pub(crate) const BINS_MAX: usize = 300;
 
 /// The rates of some seconds together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct RateBin {
-    pub(super) mean: f64,
-    pub(super) least: u64,
-    pub(super) most: u64,
+pub(crate) struct RateBin {
+    pub(crate) mean: f64,
+    pub(crate) least: u64,
+    pub(crate) most: u64,
 }
 
 /// How many of `count` things go into one bin.
@@ -20,7 +20,7 @@ fn per_bin(count: usize) -> usize {
 }
 
 /// The completions of each second in bins, and how many seconds each has; the last one may have fewer.
-pub(super) fn rates(seconds: &[u64]) -> (u64, Vec<RateBin>) {
+pub(crate) fn rates(seconds: &[u64]) -> (u64, Vec<RateBin>) {
     let size = per_bin(seconds.len());
     let bin = |seconds: &[u64]| RateBin {
         mean: seconds.iter().sum::<u64>() as f64 / seconds.len() as f64,
@@ -31,7 +31,7 @@ pub(super) fn rates(seconds: &[u64]) -> (u64, Vec<RateBin>) {
 }
 
 /// The timeline in bins, each the worst of its points, and how many seconds each has; the last one may have fewer.
-pub(super) fn worst(timeline: &Timeline) -> (u64, Vec<Point>) {
+pub(crate) fn worst(timeline: &Timeline) -> (u64, Vec<Point>) {
     let size = per_bin(timeline.points().len());
     let bin = |points: &[Point]| points[1..].iter().fold(points[0], |worst, &point| worst.worse(point));
     (timeline.seconds_each() * size as u64, timeline.points().chunks(size).map(bin).collect())
@@ -42,7 +42,7 @@ const BARS_PER_DECADE: i32 = 20;
 
 /// The latencies in bars that grow by the same factor: ends in ms, and count. One empty bar at each end, and a factor
 /// of ten at least.
-pub(super) fn latency_bars(record: &Record) -> Vec<(f64, f64, u64)> {
+pub(crate) fn latency_bars(record: &Record) -> Vec<(f64, f64, u64)> {
     let latencies = &record.latencies;
     let per_decade = f64::from(BARS_PER_DECADE);
     // The middle of what the histogram does not tell apart, a thousandth.

@@ -1,0 +1,267 @@
+//! One setting of an experiment, in a process of its own: so that it may be put under a quota, and begins with nothing
+//! of another's in memory. The plan comes on standard input, an outcome for each phase goes to standard output.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use millpond::{Db, MetricKind, MetricValue, OptionInfo, Options, Slower, Speed};
+use serde::{Deserialize, Serialize};
+use workload::adapters::millpond::Millpond;
+use workload::driver::{self, Finished, Pace, Plan, Unobserved};
+use workload::engine::{IdColumn, Index, Layout, TableNo};
+use workload::generators::oltp::{Load, Mix, TableSet, Workload};
+use workload::insert_benchmark;
+use workload::keys::RandType;
+use workload::prepare::{self, LoadPlan};
+
+use super::beside::{self, Beside};
+use super::outcome::Outcome;
+use crate::exit::{Answer, Failure};
+use crate::output::print;
+use crate::signals;
+
+/// Seed of everything that is drawn.
+const SEED: u64 = 42;
+
+/// Rows in a transaction of `l.i0`, of the other steps, of their small kind, and in a query: iibench's.
+const ROWS_A_LOAD: u64 = 1_000;
+const ROWS_A_COMMIT: u64 = 50;
+const ROWS_A_SMALL_COMMIT: u64 = 5;
+const ROWS_A_QUERY: u64 = 10;
+
+/// Arguments of the child: there are none.
+#[derive(Debug, Args)]
+pub(crate) struct ArmArgs {}
+
+/// What a child is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ArmPlan {
+    /// Where its database is; made if it is not there.
+    pub(super) dir: PathBuf,
+    /// Options of the engine, by name.
+    pub(super) options: Vec<(String, String)>,
+    /// Control groups that it is to be in.
+    pub(super) groups: Vec<PathBuf>,
+    /// On what device it is as if it were.
+    pub(super) device: Option<SlowDevice>,
+    /// One after the other, with the database open.
+    pub(super) phases: Vec<Phase>,
+}
+
+/// A device that is slow.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SlowDevice {
+    /// Writes and syncs a second.
+    pub(super) writes_per_s: f64,
+    /// Times at which it is slower.
+    pub(super) slower: Vec<SlowTime>,
+}
+
+/// When a device is slower.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct SlowTime {
+    /// Seconds from open.
+    pub(super) from_s: f64,
+    pub(super) for_s: f64,
+    /// Comes again after so long; 0: never.
+    pub(super) every_s: f64,
+    /// What is left of the speed.
+    pub(super) factor: f64,
+}
+
+/// A part of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Phase {
+    pub(super) name: String,
+    /// Seconds in which nothing is done, before.
+    pub(super) quiet_s: f64,
+    pub(super) work: Work,
+    /// Whole seconds, of what has a time.
+    pub(super) time_s: u64,
+    /// What else is going on.
+    pub(super) beside: Option<Beside>,
+}
+
+/// What is done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Work {
+    /// Loads sysbench's tables.
+    Prepare(Tables),
+    /// One of sysbench's workloads, rows drawn uniformly.
+    Oltp { workload: String, tables: Tables, threads: usize, per_s: Option<f64> },
+    /// A step of the insert benchmark, a table for each client.
+    Insert { step: String, clients: u32, rows: u64 },
+}
+
+/// How many tables of how many rows.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Tables {
+    pub(super) count: u32,
+    pub(super) rows: u64,
+}
+
+impl Tables {
+    fn set(self) -> Result<TableSet, Failure> {
+        Ok(TableSet::new(self.count, self.rows)?)
+    }
+}
+
+impl SlowDevice {
+    /// As the engine has it.
+    fn speed(&self) -> Speed {
+        let ns = |s: f64| (s * 1e9) as u64;
+        let slower = |of: &SlowTime| Slower {
+            from_ns: ns(of.from_s),
+            for_ns: ns(of.for_s),
+            every_ns: ns(of.every_s),
+            factor: of.factor,
+        };
+        Speed { slower: self.slower.iter().map(slower).collect(), ..Speed::of_writes(self.writes_per_s) }
+    }
+}
+
+/// Does what the plan on standard input says.
+pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
+    let mut text = String::new();
+    let wrong = |what: &str| {
+        Failure::message(format!("no plan of an experiment on standard input ({what}): use 'millpond lab'"))
+    };
+    std::io::stdin().read_to_string(&mut text).map_err(|e| wrong(&e.to_string()))?;
+    let plan: ArmPlan = serde_json::from_str(&text).map_err(|e| wrong(&e.to_string()))?;
+    let stop = signals::stop_flag()?;
+    for group in &plan.groups {
+        std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())
+            .map_err(|e| Failure::message(format!("cannot enter control group '{}': {e}", group.display())))?;
+    }
+    let mut options = Options::new().create(true);
+    for (name, value) in &plan.options {
+        let info = OptionInfo::ALL.iter().find(|info| info.name == name);
+        let info = info.ok_or_else(|| wrong(&format!("'{name}' is no option")))?;
+        options = info.set(options, value).map_err(Failure::message)?;
+    }
+    let db = match &plan.device {
+        None => Db::open(&plan.dir, options)?,
+        Some(device) => Db::open_slowed(&plan.dir, options, device.speed())?,
+    };
+    let engine = Millpond::of(db);
+    let mut answer = Answer::Yes;
+    for phase in &plan.phases {
+        let outcome = phase.run(&engine, &stop)?;
+        print(&format!("{}\n", serde_json::to_string(&outcome).map_err(|e| wrong(&e.to_string()))?))?;
+        if stop.load(Ordering::Relaxed) {
+            answer = Answer::Interrupted;
+            break;
+        }
+    }
+    engine.close()?;
+    Ok(answer)
+}
+
+impl Phase {
+    fn run(&self, engine: &Millpond, stop: &AtomicBool) -> Result<Outcome, Failure> {
+        let began = Instant::now();
+        // In small parts: somebody may interrupt it.
+        while began.elapsed().as_secs_f64() < self.quiet_s && !stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_secs_f64((self.quiet_s - began.elapsed().as_secs_f64()).clamp(0.0, 0.1)));
+        }
+        let before = numbers(engine.db());
+        let beside_done = AtomicBool::new(false);
+        let (finished, beside) = thread::scope(|scope| {
+            let beside = self.beside.as_ref().map(|beside| {
+                let done = &beside_done;
+                scope.spawn(move || beside::run(beside, engine.db(), done))
+            });
+            let finished = self.work(engine, stop);
+            beside_done.store(true, Ordering::Relaxed);
+            let beside = beside.map(|thread| thread.join().map_err(|_| Failure::message("what ran beside panicked")));
+            (finished, beside)
+        });
+        let beside_ms = beside.transpose()?.transpose()?;
+        let after = numbers(engine.db());
+        Ok(Outcome::of(&self.name, finished?.as_ref(), changes(&before, &after), beside_ms))
+    }
+
+    /// `None`: something that has no figures.
+    fn work(&self, engine: &Millpond, stop: &AtomicBool) -> Result<Option<Finished>, Failure> {
+        match &self.work {
+            Work::Prepare(tables) => load(engine, *tables, stop).map(|()| None),
+            Work::Oltp { workload, tables, threads, per_s } => {
+                let workload: Workload = workload.parse().map_err(Failure::message)?;
+                let load = Load::new(engine, workload, tables.set()?, RandType::Uniform, &Mix::default())?;
+                let pace = per_s.map_or(Pace::ClosedLoop, |per_s| Pace::OpenLoop { per_s });
+                Ok(Some(driver::run(engine, &load, &self.plan(*threads, pace), stop, &mut Unobserved)?))
+            }
+            Work::Insert { step, clients, rows } => {
+                let (step, sizes) = (step.parse().map_err(Failure::message)?, sizes(*clients, *rows));
+                let plan = self.plan(0, Pace::ClosedLoop);
+                let missing = insert_benchmark::missing(engine, &sizes)?;
+                let seen = &mut Unobserved;
+                let done = match step {
+                    workload::generators::insert_benchmark::Step::Load => {
+                        insert_benchmark::load(engine, &sizes, &missing, &plan, stop, seen)
+                    }
+                    workload::generators::insert_benchmark::Step::CreateIndexes => {
+                        insert_benchmark::create_indexes(engine, &sizes, &plan, stop, seen)
+                    }
+                    step => insert_benchmark::run(engine, &sizes, step, &plan, stop, seen),
+                };
+                Ok(Some(done?.finished))
+            }
+        }
+    }
+
+    fn plan(&self, threads: usize, pace: Pace) -> Plan {
+        Plan { threads, time_s: self.time_s, warmup_s: 0, events: 0, report_interval_s: 0, pace, seed: SEED }
+    }
+}
+
+/// The insert benchmark's sizes.
+fn sizes(clients: u32, rows: u64) -> insert_benchmark::Sizes {
+    insert_benchmark::Sizes {
+        clients,
+        load: workload::engine::purchases::PurchaseLoad { rows, data_len: 10 },
+        load_rows_per_commit: ROWS_A_LOAD,
+        rows_per_commit: ROWS_A_COMMIT,
+        small_rows_per_commit: ROWS_A_SMALL_COMMIT,
+        rows_per_query: ROWS_A_QUERY,
+    }
+}
+
+fn load(engine: &Millpond, tables: Tables, stop: &AtomicBool) -> Result<(), Failure> {
+    let set = tables.set()?;
+    let plan = LoadPlan {
+        set,
+        rand_type: RandType::Uniform,
+        seed: SEED,
+        threads: 4,
+        layout: Layout { id: IdColumn::PrimaryKey, k: Index::OnK },
+    };
+    let missing: Vec<TableNo> = prepare::missing(engine, set)?;
+    Ok(prepare::load(engine, &plan, &missing, stop, &|_| {})?)
+}
+
+/// All numbers that the engine counts, and whether they are counters.
+fn numbers(db: &Db) -> BTreeMap<&'static str, (bool, u64)> {
+    let number = |(metric, value): (&'static millpond::Metric, MetricValue)| match value {
+        MetricValue::Number(number) => Some((metric.name, (metric.kind == MetricKind::Counter, number))),
+        _ => None,
+    };
+    db.metrics().into_iter().filter_map(number).collect()
+}
+
+/// Of counters what came to them, of the others what they are at the end.
+fn changes(
+    before: &BTreeMap<&'static str, (bool, u64)>,
+    after: &BTreeMap<&'static str, (bool, u64)>,
+) -> BTreeMap<String, u64> {
+    let change = |(name, (is_counter, value)): (&&'static str, &(bool, u64))| {
+        let earlier = if *is_counter { before.get(name).map_or(0, |(_, value)| *value) } else { 0 };
+        ((*name).to_owned(), value.saturating_sub(earlier))
+    };
+    after.iter().map(change).collect()
+}

@@ -1,0 +1,90 @@
+//! What goes on beside a load: one thing that users do, and that stalls others where an engine is not made for it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millpond::{Db, Field, Table};
+use serde::{Deserialize, Serialize};
+use workload::engine::TableNo;
+
+use crate::exit::Failure;
+
+/// How long a reader that takes its time rests after some rows.
+const REST: Duration = Duration::from_millis(2);
+
+/// Rows after which it rests.
+const ROWS_A_REST: usize = 200;
+
+/// Something beside a load.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Beside {
+    /// One scan over all rows of the first table, so many seconds after the load has begun.
+    Scan { after_s: f64 },
+    /// Scans of the first table that rest all the time, until the load ends.
+    LongReader,
+    /// An index on `k` of the last table is dropped and made again; then that table is dropped.
+    Ddl { after_s: f64, table: u32 },
+}
+
+/// Does it; returns how long it took, in ms.
+pub(super) fn run(what: &Beside, db: &Db, is_over: &AtomicBool) -> Result<f64, Failure> {
+    let wait = |after_s: f64| {
+        let began = Instant::now();
+        while began.elapsed().as_secs_f64() < after_s && !is_over.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        Instant::now()
+    };
+    let began = match what {
+        Beside::Scan { after_s } => {
+            let table = open(db, 1)?;
+            let began = wait(*after_s);
+            for row in table.scan(..) {
+                row?;
+            }
+            began
+        }
+        Beside::LongReader => {
+            let table = open(db, 1)?;
+            let began = Instant::now();
+            while !is_over.load(Ordering::Relaxed) {
+                read_slowly(&table, is_over)?;
+            }
+            began
+        }
+        Beside::Ddl { after_s, table } => {
+            let name = named(*table);
+            let opened = db.open_table(&name)?;
+            let began = wait(*after_s);
+            opened.drop_index("k")?;
+            opened.create_index("k", [Field::value(0..4)])?;
+            drop(opened);
+            db.drop_table(&name)?;
+            began
+        }
+    };
+    Ok(began.elapsed().as_secs_f64() * 1e3)
+}
+
+/// One pass over the rows, with a rest after each few.
+fn read_slowly(table: &Table, is_over: &AtomicBool) -> Result<(), Failure> {
+    for (at, row) in table.scan(..).enumerate() {
+        row?;
+        if at % ROWS_A_REST == 0 {
+            thread::sleep(REST);
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn named(table: u32) -> String {
+    TableNo::from_index(table - 1).to_string()
+}
+
+fn open(db: &Db, table: u32) -> Result<Table, Failure> {
+    Ok(db.open_table(&named(table))?)
+}

@@ -1,0 +1,87 @@
+//! The log's threads and their waiters who spin, under a quota of CPU that affinity knows nothing of.
+
+use super::{Experiment, Findings, Lab, updates};
+use crate::commands::lab::arm::Tables;
+use crate::commands::lab::laboratory::{Arm, Base, options, tables};
+use crate::exit::Failure;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "cpu-quota",
+    title: "waiters for the log that spin a quota of CPU away",
+    source: "text 001",
+    run,
+};
+
+const TABLES: Tables = Tables { count: 10, rows: 30_000 };
+const THREADS: usize = 64;
+const PHASE: &str = "updates under a quota";
+
+/// Per cent of one CPU.
+const QUOTA: u64 = 90;
+
+fn run(lab: &Lab) -> Result<Findings, Failure> {
+    let common = ["cached=true", "buffer_pool_size=256MiB", "log_writer_threads=true"];
+    let spinning = |how: &'static str| [&common[..], &[how]].concat();
+    let mut arms = [
+        Arm::classic("affinity", &spinning("log_spin=affinity")),
+        Arm::classic("quota", &spinning("log_spin=quota")),
+        Arm::classic("never", &spinning("log_spin=never")),
+        Arm::default(&common[..2]),
+    ];
+    for arm in &mut arms {
+        arm.quota = Some(QUOTA);
+    }
+    // The text's own way around it: the mark of all CPUs, lower by as much as there are fewer.
+    let mark = format!("log_spin_cpu_pct_hwm={:.0}", 50.0 * QUOTA as f64 / 100.0 / millpond::Cpus::read().affinity);
+    arms[1].without_groups = options(&["log_spin=affinity", &mark]);
+    let base = Base { in_memory: true, ..tables(TABLES.count, TABLES.rows, &["cached=true"]) };
+    let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(8, 30))];
+    let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
+    lab.clear();
+    let how = format!(
+        "{THREADS} threads of oltp_update_index, files in memory, {QUOTA} % of one CPU of {:.0}{}.",
+        millpond::Cpus::read().affinity,
+        if Lab::has_quotas() {
+            " by a control group"
+        } else {
+            ": no control group can be written here, so the process is stopped for the rest of each 100 ms, and the \
+             setting that knows the quota is the text's workaround, a lower log_spin_cpu_pct_hwm"
+        }
+    );
+    let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
+    findings.loops = Some(("log_spins", "spins"));
+    judge(&mut findings);
+    Ok(findings)
+}
+
+fn judge(findings: &mut Findings) {
+    let per_s = |findings: &Findings, name: &str| findings.setting(name).figures(PHASE).per_s;
+    let (affinity, quota) = (per_s(findings, "affinity"), per_s(findings, "quota"));
+    for name in ["affinity", "quota"] {
+        let setting = findings.setting(name);
+        let of = |number: &str| setting.median(PHASE, |run| run.number(number)) / 100.0;
+        let (abs, cpus) = (of("log_spin_cpu_abs"), of("log_spin_cpus"));
+        let spun = setting.median(PHASE, |run| run.number("log_spin_us")) / 1e3;
+        let used = setting.median(PHASE, |run| run.number("cpu_used_us")) / 1e3;
+        let per_cent = abs / cpus.max(0.01);
+        findings.notes.push(format!(
+            "{name}: believes to use {abs:.0} % of one CPU and to have {cpus:.2} of them, {per_cent:.0} %; spun for \
+             {spun:.0} of {used:.0} ms of CPU."
+        ));
+    }
+    let spins = |findings: &Findings, name: &str| findings.setting(name).median(PHASE, |run| run.number("log_spins"));
+    let (with_affinity, with_quota) = (spins(findings, "affinity"), spins(findings, "quota"));
+    findings.judge(
+        "text 001",
+        "counting the CPUs of the affinity mask, waiters spin though the quota is used up; counting the quota they do not",
+        with_affinity > 100.0 * with_quota.max(1.0),
+        format!("{with_affinity:.0} waits spun, and {with_quota:.0}"),
+    );
+    findings.judge(
+        "text 001: 3,462 and 4,677 a second",
+        "knowing the quota makes more",
+        quota > affinity,
+        format!("{affinity:.0}/s and {quota:.0}/s: {:.2} times", quota / affinity.max(1.0)),
+    );
+    findings.judge_throughput(PHASE);
+}

@@ -1,0 +1,127 @@
+//! The text's annexes 3 and 5: a single reader after some quiet time, and light clients while a scan takes every free
+//! frame. Who finds none sleeps with `backoff` until a thread that nobody wakes has slept enough.
+
+use std::time::Duration;
+
+use super::{Experiment, Findings, Lab};
+use crate::commands::lab::arm::{Phase, Tables, Work};
+use crate::commands::lab::beside::Beside;
+use crate::commands::lab::laboratory::{Arm, tables};
+use crate::exit::Failure;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "free-list",
+    title: "reads that wait for a free frame, after some quiet and beside a scan",
+    source: "text 000, annexes 3 and 5",
+    run,
+};
+
+/// 512 MiB, four times the pool.
+const TABLES: Tables = Tables { count: 1, rows: 2_500_000 };
+
+/// Clients of a light load, and their reads a second, all together.
+const CLIENTS: usize = 4;
+const PER_S: f64 = 400.0;
+
+/// How far a stall may be from what is told.
+const TOLERANCE: f64 = 1.0 / 3.0;
+
+fn run(lab: &Lab) -> Result<Findings, Failure> {
+    let quiets: &[f64] = if lab.is_quick { &[0.0, 5.0, 20.0] } else { &[0.0, 5.0, 60.0, 250.0] };
+    let common = ["cached=true", "buffer_pool_size=128MiB", "lru_scan_depth=1024", "stall_threshold=20ms"];
+    let with = |word: &'static str| [&common[..], &[word]].concat();
+    let arms = [
+        Arm::classic("legacy", &with("empty_free_list_algorithm=legacy")),
+        Arm::classic("backoff", &with("empty_free_list_algorithm=backoff")),
+        Arm::default(&[common[0], common[1], common[3]]),
+    ];
+    let base = tables(TABLES.count, TABLES.rows, &["cached=true"]);
+    let mut phases = vec![reads("to begin with", 0.0, 3)];
+    phases.extend(quiets.iter().map(|quiet_s| reads(&after(*quiet_s), *quiet_s, 2)));
+    let before_scan_s = lab.seconds(20, 60) as f64;
+    phases.push(Phase {
+        beside: Some(Beside::Scan { after_s: 1.0 }),
+        work: Work::Oltp { workload: "oltp_point_select".into(), tables: TABLES, threads: CLIENTS, per_s: Some(PER_S) },
+        ..reads(SCAN, before_scan_s, 4)
+    });
+    // One works while the others are quiet.
+    let settings = lab.side_by_side(EXPERIMENT.name, &base, &arms, &phases, Duration::from_secs(3))?;
+    lab.clear();
+    let shown: Vec<String> = phases.iter().skip(1).map(|phase| phase.name.clone()).collect();
+    let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
+    let how = format!(
+        "A table of 512 MiB in the page cache, a pool of 128 MiB, 1,024 frames kept free. One client reads rows at random \
+         for 2 s after some quiet; then, {before_scan_s} s later, four clients read 100 rows a second each while a scan \
+         of the whole table takes every free frame."
+    );
+    let mut findings = EXPERIMENT.findings(how, settings, &shown);
+    findings.loops = Some(("buffer_pool_wait_free_loops", "loops"));
+    judge(&mut findings, quiets);
+    Ok(findings)
+}
+
+/// The phase with the scan.
+const SCAN: &str = "four clients beside a scan";
+
+fn after(quiet_s: f64) -> String {
+    format!("reads after {quiet_s:.0} s of quiet")
+}
+
+fn reads(name: &str, quiet_s: f64, time_s: u64) -> Phase {
+    let work = Work::Oltp { workload: "oltp_point_select".into(), tables: TABLES, threads: 1, per_s: None };
+    Phase { name: name.to_owned(), quiet_s, work, time_s, beside: None }
+}
+
+fn judge(findings: &mut Findings, quiets: &[f64]) {
+    for quiet_s in quiets.iter().filter(|quiet_s| **quiet_s > 0.0) {
+        let told_ms = (2.0 * quiet_s * 1e3).sqrt();
+        let seen_ms = findings.setting("backoff").figures(&after(*quiet_s)).slowest_ms;
+        findings.judge(
+            "text 000, annexes 3 and 4",
+            format!(
+                "after {quiet_s:.0} s of quiet a read waits for sqrt(2t) = {told_ms:.0} ms with backoff, within a third"
+            ),
+            (seen_ms / told_ms - 1.0).abs() <= TOLERANCE,
+            format!("{seen_ms:.0} ms"),
+        );
+    }
+    let longest = after(quiets.last().copied().unwrap_or(0.0));
+    let legacy_ms = findings.setting("legacy").figures(&longest).slowest_ms;
+    let own_ms = findings.default().figures(&longest).slowest_ms;
+    findings.judge(
+        "text 000, annex 3",
+        "with a clean tail legacy has no such stall, however long it was quiet",
+        legacy_ms < 20.0,
+        format!("{legacy_ms:.1} ms"),
+    );
+    let scan = findings.setting("backoff").figures(SCAN);
+    findings.judge(
+        "text 000, annex 5",
+        "a scan that takes all free frames makes light clients wait with backoff",
+        scan.slowest_ms > 50.0 && scan.stalls >= CLIENTS as f64,
+        format!("{:.0} stalls, the slowest of {:.0} ms", scan.stalls, scan.slowest_ms),
+    );
+    let (stalls, loops) = (
+        findings.setting("backoff").figures(SCAN).stalls,
+        findings.setting("backoff").median(SCAN, |run| run.number("buffer_pool_wait_free_loops")),
+    );
+    findings.judge(
+        "text 000, rows 6 and 7",
+        "loops say little: a stall is many of them, and is counted once",
+        stalls > 0.0 && loops >= 3.0 * stalls,
+        format!("{loops:.0} loops, {stalls:.0} stalls"),
+    );
+    findings.judge_explained("backoff", SCAN, "free_frame");
+    findings.judge(
+        "ours",
+        "the default has none of this",
+        own_ms < 20.0 && findings.default().figures(SCAN).stalls == 0.0,
+        format!(
+            "{own_ms:.1} ms after the longest quiet, {:.1} ms beside the scan",
+            findings.default().figures(SCAN).slowest_ms
+        ),
+    );
+    findings.judge_throughput("reads after 0 s of quiet");
+    findings.judge_slowest(&longest);
+    findings.judge_slowest(SCAN);
+}

@@ -1,0 +1,59 @@
+//! Many writers whose dirty pages reach the tail of the list: who finds no free frame has to have one written.
+
+use super::{Experiment, Findings, Lab, updates};
+use crate::commands::lab::arm::Tables;
+use crate::commands::lab::laboratory::{Arm, tables};
+use crate::exit::Failure;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "free-list-writes",
+    title: "many writers, and a tail of the list that is dirty: single-page flushes",
+    source: "text 000, \"Reducing and Avoiding Stalls\"; text 004",
+    run,
+};
+
+/// Some 256 MiB, eight times the pool.
+const TABLES: Tables = Tables { count: 4, rows: 300_000 };
+
+const THREADS: usize = 32;
+const PHASE: &str = "updates";
+
+fn run(lab: &Lab) -> Result<Findings, Failure> {
+    let common = ["buffer_pool_size=32MiB", "redo_capacity=64MiB", "durability=background(1s)"];
+    let with = |words: &[&'static str]| [&common[..], words].concat();
+    let arms = [
+        Arm::classic("legacy", &with(&["profile=mysql-5.6", "page_cleaners=1", "lru_scan_depth=100"])),
+        Arm::classic("legacy, depth 1024", &with(&["profile=mysql-5.6"])),
+        Arm::classic("backoff", &with(&["profile=percona-5.7"])),
+        Arm::classic("backoff, target 128", &with(&["profile=percona-5.7", "free_list_target=128"])),
+        Arm::default(&common),
+    ];
+    let base = tables(TABLES.count, TABLES.rows, &["redo_capacity=64MiB"]);
+    let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(7, 20))];
+    let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
+    lab.clear();
+    let how = format!(
+        "{THREADS} threads update rows at random of data eight times the pool of 32 MiB, on the device as it is, durable \
+         within a second. With legacy who finds no clean page writes one himself, with a sync, all others behind him."
+    );
+    let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
+    findings.loops = Some(("buffer_pool_single_page_flushes", "single"));
+    let single = findings.setting("legacy").median(PHASE, |run| run.number("buffer_pool_single_page_flushes"));
+    findings.judge(
+        "text 004",
+        "with legacy users write single pages",
+        single > 100.0,
+        format!("{single:.0} pages written by users"),
+    );
+    let wait =
+        |findings: &Findings, name: &str| findings.setting(name).median(PHASE, |run| run.waited_ms("free_frame"));
+    let (small, large) = (wait(&findings, "backoff, target 128"), wait(&findings, "backoff"));
+    findings.notes.push(format!(
+        "lru_scan_depth is also the free list's target in those servers. Apart from each other, with the same depth of \
+         1,024: users wait {large:.0} ms for frames with a target of 1,024, and {small:.0} ms with one of 128."
+    ));
+    findings.judge_explained("legacy", PHASE, "free_frame");
+    findings.judge_explained("backoff", PHASE, "free_frame");
+    findings.judge_default(PHASE);
+    Ok(findings)
+}

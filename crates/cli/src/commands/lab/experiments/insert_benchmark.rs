@@ -1,0 +1,90 @@
+//! The insert benchmark, several clients with a table each: inserts and deletes beyond the pool, page cleaners over
+//! instances, and reads beside fixed rates of inserts.
+
+use super::{Experiment, Findings, Lab};
+use crate::commands::lab::arm::{Phase, Work};
+use crate::commands::lab::laboratory::{Arm, Base, options};
+use crate::exit::Failure;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "insert-benchmark",
+    title: "inserts and deletes with three indexes, more than the pool holds: page cleaners that are late",
+    source: "text 004",
+    run,
+};
+
+const CLIENTS: u32 = 8;
+const INSERTS: &str = "l.i1: inserts and deletes";
+const QUERIES: &str = "qr100: queries beside 100 inserts a second and client";
+
+fn run(lab: &Lab) -> Result<Findings, Failure> {
+    let rows = if lab.is_quick { 100_000 } else { 250_000 };
+    let common = ["cached=true", "buffer_pool_size=64MiB", "redo_capacity=128MiB", "durability=background(1s)"];
+    let of_8_0 = |words: &[&'static str]| {
+        [&common[..], &["profile=mysql-8.0", "log_writer_threads=false", "log_recent_closed=none"], words].concat()
+    };
+    let arms = [
+        Arm::classic("cleaners 4, inst. 8", &of_8_0(&["page_cleaners=4", "buffer_pool_instances=8"])),
+        Arm::classic("cleaners 8, inst. 8", &of_8_0(&["page_cleaners=8", "buffer_pool_instances=8"])),
+        Arm::classic("cleaners 4, inst. 4", &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4"])),
+        Arm::classic(
+            "4, 4, depth 4096",
+            &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4", "lru_scan_depth=4096"]),
+        ),
+        Arm::classic(
+            "4, 4, no doublewrite",
+            &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4", "doublewrite=off"]),
+        ),
+        Arm::default(&common),
+    ];
+    let step = |step: &str| Work::Insert { step: step.into(), clients: CLIENTS, rows };
+    let base = Base {
+        options: options(&["cached=true", "redo_capacity=128MiB"]),
+        work: vec![step("l.i0"), step("l.x")],
+        in_memory: false,
+    };
+    let phase = |name: &str, work, time_s| Phase { name: name.into(), quiet_s: 0.0, work, time_s, beside: None };
+    let phases = [phase(INSERTS, step("l.i1"), lab.seconds(8, 30)), phase(QUERIES, step("qr100"), lab.seconds(3, 10))];
+    let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
+    lab.clear();
+    let how = format!(
+        "{CLIENTS} clients with a table of {rows} rows and three indexes each, files in the page cache, a pool of 64 MiB: \
+         l.i1 inserts and deletes 50 rows in a transaction; then ranges of indexes are read while 100 rows a second and \
+         client are inserted and deleted."
+    );
+    let mut findings = EXPERIMENT.findings(how, settings, &[INSERTS, QUERIES]);
+    findings.loops = Some(("buffer_pool_single_page_flushes", "single"));
+    judge(&mut findings);
+    Ok(findings)
+}
+
+fn judge(findings: &mut Findings) {
+    let worst = findings
+        .classic()
+        .map(|setting| {
+            (
+                setting.figures(INSERTS).slowest_ms,
+                setting.median(INSERTS, |run| run.number("buffer_pool_single_page_flushes")),
+            )
+        })
+        .fold((0.0_f64, 0.0_f64), |worst, of| (worst.0.max(of.0), worst.1.max(of.1)));
+    findings.judge(
+        "text 004",
+        "page cleaners are late, and users write single pages",
+        worst.1 > 100.0,
+        format!("up to {:.0} pages written by users, the slowest transaction {:.0} ms", worst.1, worst.0),
+    );
+    let slowest = |name: &str| findings.setting(name).figures(INSERTS).slowest_ms;
+    let text = ["cleaners 4, inst. 8", "cleaners 8, inst. 8", "cleaners 4, inst. 4"]
+        .map(|name| format!("{name}: {:.0} ms", slowest(name)))
+        .join("; ");
+    let equal = slowest("cleaners 4, inst. 4").min(slowest("cleaners 8, inst. 8"));
+    findings.judge(
+        "text 004",
+        "as many cleaners as instances are better than fewer",
+        equal < slowest("cleaners 4, inst. 8"),
+        text,
+    );
+    findings.judge_default(INSERTS);
+    findings.judge_throughput(QUERIES);
+}

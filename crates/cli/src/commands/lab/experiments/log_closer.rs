@@ -1,0 +1,71 @@
+//! A small window within which pages are marked dirty out of order, and a closer that nobody wakes.
+
+use super::{Experiment, Findings, Lab};
+use crate::commands::lab::arm::{Phase, Tables, Work};
+use crate::commands::lab::laboratory::{Arm, Base, tables};
+use crate::exit::Failure;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "log-closer",
+    title: "inserts that wait for the window recent_closed, whose closer nobody wakes",
+    source: "text 002",
+    run,
+};
+
+const TABLES: Tables = Tables { count: 8, rows: 50_000 };
+const THREADS: usize = 64;
+const PHASE: &str = "inserts";
+
+fn run(lab: &Lab) -> Result<Findings, Failure> {
+    let common = ["cached=true", "buffer_pool_size=512MiB", "durability=background(1s)"];
+    let window =
+        ["log_writer_threads=true", "log_spin=never", "dirty_tracking=flush_list", "log_recent_closed_size=16KiB"];
+    let with = |how: &'static str| [&common[..], &window[..], &[how]].concat();
+    let arms = [
+        Arm::classic("poll", &with("log_recent_closed=poll")),
+        Arm::classic("wake", &with("log_recent_closed=wake")),
+        Arm::classic("wake_if_unset", &with("log_recent_closed=wake_if_unset")),
+        Arm::default(&common),
+    ];
+    let base = Base { in_memory: true, ..tables(TABLES.count, TABLES.rows, &["cached=true"]) };
+    let work = Work::Oltp { workload: "oltp_insert".into(), tables: TABLES, threads: THREADS, per_s: None };
+    let phases = [Phase { name: PHASE.into(), quiet_s: 0.0, work, time_s: lab.seconds(6, 20), beside: None }];
+    let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
+    lab.clear();
+    let how = format!(
+        "{THREADS} threads of oltp_insert, files in memory, a window of 16 KiB. Who finds it full keeps his pages latched \
+         and looks again each 20 us. Judged by loops and by waited time: on few CPUs throughput says little."
+    );
+    let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
+    findings.loops = Some((LOOPS, "loops"));
+    judge(&mut findings);
+    Ok(findings)
+}
+
+const LOOPS: &str = "log_on_recent_closed_wait_loops";
+
+fn judge(findings: &mut Findings) {
+    let per_insert = |findings: &Findings, name: &str, of: fn(&crate::commands::lab::outcome::Outcome) -> f64| {
+        let setting = findings.setting(name);
+        setting.median(PHASE, |run| of(run) / (run.seconds.iter().sum::<u64>() as f64 / 1e3).max(1e-3))
+    };
+    let loops = |findings: &Findings, name: &str| per_insert(findings, name, |run| run.number(LOOPS));
+    let waited = |findings: &Findings, name: &str| per_insert(findings, name, |run| run.waited_ms("recent_closed"));
+    let (poll, wake, unset) = (loops(findings, "poll"), loops(findings, "wake"), loops(findings, "wake_if_unset"));
+    findings.judge(
+        "text 002: 6.47 M and 1.87 M",
+        "waking the closer leaves a fraction of the loops",
+        wake * 2.0 <= poll && unset * 2.0 <= poll,
+        format!("loops for 1,000 inserts: poll {poll:.0}, wake {wake:.0}, wake_if_unset {unset:.0}"),
+    );
+    let (poll, wake, unset) = (waited(findings, "poll"), waited(findings, "wake"), waited(findings, "wake_if_unset"));
+    findings.judge(
+        "text 002",
+        "and less of the waiting",
+        wake < poll && unset < poll,
+        format!("ms waited for 1,000 inserts: poll {poll:.1}, wake {wake:.1}, wake_if_unset {unset:.1}"),
+    );
+    let own = findings.default().median(PHASE, |run| run.number(LOOPS) + run.waited_ms("recent_closed"));
+    findings.judge("ours", "the default has no window, and nobody waits for it", own == 0.0, format!("{own:.0}"));
+    findings.judge_throughput(PHASE);
+}

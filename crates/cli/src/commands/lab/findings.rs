@@ -1,0 +1,137 @@
+//! What an experiment has found: each setting's rounds, and a verdict on each claim.
+
+use serde::Serialize;
+
+use super::outcome::{Figures, Outcome, where_slow};
+
+/// What an experiment has found.
+#[derive(Debug, Serialize)]
+pub(super) struct Findings {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// What was run, in a few sentences.
+    pub(super) how: String,
+    pub(super) settings: Vec<Setting>,
+    /// Names of phases that are shown, in their order.
+    pub(super) phases: Vec<String>,
+    /// A counter that the table shows beside the stalls, and what it counts.
+    pub(super) loops: Option<(&'static str, &'static str)>,
+    pub(super) verdicts: Vec<Verdict>,
+    /// Lines that explain something that was seen.
+    pub(super) notes: Vec<String>,
+}
+
+/// One setting, and what its rounds came to.
+#[derive(Debug, Serialize)]
+pub(super) struct Setting {
+    pub(super) name: String,
+    pub(super) is_default: bool,
+    /// Options that are not the default.
+    pub(super) options: Vec<(String, String)>,
+    /// Of each round the phases.
+    pub(super) rounds: Vec<Vec<Outcome>>,
+}
+
+/// Whether a claim holds.
+#[derive(Debug, Serialize)]
+pub(super) struct Verdict {
+    pub(super) claim: String,
+    /// Which text says it, or what of ours.
+    pub(super) source: &'static str,
+    pub(super) seen: String,
+    pub(super) holds: bool,
+}
+
+impl Setting {
+    /// A phase in each round.
+    pub(super) fn phase(&self, name: &str) -> Vec<&Outcome> {
+        self.rounds.iter().flatten().filter(|outcome| outcome.phase == name).collect()
+    }
+
+    /// Medians over the rounds.
+    pub(super) fn figures(&self, phase: &str) -> Figures {
+        let of: Vec<Figures> = self.phase(phase).iter().map(|outcome| outcome.figures).collect();
+        Figures::median(&of)
+    }
+
+    /// The median over the rounds of something.
+    pub(super) fn median(&self, phase: &str, of: impl Fn(&Outcome) -> f64) -> f64 {
+        super::outcome::median(self.phase(phase).into_iter().map(of))
+    }
+
+    /// Where the slowest operations spent their time, in words: the two largest parts.
+    pub(super) fn slow_text(&self, phase: &str) -> String {
+        let shares = where_slow(&self.phase(phase));
+        let parts: Vec<String> = shares.iter().take(2).map(|(name, share)| format!("{name} {share:.0} %")).collect();
+        if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+    }
+}
+
+impl Findings {
+    /// The setting of this name; experiments know their own.
+    pub(super) fn setting(&self, name: &str) -> &Setting {
+        self.settings.iter().find(|setting| setting.name == name).expect("an experiment names its own settings")
+    }
+
+    /// The default.
+    pub(super) fn default(&self) -> &Setting {
+        self.settings.iter().find(|setting| setting.is_default).expect("every experiment has the default")
+    }
+
+    /// The classic settings.
+    pub(super) fn classic(&self) -> impl Iterator<Item = &Setting> {
+        self.settings.iter().filter(|setting| !setting.is_default)
+    }
+
+    /// Notes whether a claim holds.
+    pub(super) fn judge(
+        &mut self,
+        source: &'static str,
+        claim: impl Into<String>,
+        holds: bool,
+        seen: impl Into<String>,
+    ) {
+        self.verdicts.push(Verdict { claim: claim.into(), source, seen: seen.into(), holds });
+    }
+
+    /// The two claims of the product: the default is no slower than the best classic setting, and its slowest
+    /// operation takes at most a tenth of that of the worst.
+    pub(super) fn judge_default(&mut self, phase: &str) {
+        self.judge_throughput(phase);
+        self.judge_slowest(phase);
+    }
+
+    /// The default's throughput is at least that of the best classic setting.
+    pub(super) fn judge_throughput(&mut self, phase: &str) {
+        let own = self.default().figures(phase).per_s;
+        let per_s = |setting: &&Setting| setting.figures(phase).per_s;
+        let Some(best) = self.classic().max_by(|a, b| per_s(a).total_cmp(&per_s(b))) else { return };
+        let (name, best) = (best.name.clone(), per_s(&best));
+        let seen = format!("{own:.0}/s, {name} {best:.0}/s: {:.2} times", own / best.max(1.0));
+        self.judge("ours", "the default is no slower than the best classic setting", own >= best, seen);
+    }
+
+    /// The default's slowest operation takes at most a tenth of the classic settings' slowest.
+    pub(super) fn judge_slowest(&mut self, phase: &str) {
+        let own = self.default().figures(phase).slowest_ms;
+        let slowest = |setting: &&Setting| setting.figures(phase).slowest_ms;
+        let Some(worst) = self.classic().max_by(|a, b| slowest(a).total_cmp(&slowest(b))) else { return };
+        let (name, worst) = (worst.name.clone(), slowest(&worst));
+        let seen = format!("{own:.1} ms, {name} {worst:.1} ms: a {:.0}th", worst / own.max(1e-3));
+        let claim = "the slowest operation takes at most a tenth of the classic one";
+        self.judge("ours", claim, own * 10.0 <= worst, seen);
+    }
+
+    /// The stall is explained: of the slow operations of `setting` at least half of the time is `class`.
+    pub(super) fn judge_explained(&mut self, setting: &str, phase: &str, class: &str) {
+        let shares = where_slow(&self.setting(setting).phase(phase));
+        let share = shares.iter().find(|(name, _)| name == class).map_or(0.0, |(_, share)| *share);
+        let claim = format!("the stall log explains the stall of {setting}: {class}");
+        self.judge("text 000, comments", claim, share >= 50.0, format!("{share:.0} % of the slow operations' time"));
+    }
+
+    /// Whether all claims hold.
+    pub(super) fn holds(&self) -> bool {
+        self.verdicts.iter().all(|verdict| verdict.holds)
+    }
+}

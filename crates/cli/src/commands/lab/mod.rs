@@ -1,0 +1,152 @@
+//! `millpond lab`: the stalls that users of InnoDB know, on demand, beside a default that does not have them.
+//!
+//! An experiment runs some classic settings and the default in turn on the same data, each in a process of its own
+//! ([`arm`]), round by round, shows one table, and says of each claim whether it holds.
+
+pub(crate) mod arm;
+mod beside;
+mod experiments;
+mod findings;
+mod laboratory;
+mod limits;
+mod outcome;
+mod page;
+mod text;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::{Args, Subcommand};
+use workload::report_json;
+
+use crate::exit::{Answer, Failure};
+use crate::output::{print, talk};
+use crate::report::ReportFile;
+use crate::signals;
+use crate::values::Format;
+use experiments::{EXPERIMENTS, Experiment};
+use laboratory::Lab;
+
+/// Arguments of `lab`.
+#[derive(Debug, Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What is to be done.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Lists the experiments.
+    #[command(after_long_help = "Examples:\n  millpond lab list\n  millpond lab list --format=json")]
+    List(ListArgs),
+    /// Runs one, or all, in a directory that is made for it and removed again.
+    Run(RunArgs),
+}
+
+/// Arguments of `lab list`.
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// text, or json: one object a line
+    #[arg(long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
+    format: Format,
+}
+
+/// Arguments of `lab run`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Each experiment runs classic settings and the default in turn on the same data. The exit code is 1 if a
+claim does not hold. With --quick one round of each, and shorter.
+
+Examples:
+  millpond lab run free-list --quick
+  millpond lab run all --quick --report=lab.html
+  millpond lab run sync-flush --rounds=1 --dir=/mnt/slow/lab")]
+struct RunArgs {
+    /// Which experiment, or all
+    #[arg(value_name = "NAME", value_parser = name)]
+    name: String,
+    /// Shorter, and one round of each setting
+    #[arg(long)]
+    quick: bool,
+    /// Rounds of each setting, of which the medians are shown (default: 3, with --quick 1)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
+    /// Where databases are made, some GiB, and removed again: a directory that is not there, or empty
+    #[arg(long, value_name = "DIR", default_value = "millpond-lab-data")]
+    dir: PathBuf,
+    /// Writes what was found to this file, as a page
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// text, or json: one object an experiment
+    #[arg(long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
+    format: Format,
+}
+
+/// Reads an experiment's name.
+fn name(text: &str) -> Result<String, String> {
+    let names = EXPERIMENTS.iter().map(|experiment| experiment.name);
+    let known: Vec<&str> = names.chain(["all"]).collect();
+    if known.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    let near = known.iter().max_by(|a, b| strsim::jaro(a, text).total_cmp(&strsim::jaro(b, text)));
+    let near = near.copied().unwrap_or("all");
+    Err(format!("no experiment of this name; did you mean '{near}'? There are: {}", known.join(", ")))
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &LabArgs) -> Result<Answer, Failure> {
+    match &args.action {
+        Action::List(args) => list(args),
+        Action::Run(args) => run_experiments(args),
+    }
+}
+
+fn list(args: &ListArgs) -> Result<Answer, Failure> {
+    print(&match args.format {
+        Format::Text => EXPERIMENTS.iter().map(text::listed).collect::<String>(),
+        Format::Json => EXPERIMENTS.iter().map(|experiment| report_json::line("experiment", experiment)).collect(),
+    })?;
+    Ok(Answer::Yes)
+}
+
+fn run_experiments(args: &RunArgs) -> Result<Answer, Failure> {
+    let report = args.report.as_deref().map(ReportFile::check).transpose()?;
+    let chosen: Vec<&Experiment> =
+        EXPERIMENTS.iter().filter(|experiment| args.name == "all" || args.name == experiment.name).collect();
+    let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
+    let lab = Lab::new(&args.dir, args.quick, rounds, signals::stop_flag()?)?;
+    let mut all = Vec::new();
+    let mut failures = Vec::new();
+    for experiment in chosen {
+        let began = Instant::now();
+        match (experiment.run)(&lab) {
+            Ok(findings) => {
+                print(&match args.format {
+                    Format::Text => text::findings(&findings, &lab),
+                    Format::Json => report_json::line("findings", &findings),
+                })?;
+                talk(&format!("{} took {:.0} s", experiment.name, began.elapsed().as_secs_f64()));
+                all.push(findings);
+            }
+            Err(_) if lab.is_stopped() => break,
+            // One that cannot be run here does not keep the others from it.
+            Err(Failure::Error(error)) if args.name == "all" => {
+                talk(&format!("{} could not be run: {error}", experiment.name));
+                failures.push(format!("{}: {error}", experiment.name));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    if let Some(report) = report {
+        report.write(&page::of(&all, &failures, &lab))?;
+    }
+    if lab.is_stopped() {
+        return Ok(Answer::Interrupted);
+    }
+    if let [first, ..] = failures.as_slice() {
+        return Err(Failure::message(format!("{} of the experiments could not be run; {first}", failures.len())));
+    }
+    Ok(if all.iter().all(findings::Findings::holds) { Answer::Yes } else { Answer::No })
+}

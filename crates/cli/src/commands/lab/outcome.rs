@@ -1,0 +1,205 @@
+//! What a phase of a run came to: from the child to the command, and what the medians of several rounds are.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use workload::calm::Calm;
+use workload::driver::Finished;
+use workload::engine::SlowOperation;
+
+use crate::report::bins;
+
+/// What a phase came to.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    pub(super) phase: String,
+    pub(super) figures: Figures,
+    /// Completions in each whole second, and the longest response in it, in ms.
+    pub(super) seconds: Vec<u64>,
+    pub(super) worst_ms: Vec<f64>,
+    /// Checkpoint age at the end of each, in per cent of what the log may hold.
+    pub(super) age_percent: Vec<f64>,
+    /// Response times: ends of a bar in ms, and how many.
+    pub(super) bars: Vec<(f64, f64, u64)>,
+    /// What operations waited for, by class: how often, and for how many microseconds together.
+    pub(super) waits: BTreeMap<String, (u64, u64)>,
+    /// The slowest operations of the engine, the slowest first.
+    pub(super) slow: Vec<Slow>,
+    /// Of counters what came to them, of other numbers what they are at the end.
+    pub(super) numbers: BTreeMap<String, u64>,
+}
+
+/// The figures that a table has, of one phase or the median of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Figures {
+    /// Completions a second, on average.
+    pub(super) per_s: f64,
+    /// In the median second, and in the worst.
+    pub(super) median_per_s: f64,
+    pub(super) worst_per_s: f64,
+    /// Seconds under half of the median, and seconds without any completion.
+    pub(super) brownout_s: f64,
+    pub(super) silent_s: f64,
+    /// The longest time without a completion while something waited.
+    pub(super) blackout_ms: f64,
+    pub(super) p99_ms: f64,
+    pub(super) p999_ms: f64,
+    pub(super) slowest_ms: f64,
+    /// Operations over the stall threshold.
+    pub(super) stalls: f64,
+    /// What went on beside it took so long; 0: nothing did.
+    pub(super) beside_ms: f64,
+}
+
+/// A slow operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Slow {
+    pub(super) operation: String,
+    pub(super) elapsed_us: u64,
+    /// Classes of waits, and `cpu` and `runnable`, with their microseconds, the most first.
+    pub(super) parts: Vec<(String, u64)>,
+}
+
+impl Slow {
+    fn of(operation: &SlowOperation) -> Slow {
+        let waits = operation.waits.iter().map(|wait| (wait.class.to_owned(), wait.total_us));
+        let own = [("cpu", operation.cpu_us), ("runnable", operation.runnable_us)];
+        let own = own.into_iter().filter_map(|(name, us)| Some((name.to_owned(), us?)));
+        let mut parts: Vec<(String, u64)> = waits.chain(own).collect();
+        parts.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
+        Slow { operation: operation.operation.to_owned(), elapsed_us: operation.elapsed_us, parts }
+    }
+}
+
+impl Outcome {
+    /// What a phase came to that `finished` so; `None`: it had nothing to measure.
+    pub(super) fn of(
+        phase: &str,
+        finished: Option<&Finished>,
+        numbers: BTreeMap<String, u64>,
+        beside_ms: Option<f64>,
+    ) -> Outcome {
+        let phase = phase.to_owned();
+        let Some(finished) = finished else { return Outcome { phase, numbers, ..Outcome::default() } };
+        let calm = Calm::of(&finished.seconds);
+        let quantile_ms = |share: f64| finished.record.quantile_ns(share) as f64 / 1e6;
+        let points = finished.timeline.points();
+        Outcome {
+            phase,
+            figures: Figures {
+                per_s: finished.mean_per_s(),
+                median_per_s: calm.map_or_else(|| finished.mean_per_s(), |calm| calm.median_per_s),
+                worst_per_s: calm.map_or(0.0, |calm| calm.worst_per_s as f64),
+                brownout_s: calm.map_or(0.0, |calm| calm.brownout_s as f64),
+                silent_s: finished.seconds.iter().filter(|&&count| count == 0).count() as f64,
+                blackout_ms: finished.blackout_ms(),
+                p99_ms: quantile_ms(0.99),
+                p999_ms: quantile_ms(0.999),
+                slowest_ms: finished.record.max_ns as f64 / 1e6,
+                stalls: finished.counters.stalls as f64,
+                beside_ms: beside_ms.unwrap_or(0.0),
+            },
+            seconds: finished.seconds.clone(),
+            worst_ms: points.iter().map(|point| point.max_ns as f64 / 1e6).collect(),
+            age_percent: points.iter().map(|point| point.gauges.age_percent).collect(),
+            bars: bins::latency_bars(&finished.record),
+            waits: finished
+                .counters
+                .waits
+                .iter()
+                .filter(|wait| wait.count > 0)
+                .map(|wait| (wait.class.to_owned(), (wait.count, wait.total_us)))
+                .collect(),
+            slow: finished.slow_operations.iter().map(Slow::of).collect(),
+            numbers,
+        }
+    }
+
+    /// A number that the engine counts; 0: it has none of this name.
+    pub(super) fn number(&self, name: &str) -> f64 {
+        self.numbers.get(name).map_or(0.0, |number| *number as f64)
+    }
+
+    /// Milliseconds that operations waited for a class, all together.
+    pub(super) fn waited_ms(&self, class: &str) -> f64 {
+        self.waits.get(class).map_or(0.0, |(_, us)| *us as f64 / 1e3)
+    }
+}
+
+/// The median; 0 of none.
+pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        even if even % 2 == 0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
+        _ => sorted[middle],
+    }
+}
+
+impl Figures {
+    /// The median of each figure.
+    pub(super) fn median(of: &[Figures]) -> Figures {
+        let median_of = |figure: fn(&Figures) -> f64| median(of.iter().map(figure));
+        Figures {
+            per_s: median_of(|of| of.per_s),
+            median_per_s: median_of(|of| of.median_per_s),
+            worst_per_s: median_of(|of| of.worst_per_s),
+            brownout_s: median_of(|of| of.brownout_s),
+            silent_s: median_of(|of| of.silent_s),
+            blackout_ms: median_of(|of| of.blackout_ms),
+            p99_ms: median_of(|of| of.p99_ms),
+            p999_ms: median_of(|of| of.p999_ms),
+            slowest_ms: median_of(|of| of.slowest_ms),
+            stalls: median_of(|of| of.stalls),
+            beside_ms: median_of(|of| of.beside_ms),
+        }
+    }
+}
+
+/// Where the slowest operations spent their time, by share: the operations over a tenth of the slowest.
+pub(super) fn where_slow(outcomes: &[&Outcome]) -> Vec<(String, f64)> {
+    let slow: Vec<&Slow> = outcomes.iter().flat_map(|outcome| &outcome.slow).collect();
+    let slowest = slow.iter().map(|slow| slow.elapsed_us).max().unwrap_or(0);
+    let slow = slow.into_iter().filter(|slow| slow.elapsed_us * 10 >= slowest);
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut all = 0;
+    for operation in slow {
+        all += operation.elapsed_us;
+        operation.parts.iter().for_each(|(name, us)| *sums.entry(name).or_default() += us);
+    }
+    let mut shares: Vec<(String, f64)> =
+        sums.into_iter().map(|(name, us)| (name.to_owned(), us as f64 * 100.0 / all.max(1) as f64)).collect();
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_of_each_figure_by_itself() {
+        let of = |slowest_ms, stalls| Figures { slowest_ms, stalls, ..Figures::default() };
+        let median = Figures::median(&[of(10.0, 3.0), of(30.0, 1.0), of(20.0, 2.0)]);
+        assert_eq!((median.slowest_ms, median.stalls), (20.0, 2.0));
+        assert_eq!(Figures::median(&[of(10.0, 3.0), of(30.0, 1.0)]).slowest_ms, 20.0);
+        assert_eq!(Figures::median(&[]), Figures::default());
+    }
+
+    #[test]
+    fn slow_operations_are_split_by_class_and_fast_ones_left_out() {
+        let slow = |elapsed_us, class: &str, us| Slow {
+            operation: "get".to_owned(),
+            elapsed_us,
+            parts: vec![(class.to_owned(), us), ("cpu".to_owned(), elapsed_us - us)],
+        };
+        let outcome = Outcome {
+            slow: vec![slow(1_000, "free_frame", 900), slow(1_000, "free_frame", 700), slow(50, "page_read", 50)],
+            ..Outcome::default()
+        };
+        assert_eq!(where_slow(&[&outcome]), [("free_frame".to_owned(), 80.0), ("cpu".to_owned(), 20.0)]);
+        assert_eq!(where_slow(&[]), []);
+    }
+}

@@ -1,0 +1,118 @@
+//! What an experiment has found, as text of 120 columns.
+
+use std::fmt::Write as _;
+
+use super::experiments::Experiment;
+use super::findings::{Findings, Setting};
+use super::laboratory::Lab;
+
+const COLUMNS: usize = 120;
+
+/// An experiment in a list.
+pub(super) fn listed(experiment: &Experiment) -> String {
+    format!("{:<18}{}\n{:18}{}\n", experiment.name, experiment.title, "", experiment.source)
+}
+
+/// The findings.
+pub(super) fn findings(findings: &Findings, lab: &Lab) -> String {
+    let mut text = format!("\n{}: {}\n", findings.name, findings.title);
+    text.push_str(&wrapped(&findings.how, ""));
+    let rounds = if lab.rounds == 1 { "one round".to_owned() } else { format!("medians of {} rounds", lab.rounds) };
+    for phase in &findings.phases {
+        let _ = writeln!(text, "\n{phase} ({rounds})");
+        text.push_str(&table(findings, phase));
+    }
+    text.push('\n');
+    for note in &findings.notes {
+        text.push_str(&wrapped(note, ""));
+    }
+    for verdict in &findings.verdicts {
+        let word = if verdict.holds { "HOLDS" } else { "NOT  " };
+        let line = format!("{word}  {} ({}): {}", verdict.claim, verdict.source, verdict.seen);
+        text.push_str(&wrapped(&line, "       "));
+    }
+    text
+}
+
+/// All settings in one phase.
+fn table(findings: &Findings, phase: &str) -> String {
+    let loops = findings.loops.map_or("", |(_, name)| name);
+    let mut text = format!(
+        "{:<22}{:>8}{:>8}{:>8}{:>6}{:>7}{:>8}{:>8}{:>8}{:>7}{:>9}  {}\n",
+        "setting",
+        "/s",
+        "median",
+        "worst s",
+        "brown",
+        "gap ms",
+        "p99 ms",
+        "p99.9",
+        "slowest",
+        "stalls",
+        loops,
+        "slow ones"
+    );
+    for setting in &findings.settings {
+        text.push_str(&row(setting, phase, findings.loops));
+    }
+    text
+}
+
+fn row(setting: &Setting, phase: &str, loops: Option<(&str, &str)>) -> String {
+    if setting.phase(phase).is_empty() {
+        return String::new();
+    }
+    let of = setting.figures(phase);
+    let loops =
+        loops.map_or(String::new(), |(counter, _)| format!("{:.0}", setting.median(phase, |run| run.number(counter))));
+    let line = format!(
+        "{:<22}{:>8.0}{:>8.0}{:>8.0}{:>6.0}{:>7.1}{:>8.2}{:>8.2}{:>8.1}{:>7.0}{:>9}  {}",
+        setting.name,
+        of.per_s,
+        of.median_per_s,
+        of.worst_per_s,
+        of.brownout_s,
+        of.blackout_ms,
+        of.p99_ms,
+        of.p999_ms,
+        of.slowest_ms,
+        of.stalls,
+        loops,
+        setting.slow_text(phase),
+    );
+    let mut line: String = line.chars().take(COLUMNS).collect();
+    line.push('\n');
+    line
+}
+
+/// Words in lines of [`COLUMNS`]; all but the first begin with `indent`.
+fn wrapped(text: &str, indent: &str) -> String {
+    let (mut lines, mut line) = (String::new(), String::new());
+    for word in text.split(' ') {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push_str(&line);
+            lines.push('\n');
+            line = indent.to_owned();
+        } else if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push_str(&line);
+    lines.push('\n');
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_as_wide_as_a_terminal_and_keep_every_word() {
+        let words: Vec<String> = (0..200).map(|word| format!("word{word}")).collect();
+        let text = wrapped(&words.join(" "), "    ");
+        assert!(text.lines().all(|line| line.len() <= COLUMNS) && text.lines().count() > 10);
+        assert_eq!(text.split_whitespace().collect::<Vec<_>>(), words);
+        assert!(text.lines().skip(1).all(|line| line.starts_with("    word")));
+    }
+}

@@ -1,0 +1,136 @@
+//! `--report`: what was measured as one HTML page.
+//!
+//! The page holds everything in itself: style, and charts as SVG. It is written beside its place and renamed, so that
+//! a reader sees the old page or the new one, and that it can be is tried before the run.
+
+pub(crate) mod bins;
+pub(crate) mod charts;
+mod shell;
+
+use std::fs::{File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+pub(crate) use shell::page;
+
+use crate::exit::Failure;
+use crate::output::talk;
+
+/// What every page begins with.
+const PAGE_BEGIN: &[u8] = b"<!DOCTYPE html>";
+
+/// A file that a report can be written to.
+#[derive(Debug)]
+pub(crate) struct ReportFile {
+    path: PathBuf,
+}
+
+impl ReportFile {
+    /// Tries whether a report can be written to `path`; what is there stays as it is.
+    ///
+    /// # Errors
+    /// It cannot: there is no such directory, or it may not be written to, or `path` is something else than a file, or
+    /// one that is no page.
+    pub(crate) fn check(path: &Path) -> Result<ReportFile, Failure> {
+        // A link stays one: what it leads to is replaced.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if path.exists() && !path.is_file() {
+            return Err(Failure::message(format!(
+                "cannot write the report to '{}': it is no file; name one, as --report=run.html",
+                path.display()
+            )));
+        }
+        if !may_be_replaced(&path).map_err(|cause| cannot(&path, &cause))? {
+            return Err(Failure::message(format!(
+                "cannot write the report to '{}': there is a file that is no report; name another one",
+                path.display()
+            )));
+        }
+        temporary(&path).map_err(|cause| cannot(&path, &cause))?;
+        Ok(ReportFile { path })
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn write(&self, page: &str) -> Result<(), Failure> {
+        write_whole(&self.path, page.as_bytes()).map_err(|cause| cannot(&self.path, &cause))?;
+        talk(&format!("wrote the report to '{}'", self.path.display()));
+        Ok(())
+    }
+}
+
+/// Whether there is no file, an empty one, or a page: a slip of the hand is not to cost a database's file.
+fn may_be_replaced(path: &Path) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        file => file?.take(PAGE_BEGIN.len() as u64).read_to_end(&mut begin)?,
+    };
+    Ok(begin.is_empty() || begin.eq_ignore_ascii_case(PAGE_BEGIN))
+}
+
+/// A file beside `path` that goes when it is dropped.
+fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::Builder::new()
+        .prefix(".millpond-report-")
+        .suffix(".tmp")
+        // As for any file that a command makes; the system takes away what the user's mask says.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory)
+}
+
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = temporary(path)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|kept| kept.error)?;
+    Ok(())
+}
+
+fn cannot(path: &Path, cause: &io::Error) -> Failure {
+    Failure::message(format!("cannot write the report to '{}': {cause}; name another file", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_leaves_no_trace_and_what_is_there_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.html");
+        ReportFile::check(&path).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        std::fs::write(&path, "<!doctype html>old").unwrap();
+        let file = ReportFile::check(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"<!doctype html>old");
+        write_whole(&file.path, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_a_link_stays_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data.mpd");
+        std::fs::write(&data, "pages").unwrap();
+        for wrong in [dir.path().to_owned(), dir.path().join("none/run.html"), "/dev/null".into(), data] {
+            let Err(Failure::Error(error)) = ReportFile::check(&wrong) else {
+                unreachable!("{} was accepted", wrong.display())
+            };
+            assert!(error.to_string().contains(&*wrong.to_string_lossy()), "{error}");
+        }
+        let (link, target) = (dir.path().join("link.html"), dir.path().join("target.html"));
+        std::fs::write(&target, "").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        write_whole(&ReportFile::check(&link).unwrap().path, b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&target).unwrap(), b"new");
+    }
+}
