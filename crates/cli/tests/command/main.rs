@@ -14,6 +14,7 @@ mod bench_output;
 mod bench_tables;
 mod examples;
 mod insert_benchmark;
+mod lab;
 mod options;
 
 /// A directory on the file system of the build, which is a real one.

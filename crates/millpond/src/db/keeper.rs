@@ -379,7 +379,7 @@ impl Keeper {
             self.begin_publishing();
             return Ok(());
         }
-        let dirty = pool.dirty_victims(LOT_PAGES);
+        let dirty = pool.dirty_victims(self.frame_need.clean_ahead(pool.len()), LOT_PAGES);
         // A few are not worth a write of their own: there will be more, or soon.
         let enough = dirty.len() >= LOT_PAGES.min(pool.target() / 2);
         let now = clock::now_ns();

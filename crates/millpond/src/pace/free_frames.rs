@@ -9,6 +9,14 @@ const FLOOR: usize = 64;
 /// The largest part of a pool that is kept free, as a divisor.
 const SHARE: usize = 20;
 
+/// For how long a device may stand still without anybody feeling it, and the largest part of a pool, as a divisor, that
+/// is kept clean for that: pages that would leave next anyway, but are written somewhat earlier.
+const STOP_S: f64 = 0.5;
+const CLEAN_SHARE: usize = 8;
+
+/// Pages that are looked at for that, at most: under one hold of the queues' mutex.
+const CLEAN_MAX: usize = 1024;
+
 /// Between the ring of its bell and the keeper's first look, at the worst.
 const WAKE_S: f64 = 1e-3;
 
@@ -47,6 +55,14 @@ impl FrameNeed {
         let wanted = (2.0 * self.taken_per_s * (self.write_s + WAKE_S)).min(1e9) as usize;
         wanted.max(FLOOR).min(frames / SHARE).max(4)
     }
+
+    /// Of the pages that are to leave next, how many to keep clean: so many as are kept free, and as are taken while a
+    /// device stands still for half a second; to an eighth of a pool of `frames`, and 1,024.
+    pub(crate) fn clean_ahead(&self, frames: usize) -> usize {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and bounded below")]
+        let taken = (self.taken_per_s * STOP_S).min(1e9) as usize;
+        taken.min(frames / CLEAN_SHARE).min(CLEAN_MAX).max(self.target(frames).min(CLEAN_MAX))
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +78,7 @@ mod tests {
         // 10,000 a second for 9.55 ms, twice.
         assert_eq!((need.target(8192), need.target(2048)), (191, 102));
         assert!(need.is_taken_from());
+        assert_eq!((need.clean_ahead(8192), need.clean_ahead(2048)), (1024, 256));
         (0..200).for_each(|_| need.tick(0, 0.05));
         assert!(need.target(8192) == 64 && !need.is_taken_from(), "forgotten after ten seconds");
     }

@@ -10,9 +10,6 @@ use super::residence::Evicted;
 use crate::base::aligned::to_u64;
 use crate::base::ids::{FrameId, Lsn, PageId, SpaceId};
 
-/// Victims of each queue that are looked at ahead of need, under one hold of the queues' mutex.
-const VICTIMS: usize = 256;
-
 /// Frames that are looked at for a dropped space's pages at once.
 const DISCARD_STEPS: usize = 4096;
 
@@ -115,11 +112,9 @@ impl Pool {
         (freed, dirty)
     }
 
-    /// For the keeper: the dirty pages among those that are to leave next, so many as the target of free frames, or
-    /// [`VICTIMS`]; pinned, at most `lot`. They keep their places: clean when their turn comes, they leave without a
-    /// wait.
-    pub(crate) fn dirty_victims(&self, lot: usize) -> Vec<Pin<'_>> {
-        let count = self.target().min(VICTIMS);
+    /// For the keeper: the dirty pages among the `count` of each queue that are to leave next; pinned, at most `lot`.
+    /// They keep their places: clean when their turn comes, they leave without a wait.
+    pub(crate) fn dirty_victims(&self, count: usize, lot: usize) -> Vec<Pin<'_>> {
         let victims = self.instances.iter().flat_map(|of| of.replacement.next(count, self));
         victims.filter_map(|frame| self.pin_dirty_frame(frame)).take(lot).collect()
     }

@@ -24,7 +24,7 @@ pub(crate) fn at_work(every_ns: u64, slower: &[Slower], look: impl Fn(&Db)) -> (
 /// The same with a database of another shape.
 pub(crate) fn at_work_with(shape: Shape, every_ns: u64, look: impl Fn(&Db)) -> (Vec<usize>, Stats) {
     let image = scattered_rows(ROWS, shape.options().redo_capacity(ByteSize::mib(32)));
-    at_work_changed(&disk_with(image), shape.reopen_options(), every_ns, &[], all_over, &look, |db| look(db))
+    at_work_changed(&disk_with(image), roomy(shape.reopen_options()), every_ns, &[], all_over, &look, |db| look(db))
 }
 
 /// The row of a turn that is one of many: all rows, each as often as another.
@@ -44,11 +44,16 @@ fn at_work_on(
     look: impl Fn(&Db),
 ) -> (Vec<usize>, Stats, u64) {
     let mut throttled = 0;
-    let (per_second, stats) = at_work_changed(disk, reopen_options(), every_ns, slower, row, &look, |db| {
+    let (per_second, stats) = at_work_changed(disk, roomy(reopen_options()), every_ns, slower, row, &look, |db| {
         look(db);
         throttled = db.waits().into_iter().find(|wait| wait.class == WaitClass::Throttle).expect("a class").count;
     });
     (per_second, stats, throttled)
+}
+
+/// All pages find room, and a log that is filled in half a minute.
+fn roomy(options: Options) -> Options {
+    options.buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(32))
 }
 
 /// `begin` is called when the writers have begun, `end` when they have come to their end.
@@ -61,7 +66,6 @@ fn at_work_changed(
     begin: impl Fn(&Db),
     end: impl FnOnce(&Db),
 ) -> (Vec<usize>, Stats) {
-    let options = options.buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(32));
     let (found, _) = run(7, || {
         let speed = Speed { writes_per_s: 1e6, bytes_per_s: 300.0 * 4096.0, slower: slower.to_vec() };
         let files = SlowFiles::new(Arc::new(disk.clone()), speed).only("data.mpd");
@@ -157,6 +161,21 @@ fn a_device_that_stops_for_half_a_second_stops_nobody() {
     println!("{per_second:?} {stats:?}");
     assert_eq!((stats.log_wall_waits, stats.stalls), (0, 0), "{stats:?}");
     assert_even(&per_second, 33);
+}
+
+/// Each update needs a frame, and all pages in frames are dirty but for those that are kept clean ahead of need: as many
+/// as are wanted while the device stands still.
+#[test]
+fn a_device_that_stops_for_half_a_second_is_not_felt_where_pages_come_and_go() {
+    let stops = Slower { from_ns: 6_000_000_000, for_ns: 500_000_000, every_ns: 3_000_000_000, factor: 0.0 };
+    let disk = disk_with(scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32))));
+    let options = roomy(reopen_options()).buffer_pool_size(ByteSize::mib(5)).stall_threshold(Duration::from_millis(50));
+    let before = Cell::new(0);
+    let begin = in_the_middle(|db: &Db| before.set(db.stats().stalls));
+    let (per_second, stats) = at_work_changed(&disk, options, 26_000_000, &[stops], all_over, begin, |_| ());
+    println!("{per_second:?} {} {stats:?}", before.get());
+    assert!(stats.data_page_reads > 4_000 && stats.buffer_pool_pages_lru_flushed > 2_000, "{stats:?}");
+    assert_eq!((stats.stalls - before.get(), stats.log_wall_waits), (0, 0), "{stats:?}");
 }
 
 /// What is dirty was dirtied for a log of twice the size, and has to be clean before the new files are full.

@@ -117,16 +117,17 @@ impl Findings {
         let slowest = |setting: &&Setting| setting.figures(phase).slowest_ms;
         let Some(worst) = self.classic().max_by(|a, b| slowest(a).total_cmp(&slowest(b))) else { return };
         let (name, worst) = (worst.name.clone(), slowest(&worst));
-        let seen = format!("{own:.1} ms, {name} {worst:.1} ms: a {:.0}th", worst / own.max(1e-3));
+        let seen = format!("{own:.1} ms, {name} {worst:.1} ms: 1 to {:.0}", worst / own.max(1e-3));
         let claim = "the slowest operation takes at most a tenth of the classic one";
         self.judge("ours", claim, own * 10.0 <= worst, seen);
     }
 
-    /// The stall is explained: of the slow operations of `setting` at least half of the time is `class`.
-    pub(super) fn judge_explained(&mut self, setting: &str, phase: &str, class: &str) {
+    /// The stall is explained: of the slow operations of `setting` at least half of the time is in `classes`.
+    pub(super) fn judge_explained(&mut self, setting: &str, phase: &str, classes: &[&str]) {
         let shares = where_slow(&self.setting(setting).phase(phase));
-        let share = shares.iter().find(|(name, _)| name == class).map_or(0.0, |(_, share)| *share);
-        let claim = format!("the stall log explains the stall of {setting}: {class}");
+        let of = |(name, _): &&(String, f64)| classes.contains(&name.as_str());
+        let share: f64 = shares.iter().filter(of).map(|(_, share)| share).sum();
+        let claim = format!("the stall log alone explains the stall of {}: {}", setting.trim(), classes.join(" and "));
         self.judge("text 000, comments", claim, share >= 50.0, format!("{share:.0} % of the slow operations' time"));
     }
 

@@ -91,7 +91,7 @@ impl Arm {
     }
 
     /// Whether its pages are written in place.
-    fn is_in_place(&self) -> bool {
+    pub(super) fn is_in_place(&self) -> bool {
         self.options.iter().any(|(name, value)| {
             (name == "page_store" && value == "in_place") || (name == "profile" && value != "millpond")
         })

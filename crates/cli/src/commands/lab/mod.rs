@@ -150,3 +150,6 @@ fn run_experiments(args: &RunArgs) -> Result<Answer, Failure> {
     }
     Ok(if all.iter().all(findings::Findings::holds) { Answer::Yes } else { Answer::No })
 }
+
+#[cfg(test)]
+mod tests;

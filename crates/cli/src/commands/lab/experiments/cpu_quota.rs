@@ -65,8 +65,8 @@ fn judge(findings: &mut Findings) {
         let used = setting.median(PHASE, |run| run.number("cpu_used_us")) / 1e3;
         let per_cent = abs / cpus.max(0.01);
         findings.notes.push(format!(
-            "{name}: believes to use {abs:.0} % of one CPU and to have {cpus:.2} of them, {per_cent:.0} %; spun for \
-             {spun:.0} of {used:.0} ms of CPU."
+            "{name}: believes to use {abs:.0} % of one CPU and to have {cpus:.2} of them, {per_cent:.0} %; waiters \
+             spun for {spun:.0} ms by the clock, all together, with {used:.0} ms of CPU."
         ));
     }
     let spins = |findings: &Findings, name: &str| findings.setting(name).median(PHASE, |run| run.number("log_spins"));

@@ -111,7 +111,7 @@ fn judge(findings: &mut Findings, quiets: &[f64]) {
         stalls > 0.0 && loops >= 3.0 * stalls,
         format!("{loops:.0} loops, {stalls:.0} stalls"),
     );
-    findings.judge_explained("backoff", SCAN, "free_frame");
+    findings.judge_explained("backoff", SCAN, &["free_frame"]);
     findings.judge(
         "ours",
         "the default has none of this",

@@ -52,8 +52,8 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         "lru_scan_depth is also the free list's target in those servers. Apart from each other, with the same depth of \
          1,024: users wait {large:.0} ms for frames with a target of 1,024, and {small:.0} ms with one of 128."
     ));
-    findings.judge_explained("legacy", PHASE, "free_frame");
-    findings.judge_explained("backoff", PHASE, "free_frame");
+    findings.judge_explained("legacy", PHASE, &["free_frame", "lane"]);
+    findings.judge_explained("backoff", PHASE, &["free_frame"]);
     findings.judge_default(PHASE);
     Ok(findings)
 }

@@ -1,0 +1,134 @@
+//! Verdicts, text and page of findings that no test has the time to make; and a child of its own that is real.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::arm::{Phase, Tables, Work};
+use super::findings::{Findings, Setting};
+use super::laboratory::{Arm, Lab, options};
+use super::outcome::{Figures, Outcome, Slow};
+use super::{page, text};
+
+/// A setting whose slowest operation waits for frames nearly all the time.
+fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting {
+    let elapsed_us = (slowest_ms * 1e3) as u64;
+    let waited_us = elapsed_us / 10 * 9;
+    let outcome = Outcome {
+        phase: "reads".to_owned(),
+        figures: Figures { per_s, median_per_s: per_s, worst_per_s: per_s / 3.0, slowest_ms, ..Figures::default() },
+        seconds: vec![per_s as u64, per_s as u64 / 3],
+        worst_ms: vec![1.0, slowest_ms],
+        age_percent: vec![10.0, 20.0],
+        bars: vec![(0.1, 0.2, 5), (0.2, 0.4, 1)],
+        waits: BTreeMap::from([("free_frame".to_owned(), (3, waited_us))]),
+        slow: vec![Slow {
+            operation: "get".to_owned(),
+            elapsed_us,
+            parts: vec![("free_frame".to_owned(), waited_us), ("cpu".to_owned(), elapsed_us - waited_us)],
+        }],
+        numbers: BTreeMap::from([("loops".to_owned(), 12_345)]),
+    };
+    Setting { name: name.to_owned(), is_default, options: options(&["cached=true"]), rounds: vec![vec![outcome]] }
+}
+
+fn findings(default_per_s: f64, default_ms: f64) -> Findings {
+    Findings {
+        name: "free-list",
+        title: "reads that wait",
+        how: "A <table> & a pool.".to_owned(),
+        settings: vec![
+            setting("legacy", false, 1_000.0, 30.0),
+            setting("backoff", false, 800.0, 400.0),
+            setting("default", true, default_per_s, default_ms),
+        ],
+        phases: vec!["reads".to_owned()],
+        loops: Some(("loops", "loops")),
+        verdicts: Vec::new(),
+        notes: vec!["Something was seen.".to_owned()],
+    }
+}
+
+fn lab() -> (tempfile::TempDir, Lab) {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let Ok(lab) = Lab::new(&dir.path().join("lab"), true, 1, Arc::new(AtomicBool::new(false))) else {
+        unreachable!("the build's own directory can be written to")
+    };
+    (dir, lab)
+}
+
+#[test]
+fn the_default_is_held_to_the_best_classic_throughput_and_a_tenth_of_the_slowest_classic_operation() {
+    let judged = |per_s, slowest_ms| {
+        let mut findings = findings(per_s, slowest_ms);
+        findings.judge_default("reads");
+        findings.verdicts.iter().map(|verdict| verdict.holds).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(1_000.0, 40.0), [true, true]);
+    assert_eq!(judged(999.0, 40.0), [false, true], "faster than backoff, and not than legacy");
+    assert_eq!(judged(1_000.0, 40.1), [true, false], "400 ms are backoff's");
+}
+
+#[test]
+fn a_stall_is_explained_by_the_class_that_has_most_of_its_time() {
+    let mut findings = findings(1_000.0, 1.0);
+    findings.judge_explained("backoff", "reads", &["free_frame"]);
+    findings.judge_explained("backoff", "reads", &["log_space", "page_read"]);
+    assert_eq!(findings.verdicts.iter().map(|verdict| verdict.holds).collect::<Vec<_>>(), [true, false]);
+    assert!(!findings.holds());
+}
+
+#[test]
+fn text_has_every_setting_and_verdict_in_120_columns() {
+    let mut findings = findings(2_000.0, 10.0);
+    findings.judge_default("reads");
+    let (_dir, lab) = lab();
+    let text = text::findings(&findings, &lab);
+    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    for part in
+        ["legacy", "backoff", "default", "12345", "free_frame 90 %", "HOLDS  the default is no slower", "Something"]
+    {
+        assert!(text.contains(part), "no '{part}' in:\n{text}");
+    }
+    assert!(!text.contains("NOT "), "{text}");
+}
+
+#[test]
+fn the_page_is_well_formed_and_has_two_charts_and_a_histogram_for_each_setting() {
+    let mut findings = findings(2_000.0, 100.0);
+    findings.judge_default("reads");
+    let (_dir, lab) = lab();
+    let page = page::of(&[findings], &["burst: no <disk>".to_owned()], &lab);
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+    let document = roxmltree::Document::parse_with_options(&page, options).unwrap();
+    let text: String = document.descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect();
+    for part in ["A <table> & a pool.", "does not hold", "no <disk>", "12,345", "free_frame"] {
+        assert!(text.contains(part), "no '{part}' in:\n{text}");
+    }
+    assert_eq!(document.descendants().filter(|node| node.tag_name().name() == "svg").count(), 9);
+}
+
+#[test]
+fn a_lab_leaves_nothing_behind() {
+    let (dir, lab) = lab();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    drop(lab);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn settings_in_place_are_told_from_others() {
+    let is_in_place = |words: &[&str]| Arm::classic("a", words).is_in_place();
+    assert!(is_in_place(&["profile=mysql-5.6"]) && is_in_place(&["page_store=in_place"]));
+    assert!(!is_in_place(&["profile=millpond"]) && !is_in_place(&["cached=true"]));
+}
+
+#[test]
+fn plans_travel_as_json() {
+    let work =
+        Work::Oltp { workload: "oltp_insert".into(), tables: Tables { count: 1, rows: 9 }, threads: 2, per_s: None };
+    let phase = Phase { name: "x".into(), quiet_s: 0.5, work, time_s: 1, beside: None };
+    let text = serde_json::to_string(&phase).unwrap();
+    let back: Phase = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_string(&back).unwrap(), text);
+}

@@ -1,0 +1,110 @@
+//! The stall lab: its list, wrong usage, and a run of one setting as the lab has it made.
+
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// What a run of one setting with this plan prints.
+fn arm(dir: &Path, plan: &Value) -> Output {
+    let mut child = millpond(dir, &["lab-arm"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(plan.to_string().as_bytes()).expect("it reads");
+    drop(input);
+    child.wait_with_output().expect("it ends")
+}
+
+fn phase(name: &str, work: &Value, beside: &Value) -> Value {
+    json!({ "name": name, "quiet_s": 0.0, "work": work, "time_s": 1, "beside": beside })
+}
+
+fn plan(dir: &Path, options: &Value, phases: &Value) -> Value {
+    json!({ "dir": dir.join("db"), "options": options, "groups": [], "device": null, "phases": phases })
+}
+
+#[test]
+fn list_has_each_experiment_with_what_is_seen_and_where_it_comes_from() {
+    let dir = directory();
+    let output = run(dir.path(), &["lab", "list", "--format=json"]);
+    assert_code(&output, 0);
+    let lines: Vec<Value> = out(&output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let names: Vec<&str> = lines.iter().filter_map(|line| line["name"].as_str()).collect();
+    for name in ["free-list", "cpu-quota", "log-closer", "sync-flush", "insert-benchmark", "hiccup", "burst"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert!(lines.iter().all(|line| line["title"].is_string() && line["source"].is_string()));
+    let text = out(&run(dir.path(), &["lab", "list"]));
+    assert!(names.iter().all(|name| text.contains(name)), "{text}");
+}
+
+#[test]
+fn a_name_that_is_misspelt_gets_the_nearest_one_and_nothing_is_made() {
+    let dir = directory();
+    let output = run(dir.path(), &["lab", "run", "free-lst"]);
+    assert_code(&output, 2);
+    assert!(err(&output).contains("did you mean 'free-list'?"), "{}", err(&output));
+    let output = run(dir.path(), &["lab", "run", "hiccup", "--report=none/lab.html"]);
+    assert_code(&output, 2);
+    assert!(err(&output).contains("none/lab.html"), "{}", err(&output));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it can be read").count(), 0);
+}
+
+#[test]
+fn a_run_of_a_setting_tells_what_each_phase_came_to() {
+    let dir = directory();
+    let tables = json!({ "count": 2, "rows": 2_000 });
+    let load = |rows: u64| json!({ "Prepare": { "count": 2, "rows": rows } });
+    let work = json!({ "Oltp": { "workload": "oltp_update_index", "tables": tables, "threads": 2, "per_s": 300.0 } });
+    let phases = json!([
+        phase("load", &load(2_000), &Value::Null),
+        phase("updates", &work, &json!({ "Scan": { "after_s": 0.1 } })),
+    ]);
+    let options = json!([["cached", "true"], ["empty_free_list_algorithm", "backoff"]]);
+    let output = arm(dir.path(), &plan(dir.path(), &options, &phases));
+    assert_code(&output, 0);
+    let lines: Vec<Value> = out(&output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 2);
+    let of = &lines[1];
+    assert_eq!((&of["phase"], of["seconds"].as_array().map(Vec::len)), (&Value::from("updates"), Some(1)));
+    assert!(of["figures"]["per_s"].as_f64().is_some_and(|per_s| per_s > 50.0), "{of}");
+    assert!(of["figures"]["beside_ms"].as_f64().is_some_and(|ms| ms > 0.0), "the scan took some time: {of}");
+    assert!(of["numbers"]["log_syncs"].as_u64().is_some_and(|syncs| syncs > 0), "{of}");
+    assert!(of["waits"]["log_flush"].is_array(), "{of}");
+}
+
+#[test]
+fn a_run_on_a_slow_device_makes_no_more_writes_than_that() {
+    let dir = directory();
+    let tables = json!({ "count": 1, "rows": 500 });
+    let work = json!({ "Oltp": { "workload": "oltp_update_index", "tables": tables, "threads": 1, "per_s": null } });
+    let phases =
+        json!([phase("load", &json!({ "Prepare": tables }), &Value::Null), phase("updates", &work, &Value::Null)]);
+    let mut plan = plan(dir.path(), &json!([["cached", "true"]]), &phases);
+    plan["device"] = json!({ "writes_per_s": 200.0, "slower": [] });
+    let output = arm(dir.path(), &plan);
+    assert_code(&output, 0);
+    let last: Value = serde_json::from_str(out(&output).lines().last().expect("a line")).expect("JSON");
+    // A durable commit is a write and a sync at least.
+    let per_s = last["figures"]["per_s"].as_f64().expect("a number");
+    assert!(per_s > 0.0 && per_s <= 110.0, "{last}");
+}
+
+#[test]
+fn a_run_without_a_plan_or_with_a_strange_one_says_so() {
+    let dir = directory();
+    for (plan, said) in [
+        (json!({}), "no plan of an experiment"),
+        (plan(dir.path(), &json!([["speed", "high"]]), &json!([])), "'speed' is no option"),
+        (plan(dir.path(), &json!([["doublewrite", "on"], ["page_store", "copy_on_write"]]), &json!([])), "doublewrite"),
+    ] {
+        let output = arm(dir.path(), &plan);
+        assert_code(&output, 2);
+        assert!(err(&output).contains(said), "{}", err(&output));
+    }
+}
