@@ -3,6 +3,7 @@
 
 pub(crate) mod aligned;
 pub(crate) mod bell;
+pub(crate) mod choice;
 pub(crate) mod clock;
 pub(crate) mod cpus;
 pub(crate) mod crc;

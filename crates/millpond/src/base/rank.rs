@@ -28,6 +28,7 @@ pub(crate) enum Rank {
     OverlayFiles,
     OverlayFile,
     // Mutexes: held for microseconds, over nothing that waits.
+    Options,
     Threads,
     Files,
     Loads,
@@ -66,7 +67,7 @@ pub(crate) enum Rank {
 impl Rank {
     /// Whether it is that of a [`Turn`](super::sync::Turn).
     pub(crate) const fn is_turn(self) -> bool {
-        (self as u8) < Rank::Threads as u8
+        (self as u8) < Rank::Options as u8
     }
 
     /// Its place in a set of ranks: bit 0 is the outermost.
@@ -76,4 +77,4 @@ impl Rank {
 }
 
 /// All ranks of mutexes that are no turns.
-pub(super) const MUTEXES: u64 = !(Rank::Threads.bit() - 1);
+pub(super) const MUTEXES: u64 = !(Rank::Options.bit() - 1);

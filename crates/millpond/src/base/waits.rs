@@ -172,7 +172,8 @@ struct Class {
 /// The waits of one database.
 pub(crate) struct Waits {
     classes: [Class; CLASSES],
-    stall_threshold_ns: u64,
+    /// Changes with `slowest` held only.
+    stall_threshold_ns: AtomicU64,
     stall_count: AtomicU64,
     stalls: Mutex<VecDeque<Stall>>,
     /// The slowest first.
@@ -221,6 +222,10 @@ fn schedstat() -> Option<(u64, u64)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// From here on what this thread waits for is the engine's own affair.
 pub(crate) fn enter_background() {
     THREAD.with(|thread| thread.background.set(true));
@@ -245,10 +250,10 @@ impl Waits {
                 Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are in order"),
             ),
         };
-        let stall_threshold_ns = u64::try_from(stall_threshold.as_nanos()).unwrap_or(u64::MAX);
+        let stall_threshold_ns = nanos(stall_threshold);
         Waits {
             classes: WaitClass::ALL.map(class),
-            stall_threshold_ns,
+            stall_threshold_ns: AtomicU64::new(stall_threshold_ns),
             stall_count: AtomicU64::new(0),
             stalls: Mutex::new(Rank::Waits, VecDeque::new()),
             slowest: Mutex::new(Rank::Waits, Vec::new()),
@@ -347,12 +352,30 @@ impl Waits {
     /// within one tick of the coarse clock are not among them.
     pub(crate) fn take_slowest(&self) -> Vec<Stall> {
         let mut slowest = self.slowest.lock();
-        self.remembered_from_ns.store(self.stall_threshold_ns.min(1), Ordering::Relaxed);
+        self.remembered_from_ns.store(self.stall_threshold_ns().min(1), Ordering::Relaxed);
         std::mem::take(&mut slowest)
     }
 
+    fn stall_threshold_ns(&self) -> u64 {
+        // Relaxed: an operation that ends while it changes may be measured by either.
+        self.stall_threshold_ns.load(Ordering::Relaxed)
+    }
+
+    /// From now on operations of this length and longer are stalls; those remembered stay.
+    pub(crate) fn set_stall_threshold(&self, threshold: Duration) {
+        let slowest = self.slowest.lock();
+        self.stall_threshold_ns.store(nanos(threshold), Ordering::Relaxed);
+        self.remember_from(&slowest);
+    }
+
+    /// An operation that took less than this is neither a stall nor slower than the least of `slowest`.
+    fn remember_from(&self, slowest: &[Stall]) {
+        let from_ns = slowest.get(SLOWEST_KEPT - 1).map_or(1, |least| nanos(least.elapsed).saturating_add(1));
+        self.remembered_from_ns.store(from_ns.min(self.stall_threshold_ns()), Ordering::Relaxed);
+    }
+
     fn remember(&self, stall: Stall, elapsed_ns: u64) {
-        if elapsed_ns >= self.stall_threshold_ns {
+        if elapsed_ns >= self.stall_threshold_ns() {
             self.stall_count.fetch_add(1, Ordering::Relaxed);
             let mut stalls = self.stalls.lock();
             if stalls.len() == STALLS_KEPT {
@@ -368,10 +391,7 @@ impl Waits {
         let place = slowest.partition_point(|other| other.elapsed >= stall.elapsed);
         slowest.insert(place, stall);
         slowest.truncate(SLOWEST_KEPT);
-        if let Some(least) = slowest.get(SLOWEST_KEPT - 1) {
-            let from_ns = u64::try_from(least.elapsed.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
-            self.remembered_from_ns.store(from_ns.min(self.stall_threshold_ns), Ordering::Relaxed);
-        }
+        self.remember_from(&slowest);
     }
 }
 
@@ -489,6 +509,23 @@ mod tests {
         assert_eq!(waits.take_slowest(), [60, 40, 30, 9, 8, 7, 5, 3].map(stall));
         assert_eq!((waits.take_slowest(), waits.remembered_from_ns.load(Ordering::Relaxed)), (Vec::new(), 1));
         assert_eq!(waits.stalls(), (1, vec![stall(60)]), "the others were no stalls");
+    }
+
+    #[test]
+    fn another_threshold_counts_from_then_on() {
+        let stall = |ms| Stall { operation: "get", elapsed: Duration::from_millis(ms), waits: Vec::new(), cpu: None };
+        let waits = Waits::new(Duration::from_millis(50));
+        let (remember, from) =
+            (|ms| waits.remember(stall(ms), ms * 1_000_000), || waits.remembered_from_ns.load(Ordering::Relaxed));
+        (0..8).for_each(|_| remember(49));
+        waits.set_stall_threshold(Duration::from_millis(10));
+        assert_eq!((waits.stalls().0, from()), (0, 10_000_000), "none of them was one");
+        remember(10);
+        assert_eq!(waits.stalls(), (1, vec![stall(10)]));
+        waits.set_stall_threshold(Duration::from_secs(3600));
+        assert_eq!(from(), 49_000_001, "the least of the slowest");
+        remember(70);
+        assert_eq!(waits.stalls(), (1, vec![stall(10)]), "what was remembered stays");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::base::waits::enter_background;
 /// Threads that end together: at the latest when this is dropped, which waits for them.
 pub(crate) struct Threads {
     end: Arc<End>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<(&'static str, JoinHandle<()>)>,
 }
 
 /// Whether the database is being closed.
@@ -33,6 +33,16 @@ impl End {
         let mut is_near = self.is_near.lock();
         while !*is_near && clock::now_ns() < deadline_ns {
             (is_near, _) = self.news.wait_until(is_near, deadline_ns, "the end, or a tick");
+        }
+        *is_near
+    }
+
+    /// Sleeps until `is_so`, or the end; whether the end is near. Who changes what `is_so` looks at has all look
+    /// [again](Threads::look_again).
+    pub(super) fn wait_for(&self, is_so: impl Fn() -> bool) -> bool {
+        let mut is_near = self.is_near.lock();
+        while !*is_near && !is_so() {
+            is_near = self.news.wait(is_near, "the end, or work");
         }
         *is_near
     }
@@ -64,8 +74,13 @@ impl Threads {
             engine.core.log.stop(&error);
             engine.bell.ring();
         });
-        self.threads.push(thread.map_err(|e| Error::io(&format!("start the thread {name}"), e))?);
+        self.threads.push((name, thread.map_err(|e| Error::io(&format!("start the thread {name}"), e))?));
         Ok(())
+    }
+
+    /// How many of this name there are.
+    pub(super) fn count(&self, name: &str) -> usize {
+        self.threads.iter().filter(|(of, _)| *of == name).count()
     }
 }
 
@@ -75,12 +90,19 @@ impl Threads {
         *self.end.is_near.lock() = true;
         self.end.news.notify_all();
     }
+
+    /// Has those look who wait for something that has changed by now.
+    pub(super) fn look_again(&self) {
+        // Who has looked before is waiting by the time that the mutex is had.
+        drop(self.end.is_near.lock());
+        self.end.news.notify_all();
+    }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
         self.announce_end();
-        for thread in self.threads.drain(..) {
+        for (_, thread) in self.threads.drain(..) {
             // Its panic was told to the log.
             let _ = thread.join();
         }

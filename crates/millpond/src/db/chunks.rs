@@ -267,7 +267,7 @@ impl TreeState {
         let is_in_flight = |txn| engine.txns.locks.is_in_flight(txn);
         let upper = Bound::Excluded(reference.chunk_key(count).to_vec());
         let (mut lower, mut next) = (Bound::Included(reference.chunk_key(0).to_vec()), 0);
-        let (mut ahead, mut rows) = (ReadAhead::new(engine.read_ahead_pages), Rows::default());
+        let (mut ahead, mut rows) = (ReadAhead::new(engine.in_force.read_ahead_pages()), Rows::default());
         loop {
             let high = leaf_forward(&engine.core, &chunks.root, &is_in_flight, &lower, &upper, &mut ahead, &mut rows)?;
             if rows.resolve(|row, place| chunks.find_elsewhere(engine, row, place))?.is_none() {
@@ -300,7 +300,7 @@ fn damaged(tree: &TreeState, reference: Reference, what: &str) -> Error {
 /// What is wrong with the long values of `tree`, whose chunks' tree has so many entries; the first few, in words.
 pub(super) fn problems(engine: &Engine, tree: &TreeState, entries: u64) -> Result<Vec<String>, Error> {
     let (mut problems, mut missing, mut chunks, mut to_come) = (Vec::new(), 0u64, 0u64, 0u64);
-    let (mut ahead, mut rows) = (ReadAhead::new(engine.read_ahead_pages), Rows::default());
+    let (mut ahead, mut rows) = (ReadAhead::new(engine.in_force.read_ahead_pages()), Rows::default());
     let mut lower = Bound::Unbounded;
     loop {
         // At rest nothing is in flight.

@@ -7,7 +7,7 @@ use super::options::{FRAMES_MIN, Options};
 use super::page_cleaners::ClassicFlushing;
 use crate::base::aligned::to_u64;
 use crate::pace::classic_flushing::{AdaptiveFlushingMethod, Settings};
-use crate::pool::buffer_pool::PoolOptions;
+use crate::pool::buffer_pool::{Freeing, PoolOptions};
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::neighbors::FlushNeighbors;
@@ -159,14 +159,21 @@ impl Options {
 
     /// What a buffer pool of so many frames is made with.
     pub(crate) fn pool(&self, frames: u32, frames_max: usize) -> PoolOptions {
-        let is_refilled = self.empty_free_list_algorithm == EmptyFreeListAlgorithm::Backoff || self.cleaners_refill();
         PoolOptions {
             frames,
             frames_max,
             tracking: self.tracking(),
             replacement: self.replacement(),
-            empty: self.empty_free_list_algorithm,
             instances: self.instances(),
+            freeing: self.freeing(),
+        }
+    }
+
+    /// How its frames come free.
+    pub(super) fn freeing(&self) -> Freeing {
+        let is_refilled = self.empty_free_list_algorithm == EmptyFreeListAlgorithm::Backoff || self.cleaners_refill();
+        Freeing {
+            empty: self.empty_free_list_algorithm,
             lru_scan_depth: self.lru_scan_depth,
             free_list_target: is_refilled.then(|| self.free_list_target.unwrap_or(self.lru_scan_depth)),
         }
@@ -182,13 +189,13 @@ impl Options {
     pub(super) fn classic_flushing(&self) -> Option<ClassicFlushing> {
         let method = self.adaptive_flushing_method;
         (method != AdaptiveFlushingMethod::Envelope).then(|| {
-            let one = method != AdaptiveFlushingMethod::Adaptive;
-            let cleaners = self.page_cleaners.unwrap_or(if one { 1 } else { PAGE_CLEANERS });
-            ClassicFlushing::new(method, self.settings(), cleaners.min(self.instances()), self.flush_neighbors)
+            let cleaners = self.page_cleaners.unwrap_or(PAGE_CLEANERS).min(self.instances());
+            ClassicFlushing::new(method, self.settings(), cleaners, self.flush_neighbors)
         })
     }
 
-    fn settings(&self) -> Settings {
+    /// What a classic method of flushing goes by.
+    pub(super) fn settings(&self) -> Settings {
         let io_capacity = self.io_capacity.unwrap_or(IO_CAPACITY);
         Settings {
             io_capacity,

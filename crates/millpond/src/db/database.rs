@@ -12,11 +12,11 @@ use super::batch::{Place, WriteBatch};
 use super::catalog;
 use super::create::{check_not_lost, create, open_directory};
 use super::ddl::create_root;
-use super::engine::{Engine, Opening, Requests, Wish};
+use super::engine::{Engine, Opening, Requests, Wish, closed};
 use super::keeper::Keeper;
 use super::log_threads;
 use super::lru_managers;
-use super::online::change_redo_capacity;
+use super::online::{InForce, change_redo_capacity};
 use super::options::{Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, validate_reserve};
 use super::pacing::Pacing;
 use super::page_cleaners;
@@ -32,7 +32,7 @@ use super::status_socket::{StatusServer, StatusSocket};
 use super::tree::{Gate, TreeState};
 use super::write::write;
 use super::write_rows::write_rows;
-use crate::base::aligned::{to_u64, to_usize};
+use crate::base::aligned::to_usize;
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
@@ -40,12 +40,12 @@ use crate::base::ids::SpaceId;
 use crate::base::random::random_u64;
 use crate::base::sync::{self, JoinHandle, Mutex, Rank, RwLock, Turn};
 use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
-use crate::io::batch::IoEngine;
 use crate::io::device::Files;
 use crate::io::slow::SlowFiles;
 use crate::io::speed::Speed;
 use crate::mtr::Core;
 use crate::pool::buffer_pool::Pool;
+use crate::pool::lru_manager::AdaptiveSleep;
 use crate::recovery;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LogFiles, remove_others};
@@ -72,7 +72,8 @@ struct Inner {
     about: About,
     status: Mutex<Option<StatusServer>>,
     opened: Opened,
-    options: Options,
+    /// As it was opened, but for what was changed since.
+    options: Mutex<Options>,
 }
 
 /// What opening found.
@@ -249,7 +250,7 @@ impl Db {
             has_tables |= matches!(place, Place::Table(_));
             ops.push(op);
         }
-        let durability = batch.durability.unwrap_or(engine.durability);
+        let durability = batch.durability.unwrap_or_else(|| engine.in_force.durability());
         durability.validate().map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
         if has_tables {
             return write_rows(engine, &batch, durability);
@@ -283,31 +284,6 @@ impl Db {
         self.inner.about.io_engine
     }
 
-    /// The options in force: those that the database was opened with; where they said nothing, what it keeps or a
-    /// default has filled in; and what was changed since.
-    pub fn options(&self) -> Options {
-        let engine = self.engine();
-        let (store, pool) = (&engine.core.store, &engine.core.pool);
-        let size = |frames: u64| ByteSize::b(frames * to_u64(store.page_size()));
-        let kind = page_store_of(&store.superblock());
-        let (log, switch) = engine.core.log.geometry();
-        let io_engine = match self.io_engine() {
-            "io_uring" => IoEngine::IoUring,
-            "threads" => IoEngine::Threads,
-            _ => self.inner.options.io_engine,
-        };
-        Options {
-            page_size: Some(size(1)),
-            page_store: Some(kind),
-            doublewrite: Some(self.inner.options.doublewrite_of(kind)),
-            buffer_pool_size: size(to_u64(pool.len())),
-            buffer_pool_size_max: Some(size(engine.frames_max)),
-            redo_capacity: Some(ByteSize::b(switch.map_or(log, |switch| switch.to).capacity())),
-            io_engine,
-            ..self.inner.options.clone()
-        }
-    }
-
     /// What operations waited for so far, by class. What the engine's own threads wait for is not in it.
     pub fn waits(&self) -> Vec<WaitSummary> {
         self.inner.engine.waits.summary()
@@ -329,6 +305,16 @@ impl Db {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.inner.engine
+    }
+
+    /// What it was opened with, and what was changed since.
+    pub(super) fn kept_options(&self) -> &Mutex<Options> {
+        &self.inner.options
+    }
+
+    /// Has the threads of the classic policies changed.
+    pub(super) fn change_threads(&self, change: impl FnOnce(&mut Threads) -> Result<(), Error>) -> Result<(), Error> {
+        self.inner.threads.lock().as_mut().map_or_else(|| Err(closed()), change)
     }
 
     pub(super) fn about(&self) -> About {
@@ -466,9 +452,8 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         files: Mutex::new(Rank::Files, Some(Arc::clone(&files))),
         bell,
         waits,
-        durability: options.commit_durability(),
+        in_force: InForce::new(options),
         frames_max,
-        read_ahead_pages: options.read_ahead_pages,
         drops: Mutex::new(Rank::Drops, VecDeque::new()),
         merge_wishes: Mutex::new(Rank::MergeWishes, VecDeque::new()),
         merges_parked: Mutex::new(Rank::MergesParked, VecDeque::new()),
@@ -515,9 +500,8 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
     let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
     let (keeper, status_server) = (Mutex::new(Rank::Threads, Some(keeper)), Mutex::new(Rank::Threads, None));
     let (purge, threads) = (Mutex::new(Rank::Threads, None), Mutex::new(Rank::Threads, None));
-    let options_kept = options.clone();
-    let mut inner =
-        Inner { engine, about, keeper, purge, threads, status: status_server, opened, options: options_kept };
+    let kept = Mutex::new(Rank::Options, options.clone());
+    let mut inner = Inner { engine, about, keeper, purge, threads, status: status_server, opened, options: kept };
     // From here on, so that a recovery that takes long can be watched.
     let served = status.map(|socket| socket.serve(Arc::clone(&inner.engine), inner.about.clone())).transpose();
     let opened = served.and_then(|server| {
@@ -543,7 +527,9 @@ fn finish_open(
     // Recovery takes frames, too.
     let mut threads = Threads::new();
     log_threads::start(&mut threads, &engine)?;
-    lru_managers::start(&mut threads, &engine)?;
+    if engine.core.pool.is_managed() {
+        lru_managers::start(&mut threads, &engine, AdaptiveSleep::default())?;
+    }
     let (now, switch) = (log_files.geometry(), log_files.switch());
     let generations: Vec<u32> = switch.map(|switch| switch.to.generation).into_iter().chain([now.generation]).collect();
     let removed = remove_others(files, &generations);

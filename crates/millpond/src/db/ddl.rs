@@ -37,7 +37,7 @@ impl Db {
         create_root(&engine.core, space)?;
         // A crash before this leaves a space that no name leads to; the next open drops it.
         let end = catalog::insert(engine, name, &Entry::Tree { rows: space, chunks: None })?;
-        wait_durable(engine, end, engine.durability)?;
+        wait_durable(engine, end, engine.in_force.durability())?;
         Ok(self.tree(name, space, None))
     }
 
@@ -90,7 +90,7 @@ impl Db {
         create_spaces(engine, &mut table)?;
         // A crash before this leaves spaces that no name leads to; the next open drops them.
         let end = catalog::insert(engine, name, &Entry::Table(table.clone()))?;
-        wait_durable(engine, end, engine.durability)?;
+        wait_durable(engine, end, engine.in_force.durability())?;
         Ok(self.table(name, table))
     }
 
@@ -187,7 +187,7 @@ impl Db {
     fn drop_all(&self, name: &str, trees: Vec<Arc<TreeState>>) -> Result<(), Error> {
         let engine = self.engine();
         let end = close_trees(engine, trees, Gate::Dropped, |spaces| catalog::remove(engine, name, spaces))?;
-        wait_durable(engine, end, engine.durability)
+        wait_durable(engine, end, engine.in_force.durability())
     }
 
     /// Drops these trees, and has `name`, which stood for them, stand for `empty` instead.
@@ -195,7 +195,7 @@ impl Db {
         let engine = self.engine();
         let replace = |spaces: &[SpaceId]| catalog::replace(engine, name, empty, spaces);
         let end = close_trees(engine, trees, Gate::Truncated, replace)?;
-        wait_durable(engine, end, engine.durability)
+        wait_durable(engine, end, engine.in_force.durability())
     }
 
     fn tree(&self, name: &str, rows: SpaceId, chunks: Option<SpaceId>) -> Tree {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::options::{Durability, Limits, unsynced_max};
+use super::online::InForce;
+use super::options::{Limits, unsynced_max};
 use super::pacing::Pacing;
 use super::page_cleaners::ClassicFlushing;
 use super::page_writer::{PageWrites, Why, Writers};
@@ -35,9 +36,7 @@ pub(crate) struct Engine {
     pub(crate) bell: Arc<Bell>,
     pub(crate) waits: Arc<Waits>,
     pub(crate) limits: Limits,
-    pub(crate) durability: Durability,
-    /// Leaves that a scan has read together, at most.
-    pub(crate) read_ahead_pages: usize,
+    pub(crate) in_force: InForce,
     /// Frames that the buffer pool may be given.
     pub(crate) frames_max: u64,
     /// Dropped spaces whose pages are still in frames, and from which frame on.

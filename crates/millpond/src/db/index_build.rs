@@ -101,7 +101,7 @@ impl Table {
         let mut build = Build::begin(self, IndexDefinition { name: name.to_owned(), is_unique, fields })?;
         let index = build.load()?;
         let end = build.finish(&index)?;
-        wait_durable(&self.engine, end, self.engine.durability)?;
+        wait_durable(&self.engine, end, self.engine.in_force.durability())?;
         Ok(Index { table: self.clone(), state: index })
     }
 
@@ -127,7 +127,7 @@ impl Table {
         let end = close_trees(engine, trees, Gate::Dropped, replace)?;
         indexes.all.remove(at);
         drop(indexes);
-        wait_durable(engine, end, engine.durability)
+        wait_durable(engine, end, engine.in_force.durability())
     }
 
     /// What the catalog says of the table. Callers have the turn of `ddl`.

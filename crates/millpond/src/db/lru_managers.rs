@@ -1,6 +1,7 @@
 //! The threads of `empty_free_list_algorithm = backoff`: an LRU manager for each instance of the buffer pool. It frees
 //! frames from the tail of the instance's list, writes those pages that are dirty there, and sleeps as it has found fit
-//! ([`lru_manager`](crate::pool::lru_manager)).
+//! ([`lru_manager`](crate::pool::lru_manager)). Once there they stay, and while `legacy` is in force they wait until it
+//! is not.
 
 use std::sync::Arc;
 
@@ -16,22 +17,35 @@ use crate::store::page_store::LOT_PAGES;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Starts a thread for each instance that has one: none, but with `backoff`.
-pub(super) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {
-    let mut managed = 0..engine.core.pool.managed_instances();
-    managed.try_for_each(|at| threads.start("mp-lru", engine, move |engine, end| run(engine, at, end)))
+const NAME: &str = "mp-lru";
+
+/// Starts a thread for each instance that has none yet, which begins with this sleep.
+pub(super) fn start(threads: &mut Threads, engine: &Arc<Engine>, sleep: AdaptiveSleep) -> Result<(), Error> {
+    let mut without = threads.count(NAME)..engine.core.pool.instance_count();
+    without.try_for_each(|at| threads.start(NAME, engine, move |engine, end| run(engine, at, end, sleep)))
 }
 
-fn run(engine: &Engine, at: usize, end: &End) -> Result<(), Error> {
-    let mut sleep = AdaptiveSleep::default();
+fn run(engine: &Engine, at: usize, end: &End, mut sleep: AdaptiveSleep) -> Result<(), Error> {
     let mut made = 0;
-    // One that has made none does not look again at once: nothing has changed since.
-    while !end.wait_until(clock::now_ns() + sleep.ms.max(u64::from(made == 0)) * NS_PER_MS) {
-        let (free, target) = engine.core.pool.free_in(at);
-        sleep.adapt(free, target, made > 0);
-        made = engine.refill(at)?;
+    let pool = &engine.core.pool;
+    loop {
+        if !pool.is_managed() {
+            if end.wait_for(|| pool.is_managed()) {
+                return Ok(());
+            }
+            // Frames may be waited for since before it was needed.
+            (sleep, made) = (AdaptiveSleep::awake(), 0);
+        }
+        // One that has made none does not look again at once: nothing has changed since.
+        if end.wait_until(clock::now_ns() + sleep.ms.max(u64::from(made == 0)) * NS_PER_MS) {
+            return Ok(());
+        }
+        if pool.is_managed() {
+            let (free, target) = pool.free_in(at);
+            sleep.adapt(free, target, made > 0);
+            made = engine.refill(at)?;
+        }
     }
-    Ok(())
 }
 
 impl Engine {

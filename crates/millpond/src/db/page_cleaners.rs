@@ -2,14 +2,18 @@
 //! decides once a tick how many pages are written, by the method's arithmetic
 //! ([`classic_flushing`](crate::pace::classic_flushing)); each instance is a slot, which a cleaner takes; and a pass
 //! ends when all its slots are done: one slow instance holds up the others.
+//!
+//! With the methods of before there is one cleaner: others that are there, since the method was `adaptive`, wait. What
+//! changes while the database is open counts from the next pass on.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::background::{End, Threads};
 use super::engine::Engine;
 use super::page_writer::Why;
 use crate::base::aligned::to_u64;
+use crate::base::choice::Choice;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
@@ -27,13 +31,22 @@ const TRIES: usize = 8;
 
 const NS_PER_MS: u64 = 1_000_000;
 
+const NAME: &str = "mp-clean";
+
+/// Those that there are cleaners for.
+const METHODS: &[AdaptiveFlushingMethod] =
+    &[AdaptiveFlushingMethod::Adaptive, AdaptiveFlushingMethod::KeepAverage, AdaptiveFlushingMethod::SyncOnly];
+
 /// A classic method of flushing, and what its threads share.
 pub(crate) struct ClassicFlushing {
-    pub(super) method: AdaptiveFlushingMethod,
-    pub(super) settings: Settings,
-    pub(super) cleaners: usize,
+    pub(super) method: Choice<AdaptiveFlushingMethod>,
+    io_capacity: AtomicUsize,
+    io_capacity_max: AtomicUsize,
+    max_dirty_pages_pct: AtomicUsize,
+    /// With the method that has several.
+    cleaners: usize,
     /// What leaves with a page that is due.
-    pub(super) neighbors: FlushNeighbors,
+    pub(super) neighbors: Choice<FlushNeighbors>,
     /// Who finds the log three quarters full has this turn while he flushes.
     pub(super) sync_flush: Turn<()>,
     /// Entries of flush lists that searches which begin anew after each page have looked at.
@@ -44,6 +57,14 @@ pub(crate) struct ClassicFlushing {
     news: Condvar,
 }
 
+/// Who takes a slot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cleaner {
+    /// Who decides.
+    First,
+    Another,
+}
+
 /// What the cleaners are at.
 #[derive(Default)]
 struct Pass {
@@ -51,6 +72,8 @@ struct Pass {
     slots: usize,
     taken: usize,
     done: usize,
+    /// The first cleaner is not alone.
+    is_shared: bool,
     /// Pages of each slot.
     pages: usize,
     /// There are no more.
@@ -65,10 +88,12 @@ impl ClassicFlushing {
         neighbors: FlushNeighbors,
     ) -> ClassicFlushing {
         ClassicFlushing {
-            method,
-            settings,
+            method: Choice::new(METHODS, method),
+            io_capacity: AtomicUsize::new(settings.io_capacity),
+            io_capacity_max: AtomicUsize::new(settings.io_capacity_max),
+            max_dirty_pages_pct: AtomicUsize::new(settings.max_dirty_pages_pct),
             cleaners,
-            neighbors,
+            neighbors: Choice::new(&[FlushNeighbors::None, FlushNeighbors::Area, FlushNeighbors::Seq], neighbors),
             sync_flush: Turn::new(Rank::SyncFlush, ()),
             rescanned: AtomicU64::new(0),
             beside: AtomicU64::new(0),
@@ -77,26 +102,38 @@ impl ClassicFlushing {
         }
     }
 
-    fn flushing(&self) -> Box<dyn Flushing> {
-        match self.method {
-            AdaptiveFlushingMethod::SyncOnly => Box::new(SyncOnly::default()),
-            AdaptiveFlushingMethod::KeepAverage => Box::new(KeepAverage::default()),
-            AdaptiveFlushingMethod::Adaptive | AdaptiveFlushingMethod::Envelope => Box::new(Adaptive::default()),
+    /// What it goes by.
+    fn settings(&self) -> Settings {
+        // Relaxed: they are numbers that one pass reads. One that reads some before and some after a change is between
+        // the two.
+        Settings {
+            io_capacity: self.io_capacity.load(Ordering::Relaxed),
+            io_capacity_max: self.io_capacity_max.load(Ordering::Relaxed),
+            max_dirty_pages_pct: self.max_dirty_pages_pct.load(Ordering::Relaxed),
         }
     }
 
+    /// Goes by these from the next pass on.
+    pub(super) fn set(&self, method: AdaptiveFlushingMethod, settings: Settings, neighbors: FlushNeighbors) {
+        self.method.set(method);
+        self.neighbors.set(neighbors);
+        self.io_capacity.store(settings.io_capacity, Ordering::Relaxed);
+        self.io_capacity_max.store(settings.io_capacity_max, Ordering::Relaxed);
+        self.max_dirty_pages_pct.store(settings.max_dirty_pages_pct, Ordering::Relaxed);
+    }
+
     /// A slot of the pass, if there is one left, and how many pages it is to write.
-    fn take_slot(&self) -> Option<(Slot<'_>, usize)> {
+    fn take_slot(&self, cleaner: Cleaner) -> Option<(Slot<'_>, usize)> {
         let mut pass = self.pass.lock();
-        if pass.taken == pass.slots {
+        if pass.taken == pass.slots || (cleaner == Cleaner::Another && !pass.is_shared) {
             return None;
         }
         pass.taken += 1;
         Some((Slot { of: self, at: pass.taken - 1 }, pass.pages))
     }
 
-    fn begin_pass(&self, slots: usize, pages: usize) {
-        *self.pass.lock() = Pass { slots, pages, ..Pass::default() };
+    fn begin_pass(&self, slots: usize, pages: usize, is_shared: bool) {
+        *self.pass.lock() = Pass { slots, pages, is_shared, ..Pass::default() };
         self.news.notify_all();
     }
 
@@ -111,7 +148,7 @@ impl ClassicFlushing {
     /// Waits for a pass. False: there is none any more.
     fn wait_for_pass(&self) -> bool {
         let mut pass = self.pass.lock();
-        while pass.taken == pass.slots && !pass.ended {
+        while (pass.taken == pass.slots || !pass.is_shared) && !pass.ended {
             pass = self.news.wait(pass, "the next pass of the page cleaners");
         }
         !pass.ended
@@ -141,18 +178,34 @@ impl Drop for Passes<'_> {
     }
 }
 
+/// The arithmetic of a method.
+fn flushing_of(method: AdaptiveFlushingMethod) -> Box<dyn Flushing> {
+    match method {
+        AdaptiveFlushingMethod::SyncOnly => Box::new(SyncOnly::default()),
+        AdaptiveFlushingMethod::KeepAverage => Box::new(KeepAverage::default()),
+        AdaptiveFlushingMethod::Adaptive | AdaptiveFlushingMethod::Envelope => Box::new(Adaptive::default()),
+    }
+}
+
 /// Starts them: none with an envelope.
 pub(super) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {
     let Some(classic) = &engine.classic_flushing else { return Ok(()) };
-    threads.start("mp-clean", engine, coordinate)?;
-    (1..classic.cleaners).try_for_each(|_| threads.start("mp-clean", engine, |engine, _| work(engine)))
+    threads.start(NAME, engine, coordinate)?;
+    if classic.method.get() == AdaptiveFlushingMethod::Adaptive { start_others(threads, engine) } else { Ok(()) }
+}
+
+/// Starts those of the others that are not there yet, for a method that has several.
+pub(super) fn start_others(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {
+    let cleaners = engine.classic_flushing.as_ref().map_or(0, |classic| classic.cleaners);
+    (threads.count(NAME)..cleaners).try_for_each(|_| threads.start(NAME, engine, |engine, _| work(engine)))
 }
 
 /// The first cleaner, which decides and works with the others.
 fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
     let Some(classic) = &engine.classic_flushing else { return Ok(()) };
     let _passes = Passes(classic);
-    let mut flushing = classic.flushing();
+    let mut method = classic.method.get();
+    let mut flushing = flushing_of(method);
     let instances = engine.core.pool.instance_count();
     let mut next_ns = clock::now_ns();
     loop {
@@ -161,10 +214,17 @@ fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
         if end.wait_until(next_ns) {
             return Ok(());
         }
-        let dirtied_before = |lsn| engine.core.pool.dirtied_before(Lsn(lsn), 2 * classic.settings.io_capacity_max);
-        let pages = flushing.pages(&engine.seen(), &classic.settings, &dirtied_before);
-        classic.begin_pass(instances, pages.div_ceil(instances));
-        while let Some((slot, pages)) = classic.take_slot() {
+        let wanted = classic.method.get();
+        if wanted != method {
+            // What the other one remembers is no measure for this one.
+            (method, flushing) = (wanted, flushing_of(wanted));
+        }
+        let settings = classic.settings();
+        let dirtied_before = |lsn| engine.core.pool.dirtied_before(Lsn(lsn), 2 * settings.io_capacity_max);
+        let pages = flushing.pages(&engine.seen(), &settings, &dirtied_before);
+        let is_shared = method == AdaptiveFlushingMethod::Adaptive;
+        classic.begin_pass(instances, pages.div_ceil(instances), is_shared);
+        while let Some((slot, pages)) = classic.take_slot(Cleaner::First) {
             engine.clean_slot(slot.at, pages)?;
         }
         classic.end_pass();
@@ -175,7 +235,7 @@ fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
 fn work(engine: &Engine) -> Result<(), Error> {
     let Some(classic) = &engine.classic_flushing else { return Ok(()) };
     while classic.wait_for_pass() {
-        while let Some((slot, pages)) = classic.take_slot() {
+        while let Some((slot, pages)) = classic.take_slot(Cleaner::Another) {
             engine.clean_slot(slot.at, pages)?;
         }
     }

@@ -362,10 +362,11 @@ impl Engine {
 
     /// Pages, each with its neighbours, as many as go into a lot.
     fn beside<'p>(&'p self, classic: &ClassicFlushing, pages: Vec<Pin<'p>>) -> Vec<Pin<'p>> {
-        if classic.neighbors == FlushNeighbors::None {
+        let wanted = classic.neighbors.get();
+        if wanted == FlushNeighbors::None {
             return pages;
         }
-        let (pages, neighbors) = self.core.pool.with_neighbors(pages, classic.neighbors, LOT_PAGES);
+        let (pages, neighbors) = self.core.pool.with_neighbors(pages, wanted, LOT_PAGES);
         classic.beside.fetch_add(to_u64(neighbors), Ordering::Relaxed);
         pages
     }

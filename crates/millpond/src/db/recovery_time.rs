@@ -40,6 +40,14 @@ impl RecoveryTime {
         self.target_ms.store(ms, Ordering::Relaxed);
     }
 
+    /// What was set last.
+    pub(super) fn target(&self) -> Option<Duration> {
+        match self.target_ms.load(Ordering::Relaxed) {
+            0 => None,
+            ms => Some(Duration::from_millis(ms)),
+        }
+    }
+
     /// An open has looked for so much log and applied it in so long, and taken so long for other things. What an
     /// earlier one has measured counts as much.
     pub(super) fn applied(&self, bytes: u64, us: u64, beside_us: u64) {

@@ -56,7 +56,7 @@ impl Engine {
     fn flush_upto(&self, classic: &ClassicFlushing, cut: Lsn) -> Result<(), Error> {
         let pool = &self.core.pool;
         for at in 0..pool.instance_count() {
-            let frames = if classic.method == AdaptiveFlushingMethod::SyncOnly {
+            let frames = if classic.method.get() == AdaptiveFlushingMethod::SyncOnly {
                 let (frames, looked_at) = pool.rescan_dirty(at, cut, BATCH);
                 classic.rescanned.fetch_add(to_u64(looked_at), Ordering::Relaxed);
                 frames

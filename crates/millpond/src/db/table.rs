@@ -228,6 +228,6 @@ impl Table {
             let mut ops: SmallVec<[Op<'_>; 8]> = row.into_iter().chain(entries.ops()).collect();
             apply(engine, &mut ops)?
         };
-        wait_durable(engine, done.end, engine.durability)
+        wait_durable(engine, done.end, engine.in_force.durability())
     }
 }

@@ -190,7 +190,7 @@ impl Tree {
     }
 
     fn write_one(&self, key: &[u8], change: Change<&[u8]>) -> Result<bool, Error> {
-        write(&self.engine, &mut [Op::new(&self.state, key, change)], self.engine.durability)
+        write(&self.engine, &mut [Op::new(&self.state, key, change)], self.engine.in_force.durability())
     }
 
     /// Adds `key`, which must not be there.
@@ -244,7 +244,7 @@ impl Tree {
     pub(super) fn scan_range(&self, range: Option<KeyRange>, direction: Direction) -> Scan {
         let done = range.is_none();
         let (lower, upper) = range.unwrap_or((Bound::Unbounded, Bound::Unbounded));
-        let ahead = ReadAhead::new(self.engine.read_ahead_pages);
+        let ahead = ReadAhead::new(self.engine.in_force.read_ahead_pages());
         Scan { tree: self.clone(), lower, upper, direction, ahead, rows: Rows::default(), done }
     }
 }

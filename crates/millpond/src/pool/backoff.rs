@@ -2,11 +2,13 @@
 //! longer each time, until the [LRU manager](super::lru_manager) has made some. He does not look for a clean page
 //! himself, so that nobody contends for the list; and nobody wakes the manager.
 //!
-//! Who ends the wait: the LRU manager, when it has slept enough; and the own timer, which has him look.
+//! Who ends the wait: the LRU manager, when it has slept enough; and the own timer, which has him look, also whether
+//! there is a manager still ([`classic`](super::classic)).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::buffer_pool::Pool;
+use super::classic::Classic;
 use crate::base::clock;
 use crate::base::ids::FrameId;
 use crate::base::sync::sleep_until;
@@ -26,22 +28,31 @@ pub(super) struct Backoff {
     pub(super) loops: AtomicU64,
 }
 
+/// How a wait has ended.
+pub(super) enum Slept {
+    Frames(Vec<FrameId>),
+    /// There is no LRU manager any more.
+    Deserted,
+    /// No page can be written any more.
+    Stopped,
+}
+
 /// How long the next sleep is.
 fn longer(sleep_ns: u64) -> u64 {
     (2 * sleep_ns).min(LONGEST_NS)
 }
 
 impl Pool {
-    /// `count` frames of an instance, when they are there. `None`: no page can be written any more.
-    pub(super) fn take_backoff(&self, backoff: &Backoff, at: usize, count: usize) -> Option<Vec<FrameId>> {
+    /// `count` frames of an instance, when they are there.
+    pub(super) fn take_backoff(&self, classic: &Classic, at: usize, count: usize) -> Slept {
         let began = clock::now_ns();
         let mut sleep_ns = FIRST_NS;
         // Kept in hand one by one: others take one when there is one.
         let mut hand = Vec::with_capacity(count);
-        let is_whole = self.waits.timed(WaitClass::FreeFrame, || {
+        let is_stopped = self.waits.timed(WaitClass::FreeFrame, || {
             loop {
                 if self.line().stopped() {
-                    return false;
+                    return true;
                 }
                 let beyond = clock::now_ns() >= began + OWN_NS || self.spread.load(Ordering::Relaxed);
                 let own = || self.instances[at].free.take(1);
@@ -50,20 +61,20 @@ impl Pool {
                 {
                     hand.extend(frames);
                 }
-                if hand.len() == count {
-                    return true;
+                if hand.len() == count || !classic.is_backoff() {
+                    return false;
                 }
-                backoff.loops.fetch_add(1, Ordering::Relaxed);
+                classic.backoff.loops.fetch_add(1, Ordering::Relaxed);
                 sleep_until(clock::now_ns() + sleep_ns);
                 sleep_ns = longer(sleep_ns);
             }
         });
         self.count_wait(began);
-        if is_whole {
-            return Some(hand);
+        if !is_stopped && hand.len() == count {
+            return Slept::Frames(hand);
         }
         hand.into_iter().for_each(|frame| self.give(frame));
-        None
+        if is_stopped { Slept::Stopped } else { Slept::Deserted }
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crossbeam_epoch::Guard;
 
 use super::admission::{Admission, Admitted};
-use super::backoff::Backoff;
+use super::classic::{Classic, Got};
 use super::dirty::{DirtyPages, DirtyTracking};
 use super::frame::{Frame, HeldBy, PageRead, PageWrite, Pin};
 use super::frame_ticket::FrameTicket;
 use super::free_frames::Taken;
 use super::instance::Instance;
-use super::legacy::{EmptyFreeListAlgorithm, Legacy};
+use super::legacy::EmptyFreeListAlgorithm;
 use super::memory::Frames;
 use super::midpoint_lru::MidpointLru;
 use super::replacement::{PageReplacement, Replacement};
@@ -52,8 +52,14 @@ pub(crate) struct PoolOptions {
     pub(crate) frames_max: usize,
     pub(crate) tracking: DirtyTracking,
     pub(crate) replacement: PageReplacement,
-    pub(crate) empty: EmptyFreeListAlgorithm,
     pub(crate) instances: usize,
+    pub(crate) freeing: Freeing,
+}
+
+/// How frames come free; may change while the pool is in use, but not from or to the hand-off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Freeing {
+    pub(crate) empty: EmptyFreeListAlgorithm,
     /// Pages from the list's tail on that are looked at for frames, of each instance.
     pub(crate) lru_scan_depth: usize,
     /// Frames that somebody keeps free ahead of need, of each instance; `None`: as many as need shows.
@@ -63,8 +69,7 @@ pub(crate) struct PoolOptions {
 /// Who sees to it that there are free frames, and what is done where there are none.
 pub(super) enum Empty {
     Handoff,
-    Legacy(Legacy),
-    Backoff(Backoff),
+    Classic(Classic),
 }
 
 /// Counters of the pool.
@@ -92,10 +97,8 @@ pub(crate) struct Pool {
     /// Whose turn it is to give a frame to who does not mind.
     pub(super) turn: AtomicUsize,
     /// Frames that are kept free.
-    target: AtomicUsize,
+    pub(super) target: AtomicUsize,
     pub(super) empty: Empty,
-    /// Page cleaners refill free frames.
-    pub(super) cleaners_refill: bool,
     /// Pages that are looked at for frames, of each instance.
     pub(super) lru_scan_depth: AtomicUsize,
     pub(super) dirty: DirtyPages,
@@ -138,8 +141,8 @@ impl Pool {
             frames.get(frame).set_retired(false);
             instances[frame.index() % instances.len()].free.give(frame);
         }
-        let target = options.free_list_target.map(|target| target * options.instances);
-        Ok(Pool {
+        let freeing = options.freeing;
+        let pool = Pool {
             dirty: DirtyPages::new(Arc::clone(&frames), counts, options),
             frames,
             count: AtomicUsize::new(len),
@@ -147,18 +150,12 @@ impl Pool {
             table: Table::new(),
             spread: AtomicBool::new(true),
             turn: AtomicUsize::new(0),
-            // `legacy` alone keeps none free.
-            target: AtomicUsize::new(match options.empty {
-                EmptyFreeListAlgorithm::Handoff => FrameNeed::default().target(len),
-                _ => target.unwrap_or(0),
-            }),
-            empty: match options.empty {
+            target: AtomicUsize::new(FrameNeed::default().target(len)),
+            empty: match freeing.empty {
                 EmptyFreeListAlgorithm::Handoff => Empty::Handoff,
-                EmptyFreeListAlgorithm::Legacy => Empty::Legacy(Legacy::new(options.instances)),
-                EmptyFreeListAlgorithm::Backoff => Empty::Backoff(Backoff::default()),
+                _ => Empty::Classic(Classic::new(options.instances)),
             },
-            cleaners_refill: options.empty == EmptyFreeListAlgorithm::Legacy && target.is_some(),
-            lru_scan_depth: AtomicUsize::new(options.lru_scan_depth),
+            lru_scan_depth: AtomicUsize::new(freeing.lru_scan_depth),
             instances,
             store,
             bell,
@@ -169,7 +166,9 @@ impl Pool {
             lane: Turn::new(Rank::Lane, ()),
             waits,
             counters: PoolCounters::default(),
-        })
+        };
+        pool.set_freeing(freeing);
+        Ok(pool)
     }
 
     pub(crate) fn frame(&self, id: FrameId) -> &Frame {
@@ -394,10 +393,10 @@ impl Pool {
                 }
                 None
             }
-            Empty::Legacy(legacy) => self.take_legacy_anywhere(legacy, at, count)?,
-            Empty::Backoff(backoff) => match self.take_backoff(backoff, at, count) {
-                None => return self.take_last(count),
-                frames => frames,
+            Empty::Classic(classic) => match self.take_classic(classic, at, count)? {
+                Got::Frames(frames) => Some(frames),
+                Got::PlaceInLine => None,
+                Got::Stopped => return self.take_last(count),
             },
         };
         if let Some(frames) = frames {

@@ -171,6 +171,7 @@ impl DirtyPages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::buffer_pool::Freeing;
     use crate::pool::legacy::EmptyFreeListAlgorithm;
     use crate::pool::replacement::PageReplacement;
 
@@ -181,10 +182,8 @@ mod tests {
             frames_max: 16,
             tracking: DirtyTracking::FlushList,
             replacement: PageReplacement::MidpointLru,
-            empty: EmptyFreeListAlgorithm::Legacy,
             instances,
-            lru_scan_depth: 100,
-            free_list_target: None,
+            freeing: Freeing { empty: EmptyFreeListAlgorithm::Legacy, lru_scan_depth: 100, free_list_target: None },
         };
         DirtyPages::new(frames, Arc::default(), &options)
     }

@@ -128,11 +128,11 @@ impl Pool {
         }
         match &self.empty {
             Empty::Handoff => {}
-            Empty::Legacy(legacy) => {
-                found.flush_searches = count(&legacy.flush_searches);
-                found.flush_searched = count(&legacy.flush_searched);
+            Empty::Classic(classic) => {
+                found.flush_searches = count(&classic.legacy.flush_searches);
+                found.flush_searched = count(&classic.legacy.flush_searched);
+                found.wait_loops = count(&classic.backoff.loops);
             }
-            Empty::Backoff(backoff) => found.wait_loops = count(&backoff.loops),
         }
         found
     }

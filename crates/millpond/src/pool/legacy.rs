@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::buffer_pool::{Empty, Pool};
+use super::classic::Classic;
 use super::frame::Pin;
 use super::replacement::Wanted;
 use crate::base::aligned::to_u64;
@@ -82,20 +83,21 @@ impl Pool {
         matches!(self.empty, Empty::Handoff)
     }
 
-    fn legacy(&self) -> Option<&Legacy> {
-        if let Empty::Legacy(legacy) = &self.empty { Some(legacy) } else { None }
+    /// What it has where they are not.
+    pub(super) fn classic(&self) -> Option<&Classic> {
+        if let Empty::Classic(classic) = &self.empty { Some(classic) } else { None }
     }
 
     /// Says how a single page is written. Once, and only for `legacy`.
     pub(crate) fn set_single_page_flush(&self, flush: Box<dyn SinglePageFlush>) {
-        if let Some(legacy) = self.legacy() {
-            let _ = legacy.flush.set(flush);
+        if let Some(classic) = self.classic() {
+            let _ = classic.legacy.flush.set(flush);
         }
     }
 
     /// Pages that were written by who needed a frame.
     pub(crate) fn single_flushes(&self) -> u64 {
-        self.legacy().map_or(0, |legacy| legacy.single_flushes.load(Ordering::Relaxed))
+        self.classic().map_or(0, |classic| classic.legacy.single_flushes.load(Ordering::Relaxed))
     }
 
     /// `count` frames by one's own work, from instance `at` or, where all is pinned there, another. `None`: there is

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::buffer_pool::{Empty, Pool};
+use super::buffer_pool::Pool;
 use super::frame::Pin;
 use super::replacement::{Scan, Wanted};
 use super::residence::Evicted;
@@ -32,6 +32,11 @@ impl Default for AdaptiveSleep {
 }
 
 impl AdaptiveSleep {
+    /// That of one who is needed at once.
+    pub(crate) fn awake() -> AdaptiveSleep {
+        AdaptiveSleep { ms: 0 }
+    }
+
     /// After a pass that began with `free` of `target` frames free. `made`: it has made some.
     pub(crate) fn adapt(&mut self, free: usize, target: usize, made: bool) {
         if free * 20 < target && made {
@@ -43,16 +48,6 @@ impl AdaptiveSleep {
 }
 
 impl Pool {
-    /// Instances that have an LRU manager each.
-    pub(crate) fn managed_instances(&self) -> usize {
-        if matches!(self.empty, Empty::Backoff(_)) { self.instances.len() } else { 0 }
-    }
-
-    /// Whether page cleaners do what LRU managers do elsewhere.
-    pub(crate) fn cleaners_refill(&self) -> bool {
-        self.cleaners_refill
-    }
-
     /// Frames that are free in an instance, and how many should be.
     pub(crate) fn free_in(&self, at: usize) -> (usize, usize) {
         (self.instances[at].free.len(), self.target() / self.instances.len())

@@ -14,6 +14,7 @@
 pub(crate) mod admission;
 mod backoff;
 pub(crate) mod buffer_pool;
+mod classic;
 pub(crate) mod dirty;
 mod evictor;
 pub(crate) mod frame;

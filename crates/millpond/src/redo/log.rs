@@ -228,6 +228,16 @@ impl Log {
         })
     }
 
+    /// Works like that from now on, as far as it has what this needs since it was opened.
+    pub(crate) fn set_policies(&self, policies: LogPolicies) {
+        if let (Some(window), Some((how, _))) = (&self.recent_closed, policies.recent_closed) {
+            window.set_how(how);
+        }
+        if let (Some(pipeline), Some(settings)) = (&self.pipeline, policies.pipeline) {
+            pipeline.set(settings);
+        }
+    }
+
     fn buffer_for(capacity: u64) -> u64 {
         round_down((capacity / 8).min(BUFFER_MAX)).max(4 * BLOCK_U64)
     }

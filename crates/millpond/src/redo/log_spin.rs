@@ -4,8 +4,9 @@
 //! what its CPUs could give others need it more. The catch is the number of CPUs: under a quota of one CPU of six, 98.5
 //! per cent of one are 16 per cent of six, and the server spins its quota away.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::base::choice::Choice;
 use crate::base::clock;
 use crate::base::cpus::{self, Cpus};
 use crate::base::sync;
@@ -60,7 +61,9 @@ impl SpinSettings {
 
 /// What the engine believes of its use of CPU, and how long the log's syncs take.
 pub(crate) struct CpuUse {
-    settings: SpinSettings,
+    how: Choice<LogSpin>,
+    cpu_abs_lwm: AtomicUsize,
+    cpu_pct_hwm: AtomicUsize,
     /// When it was looked at last, and what had been used.
     looked_ns: AtomicU64,
     used_us: AtomicU64,
@@ -75,13 +78,39 @@ impl CpuUse {
     pub(super) fn new(settings: SpinSettings) -> CpuUse {
         let none = || AtomicU64::new(0);
         CpuUse {
-            settings,
+            how: Choice::new(&[LogSpin::Quota, LogSpin::Affinity, LogSpin::Never], settings.how),
+            cpu_abs_lwm: AtomicUsize::new(settings.cpu_abs_lwm),
+            cpu_pct_hwm: AtomicUsize::new(settings.cpu_pct_hwm),
             looked_ns: none(),
             used_us: none(),
             abs: none(),
             cpus: none(),
             rounds: none(),
             sync_ns: none(),
+        }
+    }
+
+    fn settings(&self) -> SpinSettings {
+        SpinSettings {
+            how: self.how.get(),
+            cpu_abs_lwm: self.cpu_abs_lwm.load(Ordering::Relaxed),
+            cpu_pct_hwm: self.cpu_pct_hwm.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Decides by other marks, or by other CPUs, from now on: by what is believed already, and anew with the next look.
+    pub(super) fn set(&self, settings: SpinSettings) {
+        if settings == self.settings() {
+            return;
+        }
+        self.how.set(settings.how);
+        // Relaxed, like all numbers here: who reads some before and some after decides anew soon.
+        self.cpu_abs_lwm.store(settings.cpu_abs_lwm, Ordering::Relaxed);
+        self.cpu_pct_hwm.store(settings.cpu_pct_hwm, Ordering::Relaxed);
+        let (abs, cpus) = self.believed();
+        // Before the first look nobody spins.
+        if cpus > 0 {
+            self.decide(hundredths(abs), hundredths(cpus));
         }
     }
 
@@ -97,7 +126,7 @@ impl CpuUse {
         let before = self.used_us.swap(used, Ordering::Relaxed);
         if self.looked_ns.swap(now, Ordering::Relaxed) > 0 {
             let cpus = Cpus::read();
-            let believed = if self.settings.how == LogSpin::Affinity { cpus.affinity } else { cpus.effective() };
+            let believed = if self.how.get() == LogSpin::Affinity { cpus.affinity } else { cpus.effective() };
             self.believe(used.saturating_sub(before), since / 1000, believed);
         }
     }
@@ -109,7 +138,11 @@ impl CpuUse {
         let abs = used_us as f64 / in_us.max(1) as f64 * 100.0;
         self.abs.store((abs * 100.0) as u64, Ordering::Relaxed);
         self.cpus.store((cpus * 100.0) as u64, Ordering::Relaxed);
-        self.rounds.store(u64::from(self.settings.rounds(abs, cpus)), Ordering::Relaxed);
+        self.decide(abs, cpus);
+    }
+
+    fn decide(&self, abs: f64, cpus: f64) {
+        self.rounds.store(u64::from(self.settings().rounds(abs, cpus)), Ordering::Relaxed);
     }
 
     /// A sync of the log took so long.
@@ -128,6 +161,11 @@ impl CpuUse {
     pub(crate) fn believed(&self) -> (u64, u64) {
         (self.abs.load(Ordering::Relaxed), self.cpus.load(Ordering::Relaxed))
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a use of CPU")]
+fn hundredths(of: u64) -> f64 {
+    of as f64 / 100.0
 }
 
 #[cfg(test)]
@@ -151,6 +189,28 @@ mod tests {
         assert!(MYSQL.rounds(80.0, 64.0) > MYSQL.rounds(80.0, 6.0));
         assert!(MYSQL.rounds(80.0, 1000.0) <= 250_000);
         assert_eq!(SpinSettings { how: LogSpin::Never, ..MYSQL }.rounds(98.5, 6.0), 0);
+    }
+
+    #[test]
+    fn other_marks_count_at_once() {
+        let cpu = CpuUse::new(MYSQL);
+        cpu.set(SpinSettings { cpu_pct_hwm: 60, ..MYSQL });
+        assert_eq!(cpu.rounds(), 0, "nobody has looked yet");
+        cpu.believe(98_500, 100_000, 6.0);
+        assert!(cpu.rounds() > 25_000);
+        for settings in [
+            SpinSettings { how: LogSpin::Never, ..MYSQL },
+            SpinSettings { cpu_abs_lwm: 99, ..MYSQL },
+            SpinSettings { cpu_pct_hwm: 8, ..MYSQL },
+        ] {
+            cpu.set(settings);
+            assert_eq!(cpu.rounds(), 0, "{settings:?}");
+            cpu.set(MYSQL);
+            assert!(cpu.rounds() > 25_000, "after {settings:?}");
+        }
+        cpu.set(SpinSettings { how: LogSpin::Never, ..MYSQL });
+        cpu.believe(98_500, 100_000, 6.0);
+        assert_eq!(cpu.rounds(), 0, "and at the next look");
     }
 
     #[test]

@@ -55,7 +55,8 @@ pub(crate) struct PipelineCounters {
 
 /// The writing of the log by threads.
 pub(crate) struct Pipeline {
-    settings: PipelineSettings,
+    /// Each write is followed by a sync.
+    sync_each_write: AtomicBool,
     buffer: LogBuffer,
     recent_written: LinkBuffer,
     /// The log is in the hands of the device up to the one, and durable up to the other.
@@ -90,7 +91,7 @@ pub(crate) enum Stage {
 impl Pipeline {
     pub(super) fn new(settings: PipelineSettings, bytes: u64, end: Lsn) -> Pipeline {
         Pipeline {
-            settings,
+            sync_each_write: AtomicBool::new(settings.sync_each_write),
             buffer: LogBuffer::new(bytes),
             // Nobody is further ahead of the tail than the buffer is long: there is always room.
             recent_written: LinkBuffer::new(bytes + to_u64(BLOCK), end),
@@ -109,6 +110,18 @@ impl Pipeline {
             cpu: CpuUse::new(settings.spin),
             counters: PipelineCounters::default(),
         }
+    }
+
+    /// Works like that from now on. Who waits for a sync has said so (`wanted`): he gets it, whether each write has one
+    /// or not.
+    pub(super) fn set(&self, settings: PipelineSettings) {
+        // Relaxed: it decides when the flusher syncs unasked, and that may be one write earlier or later.
+        self.sync_each_write.store(settings.sync_each_write, Ordering::Relaxed);
+        self.cpu.set(settings.spin);
+    }
+
+    fn is_each_write_synced(&self) -> bool {
+        self.sync_each_write.load(Ordering::Relaxed)
     }
 
     /// Bytes of memory that one with a buffer of so many bytes takes, its writer's included.
@@ -268,7 +281,7 @@ impl Pipeline {
         drop(state);
         self.written.store(upto.0, Ordering::Release);
         self.to_notify[0].ring();
-        if self.settings.sync_each_write || self.wanted.load(Ordering::Relaxed) > self.reached(Stage::Flushed).0 {
+        if self.is_each_write_synced() || self.wanted.load(Ordering::Relaxed) > self.reached(Stage::Flushed).0 {
             self.to_flush.ring();
         }
         Ok(true)
@@ -310,7 +323,7 @@ impl Pipeline {
     /// Whether somebody waits for a sync, or it is time for one.
     fn is_flush_due(&self) -> bool {
         let flushed = self.reached(Stage::Flushed).0;
-        self.settings.sync_each_write
+        self.is_each_write_synced()
             || self.wanted.load(Ordering::Relaxed) > flushed
             || clock::now_ns() >= self.flusher.lock().saturating_add(SYNC_EVERY_NS)
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::link_buffer::LinkBuffer;
 use crate::base::bell::Bell;
+use crate::base::choice::Choice;
 use crate::base::clock;
 use crate::base::ids::Lsn;
 use crate::base::sync;
@@ -33,6 +34,9 @@ pub enum LogRecentClosed {
     WakeIfUnset,
 }
 
+/// What a window may have.
+const WAYS_TO_WAKE: &[LogRecentClosed] = &[LogRecentClosed::Poll, LogRecentClosed::Wake, LogRecentClosed::WakeIfUnset];
+
 /// How long one who waits sleeps between two looks.
 const NAP_NS: u64 = 20_000;
 
@@ -41,7 +45,7 @@ const CLOSER_NAP_NS: u64 = 1_000_000;
 
 /// The window.
 pub(crate) struct RecentClosed {
-    how: LogRecentClosed,
+    how: Choice<LogRecentClosed>,
     bytes: u64,
     links: LinkBuffer,
     bell: Bell,
@@ -54,7 +58,7 @@ pub(crate) struct RecentClosed {
 impl RecentClosed {
     pub(super) fn new(how: LogRecentClosed, bytes: u64, end: Lsn) -> RecentClosed {
         RecentClosed {
-            how,
+            how: Choice::new(WAYS_TO_WAKE, how),
             bytes,
             links: LinkBuffer::new(bytes, end),
             bell: Bell::default(),
@@ -62,6 +66,12 @@ impl RecentClosed {
             has_closer: AtomicBool::new(false),
             wait_loops: AtomicU64::new(0),
         }
+    }
+
+    /// Has others wake the closer from now on, or nobody. Who waits looks at it each time that he looks for room; and
+    /// the closer's own nap ends in any case.
+    pub(super) fn set_how(&self, how: LogRecentClosed) {
+        self.how.set(how);
     }
 
     /// Bytes of memory that it takes.
@@ -94,7 +104,7 @@ impl RecentClosed {
             self.links.follow();
             return;
         }
-        let is_wanted = match self.how {
+        let is_wanted = match self.how.get() {
             LogRecentClosed::None | LogRecentClosed::Poll => false,
             LogRecentClosed::Wake => true,
             // Relaxed: one who misses it looks again in 20 microseconds.

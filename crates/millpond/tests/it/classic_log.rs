@@ -73,9 +73,9 @@ fn a_closer_that_nobody_wakes_holds_up_those_who_insert() {
 }
 
 /// A disk whose syncs take long.
-const SLOW_SYNCS: ServiceTime = ServiceTime { read_ns: 50_000, write_ns: 100_000, sync_ns: 10_000_000 };
+pub(crate) const SLOW_SYNCS: ServiceTime = ServiceTime { read_ns: 50_000, write_ns: 100_000, sync_ns: 10_000_000 };
 
-fn pipeline(options: Options) -> Options {
+pub(crate) fn pipeline(options: Options) -> Options {
     options.log_writer_threads(true)
 }
 

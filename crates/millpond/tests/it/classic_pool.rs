@@ -7,13 +7,13 @@ use crate::pool::scattered;
 use crate::support::open;
 
 /// Rows of the tree, each of which has a leaf of its own.
-const ROWS: u32 = 6_000;
+pub(crate) const ROWS: u32 = 6_000;
 
 /// Frames that are kept free.
 const TARGET: usize = 100;
 
 /// A tree four times the pool, of which all frames are in use.
-fn disk() -> SimulatedDisk {
+pub(crate) fn disk() -> SimulatedDisk {
     let disk = SimulatedDisk::new();
     run(1, || {
         let db = open(&disk, options(EmptyFreeListAlgorithm::Handoff));
@@ -25,7 +25,7 @@ fn disk() -> SimulatedDisk {
     SimulatedDisk::with_image(disk.image(), ServiceTime { read_ns: 20_000, write_ns: 50_000, sync_ns: 100_000 })
 }
 
-fn options(empty: EmptyFreeListAlgorithm) -> Options {
+pub(crate) fn options(empty: EmptyFreeListAlgorithm) -> Options {
     Options::new()
         .page_size(ByteSize::kib(4))
         .buffer_pool_size(ByteSize::kib(4 * 1_500))

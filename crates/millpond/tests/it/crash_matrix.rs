@@ -217,17 +217,17 @@ pub(crate) fn key_of(client: usize, number: usize) -> Vec<u8> {
 }
 
 /// Rows that every client finds in both trees.
-const ROWS: usize = 240;
+pub(crate) const ROWS: usize = 240;
 
 /// A tree that is written without waiting for durability: nothing is promised of it but that it is sound.
-const LOOSE: &str = "loose";
+pub(crate) const LOOSE: &str = "loose";
 
 /// A database with two trees that do not fit the pool, closed; the oracle knows its rows.
 pub(crate) fn two_trees(clients: usize) -> (Image, Oracle) {
     run(0, || make_two_trees(SMALL, clients)).0
 }
 
-fn make_two_trees(shape: Shape, clients: usize) -> (Image, Oracle) {
+pub(crate) fn make_two_trees(shape: Shape, clients: usize) -> (Image, Oracle) {
     let disk = SimulatedDisk::new();
     let oracle = Oracle::default();
     let db = open(&disk, shape.options());

@@ -31,6 +31,7 @@ mod lost_writes;
 mod merges;
 mod metrics;
 mod model_btreemap;
+mod online;
 mod pace;
 mod pool;
 mod purge;

@@ -6,6 +6,8 @@
 pub(crate) mod aligned;
 #[path = "../../../millpond/src/base/bell.rs"]
 pub(crate) mod bell;
+#[path = "../../../millpond/src/base/choice.rs"]
+pub(crate) mod choice;
 #[path = "../../../millpond/src/base/crc.rs"]
 pub(crate) mod crc;
 #[path = "../../../millpond/src/base/error.rs"]
