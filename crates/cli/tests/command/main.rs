@@ -323,7 +323,7 @@ fn status_tells_how_an_engine_is_doing_and_how_a_database_was_left() {
     let text = status(&["sock"]);
     assert_code(&text, 0);
     assert!(
-        out(&text).contains("\nBUFFER POOL\n") && out(&text).contains("index 'k' of table 'sbtest1'\n"),
+        out(&text).contains("\nBUFFER POOL AND MEMORY\n") && out(&text).contains("index 'k' of table 'sbtest1'\n"),
         "{}",
         out(&text)
     );

@@ -37,7 +37,7 @@ pub(crate) enum Rank {
     MergeWishes,
     MergesParked,
     Requests,
-    StatusSocket,
+    Status,
     Syncer,
     Background,
     PageCleaners,

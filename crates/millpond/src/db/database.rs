@@ -27,7 +27,7 @@ use super::recovery_time::RecoveryTime;
 use super::rollback::{find_losers, roll_back};
 use super::sorter;
 use super::stats::Stats;
-use super::status::About;
+use super::status::{About, LastLook};
 use super::status_socket::{StatusServer, StatusSocket};
 use super::tree::{Gate, TreeState};
 use super::write::write;
@@ -466,6 +466,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         files: Mutex::new(Rank::Files, Some(Arc::clone(&files))),
         bell,
         waits,
+        last_look: LastLook::default(),
         durability: options.commit_durability(),
         frames_max,
         read_ahead_pages: options.read_ahead_pages,

@@ -11,6 +11,7 @@ use super::page_writer::{PageWrites, Why, Writers};
 use super::recovery_time::RecoveryTime;
 use super::row_changes::TableState;
 use super::stats::Stats;
+use super::status::LastLook;
 use super::tree::TreeState;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
@@ -34,6 +35,8 @@ pub(crate) struct Engine {
     pub(crate) files: Mutex<Option<Arc<dyn Files>>>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) waits: Arc<Waits>,
+    /// What was told when somebody asked for the status as text.
+    pub(super) last_look: LastLook,
     pub(crate) limits: Limits,
     pub(crate) durability: Durability,
     /// Leaves that a scan has read together, at most.

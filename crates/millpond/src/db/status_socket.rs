@@ -93,7 +93,7 @@ impl StatusSocket {
 
     /// Starts to answer for `engine`.
     pub(super) fn serve(self, engine: Arc<Engine>, about: About) -> Result<StatusServer, Error> {
-        let (socket, shared) = (Arc::new(self), Arc::new(Mutex::new(Rank::StatusSocket, Shared::default())));
+        let (socket, shared) = (Arc::new(self), Arc::new(Mutex::new(Rank::Status, Shared::default())));
         let thread = {
             let (socket, shared) = (Arc::clone(&socket), Arc::clone(&shared));
             sync::spawn("mp-status", move || {

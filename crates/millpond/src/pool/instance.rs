@@ -30,6 +30,22 @@ pub(crate) struct Searches {
     pub(crate) wait_loops: u64,
 }
 
+/// What is in a part of the buffer pool, now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InstancePages {
+    /// Frames.
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+    pub(crate) dirty: u64,
+}
+
+impl InstancePages {
+    /// Frames with a page, or about to get one.
+    pub(crate) fn data(&self) -> u64 {
+        self.total.saturating_sub(self.free)
+    }
+}
+
 /// A part of the buffer pool.
 pub(super) struct Instance {
     pub(super) free: FreeFrames,
@@ -116,6 +132,17 @@ impl Pool {
     /// How many instances there are.
     pub(crate) fn instance_count(&self) -> usize {
         self.instances.len()
+    }
+
+    /// What is in each of them.
+    pub(crate) fn instance_pages(&self) -> Vec<InstancePages> {
+        let (frames, several) = (self.len(), self.instances.len());
+        let pages = |at: usize| InstancePages {
+            total: to_u64(frames.saturating_sub(at).div_ceil(several)),
+            free: to_u64(self.instances[at].free.len()),
+            dirty: to_u64(self.dirty.len_in(at)),
+        };
+        (0..several).map(pages).collect()
     }
 
     /// What those who needed frames have done for them.
