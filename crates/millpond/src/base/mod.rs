@@ -4,6 +4,7 @@
 pub(crate) mod aligned;
 pub(crate) mod bell;
 pub(crate) mod clock;
+pub(crate) mod counted_calls;
 pub(crate) mod cpus;
 pub(crate) mod crc;
 pub(crate) mod error;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use super::engine::Engine;
+use super::page_writer::Why;
 use crate::base::aligned::to_u64;
 use crate::base::clock;
 use crate::base::laws;
@@ -141,6 +142,11 @@ impl Pacing {
                 Next::Nothing
             }
         }
+    }
+
+    /// Why pages that the log is owed are written.
+    pub(super) fn why(&self) -> Why {
+        if self.state.lock().pace.rates().for_idleness { Why::Background } else { Why::Pace }
     }
 
     /// The device is idle, as far as pages go.

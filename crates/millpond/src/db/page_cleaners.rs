@@ -11,6 +11,7 @@ use super::engine::Engine;
 use super::page_writer::Why;
 use crate::base::aligned::to_u64;
 use crate::base::clock;
+use crate::base::counted_calls::CountedCalls;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::base::sync::{Condvar, Mutex, Rank, Turn};
@@ -38,8 +39,8 @@ pub(crate) struct ClassicFlushing {
     pub(super) sync_flush: Turn<()>,
     /// Entries of flush lists that searches which begin anew after each page have looked at.
     pub(super) rescanned: AtomicU64,
-    /// Pages that left because they were beside others.
-    pub(super) beside: AtomicU64,
+    /// Lots with pages that left because they were beside others, and these.
+    pub(super) beside: CountedCalls,
     pass: Mutex<Pass>,
     news: Condvar,
 }
@@ -51,10 +52,23 @@ struct Pass {
     slots: usize,
     taken: usize,
     done: usize,
-    /// Pages of each slot.
-    pages: usize,
+    /// What is to be done in each slot.
+    task: Task,
     /// There are no more.
     ended: bool,
+}
+
+/// So many pages of an instance, and why.
+#[derive(Clone, Copy)]
+struct Task {
+    pages: usize,
+    why: Why,
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Task { pages: 0, why: Why::Pace }
+    }
 }
 
 impl ClassicFlushing {
@@ -71,7 +85,7 @@ impl ClassicFlushing {
             neighbors,
             sync_flush: Turn::new(Rank::SyncFlush, ()),
             rescanned: AtomicU64::new(0),
-            beside: AtomicU64::new(0),
+            beside: CountedCalls::default(),
             pass: Mutex::new(Rank::PageCleaners, Pass::default()),
             news: Condvar::new(),
         }
@@ -85,18 +99,18 @@ impl ClassicFlushing {
         }
     }
 
-    /// A slot of the pass, if there is one left, and how many pages it is to write.
-    fn take_slot(&self) -> Option<(Slot<'_>, usize)> {
+    /// A slot of the pass, if there is one left, and what is to be done in it.
+    fn take_slot(&self) -> Option<(Slot<'_>, Task)> {
         let mut pass = self.pass.lock();
         if pass.taken == pass.slots {
             return None;
         }
         pass.taken += 1;
-        Some((Slot { of: self, at: pass.taken - 1 }, pass.pages))
+        Some((Slot { of: self, at: pass.taken - 1 }, pass.task))
     }
 
-    fn begin_pass(&self, slots: usize, pages: usize) {
-        *self.pass.lock() = Pass { slots, pages, ..Pass::default() };
+    fn begin_pass(&self, slots: usize, task: Task) {
+        *self.pass.lock() = Pass { slots, task, ..Pass::default() };
         self.news.notify_all();
     }
 
@@ -155,6 +169,7 @@ fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
     let mut flushing = classic.flushing();
     let instances = engine.core.pool.instance_count();
     let mut next_ns = clock::now_ns();
+    let mut last_lsn = None;
     loop {
         // A pass that took longer is followed by the next at once.
         next_ns = (next_ns + flushing.interval_ms() * NS_PER_MS).max(clock::now_ns());
@@ -162,10 +177,13 @@ fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
             return Ok(());
         }
         let dirtied_before = |lsn| engine.core.pool.dirtied_before(Lsn(lsn), 2 * classic.settings.io_capacity_max);
-        let pages = flushing.pages(&engine.seen(), &classic.settings, &dirtied_before);
-        classic.begin_pass(instances, pages.div_ceil(instances));
-        while let Some((slot, pages)) = classic.take_slot() {
-            engine.clean_slot(slot.at, pages)?;
+        let seen = engine.seen();
+        let pages = flushing.pages(&seen, &classic.settings, &dirtied_before).div_ceil(instances);
+        // Where nothing was logged since its last turn, each method writes because the server is idle.
+        let is_idle = last_lsn.replace(seen.lsn) == Some(seen.lsn);
+        classic.begin_pass(instances, Task { pages, why: if is_idle { Why::Background } else { Why::Pace } });
+        while let Some((slot, task)) = classic.take_slot() {
+            engine.clean_slot(slot.at, task)?;
         }
         classic.end_pass();
     }
@@ -175,8 +193,8 @@ fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
 fn work(engine: &Engine) -> Result<(), Error> {
     let Some(classic) = &engine.classic_flushing else { return Ok(()) };
     while classic.wait_for_pass() {
-        while let Some((slot, pages)) = classic.take_slot() {
-            engine.clean_slot(slot.at, pages)?;
+        while let Some((slot, task)) = classic.take_slot() {
+            engine.clean_slot(slot.at, task)?;
         }
     }
     Ok(())
@@ -198,7 +216,7 @@ impl Engine {
     }
 
     /// Refills an instance's free frames, where cleaners do that, and writes so many of its oldest dirty pages.
-    fn clean_slot(&self, at: usize, pages: usize) -> Result<(), Error> {
+    fn clean_slot(&self, at: usize, Task { pages, why }: Task) -> Result<(), Error> {
         let pool = &self.core.pool;
         if pool.cleaners_refill() {
             self.refill(at)?;
@@ -207,7 +225,7 @@ impl Engine {
         for lot in frames.chunks(LOT_PAGES) {
             let write = || match pool.pin_dirty(lot) {
                 pages if pages.is_empty() => Ok(true),
-                pages => self.flush_lot(Why::Pace, pages).map(|written| written > 0),
+                pages => self.flush_lot(why, pages).map(|written| written > 0),
             };
             // If not, there are too many images without a sync, others' too, or all of these have one in flight.
             for _ in 0..TRIES {

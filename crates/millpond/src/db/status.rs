@@ -137,7 +137,10 @@ fn log_threads(page: &mut Page, stats: &Stats) {
     page.row("of these, spinning", format!("{spins} for {spun_ms:.1} ms, {in_time} of them in time"));
     let believed = match (hundredths(stats.log_spin_cpu_abs), hundredths(stats.log_spin_cpus)) {
         (_, 0.0) => "not looked at yet".to_owned(),
-        (abs, cpus) => format!("n_cpu {cpus:.2}, {abs:.1} % of one, {:.1} % of all", abs / cpus),
+        (abs, cpus) => {
+            let all = hundredths(stats.log_spin_cpu_pct);
+            format!("n_cpu {cpus:.2}, absolute {abs:.1} % of one, {all:.1} % of all")
+        }
     };
     page.row("CPU use believed", believed);
     page.row("loops for the window", stats.log_on_recent_closed_wait_loops);
@@ -176,6 +179,7 @@ fn cleaning(page: &mut Page, stats: &Stats) {
     page.row("pages written", format!("{} in {} calls", stats.data_page_writes, stats.data_write_calls));
     page.row("for frames", stats.buffer_pool_pages_lru_flushed);
     page.row("for the log", stats.buffer_flush_adaptive_total_pages);
+    page.row("while idle", stats.buffer_flush_background_total_pages);
     page.row("at once", stats.buffer_flush_sync_total_pages);
     page.row("by clients", stats.buffer_pool_single_page_flushes);
     page.row("failed calls", stats.data_write_failures);

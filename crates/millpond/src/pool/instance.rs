@@ -26,6 +26,8 @@ pub(crate) struct Searches {
     /// Searches for a page to write, and pages that they looked at.
     pub(crate) flush_searches: u64,
     pub(crate) flush_searched: u64,
+    /// And those that the last one looked at.
+    pub(crate) last_flush_searched: u64,
     /// Sleeps.
     pub(crate) wait_loops: u64,
 }
@@ -156,8 +158,9 @@ impl Pool {
         match &self.empty {
             Empty::Handoff => {}
             Empty::Legacy(legacy) => {
-                found.flush_searches = count(&legacy.flush_searches);
-                found.flush_searched = count(&legacy.flush_searched);
+                found.flush_searches = legacy.flush_searches.calls();
+                found.flush_searched = legacy.flush_searches.total();
+                found.last_flush_searched = legacy.flush_searches.last();
             }
             Empty::Backoff(backoff) => found.wait_loops = count(&backoff.loops),
         }
