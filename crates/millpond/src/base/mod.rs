@@ -14,6 +14,7 @@ pub(crate) mod latch;
 #[cfg(test)]
 mod latch_tests;
 pub(crate) mod laws;
+pub(crate) mod operations;
 pub(crate) mod page;
 pub(crate) mod primitives;
 pub(crate) mod random;

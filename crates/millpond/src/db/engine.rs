@@ -19,6 +19,7 @@ use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::laws;
+use crate::base::operations::OperationKind;
 use crate::base::sync::{Mutex, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
 use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::Restarts;
@@ -394,6 +395,13 @@ impl Engine {
             tree_merge_wishes: to_u64(self.wish_count()),
             trees_dropping,
             stopped: u64::from(log.health().is_err()),
+            operation_gets: self.waits.operations(OperationKind::Get),
+            operation_scans: self.waits.operations(OperationKind::Scan),
+            operation_writes: self.waits.operations(OperationKind::Write),
+            operation_others: [OperationKind::BulkLoad, OperationKind::IndexBuild]
+                .map(|kind| self.waits.operations(kind))
+                .iter()
+                .sum(),
             stalls: self.waits.stalls().0,
             law_violations: laws::violations(),
             memory_budget: self.memory_budget(),

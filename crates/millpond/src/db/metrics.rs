@@ -9,6 +9,7 @@ use super::database::Db;
 use super::engine::Engine;
 use super::stats::Stats;
 use crate::base::cpus::{self, Cpus};
+use crate::base::operations::Slowest;
 use crate::base::waits::{Stall, WaitClass, WaitTimes};
 use crate::pool::instance::InstancePages;
 
@@ -40,7 +41,8 @@ impl MetricKind {
 #[non_exhaustive]
 pub struct Metric {
     /// Its name: that of the field of [`Stats`]; or `wait_`, the [class](WaitClass::name), and `_us`; or one that
-    /// begins with `cpu_` or `buffer_pool_instance_`.
+    /// begins with `cpu_` or `buffer_pool_instance_`, `operation_second` or
+    /// `operation_slowest_us`.
     pub name: &'static str,
     /// How it moves.
     pub kind: MetricKind,
@@ -48,7 +50,8 @@ pub struct Metric {
     pub unit: &'static str,
     /// What it means, in one line.
     pub help: &'static str,
-    /// What each of its numbers is of, such as `instance`; empty: there is one number.
+    /// What each of its numbers is of, from 0 on: an `instance`, or the second that was so many `ago`; empty: there is
+    /// one number.
     pub label: &'static str,
     source: Source,
 }
@@ -59,6 +62,7 @@ enum Source {
     Cpus(fn(&Cpus) -> u64),
     Waits(WaitClass),
     Instances(fn(&InstancePages) -> u64),
+    Slowest(fn(&Slowest) -> MetricValue),
 }
 
 /// The value of a [`Metric`].
@@ -103,13 +107,24 @@ const fn instance(name: &'static str, help: &'static str, read: fn(&InstancePage
     Metric { name, kind: MetricKind::Gauge, unit: "pages", help, label: "instance", source: Source::Instances(read) }
 }
 
+/// One row: the slowest operations by second.
+const fn slowest(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    label: &'static str,
+    read: fn(&Slowest) -> MetricValue,
+) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, unit, help, label, source: Source::Slowest(read) }
+}
+
 /// One row: the waits of a class.
 const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metric {
     Metric { name, kind: MetricKind::Histogram, unit: "us", help, label: "", source: Source::Waits(class) }
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 129] = [
+pub static METRICS: [Metric; 135] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -315,6 +330,20 @@ pub static METRICS: [Metric; 129] = [
     stat!(log_spin_cpu_abs, Gauge, "0.01 %", "CPU that the log's spinning believes to be used, of one CPU."),
     stat!(log_spin_cpus, Gauge, "0.01 cpus", "CPUs that the log's spinning believes to be there."),
     stat!(log_spin_cpu_pct, Gauge, "0.01 %", "CPU that it believes to be used, of all these."),
+    stat!(operation_gets, Counter, "operations", "Reads of a key's value."),
+    stat!(operation_scans, Counter, "operations", "Steps of scans, each of which read the rows of a leaf."),
+    stat!(operation_writes, Counter, "operations", "Batches written, or refused; one change by itself is one, too."),
+    stat!(operation_others, Counter, "operations", "Steps of bulk loads and index builds."),
+    slowest("operation_second", "s", "The second that is under way, by the engine's clock.", "", |slowest| {
+        MetricValue::Number(slowest.second)
+    }),
+    slowest(
+        "operation_slowest_us",
+        "us",
+        "The slowest operation that ended in the second so many ago, to a few ms; 0: this second, still under way.",
+        "ago",
+        |slowest| MetricValue::Numbers(slowest.us.clone()),
+    ),
     stat!(stalls, Counter, "operations", "Operations that took the stall threshold or longer."),
     stat!(
         law_violations,
@@ -415,10 +444,12 @@ impl Db {
 
 fn values(engine: &Engine) -> Vec<(&'static Metric, MetricValue)> {
     let (stats, cpus, instances) = (engine.stats(), Cpus::read(), engine.core.pool.instance_pages());
+    let slowest = engine.waits.slowest_by_second();
     let value = |metric: &'static Metric| match metric.source {
         Source::Stats(read) => (metric, MetricValue::Number(read(&stats))),
         Source::Cpus(read) => (metric, MetricValue::Number(read(&cpus))),
         Source::Waits(class) => (metric, MetricValue::Times(engine.waits.times(class))),
+        Source::Slowest(read) => (metric, read(&slowest)),
         Source::Instances(read) => (metric, MetricValue::Numbers(instances.iter().map(read).collect())),
     };
     METRICS.iter().map(value).collect()

@@ -13,6 +13,7 @@ use super::page_writer::Why;
 use crate::base::aligned::to_u64;
 use crate::base::clock;
 use crate::base::laws;
+use crate::base::operations::OperationKind;
 use crate::base::sync::{Condvar, Mutex, Rank};
 use crate::base::waits::{Operation, WaitClass};
 use crate::pace::envelope::float;
@@ -272,7 +273,7 @@ impl Engine {
     /// Begins a transaction: pays for those that this thread has written before. Callers hold nothing. May wait on
     /// `throttle`.
     pub(super) fn begin_write(&self) -> Paying<'_> {
-        let operation = self.waits.operation("write");
+        let operation = self.waits.operation(OperationKind::Write);
         if let Some(classic) = &self.classic_flushing {
             self.sync_flush(classic);
         }

@@ -119,6 +119,14 @@ pub struct Stats {
     pub log_spin_cpus: u64,
     /// CPU that it believes the process to use of all these, in hundredths of a per cent.
     pub log_spin_cpu_pct: u64,
+    /// Reads of a key's value.
+    pub operation_gets: u64,
+    /// Steps of scans, each of which read the rows of a leaf.
+    pub operation_scans: u64,
+    /// Batches written, or refused; one change by itself is a batch, too.
+    pub operation_writes: u64,
+    /// Steps of bulk loads and index builds.
+    pub operation_others: u64,
     /// Operations that took the stall threshold or longer.
     pub stalls: u64,
     /// How often this process did what the engine forbids itself, such as waiting under a latch. Each is a bug.

@@ -26,6 +26,9 @@ use crate::pace::sync_only;
 /// Stalls that are shown, the last ones.
 const STALLS_SHOWN: usize = 5;
 
+/// Seconds of which the slowest operation is shown, the one under way among them.
+const SECONDS_SHOWN: usize = 10;
+
 /// Open trees that are named.
 const TREES_NAMED: usize = 20;
 
@@ -229,10 +232,17 @@ fn since_last(page: &mut Page, engine: &Engine, about: &About, look: Look) {
         let grown = counter(&stats).saturating_sub(before) as f64;
         grown / seconds.max(1e-3)
     };
+    let (gets, scans) = (per_s(|stats| stats.operation_gets), per_s(|stats| stats.operation_scans));
+    let writes = per_s(|stats| stats.operation_writes);
+    page.row("operations", format!("{gets:.1} gets/s, {scans:.1} leaves of scans/s, {writes:.1} writes/s"));
     let (reads, writes) = (per_s(|stats| stats.data_page_reads), per_s(|stats| stats.data_page_writes));
     page.row("pages", format!("{reads:.1} reads/s, {writes:.1} writes/s"));
     let (kib, syncs) = (per_s(|stats| stats.log_bytes_written) / 1024.0, per_s(|stats| stats.log_syncs));
     page.row("log", format!("{kib:.1} KiB/s, {syncs:.1} syncs/s"));
+
+    let slowest: Vec<_> = engine.waits.slowest_by_second().us.into_iter().take(SECONDS_SHOWN).collect();
+    let slowest: Vec<_> = slowest.into_iter().map(|us| format!("{:.1}", ms_of(us))).collect();
+    page.row("slowest by second", format!("{} ms, the newest first", slowest.join(" ")));
 
     page.section("WAITS");
     let (of_all, of_last) = ("since open", format!("since {since}, {seconds:.1} s"));

@@ -23,12 +23,14 @@ const REGENERATE: &str = "MILLPOND_WRITE_DOCS";
 /// `docs/metrics.md`, as the table makes it.
 fn document() -> String {
     let mut text = "# What does the engine count?\n\n\
-        Ask a running engine with `millpond status --format=prometheus SOCKET` (see `bench --status-socket`), or in a\n\
-        program with `Db::metrics`, `Db::metrics_text`, `Db::stats`. For Prometheus names begin with `millpond_`, and\n\
-        those of counters end in `_total`. Counters grow from open on, but for `log_lsn_...` (from the database's\n\
-        creation on), `law_violations` and `cpu_...` (of the process, or its control group); gauges stand for now.\n\
-        Histograms count the waits that have ended, by how long they took; waits of the engine's own threads are not\n\
-        counted. What is told of each instance of the pool has the label `instance`, and is an array in JSON.\n\n\
+        Ask a running engine with `millpond status --format=prometheus SOCKET` (`bench --status-socket`) or `curl\n\
+        http://127.0.0.1:PORT/metrics` (`bench --metrics-port`), or in a program with `Db::metrics`, `Db::metrics_text`,\n\
+        `Db::stats`. For Prometheus names begin with `millpond_`, and those of counters end in `_total`. Counters grow\n\
+        from open on, but for `log_lsn_...` (from the database's creation on), `law_violations` and `cpu_...` (of the\n\
+        process, or its control group); gauges stand for now. Histograms count the waits that have ended, by how long\n\
+        they took; waits of the engine's own threads are not counted. What is told of each instance of the pool has the\n\
+        label `instance`, of each of the last seconds the label `ago`; in JSON both are arrays. The engine keeps the\n\
+        seconds: however many look, nobody takes from others.\n\n\
         This page is made from the table in `crates/millpond/src/db/metrics.rs`:\n\
         `MILLPOND_WRITE_DOCS=1 cargo test -p millpond --test it metrics`.\n\n\
         | name | kind | unit | meaning |\n|---|---|---|---|\n"
@@ -59,13 +61,20 @@ fn every_field_of_stats_and_every_class_of_waits_is_in_the_table_once() {
     let classes = WaitClass::ALL.map(|class| format!("wait_{}_us", class.name()));
     let cpus = names.iter().filter(|name| name.starts_with("cpu_")).map(ToString::to_string);
     let of_instances = ["total", "free", "data", "dirty"].map(|pages| format!("buffer_pool_instance_pages_{pages}"));
-    let expected: BTreeSet<String> = fields.chain(classes).chain(cpus).chain(of_instances.clone()).collect();
+    let slowest = ["operation_second", "operation_slowest_us"].map(str::to_owned);
+    let expected = fields.chain(classes).chain(cpus).chain(of_instances.clone()).chain(slowest);
+    let expected: BTreeSet<String> = expected.collect();
     assert!(expected.iter().map(String::as_str).eq(names), "{expected:?}");
     for metric in &METRICS {
         assert!(metric.name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{}", metric.name);
         assert!(metric.help.ends_with('.') && !metric.help.contains(['\n', '\\', '|']), "{}", metric.name);
         assert_eq!(metric.kind == MetricKind::Histogram, metric.name.starts_with("wait_"), "{}", metric.name);
-        assert_eq!(metric.label.is_empty(), !of_instances.iter().any(|name| name == metric.name), "{}", metric.name);
+        let label = match metric.name {
+            "operation_slowest_us" => "ago",
+            name if of_instances.iter().any(|of| of == name) => "instance",
+            _ => "",
+        };
+        assert_eq!(metric.label, label, "{}", metric.name);
         assert!(metric.unit != "us" || metric.name.ends_with("_us"), "times say their unit: {}", metric.name);
     }
 }
@@ -159,6 +168,12 @@ fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
         assert!(found["millpond_log_syncs_total"] > 100.0);
         assert!(found["millpond_wait_log_flush_us_count"] > 100.0);
         assert_eq!(found["millpond_buffer_pool_pages_total"], 64.0);
+        // Two clients' puts, each its own batch, and the reads after them.
+        assert_eq!([number("operation_writes"), number("operation_gets")], [300, 150]);
+        let by_second = |db: &Db| db.metrics().into_iter().find(|(of, _)| of.name == "operation_slowest_us");
+        let MetricValue::Numbers(told) = by_second(&db).expect("a metric").1 else { unreachable!("one number") };
+        assert!(told.len() == 61 && told.iter().any(|us| *us > 0), "{told:?}");
+        assert_eq!(by_second(&db).expect("a metric").1, MetricValue::Numbers(told), "nobody takes from others");
         let slowest = db.take_slowest();
         assert!(slowest.is_sorted_by(|a, b| a.elapsed >= b.elapsed) && slowest.len() == 8, "{slowest:?}");
         assert!(db.take_slowest().is_empty(), "they were taken");
@@ -255,7 +270,11 @@ fn pool_and_log(seen: &Seen) {
         SMALL,
         |options| options.stall_threshold(Duration::from_millis(1)),
         |_, db| {
-            seen.watch(db, || write_all_over(db, 300));
+            seen.watch(db, || {
+                write_all_over(db, 300);
+                let tree = db.open_tree("t").expect("there");
+                assert!((0..50).all(|row| tree.get(&scattered(row)).expect("read").is_some()));
+            });
             seen.watch(db, || {
                 write_all_over(db, 20);
                 db.checkpoint().expect("done");

@@ -1,7 +1,7 @@
 //! The status socket: what it says, whom it lets in, and that no client holds up another, or the engine's end.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -160,6 +160,49 @@ fn clients_that_are_silent_hold_up_neither_others_nor_the_close() {
     let waiting: Vec<_> = (0..5).map(|_| connect()).collect();
     db.close().expect("closed");
     drop((silent, never_reads, half_a_line, waiting));
+}
+
+/// What is answered to `request` on a port of this machine.
+fn ask_port(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("somebody listens");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("answered");
+    text
+}
+
+#[test]
+fn prometheus_is_answered_on_a_port_of_this_machine_until_the_close() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is one");
+    let port = taken.local_addr().expect("it has one").port();
+    let path = dir.path().join("db");
+    let refused = Db::open(&path, options().metrics_port(port)).expect_err("it is taken");
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::InvalidOptions(_)) && text.contains(&format!("metrics_port {port}")), "{text}");
+    assert!(!path.join("data.mpd").exists());
+    drop(taken);
+
+    let db = Db::open(&path, options().metrics_port(port)).expect("opened");
+    db.create_tree("t").expect("created").put(b"k", b"v").expect("written");
+    // One who says nothing is not waited for.
+    let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("somebody listens");
+    let answer = ask_port(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4;"), "{head}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
+    assert!(body.contains("\nmillpond_operation_writes_total 1\n"), "{body}");
+    let begins = |request: &str, with: &str| {
+        let answer = ask_port(port, request);
+        assert!(answer.starts_with(with), "{request:?}: {answer}");
+    };
+    begins("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK\r\n");
+    begins("GET /secrets HTTP/1.1\r\n\r\n", "HTTP/1.1 404 ");
+    begins("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 400 ");
+    assert!(ask_port(port, "HEAD / HTTP/1.1\r\n\r\n").ends_with("Connection: close\r\n\r\n"));
+    db.close().expect("closed");
+    drop(silent);
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
 }
 
 #[test]
