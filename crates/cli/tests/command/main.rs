@@ -15,6 +15,7 @@ mod bench_tables;
 mod examples;
 mod insert_benchmark;
 mod options;
+mod top;
 
 /// A directory on the file system of the build, which is a real one.
 fn directory() -> TempDir {
@@ -423,6 +424,7 @@ fn help_fits_the_terminal_and_is_a_success() {
         &["check", "-h"],
         &["info", "-h"],
         &["status", "--help"],
+        &["top", "--help"],
         &["dump", "page", "-h"],
     ] {
         let output = run(dir.path(), args);

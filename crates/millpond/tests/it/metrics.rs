@@ -30,7 +30,7 @@ fn document() -> String {
         process, or its control group); gauges stand for now. Histograms count the waits that have ended, by how long\n\
         they took; waits of the engine's own threads are not counted. What is told of each instance of the pool has the\n\
         label `instance`, of each of the last seconds the label `ago`; in JSON both are arrays. The engine keeps the\n\
-        seconds: however many look, nobody takes from others.\n\n\
+        seconds: however many look, nobody takes from others. How to look: [seeing.md](seeing.md).\n\n\
         This page is made from the table in `crates/millpond/src/db/metrics.rs`:\n\
         `MILLPOND_WRITE_DOCS=1 cargo test -p millpond --test it metrics`.\n\n\
         | name | kind | unit | meaning |\n|---|---|---|---|\n"
