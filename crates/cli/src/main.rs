@@ -1,5 +1,5 @@
 //! The `millpond` command: `bench`, `options`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `probe`, `status`,
-//! `lab`.
+//! `top`, `lab`.
 //!
 //! Standard output is data, standard error is talk. Exit codes: see [`exit`].
 
@@ -55,6 +55,8 @@ enum Command {
     Rebuild(commands::rebuild::RebuildArgs),
     /// Says how a running engine is doing, or how a closed database was left. Writes nothing.
     Status(commands::status::StatusArgs),
+    /// Shows what a running engine is doing, live: rates, debts, waits, the slowest operations. Writes nothing.
+    Top(commands::top::TopArgs),
     /// Makes the stalls that users of InnoDB know, beside a default that does not have them, and says what holds.
     Lab(commands::lab::LabArgs),
     /// Says what the device under a directory can do by itself.
@@ -89,6 +91,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
         Command::Dump(args) => commands::dump::run(&args),
         Command::Rebuild(args) => commands::rebuild::run(&args),
         Command::Status(args) => commands::status::run(&args),
+        Command::Top(args) => commands::top::run(&args),
         Command::Probe(args) => commands::probe::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
         Command::LabArm(args) => commands::lab::arm::run(&args),

@@ -10,3 +10,4 @@ pub(crate) mod options;
 pub(crate) mod probe;
 pub(crate) mod rebuild;
 pub(crate) mod status;
+pub(crate) mod top;

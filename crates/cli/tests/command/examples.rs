@@ -55,6 +55,9 @@ fn assert_runs(dir: &Path, words: &[&str]) {
         bytes[..1 << 17].fill(0);
         std::fs::write(&data, &bytes).expect("it can be written");
     }
+    if args[0] == "top" && !args.iter().any(|arg| arg == "--once") {
+        args.push("--once".to_owned());
+    }
     let mut command = millpond(dir, &args.iter().map(String::as_str).collect::<Vec<_>>());
     let variables = words.iter().take_while(|word| **word != "millpond").filter_map(|word| word.split_once('='));
     let engine = args.iter().any(|arg| arg == "millpond.sock").then(|| Engine::start(dir));
@@ -84,7 +87,7 @@ fn every_example_in_help_runs() {
     let dir = directory();
     std::fs::write(dir.path().join("fast.toml"), "durability = \"none\"\n").expect("a file can be written");
     let mut seen = 0;
-    for command in ["bench", "options", "crashtest", "check", "info", "dump", "status", "probe", "rebuild"] {
+    for command in ["bench", "options", "crashtest", "check", "info", "dump", "status", "top", "probe", "rebuild"] {
         let help = out(&run(dir.path(), &[command, "--help"]));
         let examples = examples(&help, "  ");
         assert!(!examples.is_empty(), "{command}");

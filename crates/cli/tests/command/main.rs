@@ -16,6 +16,7 @@ mod examples;
 mod insert_benchmark;
 mod lab;
 mod options;
+mod top;
 
 /// A directory on the file system of the build, which is a real one.
 fn directory() -> TempDir {
@@ -324,7 +325,7 @@ fn status_tells_how_an_engine_is_doing_and_how_a_database_was_left() {
     let text = status(&["sock"]);
     assert_code(&text, 0);
     assert!(
-        out(&text).contains("\nBUFFER POOL\n") && out(&text).contains("index 'k' of table 'sbtest1'\n"),
+        out(&text).contains("\nBUFFER POOL AND MEMORY\n") && out(&text).contains("index 'k' of table 'sbtest1'\n"),
         "{}",
         out(&text)
     );
@@ -424,6 +425,7 @@ fn help_fits_the_terminal_and_is_a_success() {
         &["check", "-h"],
         &["info", "-h"],
         &["status", "--help"],
+        &["top", "--help"],
         &["dump", "page", "-h"],
     ] {
         let output = run(dir.path(), args);

@@ -5,6 +5,7 @@ pub(crate) mod aligned;
 pub(crate) mod bell;
 pub(crate) mod choice;
 pub(crate) mod clock;
+pub(crate) mod counted_calls;
 pub(crate) mod cpus;
 pub(crate) mod crc;
 pub(crate) mod error;
@@ -14,6 +15,7 @@ pub(crate) mod latch;
 #[cfg(test)]
 mod latch_tests;
 pub(crate) mod laws;
+pub(crate) mod operations;
 pub(crate) mod page;
 pub(crate) mod primitives;
 pub(crate) mod random;

@@ -38,7 +38,7 @@ pub(crate) enum Rank {
     MergeWishes,
     MergesParked,
     Requests,
-    StatusSocket,
+    Status,
     Syncer,
     Background,
     PageCleaners,

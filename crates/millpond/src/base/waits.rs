@@ -3,11 +3,12 @@
 //! LAW-1  Who parks holds no page latch, but for another latch in the order of latches.
 //! LAW-4  Every park of the foreground is counted under its class, once, however often its thread woke.
 //!
-//! Fast operations pay for two looks at a coarse clock. A thread's share of CPU, and of waiting for one, is read from
-//! its `schedstat` at most every few milliseconds, and at the end of a slow operation: so both may begin as much
-//! earlier than the operation, and go on while it waits (to spin, to wake, to write for others). Of a slow operation no
-//! more of them is told than what is left beside its waits, and a wait inside of another is counted once, as the inner
-//! one: so the parts of an operation are never more than the whole.
+//! Fast operations pay for two looks at a coarse clock, a counter, and a look at the slowest of the second
+//! ([`operations`](super::operations)). A thread's share of CPU, and of waiting for one, is read from its `schedstat`
+//! at most every few milliseconds, and at the end of a slow operation: so both may begin as much earlier than the
+//! operation, and go on while it waits (to spin, to wake, to write for others). Of a slow operation no more of them is
+//! told than what is left beside its waits, and a wait inside of another is counted once, as the inner one: so the
+//! parts of an operation are never more than the whole.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,6 +22,7 @@ use hdrhistogram::Histogram;
 
 use super::aligned::to_u64;
 use super::clock;
+use super::operations::{OperationKind, Operations, Slowest, next_stripe};
 use super::sync::{Mutex, Rank};
 
 /// What an operation waits for. Every park names its class.
@@ -172,6 +174,7 @@ struct Class {
 /// The waits of one database.
 pub(crate) struct Waits {
     classes: [Class; CLASSES],
+    operations: Operations,
     /// Changes with `slowest` held only.
     stall_threshold_ns: AtomicU64,
     stall_count: AtomicU64,
@@ -186,6 +189,8 @@ pub(crate) struct Waits {
 struct Thread {
     /// How many operations it is in, one inside of the other.
     depth: Cell<u32>,
+    /// Where it counts operations; [`NO_STRIPE`]: it has not yet.
+    stripe: Cell<usize>,
     began_ns: Cell<u64>,
     waited_ns: [Cell<u64>; CLASSES],
     /// The time of all waits that this thread ever noted, and what that was when the operation began.
@@ -198,10 +203,14 @@ struct Thread {
     looked: Cell<Option<(u64, u64)>>,
 }
 
+/// Not a stripe.
+const NO_STRIPE: usize = usize::MAX;
+
 thread_local! {
     static THREAD: Thread = const {
         Thread {
             depth: Cell::new(0),
+            stripe: Cell::new(NO_STRIPE),
             began_ns: Cell::new(0),
             waited_ns: [const { Cell::new(0) }; CLASSES],
             noted_ns: Cell::new(0),
@@ -235,7 +244,7 @@ pub(crate) fn enter_background() {
 #[must_use]
 pub(crate) struct Operation<'w> {
     waits: &'w Waits,
-    name: &'static str,
+    kind: OperationKind,
 }
 
 impl Waits {
@@ -253,6 +262,7 @@ impl Waits {
         let stall_threshold_ns = nanos(stall_threshold);
         Waits {
             classes: WaitClass::ALL.map(class),
+            operations: Operations::new(),
             stall_threshold_ns: AtomicU64::new(stall_threshold_ns),
             stall_count: AtomicU64::new(0),
             stalls: Mutex::new(Rank::Waits, VecDeque::new()),
@@ -290,7 +300,7 @@ impl Waits {
     }
 
     /// Begins an operation; it ends when what is returned is dropped.
-    pub(crate) fn operation(&self, name: &'static str) -> Operation<'_> {
+    pub(crate) fn operation(&self, kind: OperationKind) -> Operation<'_> {
         THREAD.with(|thread| {
             let depth = thread.depth.get();
             thread.depth.set(depth + 1);
@@ -306,7 +316,17 @@ impl Waits {
             thread.waited_ns.iter().for_each(|waited| waited.set(0));
             thread.noted_before_ns.set(thread.noted_ns.get());
         });
-        Operation { waits: self, name }
+        Operation { waits: self, kind }
+    }
+
+    /// How many operations of the kind have ended.
+    pub(crate) fn operations(&self, kind: OperationKind) -> u64 {
+        self.operations.count(kind)
+    }
+
+    /// The slowest operations of the last seconds, to a few milliseconds. Anybody may look.
+    pub(crate) fn slowest_by_second(&self) -> Slowest {
+        self.operations.slowest(clock::coarse_ns())
     }
 
     /// The waits so far, by class.
@@ -402,9 +422,17 @@ impl Drop for Operation<'_> {
             thread.depth.set(depth);
             // The waits are timed with a better clock: a tick that was missed is not taken from them.
             let waited_ns = thread.noted_ns.get() - thread.noted_before_ns.get();
-            let elapsed = clock::coarse_ns().saturating_sub(thread.began_ns.get()).max(waited_ns);
+            let now = clock::coarse_ns();
+            let elapsed = now.saturating_sub(thread.began_ns.get()).max(waited_ns);
+            if depth > 0 || thread.background.get() {
+                return None;
+            }
+            if thread.stripe.get() == NO_STRIPE {
+                thread.stripe.set(next_stripe());
+            }
+            self.waits.operations.ended(self.kind, thread.stripe.get(), now, elapsed);
             let remembered_from_ns = self.waits.remembered_from_ns.load(Ordering::Relaxed);
-            if depth > 0 || elapsed < remembered_from_ns || thread.background.get() {
+            if elapsed < remembered_from_ns {
                 return None;
             }
             let waited = thread.waited_ns.each_ref().map(Cell::get);
@@ -416,7 +444,7 @@ impl Drop for Operation<'_> {
                 Some((Duration::from_nanos(cpu), Duration::from_nanos(runnable)))
             };
             let stall = Stall {
-                operation: self.name,
+                operation: self.kind.name(),
                 elapsed: Duration::from_nanos(elapsed),
                 waits: waits.map(|(class, ns)| (class, Duration::from_nanos(ns))).collect(),
                 cpu: schedstat().and_then(since),
@@ -438,12 +466,16 @@ mod tests {
     #[test]
     fn a_slow_operation_tells_what_it_waited_for() {
         let waits = Waits::new(Duration::from_millis(20));
-        let slow = waits.operation("get");
-        let inner = waits.operation("inner");
+        let slow = waits.operation(OperationKind::Get);
+        let inner = waits.operation(OperationKind::Scan);
         waits.timed(WaitClass::PageRead, || std::thread::sleep(Duration::from_millis(30)));
         waits.timed(WaitClass::PageRead, || ());
         drop(inner);
         drop(slow);
+        let counts = [OperationKind::Get, OperationKind::Scan].map(|kind| waits.operations(kind));
+        assert_eq!(counts, [1, 0], "what is inside of another is none");
+        let slowest = waits.slowest_by_second();
+        assert!(slowest.us.iter().max() >= Some(&30_000) && slowest == waits.slowest_by_second(), "{slowest:?}");
         let (count, stalls) = waits.stalls();
         assert_eq!((count, stalls.len()), (1, 1));
         let stall = &stalls[0];
@@ -465,9 +497,9 @@ mod tests {
         };
         // From the first operation on the thread's times of CPU are known, and go on before the second one.
         let waits = Waits::new(Duration::from_millis(10));
-        drop(waits.operation("none"));
+        drop(waits.operation(OperationKind::Get));
         spin(3);
-        let slow = waits.operation("put");
+        let slow = waits.operation(OperationKind::Write);
         waits.timed(WaitClass::FreeFrame, || {
             spin(30);
             waits.timed(WaitClass::LogFlush, || spin(40));

@@ -27,8 +27,8 @@ use super::recovery_time::RecoveryTime;
 use super::rollback::{find_losers, roll_back};
 use super::sorter;
 use super::stats::Stats;
-use super::status::About;
-use super::status_socket::{StatusServer, StatusSocket};
+use super::status::{About, LastLook};
+use super::status_server::{Doors, StatusServer};
 use super::tree::{Gate, TreeState};
 use super::write::write;
 use super::write_rows::write_rows;
@@ -70,7 +70,7 @@ struct Inner {
     /// Those of the classic policies.
     threads: Mutex<Option<Threads>>,
     about: About,
-    status: Mutex<Option<StatusServer>>,
+    status: Mutex<Vec<StatusServer>>,
     opened: Opened,
     /// As it was opened, but for what was changed since.
     options: Mutex<Options>,
@@ -159,8 +159,8 @@ impl Inner {
     }
 
     fn stop_status(&self) {
-        let server = self.status.lock().take();
-        drop(server);
+        let servers = std::mem::take(&mut *self.status.lock());
+        drop(servers);
     }
 
     fn stop_keeper(&self, keeper: JoinHandle<()>) -> Result<(), Error> {
@@ -205,7 +205,7 @@ impl Db {
     /// As [`open`](Self::open).
     pub fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Db, Error> {
         // Before anything is changed: a path that will not do leaves no more than a directory with a lock file.
-        let status = options.status_socket.as_deref().map(StatusSocket::bind).transpose()?;
+        let doors = Doors::open(&options)?;
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
         if !names.iter().any(|name| name == DATA_FILE) {
             check_not_lost(&files.place(), &names)?;
@@ -216,7 +216,7 @@ impl Db {
             create(&*files, &names, &options)?;
         }
         enlarge_log_first(&files, &options)?;
-        open_existing(files, &options, status)
+        open_existing(files, &options, doors)
     }
 
     /// Writes a batch: all of it or nothing, durable as its or the database's [`Durability`](crate::Durability) says.
@@ -385,12 +385,12 @@ fn enlarge_log_first(files: &Arc<dyn Files>, options: &Options) -> Result<(), Er
         return Ok(());
     }
     let size = ByteSize::b(fitting * page_size);
-    let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, status_socket: None, ..options.clone() };
-    open_existing(Arc::clone(files), &fewer, None)?.close()
+    let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, ..options.clone() };
+    open_existing(Arc::clone(files), &fewer, Doors::none())?.close()
 }
 
 /// Opens what is there: analysis, a new epoch of the log, redo, the catalog.
-fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<StatusSocket>) -> Result<Db, Error> {
+fn open_existing(files: Arc<dyn Files>, options: &Options, doors: Doors) -> Result<Db, Error> {
     let began = clock::now_ns();
     let counts = Arc::new(DirtyCounts::default());
     let (mut store, superblocks) = PageStore::open(&*files, Arc::clone(&counts))?;
@@ -452,6 +452,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         files: Mutex::new(Rank::Files, Some(Arc::clone(&files))),
         bell,
         waits,
+        last_look: LastLook::default(),
         in_force: InForce::new(options),
         frames_max,
         drops: Mutex::new(Rank::Drops, VecDeque::new()),
@@ -498,14 +499,13 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, status: Option<Status
         not_undone: Vec::new(),
     };
     let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
-    let (keeper, status_server) = (Mutex::new(Rank::Threads, Some(keeper)), Mutex::new(Rank::Threads, None));
+    let (keeper, status_server) = (Mutex::new(Rank::Threads, Some(keeper)), Mutex::new(Rank::Threads, Vec::new()));
     let (purge, threads) = (Mutex::new(Rank::Threads, None), Mutex::new(Rank::Threads, None));
     let kept = Mutex::new(Rank::Options, options.clone());
     let mut inner = Inner { engine, about, keeper, purge, threads, status: status_server, opened, options: kept };
     // From here on, so that a recovery that takes long can be watched.
-    let served = status.map(|socket| socket.serve(Arc::clone(&inner.engine), inner.about.clone())).transpose();
-    let opened = served.and_then(|server| {
-        *inner.status.lock() = server;
+    let opened = doors.serve(&inner.engine, &inner.about).and_then(|servers| {
+        *inner.status.lock() = servers;
         finish_open(&mut inner, &*files, options, log_files, (analysis, analysed_ns))
     });
     if let Err(error) = opened {

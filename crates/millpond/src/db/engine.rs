@@ -12,6 +12,7 @@ use super::page_writer::{PageWrites, Why, Writers};
 use super::recovery_time::RecoveryTime;
 use super::row_changes::TableState;
 use super::stats::Stats;
+use super::status::LastLook;
 use super::tree::TreeState;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
@@ -19,6 +20,7 @@ use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::laws;
+use crate::base::operations::OperationKind;
 use crate::base::sync::{Mutex, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
 use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::Restarts;
@@ -35,6 +37,8 @@ pub(crate) struct Engine {
     pub(crate) files: Mutex<Option<Arc<dyn Files>>>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) waits: Arc<Waits>,
+    /// What was told when somebody asked for the status as text.
+    pub(super) last_look: LastLook,
     pub(crate) limits: Limits,
     pub(crate) in_force: InForce,
     /// Frames that the buffer pool may be given.
@@ -281,6 +285,10 @@ impl Engine {
         let of_pipeline = |counter: fn(&PipelineCounters) -> &AtomicU64| {
             log.pipeline.as_ref().map_or(0, |pipeline| count(counter(&pipeline.counters)))
         };
+        let written = |why| self.page_writes.written(why);
+        let (for_frames, adaptive) = (written(Why::Frames), written(Why::Pace));
+        let (background, at_once) = (written(Why::Background), written(Why::AtOnce));
+        let classic = self.classic_flushing.as_ref();
         let (spin_cpu, spin_cpus) = log.pipeline.as_ref().map_or((0, 0), |pipeline| pipeline.cpu.believed());
         Stats {
             buffer_pool_pages_total: to_u64(pool.len()),
@@ -299,16 +307,36 @@ impl Engine {
             buffer_lru_single_flush_scanned: searches.flush_searched,
             buffer_pool_read_ahead: count(&pool.counters.read_ahead),
             buffer_pool_single_page_flushes: pool.single_flushes(),
-            buffer_pool_pages_lru_flushed: self.page_writes.written(Why::Frames),
-            buffer_flush_adaptive_total_pages: self.page_writes.written(Why::Pace),
-            buffer_flush_sync_total_pages: self.page_writes.written(Why::AtOnce),
-            buffer_flush_sync_scanned: self.classic_flushing.as_ref().map_or(0, |classic| count(&classic.rescanned)),
-            buffer_flush_neighbor_total_pages: self
-                .classic_flushing
-                .as_ref()
-                .map_or(0, |classic| count(&classic.beside)),
+            buffer_lru_single_flush_scanned_per_call: searches.last_flush_searched,
+            buffer_lru_batch_num_scan: pool.counters.batch_scans.calls(),
+            buffer_lru_batch_scanned: pool.counters.batch_scans.total(),
+            buffer_lru_batch_scanned_per_call: pool.counters.batch_scans.last(),
+            buffer_lru_batches_evict: pool.counters.batch_evictions.calls(),
+            buffer_lru_batch_evict_total_pages: pool.counters.batch_evictions.total(),
+            buffer_lru_batch_evict_pages: pool.counters.batch_evictions.last(),
+            buffer_lru_batches_flush: for_frames.calls(),
+            buffer_lru_batch_flush_total_pages: for_frames.total(),
+            buffer_lru_batch_flush_pages: for_frames.last(),
+            buffer_lru_batch_flush_avg_time_slot: count(&pool.counters.refill_ns) / 1_000_000,
+            buffer_pool_pages_lru_flushed: for_frames.total(),
+            buffer_flush_adaptive_total_pages: adaptive.total(),
+            buffer_flush_adaptive: adaptive.calls(),
+            buffer_flush_adaptive_pages: adaptive.last(),
+            buffer_flush_background_total_pages: background.total(),
+            buffer_flush_background: background.calls(),
+            buffer_flush_background_pages: background.last(),
+            buffer_flush_sync_total_pages: at_once.total(),
+            buffer_flush_sync: at_once.calls(),
+            buffer_flush_sync_pages: at_once.last(),
+            buffer_flush_sync_scanned: classic.map_or(0, |classic| count(&classic.rescanned)),
+            buffer_flush_neighbor_total_pages: classic.map_or(0, |classic| classic.beside.total()),
+            buffer_flush_neighbor: classic.map_or(0, |classic| classic.beside.calls()),
+            buffer_flush_neighbor_pages: classic.map_or(0, |classic| classic.beside.last()),
             buffer_pool_pending_lru: self.page_writes.pending(Why::Frames),
-            buffer_pool_pending_flush_list: self.page_writes.pending(Why::Pace) + self.page_writes.pending(Why::AtOnce),
+            buffer_pool_pending_flush_list: [Why::Pace, Why::Background, Why::AtOnce]
+                .map(|why| self.page_writes.pending(why))
+                .iter()
+                .sum(),
             buffer_pool_pending_single_page: self.page_writes.pending(Why::SinglePage),
             log_checkpoint_age: positions.next.since(positions.checkpoint),
             log_capacity: log.capacity(),
@@ -340,6 +368,7 @@ impl Engine {
             log_spins_in_time: of_pipeline(|counters| &counters.spins_in_time),
             log_spin_cpu_abs: spin_cpu,
             log_spin_cpus: spin_cpus,
+            log_spin_cpu_pct: (spin_cpu * 100).checked_div(spin_cpus).unwrap_or(0),
             data_page_reads: count(&store.counters.page_reads),
             data_page_writes: count(&store.counters.page_writes),
             data_write_calls: count(&store.counters.write_calls),
@@ -365,6 +394,13 @@ impl Engine {
             tree_merge_wishes: to_u64(self.wish_count()),
             trees_dropping,
             stopped: u64::from(log.health().is_err()),
+            operation_gets: self.waits.operations(OperationKind::Get),
+            operation_scans: self.waits.operations(OperationKind::Scan),
+            operation_writes: self.waits.operations(OperationKind::Write),
+            operation_others: [OperationKind::BulkLoad, OperationKind::IndexBuild]
+                .map(|kind| self.waits.operations(kind))
+                .iter()
+                .sum(),
             stalls: self.waits.stalls().0,
             law_violations: laws::violations(),
             memory_budget: self.memory_budget(),

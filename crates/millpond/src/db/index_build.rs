@@ -33,6 +33,7 @@ use super::tree::{Gate, Role, Tree};
 use super::write::{apply, wait_durable};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId};
+use crate::base::operations::OperationKind;
 use crate::base::row::COLD;
 use crate::btree::scan::OwnedRow;
 
@@ -363,7 +364,7 @@ impl Build {
         );
         ops.extend(notes.iter().map(|note| Op::new(&self.noted.entries, note, Change::Delete)));
         // Not paid for (PACE-1): the last ones are written while nobody may change rows.
-        let _operation = engine.waits.operation("index build");
+        let _operation = engine.waits.operation(OperationKind::IndexBuild);
         apply(engine, &mut ops).map(drop)
     }
 
@@ -396,7 +397,7 @@ impl Build {
     /// `Conflict`, unless both rows are as they are said to be, at one moment.
     fn expect_both(&self, one: (&[u8], Option<&[u8]>), two: (&[u8], Option<&[u8]>)) -> Result<(), Error> {
         let mut both = [one, two].map(|(key, row)| Op::new(&self.table.state.rows, key, Change::Expect(row)));
-        let _operation = self.engine().waits.operation("index build");
+        let _operation = self.engine().waits.operation(OperationKind::IndexBuild);
         apply(self.engine(), &mut both).map(drop)
     }
 

@@ -343,7 +343,7 @@ impl Keeper {
         }
         // None: then nothing is owed that could be paid.
         let nothing = if pins.is_empty() { owed } else { 0 };
-        let written = self.write_lot(Why::Pace, pins)?;
+        let written = self.write_lot(engine.pacing.why(), pins)?;
         engine.pacing.written(For::Log, written + nothing, frames_are_short, clock::now_ns());
         if self.sync_wanted {
             self.begin_publishing();

@@ -29,6 +29,7 @@ use crate::base::aligned::{AlignedBuf, aligned};
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::operations::OperationKind;
 use crate::base::page::layout::header_mut;
 use crate::base::sync::ReadGuard;
 use crate::base::waits::WaitClass;
@@ -161,7 +162,7 @@ impl Loading {
     /// Whoever enters a name for the space from here on, and flushes the log, has a tree (LOAD-2).
     pub(crate) fn build(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.lots.engine);
-        let _operation = engine.waits.operation("bulk load");
+        let _operation = engine.waits.operation(OperationKind::BulkLoad);
         let builder = std::mem::replace(&mut self.builder, Builder::new(engine.core.store.page_size()));
         let root = builder.finish(&mut self.lots)?;
         let state = Arc::clone(&self.lots.state);
@@ -267,7 +268,7 @@ impl Lots {
             return Ok(());
         }
         let core = &engine.core;
-        let _operation = engine.waits.operation("bulk load");
+        let _operation = engine.waits.operation(OperationKind::BulkLoad);
         let _turn = engine.waits.timed(WaitClass::Metadata, || engine.load_writer.lock());
         while core.store.loaded() + count > LOADED_MAX {
             self.named_wait()?;

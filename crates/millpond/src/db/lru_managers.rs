@@ -51,6 +51,13 @@ fn run(engine: &Engine, at: usize, end: &End, mut sleep: AdaptiveSleep) -> Resul
 impl Engine {
     /// Frees frames of an instance from the tail of its list. Returns how many.
     pub(super) fn refill(&self, at: usize) -> Result<usize, Error> {
+        let began_ns = clock::now_ns();
+        let made = self.refill_from_tail(at)?;
+        self.core.pool.counters.refilled_in(clock::now_ns().saturating_sub(began_ns));
+        Ok(made)
+    }
+
+    fn refill_from_tail(&self, at: usize) -> Result<usize, Error> {
         let pool = &self.core.pool;
         let mut scan = pool.lru_scan();
         let mut made = 0;

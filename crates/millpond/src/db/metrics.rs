@@ -9,7 +9,9 @@ use super::database::Db;
 use super::engine::Engine;
 use super::stats::Stats;
 use crate::base::cpus::{self, Cpus};
+use crate::base::operations::Slowest;
 use crate::base::waits::{Stall, WaitClass, WaitTimes};
+use crate::pool::instance::InstancePages;
 
 /// How a metric moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,8 @@ impl MetricKind {
 #[non_exhaustive]
 pub struct Metric {
     /// Its name: that of the field of [`Stats`]; or `wait_`, the [class](WaitClass::name), and `_us`; or one that
-    /// begins with `cpu_`.
+    /// begins with `cpu_` or `buffer_pool_instance_`, `operation_second` or
+    /// `operation_slowest_us`.
     pub name: &'static str,
     /// How it moves.
     pub kind: MetricKind,
@@ -47,6 +50,9 @@ pub struct Metric {
     pub unit: &'static str,
     /// What it means, in one line.
     pub help: &'static str,
+    /// What each of its numbers is of, from 0 on: an `instance`, or the second that was so many `ago`; empty: there is
+    /// one number.
+    pub label: &'static str,
     source: Source,
 }
 
@@ -55,6 +61,8 @@ enum Source {
     Stats(fn(&Stats) -> u64),
     Cpus(fn(&Cpus) -> u64),
     Waits(WaitClass),
+    Instances(fn(&InstancePages) -> u64),
+    Slowest(fn(&Slowest) -> MetricValue),
 }
 
 /// The value of a [`Metric`].
@@ -65,6 +73,8 @@ pub enum MetricValue {
     Number(u64),
     /// Of a histogram.
     Times(WaitTimes),
+    /// Of a gauge of several things, from number 0 on: see [`Metric::label`].
+    Numbers(Vec<u64>),
 }
 
 /// One row: the field of [`Stats`].
@@ -75,6 +85,7 @@ macro_rules! stat {
             kind: MetricKind::$kind,
             unit: $unit,
             help: $help,
+            label: "",
             source: Source::Stats(|stats| stats.$name),
         }
     };
@@ -88,22 +99,42 @@ const fn cpu(
     help: &'static str,
     read: fn(&Cpus) -> u64,
 ) -> Metric {
-    Metric { name, kind, unit, help, source: Source::Cpus(read) }
+    Metric { name, kind, unit, help, label: "", source: Source::Cpus(read) }
+}
+
+/// One row: pages of each instance of the buffer pool.
+const fn instance(name: &'static str, help: &'static str, read: fn(&InstancePages) -> u64) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, unit: "pages", help, label: "instance", source: Source::Instances(read) }
+}
+
+/// One row: the slowest operations by second.
+const fn slowest(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    label: &'static str,
+    read: fn(&Slowest) -> MetricValue,
+) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, unit, help, label, source: Source::Slowest(read) }
 }
 
 /// One row: the waits of a class.
 const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Histogram, unit: "us", help, source: Source::Waits(class) }
+    Metric { name, kind: MetricKind::Histogram, unit: "us", help, label: "", source: Source::Waits(class) }
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 104] = [
+pub static METRICS: [Metric; 135] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
     stat!(buffer_pool_pages_dirty, Gauge, "pages", "Frames whose page was changed since its last image was begun."),
     stat!(buffer_pool_pages_misc, Gauge, "pages", "Frames for anything but pages: always 0."),
     stat!(buffer_pool_pages_leaving, Gauge, "pages", "Frames beyond the end of a pool made smaller, still in use."),
+    instance("buffer_pool_instance_pages_total", "Frames of each instance of the pool.", |of| of.total),
+    instance("buffer_pool_instance_pages_free", "Free frames of each instance.", |of| of.free),
+    instance("buffer_pool_instance_pages_data", "Frames of each instance that are not free.", InstancePages::data),
+    instance("buffer_pool_instance_pages_dirty", "Frames of each instance with a changed page.", |of| of.dirty),
     stat!(buffer_pool_free_target, Gauge, "pages", "Free frames that the keeper refills to; follows the demand."),
     stat!(buffer_pool_wait_free, Counter, "waits", "Waits for a free frame, or for leave to miss pages."),
     stat!(buffer_pool_wait_free_us, Counter, "us", "Time of these waits."),
@@ -127,6 +158,32 @@ pub static METRICS: [Metric; 104] = [
         "Searches for a page to write by operations that need a frame: with empty_free_list_algorithm = legacy only."
     ),
     stat!(buffer_lru_single_flush_scanned, Counter, "pages", "Pages that they looked at."),
+    stat!(buffer_lru_single_flush_scanned_per_call, Gauge, "pages", "Pages that the last of them looked at."),
+    stat!(
+        buffer_lru_batch_num_scan,
+        Counter,
+        "passes",
+        "Passes over the pages that leave next, by whoever frees frames ahead of need."
+    ),
+    stat!(buffer_lru_batch_scanned, Counter, "pages", "Pages that they looked at."),
+    stat!(buffer_lru_batch_scanned_per_call, Gauge, "pages", "Pages that the last of them looked at."),
+    stat!(buffer_lru_batches_evict, Counter, "passes", "Of these passes, those in which clean pages left."),
+    stat!(buffer_lru_batch_evict_total_pages, Counter, "pages", "Pages that left in them."),
+    stat!(buffer_lru_batch_evict_pages, Gauge, "pages", "Pages that left in the last of them."),
+    stat!(buffer_lru_batches_flush, Counter, "lots", "Lots of pages written because frames were wanted, now or soon."),
+    stat!(
+        buffer_lru_batch_flush_total_pages,
+        Counter,
+        "pages",
+        "Pages of these lots: buffer_pool_pages_lru_flushed under another of its names."
+    ),
+    stat!(buffer_lru_batch_flush_pages, Gauge, "pages", "Pages of the last of them."),
+    stat!(
+        buffer_lru_batch_flush_avg_time_slot,
+        Gauge,
+        "ms",
+        "How long refilling an instance's free frames took lately: with LRU managers, or cleaners that do their work."
+    ),
     stat!(buffer_pool_read_ahead, Counter, "pages", "Pages that scans had read together, most of them ahead of need."),
     stat!(
         buffer_pool_single_page_flushes,
@@ -141,12 +198,24 @@ pub static METRICS: [Metric; 104] = [
         "pages",
         "Pages written for the log, at a rate that has them clean in time."
     ),
+    stat!(buffer_flush_adaptive, Counter, "lots", "Lots of them."),
+    stat!(buffer_flush_adaptive_pages, Gauge, "pages", "Pages of the last of these."),
+    stat!(
+        buffer_flush_background_total_pages,
+        Counter,
+        "pages",
+        "Pages written because there was nothing else to do: the log is quiet."
+    ),
+    stat!(buffer_flush_background, Counter, "lots", "Lots of them."),
+    stat!(buffer_flush_background_pages, Gauge, "pages", "Pages of the last of these."),
     stat!(
         buffer_flush_sync_total_pages,
         Counter,
         "pages",
         "Pages written because the log was full, or a checkpoint was asked for."
     ),
+    stat!(buffer_flush_sync, Counter, "lots", "Lots of them."),
+    stat!(buffer_flush_sync_pages, Gauge, "pages", "Pages of the last of these."),
     stat!(
         buffer_flush_sync_scanned,
         Counter,
@@ -159,6 +228,8 @@ pub static METRICS: [Metric; 104] = [
         "pages",
         "Of all these, pages written because they were beside one that was due: with flush_neighbors."
     ),
+    stat!(buffer_flush_neighbor, Counter, "lots", "Lots in which there were some."),
+    stat!(buffer_flush_neighbor_pages, Gauge, "pages", "How many there were in the last of these."),
     stat!(buffer_pool_pending_lru, Gauge, "pages", "Pages being written because frames are wanted."),
     stat!(buffer_pool_pending_flush_list, Gauge, "pages", "Pages being written for the log or a checkpoint."),
     stat!(
@@ -258,6 +329,21 @@ pub static METRICS: [Metric; 104] = [
     stat!(log_spins_in_time, Counter, "waits", "Those that spinning ended."),
     stat!(log_spin_cpu_abs, Gauge, "0.01 %", "CPU that the log's spinning believes to be used, of one CPU."),
     stat!(log_spin_cpus, Gauge, "0.01 cpus", "CPUs that the log's spinning believes to be there."),
+    stat!(log_spin_cpu_pct, Gauge, "0.01 %", "CPU that it believes to be used, of all these."),
+    stat!(operation_gets, Counter, "operations", "Reads of a key's value."),
+    stat!(operation_scans, Counter, "operations", "Steps of scans, each of which read the rows of a leaf."),
+    stat!(operation_writes, Counter, "operations", "Batches written, or refused; one change by itself is one, too."),
+    stat!(operation_others, Counter, "operations", "Steps of bulk loads and index builds."),
+    slowest("operation_second", "s", "The second that is under way, by the engine's clock.", "", |slowest| {
+        MetricValue::Number(slowest.second)
+    }),
+    slowest(
+        "operation_slowest_us",
+        "us",
+        "The slowest operation that ended in the second so many ago, to a few ms; 0: this second, still under way.",
+        "ago",
+        |slowest| MetricValue::Numbers(slowest.us.clone()),
+    ),
     stat!(stalls, Counter, "operations", "Operations that took the stall threshold or longer."),
     stat!(
         law_violations,
@@ -357,11 +443,14 @@ impl Db {
 }
 
 fn values(engine: &Engine) -> Vec<(&'static Metric, MetricValue)> {
-    let (stats, cpus) = (engine.stats(), Cpus::read());
+    let (stats, cpus, instances) = (engine.stats(), Cpus::read(), engine.core.pool.instance_pages());
+    let slowest = engine.waits.slowest_by_second();
     let value = |metric: &'static Metric| match metric.source {
         Source::Stats(read) => (metric, MetricValue::Number(read(&stats))),
         Source::Cpus(read) => (metric, MetricValue::Number(read(&cpus))),
         Source::Waits(class) => (metric, MetricValue::Times(engine.waits.times(class))),
+        Source::Slowest(read) => (metric, read(&slowest)),
+        Source::Instances(read) => (metric, MetricValue::Numbers(instances.iter().map(read).collect())),
     };
     METRICS.iter().map(value).collect()
 }
@@ -376,6 +465,11 @@ pub(super) fn prometheus(engine: &Engine) -> String {
         let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help);
         let _ = match value {
             MetricValue::Number(number) => writeln!(text, "{name} {number}"),
+            MetricValue::Numbers(numbers) => {
+                let sample =
+                    |(at, number): (usize, u64)| writeln!(text, "{name}{{{}=\"{at}\"}} {number}", metric.label);
+                numbers.into_iter().enumerate().try_for_each(sample)
+            }
             MetricValue::Times(times) => {
                 for (bound, count) in &times.buckets {
                     let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
@@ -388,10 +482,12 @@ pub(super) fn prometheus(engine: &Engine) -> String {
     text
 }
 
-/// One object of numbers by name; a histogram is an object of `count`, `sum` and `buckets` by their upper bound.
+/// One object of numbers by name; a histogram is an object of `count`, `sum` and `buckets` by their upper bound, a
+/// gauge of several things an array.
 pub(super) fn json(engine: &Engine) -> String {
     let member = |(metric, value): (&Metric, MetricValue)| match value {
         MetricValue::Number(number) => format!("\"{}\":{number}", metric.name),
+        MetricValue::Numbers(numbers) => format!("\"{}\":{numbers:?}", metric.name),
         MetricValue::Times(times) => {
             let buckets: Vec<_> = times.buckets.iter().map(|(bound, count)| format!("\"{bound}\":{count}")).collect();
             let (name, count, sum) = (metric.name, times.count, times.total_us);

@@ -43,7 +43,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 33] = [
+    pub const ALL: [OptionInfo; 34] = [
         // First: what is given beside it counts.
         OptionInfo {
             name: "profile",
@@ -410,6 +410,19 @@ impl OptionInfo {
             get: |options| options.status_socket.as_ref().map(|path| path.display().to_string()),
             set: |options, text| {
                 if text.is_empty() { Err("name a path".to_owned()) } else { Ok(options.status_socket(text)) }
+            },
+        },
+        OptionInfo {
+            name: "metrics_port",
+            help: "A port of 127.0.0.1 that Prometheus reads metrics from; 0: none",
+            value: "PORT",
+            unit: "name",
+            range: "0 to 65535",
+            changes: "open",
+            depends: None,
+            get: |options| Some(options.metrics_port.to_string()),
+            set: |options, text| {
+                Ok(options.metrics_port(u16::try_from(number(text, 0..=65_535)?).map_err(|e| e.to_string())?))
             },
         },
         OptionInfo {

@@ -112,6 +112,7 @@ pub struct Options {
     pub(crate) cached: bool,
     pub(crate) create: bool,
     pub(crate) status_socket: Option<PathBuf>,
+    pub(crate) metrics_port: u16,
     /// A pool that is too large for the log is made smaller, instead of being refused.
     pub(crate) fit_pool: bool,
     /// Nothing is purged: what is there is only looked at.
@@ -169,6 +170,7 @@ impl Options {
             cached: false,
             create: true,
             status_socket: None,
+            metrics_port: 0,
             fit_pool: false,
             at_rest: false,
             durability: Durability::Commit,
@@ -267,6 +269,14 @@ impl Options {
     /// can be made, is refused at open. Default: none.
     pub fn status_socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.status_socket = Some(path.into());
+        self
+    }
+
+    /// A port of 127.0.0.1 on which the engine answers `GET /metrics` with its [metrics](crate::Db::metrics_text), for
+    /// Prometheus, while it is open. Everybody on this machine may read them, and nobody elsewhere; they are numbers
+    /// only. A port that is taken is refused at open. Default: 0, which is none.
+    pub fn metrics_port(mut self, port: u16) -> Self {
+        self.metrics_port = port;
         self
     }
 

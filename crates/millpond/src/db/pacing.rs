@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use super::engine::Engine;
+use super::page_writer::Why;
 use crate::base::aligned::to_u64;
 use crate::base::clock;
 use crate::base::laws;
+use crate::base::operations::OperationKind;
 use crate::base::sync::{Condvar, Mutex, Rank};
 use crate::base::waits::{Operation, WaitClass};
 use crate::pace::envelope::float;
@@ -143,6 +145,11 @@ impl Pacing {
         }
     }
 
+    /// Why pages that the log is owed are written.
+    pub(super) fn why(&self) -> Why {
+        if self.state.lock().pace.rates().for_idleness { Why::Background } else { Why::Pace }
+    }
+
     /// The device is idle, as far as pages go.
     pub(super) fn nothing_to_write(&self) {
         self.busy_since_ns.store(IDLE, Ordering::Relaxed);
@@ -266,7 +273,7 @@ impl Engine {
     /// Begins a transaction: pays for those that this thread has written before. Callers hold nothing. May wait on
     /// `throttle`.
     pub(super) fn begin_write(&self) -> Paying<'_> {
-        let operation = self.waits.operation("write");
+        let operation = self.waits.operation(OperationKind::Write);
         if let Some(classic) = &self.classic_flushing {
             self.sync_flush(classic);
         }

@@ -15,6 +15,7 @@ use super::page_writer::Why;
 use crate::base::aligned::to_u64;
 use crate::base::choice::Choice;
 use crate::base::clock;
+use crate::base::counted_calls::CountedCalls;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::base::sync::{Condvar, Mutex, Rank, Turn};
@@ -51,8 +52,8 @@ pub(crate) struct ClassicFlushing {
     pub(super) sync_flush: Turn<()>,
     /// Entries of flush lists that searches which begin anew after each page have looked at.
     pub(super) rescanned: AtomicU64,
-    /// Pages that left because they were beside others.
-    pub(super) beside: AtomicU64,
+    /// Lots with pages that left because they were beside others, and these.
+    pub(super) beside: CountedCalls,
     pass: Mutex<Pass>,
     news: Condvar,
 }
@@ -74,10 +75,23 @@ struct Pass {
     done: usize,
     /// The first cleaner is not alone.
     is_shared: bool,
-    /// Pages of each slot.
-    pages: usize,
+    /// What is to be done in each slot.
+    task: Task,
     /// There are no more.
     ended: bool,
+}
+
+/// So many pages of an instance, and why.
+#[derive(Clone, Copy)]
+struct Task {
+    pages: usize,
+    why: Why,
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Task { pages: 0, why: Why::Pace }
+    }
 }
 
 impl ClassicFlushing {
@@ -96,7 +110,7 @@ impl ClassicFlushing {
             neighbors: Choice::new(&[FlushNeighbors::None, FlushNeighbors::Area, FlushNeighbors::Seq], neighbors),
             sync_flush: Turn::new(Rank::SyncFlush, ()),
             rescanned: AtomicU64::new(0),
-            beside: AtomicU64::new(0),
+            beside: CountedCalls::default(),
             pass: Mutex::new(Rank::PageCleaners, Pass::default()),
             news: Condvar::new(),
         }
@@ -122,18 +136,18 @@ impl ClassicFlushing {
         self.max_dirty_pages_pct.store(settings.max_dirty_pages_pct, Ordering::Relaxed);
     }
 
-    /// A slot of the pass, if there is one left, and how many pages it is to write.
-    fn take_slot(&self, cleaner: Cleaner) -> Option<(Slot<'_>, usize)> {
+    /// A slot of the pass, if there is one left, and what is to be done in it.
+    fn take_slot(&self, cleaner: Cleaner) -> Option<(Slot<'_>, Task)> {
         let mut pass = self.pass.lock();
         if pass.taken == pass.slots || (cleaner == Cleaner::Another && !pass.is_shared) {
             return None;
         }
         pass.taken += 1;
-        Some((Slot { of: self, at: pass.taken - 1 }, pass.pages))
+        Some((Slot { of: self, at: pass.taken - 1 }, pass.task))
     }
 
-    fn begin_pass(&self, slots: usize, pages: usize, is_shared: bool) {
-        *self.pass.lock() = Pass { slots, pages, is_shared, ..Pass::default() };
+    fn begin_pass(&self, slots: usize, task: Task, is_shared: bool) {
+        *self.pass.lock() = Pass { slots, task, is_shared, ..Pass::default() };
         self.news.notify_all();
     }
 
@@ -208,6 +222,7 @@ fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
     let mut flushing = flushing_of(method);
     let instances = engine.core.pool.instance_count();
     let mut next_ns = clock::now_ns();
+    let mut last_lsn = None;
     loop {
         // A pass that took longer is followed by the next at once.
         next_ns = (next_ns + flushing.interval_ms() * NS_PER_MS).max(clock::now_ns());
@@ -221,11 +236,15 @@ fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
         }
         let settings = classic.settings();
         let dirtied_before = |lsn| engine.core.pool.dirtied_before(Lsn(lsn), 2 * settings.io_capacity_max);
-        let pages = flushing.pages(&engine.seen(), &settings, &dirtied_before);
+        let seen = engine.seen();
+        let pages = flushing.pages(&seen, &settings, &dirtied_before).div_ceil(instances);
+        // Where nothing was logged since its last turn, each method writes because the server is idle.
+        let is_idle = last_lsn.replace(seen.lsn) == Some(seen.lsn);
         let is_shared = method == AdaptiveFlushingMethod::Adaptive;
-        classic.begin_pass(instances, pages.div_ceil(instances), is_shared);
-        while let Some((slot, pages)) = classic.take_slot(Cleaner::First) {
-            engine.clean_slot(slot.at, pages)?;
+        let why = if is_idle { Why::Background } else { Why::Pace };
+        classic.begin_pass(instances, Task { pages, why }, is_shared);
+        while let Some((slot, task)) = classic.take_slot(Cleaner::First) {
+            engine.clean_slot(slot.at, task)?;
         }
         classic.end_pass();
     }
@@ -235,8 +254,8 @@ fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
 fn work(engine: &Engine) -> Result<(), Error> {
     let Some(classic) = &engine.classic_flushing else { return Ok(()) };
     while classic.wait_for_pass() {
-        while let Some((slot, pages)) = classic.take_slot(Cleaner::Another) {
-            engine.clean_slot(slot.at, pages)?;
+        while let Some((slot, task)) = classic.take_slot(Cleaner::Another) {
+            engine.clean_slot(slot.at, task)?;
         }
     }
     Ok(())
@@ -258,7 +277,7 @@ impl Engine {
     }
 
     /// Refills an instance's free frames, where cleaners do that, and writes so many of its oldest dirty pages.
-    fn clean_slot(&self, at: usize, pages: usize) -> Result<(), Error> {
+    fn clean_slot(&self, at: usize, Task { pages, why }: Task) -> Result<(), Error> {
         let pool = &self.core.pool;
         if pool.cleaners_refill() {
             self.refill(at)?;
@@ -267,7 +286,7 @@ impl Engine {
         for lot in frames.chunks(LOT_PAGES) {
             let write = || match pool.pin_dirty(lot) {
                 pages if pages.is_empty() => Ok(true),
-                pages => self.flush_lot(Why::Pace, pages).map(|written| written > 0),
+                pages => self.flush_lot(why, pages).map(|written| written > 0),
             };
             // If not, there are too many images without a sync, others' too, or all of these have one in flight.
             for _ in 0..TRIES {

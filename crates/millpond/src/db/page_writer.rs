@@ -20,6 +20,7 @@ use super::engine::Engine;
 use super::page_cleaners::ClassicFlushing;
 use crate::base::aligned::{AlignedBuf, aligned, to_u64};
 use crate::base::clock;
+use crate::base::counted_calls::CountedCalls;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId};
 use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
@@ -146,6 +147,8 @@ pub(super) enum Why {
     Frames,
     /// The log will need them clean, at a rate that has them clean in time: its adaptive flushing.
     Pace,
+    /// Nobody needs it, and there is nothing else to do: its background flushing.
+    Background,
     /// The log is full, or a checkpoint was asked for: its sync flushing.
     AtOnce,
     /// An operation finds no free frame: its single page flushes.
@@ -157,7 +160,7 @@ impl Why {
     fn waits_on(self) -> WaitClass {
         match self {
             Why::Frames | Why::SinglePage => WaitClass::FreeFrame,
-            Why::Pace | Why::AtOnce => WaitClass::LogSpace,
+            Why::Pace | Why::Background | Why::AtOnce => WaitClass::LogSpace,
         }
     }
 }
@@ -165,7 +168,7 @@ impl Why {
 /// Pages that were written, and that are being written now, by why.
 #[derive(Debug, Default)]
 pub(crate) struct PageWrites {
-    by_why: [Counted; 4],
+    by_why: [Counted; 5],
     /// Pages of large lots, and how long the device took for them: what it can do.
     lots_pages: AtomicU64,
     lots_ns: AtomicU64,
@@ -176,14 +179,15 @@ const LARGE_LOT: usize = LOT_PAGES / 2;
 
 #[derive(Debug, Default)]
 struct Counted {
-    written: AtomicU64,
+    /// Lots that had pages, and these.
+    written: CountedCalls,
     pending: AtomicU64,
 }
 
 impl PageWrites {
-    /// Pages that were written.
-    pub(super) fn written(&self, why: Why) -> u64 {
-        self.by_why[why as usize].written.load(Ordering::Relaxed)
+    /// Lots of pages that were written.
+    pub(super) fn written(&self, why: Why) -> &CountedCalls {
+        &self.by_why[why as usize].written
     }
 
     /// Pages that were copied, and whose write has not ended.
@@ -193,7 +197,7 @@ impl PageWrites {
 
     /// All pages that were written.
     pub(super) fn all(&self) -> u64 {
-        self.by_why.iter().map(|of| of.written.load(Ordering::Relaxed)).sum()
+        self.by_why.iter().map(|of| of.written.total()).sum()
     }
 
     /// Pages of large lots, and nanoseconds that the device took for them.
@@ -306,7 +310,9 @@ impl PageWriter {
             };
             if let Some(writes) = writes {
                 copied.pages.clear();
-                pending.of.written.fetch_add(pending.pages, Ordering::Relaxed);
+                if pages > 0 {
+                    pending.of.written.add(pending.pages);
+                }
                 let took_ns = clock::now_ns().saturating_sub(began_ns);
                 if pages >= LARGE_LOT {
                     self.writes.lots_pages.fetch_add(pending.pages, Ordering::Relaxed);
@@ -367,7 +373,9 @@ impl Engine {
             return pages;
         }
         let (pages, neighbors) = self.core.pool.with_neighbors(pages, wanted, LOT_PAGES);
-        classic.beside.fetch_add(to_u64(neighbors), Ordering::Relaxed);
+        if neighbors > 0 {
+            classic.beside.add(to_u64(neighbors));
+        }
         pages
     }
 

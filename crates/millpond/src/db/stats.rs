@@ -40,18 +40,60 @@ pub struct Stats {
     pub buffer_lru_single_flush_num_scan: u64,
     /// Pages that they looked at.
     pub buffer_lru_single_flush_scanned: u64,
+    /// Pages that the last of them looked at.
+    pub buffer_lru_single_flush_scanned_per_call: u64,
+    /// Passes over the pages that leave next, by whoever frees frames ahead of need: the keeper, LRU managers, page
+    /// cleaners.
+    pub buffer_lru_batch_num_scan: u64,
+    /// Pages that they looked at.
+    pub buffer_lru_batch_scanned: u64,
+    /// Pages that the last of them looked at.
+    pub buffer_lru_batch_scanned_per_call: u64,
+    /// Of these passes, those in which clean pages left.
+    pub buffer_lru_batches_evict: u64,
+    /// How many did.
+    pub buffer_lru_batch_evict_total_pages: u64,
+    /// How many did in the last of them.
+    pub buffer_lru_batch_evict_pages: u64,
+    /// Lots of pages written because their frames were wanted, now or soon.
+    pub buffer_lru_batches_flush: u64,
+    /// Pages of these: the same number as `buffer_pool_pages_lru_flushed`, under the name of InnoDB's monitor.
+    pub buffer_lru_batch_flush_total_pages: u64,
+    /// Pages of the last of them.
+    pub buffer_lru_batch_flush_pages: u64,
+    /// Milliseconds that refilling an instance's free frames took lately: only with LRU managers, or page cleaners that
+    /// do their work.
+    pub buffer_lru_batch_flush_avg_time_slot: u64,
     /// Pages written because their frames were wanted, now or soon.
     pub buffer_pool_pages_lru_flushed: u64,
     /// Pages written before the log needed them clean, at a rate that has them clean in time.
     pub buffer_flush_adaptive_total_pages: u64,
+    /// Lots of them.
+    pub buffer_flush_adaptive: u64,
+    /// Pages of the last of these.
+    pub buffer_flush_adaptive_pages: u64,
+    /// Pages written because there was nothing else to do: the log is quiet, and does not need them clean.
+    pub buffer_flush_background_total_pages: u64,
+    /// Lots of them.
+    pub buffer_flush_background: u64,
+    /// Pages of the last of these.
+    pub buffer_flush_background_pages: u64,
     /// Pages written because the log was full, or a checkpoint was asked for.
     pub buffer_flush_sync_total_pages: u64,
+    /// Lots of them.
+    pub buffer_flush_sync: u64,
+    /// Pages of the last of these.
+    pub buffer_flush_sync_pages: u64,
     /// Entries of flush lists that searches for these looked at, anew after each page: only with
     /// [`AdaptiveFlushingMethod::SyncOnly`](crate::AdaptiveFlushingMethod::SyncOnly).
     pub buffer_flush_sync_scanned: u64,
     /// Of all these, pages written because they were beside one that was due: with
     /// [`Options::flush_neighbors`](crate::Options::flush_neighbors).
     pub buffer_flush_neighbor_total_pages: u64,
+    /// Lots in which there were some.
+    pub buffer_flush_neighbor: u64,
+    /// How many there were in the last of these.
+    pub buffer_flush_neighbor_pages: u64,
     /// Pages that are being written because their frames are wanted, now.
     pub buffer_pool_pending_lru: u64,
     /// Pages that are being written for the log or a checkpoint, now.
@@ -75,6 +117,16 @@ pub struct Stats {
     pub log_spin_cpu_abs: u64,
     /// CPUs that it believes to be there, in hundredths.
     pub log_spin_cpus: u64,
+    /// CPU that it believes the process to use of all these, in hundredths of a per cent.
+    pub log_spin_cpu_pct: u64,
+    /// Reads of a key's value.
+    pub operation_gets: u64,
+    /// Steps of scans, each of which read the rows of a leaf.
+    pub operation_scans: u64,
+    /// Batches written, or refused; one change by itself is a batch, too.
+    pub operation_writes: u64,
+    /// Steps of bulk loads and index builds.
+    pub operation_others: u64,
     /// Operations that took the stall threshold or longer.
     pub stalls: u64,
     /// How often this process did what the engine forbids itself, such as waiting under a latch. Each is a bug.

@@ -15,12 +15,19 @@ use bytesize::ByteSize;
 
 use super::database::Db;
 use super::engine::Engine;
+use super::stats::Stats;
 use crate::base::aligned::to_u64;
 use crate::base::clock;
 use crate::base::cpus::Cpus;
+use crate::base::sync::{Mutex, Rank};
+use crate::base::waits::WaitSummary;
+use crate::pace::sync_only;
 
 /// Stalls that are shown, the last ones.
 const STALLS_SHOWN: usize = 5;
+
+/// Seconds of which the slowest operation is shown, the one under way among them.
+const SECONDS_SHOWN: usize = 10;
 
 /// Open trees that are named.
 const TREES_NAMED: usize = 20;
@@ -31,6 +38,23 @@ pub(super) struct About {
     pub(super) place: String,
     pub(super) io_engine: &'static str,
     pub(super) opened_ns: u64,
+}
+
+/// What stood in the text when somebody asked for it last: what has come since is told beside it. Who asks for
+/// numbers (JSON, Prometheus) takes nothing from him.
+pub(crate) struct LastLook(Mutex<Option<Look>>);
+
+/// What was seen, and when.
+struct Look {
+    at_ns: u64,
+    stats: Stats,
+    waits: Vec<WaitSummary>,
+}
+
+impl Default for LastLook {
+    fn default() -> Self {
+        LastLook(Mutex::new(Rank::Status, None))
+    }
 }
 
 /// The text so far.
@@ -49,7 +73,8 @@ impl Page {
 
 impl Db {
     /// How the engine is doing, in words, for people: log, buffer pool, cleaning, waits, keeper, store, trees. Waits
-    /// for nothing. The same comes out of the [status socket](crate::Options::status_socket).
+    /// for nothing. The same comes out of the [status socket](crate::Options::status_socket). Rates, and the waits
+    /// *since last*, are of the time since anybody asked for this text here or there.
     pub fn status_text(&self) -> String {
         text(self.engine(), &self.about())
     }
@@ -57,51 +82,117 @@ impl Db {
 
 /// The whole text.
 pub(super) fn text(engine: &Engine, about: &About) -> String {
-    let stats = engine.stats();
-    let open = Duration::from_nanos(clock::now_ns().saturating_sub(about.opened_ns));
+    let look = Look { at_ns: clock::now_ns(), stats: engine.stats(), waits: engine.waits.summary() };
+    let stats = look.stats.clone();
+    let open = Duration::from_nanos(look.at_ns.saturating_sub(about.opened_ns));
     let head = format!("millpond {}: '{}', ", env!("CARGO_PKG_VERSION"), about.place);
     let mut page = Page(format!("{head}process {}, open for {} s\n", std::process::id(), open.as_secs()));
+    log(&mut page, engine, &stats);
+    if engine.core.log.pipeline.is_some() {
+        log_threads(&mut page, &stats);
+    }
+    buffer_pool(&mut page, engine, &stats);
+    cleaning(&mut page, &stats);
+    pace(&mut page, &stats);
+    since_last(&mut page, engine, about, look);
+    stalls(&mut page, engine);
+    keeper(&mut page, &stats);
+    store(&mut page, about, &stats);
+    trees(&mut page, engine);
+    process(&mut page, &stats);
+    page.0
+}
 
+fn log(page: &mut Page, engine: &Engine, stats: &Stats) {
+    let age = stats.log_checkpoint_age;
     page.section("LOG");
     page.row("current LSN", stats.log_lsn_current);
     page.row("durable up to", stats.log_lsn_last_flush);
     page.row("last checkpoint", stats.log_lsn_last_checkpoint);
-    page.row("checkpoint age", part(stats.log_checkpoint_age, stats.log_capacity, bytes));
+    page.row("checkpoint age", part(age, stats.log_capacity, bytes));
+    page.row("held under", of_limit(stats.log_capacity_effective, age));
+    let sync_flushing = match &engine.classic_flushing {
+        None => "never: writers are slowed down instead".to_owned(),
+        // What counts there is the oldest change in a frame, which images without a sync are not.
+        Some(_) => {
+            let oldest = engine.core.pool.oldest_change();
+            let age = oldest.map_or(0, |oldest| stats.log_lsn_current.saturating_sub(oldest.0));
+            of_limit(sync_only::limit(engine.log_length()), age)
+        }
+    };
+    page.row("sync flushing from", sync_flushing);
     let apply_rate = match stats.log_apply_rate {
         0 => "not measured yet".to_owned(),
         rate => format!("{}/s", bytes(rate)),
     };
-    page.row("held under", bytes(stats.log_capacity_effective));
     page.row("recovery now", format!("{:.1} s; applied: {apply_rate}", ms_of(stats.log_recovery_us) / 1e3));
     page.row("written", format!("{} in {} syncs", bytes(stats.log_bytes_written), stats.log_syncs));
     page.row("waits for room", format!("{}, {:.1} ms", stats.log_space_waits, ms_of(stats.log_space_wait_us)));
+}
 
-    page.section("BUFFER POOL");
+/// Threads that write the log, and whether who waits for them spins.
+fn log_threads(page: &mut Page, stats: &Stats) {
+    page.section("LOG THREADS");
+    let (waits, sleeps) = (stats.log_on_flush_waits, stats.log_on_flush_wait_loops);
+    page.row("waits for them", format!("{waits}, {sleeps} sleeps"));
+    let (spins, in_time) = (stats.log_spins, stats.log_spins_in_time);
+    let spun_ms = ms_of(stats.log_spin_us);
+    page.row("of these, spinning", format!("{spins} for {spun_ms:.1} ms, {in_time} of them in time"));
+    let believed = match (hundredths(stats.log_spin_cpu_abs), hundredths(stats.log_spin_cpus)) {
+        (_, 0.0) => "not looked at yet".to_owned(),
+        (abs, cpus) => {
+            let all = hundredths(stats.log_spin_cpu_pct);
+            format!("n_cpu {cpus:.2}, absolute {abs:.1} % of one, {all:.1} % of all")
+        }
+    };
+    page.row("CPU use believed", believed);
+    page.row("loops for the window", stats.log_on_recent_closed_wait_loops);
+}
+
+fn buffer_pool(page: &mut Page, engine: &Engine, stats: &Stats) {
+    page.section("BUFFER POOL AND MEMORY");
     let total = stats.buffer_pool_pages_total;
+    page.row("memory at most", bytes(stats.memory_budget));
     page.row("frames", format!("{total}, {} each", bytes(to_u64(engine.core.store.page_size()))));
     page.row("free", format!("{}, of {} wanted", stats.buffer_pool_pages_free, stats.buffer_pool_free_target));
     page.row("with pages", part(stats.buffer_pool_pages_data, total, |pages| pages.to_string()));
     page.row("dirty", part(stats.buffer_pool_pages_dirty, total, |pages| pages.to_string()));
     page.row("leaving", stats.buffer_pool_pages_leaving);
+    let (lru, flush_list) = (stats.buffer_pool_pending_lru, stats.buffer_pool_pending_flush_list);
+    let single_page = stats.buffer_pool_pending_single_page;
+    page.row("pending writes", format!("LRU {lru}, flush list {flush_list}, single page {single_page}"));
     let waited_ms = ms_of(stats.buffer_pool_wait_free_us);
     page.row("waits for a frame", format!("{}, {waited_ms:.1} ms", stats.buffer_pool_wait_free));
     page.row("read ahead", format!("{} pages", stats.buffer_pool_read_ahead));
 
+    let instances = engine.core.pool.instance_pages();
+    if instances.len() < 2 {
+        return;
+    }
+    page.section("INDIVIDUAL BUFFER POOL INFO");
+    let _ = writeln!(page.0, "  {:<8} {:>12} {:>12} {:>12} {:>12}", "pool", "frames", "free", "with pages", "dirty");
+    for (at, of) in instances.iter().enumerate() {
+        let (total, free, data, dirty) = (of.total, of.free, of.data(), of.dirty);
+        let _ = writeln!(page.0, "  {at:<8} {total:>12} {free:>12} {data:>12} {dirty:>12}");
+    }
+}
+
+fn cleaning(page: &mut Page, stats: &Stats) {
     page.section("CLEANING AND CHECKPOINTS");
     page.row("pages written", format!("{} in {} calls", stats.data_page_writes, stats.data_write_calls));
     page.row("for frames", stats.buffer_pool_pages_lru_flushed);
     page.row("for the log", stats.buffer_flush_adaptive_total_pages);
+    page.row("while idle", stats.buffer_flush_background_total_pages);
     page.row("at once", stats.buffer_flush_sync_total_pages);
     page.row("by clients", stats.buffer_pool_single_page_flushes);
-    let (lru, flush_list) = (stats.buffer_pool_pending_lru, stats.buffer_pool_pending_flush_list);
-    let single_page = stats.buffer_pool_pending_single_page;
-    page.row("pending", format!("LRU {lru}, flush list {flush_list}, single page {single_page}"));
     page.row("failed calls", stats.data_write_failures);
     page.row("unsynced images", stats.data_images_unsynced);
     page.row("data syncs", stats.data_syncs);
     page.row("map records", format!("{} in {} groups", stats.map_records, stats.map_groups));
     page.row("checkpoints", stats.checkpoints);
+}
 
+fn pace(page: &mut Page, stats: &Stats) {
     page.section("PACE");
     let known = |rate: u64| if rate == 0 { "not seen yet".to_owned() } else { format!("{rate} pages/s") };
     page.row("device writes", known(stats.pace_write_capacity));
@@ -123,21 +214,69 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
     page.row("device takes", costs);
     let (zones, pages) = (stats.data_zones_emptied, stats.data_pages_moved);
     page.row("emptied for long writes", format!("{zones} zones, {pages} pages moved"));
+}
+
+/// Rates and waits since somebody asked last, which this puts in the place of what was told then.
+fn since_last(page: &mut Page, engine: &Engine, about: &About, look: Look) {
+    let (now_ns, stats, waits) = (look.at_ns, look.stats.clone(), look.waits.clone());
+    // Another may have asked between this one's look and now: then nothing has come since his.
+    let last = engine.last_look.0.lock().replace(look);
+    let begin_ns = last.as_ref().map_or(about.opened_ns, |last| last.at_ns);
+    let seconds = Duration::from_nanos(now_ns.saturating_sub(begin_ns)).as_secs_f64();
+    let since = if last.is_some() { "the last look" } else { "open" };
+
+    page.section(&format!("RATES, over the {seconds:.1} s since {since}"));
+    let per_s = |counter: fn(&Stats) -> u64| {
+        let before = last.as_ref().map_or(0, |last| counter(&last.stats));
+        #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact count")]
+        let grown = counter(&stats).saturating_sub(before) as f64;
+        grown / seconds.max(1e-3)
+    };
+    let (gets, scans) = (per_s(|stats| stats.operation_gets), per_s(|stats| stats.operation_scans));
+    let writes = per_s(|stats| stats.operation_writes);
+    page.row("operations", format!("{gets:.1} gets/s, {scans:.1} leaves of scans/s, {writes:.1} writes/s"));
+    let (reads, writes) = (per_s(|stats| stats.data_page_reads), per_s(|stats| stats.data_page_writes));
+    page.row("pages", format!("{reads:.1} reads/s, {writes:.1} writes/s"));
+    let (kib, syncs) = (per_s(|stats| stats.log_bytes_written) / 1024.0, per_s(|stats| stats.log_syncs));
+    page.row("log", format!("{kib:.1} KiB/s, {syncs:.1} syncs/s"));
+
+    let slowest: Vec<_> = engine.waits.slowest_by_second().us.into_iter().take(SECONDS_SHOWN).collect();
+    let slowest: Vec<_> = slowest.into_iter().map(|us| format!("{:.1}", ms_of(us))).collect();
+    page.row("slowest by second", format!("{} ms, the newest first", slowest.join(" ")));
 
     page.section("WAITS");
-    let _ =
-        writeln!(page.0, "  {:<20} {:>12} {:>14} {:>10} {:>12}", "class", "count", "total ms", "p99 ms", "longest ms");
-    for wait in engine.waits.summary() {
-        let [total, p99, longest] = [wait.total, wait.p99, wait.longest].map(|time| time.as_secs_f64() * 1e3);
-        let (name, count) = (wait.class.name(), wait.count);
-        let _ = writeln!(page.0, "  {name:<20} {count:>12} {total:>14.1} {p99:>10.2} {longest:>12.2}");
+    let (of_all, of_last) = ("since open", format!("since {since}, {seconds:.1} s"));
+    let _ = writeln!(page.0, "  {:<14} {of_all:^51} | {of_last}", "");
+    let _ = writeln!(
+        page.0,
+        "  {:<14} {:>12} {:>14} {:>10} {:>12} | {:>10} {:>12} {:>10}",
+        "class", "count", "total ms", "p99 ms", "longest ms", "count", "total ms", "mean ms"
+    );
+    for wait in &waits {
+        let before = last.as_ref().and_then(|last| last.waits.iter().find(|of| of.class == wait.class));
+        let (counted, waited) = before.map_or((0, Duration::ZERO), |of| (of.count, of.total));
+        let (count, new) = (wait.count, wait.count.saturating_sub(counted));
+        let of_new = wait.total.saturating_sub(waited);
+        let mean = of_new.as_secs_f64() * 1e3 / f64::from(u32::try_from(new.max(1)).unwrap_or(u32::MAX));
+        let [total, p99, longest, of_new] =
+            [wait.total, wait.p99, wait.longest, of_new].map(|time| time.as_secs_f64() * 1e3);
+        let _ = writeln!(
+            page.0,
+            "  {:<14} {count:>12} {total:>14.1} {p99:>10.2} {longest:>12.2} | {new:>10} {of_new:>12.1} {mean:>10.2}",
+            wait.class.name()
+        );
     }
+}
+
+fn stalls(page: &mut Page, engine: &Engine) {
     let (count, stalls) = engine.waits.stalls();
     page.row("stalls", count);
     for stall in stalls.iter().rev().take(STALLS_SHOWN) {
         page.row("", stall);
     }
+}
 
+fn keeper(page: &mut Page, stats: &Stats) {
     page.section("KEEPER");
     page.row("state", if stats.stopped == 1 { "stopped after a failure: reopen the database" } else { "at work" });
     page.row("merges wished for", stats.tree_merge_wishes);
@@ -147,22 +286,19 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
     page.row("batches in flight", stats.batches_in_flight);
     page.row("batches undone", stats.rollbacks);
     page.row("pages given back", stats.tree_pages_freed);
+}
 
+fn store(page: &mut Page, about: &About, stats: &Stats) {
     page.section("STORE");
     page.row("I/O by", about.io_engine);
     page.row("page images read", stats.data_page_reads);
     page.row("slots", format!("{}, {} free", stats.data_slots_total, stats.data_slots_free));
     page.row("map pages written", stats.map_page_writes);
-    page.row(
-        "opening took",
-        format!(
-            "{:.1} ms, {} of log, {} pages",
-            ms_of(stats.open_us),
-            bytes(stats.open_redo_bytes),
-            stats.open_redo_pages
-        ),
-    );
+    let (redo, pages) = (bytes(stats.open_redo_bytes), stats.open_redo_pages);
+    page.row("opening took", format!("{:.1} ms, {redo} of log, {pages} pages", ms_of(stats.open_us)));
+}
 
+fn trees(page: &mut Page, engine: &Engine) {
     page.section("TREES");
     let names: Vec<String> = {
         let open_trees = engine.open_trees.lock();
@@ -170,14 +306,24 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
         open_trees.values().take(TREES_NAMED).map(ToString::to_string).collect()
     };
     names.iter().for_each(|name| page.row("", name));
+}
 
+fn process(page: &mut Page, stats: &Stats) {
     page.section("PROCESS");
-    page.row("memory at most", bytes(stats.memory_budget));
     let cpus = Cpus::read();
     page.row("CPUs", format!("{} to run on, {:.2} granted", cpus.affinity, cpus.effective()));
     page.row("throttled", format!("{} of {} periods", cpus.throttled, cpus.periods));
     page.row("law violations", stats.law_violations);
-    page.0
+}
+
+/// A limit, and how much of it is taken.
+fn of_limit(limit: u64, taken: u64) -> String {
+    format!("{}, {} % of it taken", bytes(limit), (taken * 100).checked_div(limit).unwrap_or(0))
+}
+
+/// A number that is counted in hundredths.
+fn hundredths(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / 100.0
 }
 
 fn bytes(count: u64) -> String {

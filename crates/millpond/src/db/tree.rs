@@ -12,6 +12,7 @@ use super::plan::shown;
 use super::write::write;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
+use crate::base::operations::OperationKind;
 use crate::base::sync::{ReadGuard, RwLock};
 use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::{Restarts, Root, Target, leaf_read};
@@ -118,7 +119,7 @@ impl TreeState {
 
     /// The value of `key`: the newest committed one.
     pub(super) fn get(&self, engine: &Engine, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let _operation = engine.waits.operation("get");
+        let _operation = engine.waits.operation(OperationKind::Get);
         let _gate = self.enter(&engine.waits)?;
         let mut restarts = Restarts::new(&engine.core.pool);
         loop {
@@ -272,7 +273,7 @@ impl Scan {
     /// Fetches the next leaf's rows.
     fn advance(&mut self) -> Result<(), Error> {
         let Scan { tree, lower, upper, direction, ahead, rows, done } = self;
-        let _operation = tree.engine.waits.operation("scan");
+        let _operation = tree.engine.waits.operation(OperationKind::Scan);
         let _gate = tree.state.enter(&tree.engine.waits)?;
         let (core, root) = (&tree.engine.core, &tree.state.root);
         let is_in_flight = |txn| tree.engine.txns.locks.is_in_flight(txn);

@@ -121,6 +121,8 @@ pub(crate) struct Rates {
     pub(crate) redo_per_s: f64,
     /// Pages a second that the device can write; 0: nothing is known.
     pub(crate) capacity_pages_per_s: f64,
+    /// What is written for the log is so because the log is quiet, and not because it needs that.
+    pub(crate) for_idleness: bool,
 }
 
 /// The controller's memory.
@@ -180,6 +182,7 @@ impl Pace {
                 redo_limit: f64::INFINITY,
                 redo_per_s: 0.0,
                 capacity_pages_per_s: earlier_pages_per_s,
+                for_idleness: false,
             },
         }
     }
@@ -249,7 +252,8 @@ impl Pace {
         };
         let redo_limit = self.limit.tick(seconds, pressure, self.rules);
         let capacity_pages_per_s = self.capacity.pages_per_s();
-        self.rates = Rates { flush_pages_per_s, redo_limit, redo_per_s, capacity_pages_per_s };
+        let for_idleness = idle > needed;
+        self.rates = Rates { flush_pages_per_s, redo_limit, redo_per_s, capacity_pages_per_s, for_idleness };
         self.rates
     }
 

@@ -22,6 +22,7 @@ use super::table::{Entry, Table};
 use crate::base::aligned::to_u64;
 use crate::base::bell::Bell;
 use crate::base::clock;
+use crate::base::counted_calls::CountedCalls;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, PageId};
 use crate::base::sync::{Mutex, Rank, Turn, TurnGuard};
@@ -81,6 +82,29 @@ pub(crate) struct PoolCounters {
     pub(crate) read_ahead: AtomicU64,
     /// Frames that were taken.
     pub(crate) taken: AtomicU64,
+    /// Passes over those that leave next, by whoever frees frames ahead of need: pages that they looked at.
+    pub(crate) batch_scans: CountedCalls,
+    /// Passes that found clean ones: how many left.
+    pub(crate) batch_evictions: CountedCalls,
+    /// How long refilling an instance has taken lately.
+    pub(crate) refill_ns: AtomicU64,
+}
+
+impl PoolCounters {
+    /// A pass has looked at so many pages, and so many of them have left.
+    pub(super) fn swept(&self, looked_at: usize, evicted: usize) {
+        self.batch_scans.add(to_u64(looked_at));
+        if evicted > 0 {
+            self.batch_evictions.add(to_u64(evicted));
+        }
+    }
+
+    /// Refilling an instance took so long.
+    pub(crate) fn refilled_in(&self, ns: u64) {
+        // Relaxed: who counts at the same time loses one of many.
+        let before = self.refill_ns.load(Ordering::Relaxed);
+        self.refill_ns.store(if before == 0 { ns } else { (before * 7 + ns) / 8 }, Ordering::Relaxed);
+    }
 }
 
 /// The buffer pool.

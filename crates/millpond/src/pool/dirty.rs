@@ -33,7 +33,8 @@ pub(crate) struct DirtyPages {
     counts: Arc<DirtyCounts>,
     /// One for each instance of the pool; none, if there are no lists.
     lists: Box<[Mutex<FlushList>]>,
-    dirty: AtomicUsize,
+    /// How many there are of each instance.
+    dirty: Box<[AtomicUsize]>,
     /// For a planted bug: what each frame was dirtied with first.
     kept: Vec<AtomicU64>,
 }
@@ -44,12 +45,18 @@ impl DirtyPages {
         let lists = (0..lists).map(|_| Mutex::new(Rank::DirtyList, BTreeSet::new())).collect();
         let kept = if planted!("count_kept_on_redirty") { FrameId(options.frames).index() } else { 0 };
         let kept = (0..kept).map(|_| AtomicU64::new(0)).collect();
-        DirtyPages { frames, counts, lists, dirty: AtomicUsize::new(0), kept }
+        let dirty = (0..options.instances).map(|_| AtomicUsize::new(0)).collect();
+        DirtyPages { frames, counts, lists, dirty, kept }
     }
 
     /// The list of the frame's instance, if there are lists.
     fn list(&self, frame: FrameId) -> Option<&Mutex<FlushList>> {
         self.lists.get(frame.index() % self.lists.len().max(1))
+    }
+
+    /// The count of the frame's instance.
+    fn dirty_with(&self, frame: FrameId) -> &AtomicUsize {
+        &self.dirty[frame.index() % self.dirty.len()]
     }
 
     /// The begin of the oldest change of the frame's page that is in no image; `None`: clean.
@@ -76,7 +83,7 @@ impl DirtyPages {
             list.lock().insert((start, frame));
         }
         if self.frames.rec_lsn(frame).compare_exchange(0, start.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.dirty.fetch_add(1, Ordering::Relaxed);
+            self.dirty_with(frame).fetch_add(1, Ordering::Relaxed);
             return;
         }
         // A write that failed has just given its dirtiness back.
@@ -96,7 +103,7 @@ impl DirtyPages {
         if let Some(kept) = self.kept.get(frame.index()) {
             kept.fetch_max(lsn.0, Ordering::Relaxed);
         }
-        self.dirty.fetch_sub(1, Ordering::Relaxed);
+        self.dirty_with(frame).fetch_sub(1, Ordering::Relaxed);
         self.counts.frame_taken(lsn);
         if let Some(list) = self.list(frame) {
             list.lock().remove(&(lsn, frame));
@@ -120,7 +127,7 @@ impl DirtyPages {
         self.counts.frame_again(rec_lsn);
         let now = slot.fetch_update(Ordering::Relaxed, Ordering::Relaxed, older).unwrap_or(0);
         if now == 0 {
-            self.dirty.fetch_add(1, Ordering::Relaxed);
+            self.dirty_with(frame).fetch_add(1, Ordering::Relaxed);
         } else {
             let younger = Lsn(now.max(rec_lsn.0));
             self.counts.frame_taken(younger);
@@ -164,7 +171,12 @@ impl DirtyPages {
 
     /// How many pages are dirty.
     pub(super) fn len(&self) -> usize {
-        self.dirty.load(Ordering::Relaxed)
+        (0..self.dirty.len()).map(|at| self.len_in(at)).sum()
+    }
+
+    /// The same of one instance.
+    pub(super) fn len_in(&self, at: usize) -> usize {
+        self.dirty[at].load(Ordering::Relaxed)
     }
 }
 
@@ -208,5 +220,7 @@ mod tests {
             |at, most| dirty.oldest(at, Lsn(999), most).into_iter().map(|(_, frame)| frame.0).collect::<Vec<_>>();
         assert_eq!((oldest(0, 2), oldest(1, 9)), (vec![8, 6], vec![9, 7, 5, 3]));
         assert_eq!(dirty.before(Lsn(992), 16).len(), 1);
+        dirty.forget(FrameId(8));
+        assert_eq!(((dirty.len_in(0), dirty.len_in(1)), dirty.len()), ((4, 5), 9));
     }
 }

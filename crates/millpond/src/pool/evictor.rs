@@ -63,7 +63,7 @@ impl Pool {
     /// [`free_cleaned`](Self::free_cleaned).
     pub(crate) fn sweep(&self, wanted: usize, lot: usize) -> (usize, Vec<Pin<'_>>) {
         if self.is_handoff() {
-            return self.sweep_in(0, wanted, lot, &mut self.long_scan());
+            return self.sweep_counted(0, wanted, lot);
         }
         let (mut freed, mut dirty) = (0, Vec::new());
         for at in 0..self.instances.len() {
@@ -76,10 +76,19 @@ impl Pool {
                 frames.into_iter().for_each(|frame| self.give(frame));
             }
             let left = wanted.saturating_sub(freed + dirty.len());
-            let (more, also) = self.sweep_in(at, left, lot - dirty.len(), &mut self.long_scan());
+            let (more, also) = self.sweep_counted(at, left, lot - dirty.len());
             freed += more;
             dirty.extend(also);
         }
+        (freed, dirty)
+    }
+
+    /// The same in one instance, counted as a pass.
+    fn sweep_counted(&self, at: usize, wanted: usize, lot: usize) -> (usize, Vec<Pin<'_>>) {
+        let mut scan = self.long_scan();
+        let steps = scan.steps;
+        let (freed, dirty) = self.sweep_in(at, wanted, lot, &mut scan);
+        self.counters.swept(steps - scan.steps, freed);
         (freed, dirty)
     }
 
@@ -89,7 +98,7 @@ impl Pool {
         Scan::new(Wanted::Any, (usize::from(HEAT_MAX) + 2) * self.frames.made())
     }
 
-    /// The same in one instance.
+    /// As [`sweep`](Self::sweep), in one instance.
     pub(super) fn sweep_in(&self, at: usize, wanted: usize, lot: usize, scan: &mut Scan) -> (usize, Vec<Pin<'_>>) {
         let replacement = &self.instances[at].replacement;
         let (mut freed, mut dirty) = (0, Vec::new());

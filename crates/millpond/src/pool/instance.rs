@@ -26,8 +26,26 @@ pub(crate) struct Searches {
     /// Searches for a page to write, and pages that they looked at.
     pub(crate) flush_searches: u64,
     pub(crate) flush_searched: u64,
+    /// And those that the last one looked at.
+    pub(crate) last_flush_searched: u64,
     /// Sleeps.
     pub(crate) wait_loops: u64,
+}
+
+/// What is in a part of the buffer pool, now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InstancePages {
+    /// Frames.
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+    pub(crate) dirty: u64,
+}
+
+impl InstancePages {
+    /// Frames with a page, or about to get one.
+    pub(crate) fn data(&self) -> u64 {
+        self.total.saturating_sub(self.free)
+    }
 }
 
 /// A part of the buffer pool.
@@ -118,6 +136,17 @@ impl Pool {
         self.instances.len()
     }
 
+    /// What is in each of them.
+    pub(crate) fn instance_pages(&self) -> Vec<InstancePages> {
+        let (frames, several) = (self.len(), self.instances.len());
+        let pages = |at: usize| InstancePages {
+            total: to_u64(frames.saturating_sub(at).div_ceil(several)),
+            free: to_u64(self.instances[at].free.len()),
+            dirty: to_u64(self.dirty.len_in(at)),
+        };
+        (0..several).map(pages).collect()
+    }
+
     /// What those who needed frames have done for them.
     pub(crate) fn searches(&self) -> Searches {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -129,8 +158,9 @@ impl Pool {
         match &self.empty {
             Empty::Handoff => {}
             Empty::Classic(classic) => {
-                found.flush_searches = count(&classic.legacy.flush_searches);
-                found.flush_searched = count(&classic.legacy.flush_searched);
+                found.flush_searches = classic.legacy.flush_searches.calls();
+                found.flush_searched = classic.legacy.flush_searches.total();
+                found.last_flush_searched = classic.legacy.flush_searches.last();
                 found.wait_loops = count(&classic.backoff.loops);
             }
         }

@@ -16,6 +16,7 @@ use super::frame::Pin;
 use super::replacement::Wanted;
 use crate::base::aligned::to_u64;
 use crate::base::clock;
+use crate::base::counted_calls::CountedCalls;
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
 use crate::base::sync::{Rank, Turn};
@@ -52,19 +53,16 @@ pub(super) struct Legacy {
     flush: OnceLock<Box<dyn SinglePageFlush>>,
     pub(super) single_flushes: AtomicU64,
     /// Searches for a page to write, and pages that they looked at.
-    pub(super) flush_searches: AtomicU64,
-    pub(super) flush_searched: AtomicU64,
+    pub(super) flush_searches: CountedCalls,
 }
 
 impl Legacy {
     pub(super) fn new(instances: usize) -> Legacy {
-        let count = || AtomicU64::new(0);
         Legacy {
             lru: (0..instances).map(|_| Turn::new(Rank::Lru, ())).collect(),
             flush: OnceLock::new(),
-            single_flushes: count(),
-            flush_searches: count(),
-            flush_searched: count(),
+            single_flushes: AtomicU64::new(0),
+            flush_searches: CountedCalls::default(),
         }
     }
 }
@@ -159,8 +157,7 @@ impl Pool {
         scan.wanted = Wanted::Dirty;
         let steps = scan.steps;
         let (freed, mut dirty) = self.sweep_in(at, 1, 1, &mut scan);
-        legacy.flush_searches.fetch_add(1, Ordering::Relaxed);
-        legacy.flush_searched.fetch_add(to_u64(steps - scan.steps), Ordering::Relaxed);
+        legacy.flush_searches.add(to_u64(steps - scan.steps));
         let Some(page) = dirty.pop() else { return Ok(if freed > 0 { Found::Again } else { Found::Nothing }) };
         let frame = page.frame_id();
         let flushed = flush.flush(page);

@@ -66,6 +66,7 @@ impl Pool {
     pub(crate) fn lru_pass(&self, at: usize, scan: &mut Scan, lot: usize) -> (usize, Vec<Pin<'_>>) {
         let replacement = &self.instances[at].replacement;
         let (mut freed, mut dirty) = (0, Vec::new());
+        let steps = scan.steps;
         while dirty.len() < lot
             && self.is_short_in(at, dirty.len())
             && let Some((frame, queue)) = replacement.candidate(scan, self)
@@ -79,6 +80,7 @@ impl Pool {
                 Evicted::Dirty => dirty.extend(self.pin_dirty(&[frame])),
             }
         }
+        self.counters.swept(steps - scan.steps, freed);
         (freed, dirty)
     }
 

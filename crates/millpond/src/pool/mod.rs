@@ -22,7 +22,7 @@ pub(crate) mod frame_ticket;
 mod free_frames;
 #[cfg(test)]
 mod free_frames_tests;
-mod instance;
+pub(crate) mod instance;
 pub(crate) mod legacy;
 pub(crate) mod lru_manager;
 pub(crate) mod memory;

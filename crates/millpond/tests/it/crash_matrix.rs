@@ -315,8 +315,9 @@ fn many_clients_shaped(shape: Shape, seed: u64, clients: usize, ops: usize, valu
         let single = db.stats().buffer_pool_single_page_flushes;
         let refilled = shape.flushing == AdaptiveFlushingMethod::Adaptive;
         assert!((single > 0) == shape.is_legacy() || refilled, "{single} pages were written by clients");
-        let (by_cleaners, by_all) =
-            (db.stats().buffer_flush_adaptive_total_pages, db.stats().buffer_flush_sync_total_pages);
+        let stats = db.stats();
+        let by_cleaners = stats.buffer_flush_adaptive_total_pages + stats.buffer_flush_background_total_pages;
+        let by_all = stats.buffer_flush_sync_total_pages;
         match shape.flushing {
             AdaptiveFlushingMethod::Envelope => {}
             AdaptiveFlushingMethod::SyncOnly => assert!(by_all > 0, "nobody found the log three quarters full"),

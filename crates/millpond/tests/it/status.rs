@@ -1,16 +1,16 @@
 //! The status socket: what it says, whom it lets in, and that no client holds up another, or the engine's end.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 
 use millpond::simulation::{SimulatedDisk, Unsynced, run};
-use millpond::{ByteSize, Db, Error, Inspector, Options};
+use millpond::{AdaptiveFlushingMethod, ByteSize, Db, EmptyFreeListAlgorithm, Error, Inspector, Options};
 
-use crate::support::{disk_of, small_options};
+use crate::support::{IN_PLACE, Shape, disk_of, small_options};
 
 fn options() -> Options {
     Options::new().buffer_pool_size(ByteSize::mib(1)).redo_capacity(ByteSize::mib(4)).cached(true)
@@ -38,7 +38,10 @@ fn a_running_engine_tells_how_it_is_doing_and_takes_its_socket_away() {
         for part in [
             "\nLOG\n",
             "  checkpoint age ",
-            "\nBUFFER POOL\n  frames               64, 16.0 KiB each\n",
+            "\nBUFFER POOL AND MEMORY\n  memory at most       ",
+            "\n  frames               64, 16.0 KiB each\n",
+            "\n  pending writes       LRU 0, flush list 0, single page 0\n",
+            "  sync flushing from   never: writers are slowed down instead\n",
             "\nCLEANING AND CHECKPOINTS\n",
             "\nWAITS\n",
             "  log_flush ",
@@ -65,6 +68,81 @@ fn a_running_engine_tells_how_it_is_doing_and_takes_its_socket_away() {
     assert!(UnixStream::connect(&socket).is_err());
 }
 
+/// The row of `name` in a text, by its words.
+fn words_of<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
+    let row = text.lines().find(|line| line.trim_start().starts_with(name));
+    row.unwrap_or_else(|| unreachable!("no row {name}:\n{text}")).split_whitespace().collect()
+}
+
+#[test]
+fn what_has_come_since_somebody_looked_is_told_beside_the_totals() {
+    run(7, || {
+        let db = Db::open_on(Arc::new(SimulatedDisk::new()), small_options()).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        // Other values each time: what changes nothing is not logged.
+        let writes = |count: u8| (0..count).for_each(|row| tree.put(&[row], &[count]).expect("put"));
+        // Class, since open: count, total, p99, longest; a bar; since the last look: count, total, mean.
+        let flushes = |text: &str| {
+            let words: Vec<String> = words_of(text, "log_flush ").into_iter().map(str::to_owned).collect();
+            [1, 6].map(|at| words[at].parse::<u64>().expect("a count"))
+        };
+        writes(5);
+        let first = db.status_text();
+        assert!(first.contains("since open, "), "{first}");
+        let [open, last] = flushes(&first);
+        assert!(open == last && open >= 5, "{first}");
+        writes(3);
+        // Numbers are no look.
+        assert!(!db.metrics_text().is_empty());
+        assert_eq!(flushes(&db.status_text()), [open + 3, 3]);
+        let text = db.status_text();
+        assert!(text.contains("since the last look, "), "{text}");
+        assert_eq!(flushes(&text), [open + 3, 0]);
+        assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+        assert!(!text.contains("INDIVIDUAL") && !text.contains("LOG THREADS"), "{text}");
+        db.close().expect("closed");
+    });
+}
+
+/// As many as an InnoDB has: each is told of, and together they are the pool.
+#[test]
+fn instances_limits_and_log_threads_are_told_where_they_are() {
+    run(8, || {
+        let shape = Shape {
+            empty: EmptyFreeListAlgorithm::Legacy,
+            flushing: AdaptiveFlushingMethod::SyncOnly,
+            instances: 3,
+            frames: 121,
+            pipeline: true,
+            ..IN_PLACE
+        };
+        let db = Db::open_on(Arc::new(SimulatedDisk::new()), shape.options()).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        (0..60).for_each(|row| tree.put(&[row], &[1; 1_000]).expect("put"));
+        let text = db.status_text();
+        let pools = text.split_once("\nINDIVIDUAL BUFFER POOL INFO\n").expect("told").1;
+        let of_pools: Vec<Vec<u64>> = pools
+            .lines()
+            .skip(1)
+            .take_while(|line| !line.is_empty())
+            .map(|line| line.split_whitespace().map(|word| word.parse().expect("a number")).collect())
+            .collect();
+        assert_eq!(of_pools.iter().map(|of| (of[0], of[1])).collect::<Vec<_>>(), [(0, 41), (1, 40), (2, 40)], "{text}");
+        assert!(of_pools.iter().all(|of| of[1] == of[2] + of[3]), "{text}");
+        let stats = db.stats();
+        let sum = |column: usize| of_pools.iter().map(|of| of[column]).sum::<u64>();
+        assert_eq!([sum(1), sum(2)], [stats.buffer_pool_pages_total, stats.buffer_pool_pages_free], "{text}");
+        assert!(sum(4) > 0 && sum(4) == stats.buffer_pool_pages_dirty, "{text}");
+        let three_quarters = ByteSize::b(stats.log_capacity / 4 * 3).to_string();
+        assert!(text.contains(&format!("  sync flushing from   {three_quarters}, ")), "{text}");
+        assert!(
+            text.contains("\nLOG THREADS\n") && text.contains("  CPU use believed     not looked at yet\n"),
+            "{text}"
+        );
+        db.close().expect("closed");
+    });
+}
+
 /// Some say nothing, some read nothing, some have gone: the others are answered, and the close waits for none of them.
 #[test]
 fn clients_that_are_silent_hold_up_neither_others_nor_the_close() {
@@ -82,6 +160,49 @@ fn clients_that_are_silent_hold_up_neither_others_nor_the_close() {
     let waiting: Vec<_> = (0..5).map(|_| connect()).collect();
     db.close().expect("closed");
     drop((silent, never_reads, half_a_line, waiting));
+}
+
+/// What is answered to `request` on a port of this machine.
+fn ask_port(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("somebody listens");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("answered");
+    text
+}
+
+#[test]
+fn prometheus_is_answered_on_a_port_of_this_machine_until_the_close() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is one");
+    let port = taken.local_addr().expect("it has one").port();
+    let path = dir.path().join("db");
+    let refused = Db::open(&path, options().metrics_port(port)).expect_err("it is taken");
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::InvalidOptions(_)) && text.contains(&format!("metrics_port {port}")), "{text}");
+    assert!(!path.join("data.mpd").exists());
+    drop(taken);
+
+    let db = Db::open(&path, options().metrics_port(port)).expect("opened");
+    db.create_tree("t").expect("created").put(b"k", b"v").expect("written");
+    // One who says nothing is not waited for.
+    let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("somebody listens");
+    let answer = ask_port(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4;"), "{head}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
+    assert!(body.contains("\nmillpond_operation_writes_total 1\n"), "{body}");
+    let begins = |request: &str, with: &str| {
+        let answer = ask_port(port, request);
+        assert!(answer.starts_with(with), "{request:?}: {answer}");
+    };
+    begins("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK\r\n");
+    begins("GET /secrets HTTP/1.1\r\n\r\n", "HTTP/1.1 404 ");
+    begins("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 400 ");
+    assert!(ask_port(port, "HEAD / HTTP/1.1\r\n\r\n").ends_with("Connection: close\r\n\r\n"));
+    db.close().expect("closed");
+    drop(silent);
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
 }
 
 #[test]

@@ -1,0 +1,291 @@
+//! What is shown: rates between two samples, debts of the later one, waits and slowest operations.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use millpond::ByteSize;
+
+use super::source::Sample;
+
+/// Seconds whose slowest operations are in a block of text.
+const SECONDS_IN_TEXT: usize = 15;
+
+/// Cells of a line, and their widths: 117 columns with the line's name.
+const CELLS: usize = 3;
+const NAME_WIDTH: usize = 14;
+const VALUE_WIDTH: usize = 20;
+const LINE_NAME_WIDTH: usize = 9;
+
+/// An operation so slow is a broken promise, in ms: the default threshold of stalls.
+pub(super) const STALL_MS: f64 = 100.0;
+
+/// Per cent of what the checkpoint age is held under from which on writers may be slowed down.
+const AGE_NEAR_PCT: u64 = 80;
+
+/// How well something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    Calm,
+    /// Near a limit.
+    Near,
+    /// A promise was broken.
+    Broken,
+}
+
+/// A line of text.
+pub(super) type Line = (String, Mark);
+
+/// Waits of a class.
+#[derive(Clone, Debug, PartialEq)]
+struct Waits {
+    class: String,
+    per_s: f64,
+    /// Of all threads together.
+    ms_per_s: f64,
+    mean_ms: f64,
+}
+
+/// A moment, and what has happened since an earlier one.
+#[derive(Clone, Debug)]
+pub(super) struct Figures {
+    since: Duration,
+    now: Sample,
+    before: Sample,
+    waits: Vec<Waits>,
+    /// Milliseconds of the slowest operation of each of the last whole seconds, the newest last.
+    pub(super) slowest_ms: Vec<f64>,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no exact count")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+fn size(bytes: u64) -> String {
+    ByteSize::b(bytes).to_string()
+}
+
+fn per_cent(part: u64, whole: u64) -> u64 {
+    part.saturating_mul(100).checked_div(whole).unwrap_or(0)
+}
+
+impl Figures {
+    pub(super) fn between(before: &Sample, now: &Sample) -> Figures {
+        let since = now.at.saturating_duration_since(before.at);
+        let mut waits: Vec<Waits> =
+            now.classes.iter().filter_map(|class| waits_of(class, before, now, since)).collect();
+        waits.sort_by(|a, b| b.ms_per_s.total_cmp(&a.ms_per_s));
+        // The first one is the second under way: it has not seen its worst yet.
+        let slowest_ms = now.slowest_us.iter().skip(1).rev().map(|us| float(*us) / 1e3).collect();
+        Figures { since, now: now.clone(), before: before.clone(), waits, slowest_ms }
+    }
+
+    fn grown(&self, name: &str) -> u64 {
+        // An engine that was started anew counts from 0 again.
+        self.now.number(name).saturating_sub(self.before.number(name))
+    }
+
+    fn per_s(&self, names: &[&str]) -> f64 {
+        let grown: u64 = names.iter().map(|name| self.grown(name)).sum();
+        float(grown) / self.since.as_secs_f64().max(1e-3)
+    }
+
+    /// All of it, without the slowest operations.
+    pub(super) fn lines(&self) -> Vec<Line> {
+        let mut lines = self.rates();
+        lines.extend(self.debts());
+        lines.extend(self.waiting());
+        lines
+    }
+
+    /// A block of plain text, at most 120 columns wide.
+    pub(super) fn block(&self, who: &str) -> String {
+        let mut text = format!("{}\n", self.head(who));
+        for (line, _) in self.lines() {
+            let _ = writeln!(text, "{line}");
+        }
+        let from = self.slowest_ms.len().saturating_sub(SECONDS_IN_TEXT);
+        let slowest: String = self.slowest_ms[from..].iter().map(|ms| format!("{ms:>7.1}")).collect();
+        let seconds = self.slowest_ms.len() - from;
+        let _ = writeln!(text, "slowest  ms, in each of the last {seconds} s, the newest last\n         {slowest}");
+        text
+    }
+
+    /// What it is about.
+    pub(super) fn head(&self, who: &str) -> String {
+        let stopped =
+            if self.now.number("stopped") > 0 { ": stopped after a failure, reopen the database" } else { "" };
+        // A path may be long.
+        let shown: String = who.chars().skip(who.chars().count().saturating_sub(60)).collect();
+        format!("millpond at {shown}, over {:.1} s{stopped}", self.since.as_secs_f64())
+    }
+
+    fn rates(&self) -> Vec<Line> {
+        let rate = |names: &[&str]| format!("{:.1}", self.per_s(names));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate of bytes, not negative")]
+        let log = size(self.per_s(&["log_bytes_written"]) as u64);
+        let (stalls, walls) = (self.grown("stalls"), self.grown("log_wall_waits"));
+        let broken = if stalls + walls > 0 { Mark::Broken } else { Mark::Calm };
+        vec![
+            cells(
+                "rates",
+                &[
+                    ("writes/s", rate(&["operation_writes"])),
+                    ("reads/s", rate(&["operation_gets", "operation_scans"])),
+                    ("log/s", log),
+                ],
+                Mark::Calm,
+            ),
+            cells(
+                "",
+                &[
+                    ("page writes/s", rate(&["data_page_writes"])),
+                    ("page reads/s", rate(&["data_page_reads"])),
+                    ("log syncs/s", rate(&["log_syncs"])),
+                ],
+                Mark::Calm,
+            ),
+            cells("", &[("stalls", stalls.to_string()), ("log found full", walls.to_string())], broken),
+        ]
+    }
+
+    fn debts(&self) -> Vec<Line> {
+        let number = |name: &str| self.now.number(name);
+        let (age, held_under) = (number("log_checkpoint_age"), number("log_capacity_effective"));
+        let (dirty, frames) = (number("buffer_pool_pages_dirty"), number("buffer_pool_pages_total"));
+        let limit = match number("pace_redo_limit") {
+            0 => "none".to_owned(),
+            limit => format!("{}/s", size(limit)),
+        };
+        let age_mark = if per_cent(age, held_under) >= AGE_NEAR_PCT { Mark::Near } else { Mark::Calm };
+        let limit_mark = if limit == "none" { Mark::Calm } else { Mark::Near };
+        let (free, wanted) = (number("buffer_pool_pages_free"), number("buffer_pool_free_target"));
+        vec![
+            cells(
+                "debts",
+                &[
+                    ("age", format!("{} % of {}", per_cent(age, held_under), size(held_under))),
+                    ("dirty", format!("{} % of {frames}", per_cent(dirty, frames))),
+                    ("free frames", format!("{free} of {wanted}")),
+                ],
+                age_mark,
+            ),
+            cells(
+                "",
+                &[
+                    ("purge pages", number("purge_pages").to_string()),
+                    ("unsynced", number("data_images_unsynced").to_string()),
+                    ("writers' limit", limit),
+                ],
+                limit_mark,
+            ),
+        ]
+    }
+
+    fn waiting(&self) -> Vec<Line> {
+        if self.waits.is_empty() {
+            return vec![(format!("{:<LINE_NAME_WIDTH$}none", "waits"), Mark::Calm)];
+        }
+        let line = |(at, waits): (usize, &Waits)| {
+            let name = if at == 0 { "waits" } else { "" };
+            let Waits { class, per_s, ms_per_s, mean_ms } = waits;
+            let text = format!(
+                "{name:<LINE_NAME_WIDTH$}{class:<14}{ms_per_s:>12.1} ms/s{per_s:>12.1} waits/s{mean_ms:>12.2} ms each"
+            );
+            (text, if *mean_ms >= STALL_MS { Mark::Broken } else { Mark::Calm })
+        };
+        self.waits.iter().enumerate().map(line).collect()
+    }
+}
+
+/// The waits of a class between two samples, if there were any.
+fn waits_of(class: &str, before: &Sample, now: &Sample, since: Duration) -> Option<Waits> {
+    let grown = |of: &str| {
+        let name = format!("wait_{class}_us_{of}");
+        float(now.number(&name).saturating_sub(before.number(&name)))
+    };
+    let (count, ms) = (grown("count"), grown("sum") / 1e3);
+    let seconds = since.as_secs_f64().max(1e-3);
+    (count > 0.0).then(|| Waits {
+        class: class.to_owned(),
+        per_s: count / seconds,
+        ms_per_s: ms / seconds,
+        mean_ms: ms / count,
+    })
+}
+
+fn cells(name: &str, cells: &[(&str, String)], mark: Mark) -> Line {
+    debug_assert!(cells.len() <= CELLS, "a line has room for so many");
+    let mut line = format!("{name:<LINE_NAME_WIDTH$}");
+    for (at, (name, value)) in cells.iter().enumerate() {
+        let gap = if at == 0 { "" } else { "  " };
+        let _ = write!(line, "{gap}{name:<NAME_WIDTH$}{value:>VALUE_WIDTH$}");
+    }
+    (line, mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::tests::TEXT;
+    use super::*;
+
+    fn two() -> (Sample, Sample) {
+        let before = Sample::parse(TEXT).expect("an engine's");
+        let more = "millpond_operation_writes_total 50\nmillpond_operation_gets_total 7\n\
+            millpond_operation_scans_total 3\nmillpond_log_bytes_written_total 4096\n\
+            millpond_log_checkpoint_age 900\nmillpond_log_capacity_effective 1000\n\
+            millpond_buffer_pool_pages_dirty 16\nmillpond_wait_page_read_us_sum 4000\n\
+            millpond_wait_page_read_us_count 2\n";
+        let text =
+            format!("{}{more}", TEXT.replace("_us_sum 900", "_us_sum 1900").replace("_us_count 3", "_us_count 5"));
+        let mut now = Sample::parse(&text).expect("an engine's");
+        now.at = before.at + Duration::from_secs(2);
+        (before, now)
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between_and_debts_of_the_later_moment() {
+        let (before, now) = two();
+        let block = Figures::between(&before, &now).block("sock");
+        let words: Vec<&str> = block.split_whitespace().collect();
+        let after = |name: &str| words.iter().position(|word| *word == name).map(|at| words[at + 1]);
+        assert!(block.starts_with("millpond at sock, over 2.0 s\nrates    writes/s "), "{block}");
+        assert_eq!((after("writes/s"), after("reads/s")), (Some("25.0"), Some("5.0")), "{block}");
+        assert!(block.contains(" 2.0 KiB\n") && block.contains(" 90 % of 1000 B  dirty"), "{block}");
+        assert!(block.contains("25 % of 64"), "{block}");
+        // The class that was waited for longest comes first.
+        let waits = block.split_once("\nwaits    page_read ").expect("first").1;
+        assert!(
+            waits.contains("2.0 ms/s") && waits.contains("1.0 waits/s") && waits.contains("2.00 ms each"),
+            "{block}"
+        );
+        assert!(waits.contains("\n         log_flush ") && waits.contains("0.50 ms each"), "{block}");
+        assert!(block.ends_with("in each of the last 1 s, the newest last\n             2.5\n"), "{block}");
+        assert!(block.lines().all(|line| line.chars().count() <= 120), "{block}");
+    }
+
+    #[test]
+    fn the_widest_numbers_fit_and_an_engine_that_was_started_anew_is_no_rate() {
+        let wide: String =
+            TEXT.replace(" 1000\n", " 18446744073709551615\n").replace(" 64\n", " 18446744073709551615\n");
+        let later = Sample::parse(&wide).expect("an engine's");
+        let block = Figures::between(&Sample::parse(TEXT).expect("an engine's"), &later).block(&"x".repeat(300));
+        assert!(block.lines().all(|line| line.chars().count() <= 120), "{block}");
+        let (before, now) = two();
+        let block = Figures::between(&now, &before).block("sock");
+        assert!(block.contains("writes/s                       0.0") && block.contains("\nwaits    none\n"), "{block}");
+    }
+
+    #[test]
+    fn what_is_near_a_limit_or_broken_is_marked() {
+        let (before, now) = two();
+        let marks = |now: &Sample| -> Vec<Mark> {
+            let lines = Figures::between(&before, now).lines();
+            lines.into_iter().map(|(_, mark)| mark).filter(|mark| *mark != Mark::Calm).collect()
+        };
+        assert_eq!(marks(&now), [Mark::Near], "the age");
+        let broken = format!("{TEXT}millpond_stalls_total 1\nmillpond_pace_redo_limit 5\n");
+        let broken = Sample::parse(&broken).expect("an engine's");
+        assert_eq!(marks(&broken), [Mark::Broken, Mark::Near], "a stall, and a limit");
+    }
+}

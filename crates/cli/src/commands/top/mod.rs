@@ -1,0 +1,138 @@
+//! `millpond top SOCKET|PORT`: what is it doing, second by second?
+
+mod figures;
+mod screen;
+mod source;
+
+use std::io::{ErrorKind, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use self::figures::Figures;
+use self::source::{Sample, Source};
+use crate::exit::{Answer, Failure};
+use crate::output::print;
+use crate::signals;
+
+/// How soon a signal is seen.
+const NAP: Duration = Duration::from_millis(50);
+
+/// The longest interval: the engine keeps the slowest operations of a minute.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "A running engine is watched on the socket or the port that it was given (bench
+--status-socket=PATH, --metrics-port=PORT; Options::status_socket, Options::metrics_port). Any number of viewers may
+watch: none takes from the others. On a terminal the view is redrawn, and q or Ctrl-C leaves it; else, or with --plain,
+a block of lines comes at each interval. When the engine ends, so does this.
+
+Examples:
+  millpond top --once /tmp/millpond.sock
+  millpond top --plain --interval=200ms --once /tmp/millpond.sock")]
+pub(crate) struct TopArgs {
+    /// The status socket of a running engine, or its port for Prometheus
+    #[arg(value_name = "SOCKET|PORT")]
+    target: String,
+
+    /// Time between two looks, 100ms to 60s
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+
+    /// Show one interval, and end
+    #[arg(long)]
+    once: bool,
+
+    /// Lines of text, also on a terminal
+    #[arg(long)]
+    plain: bool,
+}
+
+/// An engine that is being watched.
+struct Watch<'a> {
+    who: &'a str,
+    source: Source,
+    interval: Duration,
+    last: Sample,
+}
+
+impl Watch<'_> {
+    /// What stands now, with no rates.
+    fn first(&self) -> Figures {
+        Figures::between(&self.last, &self.last)
+    }
+
+    /// What has happened since the last look. `None`: there is nobody any more.
+    fn next(&mut self) -> Result<Option<Figures>, Failure> {
+        let now = match self.source.sample() {
+            Ok(now) => now,
+            Err(why) if matches!(why.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(self.source.failure(&why));
+            }
+            Err(_) => return Ok(None),
+        };
+        let figures = Figures::between(&self.last, &now);
+        self.last = now;
+        Ok(Some(figures))
+    }
+}
+
+/// Watches an engine.
+pub(crate) fn run(args: &TopArgs) -> Result<Answer, Failure> {
+    let source = Source::parse(&args.target).map_err(|why| Failure::message(format!("'{}' is {why}", args.target)))?;
+    let stop = signals::stop_flag()?;
+    let first = source.sample().map_err(|why| source.failure(&why))?;
+    let mut watch = Watch { who: &args.target, source, interval: args.interval, last: first };
+    if std::io::stdout().is_terminal() && !args.plain && !args.once {
+        return screen::run(&mut watch, &stop);
+    }
+    loop {
+        if !sleep(watch.interval, &stop) {
+            return Ok(Answer::Interrupted);
+        }
+        let Some(figures) = watch.next()? else { return Ok(Answer::Yes) };
+        let block = figures.block(&args.target);
+        if args.once {
+            print(&block)?;
+            return Ok(Answer::Yes);
+        }
+        print(&format!("{block}\n"))?;
+    }
+}
+
+/// False: interrupted.
+fn sleep(time: Duration, stop: &AtomicBool) -> bool {
+    let until = Instant::now() + time;
+    loop {
+        // Relaxed: stands for itself.
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(left) = until.checked_duration_since(Instant::now()) else { return true };
+        thread::sleep(left.min(NAP));
+    }
+}
+
+/// Reads an interval, such as `1s`.
+fn interval(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).ok();
+    let is_right = |time: &Duration| (INTERVAL_MIN..=INTERVAL_MAX).contains(time);
+    time.filter(is_right).ok_or_else(|| "not a time from 100ms to 60s: write, for example, 1s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_have_units_and_limits() {
+        assert_eq!(["100ms", "1s", "1m"].map(interval), [100, 1_000, 60_000].map(|ms| Ok(Duration::from_millis(ms))));
+        for wrong in ["", "1", "0s", "99ms", "61s", "-1s", "often"] {
+            assert!(interval(wrong).is_err_and(|why| why.contains("100ms to 60s")), "{wrong}");
+        }
+    }
+}
