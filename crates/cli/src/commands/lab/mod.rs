@@ -29,6 +29,10 @@ use laboratory::Lab;
 
 /// Arguments of `lab`.
 #[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  millpond lab list
+  millpond lab run all --quick --report=lab.html")]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
     action: Action,
@@ -72,7 +76,7 @@ struct RunArgs {
     /// Rounds of each setting, of which the medians are shown (default: 3, with --quick 1)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// Where databases are made, some GiB, and removed again: a directory that is not there, or empty
+    /// Where databases of some GiB are made and removed again
     #[arg(long, value_name = "DIR", default_value = "millpond-lab-data")]
     dir: PathBuf,
     /// Writes what was found to this file, as a page
