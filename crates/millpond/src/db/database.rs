@@ -203,6 +203,7 @@ impl Db {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Db, Error> {
+        let options = options.settled();
         // Before anything is changed: a path that will not do leaves no more than a directory with a lock file.
         let status = options.status_socket.as_deref().map(StatusSocket::bind).transpose()?;
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
@@ -300,6 +301,7 @@ impl Db {
             page_size: Some(size(1)),
             page_store: Some(kind),
             doublewrite: Some(self.inner.options.doublewrite_of(kind)),
+            buffer_pool_instances: Some(pool.instance_count()),
             buffer_pool_size: size(to_u64(pool.len())),
             buffer_pool_size_max: Some(size(engine.frames_max)),
             redo_capacity: Some(ByteSize::b(switch.map_or(log, |switch| switch.to).capacity())),
