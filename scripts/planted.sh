@@ -5,7 +5,7 @@
 # must pass.
 set -u
 cd "$(dirname "$0")/.." || exit 2
-bugs=${*:-"ack_before_sync build_forgets_changes build_takes_any_duplicate catch_up_without_expect checkpoint_skips_dirty chunks_kept copies_not_synced copies_overwritten_early count_kept_on_redirty directory_not_synced dropped_image_freed epoch_not_synced failed_read_tells_nobody frames_lost_on_cancel free_not_replayed freed_id_given_out_early freed_image_named freed_page_written image_ahead_not_looked_at image_taken_for_durable index_taken_for_orphan init_reads_old_image latch_parked_forgotten latch_readers_pass load_named_before_durable load_not_given_back load_takes_any_duplicate load_txn_not_logged log_not_looked_at log_not_written_again losers_forgotten map_after_submission map_before_data map_places_short moved_not_counted moved_unchecked next_leader_forgotten no_reserve nobody_pays notes_not_given_back old_entry_kept page_before_log publish_before_copy purge_removes_what_is_there ring_added_beside_sync route_of_split_page row_in_flight_not_locked row_not_expected row_read_unlocked rows_not_first slot_freed_early stale_read_installs_page superblock_before_log tag_not_compared ticket_not_looked_for two_read_one_page txn_ids_forgotten undo_page_left_early undone_mark_not_purged unique_not_demanded unredone_not_counted waiters_forgotten_on_failure window_not_counted written_taken_for_flushed"}
+bugs=${*:-"ack_before_sync asked_while_synced build_forgets_changes build_takes_any_duplicate catch_up_without_expect checkpoint_skips_dirty chunks_kept copies_not_synced copies_overwritten_early copy_rings_nobody count_kept_on_redirty directory_not_synced dropped_image_freed epoch_not_synced failed_read_tells_nobody frames_lost_on_cancel free_not_replayed freed_id_given_out_early freed_image_named freed_page_written image_ahead_not_looked_at image_taken_for_durable index_taken_for_orphan init_reads_old_image latch_parked_forgotten latch_readers_pass load_named_before_durable load_not_given_back load_takes_any_duplicate load_txn_not_logged log_not_looked_at log_not_written_again losers_forgotten map_after_submission map_before_data map_places_short moved_not_counted moved_unchecked next_leader_forgotten no_reserve nobody_pays notes_not_given_back notified_from_now_on old_entry_kept page_before_log panic_told_too_late publish_before_copy purge_removes_what_is_there quota_not_counted ring_added_beside_sync route_of_split_page row_in_flight_not_locked row_not_expected row_read_unlocked rows_not_first slot_freed_early stale_read_installs_page superblock_before_log tag_not_compared ticket_not_looked_for two_read_one_page txn_ids_forgotten undo_page_left_early undone_mark_not_purged unique_not_demanded unredone_not_counted waiters_forgotten_on_failure window_not_counted written_taken_for_flushed"}
 unset MILLPOND_PLANTED
 export RUSTFLAGS="--cfg planted" CARGO_TARGET_DIR=target/planted
 out=target/planted/out.txt
@@ -29,10 +29,12 @@ for bug in $bugs; do
         latch_*) tests="-p models --test latch" ;;
         frames_lost_on_cancel | ticket_not_looked_for) tests="-p models --test free_frames" ;;
         failed_read_tells_nobody | stale_read_installs_page | two_read_one_page) tests="-p models --test page_reads" ;;
-        next_leader_forgotten | waiters_forgotten_on_failure) tests="-p models --test commits" ;;
+        copy_rings_nobody | next_leader_forgotten | notified_from_now_on | panic_told_too_late | waiters_forgotten_on_failure) tests="-p models --test commits" ;;
         catch_up_without_expect) tests="-p millpond --lib" filter="index_build" ;;
         dropped_image_freed) tests="-p millpond --lib" filter="store" ;;
         build_* | notes_not_given_back) tests="-p millpond --test it" filter="index_builds" ;;
+        asked_while_synced) tests="-p millpond --lib" filter="flush_by" ;;
+        quota_not_counted) tests="-p millpond --lib" filter="log_spin" ;;
         window_not_counted | written_taken_for_flushed) tests="-p millpond --test it" filter="a_crash_while_threads" ;;
         load_*) tests="-p millpond --test it" filter="bulk_load" ;;
         log_not_looked_at) tests="-p millpond --test it" filter="failing_syncs" ;;

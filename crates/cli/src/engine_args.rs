@@ -101,21 +101,25 @@ impl EngineArgs {
     /// The file cannot be read, or has something in it that is no option or no value of it.
     pub(crate) fn resolve(&self) -> Result<EngineSettings, Failure> {
         let in_file = self.config.as_deref().map_or_else(|| Ok(Vec::new()), read_file)?;
+        let asked_of = |info: &OptionInfo| self.asked.iter().chain(&in_file).find(|asked| asked.info.name == info.name);
         let mut options = Options::new();
-        let mut all = Vec::new();
         for info in const { &OptionInfo::ALL } {
-            let asked = self.asked.iter().chain(&in_file).find(|asked| asked.info.name == info.name);
-            if let Some(asked) = asked {
+            if let Some(asked) = asked_of(info) {
                 options = info.set(options, &asked.text).map_err(Failure::message)?;
             }
-            let is_default = info.get(&options) == info.get(&Options::new());
-            let unasked = if is_default { Origin::Default } else { Origin::Profile };
-            all.push(EngineSetting {
-                info,
-                value: info.get(&options).unwrap_or_else(|| info.default()),
-                origin: asked.map_or(unasked, |asked| asked.origin),
-            });
         }
+        // When all are known: what a profile comes to hangs on those beside it.
+        let setting = |info| {
+            let value = OptionInfo::get(info, &options);
+            let is_default = value == info.get(&Options::new());
+            let unasked = if is_default { Origin::Default } else { Origin::Profile };
+            EngineSetting {
+                info,
+                value: value.unwrap_or_else(|| info.default()),
+                origin: asked_of(info).map_or(unasked, |asked| asked.origin),
+            }
+        };
+        let all = const { &OptionInfo::ALL }.iter().map(setting).collect();
         Ok(EngineSettings { options, all })
     }
 }

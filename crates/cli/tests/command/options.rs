@@ -170,3 +170,19 @@ fn a_profile_sets_what_nobody_asked_for_and_says_so() {
     assert_eq!(of(&lines, "log_spin"), ("affinity".to_owned(), "profile".to_owned()));
     assert_eq!(of(&lines, "buffer_pool_size").1, "default");
 }
+
+/// What is in force with a profile, whichever of its values other options have left without a use.
+#[test]
+fn a_profile_says_what_is_in_force_beside_other_options() {
+    let dir = directory();
+    let lines = listed(&mut options(dir.path(), &["--profile=mysql-8.0", "--buffer-pool-size=1GiB"]));
+    assert_eq!(of(&lines, "buffer_pool_instances"), ("8".to_owned(), "profile".to_owned()));
+    let words = ["--profile=percona-5.7", "--buffer-pool-size=1GiB", "--empty-free-list-algorithm=handoff"];
+    let lines = listed(&mut options(dir.path(), &words));
+    assert_eq!(of(&lines, "buffer_pool_instances"), ("1".to_owned(), "default".to_owned()));
+    let words = ["--profile=mysql-8.0", "--adaptive-flushing-method=envelope", "--log-writer-threads=false"];
+    let lines = listed(&mut options(dir.path(), &words));
+    assert_eq!(of(&lines, "io_capacity").1, "default");
+    assert_eq!(of(&lines, "log_spin").1, "default");
+    assert_eq!(of(&lines, "log_recent_closed"), ("poll".to_owned(), "profile".to_owned()));
+}

@@ -25,6 +25,7 @@ impl Options {
     /// on. Needs [`DirtyTracking::FlushList`], or a classic
     /// [`adaptive_flushing_method`](Self::adaptive_flushing_method). Default: [`LogRecentClosed::None`].
     pub fn log_recent_closed(mut self, how: LogRecentClosed) -> Self {
+        self.given("log_recent_closed");
         self.log_recent_closed = how;
         self
     }
@@ -47,6 +48,7 @@ impl Options {
     /// [`log_writer_threads`](Self::log_writer_threads). Default: [`LogSpin::Quota`]; MySQL's is
     /// [`LogSpin::Affinity`].
     pub fn log_spin(mut self, spin: LogSpin) -> Self {
+        self.given("log_spin");
         self.log_spin = Some(spin);
         self
     }

@@ -98,6 +98,7 @@ impl Options {
     /// [`AdaptiveFlushingMethod::Adaptive`], and no more than instances. Range: 1 to 64; default: 4, or as many as
     /// there are instances.
     pub fn page_cleaners(mut self, threads: usize) -> Self {
+        self.given("page_cleaners");
         self.page_cleaners = Some(threads);
         self
     }
@@ -106,6 +107,7 @@ impl Options {
     /// [`adaptive_flushing_method`](Self::adaptive_flushing_method); the envelope measures what it can do. Range: 100
     /// to 10,000,000; default: 200, as InnoDB has had it until MySQL 8.0.
     pub fn io_capacity(mut self, pages_per_s: usize) -> Self {
+        self.given("io_capacity");
         self.io_capacity = Some(pages_per_s);
         self
     }
@@ -120,6 +122,7 @@ impl Options {
     /// Per cent of the pool's pages that may be dirty before they are written for that alone: only with a classic
     /// [`adaptive_flushing_method`](Self::adaptive_flushing_method). Range: 0 to 99; default: 75.
     pub fn max_dirty_pages_pct(mut self, per_cent: usize) -> Self {
+        self.given("max_dirty_pages_pct");
         self.max_dirty_pages_pct = Some(per_cent);
         self
     }
@@ -130,13 +133,18 @@ impl Options {
     /// number tells its place. Default: [`FlushNeighbors::None`], as InnoDB has it since MySQL 8.0; before it was
     /// [`FlushNeighbors::Seq`], and in 5.5 [`FlushNeighbors::Area`].
     pub fn flush_neighbors(mut self, neighbors: FlushNeighbors) -> Self {
+        self.given("flush_neighbors");
         self.flush_neighbors = neighbors;
         self
     }
 
     /// Parts that the buffer pool has.
     pub(crate) fn instances(&self) -> usize {
-        self.buffer_pool_instances.unwrap_or_else(|| self.profile.instances(self.buffer_pool_size.as_u64()))
+        let of_profile = match self.empty_free_list_algorithm {
+            EmptyFreeListAlgorithm::Handoff => 1,
+            _ => self.profile.instances(self.buffer_pool_size.as_u64()),
+        };
+        self.buffer_pool_instances.unwrap_or(of_profile)
     }
 
     /// Which pages leave first.
@@ -149,7 +157,7 @@ impl Options {
     }
 
     /// How dirty pages are found.
-    fn tracking(&self) -> DirtyTracking {
+    pub(super) fn tracking(&self) -> DirtyTracking {
         let follows = match self.adaptive_flushing_method {
             AdaptiveFlushingMethod::Envelope => DirtyTracking::Scan,
             _ => DirtyTracking::FlushList,

@@ -204,6 +204,7 @@ impl Db {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Db, Error> {
+        let options = options.settled();
         // Before anything is changed: a path that will not do leaves no more than a directory with a lock file.
         let doors = Doors::open(&options)?;
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;

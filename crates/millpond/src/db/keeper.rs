@@ -234,8 +234,10 @@ impl Keeper {
     /// Background commits, and those who wait for room in the log.
     fn serve_log(&mut self, now: u64) -> Result<(), Error> {
         let demand = self.engine.core.log.demand();
-        if demand.buffer_short || demand.flush_by_ns.is_some_and(|by| by <= now) {
+        if demand.flush_by_ns.is_some_and(|by| by <= now) {
             self.engine.core.log.flush_all()?;
+        } else if demand.buffer_short {
+            self.engine.core.log.write_all()?;
         }
         if demand.files_short {
             // The wall: the oldest quarter of the log goes first, and all that counts as dirtied with it.

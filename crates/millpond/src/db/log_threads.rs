@@ -25,13 +25,17 @@ pub(super) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), E
     let works: [(&str, Work); 4] = [
         ("mp-log-write", |engine, is_ending| with(engine, |of, log| of.write_all(log, is_ending))),
         ("mp-log-flush", |engine, is_ending| with(engine, |of, log| of.flush_all(log, is_ending))),
-        ("mp-log-written", |engine, is_ending| with(engine, |of, _| of.notify_all(Stage::Written, is_ending))),
-        ("mp-log-flushed", |engine, is_ending| with(engine, |of, _| of.notify_all(Stage::Flushed, is_ending))),
+        ("mp-log-written", |engine, is_ending| with(engine, |of, log| of.notify_all(log, Stage::Written, is_ending))),
+        ("mp-log-flushed", |engine, is_ending| with(engine, |of, log| of.notify_all(log, Stage::Flushed, is_ending))),
     ];
-    for (name, work) in works {
-        threads.start(name, engine, move |engine, end| work(engine, &|| end.is_near()))?;
-    }
-    Ok(())
+    let mut works = works.into_iter();
+    let start =
+        |(name, work): (_, Work)| threads.start(name, engine, move |engine, end| work(engine, &|| end.is_near()));
+    works.try_for_each(start).inspect_err(|_| {
+        // Nobody waits for one that is not there; those that are look whether they are to end.
+        pipeline.end();
+        pipeline.ring_all();
+    })
 }
 
 fn with(engine: &Engine, work: impl FnOnce(&Pipeline, &Log) -> Result<(), Error>) -> Result<(), Error> {

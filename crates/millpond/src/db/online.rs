@@ -185,6 +185,7 @@ impl Db {
             page_size: Some(size(1)),
             page_store: Some(kind),
             doublewrite: Some(options.doublewrite_of(kind)),
+            buffer_pool_instances: Some(engine.core.pool.instance_count()),
             buffer_pool_size: size(to_u64(engine.core.pool.len())),
             buffer_pool_size_max: Some(size(engine.frames_max)),
             redo_capacity: Some(ByteSize::b(switch.map_or(log, |switch| switch.to).capacity())),

@@ -206,8 +206,8 @@ impl OptionInfo {
             unit: "instances",
             range: "1 to 64",
             changes: "open",
-            depends: Some("1, or the profile's"),
-            get: |options| options.buffer_pool_instances.map(|instances| instances.to_string()),
+            depends: None,
+            get: |options| Some(options.instances().to_string()),
             set: |options, text| Ok(options.buffer_pool_instances(number(text, 1..=64)?)),
         },
         OptionInfo {
@@ -458,9 +458,9 @@ impl OptionInfo {
     }
 
     /// The value in `options`, in the form that [`set`](Self::set) reads; `None` where the default depends on the
-    /// database or another option, and was left.
+    /// database or another option, and was left. Of a profile, what has a use beside the other options.
     pub fn get(&self, options: &Options) -> Option<String> {
-        (self.get)(options)
+        (self.get)(&options.settled())
     }
 
     /// `options` with this one as `text` says. What depends on several options is checked by
@@ -549,7 +549,7 @@ mod tests {
         let debug = format!("{:?}", Options::new());
         let fields = debug.split_once('{').expect("a struct").1.split(", ");
         let mut fields: Vec<&str> = fields.filter_map(|field| field.trim().split_once(": ").map(|(f, _)| f)).collect();
-        fields.retain(|field| !["create", "fit_pool", "at_rest"].contains(field));
+        fields.retain(|field| !["create", "filled", "fit_pool", "at_rest"].contains(field));
         fields.sort_unstable();
         let mut names = OptionInfo::ALL.map(|info| info.name);
         names.sort_unstable();

@@ -81,6 +81,8 @@ impl fmt::Display for PageStoreKind {
 pub struct Options {
     pub(crate) page_size: Option<ByteSize>,
     pub(crate) profile: Profile,
+    /// What the profile has filled in, and nobody has given since.
+    pub(super) filled: Vec<&'static str>,
     pub(crate) page_store: Option<PageStoreKind>,
     pub(crate) doublewrite: Option<Doublewrite>,
     pub(crate) dirty_tracking: Option<DirtyTracking>,
@@ -139,6 +141,7 @@ impl Options {
         Options {
             page_size: None,
             profile: Profile::Millpond,
+            filled: Vec::new(),
             page_store: None,
             doublewrite: None,
             dirty_tracking: None,
@@ -194,6 +197,7 @@ impl Options {
     /// opening or reading reports [`Error::Corruption`]. Default: [`Doublewrite::On`] for a database that writes in
     /// place; the other overwrites nothing.
     pub fn doublewrite(mut self, doublewrite: Doublewrite) -> Self {
+        self.given("doublewrite");
         self.doublewrite = Some(doublewrite);
         self
     }
@@ -288,11 +292,12 @@ impl Options {
 
     /// Refuses what does not go with how the database's pages are written.
     pub(crate) fn validate_store(&self, kind: PageStoreKind) -> Result<(), Error> {
-        if kind == PageStoreKind::CopyOnWrite && self.doublewrite.is_some_and(|wanted| wanted != Doublewrite::Off) {
+        let settled = self.settled();
+        if kind == PageStoreKind::CopyOnWrite && settled.doublewrite.is_some_and(|wanted| wanted != Doublewrite::Off) {
             let message = "doublewrite is for page_store=in_place, and this database is copy_on_write, which overwrites nothing: leave the option out";
             return Err(Error::InvalidOptions(message.into()));
         }
-        if kind == PageStoreKind::CopyOnWrite && self.flush_neighbors != FlushNeighbors::None {
+        if kind == PageStoreKind::CopyOnWrite && settled.flush_neighbors != FlushNeighbors::None {
             let message = "flush_neighbors is for page_store=in_place, and this database is copy_on_write, which writes pages that leave together side by side: leave the option out";
             return Err(Error::InvalidOptions(message.into()));
         }
@@ -309,6 +314,7 @@ impl Options {
 
     /// Checks everything, for a database with pages of `page_size`; all mistakes in one error.
     pub(crate) fn validate(&self, page_size: u64) -> Result<(), Error> {
+        let settled = self.settled();
         let mut mistakes = Vec::new();
         if !is_page_size(page_size) {
             mistakes.push(format!("page_size is {}: use 4KiB, 8KiB, 16KiB, 32KiB or 64KiB", ByteSize::b(page_size)));
@@ -348,7 +354,7 @@ impl Options {
         if let Err(mistake) = self.durability.validate() {
             mistakes.push(mistake);
         }
-        mistakes.extend(mistakes_in_classic_policies(self, page_size));
+        mistakes.extend(mistakes_in_classic_policies(&settled, page_size));
         if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes.join("; ").into())) }
     }
 }

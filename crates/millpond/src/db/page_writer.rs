@@ -366,25 +366,21 @@ impl Engine {
         Ok(written)
     }
 
-    /// Pages, each with its neighbours, as many as go into a lot.
-    fn beside<'p>(&'p self, classic: &ClassicFlushing, pages: Vec<Pin<'p>>) -> Vec<Pin<'p>> {
-        let wanted = classic.neighbors.get();
-        if wanted == FlushNeighbors::None {
-            return pages;
+    /// Pages, each with its neighbours, as many as go into a lot, and how many neighbours there are.
+    fn beside<'p>(&'p self, classic: &ClassicFlushing, pages: Vec<Pin<'p>>) -> (Vec<Pin<'p>>, usize) {
+        match classic.neighbors.get() {
+            FlushNeighbors::None => (pages, 0),
+            wanted => self.core.pool.with_neighbors(pages, wanted, LOT_PAGES),
         }
-        let (pages, neighbors) = self.core.pool.with_neighbors(pages, wanted, LOT_PAGES);
-        if neighbors > 0 {
-            classic.beside.add(to_u64(neighbors));
-        }
-        pages
     }
 
     /// Writes a lot of pages of one instance, in the caller's thread, with their neighbours instead of the last ones
     /// where these are wanted; returns how many. None, although there are some: not now.
     pub(super) fn flush_lot(&self, why: Why, pages: Vec<Pin<'_>>) -> Result<usize, Error> {
-        let pages = match &self.classic_flushing {
-            Some(classic) if !matches!(why, Why::SinglePage) => self.beside(classic, pages),
-            _ => pages,
+        let classic = self.classic_flushing.as_ref().filter(|_| !matches!(why, Why::SinglePage));
+        let (pages, neighbors) = match classic {
+            Some(classic) => self.beside(classic, pages),
+            None => (pages, 0),
         };
         let Some(first) = pages.first() else { return Ok(0) };
         let instance = self.core.pool.number_of_instance(first.frame_id());
@@ -402,7 +398,14 @@ impl Engine {
             self.bell.ring();
         }
         match lot? {
-            Lot::Written { pages, .. } => Ok(pages),
+            Lot::Written { pages, .. } => {
+                // Of those with an image in flight, which were left out, nobody knows whose neighbours they are.
+                let beside = to_u64(neighbors.min(pages));
+                if let Some(classic) = classic.filter(|_| beside > 0) {
+                    classic.beside.add(beside);
+                }
+                Ok(pages)
+            }
             Lot::NoSlots => Ok(0),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::options::{Options, PageStoreKind};
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
+use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::neighbors::FlushNeighbors;
 use crate::redo::log_spin::LogSpin;
@@ -26,6 +27,17 @@ pub enum Profile {
     Percona80,
 }
 
+/// What of a profile has no use beside some values of other options.
+const MAY_BE_WITHOUT_USE: [&str; 7] = [
+    "doublewrite",
+    "flush_neighbors",
+    "io_capacity",
+    "max_dirty_pages_pct",
+    "page_cleaners",
+    "log_recent_closed",
+    "log_spin",
+];
+
 impl Profile {
     /// All of them.
     pub const ALL: [Profile; 6] = [
@@ -48,10 +60,10 @@ impl Profile {
 }
 
 impl Options {
-    /// Policies as a server had them by default: page store, doublewrite, free frames, replacement, flushing, and the
-    /// log. What is set before is overwritten, what is set afterwards counts. How large pool and log are, and whether
-    /// files go through the page cache, is left to the caller, for it depends on the machine. Default:
-    /// [`Profile::Millpond`].
+    /// Policies as a server had them by default: page store, doublewrite, free frames, replacement, flushing, the log,
+    /// and when a commit is safe. What is set before is overwritten, what is set afterwards counts; what the profile
+    /// says of an option that has no use beside that is left out. How large pool and log are, and whether files go
+    /// through the page cache, is left to the caller, for it depends on the machine. Default: [`Profile::Millpond`].
     pub fn profile(self, profile: Profile) -> Self {
         let new = Options::new();
         let plain = Options {
@@ -76,15 +88,19 @@ impl Options {
             log_spin: new.log_spin,
             log_spin_cpu_abs_lwm: new.log_spin_cpu_abs_lwm,
             log_spin_cpu_pct_hwm: new.log_spin_cpu_pct_hwm,
+            durability: new.durability,
+            flush_log_at_commit: new.flush_log_at_commit,
+            filled: Vec::new(),
             ..self
         };
         if profile == Profile::Millpond {
             return plain;
         }
-        // InnoDB's in all versions: `page_replacement` and `dirty_tracking` follow from the others.
+        // InnoDB's in all versions: `page_replacement` follows from the others.
         let innodb = plain
             .page_store(PageStoreKind::InPlace)
             .doublewrite(Doublewrite::On)
+            .dirty_tracking(DirtyTracking::FlushList)
             .empty_free_list_algorithm(EmptyFreeListAlgorithm::Legacy)
             .adaptive_flushing_method(AdaptiveFlushingMethod::Adaptive)
             .io_capacity(200);
@@ -97,7 +113,7 @@ impl Options {
                 .log_recent_closed(LogRecentClosed::Poll)
         };
         let before_8_0 = |options: Options| options.max_dirty_pages_pct(75).flush_neighbors(FlushNeighbors::Seq);
-        match profile {
+        let mut filled = match profile {
             Profile::Millpond => innodb,
             Profile::Mysql55 => before_8_0(innodb)
                 .adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly)
@@ -106,7 +122,45 @@ impl Options {
             // `backoff` was the default up to 5.7, and is an option in 8.0.
             Profile::Mysql80 | Profile::Percona80 => of_8_0(innodb),
             Profile::Percona57 => before_8_0(innodb).empty_free_list_algorithm(EmptyFreeListAlgorithm::Backoff),
+        };
+        filled.filled = MAY_BE_WITHOUT_USE.to_vec();
+        filled
+    }
+
+    /// Somebody gives the option of this name, himself.
+    pub(super) fn given(&mut self, name: &str) {
+        self.filled.retain(|filled| *filled != name);
+    }
+
+    /// These, but for what the profile has filled in and has no use beside what was given: as if it were not said.
+    /// What somebody gives himself without a use is a mistake, which is told.
+    pub(crate) fn settled(&self) -> Options {
+        let mut options = self.clone();
+        let method = options.adaptive_flushing_method;
+        let is_in_place = options.page_store == Some(PageStoreKind::InPlace);
+        let is_envelope = method == AdaptiveFlushingMethod::Envelope;
+        let is_without_use = |name: &str| match name {
+            "doublewrite" => !is_in_place,
+            "flush_neighbors" => is_envelope || !is_in_place,
+            "io_capacity" | "max_dirty_pages_pct" => is_envelope,
+            "page_cleaners" => method != AdaptiveFlushingMethod::Adaptive,
+            "log_recent_closed" => options.tracking() == DirtyTracking::Scan,
+            "log_spin" => !options.log_writer_threads,
+            _ => false,
+        };
+        let without_use: Vec<_> = self.filled.iter().copied().filter(|name| is_without_use(name)).collect();
+        for name in without_use {
+            match name {
+                "doublewrite" => options.doublewrite = None,
+                "flush_neighbors" => options.flush_neighbors = FlushNeighbors::None,
+                "io_capacity" => options.io_capacity = None,
+                "max_dirty_pages_pct" => options.max_dirty_pages_pct = None,
+                "page_cleaners" => options.page_cleaners = None,
+                "log_recent_closed" => options.log_recent_closed = LogRecentClosed::None,
+                _ => options.log_spin = None,
+            }
         }
+        options
     }
 }
 
@@ -114,6 +168,8 @@ impl Options {
 mod tests {
     use bytesize::ByteSize;
 
+    use super::super::option_table::OptionInfo;
+    use super::super::options::Durability;
     use super::*;
 
     #[test]
@@ -143,5 +199,104 @@ mod tests {
         let given =
             Options::new().profile(Profile::Mysql80).buffer_pool_size(ByteSize::gib(1)).buffer_pool_instances(2);
         assert_eq!(given.instances(), 2);
+    }
+
+    fn with(options: Options, name: &str, value: &str) -> Options {
+        OptionInfo::find(name).expect(name).set(options, value).expect(value)
+    }
+
+    /// Beside a profile somebody gives one other thing: what the profile has filled in gives way, but for the three
+    /// that are at its heart: how free frames are found, how it is decided what is flushed, and who writes the log.
+    #[test]
+    fn each_goes_with_each_other_value_of_each_option_or_it_is_told_why_not() {
+        let is_mistake = |profile: Profile, name: &str, value: &str| match (name, value) {
+            ("page_replacement", "s3_fifo") | ("dirty_tracking", "scan") => true,
+            ("page_cleaners", "4") => true,
+            ("free_list_target" | "page_cleaners" | "io_capacity_max", _) => profile == Profile::Mysql55,
+            ("log_spin" | "log_spin_cpu_abs_lwm" | "log_spin_cpu_pct_hwm" | "log_recent_closed_size", _)
+            | ("flush_log_at_commit", "2") => ![Profile::Mysql80, Profile::Percona80].contains(&profile),
+            _ => false,
+        };
+        let mut seen = 0;
+        for profile in Profile::ALL.into_iter().filter(|profile| *profile != Profile::Millpond) {
+            let plain = format!("{:?}", Options::new().profile(profile));
+            for info in OptionInfo::ALL.into_iter().filter(|info| info.name != "profile") {
+                let of_group = format!("{:?}", with(Options::new(), info.name, some_of(info.name)).profile(profile));
+                // Those that a profile sets back are its policies.
+                if of_group != plain {
+                    continue;
+                }
+                for value in values_of(info.name, info.range) {
+                    let options = with(Options::new().profile(profile), info.name, value);
+                    let kind = options.page_store.unwrap_or_default();
+                    let found = options.validate_store(kind).and_then(|()| options.validate(16384));
+                    let what = format!("{profile:?} with {}={value}", info.name);
+                    assert_eq!(found.is_err(), is_mistake(profile, info.name, value), "{what}: {found:?}");
+                    assert!(found.err().is_none_or(|e| e.to_string().contains(info.name) || value == "2"), "{what}");
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 200, "{seen} tried");
+    }
+
+    /// A value that is not the default.
+    fn some_of(name: &str) -> &str {
+        match name {
+            "buffer_pool_size" | "buffer_pool_size_max" => "300MiB",
+            "redo_capacity" | "log_recent_closed_size" => "64MiB",
+            "recovery_time_target" | "stall_threshold" => "3s",
+            "page_size" => "8KiB",
+            "page_store" => "in_place",
+            "doublewrite" => "detect_only",
+            "cached" | "log_writer_threads" => "true",
+            "io_engine" => "threads",
+            "empty_free_list_algorithm" => "backoff",
+            "page_replacement" => "midpoint_lru",
+            "adaptive_flushing_method" => "keep_average",
+            "flush_neighbors" => "seq",
+            "dirty_tracking" => "flush_list",
+            "log_recent_closed" => "wake",
+            "log_spin" => "never",
+            "durability" => "none",
+            "flush_log_at_commit" => "1",
+            "io_capacity" | "io_capacity_max" | "lru_scan_depth" => "3000",
+            "page_cleaners" => "4",
+            _ => "2",
+        }
+    }
+
+    fn values_of<'v>(name: &'v str, range: &'v str) -> Vec<&'v str> {
+        match name {
+            "durability" => vec!["commit", "background(1s)", "none"],
+            "flush_log_at_commit" => vec!["0", "1", "2"],
+            "page_cleaners" => vec!["1", "4"],
+            _ if range.contains(" to ") => vec![some_of(name)],
+            _ => range.split(", ").collect(),
+        }
+    }
+
+    #[test]
+    fn what_a_profile_fills_in_gives_way_and_what_somebody_gives_does_not() {
+        let envelope = |options: Options| options.adaptive_flushing_method(AdaptiveFlushingMethod::Envelope);
+        let of = envelope(Options::new().profile(Profile::Mysql80)).settled();
+        assert_eq!((of.io_capacity, of.max_dirty_pages_pct), (None, None));
+        assert_eq!(of.log_recent_closed, LogRecentClosed::Poll, "the lists are InnoDB's still");
+        assert!(envelope(Options::new().profile(Profile::Mysql80).io_capacity(200)).validate(16384).is_err());
+        let scanned = of.clone().dirty_tracking(DirtyTracking::Scan).settled();
+        assert_eq!(scanned.log_recent_closed, LogRecentClosed::None);
+        let copied = Options::new().profile(Profile::Mysql56).page_store(PageStoreKind::CopyOnWrite).settled();
+        assert_eq!((copied.doublewrite, copied.flush_neighbors), (None, FlushNeighbors::None));
+        let handed = Options::new().profile(Profile::Percona57).buffer_pool_size(ByteSize::gib(1));
+        let handed = handed.empty_free_list_algorithm(EmptyFreeListAlgorithm::Handoff);
+        assert_eq!(handed.instances(), 1);
+        handed.validate(16384).expect("one line for free frames");
+        assert!(handed.buffer_pool_instances(2).validate(16384).is_err());
+    }
+
+    #[test]
+    fn how_safe_commits_are_is_set_back_too() {
+        let set = Options::new().durability(Durability::None).flush_log_at_commit(0).profile(Profile::Mysql56);
+        assert_eq!(set.commit_durability(), Durability::Commit);
     }
 }

@@ -26,7 +26,6 @@ use super::purge::end_and_purge;
 use super::tree::{Gate, TreeState};
 use super::undo::{UndoPages, find_undo_pages};
 use super::write_parts::write_in_parts;
-use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
@@ -229,7 +228,7 @@ pub(crate) fn wait_durable(engine: &Engine, end: Lsn, durability: Durability) ->
         Durability::Commit => engine.core.log.flush_wait(end),
         Durability::Written => engine.core.log.write_wait(end),
         Durability::Background(ms) => {
-            engine.core.log.flush_by(clock::now_ns() + u64::from(ms) * 1_000_000);
+            engine.core.log.flush_within(u64::from(ms) * 1_000_000);
             Ok(())
         }
         Durability::None => Ok(()),

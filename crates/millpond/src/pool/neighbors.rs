@@ -2,6 +2,7 @@
 //! worth something where a page's number tells its place.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
 use super::frame::Pin;
@@ -45,6 +46,13 @@ impl FlushNeighbors {
 }
 
 impl Pool {
+    /// Whether nobody else has the page pinned: who has may be changing it, and a neighbour is not worth a wait for his
+    /// latch. InnoDB leaves those out, too.
+    fn is_pinned_once(&self, pin: &Pin<'_>) -> bool {
+        // Relaxed: a guess, which may be wrong when it is made.
+        self.frame(pin.frame_id()).pins.load(Ordering::Relaxed) == 1
+    }
+
     /// Pages that are due, which are pinned, each followed by its neighbours of the same instance, up to `most` pages:
     /// those that have no place any more are let go. Returns how many neighbours there are, too.
     pub(crate) fn with_neighbors<'p>(
@@ -67,7 +75,8 @@ impl Pool {
             let numbers = which.around(id.number(), area, |number| beside(number).is_some());
             for number in numbers.into_iter().filter(|number| *number != id.number()) {
                 let other = beside(number).filter(|other| self.number_of_instance(other.frame_id()) == instance);
-                let Some(other) = other.filter(|_| pages.len() < most) else { continue };
+                let other = other.filter(|other| pages.len() < most && self.is_pinned_once(other));
+                let Some(other) = other else { continue };
                 if taken.insert(other.frame_id()) {
                     pages.push(other);
                     neighbors += 1;

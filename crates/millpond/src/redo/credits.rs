@@ -119,10 +119,10 @@ impl Log {
                 return Ok(LogCredit { log: self, bytes });
             }
             if let Some(pipeline) = self.pipeline.as_ref().filter(|_| !self.buffer_fits(&state, bytes)) {
+                let next = state.next;
                 if pipeline.is_running() {
-                    pipeline.ask_writer();
-                } else {
-                    let next = state.next;
+                    pipeline.ask_writer(next);
+                } else if pipeline.has_unwritten(next) {
                     drop(state);
                     pipeline.wait(self, next, Stage::Written)?;
                     state = self.state.lock();

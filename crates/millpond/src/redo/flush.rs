@@ -122,7 +122,7 @@ impl Log {
             buf[..tail_len].copy_from_slice(&state.pending[tail_at..tail_at + tail_len]);
             std::mem::swap(&mut state.pending, &mut buf);
             state.pending_start = tail;
-            state.flush_by_ns = None;
+            state.flush_by.begin(upto);
             let files = Arc::clone(&state.files);
             let laps = std::mem::take(&mut state.laps);
             self.grant_space(&mut state);
@@ -204,6 +204,11 @@ impl Log {
             Some(pipeline) => pipeline.wait(self, lsn, Stage::Written),
             None => self.flush_wait(lsn),
         }
+    }
+
+    /// Has room in the buffer: everything appended so far is written. Callers hold no latch.
+    pub(crate) fn write_all(&self) -> Result<(), Error> {
+        self.write_wait(self.positions().next)
     }
 
     /// Flushes everything appended so far.

@@ -20,11 +20,13 @@ use super::credits::LogCredit;
 use super::dirty_counts::DirtyCounts;
 use super::files::{Geometry, Lap, LogFiles, Switch};
 use super::flush::{FlushSignal, FlushWaiter};
+use super::flush_by::FlushBy;
 use super::group::{GROUP_FRAME_LEN, GroupKind, Place, epoch_payload, payload_crc, write_group};
 use super::pipeline::{Pipeline, PipelineSettings};
 use super::recent_closed::{LogRecentClosed, RecentClosed};
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, to_u64, to_usize};
 use crate::base::bell::Bell;
+use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::Lsn;
@@ -79,7 +81,7 @@ pub(super) struct LogState {
     pub(super) idle_waiters: Vec<Arc<Handoff<()>>>,
     pub(super) flush_waiters: Vec<FlushWaiter>,
     pub(super) space_waiters: VecDeque<SpaceWaiter>,
-    pub(super) flush_by_ns: Option<u64>,
+    pub(super) flush_by: FlushBy,
     pub(super) failed: Option<Arc<str>>,
 }
 
@@ -211,7 +213,7 @@ impl Log {
             idle_waiters: Vec::new(),
             flush_waiters: Vec::new(),
             space_waiters: VecDeque::new(),
-            flush_by_ns: None,
+            flush_by: FlushBy::default(),
             failed: None,
         };
         Ok(Log {
@@ -440,12 +442,12 @@ impl Log {
         Self::check(&self.state.lock())
     }
 
-    /// Asks the keeper to make everything appended so far durable by `at_ns`.
-    pub(crate) fn flush_by(&self, at_ns: u64) {
+    /// Asks the keeper to make everything appended so far durable, so long from now at the latest.
+    pub(crate) fn flush_within(&self, within_ns: u64) {
+        let now_ns = clock::now_ns();
         let mut state = self.state.lock();
-        let sooner = state.flush_by_ns.is_none_or(|by| at_ns < by);
-        if sooner && state.next > state.durable {
-            state.flush_by_ns = Some(at_ns);
+        let next = state.next;
+        if state.flush_by.ask(next, now_ns, within_ns) {
             drop(state);
             self.bell.ring();
         }
@@ -455,7 +457,7 @@ impl Log {
     /// group has its place.
     pub(crate) fn wait_marked(&self, lsn: Lsn) {
         if let Some(window) = &self.recent_closed {
-            window.wait_for(lsn);
+            window.wait_closed(lsn);
         }
     }
 
@@ -477,7 +479,7 @@ impl Log {
         LogDemand {
             buffer_short: front.is_some_and(|bytes| !self.buffer_fits(&state, bytes)),
             files_short: front.is_some_and(|bytes| !self.files_fit(&state, bytes)),
-            flush_by_ns: state.flush_by_ns,
+            flush_by_ns: state.flush_by.at_ns(),
         }
     }
 

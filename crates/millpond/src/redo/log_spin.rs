@@ -23,6 +23,17 @@ pub enum LogSpin {
     Never,
 }
 
+impl LogSpin {
+    /// CPUs that it believes to have, of what the system grants.
+    fn believed_cpus(self, cpus: &Cpus) -> f64 {
+        match self {
+            LogSpin::Affinity => cpus.affinity,
+            LogSpin::Quota if planted!("quota_not_counted") => cpus.affinity,
+            LogSpin::Quota | LogSpin::Never => cpus.effective(),
+        }
+    }
+}
+
 /// Rounds of spinning at high use of CPU; ten times as many when there is little.
 const ROUNDS: f64 = 25_000.0;
 const ROUNDS_IDLE: f64 = 10.0;
@@ -126,8 +137,7 @@ impl CpuUse {
         let before = self.used_us.swap(used, Ordering::Relaxed);
         if self.looked_ns.swap(now, Ordering::Relaxed) > 0 {
             let cpus = Cpus::read();
-            let believed = if self.how.get() == LogSpin::Affinity { cpus.affinity } else { cpus.effective() };
-            self.believe(used.saturating_sub(before), since / 1000, believed);
+            self.believe(used.saturating_sub(before), since / 1000, self.how.get().believed_cpus(&cpus));
         }
     }
 
@@ -179,6 +189,19 @@ mod tests {
         assert!(MYSQL.rounds(98.5, 6.0) > 25_000, "16.4 per cent of six");
         assert_eq!(MYSQL.rounds(98.5, 1.0), 0, "of the one that there is");
         assert_eq!(SpinSettings { cpu_pct_hwm: 8, ..MYSQL }.rounds(98.5, 6.0), 0, "the way round it");
+    }
+
+    #[test]
+    fn a_quota_is_spun_away_by_the_mask_only() {
+        let cpus = Cpus { affinity: 6.0, quota: Some(1.0), periods: 0, throttled: 0 };
+        let rounds = |how: LogSpin| SpinSettings { how, ..MYSQL }.rounds(98.5, how.believed_cpus(&cpus));
+        assert!(rounds(LogSpin::Affinity) > 25_000);
+        assert_eq!(rounds(LogSpin::Quota), 0);
+        assert_eq!(rounds(LogSpin::Never), 0);
+        let wide = Cpus { quota: None, ..cpus };
+        let rounds = |how: LogSpin| SpinSettings { how, ..MYSQL }.rounds(98.5, how.believed_cpus(&wide));
+        assert_eq!(rounds(LogSpin::Quota), rounds(LogSpin::Affinity), "there is no quota");
+        assert_eq!(rounds(LogSpin::Never), 0);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub(crate) mod credits;
 pub(crate) mod dirty_counts;
 pub(crate) mod files;
 pub(crate) mod flush;
+mod flush_by;
 pub(crate) mod group;
 mod link_buffer;
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! PIPE-2  Without its threads (while a database is opened or closed) it stands still by itself: who waits does the
 //!         writing and syncing, in these turns.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use super::files::Lap;
 use super::link_buffer::LinkBuffer;
@@ -62,8 +62,14 @@ pub(crate) struct Pipeline {
     /// The log is in the hands of the device up to the one, and durable up to the other.
     written: AtomicU64,
     flushed: AtomicU64,
-    /// Somebody wants the log durable up to here.
-    wanted: AtomicU64,
+    /// Up to where somebody wants the log written, and durable.
+    ///
+    /// `SeqCst`, for stores and looks cross: who wants something stores it here, rings, and sleeps; who has done
+    /// something (left a link, written) stores that first, then looks here whether to ring for the next step. With
+    /// less, both may look before the other's store is seen, and each believes that the other will see his own: nobody
+    /// rings, and one who waits sleeps until a timer ends it. With a fence between the store and the look, or the ring,
+    /// of each, one of them sees the other's.
+    wanted: [AtomicU64; 2],
     /// Who has the turn writes, from what he copies to here.
     writer: Turn<AlignedBuf>,
     /// Who has the turn syncs; when that was done last.
@@ -97,7 +103,7 @@ impl Pipeline {
             recent_written: LinkBuffer::new(bytes + to_u64(BLOCK), end),
             written: AtomicU64::new(end.0),
             flushed: AtomicU64::new(end.0),
-            wanted: AtomicU64::new(end.0),
+            wanted: [AtomicU64::new(end.0), AtomicU64::new(end.0)],
             writer: Turn::new(Rank::LogWriter, aligned(to_usize(bytes) + BLOCK)),
             flusher: Turn::new(Rank::LogFlusher, 0),
             write_events: LogEvents::new(),
@@ -133,6 +139,27 @@ impl Pipeline {
     pub(super) fn copy(&self, group: &[u8], start: Lsn) {
         self.buffer.write(group, start);
         self.recent_written.add(start, start.plus(to_u64(group.len())));
+        // SeqCst: see `wanted`.
+        fence(Ordering::SeqCst);
+        if self.is_wanted(Stage::Written, start) && !planted!("copy_rings_nobody") {
+            // The writer came to this gap, perhaps, and found nothing more to do.
+            self.to_write.ring();
+        }
+    }
+
+    /// Says that somebody waits until the log has come to `lsn`. He rings afterwards.
+    fn want(&self, stage: Stage, lsn: Lsn) {
+        self.wanted[0].fetch_max(lsn.0, Ordering::SeqCst);
+        if stage == Stage::Flushed {
+            self.wanted[1].fetch_max(lsn.0, Ordering::SeqCst);
+        }
+        // SeqCst: see `wanted`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether somebody waits for what is behind `lsn`.
+    fn is_wanted(&self, stage: Stage, lsn: Lsn) -> bool {
+        self.wanted[stage as usize].load(Ordering::SeqCst) > lsn.0
     }
 
     /// The last block that is not whole when the log is resumed.
@@ -165,8 +192,8 @@ impl Pipeline {
         self.is_running.store(true, Ordering::SeqCst);
     }
 
-    /// They go: who waits does their work himself from now on.
-    fn end(&self) {
+    /// They go, or did not come: who waits does their work himself from now on.
+    pub(crate) fn end(&self) {
         self.is_running.store(false, Ordering::SeqCst);
         self.wake_all();
     }
@@ -187,8 +214,14 @@ impl Pipeline {
         self.flush_events.set_all();
     }
 
-    /// Asks for what is in the buffer to be written.
-    pub(super) fn ask_writer(&self) {
+    /// Whether something before `lsn` is still to be written.
+    pub(super) fn has_unwritten(&self, lsn: Lsn) -> bool {
+        self.reached(Stage::Written) < lsn
+    }
+
+    /// Asks for what is in the buffer before `lsn` to be written.
+    pub(super) fn ask_writer(&self, lsn: Lsn) {
+        self.want(Stage::Written, lsn);
         self.to_write.ring();
     }
 
@@ -199,9 +232,7 @@ impl Pipeline {
             return Ok(());
         }
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
-        if stage == Stage::Flushed {
-            self.wanted.fetch_max(lsn.0, Ordering::Relaxed);
-        }
+        self.want(stage, lsn);
         log.waits.timed(WaitClass::LogFlush, || {
             loop {
                 log.health()?;
@@ -280,8 +311,10 @@ impl Pipeline {
         log.grant_space(&mut state);
         drop(state);
         self.written.store(upto.0, Ordering::Release);
+        // SeqCst: see `wanted`.
+        fence(Ordering::SeqCst);
         self.to_notify[0].ring();
-        if self.is_each_write_synced() || self.wanted.load(Ordering::Relaxed) > self.reached(Stage::Flushed).0 {
+        if self.is_each_write_synced() || self.is_wanted(Stage::Flushed, self.reached(Stage::Flushed)) {
             self.to_flush.ring();
         }
         Ok(true)
@@ -297,9 +330,7 @@ impl Pipeline {
         let files = {
             let mut state = log.state.lock();
             Log::check(&state)?;
-            if state.next <= upto {
-                state.flush_by_ns = None;
-            }
+            state.flush_by.begin(upto);
             std::sync::Arc::clone(&state.files)
         };
         let began_ns = clock::now_ns();
@@ -322,26 +353,26 @@ impl Pipeline {
 
     /// Whether somebody waits for a sync, or it is time for one.
     fn is_flush_due(&self) -> bool {
-        let flushed = self.reached(Stage::Flushed).0;
         self.is_each_write_synced()
-            || self.wanted.load(Ordering::Relaxed) > flushed
+            || self.is_wanted(Stage::Flushed, self.reached(Stage::Flushed))
             || clock::now_ns() >= self.flusher.lock().saturating_add(SYNC_EVERY_NS)
     }
 
     /// The writer's work, until there is no need for it any more.
     pub(crate) fn write_all(&self, log: &Log, is_ending: &dyn Fn() -> bool) -> Result<(), Error> {
-        self.work(&self.to_write, is_ending, || self.write(log))
+        self.work(log, &self.to_write, is_ending, || self.write(log))
     }
 
     /// The flusher's.
     pub(crate) fn flush_all(&self, log: &Log, is_ending: &dyn Fn() -> bool) -> Result<(), Error> {
-        self.work(&self.to_flush, is_ending, || if self.is_flush_due() { self.flush(log) } else { Ok(false) })
+        self.work(log, &self.to_flush, is_ending, || if self.is_flush_due() { self.flush(log) } else { Ok(false) })
     }
 
     /// That of the thread that tells those who wait for `stage`.
-    pub(crate) fn notify_all(&self, stage: Stage, is_ending: &dyn Fn() -> bool) -> Result<(), Error> {
-        let mut told = self.reached(stage);
-        self.work(&self.to_notify[stage as usize], is_ending, || {
+    pub(crate) fn notify_all(&self, log: &Log, stage: Stage, is_ending: &dyn Fn() -> bool) -> Result<(), Error> {
+        // Nobody yet: who waited before the thread was there is told, too.
+        let mut told = if planted!("notified_from_now_on") { self.reached(stage) } else { Lsn(0) };
+        self.work(log, &self.to_notify[stage as usize], is_ending, || {
             if stage == Stage::Flushed {
                 self.cpu.look();
             }
@@ -356,28 +387,44 @@ impl Pipeline {
     /// Does `step` over and over; sleeps when there was nothing to do, the longer the longer there was not.
     fn work(
         &self,
+        log: &Log,
         bell: &Bell,
         is_ending: &dyn Fn() -> bool,
         mut step: impl FnMut() -> Result<bool, Error>,
     ) -> Result<(), Error> {
-        /// However the thread ends, nobody waits for it any more.
-        struct Ends<'p>(&'p Pipeline);
-        impl Drop for Ends<'_> {
-            fn drop(&mut self) {
-                self.0.end();
-            }
-        }
-        let _ends = Ends(self);
+        let mut ends = Ends { pipeline: self, log, is_orderly: false };
         let mut nap_ns = NAP_NS;
+        let mut worked = Ok(true);
         while !is_ending() {
-            if step()? {
-                nap_ns = NAP_NS;
-            } else {
-                bell.wait_until(clock::now_ns() + nap_ns);
-                nap_ns = (nap_ns * 2).min(NAP_MAX_NS);
+            worked = step();
+            match worked {
+                Ok(true) => nap_ns = NAP_NS,
+                Ok(false) => {
+                    bell.wait_until(clock::now_ns() + nap_ns);
+                    nap_ns = (nap_ns * 2).min(NAP_MAX_NS);
+                }
+                Err(_) => break,
             }
         }
-        Ok(())
+        ends.is_orderly = true;
+        worked.map(|_| ())
+    }
+}
+
+/// However a thread ends, nobody waits for it any more.
+struct Ends<'p> {
+    pipeline: &'p Pipeline,
+    log: &'p Log,
+    is_orderly: bool,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if !self.is_orderly && !planted!("panic_told_too_late") {
+            // First: those who wait would do the work of a thread of which nobody knows how far it came.
+            self.log.stop(&Error::Bug("a thread that writes the log panicked: reopen the database".into()));
+        }
+        self.pipeline.end();
     }
 }
 

@@ -121,7 +121,7 @@ impl RecentClosed {
     }
 
     /// Waits until all groups before `lsn` have their pages marked. Those who are at it wait for the closer at most.
-    pub(super) fn wait_for(&self, lsn: Lsn) {
+    pub(super) fn wait_closed(&self, lsn: Lsn) {
         while self.links.follow() < lsn {
             sync::nap(NAP_NS);
         }

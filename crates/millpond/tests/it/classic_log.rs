@@ -1,5 +1,7 @@
 //! The classic ways of a log: the window `recent_closed` and its closer, threads that write and sync.
 
+use std::collections::VecDeque;
+
 use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
 use millpond::{
     ByteSize, Db, DirtyTracking, Durability, LogRecentClosed, LogSpin, Options, Stats, WaitClass, WriteBatch,
@@ -194,20 +196,70 @@ fn laps_of_the_log_go_through_a_small_window() {
     );
 }
 
-/// On real files, for there is no spinning in virtual time: who waits for the log spins, or does not, as is believed of
-/// the CPUs.
+/// Clients who insert for 3 s of virtual time and wait for nothing, behind syncs that take long: syncs of the log, how
+/// old what was not durable came to be, and that all of it is durable a second after the last.
+fn in_the_background(threads: bool, clients: u8, every_ns: u64) -> (u64, u64) {
+    let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
+    run(11, || {
+        let options = SMALL.options().buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(64));
+        let db = open(&disk, options.log_writer_threads(threads).flush_log_at_commit(0));
+        let (before, end) = (db.stats(), now_ns() + 3_000_000_000);
+        let clients: Vec<_> = (0..clients)
+            .map(|client| {
+                let (db, tree) = (db.clone(), db.create_tree(&format!("t{client}")).expect("created"));
+                let work = move || {
+                    let (mut row, mut waiting, mut oldest_ns) = (0u32, VecDeque::new(), 0);
+                    while now_ns() < end {
+                        tree.put(&(row % 20).to_be_bytes(), &row.to_le_bytes()).expect("written");
+                        row += 1;
+                        let stats = db.stats();
+                        waiting.push_back((now_ns(), stats.log_lsn_current));
+                        while waiting.front().is_some_and(|(_, end)| *end <= stats.log_lsn_last_flush) {
+                            waiting.pop_front();
+                        }
+                        oldest_ns = waiting.front().map_or(oldest_ns, |(at, _)| oldest_ns.max(now_ns() - at));
+                        sleep_ns(every_ns + u64::from(client) * 1_000);
+                    }
+                    oldest_ns
+                };
+                spawn("client", work).expect("a thread")
+            })
+            .collect();
+        let oldest_ns = clients.into_iter().map(|client| client.join().expect("no panic")).max().expect("some");
+        let last = db.stats();
+        sleep_ns(1_200_000_000);
+        assert!(db.stats().log_lsn_last_flush >= last.log_lsn_current, "a second later");
+        db.close().expect("closed");
+        (last.log_syncs - before.log_syncs, oldest_ns / 1_000_000)
+    })
+    .0
+}
+
+#[test]
+fn who_does_not_wait_is_durable_in_time_and_the_log_is_not_synced_for_it_all_the_time() {
+    for (clients, every_ns) in [(1, 50_000_000), (4, 1_000_000), (8, 100_000)] {
+        for threads in [false, true] {
+            let (syncs, oldest_ms) = in_the_background(threads, clients, every_ns);
+            let what = format!("{clients} clients, threads {threads}: {syncs} syncs, oldest {oldest_ms} ms");
+            assert!(syncs <= 60, "{what}");
+            assert!(oldest_ms <= 1_060, "{what}");
+        }
+    }
+}
+
+/// Outside of a simulation, for there is no spinning in virtual time, on a disk that costs nothing: who waits for the
+/// log spins, or does not, as is believed of the CPUs.
 #[test]
 fn who_waits_spins_as_the_use_of_cpu_allows() {
     for (spin, spins) in [(LogSpin::Affinity, true), (LogSpin::Never, false)] {
-        let dir = tempfile::tempdir().expect("a directory");
-        let options = pipeline(Options::new()).cached(true).buffer_pool_size(ByteSize::mib(4)).log_spin(spin);
-        let options = options.redo_capacity(ByteSize::mib(4)).log_spin_cpu_abs_lwm(0).log_spin_cpu_pct_hwm(100);
-        let db = Db::open(dir.path(), options).expect("opened");
+        let options = pipeline(SMALL.options()).log_spin(spin).log_spin_cpu_abs_lwm(0).log_spin_cpu_pct_hwm(100);
+        let db = open(&SimulatedDisk::new(), options.buffer_pool_size(ByteSize::mib(4)));
         let tree = db.create_tree("t").expect("created");
         let has_seen = |stats: &Stats| stats.log_spin_cpus > 0 && (stats.log_spins > 0 || !spins);
-        let seen = (0..1_000_000u32).any(|row| {
+        // The use of CPU is looked at ten times a second: some ten thousand commits.
+        let seen = (0..200_000u32).any(|row| {
             tree.put(&(row % 100).to_be_bytes(), &row.to_be_bytes()).expect("written");
-            has_seen(&db.stats())
+            row % 16 == 0 && has_seen(&db.stats())
         });
         let stats = db.stats();
         assert!(seen && (stats.log_spins > 0) == spins && stats.log_spin_cpu_abs > 0, "{stats:?}");

@@ -11,7 +11,7 @@
 //! | nothing is written after `close_wait` | [`Disk`] refuses it |
 //!
 //! Bugs that were planted, and found (`make planted`): `ack_before_sync`, `next_leader_forgotten`,
-//! `waiters_forgotten_on_failure`.
+//! `waiters_forgotten_on_failure`, `copy_rings_nobody`, `notified_from_now_on`, `panic_told_too_late`.
 
 #[path = "../../../millpond/src/planted.rs"]
 #[macro_use]
@@ -346,10 +346,14 @@ type Work = fn(&Log, &dyn Fn() -> bool) -> Result<(), Error>;
 
 /// The pipeline, with a window, and its threads; no clock ever wakes one of them.
 fn with_threads(trouble: Option<Trouble>, work: impl FnOnce(&Arc<Model>)) {
+    with_threads_that(true, trouble, work);
+}
+
+fn with_threads_that(sync_each_write: bool, trouble: Option<Trouble>, work: impl FnOnce(&Arc<Model>)) {
     let spin = SpinSettings { how: LogSpin::Never, cpu_abs_lwm: 0, cpu_pct_hwm: 0 };
     let policies = LogPolicies {
         recent_closed: Some((LogRecentClosed::Wake, 4096)),
-        pipeline: Some(PipelineSettings { sync_each_write: true, spin }),
+        pipeline: Some(PipelineSettings { sync_each_write, spin }),
     };
     let model = Model::with(trouble, policies);
     model.disk.bytes.lock().expect("whole").threads = true;
@@ -357,15 +361,17 @@ fn with_threads(trouble: Option<Trouble>, work: impl FnOnce(&Arc<Model>)) {
     let works: [Work; 4] = [
         |log, is_ending| pipeline_of(log).write_all(log, is_ending),
         |log, is_ending| pipeline_of(log).flush_all(log, is_ending),
-        |log, is_ending| pipeline_of(log).notify_all(Stage::Written, is_ending),
-        |log, is_ending| pipeline_of(log).notify_all(Stage::Flushed, is_ending),
+        |log, is_ending| pipeline_of(log).notify_all(log, Stage::Written, is_ending),
+        |log, is_ending| pipeline_of(log).notify_all(log, Stage::Flushed, is_ending),
     ];
     pipeline_of(&model.log).begin();
     let start = |work: Work| {
         let (model, ended) = (Arc::clone(&model), Arc::clone(&ended));
         thread::spawn(move || {
-            if let Err(error) = work(&model.log, &|| ended.load(Ordering::SeqCst)) {
-                // As the engine's threads do.
+            let work = || work(&model.log, &|| ended.load(Ordering::SeqCst));
+            // As the engine's threads do.
+            let worked = catch_unwind(AssertUnwindSafe(work));
+            if let Err(error) = worked.unwrap_or_else(|_| Err(Error::Bug("it panicked".into()))) {
                 model.log.stop(&error);
             }
         })
@@ -398,5 +404,123 @@ fn all_behind_threads_are_told_when_a_sync_fails() {
             let failed = commit_all(model, 3, 2, 100);
             assert!(failed == 0 || model.log.health().is_err());
         });
+    });
+}
+
+/// The gap that stops the writer is closed by one who waits for nothing: he rings, for nobody else will.
+#[test]
+fn who_waits_behind_the_copy_of_one_who_does_not_wait_needs_no_clock() {
+    explore(1_500, || {
+        with_threads(None, |model| {
+            let loose = {
+                let model = Arc::clone(model);
+                thread::spawn(move || {
+                    let credit = model.log.reserve(100, 0).expect("nothing fails");
+                    model.log.append(credit, GroupKind::Pages, &[9; 100], |_, _| ()).expect("nothing fails");
+                })
+            };
+            assert_eq!(commit_all(model, 1, 1, 100), 0);
+            loose.join().expect("no panic");
+        });
+    });
+}
+
+/// Where nobody waits for a sync, room in the buffer takes none: it is written.
+#[test]
+fn who_finds_the_buffer_short_has_it_written_and_not_synced() {
+    explore(300, || {
+        with_threads_that(false, None, |model| {
+            let append = |who: u8| {
+                let model = Arc::clone(model);
+                thread::spawn(move || {
+                    for _ in 0..3 {
+                        let credit = model.log.reserve(4000, 0).expect("nothing fails");
+                        model.log.append(credit, GroupKind::Pages, &[who; 4000], |_, _| ()).expect("nothing fails");
+                        // As the keeper does, for those whom it has been rung for.
+                        if model.log.demand().buffer_short {
+                            model.log.write_all().expect("nothing fails");
+                        }
+                    }
+                })
+            };
+            let appenders: Vec<_> = (1..=2).map(append).collect();
+            appenders.into_iter().for_each(|appender| appender.join().expect("no panic"));
+            assert_eq!(model.disk.bytes.lock().expect("whole").syncs, 0);
+        });
+    });
+}
+
+/// Those who wait would do the work of a thread that is gone: not when nobody knows how far it came.
+#[test]
+fn nobody_goes_on_with_the_work_of_a_thread_that_panicked() {
+    explore(300, || {
+        with_threads(Some(Trouble::Panics(2)), |model| {
+            let failed = commit_all(model, 3, 2, 100);
+            let syncs = model.disk.bytes.lock().expect("whole").syncs;
+            assert!(syncs <= 2, "{syncs} syncs, of which the second panicked");
+            assert!(failed == 0 || model.log.health().is_err());
+        });
+    });
+}
+
+/// A commit was synced before there was the thread that tells of it.
+#[test]
+fn who_waited_before_the_thread_that_tells_him_was_there_is_told() {
+    explore(600, || {
+        let spin = SpinSettings { how: LogSpin::Never, cpu_abs_lwm: 0, cpu_pct_hwm: 0 };
+        let settings = PipelineSettings { sync_each_write: true, spin };
+        let model = Model::with(None, LogPolicies { recent_closed: None, pipeline: Some(settings) });
+        model.disk.bytes.lock().expect("whole").threads = true;
+        pipeline_of(&model.log).begin();
+        let ended = Arc::new(AtomicBool::new(false));
+        let start = |work: Work| {
+            let (model, ended) = (Arc::clone(&model), Arc::clone(&ended));
+            thread::spawn(move || work(&model.log, &|| ended.load(Ordering::SeqCst)))
+        };
+        let works: [Work; 3] = [
+            |log, is_ending| pipeline_of(log).write_all(log, is_ending),
+            |log, is_ending| pipeline_of(log).flush_all(log, is_ending),
+            |log, is_ending| pipeline_of(log).notify_all(log, Stage::Flushed, is_ending),
+        ];
+        let [writer, flusher] = [start(works[0]), start(works[1])];
+        let committer = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || commit_all(&model, 1, 1, 100))
+        };
+        while model.log.positions().durable == Lsn::ZERO {
+            thread::yield_now();
+        }
+        let teller = start(works[2]);
+        assert_eq!(committer.join().expect("no panic"), 0);
+        ended.store(true, Ordering::SeqCst);
+        pipeline_of(&model.log).ring_all();
+        [writer, flusher, teller].into_iter().for_each(|of| of.join().expect("no panic").expect("nothing fails"));
+    });
+}
+
+/// When a thread cannot be started the others are let go: they go on until they have looked, and who waits does the
+/// work.
+#[test]
+fn who_waits_for_threads_that_did_not_all_start_does_their_work() {
+    explore(300, || {
+        let spin = SpinSettings { how: LogSpin::Never, cpu_abs_lwm: 0, cpu_pct_hwm: 0 };
+        let settings = PipelineSettings { sync_each_write: true, spin };
+        let model = Model::with(None, LogPolicies { recent_closed: None, pipeline: Some(settings) });
+        model.disk.bytes.lock().expect("whole").threads = true;
+        pipeline_of(&model.log).begin();
+        let ended = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let (model, ended) = (Arc::clone(&model), Arc::clone(&ended));
+            thread::spawn(move || pipeline_of(&model.log).write_all(&model.log, &|| ended.load(Ordering::SeqCst)))
+        };
+        let ender = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || pipeline_of(&model.log).end())
+        };
+        assert_eq!(commit_all(&model, 2, 1, 100), 0);
+        ender.join().expect("no panic");
+        ended.store(true, Ordering::SeqCst);
+        pipeline_of(&model.log).ring_all();
+        writer.join().expect("no panic").expect("nothing fails");
     });
 }

@@ -8,6 +8,8 @@ pub(crate) mod credits;
 pub(crate) mod files;
 #[path = "../../../millpond/src/redo/flush.rs"]
 pub(crate) mod flush;
+#[path = "../../../millpond/src/redo/flush_by.rs"]
+pub(crate) mod flush_by;
 #[path = "../../../millpond/src/redo/group.rs"]
 pub(crate) mod group;
 #[path = "../../../millpond/src/redo/link_buffer.rs"]

@@ -35,15 +35,18 @@ pub(crate) mod laws {
 pub(crate) mod cpus {
     pub(crate) struct Cpus {
         pub(crate) affinity: f64,
+        pub(crate) quota: Option<f64>,
+        pub(crate) periods: u64,
+        pub(crate) throttled: u64,
     }
 
     impl Cpus {
         pub(crate) fn read() -> Cpus {
-            Cpus { affinity: 1.0 }
+            Cpus { affinity: 1.0, quota: None, periods: 0, throttled: 0 }
         }
 
         pub(crate) fn effective(&self) -> f64 {
-            1.0
+            self.quota.map_or(self.affinity, |quota| quota.min(self.affinity))
         }
     }
 
