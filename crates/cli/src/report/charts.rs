@@ -14,8 +14,9 @@ use plotters::element::{Polygon, Rectangle};
 use plotters::prelude::{IntoLogRange, LineSeries};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
 
-/// Size of a chart, in its own units; the page scales it.
-const SIZE: (u32, u32) = (960, 250);
+/// Size of a chart, in its own units; the page scales it. Of one that has all the width, and of one beside another.
+pub(crate) const WIDE: (u32, u32) = (960, 250);
+pub(crate) const HALF: (u32, u32) = (520, 190);
 
 /// Room at the right, for the half of the last tick's label.
 const RIGHT: u32 = 24;
@@ -58,6 +59,8 @@ pub(crate) struct TimeChart {
     pub(crate) top: Option<f64>,
     /// What is upward, with its unit.
     pub(crate) upward: &'static str,
+    /// [`WIDE`] or [`HALF`].
+    pub(crate) size: (u32, u32),
     /// What a bin's title says, given its number.
     pub(crate) title: Box<dyn Fn(usize) -> String>,
 }
@@ -90,7 +93,7 @@ pub(crate) fn bin_name(bin: usize, seconds_each: u64, seconds: u64) -> String {
 
 impl Render for TimeChart {
     fn render(&self) -> Markup {
-        svg(self.upward, |area| self.draw(area))
+        svg(self.upward, self.size, |area| self.draw(area))
     }
 }
 
@@ -152,7 +155,7 @@ pub(crate) struct HistogramChart {
 
 impl Render for HistogramChart {
     fn render(&self) -> Markup {
-        svg("transactions", |area| self.draw(area))
+        svg("transactions", WIDE, |area| self.draw(area))
     }
 }
 
@@ -200,9 +203,9 @@ fn text_style() -> TextStyle<'static> {
 }
 
 /// What `draw` draws, with the titles that it returns laid over it.
-fn svg(upward: &'static str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Markup {
+fn svg(upward: &'static str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Markup {
     let mut text = String::new();
-    let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+    let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
     let fields = draw(&area).and_then(|fields| area.present().map(|()| fields));
     drop(area);
     let fields = fields.expect("drawing into a string has nothing that can fail");

@@ -237,7 +237,7 @@ fn in_the_background(threads: bool, clients: u8, every_ns: u64) -> (u64, u64) {
 
 #[test]
 fn who_does_not_wait_is_durable_in_time_and_the_log_is_not_synced_for_it_all_the_time() {
-    for (clients, every_ns) in [(1, 50_000_000), (4, 1_000_000), (8, 100_000)] {
+    for (clients, every_ns) in [(1, 50_000_000), (8, 1_000_000)] {
         for threads in [false, true] {
             let (syncs, oldest_ms) = in_the_background(threads, clients, every_ns);
             let what = format!("{clients} clients, threads {threads}: {syncs} syncs, oldest {oldest_ms} ms");

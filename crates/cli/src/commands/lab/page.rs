@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::findings::{Findings, Setting, Verdict};
 use super::laboratory::Lab;
 use super::outcome::{Outcome, where_slow};
-use crate::report::charts::{Curve, HistogramChart, TimeChart, bin_name, grouped, number};
+use crate::report::charts::{Curve, HALF, HistogramChart, TimeChart, bin_name, grouped, number};
 use crate::report::page;
 
 /// The page.
@@ -92,7 +92,7 @@ fn table(findings: &Findings, phase: &str) -> Markup {
             @for setting in findings.settings.iter().filter(|setting| !setting.phase(phase).is_empty()) {
                 @let of = setting.figures(phase);
                 tr {
-                    td { @if setting.is_default { b { (setting.name) } } @else { (setting.name) } }
+                    td.name { @if setting.is_default { b { (setting.name) } } @else { (setting.name) } }
                     td.number { (grouped(of.per_s as u64)) }
                     td.number { (grouped(of.median_per_s as u64)) }
                     td.number { (grouped(of.worst_per_s as u64)) }
@@ -125,13 +125,16 @@ fn slow(setting: &Setting, phase: &str) -> Markup {
     }
 }
 
+/// Seconds that a chart shows at least: fewer are in the table.
+const CHART_S: usize = 4;
+
 /// Charts of each setting's last round, with the same axes.
 fn charts(findings: &Findings, phase: &str) -> Markup {
     let last: Vec<(&Setting, &Outcome)> = findings
         .settings
         .iter()
         .filter_map(|setting| Some((setting, *setting.phase(phase).last()?)))
-        .filter(|(_, outcome)| !outcome.seconds.is_empty())
+        .filter(|(_, outcome)| outcome.seconds.len() >= CHART_S)
         .collect();
     let most = |of: fn(&Outcome) -> f64| last.iter().map(|(_, outcome)| of(outcome)).fold(0.0, f64::max) * 1.08;
     let rate_top = most(|outcome| outcome.seconds.iter().copied().max().unwrap_or(0) as f64);
@@ -158,7 +161,7 @@ fn chart(values: Vec<f64>, top: f64, upward: &'static str, unit: &'static str) -
     let shown = values.clone();
     let title = move |bin: usize| format!("{}: {}{unit}", bin_name(bin, 1, seconds), number(shown[bin]));
     let curves = vec![Curve { values, band: None }];
-    html! { (TimeChart { seconds_each: 1, seconds, curves, top: Some(top), upward, title: Box::new(title) }) }
+    html! { (TimeChart { seconds_each: 1, seconds, curves, top: Some(top), upward, size: HALF, title: Box::new(title) }) }
 }
 
 fn settings(findings: &Findings) -> Markup {

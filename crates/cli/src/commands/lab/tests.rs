@@ -17,8 +17,8 @@ fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting
     let outcome = Outcome {
         phase: "reads".to_owned(),
         figures: Figures { per_s, median_per_s: per_s, worst_per_s: per_s / 3.0, slowest_ms, ..Figures::default() },
-        seconds: vec![per_s as u64, per_s as u64 / 3],
-        worst_ms: vec![1.0, slowest_ms],
+        seconds: vec![per_s as u64, per_s as u64, per_s as u64, per_s as u64 / 3],
+        worst_ms: vec![1.0, 1.0, 1.0, slowest_ms],
         age_percent: vec![10.0, 20.0],
         bars: vec![(0.1, 0.2, 5), (0.2, 0.4, 1)],
         waits: BTreeMap::from([("free_frame".to_owned(), (3, waited_us))]),

@@ -10,7 +10,7 @@ use workload::timeline::Point;
 
 use crate::commands::bench::facts::{Circumstances, Facts};
 use crate::engine_args::Origin;
-use crate::report::charts::{Curve, HistogramChart, TimeChart, bin_name, grouped, number};
+use crate::report::charts::{Curve, HistogramChart, TimeChart, WIDE, bin_name, grouped, number};
 use crate::report::{bins, page};
 use crate::settings::Setting;
 
@@ -377,7 +377,7 @@ fn time_chart(
     if seconds == 0 || curves.iter().any(|curve| curve.values.is_empty()) {
         return html! { p { "The run has no whole second." } };
     }
-    html! { (TimeChart { seconds_each, seconds, curves, top, upward, title: Box::new(title) }) }
+    html! { (TimeChart { seconds_each, seconds, curves, top, upward, size: WIDE, title: Box::new(title) }) }
 }
 
 pub(super) fn device(on: &Circumstances, figures: &RunFigures, commits_per_pair: Option<f64>) -> Markup {
