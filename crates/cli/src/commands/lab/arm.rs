@@ -138,11 +138,16 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
         std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())
             .map_err(|e| Failure::message(format!("cannot enter control group '{}': {e}", group.display())))?;
     }
+    let known = |name: &str| OptionInfo::ALL.iter().any(|info| info.name == name);
+    if let Some((name, _)) = plan.options.iter().find(|(name, _)| !known(name)) {
+        return Err(wrong(&format!("'{name}' is no option")));
+    }
     let mut options = Options::new().create(true);
-    for (name, value) in &plan.options {
-        let info = OptionInfo::ALL.iter().find(|info| info.name == name);
-        let info = info.ok_or_else(|| wrong(&format!("'{name}' is no option")))?;
-        options = info.set(options, value).map_err(Failure::message)?;
+    // In the table's order: a profile comes before what is given beside it. Of one that is given twice the last counts.
+    for info in const { &OptionInfo::ALL } {
+        if let Some((_, value)) = plan.options.iter().rfind(|(name, _)| name == info.name) {
+            options = info.set(options, value).map_err(Failure::message)?;
+        }
     }
     let db = match &plan.device {
         None => Db::open(&plan.dir, options)?,
