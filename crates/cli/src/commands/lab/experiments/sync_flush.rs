@@ -54,7 +54,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         slow.from_s, slow.for_s
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
-    findings.loops = Some(("buffer_flush_sync_total_pages", "sync pages"));
+    findings.loops = Some(("buffer_flush_sync_total_pages", "synced"));
     judge(&mut findings);
     Ok(findings)
 }
