@@ -484,7 +484,10 @@ impl Keeper {
         };
         let mut writing = if is_needed { engine.writers.lock(instance) } else { engine.writers.lock_all() };
         let began = clock::now_ns();
-        let lot = writing.write(&engine.core, why, pins, moved, make_room)?;
+        engine.core.pool.keeper_writes_since(began);
+        let lot = writing.write(&engine.core, why, pins, moved, make_room);
+        engine.core.pool.keeper_writes_since(0);
+        let lot = lot?;
         drop((writing, in_hand));
         self.frame_need.written(seconds(clock::now_ns() - began));
         match lot {

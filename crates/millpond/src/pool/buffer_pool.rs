@@ -34,6 +34,10 @@ use crate::store::page_store::PageStore;
 /// Frames that a foreground thread that finds none free looks at, for the oldest in the line.
 const STEAL_STEPS: usize = 16;
 
+/// And where the keeper has waited for the device for so long: until it is back nobody else frees any.
+const STEAL_STEPS_ALONE: usize = 1024;
+const ALONE_AFTER_NS: u64 = 5_000_000;
+
 /// Bytes in tables for each frame: its page's entry in the table (40, in a map that is half full at worst), a place in
 /// a queue that may be twice as long (8), a ghost in line and in its set (16 and 18).
 const BESIDE_FRAME: usize = 2 * 40 + 8 + 16 + 18;
@@ -129,6 +133,8 @@ pub(crate) struct Pool {
     pub(super) store: Arc<PageStore>,
     bell: Arc<Bell>,
     pub(super) bell_wanted: AtomicBool,
+    /// Since when the keeper has waited for a write; 0: it does not.
+    keeper_writes_since_ns: AtomicU64,
     route_bytes: AtomicUsize,
     /// Pins of operations that miss pages one after the other: so few that most frames are left to others.
     pub(super) admission: Admission,
@@ -184,6 +190,7 @@ impl Pool {
             store,
             bell,
             bell_wanted: AtomicBool::new(false),
+            keeper_writes_since_ns: AtomicU64::new(0),
             route_bytes: AtomicUsize::new(0),
             admission: Admission::new(places(len).0),
             batches: Admission::new(places(len).1),
@@ -410,11 +417,7 @@ impl Pool {
         }
         let frames = match &self.empty {
             Empty::Handoff => {
-                for _ in 0..count {
-                    if let Some(frame) = self.steal(at, STEAL_STEPS) {
-                        self.give(frame);
-                    }
-                }
+                self.steal_some(at, count);
                 None
             }
             Empty::Classic(classic) => match self.take_classic(classic, at, count)? {
@@ -436,6 +439,28 @@ impl Pool {
         let frames = ticket.handoff.take_wait(WaitClass::FreeFrame, &self.waits);
         self.count_wait(began);
         if frames.is_empty() { Err(self.no_frame()) } else { Ok(self.tickets(frames)) }
+    }
+
+    /// Has clean pages leave: `count` in a few looks. While the keeper waits for a device that stands still, for those
+    /// in the line as well, and with many looks: they would wait as long as it does, although pages are clean.
+    fn steal_some(&self, at: usize, count: usize) {
+        // Relaxed: a guess.
+        let waits_since_ns = self.keeper_writes_since_ns.load(Ordering::Relaxed);
+        let is_alone = waits_since_ns > 0 && clock::now_ns() >= waits_since_ns + ALONE_AFTER_NS;
+        let (count, steps) =
+            if is_alone { (count + self.line().wanted(), STEAL_STEPS_ALONE) } else { (count, STEAL_STEPS) };
+        for _ in 0..count {
+            match self.steal(at, steps) {
+                Some(frame) => self.give(frame),
+                None if is_alone => return,
+                None => {}
+            }
+        }
+    }
+
+    /// For the keeper: since when it has been in a write that frames may wait for; 0: it is in none.
+    pub(crate) fn keeper_writes_since(&self, ns: u64) {
+        self.keeper_writes_since_ns.store(ns, Ordering::Relaxed);
     }
 
     /// Nothing is cleaned any more: the last clean page is worth looking for.

@@ -19,6 +19,10 @@ use crate::base::sync::{Mutex, Rank};
 /// Frames that are looked at under one hold of the queues' mutex: who brings a page in waits for it.
 const LOOKS: usize = 64;
 
+/// Of a queue so many times as many pages are looked at as are wanted of those that leave next: others have another
+/// round before them.
+const NEXT_LOOKS: usize = 4;
+
 /// Uses after its loading that take a page from the small queue to the main one: the first one is of the operation that
 /// loaded it.
 const WARM: u8 = 2;
@@ -77,7 +81,19 @@ impl Replacement for S3Fifo {
     }
 
     fn next(&self, count: usize, pages: &dyn Pages) -> Vec<FrameId> {
-        self.0.lock().next(count, |frame| pages.heat(frame))
+        let mut next = Vec::new();
+        for queue in [Queue::Small, Queue::Main] {
+            let (mut found, mut from) = (0, 0);
+            // A few under each hold of the mutex: what moves meanwhile is missed, or seen twice.
+            while found < count && from < NEXT_LOOKS * count {
+                let few = self.0.lock().leaving(queue, from, |frame| pages.heat(frame));
+                let Some(few) = few else { break };
+                found += few.len();
+                next.extend(few);
+                from += LOOKS;
+            }
+        }
+        next
     }
 
     fn beyond(&self, count: usize, most: usize) -> Vec<FrameId> {
@@ -160,11 +176,15 @@ impl Queues {
         }
     }
 
-    /// The first of those that leave if nobody uses them before: `count` at most of each queue's first `count`.
-    fn next(&self, count: usize, heat: impl Fn(FrameId) -> u8) -> Vec<FrameId> {
-        let small = self.small.iter().take(count).filter(|frame| heat(**frame) < WARM);
-        let main = self.main.iter().take(count).filter(|frame| heat(**frame) == 0);
-        small.chain(main).copied().collect()
+    /// Those among a few of a queue's frames, from its `from`th on, that leave when their turn comes if nobody uses
+    /// them before. `None`: it has no more.
+    fn leaving(&self, queue: Queue, from: usize, heat: impl Fn(FrameId) -> u8) -> Option<Vec<FrameId>> {
+        let (frames, stays_from) = match queue {
+            Queue::Small => (&self.small, WARM),
+            Queue::Main => (&self.main, 1),
+        };
+        let few = frames.range(from.min(frames.len())..frames.len().min(from + LOOKS));
+        (few.len() > 0).then(|| few.filter(|frame| heat(**frame) < stays_from).copied().collect())
     }
 
     /// The next frame to look at, out of its queue. `cool` takes a page's heat down by one and returns what it was;
@@ -269,6 +289,44 @@ mod tests {
             }
         }
         assert!(cache.misses <= 12, "{} of 60 pages in use had to be read again", cache.misses);
+    }
+
+    /// Of four pages one leaves when its turn comes.
+    struct OneInFour;
+
+    impl Pages for OneInFour {
+        fn is_unused(&self, _: FrameId) -> bool {
+            true
+        }
+
+        fn is_dirty(&self, _: FrameId) -> bool {
+            false
+        }
+
+        fn heat(&self, frame: FrameId) -> u8 {
+            if frame.0.is_multiple_of(4) { 0 } else { HEAT_MAX }
+        }
+
+        fn cool(&self, frame: FrameId) -> u8 {
+            self.heat(frame)
+        }
+
+        fn reset(&self, frame: FrameId) -> u8 {
+            self.heat(frame)
+        }
+    }
+
+    #[test]
+    fn those_that_leave_next_are_found_between_those_that_stay() {
+        let queues = S3Fifo::new(2_000);
+        (0..1_000).for_each(|frame| queues.0.lock().small.push_back(FrameId(frame)));
+        (1_000..2_000).for_each(|frame| queues.0.lock().main.push_back(FrameId(frame)));
+        let next: Vec<u32> = queues.next(100, &OneInFour).iter().map(|frame| frame.0).collect();
+        assert!(next.iter().all(|frame| frame.is_multiple_of(4)), "{next:?}");
+        let small = next.iter().filter(|frame| **frame < 1_000).count();
+        assert!((100..116).contains(&small) && (100..116).contains(&(next.len() - small)), "{small} of {}", next.len());
+        assert_eq!(queues.next(10_000, &OneInFour).len(), 500, "no more than there are");
+        assert_eq!(S3Fifo::new(10).next(10, &OneInFour), []);
     }
 
     #[test]

@@ -176,6 +176,20 @@ fn a_device_that_stops_for_half_a_second_is_not_felt_where_pages_come_and_go() {
     assert_eq!((stats.stalls, stats.log_wall_waits), (0, 0), "{stats:?}");
 }
 
+/// The same where half of the updates are of a quarter of the rows: pages that are used again stand before those that
+/// leave, and all of the writers may be waiting when the last free frame is gone.
+#[test]
+fn a_device_that_stops_for_half_a_second_is_not_felt_beside_pages_in_use() {
+    let stops = Slower { from_ns: 6_000_000_000, for_ns: 500_000_000, every_ns: 3_000_000_000, factor: 0.0 };
+    let disk = disk_with(scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32))));
+    let options = roomy(reopen_options()).buffer_pool_size(ByteSize::mib(5)).stall_threshold(Duration::from_millis(20));
+    let row = |turn: u32| if turn % 16 < 8 { turn * 61 % (ROWS / 4) } else { all_over(turn) };
+    let (per_second, stats) = at_work_changed(&disk, options, 30_000_000, &[stops], row, |_| (), |_| ());
+    println!("{per_second:?} {stats:?}");
+    assert!(stats.data_page_reads > 4_000 && stats.buffer_pool_pages_lru_flushed > 1_000, "{stats:?}");
+    assert_eq!((stats.stalls, stats.log_wall_waits), (0, 0), "{stats:?}");
+}
+
 /// What is dirty was dirtied for a log of twice the size, and has to be clean before the new files are full.
 #[test]
 fn the_log_goes_over_to_smaller_files_under_overload_and_nobody_finds_it_full() {
