@@ -10,6 +10,10 @@ const TARGET: f64 = 0.95;
 /// A deadline counts as at least so many seconds of log away, so that a hiccup of the device is absorbed by slack.
 const FLOOR_S: f64 = 3.0;
 
+/// But at most this part of the log until the deadline: where a log is filled sooner than that, nobody would be slowed
+/// down before it is nearly full.
+const FLOOR_PART: f64 = 0.3;
+
 /// The floor fades out while the checkpoint age goes from here...
 const FLOOR_FADES_FROM: f64 = 0.90;
 
@@ -59,11 +63,16 @@ impl RedoLimit {
         let Pressure { envelope, age, redo_per_s, kept_up_per_s, pages_per_s, saturated } = pressure;
         self.evidence_s = if saturated || age > EVIDENCE_AGE { EVIDENCE_S } else { self.evidence_s - seconds };
         let fading = ((FLOOR_ENDS_AT - age) / (FLOOR_ENDS_AT - FLOOR_FADES_FROM)).clamp(0.0, 1.0);
-        let floor = if rules.floor { FLOOR_S * redo_per_s * fading } else { 0.0 };
+        let floor = if rules.floor { floor_bytes(redo_per_s, envelope.window_bytes) * fading } else { 0.0 };
         let limit = envelope.redo_per_s(TARGET * pages_per_s, floor).max(LEAST).max(LEAST_PART * kept_up_per_s);
         let evidence = self.evidence_s > 0.0 || !rules.evidence;
         if evidence && pages_per_s > 0.0 { limit } else { f64::INFINITY }
     }
+}
+
+/// How far away each deadline counts at least.
+fn floor_bytes(redo_per_s: f64, window_bytes: f64) -> f64 {
+    (FLOOR_S * redo_per_s).min(FLOOR_PART * window_bytes)
 }
 
 /// The envelope turned round.
@@ -82,6 +91,13 @@ mod tests {
     use crate::pace::envelope::float;
 
     const MB: u64 = 1 << 20;
+
+    #[test]
+    fn a_deadline_is_some_seconds_away_but_in_a_short_log_less() {
+        assert!((floor_bytes(1e6, 1e9) - 3e6).abs() < 1.0);
+        assert!((floor_bytes(1e8, 2e9) - 3e8).abs() < 1.0, "a log of twenty seconds");
+        assert!((floor_bytes(1e9, 1e9) - 3e8).abs() < 1.0, "of one");
+    }
 
     fn envelope(ages: &[(u64, u64)], next_lsn: u64) -> Envelope<'_> {
         Envelope { ages, next_lsn, ring_lsn: 0, window_bytes: float(100 * MB), soonest_s: 0.02 }

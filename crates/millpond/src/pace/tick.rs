@@ -213,7 +213,7 @@ impl Pace {
         let lots_pages = since(inputs.written_in_lots, last.written_in_lots);
         let lots_s = since(inputs.lots_ns, last.lots_ns) / 1e9;
         if self.rules.measured {
-            self.capacity.tick(seconds, Written { pages, lots_pages, lots_s, saturated });
+            self.capacity.tick(seconds, Written { pages, lots_pages, lots_s, saturated, lap_s: self.lap_s });
         }
 
         let capacity = float(inputs.capacity.max(1));

@@ -4,8 +4,13 @@
 //! that was ever seen for long, the time that whole lots took tells. Afterwards they only raise the measure, slowly: a
 //! quiet night does not make it small.
 
-/// How long it takes to follow a device that has changed, in seconds of a queue that is never empty.
+/// How long it takes to follow a device that has changed, in seconds of a queue that is never empty: at most, and where
+/// the log is filled in less, at least.
 const FOLLOW_S: f64 = 8.0;
+const FOLLOW_LEAST_S: f64 = 1.0;
+
+/// Of the time in which the log is filled, so much is left to see that the device has changed.
+const FOLLOW_PART: f64 = 0.5;
 
 /// What was measured in an earlier run counts as so many seconds of this one's.
 const EARLIER_S: f64 = 0.1;
@@ -21,7 +26,7 @@ const PROBE: f64 = 0.1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteCapacity {
     pages_per_s: f64,
-    /// Seconds that this is measured by, up to [`FOLLOW_S`].
+    /// Seconds that this is measured by, up to those of following.
     measured_s: f64,
     lots_pages_per_s: f64,
 }
@@ -35,6 +40,8 @@ pub(crate) struct Written {
     pub(crate) lots_s: f64,
     /// There was always a page to write.
     pub(crate) saturated: bool,
+    /// In how many seconds the log is filled.
+    pub(crate) lap_s: f64,
 }
 
 impl WriteCapacity {
@@ -46,11 +53,12 @@ impl WriteCapacity {
 
     /// So much was written in the last `seconds`.
     pub(crate) fn tick(&mut self, seconds: f64, written: Written) {
-        let Written { pages, lots_pages, lots_s, saturated } = written;
+        let Written { pages, lots_pages, lots_s, saturated, lap_s } = written;
+        let follow_s = (lap_s * FOLLOW_PART).clamp(FOLLOW_LEAST_S, FOLLOW_S);
         let follow =
             |known: f64, rate: f64, weight_s: f64, known_s: f64| known + (rate - known) * (weight_s / known_s).min(1.0);
         if lots_s > 0.0 {
-            let known_s = if self.lots_pages_per_s > 0.0 { FOLLOW_S } else { lots_s };
+            let known_s = if self.lots_pages_per_s > 0.0 { follow_s } else { lots_s };
             self.lots_pages_per_s = follow(self.lots_pages_per_s, lots_pages / lots_s, lots_s, known_s);
         }
         let (rate, weight_s) = if saturated {
@@ -58,8 +66,8 @@ impl WriteCapacity {
         } else {
             (lots_pages / lots_s.max(1e-9), lots_s)
         };
-        if weight_s > 0.0 && (saturated || self.measured_s < FOLLOW_S) {
-            self.measured_s = (self.measured_s + weight_s).min(FOLLOW_S);
+        if weight_s > 0.0 && (saturated || self.measured_s < follow_s) {
+            self.measured_s = (self.measured_s + weight_s).min(follow_s);
             // Never nothing, which is what is not known.
             self.pages_per_s = follow(self.pages_per_s, rate, weight_s, self.measured_s).max(1.0);
         } else {
@@ -80,7 +88,8 @@ mod tests {
 
     /// Ticks of 20 ms, each with so many pages, and so many in whole lots that took all of it.
     fn ticks(capacity: &mut WriteCapacity, count: u32, pages: f64, saturated: bool) {
-        let written = Written { pages, lots_pages: pages, lots_s: if saturated { 0.02 } else { 0.01 }, saturated };
+        let written =
+            Written { pages, lots_pages: pages, lots_s: if saturated { 0.02 } else { 0.01 }, saturated, lap_s: 60.0 };
         (0..count).for_each(|_| capacity.tick(0.02, written));
     }
 
@@ -100,10 +109,24 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_followed_faster_where_the_log_is_filled_sooner() {
+        let after_a_second = |lap_s: f64| {
+            let mut capacity = WriteCapacity::new(0.0);
+            ticks(&mut capacity, 500, 20.0, true);
+            let slow = Written { pages: 6.0, lots_pages: 6.0, lots_s: 0.02, saturated: true, lap_s };
+            (0..50).for_each(|_| capacity.tick(0.02, slow));
+            capacity.pages_per_s()
+        };
+        assert!((900.0..930.0).contains(&after_a_second(60.0)), "{}", after_a_second(60.0));
+        assert!((540.0..580.0).contains(&after_a_second(2.0)), "{}", after_a_second(2.0));
+        assert!((after_a_second(0.1) - after_a_second(2.0)).abs() < 1.0, "but not at once");
+    }
+
+    #[test]
     fn a_tick_that_comes_late_says_little_and_nothing_written_is_not_nothing_known() {
         let mut capacity = WriteCapacity::new(0.0);
         ticks(&mut capacity, 500, 20.0, true);
-        let stopped = Written { pages: 0.0, lots_pages: 0.0, lots_s: 0.0, saturated: true };
+        let stopped = Written { pages: 0.0, lots_pages: 0.0, lots_s: 0.0, saturated: true, lap_s: 60.0 };
         capacity.tick(60.0, stopped);
         assert!(
             (960.0..1000.0).contains(&capacity.pages_per_s()),

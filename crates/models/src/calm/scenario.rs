@@ -277,6 +277,17 @@ pub fn scenarios() -> Vec<Scenario> {
             phases: vec![Phase { brownout_s: 3, ..Phase::new("stopped", 300, 310) }],
             ..base.clone()
         },
+        Scenario {
+            name: "30 % for 3 s, a log of 2 s",
+            device: Speed { slower: vec![slower(30, 3_000, 30, 0.3)], ..Speed::of_writes(15_000.0) },
+            cpu_per_s: 60_000.0,
+            offered: most(),
+            seconds: 180,
+            phases: (1..6)
+                .map(|time| Phase { brownout_s: 3, ..Phase::new("slow", 30 * time, 30 * time + 8) })
+                .collect(),
+            ..base.clone()
+        },
         Scenario { name: "cold start", is_warm: false, seconds: 900, ..base.clone() },
         Scenario { name: "one hot row, overload", hot: (1, 1.0), offered: most(), seconds: 900, ..base.clone() },
         Scenario { name: "a hot row under throttle", hot: (1, 0.3), offered: most(), seconds: 900, ..base.clone() },
