@@ -119,6 +119,8 @@ pub struct Totals {
     pub min_ns: Option<u64>,
     /// Completions in each second since the counting began.
     pub per_second: Vec<u64>,
+    /// The longest latency of these, in ns.
+    pub worst_ns: Vec<u64>,
     /// The longest time without a completion that one of this worker's ended, in ns.
     pub blackout_ns: u64,
 }
@@ -132,8 +134,10 @@ impl Totals {
         let second = (at_ns / SECOND_NS) as usize;
         if second >= self.per_second.len() {
             self.per_second.resize(second + 1, 0);
+            self.worst_ns.resize(second + 1, 0);
         }
         self.per_second[second] += 1;
+        self.worst_ns[second] = self.worst_ns[second].max(latency_ns);
     }
 }
 
@@ -261,6 +265,7 @@ mod tests {
         recorder.begin(1, 900 * MS);
         recorder.complete(1, &mut totals, 900 * MS, 1_100 * MS, &tally(2));
         assert_eq!(totals.per_second, [0, 1]);
+        assert_eq!(totals.worst_ns, [0, 200 * MS]);
         assert_eq!(totals.transactions, 1);
         assert_eq!(totals.min_ns, Some(200 * MS));
         assert_eq!(totals.latency_ns, 200 * MS);

@@ -240,6 +240,7 @@ mod tests {
             latency_ns: latency_ms * 1_000_000,
             min_ns: Some(500_000),
             per_second: Vec::new(),
+            worst_ns: Vec::new(),
             blackout_ns,
         };
         Finished {

@@ -4,6 +4,8 @@
 //! light or dark as the page is ([`COLOURS`]). Over each point lies an invisible field whose title a reader's mouse
 //! shows: the library has no such thing, so these are added to what it has drawn.
 
+use std::iter;
+
 use maud::{Markup, PreEscaped, Render, html};
 use plotters::backend::SVGBackend;
 use plotters::chart::ChartBuilder;
@@ -53,7 +55,7 @@ pub(crate) struct TimeChart {
     pub(crate) seconds_each: u64,
     /// How long the run lasted.
     pub(crate) seconds: u64,
-    /// One or two.
+    /// One, or two; or one for each client, which all look the same.
     pub(crate) curves: Vec<Curve>,
     /// The end of the upward axis; `None`: a little above the highest value.
     pub(crate) top: Option<f64>,
@@ -126,7 +128,8 @@ impl TimeChart {
             .draw()?;
         // A bin's value stands in the middle of its time.
         let middle = |bin: usize| ((bin as f64 + 0.5) * self.seconds_each as f64 / unit_s).min(end);
-        for (curve, colour) in self.curves.iter().zip([FIRST, SECOND]) {
+        let (second, width) = if self.curves.len() > 2 { (FIRST, 1) } else { (SECOND, 2) };
+        for (curve, colour) in self.curves.iter().zip(iter::once(FIRST).chain(iter::repeat(second))) {
             if let Some(band) = &curve.band {
                 let up = band.iter().enumerate().map(|(bin, (_, most))| (middle(bin), *most));
                 let back = band.iter().enumerate().rev().map(|(bin, (least, _))| (middle(bin), *least));
@@ -135,7 +138,7 @@ impl TimeChart {
             let points = curve.values.iter().enumerate().map(|(bin, value)| (middle(bin), *value));
             // One point makes no line.
             let size = if curve.values.len() == 1 { 3 } else { 0 };
-            chart.draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(size))?;
+            chart.draw_series(LineSeries::new(points, colour.stroke_width(width)).point_size(size))?;
         }
         let bins = self.curves.first().map_or(0, |curve| curve.values.len());
         let edge = |bin: usize| (bin as f64 * self.seconds_each as f64 / unit_s).min(end);

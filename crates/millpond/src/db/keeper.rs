@@ -54,6 +54,9 @@ const CHECKPOINT_TICK_NS: u64 = 1_000_000_000;
 const LOTS_A_STEP: usize = 4;
 const STEP_NS: u64 = 10_000_000;
 
+/// The pages that leave next are looked at for dirty ones when this part of them has left, as a divisor, and each tick.
+const CLEAN_LOOKS: usize = 8;
+
 /// A few dirty pages among those that leave next are written after so long.
 const FEW_WAIT_NS: u64 = 100_000_000;
 
@@ -80,6 +83,9 @@ pub(crate) struct Keeper {
     last_duties_ns: u64,
     /// Since when a few of the pages that leave next are dirty, and not written.
     few_since_ns: Option<u64>,
+    /// Those were clean: they are not looked at before so many frames were taken, or this time.
+    clean_until_taken: u64,
+    next_clean_ns: u64,
     /// Pages that are to be written next for the log, in the order of their ids, the last one first.
     due: Vec<FrameId>,
     /// They were dirtied before here.
@@ -115,6 +121,8 @@ impl Keeper {
             checkpoints_ended: 0,
             last_duties_ns: now,
             few_since_ns: None,
+            clean_until_taken: 0,
+            next_clean_ns: 0,
             due: Vec::new(),
             due_cut: Lsn::ZERO,
             frame_need: FrameNeed::default(),
@@ -153,11 +161,14 @@ impl Keeper {
 
     /// Does what is due; returns when to look again if nobody rings.
     pub(crate) fn step(&mut self, now: u64) -> u64 {
+        let engine = Arc::clone(&self.engine);
+        engine.core.pool.keeper_is_busy(now);
         if !self.failed
             && let Err(error) = self.work(now)
         {
             self.give_up(&error);
         }
+        engine.core.pool.keeper_rests();
         if self.failed {
             self.refuse_requests();
             return now + CHECKPOINT_TICK_NS;
@@ -381,10 +392,20 @@ impl Keeper {
             self.begin_publishing();
             return Ok(());
         }
-        let dirty = pool.dirty_victims(self.frame_need.clean_ahead(pool.len()), LOT_PAGES);
+        let ahead = self.frame_need.clean_ahead(pool.len());
+        let now = clock::now_ns();
+        // They were clean when a part of them had not left yet.
+        let taken = pool.counters.taken.load(Ordering::Relaxed);
+        if pool.counts().1 == 0 || (taken < self.clean_until_taken && now < self.next_clean_ns) {
+            return Ok(());
+        }
+        let dirty = pool.dirty_victims(ahead, LOT_PAGES);
+        (self.clean_until_taken, self.next_clean_ns) = match dirty.len() {
+            LOT_PAGES => (0, 0),
+            _ => (taken + to_u64(ahead / CLEAN_LOOKS), now + DUTIES_TICK_NS),
+        };
         // A few are not worth a write of their own: there will be more, or soon.
         let enough = dirty.len() >= LOT_PAGES.min(pool.target() / 2);
-        let now = clock::now_ns();
         let since = if dirty.is_empty() { now } else { self.few_since_ns.unwrap_or(now) };
         self.few_since_ns = Some(since).filter(|_| !dirty.is_empty() && !enough);
         if (enough || now - since >= FEW_WAIT_NS) && self.write_lot(Why::Frames, dirty)? > 0 {
@@ -484,12 +505,12 @@ impl Keeper {
         };
         let mut writing = if is_needed { engine.writers.lock(instance) } else { engine.writers.lock_all() };
         let began = clock::now_ns();
-        engine.core.pool.keeper_writes_since(began);
-        let lot = writing.write(&engine.core, why, pins, moved, make_room);
-        engine.core.pool.keeper_writes_since(0);
-        let lot = lot?;
+        engine.core.pool.keeper_is_busy(began);
+        let lot = writing.write(&engine.core, why, pins, moved, make_room)?;
         drop((writing, in_hand));
-        self.frame_need.written(seconds(clock::now_ns() - began));
+        let ended = clock::now_ns();
+        engine.core.pool.keeper_is_busy(ended);
+        self.frame_need.written(seconds(ended - began));
         match lot {
             Lot::Written { pages, moved, writes, took_ns, skipped } => {
                 self.zones.lot(writes, pages + moved, took_ns);

@@ -34,9 +34,9 @@ use crate::store::page_store::PageStore;
 /// Frames that a foreground thread that finds none free looks at, for the oldest in the line.
 const STEAL_STEPS: usize = 16;
 
-/// And where the keeper has waited for the device for so long: until it is back nobody else frees any.
+/// And where the keeper has not got on for so long, because it waits for the device: until it is back nobody frees any.
 const STEAL_STEPS_ALONE: usize = 1024;
-const ALONE_AFTER_NS: u64 = 5_000_000;
+const ALONE_AFTER_NS: u64 = 20_000_000;
 
 /// Bytes in tables for each frame: its page's entry in the table (40, in a map that is half full at worst), a place in
 /// a queue that may be twice as long (8), a ghost in line and in its set (16 and 18).
@@ -133,8 +133,8 @@ pub(crate) struct Pool {
     pub(super) store: Arc<PageStore>,
     bell: Arc<Bell>,
     pub(super) bell_wanted: AtomicBool,
-    /// Since when the keeper has waited for a write; 0: it does not.
-    keeper_writes_since_ns: AtomicU64,
+    /// When the keeper got on last with what it does; 0: it waits for its bell.
+    keeper_busy_since_ns: AtomicU64,
     route_bytes: AtomicUsize,
     /// Pins of operations that miss pages one after the other: so few that most frames are left to others.
     pub(super) admission: Admission,
@@ -190,7 +190,7 @@ impl Pool {
             store,
             bell,
             bell_wanted: AtomicBool::new(false),
-            keeper_writes_since_ns: AtomicU64::new(0),
+            keeper_busy_since_ns: AtomicU64::new(0),
             route_bytes: AtomicUsize::new(0),
             admission: Admission::new(places(len).0),
             batches: Admission::new(places(len).1),
@@ -445,8 +445,8 @@ impl Pool {
     /// in the line as well, and with many looks: they would wait as long as it does, although pages are clean.
     fn steal_some(&self, at: usize, count: usize) {
         // Relaxed: a guess.
-        let waits_since_ns = self.keeper_writes_since_ns.load(Ordering::Relaxed);
-        let is_alone = waits_since_ns > 0 && clock::now_ns() >= waits_since_ns + ALONE_AFTER_NS;
+        let busy_since_ns = self.keeper_busy_since_ns.load(Ordering::Relaxed);
+        let is_alone = busy_since_ns > 0 && clock::now_ns() >= busy_since_ns + ALONE_AFTER_NS;
         let (count, steps) =
             if is_alone { (count + self.line().wanted(), STEAL_STEPS_ALONE) } else { (count, STEAL_STEPS) };
         for _ in 0..count {
@@ -458,9 +458,14 @@ impl Pool {
         }
     }
 
-    /// For the keeper: since when it has been in a write that frames may wait for; 0: it is in none.
-    pub(crate) fn keeper_writes_since(&self, ns: u64) {
-        self.keeper_writes_since_ns.store(ns, Ordering::Relaxed);
+    /// For the keeper: it does something, and has got on at `now_ns`.
+    pub(crate) fn keeper_is_busy(&self, now_ns: u64) {
+        self.keeper_busy_since_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// For the keeper: it waits for its bell.
+    pub(crate) fn keeper_rests(&self) {
+        self.keeper_busy_since_ns.store(0, Ordering::Relaxed);
     }
 
     /// Nothing is cleaned any more: the last clean page is worth looking for.

@@ -107,7 +107,9 @@ impl<'a, C: Client> Worker<'a, C> {
         let mut totals = Totals::default();
         let seconds = (shared.end_ns - shared.counts_from_ns) / SECOND_NS;
         // The last transactions end after the time is up, so one second more.
-        totals.per_second.reserve(seconds.min(SECONDS_AHEAD_MAX) as usize + 1);
+        let ahead = seconds.min(SECONDS_AHEAD_MAX) as usize + 1;
+        totals.per_second.reserve(ahead);
+        totals.worst_ns.reserve(ahead);
         Worker { number, client, random: random(seed, FIRST_STREAM + number as u64), totals, shared }
     }
 

@@ -188,7 +188,12 @@ impl Phase {
         });
         let beside_ms = beside.transpose()?.transpose()?;
         let after = numbers(engine.db());
-        Ok(Outcome::of(&self.name, finished?.as_ref(), changes(&before, &after), beside_ms))
+        let finished = finished?;
+        let outcome = Outcome::of(&self.name, finished.as_ref(), changes(&before, &after), beside_ms);
+        Ok(match (&self.work, &finished) {
+            (Work::Insert { .. }, Some(finished)) => outcome.with_clients(finished),
+            _ => outcome,
+        })
     }
 
     /// `None`: something that has no figures.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use workload::calm::Calm;
 use workload::driver::Finished;
 use workload::engine::SlowOperation;
+use workload::recorder::Totals;
 
 use crate::report::bins;
 
@@ -17,6 +18,8 @@ pub(super) struct Outcome {
     /// Completions in each whole second, and the longest response in it, in ms.
     pub(super) seconds: Vec<u64>,
     pub(super) worst_ms: Vec<f64>,
+    /// The same by client, where each has a table of its own.
+    pub(super) clients: Vec<ClientSeconds>,
     /// Checkpoint age at the end of each, in per cent of what the log may hold.
     pub(super) age_percent: Vec<f64>,
     /// Response times: ends of a bar in ms, and how many.
@@ -27,6 +30,15 @@ pub(super) struct Outcome {
     pub(super) slow: Vec<Slow>,
     /// Of counters what came to them, of other numbers what they are at the end.
     pub(super) numbers: BTreeMap<String, u64>,
+}
+
+/// What one client did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct ClientSeconds {
+    pub(super) transactions: u64,
+    /// Completions in each whole second, and the longest response in it, in ms.
+    pub(super) seconds: Vec<u64>,
+    pub(super) worst_ms: Vec<f64>,
 }
 
 /// The figures that a table has, of one phase or the median of several.
@@ -101,6 +113,7 @@ impl Outcome {
             },
             seconds: finished.seconds.clone(),
             worst_ms: points.iter().map(|point| point.max_ns as f64 / 1e6).collect(),
+            clients: Vec::new(),
             age_percent: points.iter().map(|point| point.gauges.age_percent).collect(),
             bars: bins::latency_bars(&finished.record),
             waits: finished
@@ -113,6 +126,18 @@ impl Outcome {
             slow: finished.slow_operations.iter().map(Slow::of).collect(),
             numbers,
         }
+    }
+
+    /// The same with what each of the clients did.
+    pub(super) fn with_clients(mut self, finished: &Finished) -> Outcome {
+        let whole = finished.seconds.len();
+        let client = |thread: &Totals| ClientSeconds {
+            transactions: thread.transactions,
+            seconds: (0..whole).map(|second| thread.per_second.get(second).copied().unwrap_or(0)).collect(),
+            worst_ms: (0..whole).map(|second| thread.worst_ns.get(second).map_or(0.0, |ns| *ns as f64 / 1e6)).collect(),
+        };
+        self.clients = finished.threads.iter().map(client).collect();
+        self
     }
 
     /// A number that the engine counts; 0: it has none of this name.

@@ -139,6 +139,8 @@ fn charts(findings: &Findings, phase: &str) -> Markup {
     let most = |of: fn(&Outcome) -> f64| last.iter().map(|(_, outcome)| of(outcome)).fold(0.0, f64::max) * 1.08;
     let rate_top = most(|outcome| outcome.seconds.iter().copied().max().unwrap_or(0) as f64);
     let worst_top = most(|outcome| outcome.worst_ms.iter().copied().fold(0.0, f64::max));
+    let client_top =
+        most(|outcome| outcome.clients.iter().flat_map(|of| &of.seconds).copied().max().unwrap_or(0) as f64);
     let rates = |outcome: &Outcome| outcome.seconds.iter().map(|count| *count as f64).collect::<Vec<f64>>();
     html! {
         div.pairs {
@@ -147,6 +149,7 @@ fn charts(findings: &Findings, phase: &str) -> Markup {
                     h3 { (setting.name) }
                     (chart(rates(outcome), rate_top, "completions in each second", ""))
                     (chart(outcome.worst_ms.clone(), worst_top, "worst response of each second, ms", " ms"))
+                    (clients(outcome, client_top, worst_top))
                     @if !outcome.bars.is_empty() {
                         details { summary.note { "all response times" } (HistogramChart { bars: outcome.bars.clone() }) }
                     }
@@ -156,11 +159,33 @@ fn charts(findings: &Findings, phase: &str) -> Markup {
     }
 }
 
+/// The same charts with a curve for each client, where each has a table of its own.
+fn clients(outcome: &Outcome, rate_top: f64, worst_top: f64) -> Markup {
+    if outcome.clients.is_empty() {
+        return html! {};
+    }
+    let rates = outcome.clients.iter().map(|of| of.seconds.iter().map(|count| *count as f64).collect()).collect();
+    let worst = outcome.clients.iter().map(|of| of.worst_ms.clone()).collect();
+    html! {
+        (curves(rates, rate_top, "the same, a curve for each client: completions", ""))
+        (curves(worst, worst_top, "worst response, ms", " ms"))
+    }
+}
+
 fn chart(values: Vec<f64>, top: f64, upward: &'static str, unit: &'static str) -> Markup {
-    let seconds = values.len() as u64;
-    let shown = values.clone();
-    let title = move |bin: usize| format!("{}: {}{unit}", bin_name(bin, 1, seconds), number(shown[bin]));
-    let curves = vec![Curve { values, band: None }];
+    curves(vec![values], top, upward, unit)
+}
+
+fn curves(all: Vec<Vec<f64>>, top: f64, upward: &'static str, unit: &'static str) -> Markup {
+    let seconds = all.first().map_or(0, Vec::len) as u64;
+    let shown = all.clone();
+    let title = move |bin: usize| {
+        let of_bin = || shown.iter().filter_map(|values| values.get(bin).copied());
+        let (least, most) = (of_bin().fold(f64::INFINITY, f64::min), of_bin().fold(0.0, f64::max));
+        let values = if shown.len() == 1 { number(most) } else { format!("{} to {}", number(least), number(most)) };
+        format!("{}: {values}{unit}", bin_name(bin, 1, seconds))
+    };
+    let curves = all.into_iter().map(|values| Curve { values, band: None }).collect();
     html! { (TimeChart { seconds_each: 1, seconds, curves, top: Some(top), upward, size: HALF, title: Box::new(title) }) }
 }
 

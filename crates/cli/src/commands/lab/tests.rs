@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::arm::{Phase, Tables, Work};
 use super::findings::{Findings, Setting};
 use super::laboratory::{Arm, Lab, options};
-use super::outcome::{Figures, Outcome, Slow};
+use super::outcome::{ClientSeconds, Figures, Outcome, Slow};
 use super::{page, text};
 
 /// A setting whose slowest operation waits for frames nearly all the time.
@@ -19,6 +19,7 @@ fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting
         figures: Figures { per_s, median_per_s: per_s, worst_per_s: per_s / 3.0, slowest_ms, ..Figures::default() },
         seconds: vec![per_s as u64, per_s as u64, per_s as u64, per_s as u64 / 3],
         worst_ms: vec![1.0, 1.0, 1.0, slowest_ms],
+        clients: Vec::new(),
         age_percent: vec![10.0, 20.0],
         bars: vec![(0.1, 0.2, 5), (0.2, 0.4, 1)],
         waits: BTreeMap::from([("free_frame".to_owned(), (3, waited_us))]),
@@ -94,8 +95,11 @@ fn text_has_every_setting_and_verdict_in_120_columns() {
 }
 
 #[test]
-fn the_page_is_well_formed_and_has_two_charts_and_a_histogram_for_each_setting() {
+fn the_page_is_well_formed_and_has_two_charts_and_a_histogram_for_each_setting_and_two_of_clients() {
     let mut findings = findings(2_000.0, 100.0);
+    let client =
+        |each| ClientSeconds { transactions: 4 * each, seconds: vec![each; 4], worst_ms: vec![7.0, 1.0, 1.0, 1.0] };
+    findings.settings[0].rounds[0][0].clients = [13, 47, 20].map(client).to_vec();
     findings.judge_default("reads");
     let (_dir, lab) = lab();
     let page = page::of(&[findings], &["burst: no <disk>".to_owned()], &lab);
@@ -105,7 +109,8 @@ fn the_page_is_well_formed_and_has_two_charts_and_a_histogram_for_each_setting()
     for part in ["A <table> & a pool.", "does not hold", "no <disk>", "12,345", "free_frame"] {
         assert!(text.contains(part), "no '{part}' in:\n{text}");
     }
-    assert_eq!(document.descendants().filter(|node| node.tag_name().name() == "svg").count(), 9);
+    assert!(text.contains("second 4: 13 to 47"), "the least and the most of the clients");
+    assert_eq!(document.descendants().filter(|node| node.tag_name().name() == "svg").count(), 11);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 use super::{Experiment, Findings, Lab};
 use crate::commands::lab::arm::{Phase, Work};
+use crate::commands::lab::findings::Setting;
 use crate::commands::lab::laboratory::{Arm, Base, options};
+use crate::commands::lab::outcome::{ClientSeconds, median};
 use crate::exit::Failure;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -55,11 +57,29 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[INSERTS, QUERIES]);
     findings.loops = Some(("buffer_pool_single_page_flushes", "single"));
-    judge(&mut findings);
+    findings.notes.push(by_client(&findings));
+    judge(&mut findings, lab.machine.cpus);
     Ok(findings)
 }
 
-fn judge(findings: &mut Findings) {
+/// How even the clients are, in the last round.
+fn by_client(findings: &Findings) -> String {
+    let of = |setting: &Setting| {
+        let clients = &setting.phase(INSERTS).last()?.clients;
+        let slowest = |client: &ClientSeconds| client.worst_ms.iter().copied().fold(0.0, f64::max);
+        let least = clients.iter().map(slowest).fold(f64::INFINITY, f64::min);
+        let most = clients.iter().map(slowest).fold(0.0, f64::max);
+        let (few, many) = (
+            clients.iter().map(|client| client.transactions).min()?,
+            clients.iter().map(|client| client.transactions).max()?,
+        );
+        Some(format!("{}: {few} to {many} transactions, the slowest {least:.0} to {most:.0} ms", setting.name))
+    };
+    let all: Vec<String> = findings.settings.iter().filter_map(of).collect();
+    format!("By client, in l.i1: {}.", all.join("; "))
+}
+
+fn judge(findings: &mut Findings, cpus: f64) {
     let worst = findings
         .classic()
         .map(|setting| {
@@ -75,17 +95,24 @@ fn judge(findings: &mut Findings) {
         worst.1 > 100.0,
         format!("up to {:.0} pages written by users, the slowest transaction {:.0} ms", worst.1, worst.0),
     );
-    let slowest = |name: &str| findings.setting(name).figures(INSERTS).slowest_ms;
+    let worst = |name: &str| findings.setting(name).median(INSERTS, |run| median(run.worst_ms.iter().copied()));
     let text = ["cleaners 4, inst. 8", "cleaners 8, inst. 8", "cleaners 4, inst. 4"]
-        .map(|name| format!("{name}: {:.0} ms", slowest(name)))
+        .map(|name| format!("{name}: {:.0} ms", worst(name)))
         .join("; ");
-    let equal = slowest("cleaners 4, inst. 4").min(slowest("cleaners 8, inst. 8"));
+    let equal = worst("cleaners 4, inst. 4").min(worst("cleaners 8, inst. 8"));
+    let is_better = equal < worst("cleaners 4, inst. 8");
     findings.judge(
         "text 004",
-        "as many cleaners as instances are better than fewer",
-        equal < slowest("cleaners 4, inst. 8"),
+        "as many cleaners as instances are better than fewer: the worst response of a second, in the median",
+        is_better,
         text,
     );
+    if !is_better {
+        findings.notes.push(format!(
+            "The text's machine had a CPU for each cleaner; this one has {cpus:.0}. Where there are fewer, cleaners and \
+             clients take them from each other, however instances are shared out."
+        ));
+    }
     findings.judge_default(INSERTS);
     findings.judge_throughput(QUERIES);
 }
