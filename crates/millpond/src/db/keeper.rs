@@ -394,9 +394,14 @@ impl Keeper {
         }
         let ahead = self.frame_need.clean_ahead(pool.len());
         let now = clock::now_ns();
+        let (free, all_dirty) = pool.counts();
+        // Nobody leaves soon where so many are free: the pool is not full yet.
+        if all_dirty == 0 || free >= to_u64(ahead + pool.target()) {
+            return Ok(());
+        }
         // They were clean when a part of them had not left yet.
         let taken = pool.counters.taken.load(Ordering::Relaxed);
-        if pool.counts().1 == 0 || (taken < self.clean_until_taken && now < self.next_clean_ns) {
+        if taken < self.clean_until_taken && now < self.next_clean_ns {
             return Ok(());
         }
         let dirty = pool.dirty_victims(ahead, LOT_PAGES);

@@ -9,9 +9,10 @@ const FLOOR: usize = 64;
 /// The largest part of a pool that is kept free, as a divisor.
 const SHARE: usize = 20;
 
-/// For how long a device may stand still without anybody feeling it, and the largest part of a pool, as a divisor, that
-/// is kept clean for that: pages that would leave next anyway, but are written somewhat earlier.
-const STOP_S: f64 = 0.5;
+/// A device may stand still for half a second without anybody feeling it; half as long again is added, for some of the
+/// pages that are clean are dirtied or used before they leave. And the largest part of a pool, as a divisor, that is
+/// kept clean for that: pages that would leave next anyway, but are written somewhat earlier.
+const STOP_S: f64 = 0.75;
 const CLEAN_SHARE: usize = 8;
 
 /// Pages that are looked at for that, at most: under one hold of the queues' mutex.
@@ -57,7 +58,7 @@ impl FrameNeed {
     }
 
     /// Of the pages that are to leave next, how many to keep clean: so many as are kept free, and as are taken while a
-    /// device stands still for half a second; to an eighth of a pool of `frames`, and 1,024.
+    /// device stands still; to an eighth of a pool of `frames`, and 1,024.
     pub(crate) fn clean_ahead(&self, frames: usize) -> usize {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and bounded below")]
         let taken = (self.taken_per_s * STOP_S).min(1e9) as usize;

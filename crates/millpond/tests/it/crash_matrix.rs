@@ -410,7 +410,9 @@ fn a_crash_while_page_cleaners_write_and_everybody_flushes_loses_nothing() {
         (AdaptiveFlushingMethod::Adaptive, legacy(SMALL)),
     ];
     for ((flushing, shape), seed) in shapes.into_iter().zip(21..) {
-        let recorded = many_clients_shaped(Shape { flushing, ..shape }, seed, 4, 60, 3000);
+        // Enough that three quarters of the log are taken.
+        let ops = if flushing == AdaptiveFlushingMethod::SyncOnly { 80 } else { 60 };
+        let recorded = many_clients_shaped(Shape { flushing, ..shape }, seed, 4, ops, 3000);
         check_matrix(&recorded, 0, stride(24));
     }
 }
