@@ -161,14 +161,13 @@ impl Keeper {
 
     /// Does what is due; returns when to look again if nobody rings.
     pub(crate) fn step(&mut self, now: u64) -> u64 {
-        let engine = Arc::clone(&self.engine);
-        engine.core.pool.keeper_is_busy(now);
+        self.engine.core.pool.keeper_is_busy(now);
         if !self.failed
             && let Err(error) = self.work(now)
         {
             self.give_up(&error);
         }
-        engine.core.pool.keeper_rests();
+        self.engine.core.pool.keeper_rests();
         if self.failed {
             self.refuse_requests();
             return now + CHECKPOINT_TICK_NS;

@@ -83,15 +83,15 @@ impl Replacement for S3Fifo {
     fn next(&self, count: usize, pages: &dyn Pages) -> Vec<FrameId> {
         let mut next = Vec::new();
         for queue in [Queue::Small, Queue::Main] {
-            let (mut found, mut from) = (0, 0);
+            let full = next.len() + count;
             // A few under each hold of the mutex: what moves meanwhile is missed, or seen twice.
-            while found < count && from < NEXT_LOOKS * count {
-                let few = self.0.lock().leaving(queue, from, |frame| pages.heat(frame));
-                let Some(few) = few else { break };
-                let before = next.len();
-                next.extend(few.into_iter().take(count - found));
-                found += next.len() - before;
-                from += LOOKS;
+            for from in (0..NEXT_LOOKS * count).step_by(LOOKS) {
+                next.reserve(LOOKS);
+                let looked_at = self.0.lock().leaving(queue, from, |frame| pages.heat(frame), &mut next);
+                next.truncate(full);
+                if looked_at == 0 || next.len() == full {
+                    break;
+                }
             }
         }
         next
@@ -177,15 +177,17 @@ impl Queues {
         }
     }
 
-    /// Those among a few of a queue's frames, from its `from`th on, that leave when their turn comes if nobody uses
-    /// them before. `None`: it has no more.
-    fn leaving(&self, queue: Queue, from: usize, heat: impl Fn(FrameId) -> u8) -> Option<Vec<FrameId>> {
+    /// Looks at a few of a queue's frames, from its `from`th on, and adds those to `next` that leave when their turn
+    /// comes if nobody uses them before. Returns at how many it looked.
+    fn leaving(&self, queue: Queue, from: usize, heat: impl Fn(FrameId) -> u8, next: &mut Vec<FrameId>) -> usize {
         let (frames, stays_from) = match queue {
             Queue::Small => (&self.small, WARM),
             Queue::Main => (&self.main, 1),
         };
         let few = frames.range(from.min(frames.len())..frames.len().min(from + LOOKS));
-        (few.len() > 0).then(|| few.filter(|frame| heat(**frame) < stays_from).copied().collect())
+        let looked_at = few.len();
+        next.extend(few.filter(|frame| heat(**frame) < stays_from));
+        looked_at
     }
 
     /// The next frame to look at, out of its queue. `cool` takes a page's heat down by one and returns what it was;
