@@ -154,13 +154,13 @@ impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(f, "{} took {:.1} ms:", self.operation, ms(self.elapsed))?;
-        for (class, time) in &self.waits {
-            write!(f, " {} {:.1} ms", class.name(), ms(*time))?;
+        let cpu = self.cpu.map(|(cpu, runnable)| [("cpu", cpu), ("runnable", runnable)]);
+        let waits = self.waits.iter().map(|(class, time)| (class.name(), *time));
+        for (name, time) in waits.chain(cpu.into_iter().flatten()) {
+            let percent = ms(time) * 100.0 / ms(self.elapsed).max(1e-6);
+            write!(f, " {name} {:.1} ms ({percent:.0} %)", ms(time))?;
         }
-        match self.cpu {
-            Some((cpu, runnable)) => write!(f, " cpu {:.1} ms runnable {:.1} ms", ms(cpu), ms(runnable)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -196,6 +196,8 @@ struct Thread {
     /// The time of all waits that this thread ever noted, and what that was when the operation began.
     noted_ns: Cell<u64>,
     noted_before_ns: Cell<u64>,
+    /// Classes that it waits for at the moment, one inside of the other, a bit each.
+    waits_for: Cell<u32>,
     /// Work of the engine's own, which nobody waits for as such.
     background: Cell<bool>,
     /// When `schedstat` was read last, and what it said.
@@ -215,11 +217,28 @@ thread_local! {
             waited_ns: [const { Cell::new(0) }; CLASSES],
             noted_ns: Cell::new(0),
             noted_before_ns: Cell::new(0),
+            waits_for: Cell::new(0),
             background: Cell::new(false),
             looked_ns: Cell::new(0),
             looked: Cell::new(None),
         }
     };
+}
+
+/// The classes that a thread waits for, until dropped, also by a panic.
+struct Within(u32);
+
+impl Within {
+    fn enter(classes: u32, outer: u32) -> Within {
+        THREAD.with(|thread| thread.waits_for.set(classes));
+        Within(outer)
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        THREAD.with(|thread| thread.waits_for.set(self.0));
+    }
 }
 
 /// Nanoseconds for which this thread ran, and for which it was runnable and did not.
@@ -271,13 +290,28 @@ impl Waits {
         }
     }
 
-    /// Runs `wait`, and notes how long it took, but for the waits inside of it, which are noted as what they are.
+    /// Runs `wait`, and notes how long it took, but for the waits inside of it for something else, which are noted as
+    /// what they are. Inside of one of the same class it is a part of that one, and not noted.
     pub(crate) fn timed<T>(&self, class: WaitClass, wait: impl FnOnce() -> T) -> T {
+        self.timed_if(class, || (true, wait()))
+    }
+
+    /// The same for something that waits only at times, and says whether it did.
+    pub(crate) fn timed_if<T>(&self, class: WaitClass, wait: impl FnOnce() -> (bool, T)) -> T {
+        let bit = 1_u32 << class as u32;
+        let outer = THREAD.with(|thread| thread.waits_for.get());
+        if outer & bit != 0 {
+            return wait().1;
+        }
         let noted_ns = || THREAD.with(|thread| thread.noted_ns.get());
         let (noted_before_ns, began_ns) = (noted_ns(), clock::now_ns());
-        let result = wait();
-        let inside_ns = noted_ns() - noted_before_ns;
-        self.note(class, clock::now_ns().saturating_sub(began_ns).saturating_sub(inside_ns));
+        let within = Within::enter(outer | bit, outer);
+        let (waited, result) = wait();
+        drop(within);
+        if waited {
+            let inside_ns = noted_ns() - noted_before_ns;
+            self.note(class, clock::now_ns().saturating_sub(began_ns).saturating_sub(inside_ns));
+        }
         result
     }
 
@@ -515,6 +549,38 @@ mod tests {
         let [frame, log] = [WaitClass::FreeFrame, WaitClass::LogFlush].map(|class| waits.summary()[class as usize]);
         assert!(frame.total >= Duration::from_millis(30) && log.total >= Duration::from_millis(40));
         assert_eq!(frame.total + log.total, waited, "neither is told twice");
+    }
+
+    #[test]
+    fn a_wait_inside_of_one_of_its_class_is_a_part_of_it_and_one_that_was_none_is_not_noted() {
+        let waits = Waits::new(Duration::from_secs(1));
+        let nap = || std::thread::sleep(Duration::from_millis(2));
+        waits.timed(WaitClass::LogSpace, || {
+            waits.timed(WaitClass::LogSpace, nap);
+            waits.timed(WaitClass::PageRead, || waits.timed(WaitClass::LogSpace, nap));
+        });
+        waits.timed_if(WaitClass::Lane, || (false, ()));
+        let of = |class: WaitClass| waits.summary()[class as usize];
+        let counts = [WaitClass::LogSpace, WaitClass::PageRead, WaitClass::Lane].map(|class| of(class).count);
+        assert_eq!(counts, [1, 1, 0]);
+        assert!(of(WaitClass::LogSpace).total >= Duration::from_millis(2));
+        assert!(of(WaitClass::PageRead).total >= Duration::from_millis(2));
+        waits.timed(WaitClass::LogSpace, || ());
+        assert_eq!(of(WaitClass::LogSpace).count, 2, "and afterwards it is noted again");
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            waits.timed(WaitClass::Lane, || panic!("inside"));
+        }));
+        waits.timed(WaitClass::Lane, || ());
+        assert!(caught.is_err() && of(WaitClass::Lane).count == 1, "also after a panic");
+    }
+
+    #[test]
+    fn the_line_of_a_stall_tells_each_share() {
+        let ms = Duration::from_millis;
+        let waits = vec![(WaitClass::FreeFrame, ms(90)), (WaitClass::PageRead, ms(5))];
+        let stall = Stall { operation: "get", elapsed: ms(100), waits, cpu: Some((ms(4), ms(1))) };
+        let line = "get took 100.0 ms: free_frame 90.0 ms (90 %) page_read 5.0 ms (5 %) cpu 4.0 ms (4 %) runnable 1.0 ms (1 %)";
+        assert_eq!(stall.to_string(), line);
     }
 
     #[test]

@@ -26,7 +26,8 @@ const PROBE: f64 = 0.1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteCapacity {
     pages_per_s: f64,
-    /// Seconds that this is measured by, up to those of following.
+    /// Seconds that this was measured by, up to [`FOLLOW_S`]: also where a device is followed in less, for from then on
+    /// only a queue that is never empty tells.
     measured_s: f64,
     lots_pages_per_s: f64,
 }
@@ -67,9 +68,9 @@ impl WriteCapacity {
             (lots_pages / lots_s.max(1e-9), lots_s)
         };
         if weight_s > 0.0 && (saturated || self.measured_s < follow_s) {
-            self.measured_s = (self.measured_s + weight_s).min(follow_s);
+            self.measured_s = (self.measured_s + weight_s).min(FOLLOW_S);
             // Never nothing, which is what is not known.
-            self.pages_per_s = follow(self.pages_per_s, rate, weight_s, self.measured_s).max(1.0);
+            self.pages_per_s = follow(self.pages_per_s, rate, weight_s, self.measured_s.min(follow_s)).max(1.0);
         } else {
             let probed = self.pages_per_s * (1.0 + PROBE * seconds);
             self.pages_per_s = self.pages_per_s.max(probed.min(self.lots_pages_per_s));
@@ -120,6 +121,20 @@ mod tests {
         assert!((900.0..930.0).contains(&after_a_second(60.0)), "{}", after_a_second(60.0));
         assert!((540.0..580.0).contains(&after_a_second(2.0)), "{}", after_a_second(2.0));
         assert!((after_a_second(0.1) - after_a_second(2.0)).abs() < 1.0, "but not at once");
+    }
+
+    #[test]
+    fn a_quiet_time_tells_nothing_also_after_a_log_that_was_filled_soon() {
+        let mut capacity = WriteCapacity::new(0.0);
+        let busy = Written { pages: 20.0, lots_pages: 20.0, lots_s: 0.02, saturated: true, lap_s: 2.0 };
+        (0..500).for_each(|_| capacity.tick(0.02, busy));
+        // Lone lots go into a cache, at ten times the speed; then they are slow.
+        for lots_pages in [10.0, 0.1] {
+            let quiet = Written { pages: lots_pages, lots_pages, lots_s: 0.001, saturated: false, lap_s: 60.0 };
+            (0..100).for_each(|_| capacity.tick(0.02, quiet));
+            let found = capacity.pages_per_s();
+            assert!((990.0..1_300.0).contains(&found), "probed in two seconds, and no more: {found}");
+        }
     }
 
     #[test]

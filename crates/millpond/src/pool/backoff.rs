@@ -12,7 +12,6 @@ use super::classic::Classic;
 use crate::base::clock;
 use crate::base::ids::FrameId;
 use crate::base::sync::sleep_until;
-use crate::base::waits::WaitClass;
 
 /// The first sleep, and the longest one.
 const FIRST_NS: u64 = 1_000_000;
@@ -43,33 +42,31 @@ fn longer(sleep_ns: u64) -> u64 {
 }
 
 impl Pool {
-    /// `count` frames of an instance, when they are there.
-    pub(super) fn take_backoff(&self, classic: &Classic, at: usize, count: usize) -> Slept {
+    /// `count` frames of an instance, when they are there. Says whether it slept in `waited`.
+    pub(super) fn take_backoff(&self, classic: &Classic, at: usize, count: usize, waited: &mut bool) -> Slept {
         let began = clock::now_ns();
         let mut sleep_ns = FIRST_NS;
         // Kept in hand one by one: others take one when there is one.
         let mut hand = Vec::with_capacity(count);
-        let is_stopped = self.waits.timed(WaitClass::FreeFrame, || {
-            loop {
-                if self.line().stopped() {
-                    return true;
-                }
-                let beyond = clock::now_ns() >= began + OWN_NS || self.spread.load(Ordering::Relaxed);
-                let own = || self.instances[at].free.take(1);
-                while hand.len() < count
-                    && let Some(frames) = own().or_else(|| if beyond { self.take_anywhere(1) } else { None })
-                {
-                    hand.extend(frames);
-                }
-                if hand.len() == count || !classic.is_backoff() {
-                    return false;
-                }
-                classic.backoff.loops.fetch_add(1, Ordering::Relaxed);
-                sleep_until(clock::now_ns() + sleep_ns);
-                sleep_ns = longer(sleep_ns);
+        let is_stopped = loop {
+            if self.line().stopped() {
+                break true;
             }
-        });
-        self.count_wait(began);
+            let beyond = clock::now_ns() >= began + OWN_NS || self.spread.load(Ordering::Relaxed);
+            let own = || self.instances[at].free.take(1);
+            while hand.len() < count
+                && let Some(frames) = own().or_else(|| if beyond { self.take_anywhere(1) } else { None })
+            {
+                hand.extend(frames);
+            }
+            if hand.len() == count || !classic.is_backoff() {
+                break false;
+            }
+            *waited = true;
+            classic.backoff.loops.fetch_add(1, Ordering::Relaxed);
+            sleep_until(clock::now_ns() + sleep_ns);
+            sleep_ns = longer(sleep_ns);
+        };
         if !is_stopped && hand.len() == count {
             return Slept::Frames(hand);
         }

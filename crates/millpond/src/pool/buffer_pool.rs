@@ -415,19 +415,26 @@ impl Pool {
         if self.line().stopped() {
             return self.take_last(count);
         }
-        let frames = match &self.empty {
-            Empty::Handoff => {
-                self.steal_some(at, count);
-                None
+        let began = clock::now_ns();
+        match &self.empty {
+            Empty::Handoff => self.steal_some(at, count),
+            Empty::Classic(classic) => {
+                let (waited, got) = self.waits.timed_if(WaitClass::FreeFrame, || {
+                    let mut waited = false;
+                    let got = self.take_classic(classic, at, count, &mut waited);
+                    (waited, (waited, got))
+                });
+                let got = got?;
+                // Who goes on to the line has waited once, in both.
+                if waited && !matches!(got, Got::PlaceInLine) {
+                    self.count_wait(began);
+                }
+                match got {
+                    Got::Frames(frames) => return Ok(self.tickets(frames)),
+                    Got::PlaceInLine => {}
+                    Got::Stopped => return self.take_last(count),
+                }
             }
-            Empty::Classic(classic) => match self.take_classic(classic, at, count)? {
-                Got::Frames(frames) => Some(frames),
-                Got::PlaceInLine => None,
-                Got::Stopped => return self.take_last(count),
-            },
-        };
-        if let Some(frames) = frames {
-            return Ok(self.tickets(frames));
         }
         let ticket = match self.line().take_or_wait(count) {
             Taken::Frames(frames) => return Ok(self.tickets(frames)),
@@ -435,7 +442,6 @@ impl Pool {
             Taken::Stopped => return Err(self.no_frame()),
         };
         self.bell.ring();
-        let began = clock::now_ns();
         let frames = ticket.handoff.take_wait(WaitClass::FreeFrame, &self.waits);
         self.count_wait(began);
         if frames.is_empty() { Err(self.no_frame()) } else { Ok(self.tickets(frames)) }

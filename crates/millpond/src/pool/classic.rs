@@ -80,16 +80,23 @@ impl Pool {
         self.classic().is_some_and(|classic| classic.cleaners_refill.load(Ordering::Relaxed))
     }
 
-    /// `count` frames, in the way that is in force. May wait on `free_frame`; callers hold no latch.
-    pub(super) fn take_classic(&self, classic: &Classic, at: usize, count: usize) -> Result<Got, Error> {
+    /// `count` frames, in the way that is in force. May wait on `free_frame`, and says whether it did in `waited`;
+    /// callers hold no latch.
+    pub(super) fn take_classic(
+        &self,
+        classic: &Classic,
+        at: usize,
+        count: usize,
+        waited: &mut bool,
+    ) -> Result<Got, Error> {
         if classic.is_backoff() {
-            match self.take_backoff(classic, at, count) {
+            match self.take_backoff(classic, at, count, waited) {
                 Slept::Frames(frames) => return Ok(Got::Frames(frames)),
                 Slept::Stopped => return Ok(Got::Stopped),
                 Slept::Deserted => {}
             }
         }
-        let frames = self.take_legacy_anywhere(&classic.legacy, at, count)?;
+        let frames = self.take_legacy_anywhere(&classic.legacy, at, count, waited)?;
         Ok(frames.map_or(Got::PlaceInLine, Got::Frames))
     }
 }

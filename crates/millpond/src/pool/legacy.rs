@@ -15,12 +15,10 @@ use super::classic::Classic;
 use super::frame::Pin;
 use super::replacement::Wanted;
 use crate::base::aligned::to_u64;
-use crate::base::clock;
 use crate::base::counted_calls::CountedCalls;
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
 use crate::base::sync::{Rank, Turn};
-use crate::base::waits::WaitClass;
 
 /// Pages that are looked at first.
 const TAIL: usize = 100;
@@ -99,16 +97,18 @@ impl Pool {
     }
 
     /// `count` frames by one's own work, from instance `at` or, where all is pinned there, another. `None`: there is
-    /// nothing to be had that way.
+    /// nothing to be had that way. Who waits for his turn, or writes a page, says so in `waited`: not who finds a clean
+    /// page.
     pub(super) fn take_legacy_anywhere(
         &self,
         legacy: &Legacy,
         at: usize,
         count: usize,
+        waited: &mut bool,
     ) -> Result<Option<Vec<FrameId>>, Error> {
         let several = self.instances.len();
         for other in 0..several {
-            let frames = self.take_legacy(legacy, (at + other) % several, count)?;
+            let frames = self.take_legacy(legacy, (at + other) % several, count, waited)?;
             if frames.is_some() {
                 return Ok(frames);
             }
@@ -116,14 +116,22 @@ impl Pool {
         Ok(None)
     }
 
-    fn take_legacy(&self, legacy: &Legacy, at: usize, count: usize) -> Result<Option<Vec<FrameId>>, Error> {
+    fn take_legacy(
+        &self,
+        legacy: &Legacy,
+        at: usize,
+        count: usize,
+        waited: &mut bool,
+    ) -> Result<Option<Vec<FrameId>>, Error> {
         let free = &self.instances[at].free;
-        let began = clock::now_ns();
         let mut looks = TAIL;
         // Kept in hand: put into the ring, one would be taken by who wants no more than one.
         let mut hand = Vec::new();
         let taken = loop {
-            let _lru = self.waits.timed(WaitClass::FreeFrame, || legacy.lru[at].lock());
+            let _lru = legacy.lru[at].try_lock().unwrap_or_else(|| {
+                *waited = true;
+                legacy.lru[at].lock()
+            });
             if hand.len() == count {
                 break Ok(Some(std::mem::take(&mut hand)));
             }
@@ -136,7 +144,11 @@ impl Pool {
                 looks = 4 * self.frames.made();
                 continue;
             }
-            match found.map_or_else(|| self.flush_single(legacy, at), |frame| Ok(Found::Frame(frame))) {
+            let by_a_write = || {
+                *waited = true;
+                self.flush_single(legacy, at)
+            };
+            match found.map_or_else(by_a_write, |frame| Ok(Found::Frame(frame))) {
                 Ok(Found::Frame(frame)) if frame.index() < self.len() => hand.push(frame),
                 Ok(Found::Frame(beyond)) => self.give(beyond),
                 Ok(Found::Again) if !self.line().stopped() => {}
@@ -145,7 +157,6 @@ impl Pool {
             }
         };
         hand.into_iter().for_each(|frame| self.give(frame));
-        self.count_wait(began);
         taken
     }
 

@@ -5,21 +5,24 @@ use std::time::Duration;
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns};
 use millpond::{
-    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, Options, Stats,
+    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, Options, Stall, Stats,
     WaitClass, WaitSummary,
 };
 
+use crate::classic_pool::share;
 use crate::pace::{OVERLOAD_NS, at_work_with};
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, Shape, open};
 
 /// Updates by second on a device that can bear two thirds of them, with a log that is three quarters full after 12 s of
 /// these.
-fn at_work(flushing: AdaptiveFlushingMethod) -> (Vec<usize>, Stats, Vec<WaitSummary>) {
-    let waits = RefCell::new(Vec::new());
-    let (per_second, stats) =
-        at_work_with(Shape { flushing, ..IN_PLACE }, OVERLOAD_NS, |db| *waits.borrow_mut() = db.waits());
-    (per_second, stats, waits.into_inner())
+fn at_work(flushing: AdaptiveFlushingMethod) -> (Vec<usize>, Stats, Vec<WaitSummary>, Vec<Stall>) {
+    let (waits, stalls) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let (per_second, stats) = at_work_with(Shape { flushing, ..IN_PLACE }, OVERLOAD_NS, |db| {
+        *waits.borrow_mut() = db.waits();
+        *stalls.borrow_mut() = db.stalls();
+    });
+    (per_second, stats, waits.into_inner(), stalls.into_inner())
 }
 
 fn least(per_second: &[usize]) -> usize {
@@ -28,7 +31,7 @@ fn least(per_second: &[usize]) -> usize {
 
 #[test]
 fn sync_only_leaves_the_log_alone_until_everybody_waits() {
-    let (per_second, stats, waits) = at_work(AdaptiveFlushingMethod::SyncOnly);
+    let (per_second, stats, waits, stalls) = at_work(AdaptiveFlushingMethod::SyncOnly);
     assert!(least(&per_second[..5]) > 1_900, "{per_second:?}");
     assert!(least(&per_second) < 400, "{per_second:?}");
     let (lazy, at_once) = (stats.buffer_flush_adaptive_total_pages, stats.buffer_flush_sync_total_pages);
@@ -39,6 +42,11 @@ fn sync_only_leaves_the_log_alone_until_everybody_waits() {
     let of_log = waits.iter().find(|of| of.class == WaitClass::LogSpace).expect("a class").total;
     assert!(of_log > total * 9 / 10, "{of_log:?} of {total:?}");
     assert_eq!(stats.log_wall_waits, 0, "three quarters come first");
+    // Each of them says so, and is one wait, also of who wrote.
+    let (noted, counted) = (waits[WaitClass::LogSpace as usize].count, stats.log_space_waits);
+    assert!(noted == counted && counted > 0, "{noted} waits, {counted} counted");
+    assert!(!stalls.is_empty());
+    stalls.iter().for_each(|stall| assert!(share(stall, WaitClass::LogSpace) >= 90, "{stall}"));
 }
 
 /// Pages that left beside others, and all that left, in the same work.
@@ -59,7 +67,7 @@ fn neighbors_leave_with_a_page_that_is_due() {
 
 #[test]
 fn adaptive_writes_before_and_stalls_less() {
-    let (per_second, stats, _) = at_work(AdaptiveFlushingMethod::Adaptive);
+    let (per_second, stats, ..) = at_work(AdaptiveFlushingMethod::Adaptive);
     let (before, at_once) = (stats.buffer_flush_adaptive_total_pages, stats.buffer_flush_sync_total_pages);
     assert!(before > 10 * at_once, "{before} pages before, {at_once} then");
     assert!(least(&per_second) > 500, "{per_second:?}");
