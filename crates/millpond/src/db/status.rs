@@ -128,6 +128,9 @@ fn log(page: &mut Page, engine: &Engine, stats: &Stats) {
     page.row("recovery now", format!("{:.1} s; applied: {apply_rate}", ms_of(stats.log_recovery_us) / 1e3));
     page.row("written", format!("{} in {} syncs", bytes(stats.log_bytes_written), stats.log_syncs));
     page.row("waits for room", format!("{}, {:.1} ms", stats.log_space_waits, ms_of(stats.log_space_wait_us)));
+    if engine.core.log.recent_closed.is_some() {
+        page.row("loops for the window", stats.log_on_recent_closed_wait_loops);
+    }
 }
 
 /// Threads that write the log, and whether who waits for them spins.
@@ -146,7 +149,6 @@ fn log_threads(page: &mut Page, stats: &Stats) {
         }
     };
     page.row("CPU use believed", believed);
-    page.row("loops for the window", stats.log_on_recent_closed_wait_loops);
 }
 
 fn buffer_pool(page: &mut Page, engine: &Engine, stats: &Stats) {

@@ -15,7 +15,7 @@ const SHARE: usize = 20;
 const STOP_S: f64 = 0.75;
 const CLEAN_SHARE: usize = 8;
 
-/// Pages that are looked at for that, at most: under one hold of the queues' mutex.
+/// Pages of each queue that are kept clean for that, at most: they are looked at, a few at a time, by the keeper.
 const CLEAN_MAX: usize = 1024;
 
 /// Pages that are taken in the time of a stop divided by this cover little of it.

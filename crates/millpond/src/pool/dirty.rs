@@ -51,12 +51,19 @@ impl DirtyPages {
 
     /// The list of the frame's instance, if there are lists.
     fn list(&self, frame: FrameId) -> Option<&Mutex<FlushList>> {
-        self.lists.get(frame.index() % self.lists.len().max(1))
+        match &*self.lists {
+            [] => None,
+            [only] => Some(only),
+            several => Some(&several[frame.index() % several.len()]),
+        }
     }
 
     /// The count of the frame's instance.
     fn dirty_with(&self, frame: FrameId) -> &AtomicUsize {
-        &self.dirty[frame.index() % self.dirty.len()]
+        match &*self.dirty {
+            [only] => only,
+            several => &several[frame.index() % several.len()],
+        }
     }
 
     /// The begin of the oldest change of the frame's page that is in no image; `None`: clean.

@@ -316,6 +316,8 @@ fn many_clients_shaped(shape: Shape, seed: u64, clients: usize, ops: usize, valu
         let refilled = shape.flushing == AdaptiveFlushingMethod::Adaptive;
         assert!((single > 0) == shape.is_legacy() || refilled, "{single} pages were written by clients");
         let stats = db.stats();
+        let slept = stats.buffer_pool_wait_free_loops;
+        assert!((slept > 0) == (shape.empty == EmptyFreeListAlgorithm::Backoff), "{slept} sleeps for a frame");
         let by_cleaners = stats.buffer_flush_adaptive_total_pages + stats.buffer_flush_background_total_pages;
         let by_all = stats.buffer_flush_sync_total_pages;
         match shape.flushing {
@@ -422,14 +424,14 @@ fn a_crash_with_the_policies_of_any_server_loses_nothing() {
     use AdaptiveFlushingMethod::{Adaptive, SyncOnly};
     use EmptyFreeListAlgorithm::{Backoff, Legacy};
     let profiles = [
-        (Profile::Mysql55, Legacy, SyncOnly),
-        (Profile::Mysql56, Legacy, Adaptive),
-        (Profile::Mysql80, Legacy, Adaptive),
-        (Profile::Percona57, Backoff, Adaptive),
-        (Profile::Percona80, Legacy, Adaptive),
+        (Profile::Mysql55, Legacy, SyncOnly, LogRecentClosed::None),
+        (Profile::Mysql56, Legacy, Adaptive, LogRecentClosed::None),
+        (Profile::Mysql80, Legacy, Adaptive, LogRecentClosed::Poll),
+        (Profile::Percona57, Backoff, Adaptive, LogRecentClosed::None),
+        (Profile::Percona80, Legacy, Adaptive, LogRecentClosed::Poll),
     ];
-    for (seed, (profile, empty, flushing)) in (41..).zip(profiles) {
-        let shape = Shape { profile, empty, flushing, frames: 80, ..TWICE };
+    for (seed, (profile, empty, flushing, recent_closed)) in (41..).zip(profiles) {
+        let shape = Shape { profile, empty, flushing, recent_closed, frames: 80, instances: 2, ..TWICE };
         let recorded = many_clients_shaped(shape, seed, 4, 60, 3000);
         check_matrix(&recorded, 0, stride(30));
     }

@@ -88,7 +88,12 @@ impl Shape {
         };
         if self.profile != Profile::Millpond {
             let size = ByteSize::kib(self.page_kib * self.frames);
-            return Options::new().profile(self.profile).create(false).buffer_pool_size(size);
+            let options = Options::new().profile(self.profile).create(false).buffer_pool_size(size);
+            let options = options.buffer_pool_instances(self.instances);
+            return match self.recent_closed {
+                LogRecentClosed::None => options,
+                _ => options.log_recent_closed_size(ByteSize::kib(4)),
+            };
         }
         let options = match self.recent_closed {
             LogRecentClosed::None => Options::new(),
