@@ -292,3 +292,33 @@ fn every_page_size_and_both_page_stores_keep_rows_through_eviction_and_reopening
         }
     }
 }
+
+/// Pages and log go past the page cache, unless somebody wants them in it: the flags that the kernel tells of each file.
+#[test]
+fn files_are_open_past_the_page_cache() {
+    const O_DIRECT: u32 = 0o40_000;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("made");
+    for cached in [false, true] {
+        let dir = dir.path().join(if cached { "cached" } else { "direct" });
+        let db = match Db::open(&dir, small_options().cached(cached)) {
+            Ok(db) => db,
+            // Where this is built there may be no such thing; then the refusal says so, and there is nothing to see.
+            Err(error) if !cached && error.to_string().contains("this file system has no O_DIRECT") => continue,
+            Err(error) => panic!("{error}"),
+        };
+        let open = std::fs::read_dir("/proc/self/fd").expect("listed").filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = std::fs::read_link(entry.path()).ok()?;
+            let name = name.strip_prefix(std::fs::canonicalize(&dir).ok()?).ok()?.to_str()?.to_owned();
+            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", entry.file_name().to_str()?)).ok()?;
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?.trim();
+            Some((name, u32::from_str_radix(flags, 8).ok()? & O_DIRECT != 0))
+        });
+        let open: Vec<(String, bool)> = open.filter(|(name, _)| name != "lock.mpd").collect();
+        for kind in ["redo-", "data", "map"] {
+            let of_kind: Vec<_> = open.iter().filter(|(name, _)| name.starts_with(kind)).collect();
+            assert!(!of_kind.is_empty() && of_kind.iter().all(|(_, direct)| *direct != cached), "{cached}: {open:?}");
+        }
+        db.close().expect("closed");
+    }
+}
