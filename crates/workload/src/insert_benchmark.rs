@@ -94,6 +94,17 @@ pub struct Done {
     pub beside: Option<Finished>,
 }
 
+impl Done {
+    /// Beside queries: whether what arrived was written, but for a twentieth that waited at the end.
+    pub fn is_rate_kept(&self) -> Option<bool> {
+        let is_kept = |beside: &Finished| {
+            let written = beside.transactions();
+            written as f64 >= KEPT_SHARE * (written + beside.unserved) as f64
+        };
+        self.beside.as_ref().map(is_kept)
+    }
+}
+
 /// The tables that are still to be loaded.
 ///
 /// # Errors
@@ -366,17 +377,12 @@ impl StepFigures {
             rows_inserted_per_s: per_s(rows_inserted),
             rows_deleted,
             rows_wanted_per_s,
-            is_rate_kept: beside.as_ref().map(is_kept),
+            is_rate_kept: done.is_rate_kept(),
             beside_latency_percentile_ms: beside.as_ref().map(|beside| beside.latency_percentile_ms),
             beside_latency_max_ms: beside.as_ref().map(|beside| beside.latency_max_ms),
             figures,
         }
     }
-}
-
-/// Whether what arrived was written.
-fn is_kept(beside: &RunFigures) -> bool {
-    beside.transactions as f64 >= KEPT_SHARE * (beside.transactions + beside.unserved) as f64
 }
 
 #[cfg(test)]

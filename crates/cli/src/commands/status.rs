@@ -1,7 +1,7 @@
 //! `millpond status DIR|SOCKET`: how is it doing?
 
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
+use std::io::{ErrorKind, Read, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use millpond::{Error, Figure, Inspector};
 use serde_json::Value;
 
+use super::top::PATIENCE;
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::print;
@@ -72,10 +73,22 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Answer, Failure> {
 /// What the engine behind a socket answers.
 fn ask(socket: &Path, format: Format) -> Result<String, Failure> {
     let failed = |why: std::io::Error| {
-        let gone = if why.kind() == std::io::ErrorKind::ConnectionRefused { ": its engine has ended" } else { "" };
-        Failure::message(format!("no answer from status socket '{}'{gone} ({why})", socket.display()))
+        let name = socket.display();
+        Failure::message(match why.kind() {
+            ErrorKind::ConnectionRefused => {
+                format!("no answer from status socket '{name}': its engine has ended ({why})")
+            }
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!(
+                    "the engine behind status socket '{name}' does not answer within {} s: stopped, or under a quota?",
+                    PATIENCE.as_secs()
+                )
+            }
+            _ => format!("no answer from status socket '{name}' ({why})"),
+        })
     };
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(failed)?;
     stream.write_all(format.request().as_bytes()).and_then(|()| stream.shutdown(Shutdown::Write)).map_err(failed)?;
     let mut text = String::new();
     stream.read_to_string(&mut text).map_err(failed)?;

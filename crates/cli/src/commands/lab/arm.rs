@@ -10,17 +10,19 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use millpond::{Db, MetricKind, MetricValue, OptionInfo, Options, Slower, Speed};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use workload::adapters::millpond::Millpond;
-use workload::driver::{self, Finished, Pace, Plan, Unobserved};
+use workload::driver::{self, Pace, Plan, Unobserved};
 use workload::engine::{IdColumn, Index, Layout, TableNo};
+use workload::generators::insert_benchmark::Step;
 use workload::generators::oltp::{Load, Mix, TableSet, Workload};
-use workload::insert_benchmark;
+use workload::insert_benchmark::{self, Done};
 use workload::keys::RandType;
 use workload::prepare::{self, LoadPlan};
 
 use super::beside::{self, Beside};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Writers};
 use crate::exit::{Answer, Failure};
 use crate::output::print;
 use crate::signals;
@@ -33,6 +35,9 @@ const ROWS_A_LOAD: u64 = 1_000;
 const ROWS_A_COMMIT: u64 = 50;
 const ROWS_A_SMALL_COMMIT: u64 = 5;
 const ROWS_A_QUERY: u64 = 10;
+
+/// What the engine calls a scan, among slow operations.
+const SCAN: &str = "scan";
 
 /// Arguments of the child: there are none.
 #[derive(Debug, Args)]
@@ -127,6 +132,8 @@ impl SlowDevice {
 
 /// Does what the plan on standard input says.
 pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
+    // Who is killed cannot send one: nothing of the lab is to go on behind it.
+    let _ = set_parent_process_death_signal(Some(Signal::TERM));
     let mut text = String::new();
     let wrong = |what: &str| {
         Failure::message(format!("no plan of an experiment on standard input ({what}): use 'millpond lab'"))
@@ -189,22 +196,40 @@ impl Phase {
         let beside_ms = beside.transpose()?.transpose()?;
         let after = numbers(engine.db());
         let finished = finished?;
-        let outcome = Outcome::of(&self.name, finished.as_ref(), changes(&before, &after), beside_ms);
-        Ok(match (&self.work, &finished) {
-            (Work::Insert { .. }, Some(finished)) => outcome.with_clients(finished),
-            _ => outcome,
-        })
+        let Some(done) = finished else {
+            return Ok(Outcome::of(&self.name, None, changes(&before, &after), beside_ms));
+        };
+        let mut outcome = Outcome::of(&self.name, Some(&done.finished), changes(&before, &after), beside_ms);
+        if self.only_the_other_scans() {
+            outcome = outcome.without(SCAN, &engine.db().stalls());
+        }
+        if let Work::Insert { step, clients, rows } = &self.work {
+            outcome = outcome.with_clients(&done.finished);
+            outcome.writers = writers(step.parse().map_err(Failure::message)?, &sizes(*clients, *rows), &done);
+        }
+        Ok(outcome)
+    }
+
+    /// Whether all scans are of what goes on beside: what is slow is to be the clients'.
+    fn only_the_other_scans(&self) -> bool {
+        let scans_beside = matches!(self.beside, Some(Beside::Scan { .. } | Beside::LongReader));
+        let scans = |work: &Work| match work {
+            Work::Oltp { workload, .. } => !["oltp_point_select", "oltp_update_index"].contains(&workload.as_str()),
+            Work::Prepare(_) | Work::Insert { .. } => true,
+        };
+        scans_beside && !scans(&self.work)
     }
 
     /// `None`: something that has no figures.
-    fn work(&self, engine: &Millpond, stop: &AtomicBool) -> Result<Option<Finished>, Failure> {
+    fn work(&self, engine: &Millpond, stop: &AtomicBool) -> Result<Option<Done>, Failure> {
         match &self.work {
             Work::Prepare(tables) => load(engine, *tables, stop).map(|()| None),
             Work::Oltp { workload, tables, threads, per_s } => {
                 let workload: Workload = workload.parse().map_err(Failure::message)?;
                 let load = Load::new(engine, workload, tables.set()?, RandType::Uniform, &Mix::default())?;
                 let pace = per_s.map_or(Pace::ClosedLoop, |per_s| Pace::OpenLoop { per_s });
-                Ok(Some(driver::run(engine, &load, &self.plan(*threads, pace), stop, &mut Unobserved)?))
+                let finished = driver::run(engine, &load, &self.plan(*threads, pace), stop, &mut Unobserved)?;
+                Ok(Some(Done { finished, beside: None }))
             }
             Work::Insert { step, clients, rows } => {
                 let (step, sizes) = (step.parse().map_err(Failure::message)?, sizes(*clients, *rows));
@@ -212,15 +237,11 @@ impl Phase {
                 let missing = insert_benchmark::missing(engine, &sizes)?;
                 let seen = &mut Unobserved;
                 let done = match step {
-                    workload::generators::insert_benchmark::Step::Load => {
-                        insert_benchmark::load(engine, &sizes, &missing, &plan, stop, seen)
-                    }
-                    workload::generators::insert_benchmark::Step::CreateIndexes => {
-                        insert_benchmark::create_indexes(engine, &sizes, &plan, stop, seen)
-                    }
+                    Step::Load => insert_benchmark::load(engine, &sizes, &missing, &plan, stop, seen),
+                    Step::CreateIndexes => insert_benchmark::create_indexes(engine, &sizes, &plan, stop, seen),
                     step => insert_benchmark::run(engine, &sizes, step, &plan, stop, seen),
                 };
-                Ok(Some(done?.finished))
+                Ok(Some(done?))
             }
         }
     }
@@ -240,6 +261,17 @@ fn sizes(clients: u32, rows: u64) -> insert_benchmark::Sizes {
         small_rows_per_commit: ROWS_A_SMALL_COMMIT,
         rows_per_query: ROWS_A_QUERY,
     }
+}
+
+/// What came of those who insert beside queries; `None`: nobody does in this step.
+fn writers(step: Step, sizes: &insert_benchmark::Sizes, done: &Done) -> Option<Writers> {
+    let (Step::Queries { rows_per_s, .. }, Some(beside)) = (step, &done.beside) else { return None };
+    Some(Writers {
+        rows_per_s: beside.mean_per_s() * sizes.rows_per_commit(step) as f64,
+        wanted_per_s: f64::from(rows_per_s) * f64::from(sizes.clients),
+        is_kept: done.is_rate_kept()?,
+        slowest_ms: beside.record.max_ns as f64 / 1e6,
+    })
 }
 
 fn load(engine: &Millpond, tables: Tables, stop: &AtomicBool) -> Result<(), Failure> {

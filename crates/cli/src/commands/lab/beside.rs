@@ -48,8 +48,12 @@ pub(super) fn run(what: &Beside, db: &Db, is_over: &AtomicBool) -> Result<f64, F
         Beside::LongReader => {
             let table = open(db, 1)?;
             let began = Instant::now();
+            let mut rows = 0;
             while !is_over.load(Ordering::Relaxed) {
-                read_slowly(&table, is_over)?;
+                rows += read_slowly(&table, is_over)?;
+            }
+            if rows == 0 {
+                return Err(Failure::message("the reader beside the load has read no row"));
             }
             began
         }
@@ -67,10 +71,12 @@ pub(super) fn run(what: &Beside, db: &Db, is_over: &AtomicBool) -> Result<f64, F
     Ok(began.elapsed().as_secs_f64() * 1e3)
 }
 
-/// One pass over the rows, with a rest after each few.
-fn read_slowly(table: &Table, is_over: &AtomicBool) -> Result<(), Failure> {
+/// One pass over the rows, with a rest after each few; returns how many there were.
+fn read_slowly(table: &Table, is_over: &AtomicBool) -> Result<usize, Failure> {
+    let mut rows = 0;
     for (at, row) in table.scan(..).enumerate() {
         row?;
+        rows += 1;
         if at % ROWS_A_REST == 0 {
             thread::sleep(REST);
             if is_over.load(Ordering::Relaxed) {
@@ -78,7 +84,7 @@ fn read_slowly(table: &Table, is_over: &AtomicBool) -> Result<(), Failure> {
             }
         }
     }
-    Ok(())
+    Ok(rows)
 }
 
 fn named(table: u32) -> String {

@@ -59,11 +59,19 @@ impl Setting {
         super::outcome::median(self.phase(phase).into_iter().map(of))
     }
 
-    /// Where the slowest operations spent their time, in words: the two largest parts.
-    pub(super) fn slow_text(&self, phase: &str) -> String {
-        let shares = where_slow(&self.phase(phase));
-        let parts: Vec<String> = shares.iter().take(2).map(|(name, share)| format!("{name} {share:.0} %")).collect();
-        if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+    /// Where the slowest operations spent their time, in words, the most first: as many parts as fit whole into so many
+    /// columns.
+    pub(super) fn slow_text(&self, phase: &str, columns: usize) -> String {
+        let mut text = String::new();
+        for (name, share) in where_slow(&self.phase(phase)).iter().filter(|(_, share)| *share >= 0.5) {
+            let comma = if text.is_empty() { "" } else { ", " };
+            let part = format!("{comma}{name} {share:.0} %");
+            if text.chars().count() + part.chars().count() > columns {
+                break;
+            }
+            text.push_str(&part);
+        }
+        if text.is_empty() { "-".to_owned() } else { text }
     }
 }
 
@@ -94,13 +102,6 @@ impl Findings {
         self.verdicts.push(Verdict { claim: claim.into(), source, seen: seen.into(), holds });
     }
 
-    /// The two claims of the product: the default is no slower than the best classic setting, and its slowest
-    /// operation takes at most a tenth of that of the worst.
-    pub(super) fn judge_default(&mut self, phase: &str) {
-        self.judge_throughput(phase);
-        self.judge_slowest(phase);
-    }
-
     /// The default's throughput is at least that of the best classic setting.
     pub(super) fn judge_throughput(&mut self, phase: &str) {
         let own = self.default().figures(phase).per_s;
@@ -111,15 +112,14 @@ impl Findings {
         self.judge("ours", "the default is no slower than the best classic setting", own >= best, seen);
     }
 
-    /// The default's slowest operation takes at most a tenth of the classic settings' slowest.
-    pub(super) fn judge_slowest(&mut self, phase: &str) {
+    /// The default's slowest operation takes at most a tenth of that of one classic setting, the one that the text is
+    /// about: the worst of many settings is no measure.
+    pub(super) fn judge_slowest(&mut self, phase: &str, against: &str) {
         let own = self.default().figures(phase).slowest_ms;
-        let slowest = |setting: &&Setting| setting.figures(phase).slowest_ms;
-        let Some(worst) = self.classic().max_by(|a, b| slowest(a).total_cmp(&slowest(b))) else { return };
-        let (name, worst) = (worst.name.clone(), slowest(&worst));
-        let seen = format!("{own:.1} ms, {name} {worst:.1} ms: 1 to {:.0}", worst / own.max(1e-3));
-        let claim = "the slowest operation takes at most a tenth of the classic one";
-        self.judge("ours", claim, own * 10.0 <= worst, seen);
+        let classic = self.setting(against).figures(phase).slowest_ms;
+        let seen = format!("{own:.1} ms and {classic:.1} ms: 1 to {:.1}", classic / own.max(1e-3));
+        let claim = format!("the slowest operation takes at most a tenth of that of {}", against.trim());
+        self.judge("ours", claim, own * 10.0 <= classic, seen);
     }
 
     /// The stall is explained: of the slow operations of `setting` at least half of the time is in `classes`.

@@ -1,6 +1,5 @@
 //! Where experiments are made: data that is loaded once, fresh copies of it, children that run on them in turn.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -9,8 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::arm::{ArmPlan, Phase, SlowDevice, Tables, Work};
@@ -25,6 +26,13 @@ use crate::output::talk;
 /// The exit code of a child that was interrupted.
 const INTERRUPTED: i32 = 130;
 
+/// How often a signal is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Where files are in memory, and the bytes that have to be free there.
+const IN_MEMORY: &str = "/dev/shm";
+const IN_MEMORY_MIN: u64 = 2 << 30;
+
 /// A place for experiments.
 pub(super) struct Lab {
     /// Goes with all that is in it.
@@ -32,8 +40,10 @@ pub(super) struct Lab {
     /// The directory above, if it was made for this.
     made: Option<PathBuf>,
     /// Databases that are loaded.
-    loaded: RefCell<BTreeSet<PathBuf>>,
+    loaded: Mutex<BTreeSet<PathBuf>>,
     stop: Arc<AtomicBool>,
+    /// A directory in memory, if there is one with room.
+    memory: Option<PathBuf>,
     pub(super) is_quick: bool,
     pub(super) rounds: u32,
     pub(super) machine: Machine,
@@ -57,8 +67,6 @@ pub(super) struct Arm {
     pub(super) device: Option<SlowDevice>,
     /// Per cent of one CPU that it gets.
     pub(super) quota: Option<u64>,
-    /// Where no quota can be set: options in place of knowing it.
-    pub(super) without_groups: Vec<(String, String)>,
 }
 
 /// Options from words: `["cached=true", ...]`.
@@ -70,14 +78,7 @@ pub(super) fn options(words: &[&str]) -> Vec<(String, String)> {
 impl Arm {
     /// A classic setting.
     pub(super) fn classic(name: &str, words: &[&str]) -> Arm {
-        Arm {
-            name: name.to_owned(),
-            is_default: false,
-            options: options(words),
-            device: None,
-            quota: None,
-            without_groups: Vec::new(),
-        }
+        Arm { name: name.to_owned(), is_default: false, options: options(words), device: None, quota: None }
     }
 
     /// The engine's own.
@@ -114,11 +115,25 @@ impl Lab {
         })?;
         let machine = Machine::under(inside.path());
         let made = (!was_there).then(|| dir.to_owned());
-        Ok(Lab { dir: inside, made, loaded: RefCell::default(), stop, is_quick, rounds, machine })
+        Ok(Lab { dir: inside, made, loaded: Mutex::default(), stop, memory: memory(), is_quick, rounds, machine })
     }
 
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) // Relaxed: stands for itself
+    }
+
+    /// That it was interrupted, if so.
+    fn go_on(&self) -> Result<(), Failure> {
+        if self.is_stopped() { Err(Failure::message("interrupted")) } else { Ok(()) }
+    }
+
+    /// Where the files are of data that is to be in memory.
+    pub(super) fn where_in_memory(&self) -> String {
+        if self.memory.is_some() {
+            "files in memory".to_owned()
+        } else {
+            format!("files on disk: {IN_MEMORY} has no room")
+        }
     }
 
     /// Seconds: the first in quick runs.
@@ -155,6 +170,7 @@ impl Lab {
     ) -> Result<Vec<Setting>, Failure> {
         let mut settings: Vec<Setting> = arms.iter().map(setting).collect();
         for round in 1..=self.rounds {
+            self.go_on()?;
             talk(&format!("{name}: {} settings side by side, round {round} of {}", arms.len(), self.rounds));
             let plans =
                 arms.iter().map(|arm| self.plan(name, base, arm, phases)).collect::<Result<Vec<_>, Failure>>()?;
@@ -162,8 +178,8 @@ impl Lab {
                 let children: Vec<_> = plans
                     .iter()
                     .map(|(_, plan)| {
-                        let child = scope.spawn(|| watch(plan, None));
-                        thread::sleep(apart);
+                        let child = scope.spawn(|| self.watch(plan, None));
+                        self.rest(apart);
                         child
                     })
                     .collect();
@@ -179,20 +195,15 @@ impl Lab {
 
     /// Runs a setting once.
     fn run(&self, name: &str, base: &Base, arm: &Arm, phases: &[Phase]) -> Result<Vec<Outcome>, Failure> {
-        if self.is_stopped() {
-            return Err(Failure::message("interrupted"));
-        }
+        self.go_on()?;
         let (_copy, mut plan) = self.plan(name, base, arm, phases)?;
-        let Some(percent) = arm.quota else { return watch(&plan, None) };
+        let Some(percent) = arm.quota else { return self.watch(&plan, None) };
         match limits::Group::cpu_quota(percent) {
             Ok(group) => {
                 plan.groups.push(group.path().to_owned());
-                watch(&plan, None)
+                self.watch(&plan, None)
             }
-            Err(_) => {
-                plan.options.extend(arm.without_groups.iter().cloned());
-                watch(&plan, Some(percent))
-            }
+            Err(_) => self.watch(&plan, Some(percent)),
         }
     }
 
@@ -204,7 +215,7 @@ impl Lab {
     /// A fresh copy of the data, which goes with the directory that is returned, and what is to be run on it.
     fn plan(&self, name: &str, base: &Base, arm: &Arm, phases: &[Phase]) -> Result<(TempDir, ArmPlan), Failure> {
         let from = self.loaded(name, base, arm.is_in_place())?;
-        let copy = copy_of(&from).map_err(|cause| {
+        let copy = self.copy_of(&from).map_err(|cause| {
             Failure::message(format!(
                 "cannot copy the data in '{}': {cause}; name another place with --dir",
                 from.display()
@@ -222,14 +233,11 @@ impl Lab {
 
     /// The data, loaded if it is not there yet.
     fn loaded(&self, name: &str, base: &Base, in_place: bool) -> Result<PathBuf, Failure> {
-        let parent = if base.in_memory {
-            memory().unwrap_or_else(|| self.dir.path().to_owned())
-        } else {
-            self.dir.path().to_owned()
-        };
+        let memory = self.memory.as_deref().filter(|_| base.in_memory);
+        let parent = memory.unwrap_or(self.dir.path());
         let store = if in_place { "in_place" } else { "copy_on_write" };
         let dir = parent.join(format!("millpond-lab-{}-{name}-{store}", std::process::id()));
-        if self.loaded.borrow().contains(&dir) {
+        if self.loaded.lock().contains(&dir) {
             return Ok(dir);
         }
         talk(&format!("{name}: loading, pages {store}"));
@@ -244,15 +252,94 @@ impl Lab {
             device: None,
             phases: base.work.iter().map(phase).collect(),
         };
-        self.loaded.borrow_mut().insert(dir.clone());
-        watch(&plan, None)?;
+        self.loaded.lock().insert(dir.clone());
+        self.watch(&plan, None)?;
         Ok(dir)
     }
 
     /// Removes what an experiment has loaded.
     pub(super) fn clear(&self) {
-        for dir in std::mem::take(&mut *self.loaded.borrow_mut()) {
+        for dir in std::mem::take(&mut *self.loaded.lock()) {
             let _ = fs::remove_dir_all(dir);
+        }
+    }
+
+    /// Sleeps, but not behind an interrupt.
+    fn rest(&self, time: Duration) {
+        let began = Instant::now();
+        while !self.is_stopped() && began.elapsed() < time {
+            thread::sleep(LOOK.min(time.saturating_sub(began.elapsed())));
+        }
+    }
+
+    /// The files of a database beside it.
+    fn copy_of(&self, from: &Path) -> std::io::Result<TempDir> {
+        let parent = from.parent().unwrap_or(Path::new("."));
+        let to = tempfile::Builder::new().prefix("millpond-lab-copy-").tempdir_in(parent)?;
+        for entry in fs::read_dir(from)? {
+            if self.is_stopped() {
+                return Err(std::io::ErrorKind::Interrupted.into());
+            }
+            let entry = entry?;
+            let copy = to.path().join(entry.file_name());
+            fs::copy(entry.path(), &copy)?;
+            // Or the run would begin with the copy's writes.
+            fs::File::open(&copy)?.sync_all()?;
+        }
+        Ok(to)
+    }
+
+    /// Runs a child to its end; under an imitated quota of `percent` of a CPU, if there is one.
+    fn watch(&self, plan: &ArmPlan, percent: Option<u64>) -> Result<Vec<Outcome>, Failure> {
+        let cannot = |what: &str, cause: &dyn std::fmt::Display| {
+            Failure::message(format!("cannot {what} a run of the lab: {cause}"))
+        };
+        self.go_on()?;
+        let program = std::env::current_exe().map_err(|e| cannot("start", &e))?;
+        let mut child = Command::new(program)
+            .arg("lab-arm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| cannot("start", &e))?;
+        let text = serde_json::to_string(plan).map_err(|e| cannot("plan", &e))?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(text.as_bytes()).map_err(|e| cannot("start", &e))?;
+        }
+        let is_over = AtomicBool::new(false);
+        // Who may send it a signal ends before it is waited for: its number is its own until then.
+        let outcomes = thread::scope(|scope| {
+            let (pid, is_over) = (child.id(), &is_over);
+            if let Some(percent) = percent {
+                scope.spawn(move || limits::imitate_quota(pid, percent, is_over));
+            }
+            scope.spawn(move || self.pass_on_interrupt(pid, is_over));
+            let outcomes = outcomes(&mut child);
+            is_over.store(true, Ordering::Relaxed);
+            outcomes
+        });
+        let ended = child.wait_with_output().map_err(|e| cannot("end", &e))?;
+        match ended.status.code() {
+            Some(0) => outcomes,
+            Some(INTERRUPTED) => Err(Failure::message("interrupted")),
+            _ => {
+                let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+                let said = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
+                Err(Failure::message(format!("a run of the lab ended with {}: {said}", ended.status)))
+            }
+        }
+    }
+
+    /// Tells the child `pid` once that all is to end: a signal may have come to this process alone.
+    fn pass_on_interrupt(&self, pid: u32, is_over: &AtomicBool) {
+        let Some(child) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+        while !is_over.load(Ordering::Relaxed) {
+            if self.is_stopped() {
+                let _ = kill_process(child, Signal::TERM);
+                return;
+            }
+            thread::sleep(LOOK);
         }
     }
 }
@@ -272,68 +359,16 @@ fn setting(arm: &Arm) -> Setting {
     Setting { name: arm.name.clone(), is_default: arm.is_default, options: arm.options.clone(), rounds: Vec::new() }
 }
 
-/// A directory in memory, if there is one.
+/// A directory in memory, if there is one with room for what is loaded there and for a copy of it.
 fn memory() -> Option<PathBuf> {
-    let dir = PathBuf::from("/dev/shm");
-    tempfile::tempfile_in(&dir).is_ok().then_some(dir)
+    let dir = PathBuf::from(IN_MEMORY);
+    let free = rustix::fs::statvfs(&dir).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    (free >= IN_MEMORY_MIN && tempfile::tempfile_in(&dir).is_ok()).then_some(dir)
 }
 
 /// Tables of sysbench to begin with.
 pub(super) fn tables(count: u32, rows: u64, words: &[&str]) -> Base {
     Base { options: options(words), work: vec![Work::Prepare(Tables { count, rows })], in_memory: false }
-}
-
-/// The files of a database beside it.
-fn copy_of(from: &Path) -> std::io::Result<TempDir> {
-    let parent = from.parent().unwrap_or(Path::new("."));
-    let to = tempfile::Builder::new().prefix("millpond-lab-copy-").tempdir_in(parent)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let copy = to.path().join(entry.file_name());
-        fs::copy(entry.path(), &copy)?;
-        // Or the run would begin with the copy's writes.
-        fs::File::open(&copy)?.sync_all()?;
-    }
-    Ok(to)
-}
-
-/// Runs a child to its end; under an imitated quota of `percent` of a CPU, if there is one.
-fn watch(plan: &ArmPlan, percent: Option<u64>) -> Result<Vec<Outcome>, Failure> {
-    let cannot = |what: &str, cause: &dyn std::fmt::Display| {
-        Failure::message(format!("cannot {what} a run of the lab: {cause}"))
-    };
-    let program = std::env::current_exe().map_err(|e| cannot("start", &e))?;
-    let mut child = Command::new(program)
-        .arg("lab-arm")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| cannot("start", &e))?;
-    let text = serde_json::to_string(plan).map_err(|e| cannot("plan", &e))?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(text.as_bytes()).map_err(|e| cannot("start", &e))?;
-    }
-    let is_over = AtomicBool::new(false);
-    let (outcomes, ended) = thread::scope(|scope| {
-        if let Some(percent) = percent {
-            let (pid, is_over) = (child.id(), &is_over);
-            scope.spawn(move || limits::imitate_quota(pid, percent, is_over));
-        }
-        let outcomes = outcomes(&mut child);
-        is_over.store(true, Ordering::Relaxed);
-        (outcomes, child.wait_with_output())
-    });
-    let ended = ended.map_err(|e| cannot("end", &e))?;
-    match ended.status.code() {
-        Some(0) => outcomes,
-        Some(INTERRUPTED) => Err(Failure::message("interrupted")),
-        _ => {
-            let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
-            let said = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
-            Err(Failure::message(format!("a run of the lab ended with {}: {said}", ended.status)))
-        }
-    }
 }
 
 /// What a child prints.

@@ -1,8 +1,8 @@
-//! Limits that the system sets for a child: a quota of CPU, writes of a device. Through control groups, version 1 or 2,
-//! whichever can be written; a quota where none can be is imitated by stopping the child.
+//! A quota of CPU that the system sets for a child, through control groups, version 1 or 2, whichever can be written.
+//! Where none can be, it is imitated by stopping the child.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -41,7 +41,7 @@ impl Group {
         }
         let v2 = Path::new("/sys/fs/cgroup");
         // It may be on already, or not be ours to switch on: then `cpu.max` is not there.
-        let _ = fs::write(v2.join("cgroup.subtree_control"), "+cpu");
+        let _ = set(&v2.join("cgroup.subtree_control"), "+cpu");
         Group::make(v2, &[("cpu.max", format!("{quota_us} 100000"))])
     }
 
@@ -50,20 +50,18 @@ impl Group {
         let path = parent.join(format!("millpond-lab-{}-{number}", std::process::id()));
         fs::create_dir(&path)?;
         let group = Group { path };
-        settings.iter().try_for_each(|(file, value)| {
-            let file = group.path.join(file);
-            // A file that is not there is not to be made.
-            fs::OpenOptions::new()
-                .write(true)
-                .open(file)
-                .and_then(|mut open| io::Write::write_all(&mut open, value.as_bytes()))
-        })?;
+        settings.iter().try_for_each(|(file, value)| set(&group.path.join(file), value))?;
         Ok(group)
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Writes a control file. One that is not there is not to be made: that would be a file of no meaning.
+fn set(file: &Path, value: &str) -> io::Result<()> {
+    fs::OpenOptions::new().write(true).open(file)?.write_all(value.as_bytes())
 }
 
 impl Drop for Group {
@@ -104,4 +102,51 @@ fn used_ns(pid: u32) -> u64 {
         fs::read_to_string(thread.path().join("schedstat")).ok()?.split(' ').next()?.parse().ok()
     };
     threads.filter_map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// The state of a process: the word behind its name, which stands in brackets.
+    fn state(pid: u32) -> Option<char> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    }
+
+    /// Whether a process comes to be so, within some seconds.
+    fn becomes(pid: u32, is_right: impl Fn(Option<char>) -> bool) -> bool {
+        (0..2_000).any(|_| {
+            thread::sleep(Duration::from_millis(5));
+            is_right(state(pid))
+        })
+    }
+
+    #[test]
+    fn a_process_over_its_quota_stands_still_and_goes_on_when_the_quota_ends() {
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
+        let (pid, is_over) = (child.id(), AtomicBool::new(false));
+        let (stood, went_on) = thread::scope(|scope| {
+            let quota = scope.spawn(|| imitate_quota(pid, 1, &is_over));
+            let stood = becomes(pid, |state| state == Some('T'));
+            is_over.store(true, Ordering::Relaxed);
+            let ended = quota.join().is_ok();
+            (stood, ended && becomes(pid, |state| state != Some('T')))
+        });
+        child.kill().expect("it can be ended");
+        child.wait().expect("it ends");
+        assert!(stood, "it used more than 1 % of a CPU");
+        assert!(went_on, "nobody stops it any more");
+    }
+
+    #[test]
+    fn a_control_file_that_is_not_there_is_not_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("cpu.max");
+        assert!(set(&file, "1000 100000").is_err() && !file.exists());
+        fs::write(&file, "max 100000").expect("a file");
+        set(&file, "1000 100000").expect("it is there");
+    }
 }

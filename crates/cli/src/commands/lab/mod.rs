@@ -143,7 +143,8 @@ fn run_experiments(args: &RunArgs) -> Result<Answer, Failure> {
             Err(failure) => return Err(failure),
         }
     }
-    if let Some(report) = report {
+    // Of an interrupted run there is a page if anything was found.
+    if let Some(report) = report.filter(|_| !lab.is_stopped() || !all.is_empty()) {
         report.write(&page::of(&all, &failures, &lab))?;
     }
     if lab.is_stopped() {

@@ -1,7 +1,9 @@
 //! What a phase of a run came to: from the child to the command, and what the medians of several rounds are.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use millpond::Stall;
 use serde::{Deserialize, Serialize};
 use workload::calm::Calm;
 use workload::driver::Finished;
@@ -30,6 +32,20 @@ pub(super) struct Outcome {
     pub(super) slow: Vec<Slow>,
     /// Of counters what came to them, of other numbers what they are at the end.
     pub(super) numbers: BTreeMap<String, u64>,
+    /// Those who inserted beside queries, at a rate.
+    pub(super) writers: Option<Writers>,
+}
+
+/// What came of inserts at a fixed rate beside queries.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Writers {
+    /// Rows inserted a second, by all of them, and as many as were asked for.
+    pub(super) rows_per_s: f64,
+    pub(super) wanted_per_s: f64,
+    /// Whether what arrived was inserted, as `bench` judges it.
+    pub(super) is_kept: bool,
+    /// From arrival.
+    pub(super) slowest_ms: f64,
 }
 
 /// What one client did.
@@ -77,9 +93,19 @@ impl Slow {
         let waits = operation.waits.iter().map(|wait| (wait.class.to_owned(), wait.total_us));
         let own = [("cpu", operation.cpu_us), ("runnable", operation.runnable_us)];
         let own = own.into_iter().filter_map(|(name, us)| Some((name.to_owned(), us?)));
-        let mut parts: Vec<(String, u64)> = waits.chain(own).collect();
+        Slow::new(operation.operation, operation.elapsed_us, waits.chain(own).collect())
+    }
+
+    fn of_stall(stall: &Stall) -> Slow {
+        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let waits = stall.waits.iter().map(|(class, time)| (class.name().to_owned(), us(*time)));
+        let own = stall.cpu.map(|(cpu, runnable)| [("cpu".to_owned(), us(cpu)), ("runnable".to_owned(), us(runnable))]);
+        Slow::new(stall.operation, us(stall.elapsed), waits.chain(own.into_iter().flatten()).collect())
+    }
+
+    fn new(operation: &str, elapsed_us: u64, mut parts: Vec<(String, u64)>) -> Slow {
         parts.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
-        Slow { operation: operation.operation.to_owned(), elapsed_us: operation.elapsed_us, parts }
+        Slow { operation: operation.to_owned(), elapsed_us, parts }
     }
 }
 
@@ -125,6 +151,7 @@ impl Outcome {
                 .collect(),
             slow: finished.slow_operations.iter().map(Slow::of).collect(),
             numbers,
+            writers: None,
         }
     }
 
@@ -140,9 +167,28 @@ impl Outcome {
         self
     }
 
+    /// The same with slow operations of the clients alone, where something of its own kind went on beside them: all
+    /// of the phase that `log` still has, the stall log as it is behind it.
+    pub(super) fn without(mut self, operation: &str, log: &[Stall]) -> Outcome {
+        let of_phase = (self.figures.stalls as usize).min(log.len());
+        let stalls = log[log.len() - of_phase..].iter().map(Slow::of_stall).collect::<Vec<_>>();
+        let from_us = stalls.iter().map(|slow| slow.elapsed_us).min().unwrap_or(u64::MAX);
+        // The slowest are few, and may all be of what goes on beside; those under the threshold are in no log.
+        self.slow.retain(|slow| slow.elapsed_us < from_us);
+        self.slow.extend(stalls);
+        self.slow.retain(|slow| slow.operation != operation);
+        self.slow.sort_by_key(|slow| std::cmp::Reverse(slow.elapsed_us));
+        self
+    }
+
     /// A number that the engine counts; 0: it has none of this name.
     pub(super) fn number(&self, name: &str) -> f64 {
         self.numbers.get(name).map_or(0.0, |number| *number as f64)
+    }
+
+    /// How many of the slowest operations took longer.
+    pub(super) fn slower_than(&self, ms: f64) -> usize {
+        self.slow.iter().filter(|slow| slow.elapsed_us as f64 > ms * 1e3).count()
     }
 
     /// Milliseconds that operations waited for a class, all together.

@@ -20,6 +20,7 @@ pub(super) fn of(all: &[Findings], failures: &[String], lab: &Lab) -> String {
         (contents(all))
         @for failure in failures { p.bad { "Not run: " (failure) } }
         @for findings in all { (experiment(findings)) }
+        @if lab.is_stopped() { p.bad { "Interrupted: what came after this was not run." } }
     };
     page("lab", &body)
 }
@@ -128,14 +129,11 @@ fn slow(setting: &Setting, phase: &str) -> Markup {
 /// Seconds that a chart shows at least: fewer are in the table.
 const CHART_S: usize = 4;
 
-/// Charts of each setting's last round, with the same axes.
+/// Charts of each setting's last round, with the same axes; of a short one all response times alone.
 fn charts(findings: &Findings, phase: &str) -> Markup {
-    let last: Vec<(&Setting, &Outcome)> = findings
-        .settings
-        .iter()
-        .filter_map(|setting| Some((setting, *setting.phase(phase).last()?)))
-        .filter(|(_, outcome)| outcome.seconds.len() >= CHART_S)
-        .collect();
+    let last: Vec<(&Setting, &Outcome)> =
+        findings.settings.iter().filter_map(|setting| Some((setting, *setting.phase(phase).last()?))).collect();
+    let has_chart = |outcome: &Outcome| outcome.seconds.len() >= CHART_S;
     let most = |of: fn(&Outcome) -> f64| last.iter().map(|(_, outcome)| of(outcome)).fold(0.0, f64::max) * 1.08;
     let rate_top = most(|outcome| outcome.seconds.iter().copied().max().unwrap_or(0) as f64);
     let worst_top = most(|outcome| outcome.worst_ms.iter().copied().fold(0.0, f64::max));
@@ -144,12 +142,14 @@ fn charts(findings: &Findings, phase: &str) -> Markup {
     let rates = |outcome: &Outcome| outcome.seconds.iter().map(|count| *count as f64).collect::<Vec<f64>>();
     html! {
         div.pairs {
-            @for (setting, outcome) in &last {
+            @for (setting, outcome) in last.iter().filter(|(_, of)| has_chart(of) || !of.bars.is_empty()) {
                 div {
                     h3 { (setting.name) }
-                    (chart(rates(outcome), rate_top, "completions in each second", ""))
-                    (chart(outcome.worst_ms.clone(), worst_top, "worst response of each second, ms", " ms"))
-                    (clients(outcome, client_top, worst_top))
+                    @if has_chart(outcome) {
+                        (chart(rates(outcome), rate_top, "completions in each second", ""))
+                        (chart(outcome.worst_ms.clone(), worst_top, "worst response of each second, ms", " ms"))
+                        (clients(outcome, client_top, worst_top))
+                    }
                     @if !outcome.bars.is_empty() {
                         details { summary.note { "all response times" } (HistogramChart { bars: outcome.bars.clone() }) }
                     }

@@ -29,6 +29,7 @@ fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting
             parts: vec![("free_frame".to_owned(), waited_us), ("cpu".to_owned(), elapsed_us - waited_us)],
         }],
         numbers: BTreeMap::from([("loops".to_owned(), 12_345)]),
+        writers: None,
     };
     Setting { name: name.to_owned(), is_default, options: options(&["cached=true"]), rounds: vec![vec![outcome]] }
 }
@@ -50,6 +51,11 @@ fn findings(default_per_s: f64, default_ms: f64) -> Findings {
     }
 }
 
+/// Of each claim whether it holds.
+fn holding(findings: &Findings) -> Vec<bool> {
+    findings.verdicts.iter().map(|verdict| verdict.holds).collect()
+}
+
 fn lab() -> (tempfile::TempDir, Lab) {
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let Ok(lab) = Lab::new(&dir.path().join("lab"), true, 1, Arc::new(AtomicBool::new(false))) else {
@@ -59,15 +65,18 @@ fn lab() -> (tempfile::TempDir, Lab) {
 }
 
 #[test]
-fn the_default_is_held_to_the_best_classic_throughput_and_a_tenth_of_the_slowest_classic_operation() {
+fn the_default_is_held_to_the_best_classic_throughput_and_a_tenth_of_the_slowest_operation_of_one_setting() {
     let judged = |per_s, slowest_ms| {
         let mut findings = findings(per_s, slowest_ms);
-        findings.judge_default("reads");
-        findings.verdicts.iter().map(|verdict| verdict.holds).collect::<Vec<_>>()
+        findings.judge_throughput("reads");
+        findings.judge_slowest("reads", "backoff");
+        findings.judge_slowest("reads", "legacy");
+        holding(&findings)
     };
-    assert_eq!(judged(1_000.0, 40.0), [true, true]);
-    assert_eq!(judged(999.0, 40.0), [false, true], "faster than backoff, and not than legacy");
-    assert_eq!(judged(1_000.0, 40.1), [true, false], "400 ms are backoff's");
+    assert_eq!(judged(1_000.0, 3.0), [true, true, true]);
+    assert_eq!(judged(999.0, 3.0), [false, true, true], "faster than backoff, and not than legacy");
+    assert_eq!(judged(1_000.0, 40.0), [true, true, false], "a tenth of backoff's 400 ms, and not of legacy's 30");
+    assert_eq!(judged(1_000.0, 40.1), [true, false, false]);
 }
 
 #[test]
@@ -75,14 +84,15 @@ fn a_stall_is_explained_by_the_class_that_has_most_of_its_time() {
     let mut findings = findings(1_000.0, 1.0);
     findings.judge_explained("backoff", "reads", &["free_frame"]);
     findings.judge_explained("backoff", "reads", &["log_space", "page_read"]);
-    assert_eq!(findings.verdicts.iter().map(|verdict| verdict.holds).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(holding(&findings), [true, false]);
     assert!(!findings.holds());
 }
 
 #[test]
 fn text_has_every_setting_and_verdict_in_120_columns() {
     let mut findings = findings(2_000.0, 10.0);
-    findings.judge_default("reads");
+    findings.judge_throughput("reads");
+    findings.judge_slowest("reads", "backoff");
     let (_dir, lab) = lab();
     let text = text::findings(&findings, &lab);
     assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
@@ -100,7 +110,8 @@ fn the_page_is_well_formed_and_has_two_charts_and_a_histogram_for_each_setting_a
     let client =
         |each| ClientSeconds { transactions: 4 * each, seconds: vec![each; 4], worst_ms: vec![7.0, 1.0, 1.0, 1.0] };
     findings.settings[0].rounds[0][0].clients = [13, 47, 20].map(client).to_vec();
-    findings.judge_default("reads");
+    findings.judge_throughput("reads");
+    findings.judge_slowest("reads", "backoff");
     let (_dir, lab) = lab();
     let page = page::of(&[findings], &["burst: no <disk>".to_owned()], &lab);
     let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };

@@ -65,8 +65,8 @@ fn row(setting: &Setting, phase: &str, loops: Option<(&str, &str)>) -> String {
     let of = setting.figures(phase);
     let loops =
         loops.map_or(String::new(), |(counter, _)| format!("{:.0}", setting.median(phase, |run| run.number(counter))));
-    let line = format!(
-        "{:<22}{:>8.0}{:>8.0}{:>8.0}{:>6.0}{:>7.1}{:>8.2}{:>8.2}{:>8.1}{:>7.0}{:>9}  {}",
+    let mut line = format!(
+        "{:<22}{:>8.0}{:>8.0}{:>8.0}{:>6.0}{:>7.1}{:>8.2}{:>8.2}{:>8.1}{:>7.0}{:>9}  ",
         setting.name,
         of.per_s,
         of.median_per_s,
@@ -78,9 +78,9 @@ fn row(setting: &Setting, phase: &str, loops: Option<(&str, &str)>) -> String {
         of.slowest_ms,
         of.stalls,
         loops,
-        setting.slow_text(phase),
     );
-    let mut line: String = line.chars().take(COLUMNS).collect();
+    let room = COLUMNS.saturating_sub(line.chars().count());
+    line.push_str(&setting.slow_text(phase, room));
     line.push('\n');
     line
 }

@@ -4,7 +4,7 @@ mod figures;
 mod screen;
 mod source;
 
-use std::io::{ErrorKind, IsTerminal};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use self::figures::Figures;
+pub(crate) use self::source::PATIENCE;
 use self::source::{Sample, Source};
 use crate::exit::{Answer, Failure};
 use crate::output::print;
@@ -70,15 +71,25 @@ impl Watch<'_> {
     fn next(&mut self) -> Result<Option<Figures>, Failure> {
         let now = match self.source.sample() {
             Ok(now) => now,
-            Err(why) if matches!(why.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Err(self.source.failure(&why));
-            }
-            Err(_) => return Ok(None),
+            Err(why) if has_ended(&why) => return Ok(None),
+            Err(why) => return Err(self.source.failure(&why)),
         };
         let figures = Figures::between(&self.last, &now);
         self.last = now;
         Ok(Some(figures))
     }
+}
+
+/// Whether it is of the kind that a socket or a port gives when its engine has ended, or ends while it answers.
+fn has_ended(why: &io::Error) -> bool {
+    matches!(
+        why.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe
+            | ErrorKind::UnexpectedEof
+    )
 }
 
 /// Watches an engine.
@@ -94,7 +105,13 @@ pub(crate) fn run(args: &TopArgs) -> Result<Answer, Failure> {
         if !sleep(watch.interval, &stop) {
             return Ok(Answer::Interrupted);
         }
-        let Some(figures) = watch.next()? else { return Ok(Answer::Yes) };
+        let Some(figures) = watch.next()? else {
+            if args.once {
+                let who = &args.target;
+                return Err(Failure::message(format!("the engine at '{who}' has ended before it was asked again")));
+            }
+            return Ok(Answer::Yes);
+        };
         let block = figures.block(&args.target);
         if args.once {
             print(&block)?;
@@ -127,6 +144,17 @@ fn interval(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_engine_that_has_ended_is_told_from_one_that_cannot_be_asked() {
+        use ErrorKind::*;
+        for ended in [NotFound, ConnectionRefused, ConnectionReset, BrokenPipe, UnexpectedEof] {
+            assert!(has_ended(&ended.into()), "{ended:?}");
+        }
+        for other in [PermissionDenied, WouldBlock, TimedOut, InvalidData, Other] {
+            assert!(!has_ended(&other.into()), "{other:?}");
+        }
+    }
 
     #[test]
     fn intervals_have_units_and_limits() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::exit::Failure;
 
 /// How long an engine may take for an answer. It waits for nothing, but its machine may.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What every name begins with.
 const PREFIX: &str = "millpond_";
@@ -50,6 +50,7 @@ impl Source {
             Source::Socket(path) => {
                 let mut stream = UnixStream::connect(path)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
                 stream.write_all(b"prometheus\n")?;
                 stream.shutdown(Shutdown::Write)?;
                 read(stream)?
@@ -57,11 +58,16 @@ impl Source {
             Source::Port(port) => {
                 let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?;
                 stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
                 stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
                 let text = read(stream)?;
                 text.split_once("\r\n\r\n").map_or(text.as_str(), |(_, body)| body).to_owned()
             }
         };
+        if text.is_empty() {
+            // It ended between the question and the answer.
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         Sample::parse(&text).ok_or_else(|| io::Error::other("what answers there is no Millpond"))
     }
 

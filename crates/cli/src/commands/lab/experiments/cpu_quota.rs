@@ -2,6 +2,7 @@
 
 use super::{Experiment, Findings, Lab, updates};
 use crate::commands::lab::arm::Tables;
+use crate::commands::lab::findings::Setting;
 use crate::commands::lab::laboratory::{Arm, Base, options, tables};
 use crate::exit::Failure;
 
@@ -31,17 +32,21 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     for arm in &mut arms {
         arm.quota = Some(QUOTA);
     }
-    // The text's own way around it: the mark of all CPUs, lower by as much as there are fewer.
-    let mark = format!("log_spin_cpu_pct_hwm={:.0}", 50.0 * QUOTA as f64 / 100.0 / millpond::Cpus::read().affinity);
-    arms[1].without_groups = options(&["log_spin=affinity", &mark]);
+    let (cpus, has_groups) = (millpond::Cpus::read().affinity, Lab::has_quotas());
+    if !has_groups {
+        // The text's own way around it: the mark of all CPUs, lower by as much as there are fewer.
+        let mark = format!("log_spin_cpu_pct_hwm={:.0}", 50.0 * QUOTA as f64 / 100.0 / cpus);
+        arms[1].options.retain(|(name, _)| name != "log_spin");
+        arms[1].options.extend(options(&["log_spin=affinity", &mark]));
+    }
     let base = Base { in_memory: true, ..tables(TABLES.count, TABLES.rows, &["cached=true"]) };
     let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(8, 30))];
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     lab.clear();
     let how = format!(
-        "{THREADS} threads of oltp_update_index, files in memory, {QUOTA} % of one CPU of {:.0}{}.",
-        millpond::Cpus::read().affinity,
-        if Lab::has_quotas() {
+        "{THREADS} threads of oltp_update_index, {}, durable at once, {QUOTA} % of one CPU of {cpus:.0}{}.",
+        lab.where_in_memory(),
+        if has_groups {
             " by a control group"
         } else {
             ": no control group can be written here, so the process is stopped for the rest of each 100 ms, and the \
@@ -50,11 +55,11 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
     findings.loops = Some(("log_spins", "spins"));
-    judge(&mut findings);
+    judge(&mut findings, has_groups);
     Ok(findings)
 }
 
-fn judge(findings: &mut Findings) {
+fn judge(findings: &mut Findings, has_groups: bool) {
     let per_s = |findings: &Findings, name: &str| findings.setting(name).figures(PHASE).per_s;
     let (affinity, quota) = (per_s(findings, "affinity"), per_s(findings, "quota"));
     for name in ["affinity", "quota"] {
@@ -62,24 +67,46 @@ fn judge(findings: &mut Findings) {
         let of = |number: &str| setting.median(PHASE, |run| run.number(number)) / 100.0;
         let (abs, cpus) = (of("log_spin_cpu_abs"), of("log_spin_cpus"));
         let spun = setting.median(PHASE, |run| run.number("log_spin_us")) / 1e3;
-        let used = setting.median(PHASE, |run| run.number("cpu_used_us")) / 1e3;
         let per_cent = abs / cpus.max(0.01);
         findings.notes.push(format!(
             "{name}: believes to use {abs:.0} % of one CPU and to have {cpus:.2} of them, {per_cent:.0} %; waiters \
-             spun for {spun:.0} ms by the clock, all together, with {used:.0} ms of CPU."
+             spun for {spun:.0} ms by the clock, all together."
         ));
+    }
+    // By the clock: what is used while the phase begins and ends is in it, too.
+    let used = |setting: &Setting| {
+        let per_cent = setting.median(PHASE, |run| run.number("cpu_used_us") / 1e4 / (run.seconds.len().max(1) as f64));
+        let throttled = setting.median(PHASE, |run| run.number("cpu_throttled_periods"));
+        (format!("{} {per_cent:.0} %", setting.name), throttled)
+    };
+    let used: Vec<(String, f64)> = findings.settings.iter().map(used).collect();
+    let text = used.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join(", ");
+    findings.notes.push(format!("CPU used, of one CPU by the clock: {text}."));
+    if has_groups {
+        let text = used.iter().zip(&findings.settings);
+        let text = text.map(|((_, throttled), setting)| format!("{} {throttled:.0}", setting.name));
+        let text = text.collect::<Vec<_>>().join(", ");
+        findings.judge(
+            "ours",
+            "the quota was in force",
+            used.iter().all(|(_, throttled)| *throttled > 0.0),
+            format!("periods throttled: {text}"),
+        );
     }
     let spins = |findings: &Findings, name: &str| findings.setting(name).median(PHASE, |run| run.number("log_spins"));
     let (with_affinity, with_quota) = (spins(findings, "affinity"), spins(findings, "quota"));
     findings.judge(
         "text 001",
-        "counting the CPUs of the affinity mask, waiters spin though the quota is used up; counting the quota they do not",
+        format!(
+            "counting the CPUs of the affinity mask, waiters spin though the quota is used up; {} they do not",
+            if has_groups { "counting the quota" } else { "with a lower mark" }
+        ),
         with_affinity > 100.0 * with_quota.max(1.0),
         format!("{with_affinity:.0} waits spun, and {with_quota:.0}"),
     );
     findings.judge(
         "text 001: 3,462 and 4,677 a second",
-        "knowing the quota makes more",
+        if has_groups { "knowing the quota makes more" } else { "a lower mark makes more" },
         quota > affinity,
         format!("{affinity:.0}/s and {quota:.0}/s: {:.2} times", quota / affinity.max(1.0)),
     );

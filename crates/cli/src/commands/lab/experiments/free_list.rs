@@ -23,11 +23,14 @@ const TABLES: Tables = Tables { count: 1, rows: 2_500_000 };
 const CLIENTS: usize = 4;
 const PER_S: f64 = 400.0;
 
+/// What is a stall here, in ms: as the options have it.
+const THRESHOLD_MS: f64 = 20.0;
+
 /// How far a stall may be from what is told.
 const TOLERANCE: f64 = 1.0 / 3.0;
 
 fn run(lab: &Lab) -> Result<Findings, Failure> {
-    let quiets: &[f64] = if lab.is_quick { &[0.0, 5.0, 20.0] } else { &[0.0, 5.0, 60.0, 250.0] };
+    let quiets: &[f64] = if lab.is_quick { &[0.0, 5.0, 60.0] } else { &[0.0, 5.0, 60.0, 250.0] };
     let common = ["cached=true", "buffer_pool_size=128MiB", "lru_scan_depth=1024", "stall_threshold=20ms"];
     let with = |word: &'static str| [&common[..], &[word]].concat();
     let arms = [
@@ -50,9 +53,9 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let shown: Vec<String> = phases.iter().skip(1).map(|phase| phase.name.clone()).collect();
     let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
     let how = format!(
-        "A table of 512 MiB in the page cache, a pool of 128 MiB, 1,024 frames kept free. One client reads rows at random \
-         for 2 s after some quiet; then, {before_scan_s} s later, four clients read 100 rows a second each while a scan \
-         of the whole table takes every free frame."
+        "A table of 512 MiB in the page cache, a pool of 128 MiB, 1,024 frames kept free. One client reads rows at \
+         random for 2 s after some quiet; then, {before_scan_s} s later, four clients read 100 rows a second each \
+         while a scan of the whole table takes every free frame."
     );
     let mut findings = EXPERIMENT.findings(how, settings, &shown);
     findings.loops = Some(("buffer_pool_wait_free_loops", "loops"));
@@ -91,15 +94,17 @@ fn judge(findings: &mut Findings, quiets: &[f64]) {
     findings.judge(
         "text 000, annex 3",
         "with a clean tail legacy has no such stall, however long it was quiet",
-        legacy_ms < 20.0,
+        legacy_ms < THRESHOLD_MS,
         format!("{legacy_ms:.1} ms"),
     );
-    let scan = findings.setting("backoff").figures(SCAN);
+    // The clients' own record, and their operations: the engine's count of stalls has the scan's waits, too.
+    let slowest_ms = findings.setting("backoff").figures(SCAN).slowest_ms;
+    let waited = findings.setting("backoff").median(SCAN, |run| run.slower_than(THRESHOLD_MS) as f64);
     findings.judge(
         "text 000, annex 5",
         "a scan that takes all free frames makes light clients wait with backoff",
-        scan.slowest_ms > 50.0 && scan.stalls >= CLIENTS as f64,
-        format!("{:.0} stalls, the slowest of {:.0} ms", scan.stalls, scan.slowest_ms),
+        slowest_ms > 50.0 && waited >= CLIENTS as f64,
+        format!("{waited:.0} of the clients' reads over {THRESHOLD_MS:.0} ms, the slowest {slowest_ms:.0} ms"),
     );
     let (stalls, loops) = (
         findings.setting("backoff").figures(SCAN).stalls,
@@ -114,8 +119,8 @@ fn judge(findings: &mut Findings, quiets: &[f64]) {
     findings.judge_explained("backoff", SCAN, &["free_frame"]);
     findings.judge(
         "ours",
-        "the default has none of this",
-        own_ms < 20.0 && findings.default().figures(SCAN).stalls == 0.0,
+        "the default has none of this, the scan included",
+        own_ms < THRESHOLD_MS && findings.default().figures(SCAN).stalls == 0.0,
         format!(
             "{own_ms:.1} ms after the longest quiet, {:.1} ms beside the scan",
             findings.default().figures(SCAN).slowest_ms
@@ -123,6 +128,6 @@ fn judge(findings: &mut Findings, quiets: &[f64]) {
     );
     // The others are quiet then.
     findings.judge_throughput(&longest);
-    findings.judge_slowest(&longest);
-    findings.judge_slowest(SCAN);
+    findings.judge_slowest(&longest, "backoff");
+    findings.judge_slowest(SCAN, "backoff");
 }

@@ -33,11 +33,17 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     lab.clear();
     let how = format!(
-        "{THREADS} threads update rows at random of data eight times the pool of 32 MiB, on the device as it is, durable \
-         within a second. With legacy who finds no clean page writes one himself, with a sync, all others behind him."
+        "{THREADS} threads update rows at random of data eight times the pool of 32 MiB, on the device as it is, \
+         durable within a second. With legacy who finds no clean page writes one himself, with a sync, all others \
+         behind him."
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
     findings.loops = Some(("buffer_pool_single_page_flushes", "single"));
+    judge(&mut findings);
+    Ok(findings)
+}
+
+fn judge(findings: &mut Findings) {
     let single = findings.setting("legacy").median(PHASE, |run| run.number("buffer_pool_single_page_flushes"));
     findings.judge(
         "text 004",
@@ -47,13 +53,18 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     );
     let wait =
         |findings: &Findings, name: &str| findings.setting(name).median(PHASE, |run| run.waited_ms("free_frame"));
-    let (small, large) = (wait(&findings, "backoff, target 128"), wait(&findings, "backoff"));
-    findings.notes.push(format!(
-        "lru_scan_depth is also the free list's target in those servers. Apart from each other, with the same depth of \
-         1,024: users wait {large:.0} ms for frames with a target of 1,024, and {small:.0} ms with one of 128."
-    ));
+    let (small, large) = (wait(findings, "backoff, target 128"), wait(findings, "backoff"));
+    findings.judge(
+        "text 000, row 2",
+        "with the same lru_scan_depth users wait less for frames the more are kept free",
+        large < small,
+        format!("waited with a target of 1,024: {large:.0} ms, of 128: {small:.0} ms"),
+    );
     findings.judge_explained("legacy", PHASE, &["free_frame", "lane"]);
     findings.judge_explained("backoff", PHASE, &["free_frame"]);
-    findings.judge_default(PHASE);
-    Ok(findings)
+    findings.judge_throughput(PHASE);
+    findings.judge_slowest(PHASE, "legacy");
+    findings.judge_slowest(PHASE, "backoff");
+    let text = findings.default().slow_text(PHASE, 80);
+    findings.notes.push(format!("The default's slowest operations spent their time so: {text}."));
 }

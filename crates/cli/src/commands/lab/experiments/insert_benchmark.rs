@@ -5,7 +5,7 @@ use super::{Experiment, Findings, Lab};
 use crate::commands::lab::arm::{Phase, Work};
 use crate::commands::lab::findings::Setting;
 use crate::commands::lab::laboratory::{Arm, Base, options};
-use crate::commands::lab::outcome::{ClientSeconds, median};
+use crate::commands::lab::outcome::{ClientSeconds, Writers, median};
 use crate::exit::Failure;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -51,15 +51,30 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     lab.clear();
     let how = format!(
-        "{CLIENTS} clients with a table of {rows} rows and three indexes each, files in the page cache, a pool of 64 MiB: \
-         l.i1 inserts and deletes 50 rows in a transaction; then ranges of indexes are read while 100 rows a second and \
-         client are inserted and deleted."
+        "{CLIENTS} clients with a table of {rows} rows and three indexes each, files in the page cache, a pool of 64 \
+         MiB: l.i1 inserts and deletes 50 rows in a transaction; then ranges of indexes are read while 100 rows a \
+         second and client are inserted and deleted. Durable within a second."
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[INSERTS, QUERIES]);
     findings.loops = Some(("buffer_pool_single_page_flushes", "single"));
     findings.notes.push(by_client(&findings));
+    let notes: Vec<String> = findings.settings.iter().filter_map(writers).collect();
+    findings.notes.extend(notes);
     judge(&mut findings, lab.machine.cpus);
     Ok(findings)
+}
+
+/// How those did who inserted beside the queries.
+fn writers(setting: &Setting) -> Option<String> {
+    let of: Vec<&Writers> = setting.phase(QUERIES).into_iter().filter_map(|run| run.writers.as_ref()).collect();
+    let median_of = |figure: fn(&Writers) -> f64| median(of.iter().map(|writers| figure(writers)));
+    let wanted = of.first()?.wanted_per_s;
+    Some(format!(
+        "{}: {:.0} of {wanted:.0} rows/s inserted beside queries, the slowest transaction {:.0} ms from arrival.",
+        setting.name,
+        median_of(|writers| writers.rows_per_s),
+        median_of(|writers| writers.slowest_ms),
+    ))
 }
 
 /// How even the clients are, in the last round.
@@ -109,10 +124,15 @@ fn judge(findings: &mut Findings, cpus: f64) {
     );
     if !is_better {
         findings.notes.push(format!(
-            "The text's machine had a CPU for each cleaner; this one has {cpus:.0}. Where there are fewer, cleaners and \
-             clients take them from each other, however instances are shared out."
+            "The text's machine had a CPU for each cleaner; this one has {cpus:.0}. Where there are fewer, cleaners \
+             and clients take them from each other, however instances are shared out."
         ));
     }
-    findings.judge_default(INSERTS);
+    findings.judge_throughput(INSERTS);
+    findings.judge_slowest(INSERTS, "cleaners 4, inst. 8");
     findings.judge_throughput(QUERIES);
+    let runs = findings.default().phase(QUERIES);
+    let kept = runs.iter().filter(|run| run.writers.is_some_and(|writers| writers.is_kept)).count();
+    let (is_kept, seen) = (!runs.is_empty() && kept == runs.len(), format!("in {kept} of {} rounds", runs.len()));
+    findings.judge("ours", "the rate of inserts beside queries is kept with the default", is_kept, seen);
 }

@@ -37,7 +37,7 @@ pub(super) const BURST: Experiment = Experiment {
 
 const THREADS: usize = 16;
 
-/// Some 64 MiB a table.
+/// Some 32 MiB a table.
 const TABLES: Tables = Tables { count: 4, rows: 150_000 };
 
 /// The two servers that are compared, and the default.
@@ -52,23 +52,32 @@ fn servers(words: &[&'static str]) -> [Arm; 3] {
 
 fn ddl_drop(lab: &Lab) -> Result<Findings, Failure> {
     const PHASE: &str = "updates beside DDL";
+    const DDL_AFTER_S: f64 = 2.0;
     let words = ["buffer_pool_size=128MiB", "redo_capacity=128MiB", "durability=background(1s)"];
     let all = Tables { count: TABLES.count + 1, ..TABLES };
     let base = tables(all.count, all.rows, &["redo_capacity=128MiB"]);
-    let beside = Some(Beside::Ddl { after_s: 2.0, table: all.count });
-    let phases = [Phase { beside, ..updates(PHASE, TABLES, THREADS, lab.seconds(8, 20)) }];
+    let beside = Some(Beside::Ddl { after_s: DDL_AFTER_S, table: all.count });
+    let seconds = lab.seconds(8, 20);
+    let phases = [Phase { beside, ..updates(PHASE, TABLES, THREADS, seconds) }];
     let settings = lab.in_turn(DDL_DROP.name, &base, &servers(&words), &phases)?;
     lab.clear();
-    let how = "16 threads update four tables; beside them the index of a fifth is dropped and made again, then that table \
-               is dropped, pages of it in the pool.";
+    let how = "16 threads update four tables; beside them the index of a fifth is dropped and made again, then that \
+               table is dropped, pages of it in the pool. Durable within a second.";
     let mut findings = DDL_DROP.findings(how, settings, &[PHASE]);
     let own = findings.default().figures(PHASE);
+    let is_within = own.beside_ms < (seconds as f64 - DDL_AFTER_S) * 1e3;
     findings.notes.push(format!("With the default all of that takes {:.0} ms.", own.beside_ms));
     findings.judge(
         "ours",
         "nobody else waits for it with the default",
-        own.stalls == 0.0 && own.brownout_s == 0.0 && own.beside_ms > 0.0,
-        format!("{:.0} stalls, slowest {:.1} ms, longest gap {:.1} ms", own.stalls, own.slowest_ms, own.blackout_ms),
+        own.stalls == 0.0 && own.brownout_s == 0.0 && own.beside_ms > 0.0 && is_within,
+        format!(
+            "{:.0} stalls, slowest {:.1} ms, longest gap {:.1} ms{}",
+            own.stalls,
+            own.slowest_ms,
+            own.blackout_ms,
+            if is_within { "" } else { "; it went on when the load had ended" }
+        ),
     );
     findings.judge_throughput(PHASE);
     Ok(findings)
@@ -81,8 +90,9 @@ fn long_reader(lab: &Lab) -> Result<Findings, Failure> {
     let phases = [Phase { beside: Some(Beside::LongReader), ..updates(PHASE, TABLES, THREADS, lab.seconds(8, 30)) }];
     let settings = lab.in_turn(LONG_READER.name, &base, &servers(&words), &phases)?;
     lab.clear();
-    let how =
-        "16 threads update data twice the pool; one reader scans a table, with a rest of 2 ms after each 200 rows.";
+    let how = "16 threads update data twice the pool, durable within a second; one reader scans a table, with a rest \
+               of 2 ms after each 200 rows. It sees each row as committed when it comes to it: there are no snapshots \
+               yet.";
     let mut findings = LONG_READER.findings(how, settings, &[PHASE]);
     let undo = findings.default().median(PHASE, |run| run.number("undo_pages"));
     let own = findings.default().figures(PHASE);
@@ -117,7 +127,8 @@ fn hiccup(lab: &Lab) -> Result<Findings, Failure> {
     let own = findings.default().figures(PHASE);
     findings.judge(
         "ours",
-        "a stop of the device is not felt with the default",
+        "a stop of the device is not felt with the default, where commits are durable within a second: one that is \
+         durable at once waits as long as the device stands still, with any engine",
         own.slowest_ms < 100.0 && own.brownout_s == 0.0,
         format!("slowest {:.1} ms, worst second {:.0} of {:.0}", own.slowest_ms, own.worst_per_s, own.median_per_s),
     );
@@ -141,9 +152,9 @@ fn burst(lab: &Lab) -> Result<Findings, Failure> {
     let settings = lab.in_turn(BURST.name, &base, &arms, &phases)?;
     lab.clear();
     let how = format!(
-        "{usual:.0} updates a second of data that the pool holds, for {seconds} s 1.8 times as many, then as before, a log \
-         of 8 MiB, on an imitated device of 1,500 writes a second, durable within a second; {warm_s} s of the usual load \
-         before, until the log is as full as it stays. Times are from arrival."
+        "{usual:.0} updates a second of data that the pool holds, for {seconds} s 1.8 times as many, then as before, a \
+         log of 8 MiB, on an imitated device of 1,500 writes a second, durable within a second; {warm_s} s of the \
+         usual load before, until the log is as full as it stays. Times are from arrival."
     );
     let mut findings = BURST.findings(how, settings, &PHASES);
     let own = findings.default();
@@ -155,7 +166,8 @@ fn burst(lab: &Lab) -> Result<Findings, Failure> {
         slowest.iter().all(|ms| *ms < 100.0) && worst > usual * 1.8 * 0.85,
         format!("slowest {:.1} ms, and {:.1} after it; worst second {worst:.0}", slowest[0], slowest[1]),
     );
-    findings.judge_slowest("burst");
+    findings.judge_slowest("burst", "mysql-5.6");
+    findings.judge_slowest("burst", "mysql-8.0");
     Ok(findings)
 }
 
