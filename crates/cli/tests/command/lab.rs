@@ -96,6 +96,26 @@ fn a_run_on_a_slow_device_makes_no_more_writes_than_that() {
 }
 
 #[test]
+fn an_interrupt_of_the_lab_alone_ends_its_run_and_leaves_neither_data_nor_report() {
+    let dir = directory();
+    let mut child = millpond(dir.path(), &["lab", "run", "ddl-drop", "--quick", "--dir=data", "--report=lab.html"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut said = BufReader::new(child.stderr.take().expect("it has one"));
+    let mut line = String::new();
+    while !line.contains("loading") {
+        line.clear();
+        assert_ne!(said.read_line(&mut line).expect("it can be read"), 0, "it ended early");
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it can be interrupted");
+    said.read_to_string(&mut line).expect("it can be read");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{line}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it can be read").count(), 0);
+}
+
+#[test]
 fn a_run_without_a_plan_or_with_a_strange_one_says_so() {
     let dir = directory();
     for (plan, said) in [

@@ -1,10 +1,11 @@
 //! `millpond top`: over a socket and over a port, until there is nobody to watch any more.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
+use std::thread;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -73,6 +74,36 @@ fn top_shows_a_running_engine_over_its_socket_and_its_port_and_ends_with_it() {
     watching.stderr.take().expect("it has one").read_to_string(&mut said).expect("it can be read");
     assert_eq!(watching.wait().expect("it ends").code(), Some(0), "{said}");
     assert!(!said.contains("error"), "{said}");
+}
+
+/// Who answers on a socket as often as there are answers, and ends.
+fn answer(dir: &Path, answers: &'static [&'static str]) -> thread::JoinHandle<()> {
+    let listener = UnixListener::bind(dir.join("sock")).expect("a socket can be made");
+    thread::spawn(move || {
+        for text in answers {
+            let (mut stream, _) = listener.accept().expect("somebody asks");
+            stream.read_to_string(&mut String::new()).expect("it can be read");
+            stream.write_all(text.as_bytes()).expect("it can be written");
+        }
+    })
+}
+
+#[test]
+fn an_end_is_quiet_but_for_who_wants_one_interval_and_what_is_no_engine_is_a_failure() {
+    const ENGINE: &str = "millpond_log_lsn_current_total 1000\n";
+    for (answers, args, code, text) in [
+        (&[ENGINE][..], &["--plain"][..], 0, ""),
+        (&[ENGINE, ""], &["--plain"], 0, ""),
+        (&[ENGINE], &["--once"], 2, "the engine at 'sock' has ended"),
+        (&[ENGINE, "nonsense\n"], &["--plain"], 2, "what answers there is no Millpond"),
+    ] {
+        let dir = directory();
+        let engine = answer(dir.path(), answers);
+        let output = run(dir.path(), &[&["top", "--interval=100ms", "sock"], args].concat());
+        assert_code(&output, code);
+        assert!(err(&output).contains(text), "{}", err(&output));
+        engine.join().expect("it answers");
+    }
 }
 
 /// A terminal of 100 columns: what a user sees of it and types, and what a command has.

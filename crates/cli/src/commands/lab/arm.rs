@@ -22,7 +22,7 @@ use workload::keys::RandType;
 use workload::prepare::{self, LoadPlan};
 
 use super::beside::{self, Beside};
-use super::outcome::{Outcome, Writers};
+use super::outcome::{Outcome, Slow, Writers};
 use crate::exit::{Answer, Failure};
 use crate::output::print;
 use crate::signals;
@@ -201,7 +201,8 @@ impl Phase {
         };
         let mut outcome = Outcome::of(&self.name, Some(&done.finished), changes(&before, &after), beside_ms);
         if self.only_the_other_scans() {
-            outcome = outcome.without(SCAN, &engine.db().stalls());
+            let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
+            outcome = outcome.without(SCAN, &log);
         }
         if let Work::Insert { step, clients, rows } = &self.work {
             outcome = outcome.with_clients(&done.finished);

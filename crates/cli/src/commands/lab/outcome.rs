@@ -96,7 +96,7 @@ impl Slow {
         Slow::new(operation.operation, operation.elapsed_us, waits.chain(own).collect())
     }
 
-    fn of_stall(stall: &Stall) -> Slow {
+    pub(super) fn of_stall(stall: &Stall) -> Slow {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let waits = stall.waits.iter().map(|(class, time)| (class.name().to_owned(), us(*time)));
         let own = stall.cpu.map(|(cpu, runnable)| [("cpu".to_owned(), us(cpu)), ("runnable".to_owned(), us(runnable))]);
@@ -169,13 +169,13 @@ impl Outcome {
 
     /// The same with slow operations of the clients alone, where something of its own kind went on beside them: all
     /// of the phase that `log` still has, the stall log as it is behind it.
-    pub(super) fn without(mut self, operation: &str, log: &[Stall]) -> Outcome {
+    pub(super) fn without(mut self, operation: &str, log: &[Slow]) -> Outcome {
         let of_phase = (self.figures.stalls as usize).min(log.len());
-        let stalls = log[log.len() - of_phase..].iter().map(Slow::of_stall).collect::<Vec<_>>();
+        let stalls = &log[log.len() - of_phase..];
         let from_us = stalls.iter().map(|slow| slow.elapsed_us).min().unwrap_or(u64::MAX);
         // The slowest are few, and may all be of what goes on beside; those under the threshold are in no log.
         self.slow.retain(|slow| slow.elapsed_us < from_us);
-        self.slow.extend(stalls);
+        self.slow.extend_from_slice(stalls);
         self.slow.retain(|slow| slow.operation != operation);
         self.slow.sort_by_key(|slow| std::cmp::Reverse(slow.elapsed_us));
         self
@@ -257,6 +257,19 @@ mod tests {
         assert_eq!((median.slowest_ms, median.stalls), (20.0, 2.0));
         assert_eq!(Figures::median(&[of(10.0, 3.0), of(30.0, 1.0)]).slowest_ms, 20.0);
         assert_eq!(Figures::median(&[]), Figures::default());
+    }
+
+    #[test]
+    fn slow_operations_of_clients_are_told_from_scans_beside_them_by_the_stall_log() {
+        let slow = |operation: &str, ms: u64| Slow::new(operation, ms * 1_000, Vec::new());
+        let mut outcome =
+            Outcome { slow: vec![slow("scan", 90), slow("scan", 80), slow("get", 5)], ..Outcome::default() };
+        outcome.figures.stalls = 3.0;
+        let log = [slow("get", 500), slow("scan", 90), slow("get", 30), slow("scan", 80)];
+        let outcome = outcome.without("scan", &log);
+        let times: Vec<(&str, u64)> = outcome.slow.iter().map(|of| (of.operation.as_str(), of.elapsed_us)).collect();
+        assert_eq!(times, [("get", 30_000), ("get", 5_000)], "the first stall was before the phase");
+        assert_eq!(outcome.slower_than(20.0), 1);
     }
 
     #[test]

@@ -10,6 +10,44 @@ use super::laboratory::{Arm, Lab, options};
 use super::outcome::{ClientSeconds, Figures, Outcome, Slow};
 use super::{page, text};
 
+/// What a phase came to whose slowest operations, four of them, spent nearly all of their time in a class of waits.
+pub(super) fn outcome(phase: &str, per_s: f64, slowest_ms: f64, class: &str) -> Outcome {
+    let elapsed_us = (slowest_ms * 1e3) as u64;
+    let slow = Slow { operation: "get".to_owned(), elapsed_us, parts: vec![(class.to_owned(), elapsed_us / 10 * 9)] };
+    Outcome {
+        phase: phase.to_owned(),
+        figures: Figures { per_s, median_per_s: per_s, worst_per_s: per_s, slowest_ms, ..Figures::default() },
+        slow: vec![slow; 4],
+        ..Outcome::default()
+    }
+}
+
+/// Findings of one round, of settings by their names; the one called default is it.
+pub(super) fn findings_of(settings: Vec<(&str, Vec<Outcome>)>) -> Findings {
+    let setting = |(name, phases): (&str, Vec<Outcome>)| Setting {
+        name: name.to_owned(),
+        is_default: name == "default",
+        options: Vec::new(),
+        rounds: vec![phases],
+    };
+    Findings {
+        name: "synthetic",
+        title: "made up",
+        how: String::new(),
+        settings: settings.into_iter().map(setting).collect(),
+        phases: Vec::new(),
+        loops: None,
+        verdicts: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// Which claims do not hold, by their places.
+pub(super) fn failing(findings: &Findings) -> Vec<usize> {
+    let verdicts = findings.verdicts.iter().enumerate();
+    verdicts.filter(|(_, verdict)| !verdict.holds).map(|(at, _)| at).collect()
+}
+
 /// A setting whose slowest operation waits for frames nearly all the time.
 fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting {
     let elapsed_us = (slowest_ms * 1e3) as u64;
@@ -57,8 +95,12 @@ fn holding(findings: &Findings) -> Vec<bool> {
 }
 
 fn lab() -> (tempfile::TempDir, Lab) {
+    lab_that(false)
+}
+
+fn lab_that(is_stopped: bool) -> (tempfile::TempDir, Lab) {
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    let Ok(lab) = Lab::new(&dir.path().join("lab"), true, 1, Arc::new(AtomicBool::new(false))) else {
+    let Ok(lab) = Lab::new(&dir.path().join("lab"), true, 1, Arc::new(AtomicBool::new(is_stopped))) else {
         unreachable!("the build's own directory can be written to")
     };
     (dir, lab)
@@ -122,6 +164,27 @@ fn the_page_is_well_formed_and_has_two_charts_and_a_histogram_for_each_setting_a
     }
     assert!(text.contains("second 4: 13 to 47"), "the least and the most of the clients");
     assert_eq!(document.descendants().filter(|node| node.tag_name().name() == "svg").count(), 11);
+}
+
+#[test]
+fn a_short_phase_has_all_response_times_and_no_curves_and_an_interrupted_run_says_so() {
+    let mut findings = findings(2_000.0, 100.0);
+    findings.settings.iter_mut().for_each(|setting| setting.rounds[0][0].seconds.truncate(2));
+    let (_dir, lab) = lab();
+    let whole = page::of(&[findings], &[], &lab);
+    assert_eq!((whole.matches("<svg").count(), whole.contains("Interrupted")), (3, false), "{whole}");
+    let (_dir, lab) = lab_that(true);
+    assert!(page::of(&[], &[], &lab).contains("Interrupted: what came after this was not run."));
+}
+
+#[test]
+fn the_last_column_of_text_has_as_many_parts_as_fit_whole() {
+    let setting = setting("legacy", false, 1.0, 100.0);
+    for (columns, text) in
+        [(120, "free_frame 90 %, cpu 10 %"), (24, "free_frame 90 %"), (15, "free_frame 90 %"), (14, "-")]
+    {
+        assert_eq!(setting.slow_text("reads", columns), text, "{columns}");
+    }
 }
 
 #[test]

@@ -131,3 +131,50 @@ fn judge(findings: &mut Findings, quiets: &[f64]) {
     findings.judge_slowest(&longest, "backoff");
     findings.judge_slowest(SCAN, "backoff");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::lab::outcome::Outcome;
+    use crate::commands::lab::tests::{failing, findings_of, outcome};
+
+    const QUIETS: [f64; 2] = [0.0, 5.0];
+
+    /// Places of the claims that do not hold when a phase of one setting came to something else.
+    fn failing_with(name: &str, phase: &str, change: fn(&mut Outcome)) -> Vec<usize> {
+        let setting = |of: &'static str, quiet_ms, scan_ms| {
+            let mut phases = vec![
+                outcome(&after(5.0), 1_000.0, quiet_ms, "free_frame"),
+                outcome(SCAN, 400.0, scan_ms, "free_frame"),
+            ];
+            if of == "backoff" {
+                phases[1].figures.stalls = 6.0;
+                phases[1].numbers = [("buffer_pool_wait_free_loops".to_owned(), 18)].into();
+            }
+            phases.iter_mut().filter(|run| of == name && run.phase == phase).for_each(change);
+            (of, phases)
+        };
+        let settings =
+            vec![setting("legacy", 5.0, 5.0), setting("backoff", 100.0, 100.0), setting("default", 10.0, 10.0)];
+        let mut findings = findings_of(settings);
+        judge(&mut findings, &QUIETS);
+        assert_eq!(findings.verdicts.len(), 9);
+        failing(&findings)
+    }
+
+    #[test]
+    fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
+        let quiet = &after(5.0);
+        assert_eq!(failing_with("", quiet, |_| {}), [0; 0]);
+        assert_eq!(failing_with("backoff", quiet, |of| of.figures.slowest_ms = 134.0), [0]);
+        assert_eq!(failing_with("legacy", quiet, |of| of.figures.slowest_ms = 20.0), [1]);
+        assert_eq!(failing_with("backoff", SCAN, |of| of.slow.truncate(3)), [2], "fewer than clients");
+        assert_eq!(failing_with("backoff", SCAN, |of| of.slow[0].elapsed_us = 20_000), [2], "not over the threshold");
+        assert_eq!(failing_with("backoff", SCAN, |of| of.numbers.clear()), [3]);
+        assert_eq!(failing_with("backoff", SCAN, |of| of.slow.iter_mut().for_each(|slow| slow.parts.clear())), [4]);
+        assert_eq!(failing_with("default", SCAN, |of| of.figures.stalls = 1.0), [5]);
+        assert_eq!(failing_with("default", quiet, |of| of.figures.per_s = 999.0), [6]);
+        assert_eq!(failing_with("default", quiet, |of| of.figures.slowest_ms = 10.1), [7]);
+        assert_eq!(failing_with("default", SCAN, |of| of.figures.slowest_ms = 10.1), [8]);
+    }
+}

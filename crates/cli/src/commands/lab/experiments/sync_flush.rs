@@ -137,3 +137,57 @@ fn judge(findings: &mut Findings) {
     findings.judge_throughput(PHASE);
     findings.judge_slowest(PHASE, "sync_only");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::lab::outcome::Outcome;
+    use crate::commands::lab::tests::{failing, findings_of, outcome};
+
+    /// Places of the claims that do not hold when one setting came to something else.
+    fn failing_with(name: &str, change: fn(&mut Outcome)) -> Vec<usize> {
+        let settings = [
+            ("sync_only", 1_000.0, 4_000.0),
+            ("  dirty pages 30 %", 1_200.0, 3_000.0),
+            ("  log 32 MiB", 900.0, 2_100.0),
+            ("  pool 64 MiB", 300.0, 100.0),
+            ("  log 512 MiB", 1_000.0, 9_000.0),
+            ("adaptive, 200", 1_000.0, 900.0),
+            ("adaptive, 1000", 1_000.0, 700.0),
+            ("adaptive, 4000", 1_000.0, 500.0),
+            ("keep_average", 1_000.0, 500.0),
+            ("default", 2_000.0, 400.0),
+        ];
+        let setting = |(of, per_s, slowest_ms)| {
+            let mut outcome = outcome(PHASE, per_s, slowest_ms, "log_space");
+            if of == "sync_only" {
+                outcome.figures.blackout_ms = 3_000.0;
+            }
+            if of == name {
+                change(&mut outcome);
+            }
+            (of, vec![outcome])
+        };
+        let mut findings = findings_of(settings.map(setting).to_vec());
+        judge(&mut findings);
+        assert_eq!(findings.verdicts.len(), 8);
+        failing(&findings)
+    }
+
+    #[test]
+    fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
+        assert_eq!(failing_with("", |_| {}), [0; 0]);
+        assert_eq!(failing_with("sync_only", |of| of.figures.blackout_ms = 999.0), [0]);
+        assert_eq!(failing_with("sync_only", |of| (of.figures.blackout_ms, of.figures.silent_s) = (0.0, 1.0)), [0; 0]);
+        assert_eq!(failing_with("  log 32 MiB", |of| of.figures.slowest_ms = 2_000.0), [1], "a cure");
+        assert_eq!(failing_with("  pool 64 MiB", |of| of.figures.per_s = 500.0), [1], "neither stalls nor slow");
+        assert_eq!(failing_with("  log 512 MiB", |of| of.figures.slowest_ms = 2_100.0), [2]);
+        assert_eq!(failing_with("adaptive, 1000", |of| of.figures.slowest_ms = 499.0), [3]);
+        assert_eq!(failing_with("adaptive, 1000", |of| of.figures.slowest_ms = 500.0), [0; 0]);
+        assert_eq!(failing_with("default", |of| of.figures.silent_s = 1.0), [4]);
+        assert_eq!(failing_with("default", |of| of.figures.blackout_ms = 100.0), [4]);
+        assert_eq!(failing_with("sync_only", |of| of.slow.iter_mut().for_each(|slow| slow.parts.clear())), [5]);
+        assert_eq!(failing_with("default", |of| of.figures.per_s = 1_199.0), [6]);
+        assert_eq!(failing_with("default", |of| of.figures.slowest_ms = 401.0), [7]);
+    }
+}
