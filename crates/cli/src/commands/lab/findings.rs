@@ -107,7 +107,7 @@ impl Findings {
         let own = self.default().figures(phase).per_s;
         let per_s = |setting: &&Setting| setting.figures(phase).per_s;
         let Some(best) = self.classic().max_by(|a, b| per_s(a).total_cmp(&per_s(b))) else { return };
-        let (name, best) = (best.name.clone(), per_s(&best));
+        let (name, best) = (best.name.trim().to_owned(), per_s(&best));
         let seen = format!("{own:.0}/s, {name} {best:.0}/s: {:.2} times", own / best.max(1.0));
         self.judge("ours", "the default is no slower than the best classic setting", own >= best, seen);
     }

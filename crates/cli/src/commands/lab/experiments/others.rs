@@ -65,7 +65,8 @@ fn ddl_drop(lab: &Lab) -> Result<Findings, Failure> {
                table is dropped, pages of it in the pool. Durable within a second.";
     let mut findings = DDL_DROP.findings(how, settings, &[PHASE]);
     let own = findings.default().figures(PHASE);
-    let is_within = own.beside_ms < (seconds as f64 - DDL_AFTER_S) * 1e3;
+    let left_ms = (seconds as f64 - DDL_AFTER_S) * 1e3;
+    let is_within = findings.default().phase(PHASE).iter().all(|run| run.figures.beside_ms < left_ms);
     findings.notes.push(format!("With the default all of that takes {:.0} ms.", own.beside_ms));
     findings.judge(
         "ours",

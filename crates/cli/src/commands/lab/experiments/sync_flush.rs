@@ -119,7 +119,7 @@ fn judge(findings: &mut Findings) {
     let note = text(&|of| format!("{:.0}/s, longest gap {:.0} ms", of.per_s, of.blackout_ms));
     findings.judge(
         "text 003, comments",
-        format!("adaptive stalls at every io_capacity when the device slows down, {STALL_MS:.0} ms and more"),
+        format!("adaptive stalls at every io_capacity, {STALL_MS:.0} ms and more, on a device that slows down"),
         adaptive.iter().all(|(_, of)| longest_ms(of) >= STALL_MS),
         seen,
     );
