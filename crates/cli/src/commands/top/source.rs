@@ -73,6 +73,16 @@ impl Source {
 
     /// That nobody could be asked, with the way out.
     pub(super) fn failure(&self, why: &io::Error) -> Failure {
+        if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+            let who = match self {
+                Source::Socket(path) => format!("status socket '{}'", path.display()),
+                Source::Port(port) => format!("port {port} of 127.0.0.1"),
+            };
+            let within_s = PATIENCE.as_secs();
+            return Failure::message(format!(
+                "the engine behind {who} does not answer within {within_s} s: stopped, or under a quota?"
+            ));
+        }
         let (what, way_out) = match self {
             Source::Socket(path) => (
                 no_socket(path, why),
