@@ -16,6 +16,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const CLIENTS: u32 = 8;
+
+/// The setting that the default's slowest is held against.
+const CLASSIC: &str = "cleaners 4, inst. 8";
+
 const INSERTS: &str = "l.i1: inserts and deletes";
 const QUERIES: &str = "qr100: queries beside 100 inserts a second and client";
 
@@ -27,7 +31,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         [&common[..], &["profile=mysql-5.6", "flush_neighbors=none", "max_dirty_pages_pct=90"], words].concat()
     };
     let arms = [
-        Arm::classic("cleaners 4, inst. 8", &of_8_0(&["page_cleaners=4", "buffer_pool_instances=8"])),
+        Arm::classic(CLASSIC, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=8"])),
         Arm::classic("cleaners 8, inst. 8", &of_8_0(&["page_cleaners=8", "buffer_pool_instances=8"])),
         Arm::classic("cleaners 4, inst. 4", &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4"])),
         Arm::classic(
@@ -129,7 +133,18 @@ fn judge(findings: &mut Findings, cpus: f64) {
         ));
     }
     findings.judge_throughput(INSERTS);
-    findings.judge_slowest(INSERTS, "cleaners 4, inst. 8");
+    findings.judge_slowest(INSERTS, CLASSIC);
+    // Closed loop: as many are under way as there are clients.
+    let times = |setting: &Setting| {
+        let of = setting.figures(INSERTS);
+        let mean_ms = f64::from(CLIENTS) * 1e3 / of.per_s.max(1e-3);
+        format!("{mean_ms:.0} ms on average, the slowest {:.1} times that", of.slowest_ms / mean_ms)
+    };
+    let (own, classic) = (times(findings.default()), times(findings.setting(CLASSIC)));
+    findings.notes.push(format!(
+        "A transaction changes 100 rows with 300 entries, most of them on pages not in the pool: with the default \
+         {own}; with {CLASSIC} {classic}."
+    ));
     findings.judge_throughput(QUERIES);
     let runs = findings.default().phase(QUERIES);
     let kept = runs.iter().filter(|run| run.writers.is_some_and(|writers| writers.is_kept)).count();
