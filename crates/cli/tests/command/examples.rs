@@ -65,13 +65,15 @@ fn assert_runs(dir: &Path, words: &[&str]) {
     drop(engine);
 }
 
-/// An engine that tells how it is doing, until it is dropped.
-struct Engine(std::process::Child);
+/// An engine that tells how it is doing, until it is dropped; and the end of what it prints into, without which it would
+/// end with its next line.
+struct Engine(std::process::Child, #[expect(dead_code, reason = "kept open")] BufReader<std::process::ChildStdout>);
 
 impl Engine {
     fn start(dir: &Path) -> Engine {
         let args = ["bench", "--dir=running", "--status-socket=millpond.sock", "--time=600", "oltp_update_index"];
-        Engine(start_until_its_first_line(dir, &args).0)
+        let (child, output) = start_until_its_first_line(dir, &args);
+        Engine(child, output)
     }
 }
 
