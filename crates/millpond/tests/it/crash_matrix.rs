@@ -442,7 +442,9 @@ fn a_crash_while_threads_write_the_log_loses_nothing() {
     let lazy =
         Shape { flushing: AdaptiveFlushingMethod::SyncOnly, recent_closed: LogRecentClosed::WakeIfUnset, ..TWICE };
     for (seed, shape) in (31..).zip([THREADED, Shape { pipeline: true, ..SMALL }, Shape { pipeline: true, ..lazy }]) {
-        let recorded = many_clients_shaped(shape, seed, 4, 60, 3000);
+        // Enough that three quarters of the log are taken.
+        let ops = if shape.flushing == AdaptiveFlushingMethod::SyncOnly { 100 } else { 60 };
+        let recorded = many_clients_shaped(shape, seed, 4, ops, 3000);
         check_matrix(&recorded, 0, stride(24));
     }
 }
