@@ -82,16 +82,35 @@ impl<T, const OVER_IO: bool> Mutex<T, OVER_IO> {
 
     /// Waits for the mutex and takes it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T, OVER_IO> {
-        if OVER_IO {
-            laws::check_park();
-        }
-        laws::check_rank(self.rank);
+        self.check_laws();
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
             task.yield_now();
             return self.lock_in_turn(&task);
         }
         self.guard(self.inner.lock())
+    }
+
+    /// The same; true: somebody else had it, and was waited for.
+    pub(crate) fn lock_and_tell(&self) -> (MutexGuard<'_, T, OVER_IO>, bool) {
+        self.check_laws();
+        #[cfg(feature = "simulation")]
+        if let Some(task) = scheduler::current() {
+            task.yield_now();
+            // Nobody else runs in between.
+            let waits = self.inner.is_locked();
+            return (self.lock_in_turn(&task), waits);
+        }
+        let free = self.try_lock();
+        let waits = free.is_none();
+        (free.unwrap_or_else(|| self.guard(self.inner.lock())), waits)
+    }
+
+    fn check_laws(&self) {
+        if OVER_IO {
+            laws::check_park();
+        }
+        laws::check_rank(self.rank);
     }
 
     /// Takes the mutex if nobody has it.

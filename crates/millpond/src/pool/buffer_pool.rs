@@ -416,34 +416,36 @@ impl Pool {
             return self.take_last(count);
         }
         let began = clock::now_ns();
+        // One wait in the counts, whatever it went through.
+        let (waited, taken) = self.waits.timed_if(WaitClass::FreeFrame, || {
+            let mut waited = false;
+            let taken = self.take_or_wait(at, count, &mut waited);
+            (waited, (waited, taken))
+        });
+        if waited {
+            self.count_wait(began);
+        }
+        taken
+    }
+
+    /// The same when none is free; says in `waited` whether there was a wait.
+    fn take_or_wait(&self, at: usize, count: usize, waited: &mut bool) -> Result<Vec<FrameTicket<'_>>, Error> {
         match &self.empty {
             Empty::Handoff => self.steal_some(at, count),
-            Empty::Classic(classic) => {
-                let (waited, got) = self.waits.timed_if(WaitClass::FreeFrame, || {
-                    let mut waited = false;
-                    let got = self.take_classic(classic, at, count, &mut waited);
-                    (waited, (waited, got))
-                });
-                let got = got?;
-                // Who goes on to the line has waited once, in both.
-                if waited && !matches!(got, Got::PlaceInLine) {
-                    self.count_wait(began);
-                }
-                match got {
-                    Got::Frames(frames) => return Ok(self.tickets(frames)),
-                    Got::PlaceInLine => {}
-                    Got::Stopped => return self.take_last(count),
-                }
-            }
+            Empty::Classic(classic) => match self.take_classic(classic, at, count, waited)? {
+                Got::Frames(frames) => return Ok(self.tickets(frames)),
+                Got::PlaceInLine => {}
+                Got::Stopped => return self.take_last(count),
+            },
         }
         let ticket = match self.line().take_or_wait(count) {
             Taken::Frames(frames) => return Ok(self.tickets(frames)),
             Taken::Wait(ticket) => ticket,
             Taken::Stopped => return Err(self.no_frame()),
         };
+        *waited = true;
         self.bell.ring();
         let frames = ticket.handoff.take_wait(WaitClass::FreeFrame, &self.waits);
-        self.count_wait(began);
         if frames.is_empty() { Err(self.no_frame()) } else { Ok(self.tickets(frames)) }
     }
 

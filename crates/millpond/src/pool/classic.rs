@@ -96,7 +96,13 @@ impl Pool {
                 Slept::Deserted => {}
             }
         }
-        let frames = self.take_legacy_anywhere(&classic.legacy, at, count, waited)?;
-        Ok(frames.map_or(Got::PlaceInLine, Got::Frames))
+        // Where all is pinned in one, from another.
+        let several = self.instances.len();
+        for other in 0..several {
+            if let Some(frames) = self.take_legacy(&classic.legacy, (at + other) % several, count, waited)? {
+                return Ok(Got::Frames(frames));
+            }
+        }
+        Ok(Got::PlaceInLine)
     }
 }

@@ -96,27 +96,9 @@ impl Pool {
         self.classic().map_or(0, |classic| classic.legacy.single_flushes.load(Ordering::Relaxed))
     }
 
-    /// `count` frames by one's own work, from instance `at` or, where all is pinned there, another. `None`: there is
-    /// nothing to be had that way. Who waits for his turn, or writes a page, says so in `waited`: not who finds a clean
-    /// page.
-    pub(super) fn take_legacy_anywhere(
-        &self,
-        legacy: &Legacy,
-        at: usize,
-        count: usize,
-        waited: &mut bool,
-    ) -> Result<Option<Vec<FrameId>>, Error> {
-        let several = self.instances.len();
-        for other in 0..several {
-            let frames = self.take_legacy(legacy, (at + other) % several, count, waited)?;
-            if frames.is_some() {
-                return Ok(frames);
-            }
-        }
-        Ok(None)
-    }
-
-    fn take_legacy(
+    /// `count` frames of an instance, by one's own work. `None`: there is nothing to be had that way. Who waits for his
+    /// turn, or writes a page, says so in `waited`: not who finds a clean page.
+    pub(super) fn take_legacy(
         &self,
         legacy: &Legacy,
         at: usize,
@@ -128,10 +110,8 @@ impl Pool {
         // Kept in hand: put into the ring, one would be taken by who wants no more than one.
         let mut hand = Vec::new();
         let taken = loop {
-            let _lru = legacy.lru[at].try_lock().unwrap_or_else(|| {
-                *waited = true;
-                legacy.lru[at].lock()
-            });
+            let (_lru, in_line) = legacy.lru[at].lock_and_tell();
+            *waited |= in_line;
             if hand.len() == count {
                 break Ok(Some(std::mem::take(&mut hand)));
             }
