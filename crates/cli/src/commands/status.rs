@@ -1,17 +1,15 @@
 //! `millpond status DIR|SOCKET`: how is it doing?
 
 use std::fmt::Write as _;
-use std::io::{ErrorKind, Read, Write as _};
-use std::net::Shutdown;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use millpond::{Error, Figure, Inspector};
 use serde_json::Value;
 
-use super::top::PATIENCE;
+use super::top;
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::print;
@@ -72,27 +70,12 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Answer, Failure> {
 
 /// What the engine behind a socket answers.
 fn ask(socket: &Path, format: Format) -> Result<String, Failure> {
-    let failed = |why: std::io::Error| {
-        let name = socket.display();
-        Failure::message(match why.kind() {
-            ErrorKind::ConnectionRefused => {
-                format!("no answer from status socket '{name}': its engine has ended ({why})")
-            }
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                format!(
-                    "the engine behind status socket '{name}' does not answer within {} s: stopped, or under a quota?",
-                    PATIENCE.as_secs()
-                )
-            }
-            _ => format!("no answer from status socket '{name}' ({why})"),
-        })
-    };
-    let mut stream = UnixStream::connect(socket).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(failed)?;
-    stream.write_all(format.request().as_bytes()).and_then(|()| stream.shutdown(Shutdown::Write)).map_err(failed)?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).map_err(failed)?;
-    Ok(text)
+    top::ask(socket, format.request()).map_err(|why| {
+        let who = format!("status socket '{}'", socket.display());
+        let gone = if why.kind() == ErrorKind::ConnectionRefused { ": its engine has ended" } else { "" };
+        top::out_of_patience(&who, &why)
+            .unwrap_or_else(|| Failure::message(format!("no answer from {who}{gone} ({why})")))
+    })
 }
 
 /// How the database in a directory was left.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use self::figures::Figures;
-pub(crate) use self::source::PATIENCE;
 use self::source::{Sample, Source};
+pub(crate) use self::source::{ask, out_of_patience};
 use crate::exit::{Answer, Failure};
 use crate::output::print;
 use crate::signals;

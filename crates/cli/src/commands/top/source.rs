@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::exit::Failure;
 
 /// How long an engine may take for an answer. It waits for nothing, but its machine may.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What every name begins with.
 const PREFIX: &str = "millpond_";
@@ -47,14 +47,7 @@ impl Source {
     /// What is asked now.
     pub(super) fn sample(&self) -> io::Result<Sample> {
         let text = match self {
-            Source::Socket(path) => {
-                let mut stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                stream.write_all(b"prometheus\n")?;
-                stream.shutdown(Shutdown::Write)?;
-                read(stream)?
-            }
+            Source::Socket(path) => ask(path, "prometheus\n")?,
             Source::Port(port) => {
                 let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?;
                 stream.set_read_timeout(Some(PATIENCE))?;
@@ -73,28 +66,43 @@ impl Source {
 
     /// That nobody could be asked, with the way out.
     pub(super) fn failure(&self, why: &io::Error) -> Failure {
-        if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
-            let who = match self {
-                Source::Socket(path) => format!("status socket '{}'", path.display()),
-                Source::Port(port) => format!("port {port} of 127.0.0.1"),
-            };
-            let within_s = PATIENCE.as_secs();
-            return Failure::message(format!(
-                "the engine behind {who} does not answer within {within_s} s: stopped, or under a quota?"
-            ));
+        let who = match self {
+            Source::Socket(path) => format!("status socket '{}'", path.display()),
+            Source::Port(port) => format!("port {port} of 127.0.0.1"),
+        };
+        if let Some(failure) = out_of_patience(&who, why) {
+            return failure;
         }
         let (what, way_out) = match self {
             Source::Socket(path) => (
                 no_socket(path, why),
                 "an engine has one that was opened with --status-socket=PATH (Options::status_socket)",
             ),
-            Source::Port(port) => (
-                format!("no engine answers on port {port} of 127.0.0.1 ({why})"),
+            Source::Port(_) => (
+                format!("no engine answers on {who} ({why})"),
                 "one does that was opened with --metrics-port=PORT (Options::metrics_port)",
             ),
         };
         Failure::message(format!("{what}; {way_out}"))
     }
+}
+
+/// What the engine behind a status socket answers to a line.
+pub(crate) fn ask(socket: &Path, request: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    read(stream)
+}
+
+/// That an engine is there and does not answer, if that is why.
+pub(crate) fn out_of_patience(who: &str, why: &io::Error) -> Option<Failure> {
+    let is_late = matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+    let within_s = PATIENCE.as_secs();
+    let message = format!("the engine behind {who} does not answer within {within_s} s: stopped, or under a quota?");
+    is_late.then(|| Failure::message(message))
 }
 
 /// What is wrong with a path as a socket.

@@ -2,8 +2,8 @@
 
 use super::{Experiment, Findings, Lab, updates};
 use crate::commands::lab::arm::Tables;
-use crate::commands::lab::findings::Setting;
 use crate::commands::lab::laboratory::{Arm, Base, options, tables};
+use crate::commands::lab::outcome::Outcome;
 use crate::exit::Failure;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -59,6 +59,11 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
+/// Periods in which a run stood still.
+fn throttled(run: &Outcome) -> f64 {
+    run.number("cpu_throttled_periods")
+}
+
 fn judge(findings: &mut Findings, has_groups: bool) {
     let per_s = |findings: &Findings, name: &str| findings.setting(name).figures(PHASE).per_s;
     let (affinity, quota) = (per_s(findings, "affinity"), per_s(findings, "quota"));
@@ -73,25 +78,17 @@ fn judge(findings: &mut Findings, has_groups: bool) {
              spun for {spun:.0} ms by the clock, all together."
         ));
     }
-    // By the clock: what is used while the phase begins and ends is in it, too.
-    let used = |setting: &Setting| {
-        let per_cent = setting.median(PHASE, |run| run.number("cpu_used_us") / 1e4 / (run.seconds.len().max(1) as f64));
-        let throttled = setting.median(PHASE, |run| run.number("cpu_throttled_periods"));
-        (format!("{} {per_cent:.0} %", setting.name), throttled)
+    let each = |of: fn(&Outcome) -> f64, unit: &str| {
+        let settings = findings.settings.iter().map(|setting| (setting, setting.median(PHASE, of)));
+        settings.map(|(setting, median)| format!("{} {median:.0}{unit}", setting.name)).collect::<Vec<_>>().join(", ")
     };
-    let used: Vec<(String, f64)> = findings.settings.iter().map(used).collect();
-    let text = used.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join(", ");
-    findings.notes.push(format!("CPU used, of one CPU by the clock: {text}."));
+    // By the clock: what is used while the phase begins and ends is in it, too.
+    let used = each(|run| run.number("cpu_used_us") / 1e4 / (run.seconds.len().max(1) as f64), " %");
+    let periods = each(throttled, "");
+    findings.notes.push(format!("CPU used, of one CPU by the clock: {used}."));
     if has_groups {
-        let text = used.iter().zip(&findings.settings);
-        let text = text.map(|((_, throttled), setting)| format!("{} {throttled:.0}", setting.name));
-        let text = text.collect::<Vec<_>>().join(", ");
-        findings.judge(
-            "ours",
-            "the quota was in force",
-            used.iter().all(|(_, throttled)| *throttled > 0.0),
-            format!("periods throttled: {text}"),
-        );
+        let in_force = findings.settings.iter().all(|setting| setting.median(PHASE, throttled) > 0.0);
+        findings.judge("ours", "the quota was in force", in_force, format!("periods throttled: {periods}"));
     }
     let spins = |findings: &Findings, name: &str| findings.setting(name).median(PHASE, |run| run.number("log_spins"));
     let (with_affinity, with_quota) = (spins(findings, "affinity"), spins(findings, "quota"));
