@@ -39,8 +39,10 @@ fn run() -> Outcome<()> {
 }
 
 fn measure(dir: &Path, rows: u64, pool: u64) -> Outcome<()> {
-    let options = Options::new().buffer_pool_size(ByteSize::mib(pool)).redo_capacity(ByteSize::gib(1));
+    let redo_capacity = ByteSize::gib(1);
+    let options = Options::new().buffer_pool_size(ByteSize::mib(pool)).redo_capacity(redo_capacity);
     let db = Db::open(dir, options)?;
+    db.set_redo_capacity(redo_capacity)?;
     let on_k = || [Field::value(0..4)];
     let per_s = |began: Instant| rows as f64 / began.elapsed().as_secs_f64();
     let began = Instant::now();

@@ -78,8 +78,10 @@ fn run() -> Outcome<()> {
 }
 
 fn measure(dir: &Path, kind: &Kind, threads: u64, seconds: u64) -> Outcome<Run> {
-    let options = Options::new().buffer_pool_size(kind.pool).redo_capacity(ByteSize::gib(1));
+    let redo_capacity = ByteSize::gib(1);
+    let options = Options::new().buffer_pool_size(kind.pool).redo_capacity(redo_capacity);
     let db = Db::open(dir, options)?;
+    db.set_redo_capacity(redo_capacity)?;
     let table = db.create_table("sbtest1", TableDefinition::new())?;
     let mut rows = Rows::new(0);
     for first in (0..kind.rows_before).step_by(TOGETHER as usize) {

@@ -3,8 +3,9 @@
 //! LAW-1  Who parks, or reads or writes a device, holds no page latch. (Waiting for another latch is not parking: the
 //!        order of latches sees to it that it ends. The classic `log_recent_closed` waits under latches, as the server
 //!        does that it is after: asked for, and counted by loops.)
-//! LAW-2  No wait ends by a timer, but the keeper's for its next tick, payments, and those of the classic policies.
-//!        (Looked at by a test: no other code has one.)
+//! LAW-2  No wait ends by a timer, but the keeper's for its next tick, payments, those of the classic policies, and the
+//!        rests of who makes files for a large log, for which no operation waits. (Looked at by a test: no other code
+//!        has one.)
 //! LAW-5  Who reads or writes a device holds no mutex of a structure. The locks that are held over I/O on
 //!        purpose are [`Turn`](super::sync::Turn)s.
 

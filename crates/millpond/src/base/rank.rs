@@ -12,6 +12,7 @@
 pub(crate) enum Rank {
     // Turns: pieces of work one at a time, I/O and waits included.
     IndexBuild,
+    RedoChange,
     Ddl,
     Lane,
     SyncFlush,

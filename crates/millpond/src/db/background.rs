@@ -1,5 +1,5 @@
-//! Threads of the classic policies: each works and sleeps by a clock of its own, as those servers' do, until the
-//! database is closed.
+//! Threads of the classic policies, each of which works and sleeps by a clock of its own, as those servers' do, until
+//! the database is closed; and the one that makes files for a large log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -35,6 +35,11 @@ impl End {
             (is_near, _) = self.news.wait_until(is_near, deadline_ns, "the end, or a tick");
         }
         *is_near
+    }
+
+    /// Sleeps as long as a piece of work took: half of the device's time is others'. Whether the end is near.
+    pub(super) fn rest(&self, took_ns: u64) -> bool {
+        self.wait_until(clock::now_ns() + took_ns)
     }
 
     /// Sleeps until `is_so`, or the end; whether the end is near. Who changes what `is_so` looks at has all look

@@ -5,6 +5,7 @@ use std::path::Path;
 use bytesize::ByteSize;
 
 use super::options::{Options, PageStoreKind, validate_reserve};
+use super::redo_change::AT_ONCE_MAX;
 use crate::base::aligned::BLOCK_U64;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId, TxnId};
@@ -44,8 +45,12 @@ pub(super) fn check_creation(place: &str, names: &[String], options: &Options) -
     let (page_size, capacity) = sizes(options);
     options.validate(page_size)?;
     options.validate_store(options.page_store.unwrap_or_default())?;
-    let frames = options.buffer_pool_size_max.unwrap_or(options.buffer_pool_size).as_u64() / page_size;
-    validate_reserve(frames, capacity)
+    validate_reserve(frames_max(options, page_size), capacity)
+}
+
+/// Frames that the pool may have.
+fn frames_max(options: &Options, page_size: u64) -> u64 {
+    options.buffer_pool_size_max.unwrap_or(options.buffer_pool_size).as_u64() / page_size
 }
 
 /// Bytes of a new database's pages, and of its log.
@@ -59,7 +64,10 @@ pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> 
     check_creation(&files.place(), names, options)?;
     let (page_size, capacity) = sizes(options);
     let uuid = [random_u64(), random_u64()];
-    let redo = Geometry::of(0, capacity);
+    // A larger log is made when it is open.
+    let frames = frames_max(options, page_size);
+    let is_later = capacity > AT_ONCE_MAX && validate_reserve(frames, AT_ONCE_MAX).is_ok();
+    let redo = Geometry::of(0, if is_later { AT_ONCE_MAX } else { capacity });
     let in_place = options.page_store == Some(PageStoreKind::InPlace);
     let superblock = Superblock {
         features: if in_place { FEATURE_IN_PLACE } else { 0 },

@@ -16,7 +16,7 @@ use super::engine::{Engine, Opening, Requests, Wish, closed};
 use super::keeper::Keeper;
 use super::log_threads;
 use super::lru_managers;
-use super::online::{InForce, change_redo_capacity};
+use super::online::InForce;
 use super::options::{Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, validate_reserve};
 use super::pacing::Pacing;
 use super::page_cleaners;
@@ -24,6 +24,7 @@ use super::page_writer::{PageWrites, SinglePage, Writers};
 use super::profile::Profile;
 use super::purge;
 use super::recovery_time::RecoveryTime;
+use super::redo_change::{RedoChange, change_at_open};
 use super::rollback::{find_losers, roll_back};
 use super::sorter;
 use super::stats::Stats;
@@ -119,6 +120,7 @@ impl Inner {
                 open_trees.iter().chain(&loads).for_each(|tree| *tree.gate.write() = Gate::Closed);
             });
         }
+        self.engine.end_redo_change();
         self.stop_purge();
         let result = self.engine.checkpoint_wait(Wish::All);
         let stopped = self.stop_keeper(keeper);
@@ -174,7 +176,8 @@ impl Db {
     /// Opens the database in directory `path`; creates it if there is none and the options allow it.
     ///
     /// After a crash this recovers everything acknowledged before it returns. Takes time for the log written since
-    /// the last checkpoint; a database that was closed opens at once.
+    /// the last checkpoint; a database that was closed opens at once. Files for a log of more than 256 MiB are made
+    /// beside the load ([`Options::redo_capacity`]).
     ///
     /// # Errors
     /// * [`Error::InvalidOptions`]: every option out of range, in one message.
@@ -387,7 +390,10 @@ fn enlarge_log_first(files: &Arc<dyn Files>, options: &Options) -> Result<(), Er
     }
     let size = ByteSize::b(fitting * page_size);
     let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, ..options.clone() };
-    open_existing(Arc::clone(files), &fewer, Doors::none())?.close()
+    let db = open_existing(Arc::clone(files), &fewer, Doors::none())?;
+    // A large one may be in the making.
+    db.set_redo_capacity(wanted)?;
+    db.close()
 }
 
 /// Opens what is there: analysis, a new epoch of the log, redo, the catalog.
@@ -472,6 +478,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, doors: Doors) -> Resu
         pacing: Pacing::new(superblock.write_capacity / page_size, classic_flushing.is_some()),
         classic_flushing,
         recovery_time: RecoveryTime::new(options.recovery_time_target, superblock.apply_rate),
+        redo_change: RedoChange::default(),
         redoing: AtomicBool::new(true),
         opening: Opening {
             redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
@@ -571,8 +578,10 @@ fn finish_open(
     }
     let beside_us = ((clock::now_ns() - inner.about.opened_ns) / 1000).saturating_sub(applied_us);
     engine.recovery_time.applied(engine.opening.redo_bytes, applied_us, beside_us);
-    match options.redo_capacity {
-        Some(capacity) => change_redo_capacity(&engine, capacity.as_u64()),
-        None => Ok(()),
-    }
+    let Some(capacity) = options.redo_capacity else { return Ok(()) };
+    // It is waited for the one that is started, with no mutex held.
+    let mut threads = inner.threads.lock().take().ok_or_else(closed)?;
+    let changed = change_at_open(&engine, &mut threads, capacity.as_u64());
+    *inner.threads.lock() = Some(threads);
+    changed
 }

@@ -10,6 +10,7 @@ use super::pacing::Pacing;
 use super::page_cleaners::ClassicFlushing;
 use super::page_writer::{PageWrites, Why, Writers};
 use super::recovery_time::RecoveryTime;
+use super::redo_change::RedoChange;
 use super::row_changes::TableState;
 use super::stats::Stats;
 use super::status::LastLook;
@@ -74,6 +75,7 @@ pub(crate) struct Engine {
     pub(crate) redoing: AtomicBool,
     pub(crate) opening: Opening,
     pub(super) recovery_time: RecoveryTime,
+    pub(super) redo_change: RedoChange,
     pub(crate) closed: AtomicBool,
 }
 

@@ -41,6 +41,7 @@ pub(crate) mod profile;
 mod purge;
 pub(crate) mod rebuild;
 mod recovery_time;
+mod redo_change;
 mod rollback;
 mod row_changes;
 mod sorter;

@@ -11,10 +11,10 @@ use bytesize::ByteSize;
 
 use super::background::Threads;
 use super::database::{Db, page_store_of};
-use super::engine::{Engine, Wish, closed};
+use super::engine::{Engine, Wish};
 use super::lru_managers;
 use super::option_table::OptionInfo;
-use super::options::{Durability, FRAMES_MIN, Options, PageStoreKind, REDO_PAGES_MIN, validate_recovery_time};
+use super::options::{Durability, FRAMES_MIN, Options, PageStoreKind, validate_recovery_time};
 use super::page_cleaners;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
@@ -22,7 +22,6 @@ use crate::io::batch::IoEngine;
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::lru_manager::AdaptiveSleep;
-use crate::redo::files::{CAPACITY_MAX, Geometry, Ring, remove_ring};
 use crate::redo::recent_closed::LogRecentClosed;
 
 /// What operations look at that may change while they run.
@@ -195,31 +194,6 @@ impl Db {
         }
     }
 
-    /// Gives the log another capacity, between 128 pages and 1 TiB, while the database is in use: new files are made
-    /// and zero-written, then the log goes over to them. Waits on `checkpoint` until all that is dirty by then was
-    /// written: as long as the device takes for that, and under a load that it can just bear many times as long.
-    /// Writers go on meanwhile; with less log they may be slowed down.
-    ///
-    /// The log keeps 48 bytes for each page of the buffer pool, and must be four times as large as what it keeps.
-    ///
-    /// # Errors
-    /// [`Error::InvalidOptions`]: too small for the pool or for the log's buffers, or too large.
-    /// [`Error::OutOfSpace`]: the files do not fit; the old ones stay. [`Error::ReadOnly`] when the engine has stopped.
-    pub fn set_redo_capacity(&self, capacity: ByteSize) -> Result<(), Error> {
-        let engine = self.engine();
-        let _ddl = engine.ddl();
-        engine.check_open()?;
-        let smallest = engine.core.log.smallest_capacity().max(REDO_PAGES_MIN * to_u64(engine.core.store.page_size()));
-        if !(smallest..=CAPACITY_MAX).contains(&capacity.as_u64()) {
-            let message = format!(
-                "redo_capacity is {capacity}: use {} to 1TiB while the database is open; reopening it allows less",
-                ByteSize::b(smallest)
-            );
-            return Err(Error::InvalidOptions(message.into()));
-        }
-        change_redo_capacity(engine, capacity.as_u64())
-    }
-
     /// Has recoveries take no longer than this, about, from 1 s to an hour, or as long as the log's capacity makes them
     /// ([`Options::recovery_time_target`](crate::Options::recovery_time_target)). Waits for nothing: the log becomes
     /// shorter little by little, by half in seven seconds while pages are written in time, in forty while they are not.
@@ -301,35 +275,6 @@ fn other_structures(has: &Options, wanted: &Options) -> Option<&'static str> {
         );
     }
     (has_window(has) != has_window(wanted)).then_some("whether the log has a window with a closer is settled at open")
-}
-
-/// Makes a new ring of files and has the keeper go over to it.
-pub(super) fn change_redo_capacity(engine: &Engine, capacity: u64) -> Result<(), Error> {
-    if engine.core.log.geometry().1.is_some() {
-        // An earlier change that a crash interrupted ends with a checkpoint.
-        engine.checkpoint_wait(Wish::All)?;
-    }
-    let (now, _) = engine.core.log.geometry();
-    if engine.core.log.geometry().1.is_some() {
-        let message = "the last change of redo_capacity has not ended yet: try again later";
-        return Err(Error::InUse(message.into()));
-    }
-    let geometry = Geometry::of(now.generation.wrapping_add(1), capacity);
-    if geometry.payload_bytes == now.payload_bytes {
-        return Ok(());
-    }
-    let files = engine.files.lock().clone().ok_or_else(closed)?;
-    let owner = engine.core.store.superblock().owner();
-    let ring = match Ring::create(&*files, owner, geometry) {
-        Ok(ring) => ring,
-        Err(error) => {
-            // Nothing names them; what cannot be removed now is removed at the next open.
-            let _ = remove_ring(&*files, geometry.generation);
-            return Err(error);
-        }
-    };
-    files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
-    engine.checkpoint_wait(Wish::Ring(ring))
 }
 
 #[cfg(test)]

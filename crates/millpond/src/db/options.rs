@@ -248,8 +248,11 @@ impl Options {
     }
 
     /// Bytes that the redo log holds: 128 pages to 1 TiB. Default: 256 MiB, or what the database has; another value
-    /// than the database has gives it a new log at open. The pool needs some of it: see
-    /// [`Db::set_redo_capacity`](crate::Db::set_redo_capacity).
+    /// than the database has gives it a new log at open. Up to 256 MiB are there when open returns; a larger log is
+    /// made beside the load, which has the old one meanwhile, or one of 256 MiB if the database is new: the status text
+    /// tells it, and who wants to wait for it calls
+    /// [`Db::set_redo_capacity`](crate::Db::set_redo_capacity) with the same value. A database that is closed before
+    /// keeps what it had. The pool needs some of the log: see there.
     pub fn redo_capacity(mut self, size: ByteSize) -> Self {
         self.redo_capacity = Some(size);
         self

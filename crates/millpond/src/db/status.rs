@@ -110,6 +110,9 @@ fn log(page: &mut Page, engine: &Engine, stats: &Stats) {
     page.row("durable up to", stats.log_lsn_last_flush);
     page.row("last checkpoint", stats.log_lsn_last_checkpoint);
     page.row("checkpoint age", part(age, stats.log_capacity, bytes));
+    if let Some(news) = engine.redo_change.news() {
+        page.row("other files", news);
+    }
     page.row("held under", of_limit(stats.log_capacity_effective, age));
     let sync_flushing = match &engine.classic_flushing {
         None => "never: writers are slowed down instead".to_owned(),

@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::locate::Start;
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
+use crate::base::clock;
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
@@ -173,31 +174,49 @@ pub(crate) fn header_block(owner: Owner, index: u64, geometry: Geometry, lap: Op
     block
 }
 
-/// Makes a log file of zeroes, durable on return; its name is not.
-fn create_file(
+/// Bytes of zeroes that are written at once.
+const PIECE: u64 = 1 << 20;
+
+/// Zeroes that may be written before a sync: in the page cache they would stand before the syncs of others.
+const UNSYNCED_MAX: u64 = 8 * PIECE;
+
+/// Makes a log file that has a header and room on the device; nothing of it is durable.
+fn reserve_file(
     files: &dyn Files,
     name: &str,
     owner: Owner,
     index: u64,
     geometry: Geometry,
 ) -> Result<Arc<dyn Device>, Error> {
-    let payload_bytes = geometry.payload_bytes;
-    let zeroes = aligned(to_usize(payload_bytes.min(1 << 20)));
+    let len = BLOCK_U64 + geometry.payload_bytes;
     let make = || -> io::Result<Arc<dyn Device>> {
         let file = files.create(name)?;
-        file.grow(BLOCK_U64 + payload_bytes)?;
+        file.grow(len)?;
         file.write_at(&header_block(owner, index, geometry, None), 0)?;
-        let mut at = 0;
-        while at < payload_bytes {
-            let len = (payload_bytes - at).min(to_u64(zeroes.len()));
-            file.write_at(&zeroes[..to_usize(len)], BLOCK_U64 + at)?;
-            at += len;
-        }
-        file.sync()?;
         Ok(file)
     };
-    let doing = || format!("create log file '{name}' of {} bytes in '{}'", BLOCK_U64 + payload_bytes, files.place());
-    make().map_err(|e| Error::io(&doing(), e))
+    make().map_err(|e| Error::io(&format!("create log file '{name}' of {len} bytes in '{}'", files.place()), e))
+}
+
+/// Fills a log file with zeroes, durable on return; its name is not. `rest` is told how long each piece took, in
+/// nanoseconds, and whether to go on; false on return: not.
+fn fill_file(file: &dyn Device, payload_bytes: u64, rest: &dyn Fn(u64) -> bool) -> Result<bool, Error> {
+    let zeroes = aligned(to_usize(payload_bytes.min(PIECE)));
+    for at in (0..payload_bytes).step_by(zeroes.len()) {
+        let began_ns = clock::now_ns();
+        let len = (payload_bytes - at).min(to_u64(zeroes.len()));
+        let end = at + len;
+        let mut written = file.write_at(&zeroes[..to_usize(len)], BLOCK_U64 + at);
+        if end == payload_bytes || end.is_multiple_of(UNSYNCED_MAX) {
+            written = written.and_then(|()| file.sync());
+        }
+        let doing = || format!("fill log file '{}' of {} bytes", file.name(), BLOCK_U64 + payload_bytes);
+        written.map_err(|e| Error::io(&doing(), e))?;
+        if end < payload_bytes && !rest(clock::now_ns().saturating_sub(began_ns)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The name of a log file until it is whole.
@@ -235,7 +254,8 @@ impl MissingFile {
 
     /// Makes it, empty, in one step; durable on return.
     pub(crate) fn create(&self, files: &dyn Files) -> Result<(), Error> {
-        create_file(files, FILE_NEW, self.owner, self.index, self.geometry)?;
+        let file = reserve_file(files, FILE_NEW, self.owner, self.index, self.geometry)?;
+        fill_file(&*file, self.geometry.payload_bytes, &|_| true)?;
         let named = files.rename(FILE_NEW, &self.name()).and_then(|()| files.sync_names());
         named.map_err(|e| Error::io(&format!("rename '{FILE_NEW}' to '{}'", self.name()), e))
     }
@@ -244,9 +264,29 @@ impl MissingFile {
 impl Ring {
     /// Makes a ring anew. Its files are durable on return, their names are not.
     pub(crate) fn create(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Ring, Error> {
+        let ring = Ring::reserve(files, owner, geometry)?;
+        ring.fill(&|_| true)?;
+        Ok(ring)
+    }
+
+    /// Makes a ring's files, with room for it on the device: quickly. It is not to be used before it is
+    /// [filled](Self::fill).
+    pub(crate) fn reserve(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Ring, Error> {
         let ring =
-            (0..RING).map(|index| create_file(files, &file_name(geometry.generation, index), owner, index, geometry));
+            (0..RING).map(|index| reserve_file(files, &file_name(geometry.generation, index), owner, index, geometry));
         Ok(Ring { files: ring.collect::<Result<_, _>>()?, geometry, owner })
+    }
+
+    /// Fills a reserved ring with zeroes, which takes as long as the device does for all of it: the log's syncs have no
+    /// extents to convert later. Its files are durable on return, their names are not. `rest` is told after each piece
+    /// how many nanoseconds it took, and says whether to go on; false on return: it said no.
+    pub(crate) fn fill(&self, rest: &dyn Fn(u64) -> bool) -> Result<bool, Error> {
+        for file in &self.files {
+            if !fill_file(&**file, self.geometry.payload_bytes, rest)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Opens a ring and checks that every file is the one expected.

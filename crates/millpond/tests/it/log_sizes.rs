@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Device, Files, Options, WriteBatch};
+use millpond::{ByteSize, Db, Device, Error, Files, OptionInfo, Options, WriteBatch};
 
 use crate::support::{disk_of, open, recover, reopen_options, small_options};
 
@@ -166,4 +166,149 @@ fn files_of_a_new_log_are_not_taken_for_old_ones() {
         assert!(files.entered.load(Ordering::Relaxed) <= found["t"].contains_key(&b"after"[..]));
     }
     assert!(between > 0, "no image has two rings");
+}
+
+/// More than is made before a database is open.
+const LARGE: ByteSize = ByteSize::mib(260);
+
+/// The row of the status text that tells of other files for the log.
+fn other_files(db: &Db) -> Option<String> {
+    let text = db.status_text();
+    text.lines().find(|line| line.trim_start().starts_with("other files")).map(str::to_owned)
+}
+
+/// The capacity of the log's files.
+fn capacity(db: &Db) -> String {
+    OptionInfo::find("redo_capacity").and_then(|info| info.get(&db.options())).expect("there")
+}
+
+fn log_files(disk: &SimulatedDisk, generation: u32) -> usize {
+    let of_ring = format!("redo-{generation}-");
+    disk.image().keys().filter(|name| name.starts_with(&of_ring)).count()
+}
+
+/// A device on which each piece of a new log takes a fifth of a second, and the database opened on it with a large one.
+fn open_large(disk: &SimulatedDisk) -> Db {
+    (0..4).for_each(|index| disk.slow_down(&format!("redo-1-{index}.mpd"), 200_000_000));
+    open(disk, reopen_options().redo_capacity(LARGE))
+}
+
+#[test]
+fn a_large_log_is_made_beside_the_load() {
+    let disk = disk_of(closed());
+    run(1, || {
+        let db = open_large(&disk);
+        let small = capacity(&db);
+        assert_ne!(small, "260MiB");
+        let told = other_files(&db).expect("told");
+        assert!(told.contains("260.0 MiB are being made"), "{told}");
+        // Nobody is held up: who writes, nor who creates or drops.
+        let created = db.create_tree("u").expect("created");
+        created.put(b"k", b"v").expect("written");
+        drop(created);
+        db.drop_tree("t").expect("dropped");
+        assert_eq!((capacity(&db), log_files(&disk, 0), log_files(&disk, 1)), (small, 4, 4));
+        // Who asks for it waits for it.
+        db.set_redo_capacity(LARGE).expect("made");
+        assert_eq!((capacity(&db), other_files(&db)), ("260MiB".to_owned(), None));
+        // With a ring made for the second who asks, there would be one of generation 2.
+        assert_eq!((log_files(&disk, 0), log_files(&disk, 1), log_files(&disk, 2)), (0, 4, 0));
+        db.close().expect("closed");
+    });
+    assert_eq!(recover(&disk).expect("sound")["u"].len(), 1);
+}
+
+#[test]
+fn a_database_is_closed_while_a_large_log_is_made() {
+    let disk = disk_of(closed());
+    run(1, || {
+        let db = open_large(&disk);
+        let small = capacity(&db);
+        db.open_tree("t").expect("there").put(b"k", b"v").expect("written");
+        sleep_ns(3_000_000_000);
+        // Another who wants it waits meanwhile, and is told.
+        let other = db.clone();
+        let waits = spawn("other", move || other.set_redo_capacity(LARGE)).expect("a thread");
+        sleep_ns(1_000_000);
+        db.close().expect("closed");
+        assert!(matches!(waits.join().expect("no panic"), Err(Error::Closed(_))));
+        assert_eq!((log_files(&disk, 0), log_files(&disk, 1)), (4, 0));
+        let db = open(&disk, reopen_options());
+        assert_eq!((capacity(&db), other_files(&db)), (small, None));
+    });
+    assert_eq!(recover(&disk).expect("sound")["t"].len(), 1);
+}
+
+#[test]
+fn a_crash_while_a_large_log_is_made() {
+    let disk = disk_of(closed());
+    let (images, _) = run(1, || {
+        let db = open_large(&disk);
+        let tree = db.open_tree("t").expect("there");
+        let images = [1u8, 2].map(|key| {
+            tree.put(&[key], b"v").expect("written");
+            sleep_ns(2_000_000_000);
+            disk.crash_now([Unsynced::All, Unsynced::None][usize::from(key) - 1])
+        });
+        db.close().expect("closed");
+        images
+    });
+    for (rows, image) in (1..).zip(images) {
+        let disk = disk_of(image);
+        run(1, || {
+            // Without the option the log is as it was, and what was half made is gone.
+            let db = open(&disk, reopen_options());
+            assert_eq!((other_files(&db), log_files(&disk, 1)), (None, 0));
+            db.close().expect("closed");
+        });
+        assert_eq!(recover(&disk).expect("sound")["t"].len(), rows);
+    }
+}
+
+#[test]
+fn a_large_log_that_cannot_be_made_is_told_and_the_database_goes_on() {
+    let disk = disk_of(closed());
+    run(1, || {
+        // Room is missing: known at once.
+        let used = disk.image().values().map(Vec::len).sum::<usize>();
+        disk.limit_space(Some(u64::try_from(used).expect("small") + (100 << 20)));
+        let refused = Db::open_on(Arc::new(disk.clone()), reopen_options().redo_capacity(LARGE));
+        assert!(matches!(refused, Err(Error::OutOfSpace(_))), "{refused:?}");
+        assert_eq!(log_files(&disk, 1), 0);
+        disk.limit_space(None);
+
+        // The device fails later.
+        let db = open_large(&disk);
+        disk.refuse_writes("redo-1-1.mpd", true);
+        let failed = db.set_redo_capacity(LARGE);
+        assert!(failed.is_err(), "made");
+        let told = other_files(&db).expect("told");
+        assert!(told.contains("260.0 MiB could not be made: ") && told.contains("redo-1-1.mpd"), "{told}");
+        assert_eq!(log_files(&disk, 1), 0);
+        db.open_tree("t").expect("there").put(b"k", b"v").expect("written");
+        disk.refuse_writes("redo-1-1.mpd", false);
+        db.set_redo_capacity(LARGE).expect("made");
+        assert_eq!((capacity(&db), other_files(&db)), ("260MiB".to_owned(), None));
+        db.close().expect("closed");
+    });
+    assert_eq!(recover(&disk).expect("sound")["t"].len(), 1);
+}
+
+/// On real files: a new database begins with a log of 256 MiB, whatever it is to have.
+#[test]
+fn a_new_database_with_a_large_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options::new().cached(true).buffer_pool_size(ByteSize::mib(8)).redo_capacity(LARGE);
+    let db = Db::open(dir.path(), options.clone().create(true)).expect("created");
+    db.create_tree("t").expect("created").put(b"k", b"v").expect("written");
+    db.set_redo_capacity(LARGE).expect("made");
+    assert_eq!(capacity(&db), "260MiB");
+    db.close().expect("closed");
+    let is_of = |ring: &str| {
+        let names = std::fs::read_dir(dir.path()).expect("a directory");
+        names.filter(|name| name.as_ref().expect("a name").file_name().to_string_lossy().starts_with(ring)).count()
+    };
+    assert_eq!((is_of("redo-0-"), is_of("redo-1-")), (0, 4));
+    let db = Db::open(dir.path(), options).expect("opened");
+    assert_eq!(db.open_tree("t").expect("there").get(b"k").expect("read").as_deref(), Some(&b"v"[..]));
 }

@@ -68,8 +68,8 @@ fn threads_clocks_and_locks_come_from_the_seam() {
     }
 }
 
-/// LAW-2: no wait ends by a timer but the keeper's, which has ticks, payments, which are of time, and those of the
-/// classic policies.
+/// LAW-2: no wait ends by a timer but the keeper's, which has ticks, payments, which are of time, those of the classic
+/// policies, and the rests of who makes files for a large log.
 #[test]
 fn nobody_but_the_keeper_waits_for_a_clock() {
     let mut seen = 0;

@@ -157,10 +157,10 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
         }
     }
     let db = match &plan.device {
-        None => Db::open(&plan.dir, options)?,
-        Some(device) => Db::open_slowed(&plan.dir, options, device.speed())?,
+        None => Db::open(&plan.dir, options.clone())?,
+        Some(device) => Db::open_slowed(&plan.dir, options.clone(), device.speed())?,
     };
-    let engine = Millpond::of(db);
+    let engine = Millpond::ready(db, &options)?;
     let mut answer = Answer::Yes;
     for phase in &plan.phases {
         let outcome = phase.run(&engine, &stop)?;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use ::millpond::{Db, Error as MillpondError, Options, Table, Tree};
+use ::millpond::{Db, Error as MillpondError, OptionInfo, Options, Table, Tree};
 use parking_lot::Mutex;
 
 pub use session::MillpondSession;
@@ -55,16 +55,28 @@ pub struct Millpond {
 impl Millpond {
     /// Opens the database in `dir`; if `options` allow it, a missing one is created.
     ///
-    /// Nothing is written into a database that is there: another's may be looked at.
+    /// No row is written into a database that is there: another's may be looked at.
     ///
     /// # Errors
-    /// [`Error::Engine`]: what [`Db::open`] returns.
+    /// [`Error::Engine`]: what [`Db::open`] returns, and [`Db::set_redo_capacity`].
     pub fn open(dir: &Path, options: Options) -> Result<Millpond, Error> {
-        Db::open(dir, options).map(Millpond::of).map_err(Error::engine)
+        Db::open(dir, options.clone()).map_err(Error::engine).and_then(|db| Self::ready(db, &options))
+    }
+
+    /// A database that was just opened with `options`, when its log is as large as they want: no load that is measured
+    /// runs beside the making of its files.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: what [`Db::set_redo_capacity`] returns.
+    pub fn ready(db: Db, options: &Options) -> Result<Millpond, Error> {
+        const NAME: &str = "redo_capacity";
+        let wanted = OptionInfo::find(NAME).and_then(|info| info.get(options));
+        wanted.map_or(Ok(()), |size| db.set_option(NAME, &size)).map_err(Error::engine)?;
+        Ok(Millpond::of(db))
     }
 
     /// A database that is open already.
-    pub fn of(db: Db) -> Millpond {
+    fn of(db: Db) -> Millpond {
         Millpond { db, next_keys: Arc::default() }
     }
 
