@@ -5,7 +5,7 @@ use std::path::Path;
 use bytesize::ByteSize;
 
 use super::options::{Options, PageStoreKind, validate_reserve};
-use super::redo_change::AT_ONCE_MAX;
+use super::redo_change::first_capacity;
 use crate::base::aligned::BLOCK_U64;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId, TxnId};
@@ -65,9 +65,7 @@ pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> 
     let (page_size, capacity) = sizes(options);
     let uuid = [random_u64(), random_u64()];
     // A larger log is made when it is open.
-    let frames = frames_max(options, page_size);
-    let is_later = capacity > AT_ONCE_MAX && validate_reserve(frames, AT_ONCE_MAX).is_ok();
-    let redo = Geometry::of(0, if is_later { AT_ONCE_MAX } else { capacity });
+    let redo = Geometry::of(0, first_capacity(capacity, frames_max(options, page_size)));
     let in_place = options.page_store == Some(PageStoreKind::InPlace);
     let superblock = Superblock {
         features: if in_place { FEATURE_IN_PLACE } else { 0 },

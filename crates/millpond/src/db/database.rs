@@ -24,7 +24,7 @@ use super::page_writer::{PageWrites, SinglePage, Writers};
 use super::profile::Profile;
 use super::purge;
 use super::recovery_time::RecoveryTime;
-use super::redo_change::{RedoChange, change_at_open};
+use super::redo_change::{RedoChange, change_at_open, first_capacity};
 use super::rollback::{find_losers, roll_back};
 use super::sorter;
 use super::stats::Stats;
@@ -120,8 +120,8 @@ impl Inner {
                 open_trees.iter().chain(&loads).for_each(|tree| *tree.gate.write() = Gate::Closed);
             });
         }
-        self.engine.end_redo_change();
         self.stop_purge();
+        self.engine.end_redo_change();
         let result = self.engine.checkpoint_wait(Wish::All);
         let stopped = self.stop_keeper(keeper);
         self.engine.core.log.close_wait();
@@ -176,8 +176,8 @@ impl Db {
     /// Opens the database in directory `path`; creates it if there is none and the options allow it.
     ///
     /// After a crash this recovers everything acknowledged before it returns. Takes time for the log written since
-    /// the last checkpoint; a database that was closed opens at once. Files for a log of more than 256 MiB are made
-    /// beside the load ([`Options::redo_capacity`]).
+    /// the last checkpoint; a database that was closed opens at once. A log larger than 256 MiB, and than
+    /// the pool needs, is made beside the load ([`Options::redo_capacity`]).
     ///
     /// # Errors
     /// * [`Error::InvalidOptions`]: every option out of range, in one message.
@@ -389,10 +389,11 @@ fn enlarge_log_first(files: &Arc<dyn Files>, options: &Options) -> Result<(), Er
         return Ok(());
     }
     let size = ByteSize::b(fitting * page_size);
+    // Not larger than the pool needs: the rest is made beside the load.
+    let redo_capacity = ByteSize::b(first_capacity(wanted.as_u64(), frames));
     let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, ..options.clone() };
-    let db = open_existing(Arc::clone(files), &fewer, Doors::none())?;
-    // A large one may be in the making.
-    db.set_redo_capacity(wanted)?;
+    let db = open_existing(Arc::clone(files), &fewer.redo_capacity(redo_capacity), Doors::none())?;
+    db.set_redo_capacity(redo_capacity)?;
     db.close()
 }
 

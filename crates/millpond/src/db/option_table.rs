@@ -80,7 +80,7 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "redo_capacity",
-            help: "Bytes that the log holds",
+            help: "Bytes that the log holds; a large one is made beside the load",
             value: "SIZE",
             unit: "bytes",
             range: "128 pages to 1TiB",

@@ -8,7 +8,7 @@ use bytesize::ByteSize;
 
 use super::classic_options::mistakes_in_classic_policies;
 use super::profile::Profile;
-use crate::base::aligned::to_u64;
+use crate::base::aligned::{BLOCK_U64, to_u64};
 use crate::base::error::Error;
 use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
@@ -18,7 +18,7 @@ use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::memory::FRAMES_MAX;
 use crate::pool::neighbors::FlushNeighbors;
 use crate::pool::replacement::PageReplacement;
-use crate::redo::files::CAPACITY_MAX;
+use crate::redo::files::{CAPACITY_MAX, RING};
 use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::{Log, MAP_RECORD_MAX};
 use crate::redo::log_spin::LogSpin;
@@ -248,11 +248,11 @@ impl Options {
     }
 
     /// Bytes that the redo log holds: 128 pages to 1 TiB. Default: 256 MiB, or what the database has; another value
-    /// than the database has gives it a new log at open. Up to 256 MiB are there when open returns; a larger log is
-    /// made beside the load, which has the old one meanwhile, or one of 256 MiB if the database is new: the status text
-    /// tells it, and who wants to wait for it calls
+    /// than the database has gives it a new log at open. Up to 256 MiB, or what the pool needs if that is
+    /// more (192 bytes a page), are there when open returns; a larger log is made beside the load, which has what is
+    /// there meanwhile. The status text tells it, and who wants to wait for it calls
     /// [`Db::set_redo_capacity`](crate::Db::set_redo_capacity) with the same value. A database that is closed before
-    /// keeps what it had. The pool needs some of the log: see there.
+    /// keeps what it had.
     pub fn redo_capacity(mut self, size: ByteSize) -> Self {
         self.redo_capacity = Some(size);
         self
@@ -391,6 +391,11 @@ pub(crate) fn redo_reserve(frames: u64, capacity: u64) -> u64 {
 /// Of these, bytes that only epochs may use.
 pub(crate) fn epochs_reserve(capacity: u64) -> u64 {
     EPOCHS_MAX.min(capacity / 16)
+}
+
+/// The smallest capacity of a large log that will do for a pool of `frames`, in whole blocks for each of its files.
+pub(crate) fn needed_capacity(frames: u64) -> u64 {
+    (4 * redo_reserve(frames, CAPACITY_MAX)).next_multiple_of(RING * BLOCK_U64)
 }
 
 /// Refuses a log in which writers would have less than three fourths for themselves.

@@ -51,6 +51,15 @@ impl Buckets {
         }
         &mut self.buckets[index]
     }
+
+    /// Forgets the first ones that have no counts. The last stays: the groups to come may begin in it, and its first
+    /// one is known.
+    fn drop_empty(&mut self) {
+        while self.buckets.len() > 1 && self.buckets.front().is_some_and(|bucket| bucket.count == 0) {
+            self.buckets.pop_front();
+            self.base += 1;
+        }
+    }
 }
 
 /// Counters of dirty pages and of writes under way, by the begin of their oldest change.
@@ -81,15 +90,38 @@ impl DirtyCounts {
         self.shift.store(Self::shift_for(capacity), Ordering::Relaxed);
     }
 
+    /// The log holds `capacity` bytes from now on: with more than before its counters become as coarse as such a log
+    /// has them. With fewer they stay: what they have put together cannot be told apart.
+    pub(crate) fn coarsen_for(&self, capacity: u64) {
+        let mut state = self.state.lock();
+        let (fine, coarse) = (self.shift.load(Ordering::Relaxed), Self::shift_for(capacity));
+        if coarse <= fine {
+            return;
+        }
+        // What nobody holds must not make what is held look older than it is.
+        state.drop_empty();
+        let old = std::mem::take(&mut *state);
+        for (number, bucket) in (old.base..).zip(old.buckets) {
+            let into = state.at(number >> (coarse - fine));
+            into.count += bucket.count;
+            into.frames += bucket.frames;
+            if into.first == Lsn::ZERO {
+                into.first = bucket.first;
+            }
+        }
+        self.shift.store(coarse, Ordering::Relaxed);
+    }
+
     /// The counter that stands for `lsn`.
     pub(crate) fn bucket(&self, lsn: Lsn) -> u64 {
-        // Relaxed: set once, before there are several threads.
+        // Relaxed: it changes under the mutex, and under the log's. Others look for a hint.
         lsn.0 >> self.shift.load(Ordering::Relaxed)
     }
 
     /// Where the counter ends that stands for `lsn`.
     pub(crate) fn bucket_end(&self, lsn: Lsn) -> Lsn {
-        Lsn((self.bucket(lsn) + 1) << self.shift.load(Ordering::Relaxed))
+        let shift = self.shift.load(Ordering::Relaxed);
+        Lsn(((lsn.0 >> shift) + 1) << shift)
     }
 
     /// A group begins at `start`, the first in its [`bucket`](Self::bucket). Groups are noted in order.
@@ -145,11 +177,7 @@ impl DirtyCounts {
     /// A group's begin that no holder is before; `None`: nobody holds anything.
     pub(crate) fn oldest(&self) -> Option<Lsn> {
         let mut state = self.state.lock();
-        // The last bucket stays: the groups to come may begin in it, and its first one is known.
-        while state.buckets.len() > 1 && state.buckets.front().is_some_and(|bucket| bucket.count == 0) {
-            state.buckets.pop_front();
-            state.base += 1;
-        }
+        state.drop_empty();
         state.buckets.front().filter(|bucket| bucket.count > 0).map(|bucket| bucket.first)
     }
 
@@ -157,8 +185,8 @@ impl DirtyCounts {
     /// stands for, and how many pages were dirtied first there; ascending, into `ages`.
     pub(crate) fn frames_by_age(&self, group_bytes: u64, ages: &mut Vec<(u64, u64)>) {
         ages.clear();
-        let shift = self.shift.load(Ordering::Relaxed);
         let state = self.state.lock();
+        let shift = self.shift.load(Ordering::Relaxed);
         for (number, bucket) in (state.base..).zip(&state.buckets).filter(|(_, bucket)| bucket.frames > 0) {
             let end = (number + 1) << shift;
             match ages.last_mut() {
@@ -208,6 +236,34 @@ mod tests {
         counts.remove(Lsn(200_000));
         assert_eq!((counts.oldest(), counts.total()), (None, 0));
     }
+
+    #[test]
+    fn counters_of_a_log_that_becomes_larger_are_put_together() {
+        let counts = DirtyCounts::default();
+        counts.make_for(256 << 20);
+        let kib = |kib: u64| Lsn(kib << 10);
+        for at in [1, 70, 500, 600, 700, 3000] {
+            counts.note_group(kib(at));
+            counts.add_frame(kib(at));
+        }
+        // The first two are clean before, and stay forgotten.
+        [1, 70].into_iter().for_each(|at| counts.remove(kib(at)));
+        assert_eq!(counts.oldest(), Some(kib(500)));
+        counts.coarsen_for(4 << 30);
+        assert_eq!((counts.bucket(kib(700)), counts.bucket_end(kib(700))), (1, kib(1024)));
+        assert_eq!((counts.oldest(), counts.total()), (Some(kib(500)), 4));
+        let mut ages = Vec::new();
+        counts.frames_by_age(1, &mut ages);
+        assert_eq!(ages, [(512 << 10, 1), (1 << 20, 2), (3 << 20, 1)]);
+        // Each holder lets go of what it held before.
+        counts.remove(kib(500));
+        assert_eq!(counts.oldest(), Some(kib(600)));
+        counts.coarsen_for(256 << 20);
+        assert_eq!(counts.bucket(kib(700)), 1);
+        [600, 700, 3000].into_iter().for_each(|at| counts.remove(kib(at)));
+        assert_eq!((counts.oldest(), counts.total()), (None, 0));
+    }
+
     #[test]
     fn pages_are_grouped_by_age_and_a_large_log_has_coarse_counters() {
         let counts = DirtyCounts::default();

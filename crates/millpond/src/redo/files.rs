@@ -174,6 +174,9 @@ pub(crate) fn header_block(owner: Owner, index: u64, geometry: Geometry, lap: Op
     block
 }
 
+/// What is done between two pieces of a ring that is filled.
+pub(crate) type Rest<'a> = &'a dyn Fn(u64) -> Result<(), Error>;
+
 /// Bytes of zeroes that are written at once.
 const PIECE: u64 = 1 << 20;
 
@@ -199,8 +202,8 @@ fn reserve_file(
 }
 
 /// Fills a log file with zeroes, durable on return; its name is not. `rest` is told how long each piece took, in
-/// nanoseconds, and whether to go on; false on return: not.
-fn fill_file(file: &dyn Device, payload_bytes: u64, rest: &dyn Fn(u64) -> bool) -> Result<bool, Error> {
+/// nanoseconds; its error ends it.
+fn fill_file(file: &dyn Device, payload_bytes: u64, rest: Rest<'_>) -> Result<(), Error> {
     let zeroes = aligned(to_usize(payload_bytes.min(PIECE)));
     for at in (0..payload_bytes).step_by(zeroes.len()) {
         let began_ns = clock::now_ns();
@@ -212,11 +215,9 @@ fn fill_file(file: &dyn Device, payload_bytes: u64, rest: &dyn Fn(u64) -> bool) 
         }
         let doing = || format!("fill log file '{}' of {} bytes", file.name(), BLOCK_U64 + payload_bytes);
         written.map_err(|e| Error::io(&doing(), e))?;
-        if end < payload_bytes && !rest(clock::now_ns().saturating_sub(began_ns)) {
-            return Ok(false);
-        }
+        rest(clock::now_ns().saturating_sub(began_ns))?;
     }
-    Ok(true)
+    Ok(())
 }
 
 /// The name of a log file until it is whole.
@@ -255,7 +256,7 @@ impl MissingFile {
     /// Makes it, empty, in one step; durable on return.
     pub(crate) fn create(&self, files: &dyn Files) -> Result<(), Error> {
         let file = reserve_file(files, FILE_NEW, self.owner, self.index, self.geometry)?;
-        fill_file(&*file, self.geometry.payload_bytes, &|_| true)?;
+        fill_file(&*file, self.geometry.payload_bytes, &|_| Ok(()))?;
         let named = files.rename(FILE_NEW, &self.name()).and_then(|()| files.sync_names());
         named.map_err(|e| Error::io(&format!("rename '{FILE_NEW}' to '{}'", self.name()), e))
     }
@@ -265,7 +266,7 @@ impl Ring {
     /// Makes a ring anew. Its files are durable on return, their names are not.
     pub(crate) fn create(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Ring, Error> {
         let ring = Ring::reserve(files, owner, geometry)?;
-        ring.fill(&|_| true)?;
+        ring.fill(&|_| Ok(()))?;
         Ok(ring)
     }
 
@@ -279,14 +280,9 @@ impl Ring {
 
     /// Fills a reserved ring with zeroes, which takes as long as the device does for all of it: the log's syncs have no
     /// extents to convert later. Its files are durable on return, their names are not. `rest` is told after each piece
-    /// how many nanoseconds it took, and says whether to go on; false on return: it said no.
-    pub(crate) fn fill(&self, rest: &dyn Fn(u64) -> bool) -> Result<bool, Error> {
-        for file in &self.files {
-            if !fill_file(&**file, self.geometry.payload_bytes, rest)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    /// how many nanoseconds it took; its error ends it.
+    pub(crate) fn fill(&self, rest: Rest<'_>) -> Result<(), Error> {
+        self.files.iter().try_for_each(|file| fill_file(&**file, self.geometry.payload_bytes, rest))
     }
 
     /// Opens a ring and checks that every file is the one expected.

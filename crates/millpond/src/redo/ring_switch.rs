@@ -67,6 +67,9 @@ impl Log {
     pub(crate) fn forget_first_ring(&self) {
         let mut state = self.state.lock();
         state.files = Arc::new(state.files.second_alone());
+        self.counts.coarsen_for(state.files.capacity());
+        // Of other counters, maybe.
+        state.noted = u64::MAX;
         self.grant_space(&mut state);
     }
 }

@@ -1,6 +1,7 @@
 //! The log's capacity beside the pool's size, batches, and another change of it.
 
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -208,6 +209,12 @@ fn a_large_log_is_made_beside_the_load() {
         drop(created);
         db.drop_tree("t").expect("dropped");
         assert_eq!((capacity(&db), log_files(&disk, 0), log_files(&disk, 1)), (small, 4, 4));
+        // Half of the device's time is left to others: a piece each 400 ms.
+        let pieces = || disk.history().writes("redo-1-0.mpd").len();
+        let before = pieces();
+        sleep_ns(4_000_000_000);
+        let made = pieces() - before;
+        assert!((8..=11).contains(&made), "{made}");
         // Who asks for it waits for it.
         db.set_redo_capacity(LARGE).expect("made");
         assert_eq!((capacity(&db), other_files(&db)), ("260MiB".to_owned(), None));
@@ -237,6 +244,34 @@ fn a_database_is_closed_while_a_large_log_is_made() {
         assert_eq!((capacity(&db), other_files(&db)), (small, None));
     });
     assert_eq!(recover(&disk).expect("sound")["t"].len(), 1);
+}
+
+/// What has stopped makes no more files; and who unwinds waits for none.
+#[test]
+fn an_engine_stops_while_a_large_log_is_made() {
+    let disk = disk_of(closed());
+    run(1, || {
+        let db = open_large(&disk);
+        disk.refuse_writes("redo-0-0.mpd", true);
+        let tree = db.open_tree("t").expect("there");
+        assert!(tree.put(b"k", b"v").is_err());
+        disk.refuse_writes("redo-0-0.mpd", false);
+        assert!(matches!(db.set_redo_capacity(LARGE), Err(Error::ReadOnly(_) | Error::DeviceFailed(_))));
+        let told = other_files(&db).expect("told");
+        assert!(told.contains("260.0 MiB could not be made: "), "{told}");
+        assert_eq!(log_files(&disk, 1), 0);
+        drop(tree);
+        assert!(db.close().is_err());
+
+        let db = open_large(&disk);
+        let unwinds = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let _db = db;
+            panic!("as planned");
+        }));
+        assert!(unwinds.is_err());
+        assert_eq!(log_files(&disk, 1), 0);
+    });
+    assert_eq!(recover(&disk).expect("sound")["t"].len(), 0);
 }
 
 #[test]
@@ -279,6 +314,7 @@ fn a_large_log_that_cannot_be_made_is_told_and_the_database_goes_on() {
 
         // The device fails later.
         let db = open_large(&disk);
+        sleep_ns(1_000_000_000);
         disk.refuse_writes("redo-1-1.mpd", true);
         let failed = db.set_redo_capacity(LARGE);
         assert!(failed.is_err(), "made");
