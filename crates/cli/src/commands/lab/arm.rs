@@ -162,8 +162,9 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
     };
     let engine = Millpond::ready(db, &options)?;
     let mut answer = Answer::Yes;
-    for phase in &plan.phases {
-        let outcome = phase.run(&engine, &stop)?;
+    // A phase with the rows of the one before it, in the same order, would find many of them in the pool.
+    for (phase, seed) in plan.phases.iter().zip(SEED..) {
+        let outcome = phase.run(&engine, seed, &stop)?;
         print(&format!("{}\n", serde_json::to_string(&outcome).map_err(|e| wrong(&e.to_string()))?))?;
         if stop.load(Ordering::Relaxed) {
             answer = Answer::Interrupted;
@@ -175,7 +176,7 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
 }
 
 impl Phase {
-    fn run(&self, engine: &Millpond, stop: &AtomicBool) -> Result<Outcome, Failure> {
+    fn run(&self, engine: &Millpond, seed: u64, stop: &AtomicBool) -> Result<Outcome, Failure> {
         let began = Instant::now();
         // In small parts: somebody may interrupt it.
         while began.elapsed().as_secs_f64() < self.quiet_s && !stop.load(Ordering::Relaxed) {
@@ -188,7 +189,7 @@ impl Phase {
                 let done = &beside_done;
                 scope.spawn(move || beside::run(beside, engine.db(), done))
             });
-            let finished = self.work(engine, stop);
+            let finished = self.work(engine, seed, stop);
             beside_done.store(true, Ordering::Relaxed);
             let beside = beside.map(|thread| thread.join().map_err(|_| Failure::message("what ran beside panicked")));
             (finished, beside)
@@ -222,19 +223,19 @@ impl Phase {
     }
 
     /// `None`: something that has no figures.
-    fn work(&self, engine: &Millpond, stop: &AtomicBool) -> Result<Option<Done>, Failure> {
+    fn work(&self, engine: &Millpond, seed: u64, stop: &AtomicBool) -> Result<Option<Done>, Failure> {
         match &self.work {
             Work::Prepare(tables) => load(engine, *tables, stop).map(|()| None),
             Work::Oltp { workload, tables, threads, per_s } => {
                 let workload: Workload = workload.parse().map_err(Failure::message)?;
                 let load = Load::new(engine, workload, tables.set()?, RandType::Uniform, &Mix::default())?;
                 let pace = per_s.map_or(Pace::ClosedLoop, |per_s| Pace::OpenLoop { per_s });
-                let finished = driver::run(engine, &load, &self.plan(*threads, pace), stop, &mut Unobserved)?;
+                let finished = driver::run(engine, &load, &self.plan(*threads, pace, seed), stop, &mut Unobserved)?;
                 Ok(Some(Done { finished, beside: None }))
             }
             Work::Insert { step, clients, rows } => {
                 let (step, sizes) = (step.parse().map_err(Failure::message)?, sizes(*clients, *rows));
-                let plan = self.plan(0, Pace::ClosedLoop);
+                let plan = self.plan(0, Pace::ClosedLoop, seed);
                 let missing = insert_benchmark::missing(engine, &sizes)?;
                 let seen = &mut Unobserved;
                 let done = match step {
@@ -247,8 +248,8 @@ impl Phase {
         }
     }
 
-    fn plan(&self, threads: usize, pace: Pace) -> Plan {
-        Plan { threads, time_s: self.time_s, warmup_s: 0, events: 0, report_interval_s: 0, pace, seed: SEED }
+    fn plan(&self, threads: usize, pace: Pace, seed: u64) -> Plan {
+        Plan { threads, time_s: self.time_s, warmup_s: 0, events: 0, report_interval_s: 0, pace, seed }
     }
 }
 
