@@ -35,7 +35,8 @@ for bug in $bugs; do
         build_* | notes_not_given_back) tests="-p millpond --test it" filter="index_builds" ;;
         asked_while_synced) tests="-p millpond --lib" filter="flush_by" ;;
         quota_not_counted) tests="-p millpond --lib" filter="log_spin" ;;
-        window_not_counted | written_taken_for_flushed) tests="-p millpond --test it" filter="a_crash_while_threads" ;;
+        window_not_counted) tests="-p millpond --lib" filter="log_threads" ;;
+        written_taken_for_flushed) tests="-p millpond --test it" filter="a_crash_while_threads" ;;
         load_*) tests="-p millpond --test it" filter="bulk_load" ;;
         log_not_looked_at) tests="-p millpond --test it" filter="failing_syncs" ;;
         image_ahead_not_looked_at) tests="-p millpond --test it" filter="in_place" ;;

@@ -42,3 +42,41 @@ fn with(engine: &Engine, work: impl FnOnce(&Pipeline, &Log) -> Result<(), Error>
     let log = &engine.core.log;
     log.pipeline.as_ref().map_or(Ok(()), |pipeline| work(pipeline, log))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytesize::ByteSize;
+
+    use crate::base::scheduler::run;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::redo::group::GroupKind;
+    use crate::redo::recent_closed::LogRecentClosed;
+    use crate::{Db, DirtyTracking, Options};
+
+    /// CLOSED-2: a checkpoint that is taken while a group is between its place and its marks stays before it.
+    #[test]
+    fn a_group_is_counted_until_its_pages_are_marked() {
+        run(1, || {
+            let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
+            let options = options.redo_capacity(ByteSize::mib(2)).log_recent_closed(LogRecentClosed::Poll);
+            let options = options.log_writer_threads(true).dirty_tracking(DirtyTracking::FlushList);
+            let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
+            db.checkpoint().expect("a checkpoint");
+            let log = &db.engine().core.log;
+            assert_eq!(log.counts.oldest(), None, "nothing is dirty");
+            let credit = log.reserve(100, 0).expect("room");
+            let mut seen = None;
+            let end =
+                log.append(credit, GroupKind::Pages, &[0; 100], |start, _| seen = Some((start, log.counts.oldest())));
+            let (start, oldest) = seen.expect("marked");
+            assert!(
+                end.expect("appended") > start && oldest.is_some_and(|oldest| oldest <= start),
+                "{start}: {oldest:?}"
+            );
+            assert_eq!(log.counts.total(), 0, "and not any longer");
+            db.close().expect("closed");
+        });
+    }
+}
