@@ -258,7 +258,7 @@ impl Engine {
 
     /// Leaves that purge has read together: so few that batches find places beside it.
     pub(crate) fn purge_leaves(&self) -> usize {
-        (self.batch_leaves() / 2).min(32)
+        (self.batch_leaves() / 2).min(64)
     }
 
     /// An error once the database was closed.

@@ -11,9 +11,9 @@
 //! ([`Engine::all_spaces`]), for one leaf's rows, and who close the database. It also [rolls back](super::rollback).
 //!
 //! PURGE-1  While as many undo pages wait as may, batches that leave delete marks go through the records of some of
-//!          them themselves, more than they leave: so what waits becomes less, however many write. Before that, from
-//!          half as many on, they do it in proportion ([`purge_debt`](crate::pace::purge_debt)), so that it does not
-//!          come so far. A batch does so when it has ended, with no latch, frame, row or leave to miss pages in its
+//!          them themselves, of more rows than they leave: so what waits becomes less, however many write. Before that,
+//!          from half as many on, they do it in proportion ([`purge_debt`](crate::pace::purge_debt)), so that it does
+//!          not come so far. A batch does so when it has ended, with no latch, frame, row or leave to miss pages in its
 //!          hand, and waits as any operation does. What nobody may purge just now is excepted: what a batch in flight
 //!          holds back, and everything while too many pages wait to be merged.
 
@@ -109,7 +109,13 @@ pub(super) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
         if matches!(purged.rest, Rest::HeldBack(_)) {
             break;
         }
-        owed -= purged.records.min(owed);
+        let left = owed.saturating_sub(purged.rows);
+        if left < purged.rows / 2 {
+            // Another record as long is more than is left to do.
+            engine.txns.has_purged(owed, purged.rows);
+            break;
+        }
+        owed = left;
     }
     set_appended(own);
 }
@@ -119,15 +125,15 @@ pub(super) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
 struct Purged {
     /// The number of the next record.
     to: usize,
-    /// Records with delete marks among those that were gone through: the others are no work.
-    records: usize,
+    /// Rows that were looked at: records without delete marks are no work.
+    rows: usize,
     rest: Rest,
 }
 
-/// Purges what an undo page says, from record `from` on, up to `most` records with delete marks; the page was taken
-/// from the queue.
+/// Purges what an undo page says, from record `from` on, about `most` rows with delete marks, and those of one record
+/// at least; the page was taken from the queue.
 fn go_through(engine: &Engine, id: PageId, from: usize, most: usize) -> Purged {
-    let held_back = Purged { to: from, records: 0, rest: Rest::HeldBack(TxnId::END) };
+    let held_back = Purged { to: from, rows: 0, rest: Rest::HeldBack(TxnId::END) };
     let purged = match purge_page(engine, id, from, most) {
         Ok(purged) => purged,
         // An undo page that is damaged stays as it is, and so does all when the log has stopped.
@@ -148,14 +154,14 @@ fn go_through(engine: &Engine, id: PageId, from: usize, most: usize) -> Purged {
 fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<Purged, Error> {
     let oldest = engine.txns.oldest(&engine.core.store);
     let mut marked: Vec<(SpaceId, Vec<u8>)> = Vec::new();
-    let mut purged = Purged { to: from, records: 0, rest: Rest::HeldBack(oldest) };
+    let mut purged = Purged { to: from, rows: 0, rest: Rest::HeldBack(oldest) };
     {
         let page = engine.core.pool.load(id)?.read();
         let view = page.view();
         let records = (from..view.len()).map(|index| UndoRecord::decode(view.value(index)));
         // What is no record is for `check` to report.
         for record in records.take_while(|record| record.is_none_or(|record| record.txn < oldest)) {
-            if purged.records == most {
+            if purged.rows >= most {
                 purged.rest = Rest::Unread;
                 break;
             }
@@ -163,7 +169,13 @@ fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<P
             let changes = record.into_iter().flat_map(UndoRecord::changes).flatten();
             let deleted = changes.filter(|change| change.needs_purge);
             marked.extend(deleted.map(|change| (change.space, change.key().to_vec())));
-            purged.records += usize::from(marked.len() > before);
+            let rows = marked.len() - before;
+            if purged.rows > 0 && most - purged.rows < rows / 2 {
+                marked.truncate(before);
+                purged.rest = Rest::Unread;
+                break;
+            }
+            purged.rows += rows;
             purged.to += 1;
         }
         if purged.to == view.len() {
@@ -177,7 +189,7 @@ fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<P
         match purge_rows(engine, marked, oldest) {
             // A damaged tree keeps its delete marks; others do not.
             Err(Error::Corruption(_)) | Ok(true) => {}
-            Ok(false) => return Ok(Purged { to: from, records: 0, rest: Rest::HeldBack(TxnId::END) }),
+            Ok(false) => return Ok(Purged { to: from, rows: 0, rest: Rest::HeldBack(TxnId::END) }),
             Err(error) => return Err(error),
         }
     }

@@ -36,8 +36,8 @@ pub(super) struct RecordPlan {
     kind: Kind,
     /// The changes that lead back, in the slot's memory.
     changes: Range<usize>,
-    /// Purge has to go through it.
-    pub(super) has_marks: bool,
+    /// Rows of it that purge has to look at.
+    pub(super) marked_rows: usize,
 }
 
 impl RecordPlan {
@@ -101,11 +101,11 @@ pub(super) fn find_undo_pages<'p, 'a>(
             let number = u16::try_from(undo.pages[page].view().len()).unwrap_or(u16::MAX);
             let changes = change.undo.start..change.undo.start;
             let kind = slot.next_kind(undo.records.len());
-            undo.records.push(RecordPlan { page, number, kind, changes, has_marks: false });
+            undo.records.push(RecordPlan { page, number, kind, changes, marked_rows: 0 });
         }
         if let Some(record) = undo.records.last_mut() {
             record.changes.end = change.undo.end;
-            record.has_marks |= change.needs_purge;
+            record.marked_rows += usize::from(change.needs_purge);
             change.undo_ref = Some(UndoRef { page: undo.pages[page].id().number(), record: record.number });
         }
         left -= change.undo.len();

@@ -359,7 +359,7 @@ fn attempt<'p, 'a>(
         mtr.note_txn(txn);
     }
     let end = mtr.commit(credit)?;
-    slot.appended(records.iter().map(|record| (record.page, record.number, record.has_marks)));
+    slot.appended(records.iter().map(|record| (record.page, record.number, record.marked_rows)));
     Ok(done(end))
 }
 

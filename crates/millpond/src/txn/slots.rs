@@ -135,7 +135,7 @@ impl Transactions {
         directory.active.push(txn);
         let kept = directory.idle.pop().unwrap_or_default();
         let (marked, left) = (SmallVec::new(), SmallVec::new());
-        Slot { all: self, txn, kept, marked, marked_records: 0, left, parts: None, row: None, has_ended: false }
+        Slot { all: self, txn, kept, marked, marked_rows: 0, left, parts: None, row: None, has_ended: false }
     }
 
     /// The oldest transaction that is active; if there is none, the next to begin (TXN-1).
@@ -257,6 +257,11 @@ impl Transactions {
         self.directory.lock().pages.put_back(id, purged, rest);
     }
 
+    /// A writer who owed the purge of so many rows has seen to `done`.
+    pub(crate) fn has_purged(&self, owed: usize, done: usize) {
+        self.directory.lock().purge_debt.paid(to_u64(owed), to_u64(done));
+    }
+
     /// A page that is to be given back is in memory.
     pub(crate) fn read(&self, id: PageId) {
         self.directory.lock().pages.unneeded.push_back(id);
@@ -319,8 +324,8 @@ pub(crate) struct Slot<'t> {
     kept: Kept,
     /// Pages in which it left records with delete marks.
     marked: Pages,
-    /// How many such records.
-    marked_records: usize,
+    /// Rows with such marks.
+    marked_rows: usize,
     /// Pages that are not of the slot any more.
     left: Pages,
     /// Of a transaction of several groups: what it has left in undo pages.
@@ -369,14 +374,14 @@ impl Slot<'_> {
         self.parts.is_some()
     }
 
-    /// Records of these numbers were appended to these pages, with work for purge or without. All but the last of the
-    /// pages are full.
-    pub(crate) fn appended(&mut self, records: impl Iterator<Item = (usize, u16, bool)>) {
+    /// Records of these numbers were appended to these pages, with so many rows that purge has to look at. All but the
+    /// last of the pages are full.
+    pub(crate) fn appended(&mut self, records: impl Iterator<Item = (usize, u16, usize)>) {
         let mut last = 0;
-        for (index, record, has_marks) in records {
+        for (index, record, marked_rows) in records {
             let page = self.kept.pages[index];
-            self.marked_records += usize::from(has_marks);
-            if has_marks && self.marked.last() != Some(&page) {
+            self.marked_rows += marked_rows;
+            if marked_rows > 0 && self.marked.last() != Some(&page) {
                 self.marked.push(page);
             }
             if let Some(parts) = &mut self.parts {
@@ -487,8 +492,8 @@ pub(crate) fn end_header(core: &Core, txn: TxnId, header: UndoRef) -> Result<Lsn
 }
 
 impl Slot<'_> {
-    /// Ends the transaction. Returns how many records its writer is to go through now, where `most` pages may wait for
-    /// purge.
+    /// Ends the transaction. Returns of how many rows its writer is to see to the purge now, where `most` pages may
+    /// wait for it.
     pub(crate) fn end(mut self, most: usize) -> usize {
         self.give_up(most)
     }
@@ -530,7 +535,7 @@ impl Slot<'_> {
         }
         directory.idle.push(kept);
         let waiting = directory.pages.len();
-        let owed = directory.purge_debt.left(to_u64(self.marked_records), to_u64(waiting), to_u64(most));
+        let owed = directory.purge_debt.left(to_u64(self.marked_rows), to_u64(waiting), to_u64(most));
         let wakes = directory.is_waiting && directory.pages.ready() >= WAKE_AT;
         drop(directory);
         if wakes {
