@@ -177,7 +177,6 @@ fn known_superblock(files: &dyn Files, data: &DataFile) -> Result<Option<Superbl
 
 /// Whose log it is, its files, and where to begin to read it: at the oldest checkpoint that it leads on from, for the
 /// more of it is known, the more do the old maps prove.
-///
 fn log_of(files: &dyn Files, data: &DataFile, known: Option<Superblock>) -> Result<(Owner, LogFiles, FoundLog), Error> {
     let Some(known) = known else {
         let (owner, log, doubt) = find_rings(files)?;
@@ -402,7 +401,8 @@ impl Work {
         if end <= page.lsn {
             return;
         }
-        page.needed = page.needed.or(Some(at));
+        // Of what came before a format nothing is left: the log may have no room any more for who goes back that far.
+        page.needed = page.needed.filter(|_| !formats(ops)).or(Some(at));
         if formats(ops) {
             page.gap = None;
         } else if page.lsn != previous {
@@ -596,5 +596,30 @@ impl Work {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_formatted_needs_the_log_from_there() {
+        let encoded = |ops: &[PageOp<'_>]| {
+            let mut bytes = Vec::new();
+            ops.iter().for_each(|op| op.encode(&mut bytes));
+            bytes
+        };
+        let change = encoded(&[PageOp::Remove { key: b"a" }]);
+        let format = encoded(&[PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() }]);
+        let start = |lsn| Start { at: Lsn(lsn), nonce: 1 };
+        let (id, mut work) = (PageId::new(SpaceId::FIRST, 3), Work::default());
+        work.replay(id, Lsn(90), &change, start(100), Lsn(150));
+        let page = work.log[&id];
+        assert_eq!((page.needed, page.gap), (Some(start(100)), Some(Lsn(90))), "its image is not there");
+        work.replay(id, Lsn(150), &format, start(200), Lsn(250));
+        work.replay(id, Lsn(250), &change, start(300), Lsn(350));
+        let page = work.log[&id];
+        assert_eq!((page.needed, page.gap, page.lsn), (Some(start(200)), None, Lsn(350)));
     }
 }
