@@ -33,6 +33,7 @@ use crate::base::waits::enter_background;
 use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write, pages_ahead};
 use crate::btree::merge::is_underfull;
 use crate::mtr::{Mtr, RECORD_HEADER};
+use crate::pace::purge_debt::takes_another;
 use crate::pool::frame::PageWrite;
 use crate::redo::credits::LogCredit;
 use crate::redo::log::{set_appended, take_appended};
@@ -99,24 +100,28 @@ fn run(engine: &Engine) {
 /// Callers hold gates, for which the close of a database waits, and perhaps turns that come before that of spaces, and
 /// nothing else. May wait on `page_read`, `free_frame`, `log_space` and `metadata`.
 pub(super) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
-    let mut owed = slot.end(engine.purge_pages_max());
+    let owed = slot.end(engine.purge_pages_max());
+    if owed == 0 {
+        return;
+    }
     // PACE-1: what is logged for purge is nobody's.
     let own = take_appended();
-    while owed > 0
+    // What nobody can do just now is forgotten: it would come upon somebody together, later.
+    let (mut done, mut due) = (0, 0);
+    while done < owed
         && let Some((id, from)) = engine.txns.take_queued(&engine.core.store)
     {
-        let purged = go_through(engine, id, from, owed);
+        let purged = go_through(engine, id, from, owed - done);
+        done += purged.rows;
         if matches!(purged.rest, Rest::HeldBack(_)) {
             break;
         }
-        let left = owed.saturating_sub(purged.rows);
-        if left < purged.rows / 2 {
-            // Another record as long is more than is left to do.
-            engine.txns.has_purged(owed, purged.rows);
+        if !takes_another(done, owed, purged.rows) {
+            due = owed;
             break;
         }
-        owed = left;
     }
+    engine.txns.has_purged(due.max(done.min(owed)), done);
     set_appended(own);
 }
 
@@ -161,16 +166,12 @@ fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<P
         let records = (from..view.len()).map(|index| UndoRecord::decode(view.value(index)));
         // What is no record is for `check` to report.
         for record in records.take_while(|record| record.is_none_or(|record| record.txn < oldest)) {
-            if purged.rows >= most {
-                purged.rest = Rest::Unread;
-                break;
-            }
             let before = marked.len();
             let changes = record.into_iter().flat_map(UndoRecord::changes).flatten();
             let deleted = changes.filter(|change| change.needs_purge);
             marked.extend(deleted.map(|change| (change.space, change.key().to_vec())));
             let rows = marked.len() - before;
-            if purged.rows > 0 && most - purged.rows < rows / 2 {
+            if !takes_another(purged.rows, most, rows) {
                 marked.truncate(before);
                 purged.rest = Rest::Unread;
                 break;

@@ -279,8 +279,7 @@ impl Work {
         self.report.lost.push(what);
     }
 
-    /// Reads the maps whose checkpoints are not before `start`, where the log begins. What cannot be read proves
-    /// nothing.
+    /// Reads the maps whose checkpoints are not before `start`, where the log begins, as far as they can be read.
     fn read_maps(&mut self, files: &dyn Files, superblocks: &[Superblock], start: Lsn) {
         let map = |superblock| read_map(files, superblock, &mut Vec::new()).ok();
         let told = superblocks.iter().filter(|superblock| superblock.checkpoint_lsn >= start);

@@ -14,6 +14,12 @@ const TOGETHER: u64 = 4;
 /// Parts of a row.
 const UNIT: u64 = 1024;
 
+/// Whether somebody who has seen to `done` of the `owed` rows goes through another record, of `rows`, as a whole: the
+/// first one always, and then as long as that brings him nearer to what he owes.
+pub(crate) fn takes_another(done: usize, owed: usize, rows: usize) -> bool {
+    done == 0 || (done < owed && owed - done >= rows / 2)
+}
+
 /// What writers owe together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PurgeDebt {
@@ -28,7 +34,8 @@ impl PurgeDebt {
     /// he is to see to now: with up to half of `most` none; from there on it grows in proportion.
     pub(crate) fn left(&mut self, rows: u64, waiting: u64, most: u64) -> u64 {
         let half = most / 2;
-        if waiting <= half {
+        // Who has left nothing owes nothing, whatever others have put off.
+        if waiting <= half || rows == 0 {
             return 0;
         }
         let share = (ROWS_MAX * UNIT * (waiting - half) / (most - half)).min(ROWS_MAX * UNIT);
@@ -64,9 +71,12 @@ mod tests {
         for _ in 0..records {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some pages")]
             let owed = debt.left(u64::from(rows), (waiting / PAGE) as u64, most);
-            // As wholes, one at least.
-            let whole = u64::from(rows);
-            let own = if owed == 0 { 0 } else { ((owed + whole / 2) / whole * whole).max(whole) };
+            let (most, whole) = (usize::try_from(owed).expect("small"), usize::try_from(rows).expect("small"));
+            let mut own = 0;
+            while owed > 0 && takes_another(own, most, whole) {
+                own += whole;
+            }
+            let own = u64::try_from(own).expect("small");
             debt.paid(owed, own);
             longest = longest.max(own);
             #[expect(clippy::cast_precision_loss, reason = "a few")]
@@ -118,6 +128,18 @@ mod tests {
         debt.paid(4_000, 4_500);
         assert_eq!(debt.left(1_000, 1_000_000, 32), 3_500);
         assert_eq!(debt.left(1, 17, 32), 0);
+    }
+
+    /// Half of a record of 200 was put off: it is no business of those who only insert.
+    #[test]
+    fn who_leaves_nothing_owes_nothing() {
+        let mut debt = PurgeDebt::default();
+        debt.paid(280, 200);
+        assert_eq!((debt.left(0, 1_500, 2_048), debt.left(1, 1_500, 2_048)), (0, 81));
+        assert_eq!(
+            [(0, 4, 200), (200, 299, 200), (200, 300, 200), (4, 4, 1)].map(|(a, b, c)| takes_another(a, b, c)),
+            [true, false, true, false]
+        );
     }
 
     /// What was done ahead is not owed again, however little each owes.
