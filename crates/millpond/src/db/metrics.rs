@@ -135,7 +135,12 @@ pub static METRICS: [Metric; 135] = [
     instance("buffer_pool_instance_pages_free", "Free frames of each instance.", |of| of.free),
     instance("buffer_pool_instance_pages_data", "Frames of each instance that are not free.", InstancePages::data),
     instance("buffer_pool_instance_pages_dirty", "Frames of each instance with a changed page.", |of| of.dirty),
-    stat!(buffer_pool_free_target, Gauge, "pages", "Free frames that the keeper refills to; follows the demand."),
+    stat!(
+        buffer_pool_free_target,
+        Gauge,
+        "pages",
+        "Free frames that are refilled to; with the hand-off it follows the demand."
+    ),
     stat!(buffer_pool_wait_free, Counter, "waits", "Waits for a free frame, each counted once."),
     stat!(buffer_pool_wait_free_us, Counter, "us", "Time of these waits."),
     stat!(

@@ -17,7 +17,7 @@ pub struct Stats {
     pub buffer_pool_pages_data: u64,
     /// Frames for anything but pages, as InnoDB has some: always 0.
     pub buffer_pool_pages_misc: u64,
-    /// Free frames that the keeper refills to, now.
+    /// Free frames that are refilled to, now.
     pub buffer_pool_free_target: u64,
     /// Waits for a free frame.
     pub buffer_pool_wait_free: u64,
