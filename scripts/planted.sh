@@ -38,7 +38,8 @@ for bug in $bugs; do
         window_not_counted) tests="-p millpond --lib" filter="log_threads" ;;
         written_taken_for_flushed) tests="-p millpond --test it" filter="a_crash_while_threads" ;;
         load_*) tests="-p millpond --test it" filter="bulk_load" ;;
-        log_not_looked_at) tests="-p millpond --test it" filter="failing_syncs" ;;
+        log_not_looked_at) tests="-p millpond --lib" filter="page_writer" ;;
+        map_places_short) tests="-p millpond --lib" filter="checkpoint" ;;
         image_ahead_not_looked_at) tests="-p millpond --test it" filter="in_place" ;;
         image_taken_for_durable | log_not_written_again) tests="-p millpond --test it" filter="killed" ;;
         moved_*) tests="-p millpond --test it" filter="zones" ;;

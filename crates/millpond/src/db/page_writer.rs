@@ -410,3 +410,44 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytesize::ByteSize;
+
+    use super::*;
+    use crate::base::scheduler::run;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::{Db, Durability, Options, WriteBatch};
+
+    /// WRITER-2: the log is durable past the page, so nobody has to wait for it to learn that it has stopped.
+    #[test]
+    fn no_page_is_written_once_the_log_has_stopped() {
+        run(1, || {
+            let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
+            let db =
+                Db::open_on(Arc::new(SimulatedDisk::new()), options.redo_capacity(ByteSize::mib(2))).expect("opened");
+            let tree = db.create_tree("t").expect("created");
+            let mut batch = WriteBatch::new();
+            batch.put(&tree, b"a", b"1").durability(Durability::Commit);
+            db.write(batch).expect("written");
+            let core = &db.engine().core;
+            let write = |count: usize| {
+                let frames: Vec<_> =
+                    core.pool.dirty_before(Lsn(u64::MAX)).into_iter().map(|(_, frame)| frame).collect();
+                let mut pins = core.pool.pin_dirty(&frames);
+                assert!(pins.len() >= count, "{} are dirty", pins.len());
+                pins.truncate(count);
+                let mut writer = PageWriter::new(core.store.page_size(), false, Arc::default());
+                let lot = writer.write(core, Why::Background, pins, Moved::default(), |_| Ok(false));
+                lot.map(|lot| matches!(lot, Lot::Written { pages, .. } if pages == count))
+            };
+            assert!(write(1).expect("written"), "as long as it goes on");
+            core.log.stop(&Error::Bug("stopped by a test".into()));
+            let refused = write(1).expect_err("refused").to_string();
+            assert!(refused.contains("stopped by a test"), "{refused}");
+            // The same error.
+            drop((tree, db.close()));
+        });
+    }
+}

@@ -193,9 +193,16 @@ const _: () = assert!(HEADER_LEN + 8 * 504 == BLOCK && ENTRIES == 504);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use bytesize::ByteSize;
+
     use super::*;
     use crate::base::aligned::to_usize;
     use crate::base::ids::SpaceId;
+    use crate::base::scheduler::run;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::{Db, Options};
 
     #[test]
     fn a_map_page_survives_encoding_and_every_flipped_bit_is_found() {
@@ -215,5 +222,36 @@ mod tests {
             assert!(decode(id, &mut older, [1, 2], &image).is_err(), "byte {position}");
             image[position] ^= 4;
         }
+    }
+
+    /// STORE-3: a place that the durable directory names, one in the directory on its way, and one written since.
+    #[test]
+    fn each_map_page_finds_a_third_place_while_a_directory_is_on_its_way() {
+        run(1, || {
+            let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(2));
+            let db =
+                Db::open_on(Arc::new(SimulatedDisk::new()), options.redo_capacity(ByteSize::mib(8))).expect("opened");
+            for tree in 0..300 {
+                db.create_tree(&format!("t{tree}")).expect("created");
+            }
+            db.checkpoint().expect("all have a place that a durable directory names");
+            let store = &db.engine().core.store;
+            let write_all = || {
+                {
+                    let mut state = store.state.lock();
+                    for (_, page) in state.map.map_pages_mut().filter(|(_, page)| page.rec_lsn.is_none()) {
+                        page.rec_lsn = Some(page.lsn);
+                        store.counts.add(page.lsn);
+                    }
+                }
+                store.write_map_pages(Lsn(u64::MAX)).expect("each finds a place")
+            };
+            let first = write_all();
+            assert!(first >= 300, "{first} map pages");
+            let on_its_way = store.snapshot();
+            assert!(write_all() >= first);
+            drop(on_its_way);
+            db.close().expect("closed");
+        });
     }
 }
