@@ -121,7 +121,10 @@ pub(super) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
             break;
         }
     }
-    engine.txns.has_purged(due.max(done.min(owed)), done);
+    let due = due.max(done.min(owed));
+    if due != done {
+        engine.txns.has_purged(due, done);
+    }
     set_appended(own);
 }
 
@@ -166,6 +169,11 @@ fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<P
         let records = (from..view.len()).map(|index| UndoRecord::decode(view.value(index)));
         // What is no record is for `check` to report.
         for record in records.take_while(|record| record.is_none_or(|record| record.txn < oldest)) {
+            if purged.rows >= most {
+                // As below, but its rows need not be read for that.
+                purged.rest = Rest::Unread;
+                break;
+            }
             let before = marked.len();
             let changes = record.into_iter().flat_map(UndoRecord::changes).flatten();
             let deleted = changes.filter(|change| change.needs_purge);
