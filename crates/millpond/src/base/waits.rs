@@ -37,7 +37,8 @@ pub enum WaitClass {
     LogFlush,
     /// A page's read from the device, one's own or another thread's; ended by that thread.
     PageRead,
-    /// A page's latch; ended by whoever holds it, who waits for nothing but another latch below.
+    /// A page's latch; ended by whoever holds it, who waits for nothing but another latch below (or, with a classic
+    /// policy, for [`RecentClosed`](Self::RecentClosed), which it is counted as then).
     PageLatch,
     /// A checkpoint that was asked for, or another duty of the keeper (pages of a bulk load being durable and named,
     /// another size of pool or log); ended by the keeper.
@@ -55,8 +56,8 @@ pub enum WaitClass {
     /// One's turn to pay for what one has logged, while the device cannot have pages clean as fast as they are dirtied;
     /// ended by time, at a place that follows from how much was logged.
     Throttle,
-    /// Room in the window within which pages are marked dirty out of order, with latches held: only with the classic
-    /// `log_recent_closed`; ended by the closer, who goes by the clock.
+    /// Room in the window within which pages are marked dirty out of order, with latches held, or the latch of one who
+    /// waits so: only with the classic `log_recent_closed`; ended by the closer, who goes by the clock.
     RecentClosed,
 }
 
@@ -259,6 +260,21 @@ pub(crate) fn enter_background() {
     THREAD.with(|thread| thread.background.set(true));
 }
 
+/// For how long this thread has waited for the window `recent_closed`, itself or behind others, within its operation.
+#[derive(Clone, Copy)]
+pub(crate) struct InWindow(u64);
+
+impl InWindow {
+    pub(crate) fn now() -> InWindow {
+        InWindow(THREAD.with(|thread| thread.waited_ns[WaitClass::RecentClosed as usize].get()))
+    }
+
+    /// Microseconds since then.
+    pub(crate) fn elapsed_us(self) -> u32 {
+        u32::try_from((InWindow::now().0.saturating_sub(self.0)) / 1_000).unwrap_or(u32::MAX)
+    }
+}
+
 /// An operation under way on this thread.
 #[must_use]
 pub(crate) struct Operation<'w> {
@@ -298,6 +314,16 @@ impl Waits {
 
     /// The same for something that waits only at times, and says whether it did.
     pub(crate) fn timed_if<T>(&self, class: WaitClass, wait: impl FnOnce() -> (bool, T)) -> T {
+        self.timed_as(class, wait, |_| class)
+    }
+
+    /// The same for something of which is known only behind it what was waited for, from how many nanoseconds it took.
+    pub(crate) fn timed_as<T>(
+        &self,
+        class: WaitClass,
+        wait: impl FnOnce() -> (bool, T),
+        class_of: impl FnOnce(u64) -> WaitClass,
+    ) -> T {
         let bit = 1_u32 << class as u32;
         let outer = THREAD.with(|thread| thread.waits_for.get());
         if outer & bit != 0 {
@@ -310,7 +336,8 @@ impl Waits {
         drop(within);
         if waited {
             let inside_ns = noted_ns() - noted_before_ns;
-            self.note(class, clock::now_ns().saturating_sub(began_ns).saturating_sub(inside_ns));
+            let ns = clock::now_ns().saturating_sub(began_ns).saturating_sub(inside_ns);
+            self.note(class_of(ns), ns);
         }
         result
     }

@@ -6,6 +6,7 @@ use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::view::PageView;
 use crate::base::sync::{TurnGuard, preemption_point};
+use crate::base::waits::InWindow;
 use crate::mtr::Core;
 use crate::pool::admission::Admitted;
 use crate::pool::buffer_pool::Pool;
@@ -437,7 +438,9 @@ pub(crate) fn leaf_read<'p>(core: &'p Core, root: &Root, target: Target<'_>) -> 
         page.leave_route(&guard);
         let child = child_id(root.space(), page.view(), target.child_index(page.view()))?;
         // The parent stays latched until the child is.
+        let before = InWindow::now();
         let next = fetch(core, child)?.read();
+        page.pass_on(before);
         check_level(page.view(), next.view())?;
         page = next;
     }
@@ -501,7 +504,9 @@ pub(crate) fn leaf_write<'p>(
             let child = child_id(root.space(), page.view(), page.view().child_index(key))?;
             let pin = fetch(core, child)?;
             if page.view().level() == 1 {
+                let before = InWindow::now();
                 let leaf = pin.write();
+                page.pass_on(before);
                 check_arrival(leaf.view(), target)?;
                 return Ok(leaf);
             }
@@ -535,7 +540,9 @@ pub(crate) fn page_and_parent<'p>(
     let mut parent = None;
     while page.view().level() > level {
         let child = child_id(root.space(), page.view(), page.view().child_index(key))?;
+        let before = InWindow::now();
         let next = fetch(core, child)?.write();
+        page.pass_on(before);
         check_level(page.view(), next.view())?;
         parent = Some(std::mem::replace(&mut page, next));
     }

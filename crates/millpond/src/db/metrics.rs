@@ -422,7 +422,7 @@ pub static METRICS: [Metric; 135] = [
     wait(
         "wait_recent_closed_us",
         WaitClass::RecentClosed,
-        "Waits for the window of log_recent_closed, under page latches.",
+        "Waits for the window of log_recent_closed, under page latches, and for latches of who waits so.",
     ),
 ];
 

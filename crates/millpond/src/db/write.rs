@@ -31,6 +31,7 @@ use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
 use crate::base::row::{HEAD_LEN, Reference, Stamp};
 use crate::base::sync::ReadGuard;
+use crate::base::waits::InWindow;
 use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write, pages_ahead};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Mtr, RECORD_HEADER, TXN_LEN};
@@ -383,7 +384,10 @@ fn latch_leaves<'p, 's, 'a>(
             return if only_first { Ok((leaves, &ops[..index])) } else { Err(Halt::TooLarge) };
         }
         let manner = if leaves.is_empty() { Manner::First } else { Manner::Further };
-        leaves.push((root, leaf_write(&engine.core, root, op.key, manner)?));
+        let before = InWindow::now();
+        let leaf = leaf_write(&engine.core, root, op.key, manner)?;
+        leaves.iter().for_each(|(_, page)| page.pass_on(before));
+        leaves.push((root, leaf));
     }
     Ok((leaves, ops))
 }

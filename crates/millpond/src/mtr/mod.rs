@@ -269,13 +269,15 @@ impl<'p> Mtr<'p> {
         }
         let (log, pages, changed) = (self.log, &self.pages, &self.changed);
         let mut hold = None;
-        let appended = log.append(credit, GroupKind::Pages, &self.payload, |start, _| {
+        let mark = |start, _| {
             log.counts.add(start);
             hold = Some(Hold { log, start });
             for &index in changed {
                 pages[index].mark_dirty(start);
             }
-        });
+        };
+        let in_window = |us| pages.iter().for_each(|page| page.waited_in_window(us));
+        let appended = log.append_latched(credit, GroupKind::Pages, &self.payload, mark, in_window);
         let (end, hold) = match (appended, hold) {
             (Ok(end), Some(hold)) => (end, hold),
             (appended, _) => {

@@ -14,7 +14,7 @@ use crate::base::laws::LatchHeld;
 use crate::base::page::layout::{header, header_mut, page_lsn};
 use crate::base::page::view::PageView;
 use crate::base::sync::{ReadGuard, RwLock, WriteGuard};
-use crate::base::waits::WaitClass;
+use crate::base::waits::{InWindow, WaitClass};
 
 /// No page has this id.
 const NO_PAGE: u64 = u64::MAX;
@@ -33,6 +33,8 @@ pub(crate) struct Frame {
     heat: AtomicU8,
     /// Beyond the pool's end, and in nobody's hands.
     retired: AtomicBool,
+    /// Microseconds for which those who had the page latched waited for the window `recent_closed`; goes round.
+    window_us: AtomicU32,
     /// A copy of the inner page that is here.
     route: Atomic<Route>,
 }
@@ -45,6 +47,7 @@ impl Frame {
             pins: AtomicU32::new(0),
             heat: AtomicU8::new(0),
             retired: AtomicBool::new(true),
+            window_us: AtomicU32::new(0),
             route: Atomic::null(),
         }
     }
@@ -201,15 +204,34 @@ impl<'p> Pin<'p> {
     /// Waits for the page's latch, shared.
     pub(crate) fn read(self) -> PageRead<'p> {
         let page = &self.frame().page;
-        let guard = page.try_read().unwrap_or_else(|| self.pool.waits.timed(WaitClass::PageLatch, || page.read()));
+        let guard = page.try_read().unwrap_or_else(|| self.latched(|| page.read()));
         PageRead::new(guard, self)
     }
 
     /// Waits for the page's latch, exclusive.
     pub(crate) fn write(self) -> PageWrite<'p> {
         let page = &self.frame().page;
-        let guard = page.try_write().unwrap_or_else(|| self.pool.waits.timed(WaitClass::PageLatch, || page.write()));
+        let guard = page.try_write().unwrap_or_else(|| self.latched(|| page.write()));
         PageWrite::new(guard, self)
+    }
+
+    fn waited_in_window(&self, us: u32) {
+        if us > 0 {
+            // Relaxed: it is compared with the time of a wait, to a half.
+            self.frame().window_us.fetch_add(us, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for the page's latch. Where those who had it waited for the window `recent_closed` for at least half of
+    /// that time, this was a wait for the window, too.
+    fn latched<G>(&self, wait: impl FnOnce() -> G) -> G {
+        let window_us = || self.frame().window_us.load(Ordering::Relaxed);
+        let before_us = window_us();
+        let class_of = |ns: u64| match u64::from(window_us().wrapping_sub(before_us)) * 2_000 >= ns.max(1) {
+            true => WaitClass::RecentClosed,
+            false => WaitClass::PageLatch,
+        };
+        self.pool.waits.timed_as(WaitClass::PageLatch, || (true, wait()), class_of)
     }
 
     /// The page latched exclusively, if the latch is free.
@@ -255,6 +277,11 @@ impl<'p> PageRead<'p> {
     /// Releases the latch, keeps the pin.
     pub(crate) fn unlatch(self) -> Pin<'p> {
         self.pin.count()
+    }
+
+    /// Who waits for this page has waited, too, for what its holder waited for in the window since `before`.
+    pub(crate) fn pass_on(&self, before: InWindow) {
+        self.pin.waited_in_window(before.elapsed_us());
     }
 
     /// Takes the frame's dirtiness while the latch is still held, then releases the latch.
@@ -313,6 +340,16 @@ impl<'p> PageWrite<'p> {
     /// Stamps the page LSN: the end of the group that changed the page.
     pub(crate) fn set_lsn(&mut self, lsn: Lsn) {
         header_mut(&mut self.guard).page_lsn = U64::new(lsn.0);
+    }
+
+    /// Whoever waits for the page's latch has waited so much longer for the window `recent_closed`.
+    pub(crate) fn waited_in_window(&self, us: u32) {
+        self.pin.waited_in_window(us);
+    }
+
+    /// Who waits for this page has waited, too, for what its holder waited for in the window since `before`.
+    pub(crate) fn pass_on(&self, before: InWindow) {
+        self.pin.waited_in_window(before.elapsed_us());
     }
 
     /// Marks the page dirty from the group at `start` on, unless it is dirty already. Under the log's mutex (COUNT-1).

@@ -290,10 +290,23 @@ impl Log {
     /// place; with a window of the classic policies later, but before the checkpoint may pass the group.
     pub(crate) fn append(
         &self,
+        credit: LogCredit<'_>,
+        kind: GroupKind,
+        payload: &[u8],
+        mark: impl FnOnce(Lsn, Lsn),
+    ) -> Result<Lsn, Error> {
+        self.append_latched(credit, kind, payload, mark, |_| {})
+    }
+
+    /// Appends a group as [`append`](Self::append) does, with page latches held: `in_window` is told each time that the
+    /// window has kept the caller longer, and for how many microseconds.
+    pub(crate) fn append_latched(
+        &self,
         mut credit: LogCredit<'_>,
         kind: GroupKind,
         payload: &[u8],
         mark: impl FnOnce(Lsn, Lsn),
+        in_window: impl Fn(u32),
     ) -> Result<Lsn, Error> {
         let len = to_u64(payload.len() + GROUP_FRAME_LEN);
         assert!(len <= credit.bytes, "REDO-2: a group of {len} bytes had a credit of {} only", credit.bytes);
@@ -342,7 +355,7 @@ impl Log {
             pipeline.copy(&group, start);
         }
         if let Some(window) = &self.recent_closed {
-            window.enter(start, &self.waits);
+            window.enter(start, &self.waits, in_window);
             mark.take().into_iter().for_each(|mark| mark(start, end));
             window.leave(start, end);
             if !planted!("window_not_counted") {

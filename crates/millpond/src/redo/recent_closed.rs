@@ -84,8 +84,9 @@ impl RecentClosed {
         if self.has_closer.load(Ordering::Relaxed) { self.links.tail() } else { self.links.follow() }
     }
 
-    /// Waits until a group that begins at `start` is within the window, under whatever latches the caller has.
-    pub(super) fn enter(&self, start: Lsn, waits: &Waits) {
+    /// Waits until a group that begins at `start` is within the window, under whatever latches the caller has. `waited`
+    /// is told of each nap, how many microseconds it took: who waits for one of the latches waits for the window, too.
+    pub(super) fn enter(&self, start: Lsn, waits: &Waits, waited: impl Fn(u32)) {
         if self.links.has_room(start) {
             return;
         }
@@ -93,7 +94,9 @@ impl RecentClosed {
             while !self.links.has_room(start) {
                 self.wake();
                 self.wait_loops.fetch_add(1, Ordering::Relaxed);
+                let began_ns = clock::now_ns();
                 sync::nap(NAP_NS);
+                waited(u32::try_from((clock::now_ns() - began_ns) / 1_000).unwrap_or(u32::MAX));
             }
         });
     }

@@ -1,10 +1,11 @@
 //! The classic ways of a log: the window `recent_closed` and its closer, threads that write and sync.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
 use millpond::{
-    ByteSize, Db, DirtyTracking, Durability, LogRecentClosed, LogSpin, Options, Stats, WaitClass, WriteBatch,
+    ByteSize, Db, DirtyTracking, Durability, LogRecentClosed, LogSpin, Options, Stall, Stats, WaitClass, WriteBatch,
 };
 
 use crate::pool::put_loosely;
@@ -72,6 +73,47 @@ fn a_closer_that_nobody_wakes_holds_up_those_who_insert() {
         |stats: &Stats, rows: usize| stats.log_on_recent_closed_wait_loops * 1_000 / u64::try_from(rows).expect("few");
     assert!(loops(&poll, polled) > 3 * loops(&unset, woken), "{} and {}", loops(&poll, polled), loops(&unset, woken));
     assert!(wake.log_on_recent_closed_wait_loops > 0 && waited > 10 * rest, "{waited} us, and {rest}");
+}
+
+/// Latches are held while their owner waits: who waits for one of them, or for one of whom waits for one, waits for the
+/// window, and its slow operation says so.
+#[test]
+fn who_waits_for_a_latch_behind_the_window_is_told_of_the_window() {
+    let disk = SimulatedDisk::new();
+    run(3, || {
+        let options = pipeline(SMALL.options()).buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(32));
+        let options = options.dirty_tracking(DirtyTracking::FlushList).stall_threshold(Duration::from_millis(1));
+        let window = options.log_recent_closed(LogRecentClosed::Poll).log_recent_closed_size(ByteSize::kib(4));
+        let db = open(&disk, window);
+        let trees: Vec<_> = (0..4).map(|number| db.create_tree(&format!("t{number}")).expect("created")).collect();
+        // Two to a leaf of their own, and all to one of the last tree.
+        let client = |client: u8| {
+            let (db, own, last) = (db.clone(), trees[usize::from(client / 2)].clone(), trees[3].clone());
+            let work = move || {
+                for row in 0..200u8 {
+                    let (mut batch, value) = (WriteBatch::new(), [row; 300]);
+                    batch.put(&own, &[client, row % 8], &value).put(&last, &[client], &value);
+                    batch.durability(Durability::None);
+                    db.write(batch).expect("written");
+                }
+            };
+            spawn("client", work).expect("a thread")
+        };
+        let clients: Vec<_> = (0..6).map(client).collect();
+        clients.into_iter().for_each(|client| client.join().expect("no panic"));
+        let total = |class| db.waits().into_iter().find(|of| of.class == class).map(|of| of.total).expect("a class");
+        let (window, latch) = (total(WaitClass::RecentClosed), total(WaitClass::PageLatch));
+        // In virtual time nothing else takes any.
+        assert!(latch.is_zero() && window.as_millis() > 1_000, "{latch:?} for latches, {window:?} for the window");
+        let of_window = |(class, time): &(WaitClass, Duration)| (*class == WaitClass::RecentClosed).then_some(*time);
+        let is_explained =
+            |stall: &&Stall| stall.waits.iter().filter_map(of_window).sum::<Duration>() * 2 >= stall.elapsed;
+        let stalls = db.stalls();
+        let explained = stalls.iter().filter(is_explained).count();
+        assert!(stalls.len() > 20 && explained * 10 >= stalls.len() * 9, "{explained} of {} stalls", stalls.len());
+        db.close().expect("closed");
+    });
+    sound(&disk);
 }
 
 /// A disk whose syncs take long.
