@@ -61,8 +61,9 @@ pub(super) struct ArmPlan {
 /// A device that is slow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SlowDevice {
-    /// Writes and syncs a second.
+    /// Writes and syncs a second, and bytes.
     pub(super) writes_per_s: f64,
+    pub(super) bytes_per_s: f64,
     /// Times at which it is slower.
     pub(super) slower: Vec<SlowTime>,
 }
@@ -117,6 +118,11 @@ impl Tables {
 }
 
 impl SlowDevice {
+    /// What it can do, in words.
+    pub(super) fn text(&self) -> String {
+        format!("{:.0} writes and syncs, and {:.0} MB, a second", self.writes_per_s, self.bytes_per_s / 1e6)
+    }
+
     /// As the engine has it.
     fn speed(&self) -> Speed {
         let ns = |s: f64| (s * 1e9) as u64;
@@ -126,7 +132,11 @@ impl SlowDevice {
             every_ns: ns(of.every_s),
             factor: of.factor,
         };
-        Speed { slower: self.slower.iter().map(slower).collect(), ..Speed::of_writes(self.writes_per_s) }
+        Speed {
+            writes_per_s: self.writes_per_s,
+            bytes_per_s: self.bytes_per_s,
+            slower: self.slower.iter().map(slower).collect(),
+        }
     }
 }
 
@@ -203,7 +213,7 @@ impl Phase {
         let mut outcome = Outcome::of(&self.name, Some(&done.finished), changes(&before, &after), beside_ms);
         if self.only_the_other_scans() {
             let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
-            outcome = outcome.without(SCAN, &log);
+            outcome = outcome.without(SCAN, &log).with_clients(&done.finished);
         }
         if let Work::Insert { step, clients, rows } = &self.work {
             outcome = outcome.with_clients(&done.finished);

@@ -48,6 +48,11 @@ impl Setting {
         self.rounds.iter().flatten().filter(|outcome| outcome.phase == name).collect()
     }
 
+    /// Whether the phase was run.
+    pub(super) fn has(&self, phase: &str) -> bool {
+        self.rounds.iter().flatten().any(|outcome| outcome.phase == phase)
+    }
+
     /// Medians over the rounds.
     pub(super) fn figures(&self, phase: &str) -> Figures {
         let of: Vec<Figures> = self.phase(phase).iter().map(|outcome| outcome.figures).collect();
@@ -110,6 +115,18 @@ impl Findings {
         let (name, best) = (best.name.trim().to_owned(), per_s(&best));
         let seen = format!("{own:.0}/s, {name} {best:.0}/s: {:.2} times", own / best.max(1.0));
         self.judge("ours", "the default is no slower than the best classic setting", own >= best, seen);
+    }
+
+    /// All that arrives at a rate is done with the default. Arrivals are drawn, the same for all settings: to 3 % as
+    /// many as are asked for.
+    pub(super) fn judge_offered(&mut self, phase: &str, per_s: f64) {
+        let of = |setting: &Setting| format!("{} {:.0}/s", setting.name.trim(), setting.figures(phase).per_s);
+        let seen: Vec<String> = self.settings.iter().map(of).collect();
+        let best = self.classic().map(|setting| setting.figures(phase).per_s).fold(0.0, f64::max);
+        let own = self.default().figures(phase).per_s;
+        let is_done = own >= per_s * 0.97 && own >= best * 0.995;
+        let claim = format!("the default does all of the {per_s:.0} a second that arrive");
+        self.judge("ours", claim, is_done, seen.join(", "));
     }
 
     /// The default's slowest operation takes at most a tenth of that of one classic setting, the one that the text is

@@ -186,11 +186,6 @@ impl Outcome {
         self.numbers.get(name).map_or(0.0, |number| *number as f64)
     }
 
-    /// How many of the slowest operations took longer.
-    pub(super) fn slower_than(&self, ms: f64) -> usize {
-        self.slow.iter().filter(|slow| slow.elapsed_us as f64 > ms * 1e3).count()
-    }
-
     /// Milliseconds that operations waited for a class, all together.
     pub(super) fn waited_ms(&self, class: &str) -> f64 {
         self.waits.get(class).map_or(0.0, |(_, us)| *us as f64 / 1e3)
@@ -269,7 +264,6 @@ mod tests {
         let outcome = outcome.without("scan", &log);
         let times: Vec<(&str, u64)> = outcome.slow.iter().map(|of| (of.operation.as_str(), of.elapsed_us)).collect();
         assert_eq!(times, [("get", 30_000), ("get", 5_000)], "the first stall was before the phase");
-        assert_eq!(outcome.slower_than(20.0), 1);
     }
 
     #[test]

@@ -107,5 +107,50 @@ fn judge(findings: &mut Findings, has_groups: bool) {
         quota > affinity,
         format!("{affinity:.0}/s and {quota:.0}/s: {:.2} times", quota / affinity.max(1.0)),
     );
+    findings.judge_explained("affinity", PHASE, &["log_flush", "runnable"]);
     findings.judge_throughput(PHASE);
+    findings.judge_slowest(PHASE, "affinity");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::lab::tests::{failing, findings_of, outcome};
+
+    /// Places of the claims that do not hold when one setting came to something else.
+    fn failing_with(name: &str, has_groups: bool, change: fn(&mut Outcome)) -> Vec<usize> {
+        let setting = |of, per_s, slowest_ms, spins| {
+            let mut outcome = outcome(PHASE, per_s, slowest_ms, "log_flush");
+            outcome.numbers =
+                [("log_spins".to_owned(), spins), ("cpu_throttled_periods".to_owned(), 80)].into_iter().collect();
+            if of == name {
+                change(&mut outcome);
+            }
+            (of, vec![outcome])
+        };
+        let settings = vec![
+            setting("affinity", 1_000.0, 500.0, 20_000),
+            setting("quota", 1_300.0, 70.0, 10),
+            setting("never", 1_300.0, 70.0, 0),
+            setting("default", 2_000.0, 50.0, 0),
+        ];
+        let mut findings = findings_of(settings);
+        judge(&mut findings, has_groups);
+        assert_eq!(findings.verdicts.len(), if has_groups { 6 } else { 5 });
+        failing(&findings)
+    }
+
+    #[test]
+    fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
+        let unexplained = |of: &mut Outcome| of.slow.iter_mut().for_each(|slow| slow.parts.clear());
+        let unthrottled = |of: &mut Outcome| of.numbers.retain(|name, _| name != "cpu_throttled_periods");
+        assert_eq!(failing_with("", true, |_| {}), [0; 0]);
+        assert_eq!(failing_with("never", true, unthrottled), [0]);
+        assert_eq!(failing_with("never", false, unthrottled), [0; 0]);
+        assert_eq!(failing_with("affinity", true, |of| of.numbers.extend([("log_spins".to_owned(), 1_000)])), [1]);
+        assert_eq!(failing_with("quota", true, |of| of.figures.per_s = 1_000.0), [2]);
+        assert_eq!(failing_with("affinity", true, unexplained), [3]);
+        assert_eq!(failing_with("default", true, |of| of.figures.per_s = 1_299.0), [4]);
+        assert_eq!(failing_with("default", true, |of| of.figures.slowest_ms = 50.1), [5]);
+    }
 }

@@ -87,3 +87,52 @@ fn judge(findings: &mut Findings) {
     let text = findings.default().slow_text(PHASE, 80);
     findings.notes.push(format!("The default's slowest operations spent their time so: {text}."));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::lab::tests::{failing, findings_of, outcome};
+
+    /// Places of the claims that do not hold when one setting came to something else.
+    fn failing_with(name: &str, change: fn(&mut Outcome)) -> Vec<usize> {
+        let setting = |of, slowest_ms, class, waits, waited_us| {
+            let mut outcome = outcome(PHASE, if of == "default" { 1_000.0 } else { 500.0 }, slowest_ms, class);
+            outcome.seconds = vec![1_000; 4];
+            outcome.numbers = [("buffer_pool_single_page_flushes".to_owned(), 101)].into();
+            outcome.waits = [("free_frame".to_owned(), (waits, waited_us))].into();
+            if of == name {
+                change(&mut outcome);
+            }
+            (of, vec![outcome])
+        };
+        let settings = vec![
+            setting("legacy", 100.0, "lane", 1, 1),
+            setting("legacy, depth 1024", 100.0, "lane", 1, 1),
+            setting("backoff", 1_000.0, "free_frame", 100, 200_000),
+            setting("backoff, target 128", 1_000.0, "free_frame", 200, 200_000),
+            setting("default", 10.0, "page_read", 0, 0),
+        ];
+        let mut findings = findings_of(settings);
+        judge(&mut findings);
+        assert_eq!(findings.verdicts.len(), 7);
+        failing(&findings)
+    }
+
+    fn waits(of: &mut Outcome, waits: (u64, u64)) {
+        of.waits = [("free_frame".to_owned(), waits)].into();
+    }
+
+    #[test]
+    fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
+        let unexplained = |of: &mut Outcome| of.slow.iter_mut().for_each(|slow| slow.parts.clear());
+        assert_eq!(failing_with("", |_| {}), [0; 0]);
+        assert_eq!(failing_with("legacy", |of| of.numbers.clear()), [0]);
+        assert_eq!(failing_with("backoff", |of| waits(of, (200, 400_000))), [1], "no fewer");
+        assert_eq!(failing_with("backoff", |of| waits(of, (100, 99_000))), [1], "shorter");
+        assert_eq!(failing_with("legacy", unexplained), [2]);
+        assert_eq!(failing_with("backoff", unexplained), [3]);
+        assert_eq!(failing_with("default", |of| of.figures.per_s = 499.0), [4]);
+        assert_eq!(failing_with("default", |of| of.figures.slowest_ms = 10.1), [5]);
+        assert_eq!(failing_with("default", |of| of.figures.slowest_ms = 100.1), [5, 6]);
+    }
+}

@@ -3,6 +3,7 @@
 use super::{Experiment, Findings, Lab};
 use crate::commands::lab::arm::{Phase, Tables, Work};
 use crate::commands::lab::laboratory::{Arm, Base, tables};
+use crate::commands::lab::outcome::Outcome;
 use crate::exit::Failure;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -52,7 +53,7 @@ const NONE: &str = "none, same log";
 const LOOPS: &str = "log_on_recent_closed_wait_loops";
 
 fn judge(findings: &mut Findings) {
-    let per_insert = |findings: &Findings, name: &str, of: fn(&crate::commands::lab::outcome::Outcome) -> f64| {
+    let per_insert = |findings: &Findings, name: &str, of: fn(&Outcome) -> f64| {
         let setting = findings.setting(name);
         setting.median(PHASE, |run| of(run) / (run.seconds.iter().sum::<u64>() as f64 / 1e3).max(1e-3))
     };
@@ -85,5 +86,51 @@ fn judge(findings: &mut Findings) {
         own == 0.0,
         format!("{own:.0} loops and ms waited"),
     );
+    findings.judge_explained("poll", PHASE, &["recent_closed"]);
     findings.judge_throughput(PHASE);
+    findings.judge_slowest(PHASE, "poll");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::lab::tests::{failing, findings_of, outcome};
+
+    /// Places of the claims that do not hold when one setting came to something else.
+    fn failing_with(name: &str, change: fn(&mut Outcome)) -> Vec<usize> {
+        let setting = |of, per_s, slowest_ms, loops, waited_us| {
+            let mut outcome = outcome(PHASE, per_s, slowest_ms, "recent_closed");
+            outcome.seconds = vec![1_000; 4];
+            outcome.numbers = [(LOOPS.to_owned(), loops)].into();
+            outcome.waits = [("recent_closed".to_owned(), (loops, waited_us))].into();
+            if of == name {
+                change(&mut outcome);
+            }
+            (of, vec![outcome])
+        };
+        let settings = vec![
+            setting(NONE, 2_000.0, 20.0, 0, 0),
+            setting("poll", 500.0, 100.0, 4_000, 90_000),
+            setting("wake", 1_000.0, 50.0, 2_000, 80_000),
+            setting("wake_if_unset", 1_000.0, 50.0, 2_000, 80_000),
+            setting("default", 2_000.0, 10.0, 0, 0),
+        ];
+        let mut findings = findings_of(settings);
+        judge(&mut findings);
+        assert_eq!(findings.verdicts.len(), 6);
+        failing(&findings)
+    }
+
+    #[test]
+    fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
+        assert_eq!(failing_with("", |_| {}), [0; 0]);
+        assert_eq!(failing_with("wake", |of| of.numbers = [(LOOPS.to_owned(), 2_001)].into()), [0]);
+        assert_eq!(failing_with("wake_if_unset", |of| of.seconds = vec![999; 4]), [0], "as many for fewer inserts");
+        assert_eq!(failing_with("wake", |of| of.waits = [("recent_closed".to_owned(), (1, 90_000))].into()), [1]);
+        assert_eq!(failing_with("default", |of| of.numbers = [(LOOPS.to_owned(), 1)].into()), [2]);
+        assert_eq!(failing_with("default", |of| of.waits = [("recent_closed".to_owned(), (1, 1_000))].into()), [2]);
+        assert_eq!(failing_with("poll", |of| of.slow.iter_mut().for_each(|slow| slow.parts.clear())), [3]);
+        assert_eq!(failing_with("default", |of| of.figures.per_s = 1_999.0), [4]);
+        assert_eq!(failing_with("default", |of| of.figures.slowest_ms = 10.1), [5]);
+    }
 }

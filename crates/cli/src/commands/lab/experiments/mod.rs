@@ -1,18 +1,21 @@
 //! The experiments, a file for each.
 
+mod burst;
 mod cpu_quota;
+mod ddl_drop;
 mod free_list;
 mod free_list_writes;
+mod hiccup;
 mod insert_benchmark;
 mod log_closer;
-mod others;
+mod long_reader;
 mod sync_flush;
 
 use serde::Serialize;
 
 use super::arm::{Phase, Tables, Work};
 use super::findings::Findings;
-use super::laboratory::Lab;
+use super::laboratory::{Arm, Lab};
 use crate::exit::Failure;
 
 /// An experiment.
@@ -35,16 +38,40 @@ pub(super) static EXPERIMENTS: [Experiment; 10] = [
     log_closer::EXPERIMENT,
     sync_flush::EXPERIMENT,
     insert_benchmark::EXPERIMENT,
-    others::DDL_DROP,
-    others::LONG_READER,
-    others::HICCUP,
-    others::BURST,
+    ddl_drop::EXPERIMENT,
+    long_reader::EXPERIMENT,
+    hiccup::EXPERIMENT,
+    burst::EXPERIMENT,
 ];
+
+/// Clients of the experiments that the texts do not have, and their tables: some 32 MiB each.
+const THREADS: usize = 16;
+const TABLES: Tables = Tables { count: 4, rows: 150_000 };
+
+/// Bytes a second that imitated devices take, as a usual volume of a cloud does.
+const BYTES_PER_S: f64 = 125e6;
 
 /// Threads that update an indexed field of rows at random.
 fn updates(name: &str, tables: Tables, threads: usize, time_s: u64) -> Phase {
     let work = Work::Oltp { workload: "oltp_update_index".into(), tables, threads, per_s: None };
     Phase { name: name.into(), quiet_s: 0.0, work, time_s, beside: None }
+}
+
+/// Updates that arrive at a rate.
+fn offered(name: &str, per_s: f64, time_s: u64) -> Phase {
+    let work =
+        Work::Oltp { workload: "oltp_update_index".into(), tables: TABLES, threads: THREADS, per_s: Some(per_s) };
+    Phase { name: name.into(), quiet_s: 0.0, work, time_s, beside: None }
+}
+
+/// The two servers that are compared, and the default.
+fn servers(words: &[&'static str]) -> [Arm; 3] {
+    let with = |profile: &'static str| [&[profile], words].concat();
+    [
+        Arm::classic("mysql-5.6", &with("profile=mysql-5.6")),
+        Arm::classic("mysql-8.0", &with("profile=mysql-8.0")),
+        Arm::default(words),
+    ]
 }
 
 impl Experiment {

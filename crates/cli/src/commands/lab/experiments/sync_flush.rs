@@ -1,7 +1,7 @@
 //! A pool larger than the data, a log much smaller than what is dirtied, a slow device: lazy flushing until three
 //! quarters of the log are full, then everybody waits.
 
-use super::{Experiment, Findings, Lab, updates};
+use super::{BYTES_PER_S, Experiment, Findings, Lab, updates};
 use crate::commands::lab::arm::{SlowDevice, SlowTime, Tables};
 use crate::commands::lab::laboratory::{Arm, tables};
 use crate::commands::lab::outcome::Figures;
@@ -26,7 +26,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let seconds = lab.seconds(16, 40);
     // In the middle it has 30 % of its speed.
     let slow = SlowTime { from_s: seconds as f64 / 2.0, for_s: seconds as f64 / 5.0, every_s: 0.0, factor: 0.3 };
-    let device = SlowDevice { writes_per_s: WRITES_PER_S, slower: vec![slow] };
+    let device = SlowDevice { writes_per_s: WRITES_PER_S, bytes_per_s: BYTES_PER_S, slower: vec![slow] };
     let common = ["buffer_pool_size=192MiB", "redo_capacity=128MiB", "durability=background(1s)"];
     let with = |words: &[&'static str]| [&common[..], words].concat();
     let of_5_5 = |words: &[&'static str]| with(&[&["profile=mysql-5.5", "flush_neighbors=none"], words].concat());
@@ -50,9 +50,10 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     lab.clear();
     let how = format!(
         "{THREADS} threads update rows at random, all in a pool of 192 MiB, a log of 128 MiB, on an imitated device of \
-         {WRITES_PER_S:.0} writes and syncs a second, which from second {:.0} on has 30 % of its speed for {:.0} s; \
-         durable within a second.",
-        slow.from_s, slow.for_s
+         {}, which from second {:.0} on has 30 % of its speed for {:.0} s; durable within a second.",
+        device.text(),
+        slow.from_s,
+        slow.for_s
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
     findings.loops = Some(("buffer_flush_sync_total_pages", "synced"));

@@ -1,0 +1,109 @@
+//! A device that stands still for half a second, again and again, under a load that all settings bear without that.
+
+use super::{BYTES_PER_S, Experiment, Findings, Lab, TABLES, offered, servers};
+use crate::commands::lab::arm::{SlowDevice, SlowTime};
+use crate::commands::lab::laboratory::tables;
+use crate::exit::Failure;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "hiccup",
+    title: "a device that stands still for 500 ms",
+    source: "what users report; text 003, comments",
+    run,
+};
+
+const PHASE: &str = "updates at a fixed rate, stops of 500 ms";
+
+/// Writes a second of the device.
+const WRITES_PER_S: f64 = 3_000.0;
+
+/// Updates a second: with nothing in its way each setting makes more on this device.
+const BORNE_PER_S: f64 = 1_000.0;
+
+/// How long the device stands still, and each how many seconds.
+const STOP_MS: f64 = 500.0;
+const EVERY_S: f64 = 4.0;
+
+fn run(lab: &Lab) -> Result<Findings, Failure> {
+    let stop = SlowTime { from_s: 3.0, for_s: STOP_MS / 1e3, every_s: EVERY_S, factor: 0.0 };
+    let device = SlowDevice { writes_per_s: WRITES_PER_S, bytes_per_s: BYTES_PER_S, slower: vec![stop] };
+    let words = ["buffer_pool_size=64MiB", "redo_capacity=32MiB", "durability=background(1s)"];
+    let base = tables(TABLES.count, TABLES.rows, &["redo_capacity=32MiB"]);
+    let phases = [offered(PHASE, BORNE_PER_S, lab.seconds(12, 40))];
+    let arms = servers(&words).map(|arm| arm.on(&device));
+    let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
+    lab.clear();
+    let how = format!(
+        "{BORNE_PER_S:.0} updates a second, data twice the pool, on an imitated device of {} whose writes stand still \
+         for {STOP_MS:.0} ms every {EVERY_S:.0} s; durable within a second. Times are from arrival. Frames that were \
+         kept free run out while nothing can be cleaned.",
+        device.text()
+    );
+    let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
+    findings.loops = Some(("buffer_pool_single_page_flushes", "single"));
+    judge(&mut findings);
+    Ok(findings)
+}
+
+fn judge(findings: &mut Findings) {
+    for name in ["mysql-5.6", "mysql-8.0"] {
+        let of = findings.setting(name).figures(PHASE);
+        findings.judge(
+            "what users report",
+            format!("with {name} everybody waits as long as the device stands still, or longer"),
+            of.slowest_ms >= STOP_MS && of.stalls > 0.0,
+            format!("slowest {:.0} ms, {:.0} stalls, longest gap {:.0} ms", of.slowest_ms, of.stalls, of.blackout_ms),
+        );
+        findings.judge_explained(name, PHASE, &["free_frame", "lane"]);
+    }
+    let own = findings.default().figures(PHASE);
+    findings.judge(
+        "ours",
+        "a stop of the device is not felt with the default, where commits are durable within a second: one that is \
+         durable at once waits as long as the device stands still, with any engine",
+        own.slowest_ms < 100.0 && own.brownout_s == 0.0,
+        format!("slowest {:.1} ms, worst second {:.0} of {:.0}", own.slowest_ms, own.worst_per_s, own.median_per_s),
+    );
+    findings.judge_offered(PHASE, BORNE_PER_S);
+    findings.judge_slowest(PHASE, "mysql-5.6");
+    findings.judge_slowest(PHASE, "mysql-8.0");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::lab::outcome::Outcome;
+    use crate::commands::lab::tests::{failing, findings_of, outcome};
+
+    /// Places of the claims that do not hold when one setting came to something else.
+    fn failing_with(name: &str, change: fn(&mut Outcome)) -> Vec<usize> {
+        let setting = |of, slowest_ms| {
+            let mut outcome = outcome(PHASE, BORNE_PER_S, slowest_ms, "free_frame");
+            outcome.figures.stalls = 9.0;
+            if of == name {
+                change(&mut outcome);
+            }
+            (of, vec![outcome])
+        };
+        let settings = vec![setting("mysql-5.6", 800.0), setting("mysql-8.0", 500.0), setting("default", 50.0)];
+        let mut findings = findings_of(settings);
+        judge(&mut findings);
+        assert_eq!(findings.verdicts.len(), 8);
+        failing(&findings)
+    }
+
+    #[test]
+    fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
+        let unexplained = |of: &mut Outcome| of.slow.iter_mut().for_each(|slow| slow.parts.clear());
+        assert_eq!(failing_with("", |_| {}), [0; 0]);
+        assert_eq!(failing_with("mysql-5.6", |of| of.figures.stalls = 0.0), [0]);
+        assert_eq!(failing_with("mysql-5.6", unexplained), [1]);
+        assert_eq!(failing_with("mysql-8.0", |of| of.figures.slowest_ms = 499.0), [2, 7]);
+        assert_eq!(failing_with("mysql-8.0", unexplained), [3]);
+        assert_eq!(failing_with("default", |of| of.figures.brownout_s = 1.0), [4]);
+        assert_eq!(failing_with("default", |of| of.figures.per_s = 980.0), [5]);
+        assert_eq!(failing_with("default", |of| of.figures.slowest_ms = 50.1), [7]);
+        assert_eq!(failing_with("default", |of| of.figures.slowest_ms = 80.1), [6, 7]);
+        assert_eq!(failing_with("default", |of| of.figures.slowest_ms = 100.0), [4, 6, 7]);
+    }
+}
