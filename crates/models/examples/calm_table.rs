@@ -6,12 +6,13 @@
 use models::calm::{Off, Outcome, Phase, Scenario, run, scenarios};
 
 /// Where switching a rule off is seen best.
-const WORTH: [(&str, Off); 11] = [
+const WORTH: [(&str, Off); 12] = [
     ("a cluster of pages", Off::Envelope),
     ("overload", Off::Throttle),
     ("first guess 1/1000", Off::Evidence),
     ("0 % for 3 s", Off::Floor),
     ("first guess 1/10, overload", Off::Measure),
+    ("60 MB/s, guessed 590", Off::Brake),
     ("waves of 5 s", Off::SlowAverage),
     ("64 MiB, hot pages", Off::Shares),
     ("0 % for 3 s, overload", Off::OverdueTick),

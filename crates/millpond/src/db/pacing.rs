@@ -399,7 +399,8 @@ impl Engine {
         let (log, positions) = (&self.core.log, self.core.log.positions());
         let since_ns = if before_ns == 0 { TICK_NS } else { now_ns.saturating_sub(before_ns - TICK_NS) };
         let (ring_lsn, age) = self.ring_and_age();
-        let capacity = state.log_length.tick(float(since_ns) / 1e9, self.log_wanted(), log.capacity(), age);
+        let full = log.capacity();
+        let capacity = state.log_length.tick(float(since_ns) / 1e9, self.log_wanted(), full, age);
         self.pacing.log_length.store(capacity, Ordering::Relaxed);
         let State { pace, ages, .. } = &mut *state;
         log.counts.frames_by_age(capacity / AGES, ages);
@@ -409,6 +410,7 @@ impl Engine {
             next_lsn: positions.next.0,
             checkpoint_lsn: positions.checkpoint.0,
             capacity,
+            full,
             ring_lsn,
             ages,
             written: self.page_writes.all(),

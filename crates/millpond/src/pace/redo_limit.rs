@@ -26,6 +26,17 @@ const LEAST: f64 = 65536.0;
 /// Nor below this part of what is kept up with for ever: as fast as pages are written now, others are dirtied.
 const LEAST_PART: f64 = 0.5;
 
+/// Nor, in the last part of the log, above what fills the room that is left in so many seconds: a device that cannot
+/// keep up at all makes writers slower and slower, but nobody finds the log full...
+const BRAKE_ROOM: f64 = 0.2;
+const BRAKE_S: f64 = 0.5;
+
+/// ...or, where the log is filled soon, in this part of that time: else it would never be as full as it may be...
+const BRAKE_PART: f64 = 0.125;
+
+/// ...and has this part of it for what is under way.
+const UNDER_WAY: f64 = 0.015;
+
 /// Evidence that pages are not written as fast as they have to: there was always one to write for a while; or the
 /// checkpoint age is over this part of the log's capacity.
 const EVIDENCE_AGE: f64 = 0.80;
@@ -47,6 +58,9 @@ pub(crate) struct Pressure<'a> {
     pub(crate) envelope: Envelope<'a>,
     /// The part of the log's capacity that the checkpoint age is.
     pub(crate) age: f64,
+    /// Bytes that the log can grow by before it is full, and that it can have.
+    pub(crate) room: f64,
+    pub(crate) full: f64,
     /// Bytes a second by which the log grows.
     pub(crate) redo_per_s: f64,
     /// Bytes a second by which it may grow for ever while pages are written as fast as lately.
@@ -60,14 +74,24 @@ pub(crate) struct Pressure<'a> {
 impl RedoLimit {
     /// The limit in force for the next `seconds`; infinity: none.
     pub(crate) fn tick(&mut self, seconds: f64, pressure: Pressure<'_>, rules: Rules) -> f64 {
-        let Pressure { envelope, age, redo_per_s, kept_up_per_s, pages_per_s, saturated } = pressure;
+        let Pressure { envelope, age, room, full, redo_per_s, kept_up_per_s, pages_per_s, saturated } = pressure;
         self.evidence_s = if saturated || age > EVIDENCE_AGE { EVIDENCE_S } else { self.evidence_s - seconds };
         let fading = ((FLOOR_ENDS_AT - age) / (FLOOR_ENDS_AT - FLOOR_FADES_FROM)).clamp(0.0, 1.0);
         let floor = if rules.floor { floor_bytes(redo_per_s, envelope.window_bytes) * fading } else { 0.0 };
-        let limit = envelope.redo_per_s(TARGET * pages_per_s, floor).max(LEAST).max(LEAST_PART * kept_up_per_s);
+        let limit = envelope.redo_per_s(TARGET * pages_per_s, floor).max(LEAST_PART * kept_up_per_s);
+        let limit = if rules.brake { limit.min(brake(room, full, redo_per_s)) } else { limit }.max(LEAST);
         let evidence = self.evidence_s > 0.0 || !rules.evidence;
         if evidence && pages_per_s > 0.0 { limit } else { f64::INFINITY }
     }
+}
+
+/// Bytes a second before a log of `full` bytes, which grows by `redo_per_s`, and has `room` left; infinity: there is
+/// enough of it.
+fn brake(room: f64, full: f64, redo_per_s: f64) -> f64 {
+    if room > BRAKE_ROOM * full {
+        return f64::INFINITY;
+    }
+    (room - UNDER_WAY * full).max(0.0) / BRAKE_S.min(BRAKE_PART * full / redo_per_s.max(1.0))
 }
 
 /// How far away each deadline counts at least.
@@ -97,6 +121,31 @@ mod tests {
         assert!((floor_bytes(1e6, 1e9) - 3e6).abs() < 1.0);
         assert!((floor_bytes(1e8, 2e9) - 3e8).abs() < 1.0, "a log of twenty seconds");
         assert!((floor_bytes(1e9, 1e9) - 3e8).abs() < 1.0, "of one");
+    }
+
+    #[test]
+    fn nothing_limits_the_log_less_than_the_room_that_is_left() {
+        // A log that is filled in 10 s: half a second before it is full, but for what is under way, the rate is halved.
+        let full = 1e9;
+        assert!((brake(65e6, full, 1e8) - 1e8).abs() < 1.0 && (brake(40e6, full, 1e8) - 5e7).abs() < 1.0);
+        assert!(brake(15e6, full, 1e8) == 0.0 && brake(0.0, full, 1e8) == 0.0);
+        assert!(brake(201e6, full, 1e8).is_infinite() && brake(199e6, full, 1e8).is_finite());
+        // In 1 s: an eighth of it before.
+        assert!((brake(140e6, full, 1e9) - 1e9).abs() < 1.0);
+        let pressure = |room| Pressure {
+            envelope: Envelope { ages: &[], next_lsn: 0, ring_lsn: 0, window_bytes: full, soonest_s: 0.02 },
+            age: 0.9,
+            room,
+            full,
+            redo_per_s: 1e8,
+            kept_up_per_s: 1e8,
+            pages_per_s: 1e3,
+            saturated: true,
+        };
+        let limit = |room, rules| RedoLimit::default().tick(0.02, pressure(room), rules);
+        assert!((limit(40e6, Rules::default()) - 5e7).abs() < 1.0, "less than half of what is kept up with, too");
+        assert!(limit(40e6, Rules { brake: false, ..Rules::default() }).is_infinite());
+        assert!((limit(0.0, Rules::default()) - LEAST).abs() < 1.0, "but never nothing");
     }
 
     fn envelope(ages: &[(u64, u64)], next_lsn: u64) -> Envelope<'_> {

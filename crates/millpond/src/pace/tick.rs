@@ -75,13 +75,15 @@ pub(crate) struct Rules {
     pub(crate) floor: bool,
     /// What the device can do is measured.
     pub(crate) measured: bool,
+    /// Writers become slower and slower before the log is full.
+    pub(crate) brake: bool,
     /// A lull does not make the log's growth look small.
     pub(crate) slow_average: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Rules { evidence: true, floor: true, measured: true, slow_average: true }
+        Rules { evidence: true, floor: true, measured: true, brake: true, slow_average: true }
     }
 }
 
@@ -93,8 +95,9 @@ pub(crate) struct Inputs<'a> {
     pub(crate) next_lsn: u64,
     /// Where redo would begin.
     pub(crate) checkpoint_lsn: u64,
-    /// Bytes that the log may have from there.
+    /// Bytes that the log is to have from there, and that it can have.
     pub(crate) capacity: u64,
+    pub(crate) full: u64,
     /// Where the files begin that have so much room: all that is older has to be clean by the time that the log has
     /// filled these.
     pub(crate) ring_lsn: u64,
@@ -218,7 +221,8 @@ impl Pace {
 
         let capacity = float(inputs.capacity.max(1));
         let from_lsn = inputs.checkpoint_lsn.max(inputs.ring_lsn);
-        let age = float(inputs.next_lsn.saturating_sub(from_lsn)) / capacity;
+        let taken = inputs.next_lsn.saturating_sub(from_lsn);
+        let age = float(taken) / capacity;
         self.lap_s = capacity / redo_per_s.max(1.0);
         self.urgent = age > URGENT_AGE;
         let oldest = inputs.ages.first().map_or(inputs.next_lsn, |(lsn, _)| *lsn);
@@ -244,6 +248,8 @@ impl Pace {
         let pressure = Pressure {
             envelope: within(LAST_WINDOW),
             age,
+            room: float(inputs.full.saturating_sub(taken)),
+            full: float(inputs.full),
             redo_per_s,
             // No more than there is: where all pages are dirty, hardly any becomes so.
             kept_up_per_s: self.slow * (self.written_per_s / self.dirtied_per_s.max(1.0)).min(1.0),

@@ -69,6 +69,8 @@ pub enum Off {
     Floor,
     /// What the device can do is measured.
     Measure,
+    /// Writers become slower and slower before the log is full.
+    Brake,
     /// The larger of two averages of the log's growth counts.
     SlowAverage,
     /// Frames and log each have a fourth of the device.
@@ -85,13 +87,14 @@ pub enum Off {
 
 impl Off {
     /// All of them.
-    pub const ALL: [Off; 12] = [
+    pub const ALL: [Off; 13] = [
         Off::Nothing,
         Off::Envelope,
         Off::Throttle,
         Off::Evidence,
         Off::Floor,
         Off::Measure,
+        Off::Brake,
         Off::SlowAverage,
         Off::Shares,
         Off::OverdueTick,
@@ -286,6 +289,20 @@ pub fn scenarios() -> Vec<Scenario> {
             phases: (1..6)
                 .map(|time| Phase { brownout_s: 3, ..Phase::new("slow", 30 * time, 30 * time + 8) })
                 .collect(),
+            ..base.clone()
+        },
+        // The log is as fast as the device, and nobody knows it.
+        Scenario {
+            name: "60 MB/s, guessed 590",
+            frames: 12_288,
+            pages: 10_400,
+            log_bytes: 128 << 20,
+            device: Speed { bytes_per_s: 60e6, ..Speed::of_writes(1e6) },
+            cpu_per_s: 120_000.0,
+            offered: most(),
+            first_guess: 36_000.0,
+            seconds: 120,
+            phases: vec![Phase { brownout_s: 3, ..Phase::new("begin", 0, 10) }],
             ..base.clone()
         },
         Scenario { name: "cold start", is_warm: false, seconds: 900, ..base.clone() },

@@ -27,6 +27,9 @@ const MAP_BYTES: u64 = 24;
 /// What the reserve of the log is for each frame.
 const RESERVE_BYTES: u64 = 48;
 
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 16_384;
+
 /// Pages of a lot.
 const LOT_PAGES: usize = 64;
 
@@ -149,6 +152,8 @@ struct World<'s> {
     large: Large,
     next_tick_ns: u64,
     last_tick_ns: u64,
+    /// Where the log was when a lot began last.
+    logged_lsn: u64,
     last_done_ns: u64,
     outcome: Outcome,
 }
@@ -159,6 +164,7 @@ pub fn run(scenario: &Scenario, off: Off) -> Outcome {
         evidence: off != Off::Evidence,
         floor: off != Off::Floor,
         measured: off != Off::Measure,
+        brake: off != Off::Brake,
         slow_average: off != Off::SlowAverage,
     };
     let world = World {
@@ -209,6 +215,7 @@ pub fn run(scenario: &Scenario, off: Off) -> Outcome {
         large: Large::default(),
         next_tick_ns: 0,
         last_tick_ns: 0,
+        logged_lsn: FIRST_LSN,
         last_done_ns: 0,
         outcome: Outcome { per_second: vec![0; scenario.seconds as usize], ..Outcome::default() },
     };
@@ -504,6 +511,7 @@ impl World<'_> {
             next_lsn: self.next_lsn,
             checkpoint_lsn: self.checkpoint_lsn,
             capacity: if self.off == Off::LittleByLittle { goal } else { length },
+            full: room,
             ring_lsn: if self.off == Off::OtherRing { 0 } else { ring_lsn },
             ages: &ages,
             written: self.written,
@@ -653,7 +661,10 @@ impl World<'_> {
         self.lot_for = lot_for;
         self.lot_began_ns = self.now;
         self.keeper_busy = true;
-        let end = self.scenario.device.end_of(self.now, pages.len() as u64, 0);
+        // What was logged meanwhile goes to the same device.
+        let bytes = pages.len() as u64 * PAGE_BYTES + self.next_lsn - self.logged_lsn;
+        self.logged_lsn = self.next_lsn;
+        let end = self.scenario.device.end_of(self.now, pages.len() as u64, bytes);
         let factor = 1.0 + self.scenario.noise * (self.random(2001) as f64 / 1000.0 - 1.0);
         let end = self.now + ((end - self.now) as f64 * factor) as u64;
         self.at(end, Event::LotEnd);
