@@ -26,15 +26,16 @@ const LEAST: f64 = 65536.0;
 /// Nor below this part of what is kept up with for ever: as fast as pages are written now, others are dirtied.
 const LEAST_PART: f64 = 0.5;
 
-/// Nor, in the last part of the log, above what fills the room that is left in so many seconds: a device that cannot
-/// keep up at all makes writers slower and slower, but nobody finds the log full...
+/// Nor, in the last part of the log, above what fills the room that is left in so many seconds, while there is always a
+/// page to write: a device that cannot keep up at all makes writers slower and slower, but nobody finds the log full. (A
+/// checkpoint that waits for a long data sync alone comes at once, or not: slower writers would not help it.)
 const BRAKE_ROOM: f64 = 0.2;
 const BRAKE_S: f64 = 0.5;
 
-/// ...or, where the log is filled soon, in this part of that time: else it would never be as full as it may be...
+/// Where the log is filled soon it is this part of that time: else it would never be as full as it may be.
 const BRAKE_PART: f64 = 0.125;
 
-/// ...and has this part of it for what is under way.
+/// The part of the log that the brake leaves for what is under way.
 const UNDER_WAY: f64 = 0.015;
 
 /// Evidence that pages are not written as fast as they have to: there was always one to write for a while; or the
@@ -79,7 +80,7 @@ impl RedoLimit {
         let fading = ((FLOOR_ENDS_AT - age) / (FLOOR_ENDS_AT - FLOOR_FADES_FROM)).clamp(0.0, 1.0);
         let floor = if rules.floor { floor_bytes(redo_per_s, envelope.window_bytes) * fading } else { 0.0 };
         let limit = envelope.redo_per_s(TARGET * pages_per_s, floor).max(LEAST_PART * kept_up_per_s);
-        let limit = if rules.brake { limit.min(brake(room, full, redo_per_s)) } else { limit }.max(LEAST);
+        let limit = if rules.brake && saturated { limit.min(brake(room, full, redo_per_s)) } else { limit }.max(LEAST);
         let evidence = self.evidence_s > 0.0 || !rules.evidence;
         if evidence && pages_per_s > 0.0 { limit } else { f64::INFINITY }
     }
@@ -144,6 +145,8 @@ mod tests {
         };
         let limit = |room, rules| RedoLimit::default().tick(0.02, pressure(room), rules);
         assert!((limit(40e6, Rules::default()) - 5e7).abs() < 1.0, "less than half of what is kept up with, too");
+        let idle = Pressure { saturated: false, ..pressure(40e6) };
+        assert!(RedoLimit::default().tick(0.02, idle, Rules::default()).is_infinite(), "no page waits for the device");
         assert!(limit(40e6, Rules { brake: false, ..Rules::default() }).is_infinite());
         assert!((limit(0.0, Rules::default()) - LEAST).abs() < 1.0, "but never nothing");
     }

@@ -26,23 +26,32 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// A group whose processes get `percent` of one CPU together.
+    /// A group whose processes get `percent` of one CPU together: below that of this process, or the nearest above it
+    /// that may have one. (Version 2 has none below a group with processes of its own, but for the root.)
     ///
     /// # Errors
     /// None can be made here.
     pub(super) fn cpu_quota(percent: u64) -> io::Result<Group> {
         let quota_us = percent * 1_000;
-        let v1 = Path::new("/sys/fs/cgroup/cpu");
+        let (v1, v2) = (Path::new("/sys/fs/cgroup/cpu"), Path::new("/sys/fs/cgroup"));
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        let mut made = Err(io::ErrorKind::NotFound.into());
         if v1.is_dir() {
-            return Group::make(
-                v1,
-                &[("cpu.cfs_period_us", "100000".into()), ("cpu.cfs_quota_us", quota_us.to_string())],
-            );
+            let settings = [("cpu.cfs_period_us", "100000".to_owned()), ("cpu.cfs_quota_us", quota_us.to_string())];
+            for parent in places(v1, own_group(&own, "cpu")) {
+                made = made.or_else(|_: io::Error| Group::make(&parent, &settings));
+            }
+        } else {
+            let settings = [("cpu.max", format!("{quota_us} 100000"))];
+            for parent in places(v2, own_group(&own, "")) {
+                made = made.or_else(|_| {
+                    // It may be on already, or not be ours to switch on: then `cpu.max` is not there.
+                    let _ = set(&parent.join("cgroup.subtree_control"), "+cpu");
+                    Group::make(&parent, &settings)
+                });
+            }
         }
-        let v2 = Path::new("/sys/fs/cgroup");
-        // It may be on already, or not be ours to switch on: then `cpu.max` is not there.
-        let _ = set(&v2.join("cgroup.subtree_control"), "+cpu");
-        Group::make(v2, &[("cpu.max", format!("{quota_us} 100000"))])
+        made
     }
 
     fn make(parent: &Path, settings: &[(&str, String)]) -> io::Result<Group> {
@@ -57,6 +66,22 @@ impl Group {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// The group of a process in the hierarchy that has a controller, from its `/proc/PID/cgroup`; that of version 2 has
+/// none in its line.
+fn own_group<'t>(text: &'t str, controller: &str) -> &'t str {
+    let group = |line: &'t str| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|of| of == controller).then_some(group)
+    };
+    text.lines().find_map(group).unwrap_or("/")
+}
+
+/// Where a group may be made: in `group`, if that is to be seen here, and in those above it.
+fn places(mount: &Path, group: &str) -> Vec<PathBuf> {
+    let within = Path::new(group.trim_start_matches('/'));
+    within.ancestors().map(|group| mount.join(group)).filter(|place| place.is_dir()).collect()
 }
 
 /// Writes a control file. One that is not there is not to be made: that would be a file of no meaning.
@@ -139,6 +164,27 @@ mod tests {
         child.wait().expect("it ends");
         assert!(stood, "it used more than 1 % of a CPU");
         assert!(went_on, "nobody stops it any more");
+    }
+
+    #[test]
+    fn the_group_of_a_process_is_that_of_the_hierarchy_with_the_controller() {
+        let text = "12:cpuset:/\n4:cpu,cpuacct:/a/b\n1:name=systemd:/c:d\n0::/user.slice/e\n";
+        let of = |controller| own_group(text, controller);
+        assert_eq!((of("cpu"), of("cpuacct"), of("cpuset")), ("/a/b", "/a/b", "/"));
+        assert_eq!((of("name=systemd"), of(""), of("memory")), ("/c:d", "/user.slice/e", "/"));
+    }
+
+    #[test]
+    fn a_group_is_made_in_the_nearest_place_that_there_is() {
+        let mount = tempfile::tempdir().expect("a directory");
+        let root = mount.path();
+        fs::create_dir_all(root.join("a/b")).expect("directories");
+        assert_eq!(places(root, "/a/b"), [root.join("a/b"), root.join("a"), root.join("")]);
+        assert_eq!(places(root, "/a/elsewhere"), [root.join("a"), root.join("")], "a part of it is to be seen here");
+        assert_eq!(places(root, "/"), [root.join("")]);
+        // Where the controller is not on, there is no such file: nothing of a group that is none is left.
+        assert!(Group::make(&root.join("a"), &[("cpu.max", "1000 100000".to_owned())]).is_err());
+        assert_eq!(fs::read_dir(root.join("a")).expect("it can be read").count(), 1);
     }
 
     #[test]
