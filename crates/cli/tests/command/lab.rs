@@ -86,7 +86,7 @@ fn a_run_on_a_slow_device_makes_no_more_writes_than_that() {
     let phases =
         json!([phase("load", &json!({ "Prepare": tables }), &Value::Null), phase("updates", &work, &Value::Null)]);
     let mut plan = plan(dir.path(), &json!([["cached", "true"]]), &phases);
-    plan["device"] = json!({ "writes_per_s": 200.0, "slower": [] });
+    plan["device"] = json!({ "writes_per_s": 200.0, "bytes_per_s": 1e9, "slower": [] });
     let output = arm(dir.path(), &plan);
     assert_code(&output, 0);
     let last: Value = serde_json::from_str(out(&output).lines().last().expect("a line")).expect("JSON");

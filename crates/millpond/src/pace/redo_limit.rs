@@ -27,8 +27,9 @@ const LEAST: f64 = 65536.0;
 const LEAST_PART: f64 = 0.5;
 
 /// Nor, in the last part of the log, above what fills the room that is left in so many seconds, while there is always a
-/// page to write: a device that cannot keep up at all makes writers slower and slower, but nobody finds the log full. (A
-/// checkpoint that waits for a long data sync alone comes at once, or not: slower writers would not help it.)
+/// page to write: where a device cannot have pages clean as fast as they are dirtied, writers become slower and slower
+/// before the log is full. (A checkpoint that waits for a long data sync alone comes at once, or not: slower writers
+/// would not help it, and may find the log full.)
 const BRAKE_ROOM: f64 = 0.2;
 const BRAKE_S: f64 = 0.5;
 

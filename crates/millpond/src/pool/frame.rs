@@ -33,7 +33,8 @@ pub(crate) struct Frame {
     heat: AtomicU8,
     /// Beyond the pool's end, and in nobody's hands.
     retired: AtomicBool,
-    /// Microseconds for which those who had the page latched waited for the window `recent_closed`; goes round.
+    /// Microseconds for which those who had the page latched waited for the window `recent_closed`, all together (of
+    /// several readers each counts by himself); goes round.
     window_us: AtomicU32,
     /// A copy of the inner page that is here.
     route: Atomic<Route>,

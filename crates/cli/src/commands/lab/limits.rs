@@ -35,23 +35,16 @@ impl Group {
         let quota_us = percent * 1_000;
         let (v1, v2) = (Path::new("/sys/fs/cgroup/cpu"), Path::new("/sys/fs/cgroup"));
         let own = fs::read_to_string("/proc/self/cgroup")?;
-        let mut made = Err(io::ErrorKind::NotFound.into());
         if v1.is_dir() {
             let settings = [("cpu.cfs_period_us", "100000".to_owned()), ("cpu.cfs_quota_us", quota_us.to_string())];
-            for parent in places(v1, own_group(&own, "cpu")) {
-                made = made.or_else(|_: io::Error| Group::make(&parent, &settings));
-            }
-        } else {
-            let settings = [("cpu.max", format!("{quota_us} 100000"))];
-            for parent in places(v2, own_group(&own, "")) {
-                made = made.or_else(|_| {
-                    // It may be on already, or not be ours to switch on: then `cpu.max` is not there.
-                    let _ = set(&parent.join("cgroup.subtree_control"), "+cpu");
-                    Group::make(&parent, &settings)
-                });
-            }
+            return first_of(places(v1, own_group(&own, "cpu")), |parent| Group::make(parent, &settings));
         }
-        made
+        let settings = [("cpu.max", format!("{quota_us} 100000"))];
+        first_of(places(v2, own_group(&own, "")), |parent| {
+            // It may be on already, or not be ours to switch on: then `cpu.max` is not there.
+            let _ = set(&parent.join("cgroup.subtree_control"), "+cpu");
+            Group::make(parent, &settings)
+        })
     }
 
     fn make(parent: &Path, settings: &[(&str, String)]) -> io::Result<Group> {
@@ -76,6 +69,12 @@ fn own_group<'t>(text: &'t str, controller: &str) -> &'t str {
         controllers.split(',').any(|of| of == controller).then_some(group)
     };
     text.lines().find_map(group).unwrap_or("/")
+}
+
+/// What `make` makes in the first of these places in which it can; else why it cannot in the last.
+fn first_of<T>(places: Vec<PathBuf>, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
+    let none = Err(io::ErrorKind::NotFound.into());
+    places.iter().fold(none, |made, place| made.or_else(|_| make(place)))
 }
 
 /// Where a group may be made: in `group`, if that is to be seen here, and in those above it.
@@ -182,6 +181,11 @@ mod tests {
         assert_eq!(places(root, "/a/b"), [root.join("a/b"), root.join("a"), root.join("")]);
         assert_eq!(places(root, "/a/elsewhere"), [root.join("a"), root.join("")], "a part of it is to be seen here");
         assert_eq!(places(root, "/"), [root.join("")]);
+        let above = |place: &Path| if place.ends_with("a/b") { set(&place.join("no"), "") } else { Ok(()) };
+        let named = |place: &Path| above(place).map(|()| place.to_owned());
+        assert_eq!(first_of(places(root, "/a/b"), named).expect("the one above"), root.join("a"));
+        assert_eq!(first_of(places(root, "/a"), named).expect("itself"), root.join("a"));
+        assert!(first_of(vec![root.join("a/b")], named).is_err() && first_of(Vec::new(), named).is_err());
         // Where the controller is not on, there is no such file: nothing of a group that is none is left.
         assert!(Group::make(&root.join("a"), &[("cpu.max", "1000 100000".to_owned())]).is_err());
         assert_eq!(fs::read_dir(root.join("a")).expect("it can be read").count(), 1);

@@ -3,6 +3,7 @@
 use super::{Experiment, Findings, Lab, TABLES, THREADS, servers, updates};
 use crate::commands::lab::arm::{Phase, Tables};
 use crate::commands::lab::beside::Beside;
+use crate::commands::lab::findings::Setting;
 use crate::commands::lab::laboratory::tables;
 use crate::exit::Failure;
 
@@ -37,8 +38,9 @@ fn judge(findings: &mut Findings, seconds: u64) {
     let own = findings.default().figures(PHASE);
     let left_ms = (seconds as f64 - DDL_AFTER_S) * 1e3;
     let is_within = findings.default().phase(PHASE).iter().all(|run| run.figures.beside_ms < left_ms);
-    let each = |setting: &super::super::findings::Setting| {
-        format!("{} {:.0} ms", setting.name.trim(), setting.figures(PHASE).beside_ms)
+    let each = |setting: &Setting| match setting.figures(PHASE).beside_ms {
+        ms if ms < left_ms => format!("{} {ms:.0} ms", setting.name.trim()),
+        _ => format!("{} not done within the {left_ms:.0} ms until the load ended", setting.name.trim()),
     };
     let took: Vec<String> = findings.settings.iter().map(each).collect();
     findings.notes.push(format!("All of the DDL takes: {}.", took.join(", ")));
