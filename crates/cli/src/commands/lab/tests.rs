@@ -42,6 +42,15 @@ pub(super) fn findings_of(settings: Vec<(&str, Vec<Outcome>)>) -> Findings {
     }
 }
 
+/// Findings of the two servers and the default, of one phase each, when the default came to something else.
+pub(super) fn beside_servers(phase: &str, change: fn(&mut Outcome)) -> Findings {
+    let mut own = outcome(phase, 2_000.0, 10.0, "page_read");
+    own.figures.beside_ms = 500.0;
+    change(&mut own);
+    let classic = || vec![outcome(phase, 1_000.0, 100.0, "lane")];
+    findings_of(vec![("mysql-5.6", classic()), ("mysql-8.0", classic()), ("default", vec![own])])
+}
+
 /// Which claims do not hold, by their places.
 pub(super) fn failing(findings: &Findings) -> Vec<usize> {
     let verdicts = findings.verdicts.iter().enumerate();

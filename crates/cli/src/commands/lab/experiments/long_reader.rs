@@ -50,15 +50,11 @@ fn judge(findings: &mut Findings) {
 mod tests {
     use super::*;
     use crate::commands::lab::outcome::Outcome;
-    use crate::commands::lab::tests::{failing, findings_of, outcome};
+    use crate::commands::lab::tests::{beside_servers, failing};
 
     /// Places of the claims that do not hold when the default came to something else.
     fn failing_with(change: fn(&mut Outcome)) -> Vec<usize> {
-        let mut own = outcome(PHASE, 2_000.0, 10.0, "page_read");
-        change(&mut own);
-        let classic = || vec![outcome(PHASE, 1_000.0, 100.0, "lane")];
-        let mut findings =
-            findings_of(vec![("mysql-5.6", classic()), ("mysql-8.0", classic()), ("default", vec![own])]);
+        let mut findings = beside_servers(PHASE, change);
         judge(&mut findings);
         assert_eq!(findings.verdicts.len(), 3);
         failing(&findings)
