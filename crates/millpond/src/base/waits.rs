@@ -29,8 +29,10 @@ use super::sync::{Mutex, Rank};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitClass {
-    /// A free frame of the buffer pool, or leave to miss pages; ended by whoever frees one (the keeper, mostly).
+    /// A free frame of the buffer pool; ended by whoever frees one (the keeper, mostly).
     FreeFrame,
+    /// Leave to miss pages and pin them, where many do at once; ended by one of these who is through.
+    Admission,
     /// Room in the log's buffer or files; ended by the flush leader or the checkpoint.
     LogSpace,
     /// The log being durable up to a commit; ended by the flush leader. The leader's own write and sync.
@@ -63,8 +65,9 @@ pub enum WaitClass {
 
 impl WaitClass {
     /// All of them, in the order of their declaration.
-    pub const ALL: [WaitClass; 12] = [
+    pub const ALL: [WaitClass; 13] = [
         WaitClass::FreeFrame,
+        WaitClass::Admission,
         WaitClass::LogSpace,
         WaitClass::LogFlush,
         WaitClass::PageRead,
@@ -82,6 +85,7 @@ impl WaitClass {
     pub fn name(self) -> &'static str {
         match self {
             WaitClass::FreeFrame => "free_frame",
+            WaitClass::Admission => "admission",
             WaitClass::LogSpace => "log_space",
             WaitClass::LogFlush => "log_flush",
             WaitClass::PageRead => "page_read",

@@ -130,7 +130,7 @@ impl<'p> Restarts<'p> {
 
     /// Has `ids` in memory, pages that the operation will probably come to, and keeps them there until it ends or
     /// [waits](Self::begin_wait). Of one that is missing alone nothing is gained. Nothing is latched here. May wait on
-    /// `free_frame` and `page_read`.
+    /// `admission`, `free_frame` and `page_read`.
     pub(crate) fn gather(&mut self, ids: &[PageId]) {
         if ids.iter().filter(|id| !self.pool.is_known(**id)).take(2).count() < 2 {
             return;
@@ -511,7 +511,12 @@ pub(crate) fn leaf_write<'p>(
                 return Ok(leaf);
             }
             let next = match manner {
-                Manner::First => pin.read(),
+                Manner::First => {
+                    let before = InWindow::now();
+                    let next = pin.read();
+                    page.pass_on(before);
+                    next
+                }
                 Manner::Further => pin.try_read().map_err(Stop::Refused)?,
             };
             check_level(page.view(), next.view())?;

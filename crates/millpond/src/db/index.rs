@@ -44,7 +44,8 @@ impl Index {
         self.state.definition.is_unique
     }
 
-    /// The primary key and the row with these fields, of a unique index. May wait on `free_frame` and `page_read`.
+    /// The primary key and the row with these fields, of a unique index. May wait on `admission`,
+    /// `free_frame` and `page_read`.
     ///
     /// # Errors
     /// [`Error::WrongKind`]: the index is not unique. Those of [`Table::get`].

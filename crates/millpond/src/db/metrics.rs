@@ -124,7 +124,7 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 135] = [
+pub static METRICS: [Metric; 136] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -384,7 +384,8 @@ pub static METRICS: [Metric; 135] = [
         "Those of them in which the process stood still, for the quota was used up.",
         |cpus| cpus.throttled,
     ),
-    wait("wait_free_frame_us", WaitClass::FreeFrame, "Waits for a free frame, or for leave to miss pages."),
+    wait("wait_free_frame_us", WaitClass::FreeFrame, "Waits for a free frame."),
+    wait("wait_admission_us", WaitClass::Admission, "Waits for leave to miss pages, where many do at once."),
     wait("wait_log_space_us", WaitClass::LogSpace, "Waits for room in the log's buffer or files."),
     wait(
         "wait_log_flush_us",

@@ -99,8 +99,8 @@ impl Table {
         Error::TreeNotFound(format!("{} has no index '{name}': it has {has}", self.state.rows).into())
     }
 
-    /// The row `key`: the newest committed one, which may be not yet durable. May wait on `free_frame` and
-    /// `page_read`.
+    /// The row `key`: the newest committed one, which may be not yet durable. May wait on `admission`,
+    /// `free_frame` and `page_read`.
     ///
     /// # Errors
     /// Those of [`Tree::get`].

@@ -38,7 +38,7 @@ impl Admission {
         }
     }
 
-    /// Waits for so many places, on `free_frame`; callers hold nothing. Who asks for more than there are
+    /// Waits for so many places, on `admission`; callers hold nothing. Who asks for more than there are
     /// has all of them.
     pub(crate) fn enter(&self, places: usize, waits: &Waits) -> Admitted<'_> {
         let handoff = {
@@ -51,7 +51,7 @@ impl Admission {
             state.line.push_back((places, Arc::clone(&handoff)));
             handoff
         };
-        handoff.take_wait(WaitClass::FreeFrame, waits);
+        handoff.take_wait(WaitClass::Admission, waits);
         Admitted { admission: self, places }
     }
 

@@ -373,12 +373,12 @@ impl Pool {
         self.waits.timed(WaitClass::Lane, || self.lane.lock())
     }
 
-    /// Leave to miss pages, and to pin one. May wait on `free_frame`; callers hold nothing.
+    /// Leave to miss pages, and to pin one. May wait on `admission`; callers hold nothing.
     pub(crate) fn admit(&self) -> Admitted<'_> {
         self.admission.enter(1, &self.waits)
     }
 
-    /// Leave to miss pages, and to pin so many. May wait on `free_frame`; callers hold nothing.
+    /// Leave to miss pages, and to pin so many. May wait on `admission`; callers hold nothing.
     pub(crate) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
         self.batches.enter(pins, &self.waits)
     }

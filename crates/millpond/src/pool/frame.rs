@@ -9,6 +9,7 @@ use super::buffer_pool::Pool;
 use super::memory::PageBuf;
 use super::replacement::HEAT_MAX;
 use super::route::Route;
+use crate::base::clock;
 use crate::base::ids::{FrameId, Lsn, PageId};
 use crate::base::laws::LatchHeld;
 use crate::base::page::layout::{header, header_mut, page_lsn};
@@ -18,6 +19,35 @@ use crate::base::waits::{InWindow, WaitClass};
 
 /// No page has this id.
 const NO_PAGE: u64 = u64::MAX;
+
+/// Microseconds in which at least one of those who had a page latched waited for the window `recent_closed`; goes
+/// round. Each tells of his wait as it ends: what is later than the end of what was told before counts, so that many
+/// who wait at once count once.
+#[derive(Default)]
+struct WindowTime {
+    us: AtomicU32,
+    /// Until when it was told of; by a clock that goes round, too.
+    told_us: AtomicU32,
+}
+
+impl WindowTime {
+    /// A wait of `us` ends at `now_us`.
+    fn add(&self, us: u32, now_us: u32) {
+        // Relaxed, and in two steps: it is compared with the time of a wait, to a half.
+        let told_us = self.told_us.swap(now_us, Ordering::Relaxed);
+        self.us.fetch_add(us.min(now_us.wrapping_sub(told_us)), Ordering::Relaxed);
+    }
+
+    fn us(&self) -> u32 {
+        self.us.load(Ordering::Relaxed)
+    }
+}
+
+/// The clock that [`WindowTime`] goes by.
+#[expect(clippy::cast_possible_truncation, reason = "it goes round")]
+fn now_us() -> u32 {
+    (clock::now_ns() / 1_000) as u32
+}
 
 /// A place for one page.
 #[repr(align(64))]
@@ -33,9 +63,8 @@ pub(crate) struct Frame {
     heat: AtomicU8,
     /// Beyond the pool's end, and in nobody's hands.
     retired: AtomicBool,
-    /// Microseconds for which those who had the page latched waited for the window `recent_closed`, all together (of
-    /// several readers each counts by himself); goes round.
-    window_us: AtomicU32,
+    /// For how long the page was latched by one who waited for the window `recent_closed`.
+    in_window: WindowTime,
     /// A copy of the inner page that is here.
     route: Atomic<Route>,
 }
@@ -48,7 +77,7 @@ impl Frame {
             pins: AtomicU32::new(0),
             heat: AtomicU8::new(0),
             retired: AtomicBool::new(true),
-            window_us: AtomicU32::new(0),
+            in_window: WindowTime::default(),
             route: Atomic::null(),
         }
     }
@@ -218,15 +247,14 @@ impl<'p> Pin<'p> {
 
     fn waited_in_window(&self, us: u32) {
         if us > 0 {
-            // Relaxed: it is compared with the time of a wait, to a half.
-            self.frame().window_us.fetch_add(us, Ordering::Relaxed);
+            self.frame().in_window.add(us, now_us());
         }
     }
 
     /// Waits for the page's latch. Where those who had it waited for the window `recent_closed` for at least half of
     /// that time, this was a wait for the window, too.
     fn latched<G>(&self, wait: impl FnOnce() -> G) -> G {
-        let window_us = || self.frame().window_us.load(Ordering::Relaxed);
+        let window_us = || self.frame().in_window.us();
         let before_us = window_us();
         let class_of = |ns: u64| match u64::from(window_us().wrapping_sub(before_us)) * 2_000 >= ns.max(1) {
             true => WaitClass::RecentClosed,
@@ -361,5 +389,32 @@ impl<'p> PageWrite<'p> {
     /// Releases the latch, keeps the pin.
     pub(crate) fn unlatch(self) -> Pin<'p> {
         self.pin.count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_the_window_is_a_union_over_all_who_wait_at_once() {
+        let of = WindowTime::default();
+        // Three who waited from 1,000 to 1,100, and one of them on to 1,150.
+        for _ in 0..3 {
+            of.add(100, 1_100);
+        }
+        of.add(50, 1_150);
+        assert_eq!(of.us(), 150);
+        // One who waited from 1,120 to 1,200: what is later than 1,150 counts.
+        of.add(80, 1_200);
+        assert_eq!(of.us(), 200);
+        // Behind a pause all of it does; also where the clock has gone round.
+        of.add(10, 2_000);
+        of.add(u32::MAX, 1_000);
+        assert_eq!(of.us(), 210_u32.wrapping_add(1_000_u32.wrapping_sub(2_000)));
+        let round = WindowTime::default();
+        round.add(10, u32::MAX);
+        round.add(30, 19);
+        assert_eq!(round.us(), 30, "ten, and the twenty behind them");
     }
 }

@@ -50,8 +50,6 @@ pub(super) struct ArmPlan {
     pub(super) dir: PathBuf,
     /// Options of the engine, by name.
     pub(super) options: Vec<(String, String)>,
-    /// Control groups that it is to be in.
-    pub(super) groups: Vec<PathBuf>,
     /// On what device it is as if it were.
     pub(super) device: Option<SlowDevice>,
     /// One after the other, with the database open.
@@ -151,10 +149,6 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
     std::io::stdin().read_to_string(&mut text).map_err(|e| wrong(&e.to_string()))?;
     let plan: ArmPlan = serde_json::from_str(&text).map_err(|e| wrong(&e.to_string()))?;
     let stop = signals::stop_flag()?;
-    for group in &plan.groups {
-        std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())
-            .map_err(|e| Failure::message(format!("cannot enter control group '{}': {e}", group.display())))?;
-    }
     let known = |name: &str| OptionInfo::ALL.iter().any(|info| info.name == name);
     if let Some((name, _)) = plan.options.iter().find(|(name, _)| !known(name)) {
         return Err(wrong(&format!("'{name}' is no option")));

@@ -196,20 +196,19 @@ impl Lab {
     /// Runs a setting once.
     fn run(&self, name: &str, base: &Base, arm: &Arm, phases: &[Phase]) -> Result<Vec<Outcome>, Failure> {
         self.go_on()?;
-        let (_copy, mut plan) = self.plan(name, base, arm, phases)?;
-        let Some(percent) = arm.quota else { return self.watch(&plan, None) };
-        match limits::Group::cpu_quota(percent) {
-            Ok(group) => {
-                plan.groups.push(group.path().to_owned());
-                self.watch(&plan, None)
-            }
-            Err(_) => self.watch(&plan, Some(percent)),
-        }
+        let (_copy, plan) = self.plan(name, base, arm, phases)?;
+        self.watch(&plan, arm.quota)
     }
 
-    /// Whether quotas are the system's here, and not imitated.
+    /// Whether quotas are the system's here, and not imitated: a child can be put under one.
     pub(super) fn has_quotas() -> bool {
-        limits::Group::cpu_quota(100).is_ok()
+        let mut child = Command::new("cat");
+        let Ok(mut child) = child.stdin(Stdio::piped()).stdout(Stdio::null()).spawn() else { return false };
+        let group = limits::Group::cpu_quota(child.id(), 100);
+        // It ends with its input, and the group can go behind it alone.
+        drop(child.stdin.take());
+        let _ = child.wait();
+        group.is_ok()
     }
 
     /// A fresh copy of the data, which goes with the directory that is returned, and what is to be run on it.
@@ -224,7 +223,6 @@ impl Lab {
         let plan = ArmPlan {
             dir: copy.path().to_owned(),
             options: arm.options.clone(),
-            groups: Vec::new(),
             device: arm.device.clone(),
             phases: phases.to_vec(),
         };
@@ -245,13 +243,7 @@ impl Lab {
         options.push(("page_store".to_owned(), store.to_owned()));
         let phase =
             |work: &Work| Phase { name: "load".to_owned(), quiet_s: 0.0, work: work.clone(), time_s: 0, beside: None };
-        let plan = ArmPlan {
-            dir: dir.clone(),
-            options,
-            groups: Vec::new(),
-            device: None,
-            phases: base.work.iter().map(phase).collect(),
-        };
+        let plan = ArmPlan { dir: dir.clone(), options, device: None, phases: base.work.iter().map(phase).collect() };
         self.loaded.lock().insert(dir.clone());
         self.watch(&plan, None)?;
         Ok(dir)
@@ -289,7 +281,8 @@ impl Lab {
         Ok(to)
     }
 
-    /// Runs a child to its end; under an imitated quota of `percent` of a CPU, if there is one.
+    /// Runs a child to its end; under a quota of `percent` of a CPU, if there is one, which is imitated where the system
+    /// has none.
     fn watch(&self, plan: &ArmPlan, percent: Option<u64>) -> Result<Vec<Outcome>, Failure> {
         let cannot = |what: &str, cause: &dyn std::fmt::Display| {
             Failure::message(format!("cannot {what} a run of the lab: {cause}"))
@@ -304,6 +297,9 @@ impl Lab {
             .spawn()
             .map_err(|e| cannot("start", &e))?;
         let text = serde_json::to_string(plan).map_err(|e| cannot("plan", &e))?;
+        // Before it has its plan: nothing of what it does is without the quota.
+        let group = percent.map(|percent| limits::Group::cpu_quota(child.id(), percent));
+        let imitated = percent.filter(|_| group.as_ref().is_some_and(Result::is_err));
         if let Some(mut input) = child.stdin.take() {
             input.write_all(text.as_bytes()).map_err(|e| cannot("start", &e))?;
         }
@@ -311,7 +307,7 @@ impl Lab {
         // Who may send it a signal ends before it is waited for: its number is its own until then.
         let outcomes = thread::scope(|scope| {
             let (pid, is_over) = (child.id(), &is_over);
-            if let Some(percent) = percent {
+            if let Some(percent) = imitated {
                 scope.spawn(move || limits::imitate_quota(pid, percent, is_over));
             }
             scope.spawn(move || self.pass_on_interrupt(pid, is_over));

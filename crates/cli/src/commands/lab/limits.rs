@@ -19,45 +19,76 @@ const LOOK: Duration = Duration::from_millis(4);
 /// Names of groups, so that no two are alike.
 static GROUPS: AtomicU64 = AtomicU64::new(0);
 
-/// A control group; it goes when it is dropped.
+/// How the names of groups begin.
+const PREFIX: &str = "millpond-lab-";
+
+/// A control group with a process in it; it goes when it is dropped.
 #[derive(Debug)]
 pub(super) struct Group {
     path: PathBuf,
+    /// Drops behind the group: `drop` of the group itself runs first.
+    _switch: Option<Switch>,
 }
 
+/// The controller `cpu`, switched on for the groups below one.
+#[derive(Debug)]
+struct Switch {
+    parent: PathBuf,
+}
+
+impl Switch {
+    /// Switches it on. `None`: it is on already, or not ours to switch: then a group below has no `cpu.max`.
+    fn on(parent: &Path) -> Option<Switch> {
+        let file = parent.join(SUBTREE);
+        let is_on = |text: &str| text.split_whitespace().any(|of| of == "cpu");
+        if fs::read_to_string(&file).is_ok_and(|text| is_on(&text)) {
+            return None;
+        }
+        set(&file, "+cpu").ok().map(|()| Switch { parent: parent.to_owned() })
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        // Another run of a lab may have come to need it.
+        let is_ours = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let others = fs::read_dir(&self.parent).into_iter().flatten().flatten().any(is_ours);
+        if !others {
+            let _ = set(&self.parent.join(SUBTREE), "-cpu");
+        }
+    }
+}
+
+/// What a group of version 2 gives to those below it.
+const SUBTREE: &str = "cgroup.subtree_control";
+
 impl Group {
-    /// A group whose processes get `percent` of one CPU together: below that of this process, or the nearest above it
-    /// that may have one. (Version 2 has none below a group with processes of its own, but for the root.)
+    /// Puts the process `pid` into a group whose processes get `percent` of one CPU together: below that of this
+    /// process, or the nearest above it that may have one. (Version 2 has none below a group with processes of its own,
+    /// but for the root.)
     ///
     /// # Errors
-    /// None can be made here.
-    pub(super) fn cpu_quota(percent: u64) -> io::Result<Group> {
+    /// None can be made here, or the process cannot be put into it.
+    pub(super) fn cpu_quota(pid: u32, percent: u64) -> io::Result<Group> {
         let quota_us = percent * 1_000;
         let (v1, v2) = (Path::new("/sys/fs/cgroup/cpu"), Path::new("/sys/fs/cgroup"));
         let own = fs::read_to_string("/proc/self/cgroup")?;
         if v1.is_dir() {
             let settings = [("cpu.cfs_period_us", "100000".to_owned()), ("cpu.cfs_quota_us", quota_us.to_string())];
-            return first_of(places(v1, own_group(&own, "cpu")), |parent| Group::make(parent, &settings));
+            return first_of(places(v1, own_group(&own, "cpu")), |parent| Group::make(parent, None, &settings, pid));
         }
         let settings = [("cpu.max", format!("{quota_us} 100000"))];
-        first_of(places(v2, own_group(&own, "")), |parent| {
-            // It may be on already, or not be ours to switch on: then `cpu.max` is not there.
-            let _ = set(&parent.join("cgroup.subtree_control"), "+cpu");
-            Group::make(parent, &settings)
-        })
+        first_of(places(v2, own_group(&own, "")), |parent| Group::make(parent, Switch::on(parent), &settings, pid))
     }
 
-    fn make(parent: &Path, settings: &[(&str, String)]) -> io::Result<Group> {
+    fn make(parent: &Path, switch: Option<Switch>, settings: &[(&str, String)], pid: u32) -> io::Result<Group> {
         let number = GROUPS.fetch_add(1, Ordering::Relaxed); // Relaxed: a name
-        let path = parent.join(format!("millpond-lab-{}-{number}", std::process::id()));
+        let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
         fs::create_dir(&path)?;
-        let group = Group { path };
+        let group = Group { path, _switch: switch };
         settings.iter().try_for_each(|(file, value)| set(&group.path.join(file), value))?;
+        set(&group.path.join("cgroup.procs"), &pid.to_string())?;
         Ok(group)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 }
 
@@ -187,8 +218,29 @@ mod tests {
         assert_eq!(first_of(places(root, "/a"), named).expect("itself"), root.join("a"));
         assert!(first_of(vec![root.join("a/b")], named).is_err() && first_of(Vec::new(), named).is_err());
         // Where the controller is not on, there is no such file: nothing of a group that is none is left.
-        assert!(Group::make(&root.join("a"), &[("cpu.max", "1000 100000".to_owned())]).is_err());
+        assert!(Group::make(&root.join("a"), None, &[("cpu.max", "1000 100000".to_owned())], 1).is_err());
+        assert!(Group::make(&root.join("a"), None, &[], 1).is_err(), "nor one for its processes");
         assert_eq!(fs::read_dir(root.join("a")).expect("it can be read").count(), 1);
+    }
+
+    #[test]
+    fn a_controller_is_switched_off_again_by_who_switched_it_on_unless_others_need_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join(SUBTREE);
+        let text = || fs::read_to_string(&file).expect("it is there");
+        assert!(Switch::on(dir.path()).is_none(), "nothing to switch");
+        fs::write(&file, "memory cpu pids").expect("a file");
+        assert!(Switch::on(dir.path()).is_none(), "it is on");
+        fs::write(&file, "").expect("a file");
+        let switch = Switch::on(dir.path()).expect("it is ours to switch");
+        assert_eq!(text(), "+cpu");
+        drop(switch);
+        assert_eq!(text(), "-cpu");
+        fs::write(&file, "").expect("a file");
+        let switch = Switch::on(dir.path()).expect("it is ours to switch");
+        fs::create_dir(dir.path().join(format!("{PREFIX}1-0"))).expect("a directory");
+        drop(switch);
+        assert_eq!(text(), "+cpu", "there is another group");
     }
 
     #[test]
