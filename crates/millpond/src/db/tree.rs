@@ -180,7 +180,8 @@ impl Tree {
     }
 
     /// The value of `key`: the newest committed one, which may be not yet durable. May wait on `admission`,
-    /// `free_frame`, `page_read`, `page_latch` and `lane`, and, while the tree is dropped or the database closed, on `metadata`.
+    /// `free_frame`, `page_read`, `page_latch` and `lane`, and, while the tree is dropped or the database closed, on
+    /// `metadata`.
     ///
     /// # Errors
     /// [`Error::TreeNotFound`] when the tree was dropped, [`Error::Closed`] when the database was closed,

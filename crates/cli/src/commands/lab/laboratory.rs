@@ -281,8 +281,8 @@ impl Lab {
         Ok(to)
     }
 
-    /// Runs a child to its end; under a quota of `percent` of a CPU, if there is one, which is imitated where the system
-    /// has none.
+    /// Runs a child to its end; under a quota of `percent` of a CPU, if there is one, which is imitated where the
+    /// system has none.
     fn watch(&self, plan: &ArmPlan, percent: Option<u64>) -> Result<Vec<Outcome>, Failure> {
         let cannot = |what: &str, cause: &dyn std::fmt::Display| {
             Failure::message(format!("cannot {what} a run of the lab: {cause}"))
