@@ -226,8 +226,8 @@ impl Db {
     /// Writes a batch: all of it or nothing, durable as its or the database's [`Durability`](crate::Durability) says.
     ///
     /// May wait on `log_space`, `admission`, `free_frame`, `page_read`, `page_latch` and `lane`; on `file_growth` when
-    /// it needs new pages; on `row_lock` for rows of a batch of several groups, and on `metadata` for who creates, drops
-    /// or truncates a tree, a table or an index; and, with nothing held, on `log_flush`.
+    /// it needs new pages; on `row_lock` for rows of a batch of several groups, and on `metadata` for who creates,
+    /// drops or truncates a tree, a table or an index; and, with nothing held, on `log_flush`.
     ///
     /// # Errors
     /// * [`Error::Conflict`], [`Error::KeyExists`], [`Error::KeyNotFound`]: a precondition does not hold.
