@@ -2,7 +2,7 @@
 //!
 //! LAW-1  Who parks, or reads or writes a device, holds no page latch. (Waiting for another latch is not parking: the
 //!        order of latches sees to it that it ends. The classic `log_recent_closed` waits under latches, as the server
-//!        does that it is after: asked for, and counted by loops.)
+//!        does that it is after: by a sleep of its own, `nap_latched`, that no other code has, and counted by loops.)
 //! LAW-2  No wait ends by a timer, but the keeper's for its next tick, payments, those of the classic policies, and the
 //!        rests of who makes files for a large log, for which no operation waits. (Looked at by a test: no other code
 //!        has one.)

@@ -356,8 +356,15 @@ pub(crate) fn sleep_until(deadline_ns: u64) {
     std::thread::sleep(Duration::from_nanos(ns));
 }
 
-/// Has the thread sleep for so long, whatever latches it holds: for the classic policies that are known for it.
+/// Has the thread sleep for so long, holding nothing: for the classic policies that go by the clock.
 pub(crate) fn nap(ns: u64) {
+    laws::check_park();
+    nap_latched(ns);
+}
+
+/// The same under page latches, which LAW-1 forbids to all but the one policy that is known for it,
+/// `log_recent_closed`.
+pub(crate) fn nap_latched(ns: u64) {
     laws::check_no_mutex(None);
     #[cfg(feature = "simulation")]
     if let Some(task) = scheduler::current() {

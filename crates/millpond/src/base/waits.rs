@@ -29,7 +29,9 @@ use super::sync::{Mutex, Rank};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitClass {
-    /// A free frame of the buffer pool; ended by whoever frees one (the keeper, mostly).
+    /// A free frame of the buffer pool; ended by whoever frees one (the keeper, mostly). Also a wait for
+    /// [`Admission`](Self::Admission) or for the [`Lane`](Self::Lane), where those ahead waited for a frame for at
+    /// least half of it: it is counted as what it comes from.
     FreeFrame,
     /// Leave to miss pages and pin them, where many do at once; ended by one of these who is through.
     Admission,
@@ -264,18 +266,21 @@ pub(crate) fn enter_background() {
     THREAD.with(|thread| thread.background.set(true));
 }
 
-/// For how long this thread has waited for the window `recent_closed`, itself or behind others, within its operation.
+/// For how long this thread has waited within its operation for what a class says, itself or behind others who did.
 #[derive(Clone, Copy)]
-pub(crate) struct InWindow(u64);
+pub(crate) struct Waited {
+    class: WaitClass,
+    ns: u64,
+}
 
-impl InWindow {
-    pub(crate) fn now() -> InWindow {
-        InWindow(THREAD.with(|thread| thread.waited_ns[WaitClass::RecentClosed as usize].get()))
+impl Waited {
+    pub(crate) fn on(class: WaitClass) -> Waited {
+        Waited { class, ns: THREAD.with(|thread| thread.waited_ns[class as usize].get()) }
     }
 
     /// Microseconds since then.
     pub(crate) fn elapsed_us(self) -> u32 {
-        u32::try_from((InWindow::now().0.saturating_sub(self.0)) / 1_000).unwrap_or(u32::MAX)
+        u32::try_from((Waited::on(self.class).ns.saturating_sub(self.ns)) / 1_000).unwrap_or(u32::MAX)
     }
 }
 

@@ -5,12 +5,13 @@ use crossbeam_epoch::{Guard, pin};
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::view::PageView;
-use crate::base::sync::{TurnGuard, preemption_point};
-use crate::base::waits::InWindow;
+use crate::base::sync::preemption_point;
+use crate::base::waits::{WaitClass, Waited};
 use crate::mtr::Core;
 use crate::pool::admission::Admitted;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::{PageRead, PageWrite, Pin};
+use crate::pool::lane::InLane;
 use crate::pool::route::FrameHint;
 use crate::redo::credits::LogCredit;
 use crate::redo::log::Log;
@@ -52,7 +53,7 @@ pub(crate) struct Restarts<'p> {
     missed: u32,
     loaded: Option<Pin<'p>>,
     kept: Vec<Pin<'p>>,
-    lane: Option<TurnGuard<'p, ()>>,
+    lane: Option<InLane<'p>>,
     admitted: Option<Admitted<'p>>,
     room: Share,
 }
@@ -438,7 +439,7 @@ pub(crate) fn leaf_read<'p>(core: &'p Core, root: &Root, target: Target<'_>) -> 
         page.leave_route(&guard);
         let child = child_id(root.space(), page.view(), target.child_index(page.view()))?;
         // The parent stays latched until the child is.
-        let before = InWindow::now();
+        let before = Waited::on(WaitClass::RecentClosed);
         let next = fetch(core, child)?.read();
         page.pass_on(before);
         check_level(page.view(), next.view())?;
@@ -504,7 +505,7 @@ pub(crate) fn leaf_write<'p>(
             let child = child_id(root.space(), page.view(), page.view().child_index(key))?;
             let pin = fetch(core, child)?;
             if page.view().level() == 1 {
-                let before = InWindow::now();
+                let before = Waited::on(WaitClass::RecentClosed);
                 let leaf = pin.write();
                 page.pass_on(before);
                 check_arrival(leaf.view(), target)?;
@@ -512,7 +513,7 @@ pub(crate) fn leaf_write<'p>(
             }
             let next = match manner {
                 Manner::First => {
-                    let before = InWindow::now();
+                    let before = Waited::on(WaitClass::RecentClosed);
                     let next = pin.read();
                     page.pass_on(before);
                     next
@@ -545,7 +546,7 @@ pub(crate) fn page_and_parent<'p>(
     let mut parent = None;
     while page.view().level() > level {
         let child = child_id(root.space(), page.view(), page.view().child_index(key))?;
-        let before = InWindow::now();
+        let before = Waited::on(WaitClass::RecentClosed);
         let next = fetch(core, child)?.write();
         page.pass_on(before);
         check_level(page.view(), next.view())?;

@@ -16,7 +16,7 @@ use crate::base::page::layout::HEADER_LEN;
 use crate::base::page::op::PageOp;
 use crate::base::page::verify::structure_problem;
 use crate::base::page::view::{PageView, entry_len, prefix_len};
-use crate::base::waits::InWindow;
+use crate::base::waits::{WaitClass, Waited};
 use crate::mtr::{Core, Mtr};
 use crate::pool::frame::PageWrite;
 use crate::redo::credits::LogCredit;
@@ -189,7 +189,7 @@ fn take_over_child(core: &Core, root: &Root, page: PageWrite<'_>, credit: LogCre
     }
     let (root_id, child_id) = (page.id(), child_id(root.space(), page.view(), 0)?);
     let Some(child) = core.pool.fetch(child_id) else { return Ok(Outcome::Missing(child_id)) };
-    let before = InWindow::now();
+    let before = Waited::on(WaitClass::RecentClosed);
     let child = child.write();
     page.pass_on(before);
     let contents = child.bytes().to_vec();

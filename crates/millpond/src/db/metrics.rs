@@ -141,7 +141,12 @@ pub static METRICS: [Metric; 136] = [
         "pages",
         "Free frames that are refilled to; with the hand-off it follows the demand."
     ),
-    stat!(buffer_pool_wait_free, Counter, "waits", "Waits for a free frame, each counted once."),
+    stat!(
+        buffer_pool_wait_free,
+        Counter,
+        "waits",
+        "Waits for a free frame, or in a line behind those who wait for one, each counted once."
+    ),
     stat!(buffer_pool_wait_free_us, Counter, "us", "Time of these waits."),
     stat!(
         buffer_pool_wait_free_loops,
@@ -384,7 +389,11 @@ pub static METRICS: [Metric; 136] = [
         "Those of them in which the process stood still, for the quota was used up.",
         |cpus| cpus.throttled,
     ),
-    wait("wait_free_frame_us", WaitClass::FreeFrame, "Waits for a free frame."),
+    wait(
+        "wait_free_frame_us",
+        WaitClass::FreeFrame,
+        "Waits for a free frame, or in a line behind those who wait for one.",
+    ),
     wait("wait_admission_us", WaitClass::Admission, "Waits for leave to miss pages, where many do at once."),
     wait("wait_log_space_us", WaitClass::LogSpace, "Waits for room in the log's buffer or files."),
     wait(

@@ -19,7 +19,7 @@ pub struct Stats {
     pub buffer_pool_pages_misc: u64,
     /// Free frames that are refilled to, now.
     pub buffer_pool_free_target: u64,
-    /// Waits for a free frame.
+    /// Waits for a free frame, or in a line behind those who wait for one.
     pub buffer_pool_wait_free: u64,
     /// Their time, in microseconds.
     pub buffer_pool_wait_free_us: u64,

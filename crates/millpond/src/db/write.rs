@@ -31,7 +31,7 @@ use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
 use crate::base::row::{HEAD_LEN, Reference, Stamp};
 use crate::base::sync::ReadGuard;
-use crate::base::waits::InWindow;
+use crate::base::waits::{WaitClass, Waited};
 use crate::btree::descent::{Manner, Restarts, Root, Stop, leaf_write, pages_ahead};
 use crate::btree::split::{Pending, split_leaf};
 use crate::mtr::{Mtr, RECORD_HEADER, TXN_LEN};
@@ -384,7 +384,7 @@ fn latch_leaves<'p, 's, 'a>(
             return if only_first { Ok((leaves, &ops[..index])) } else { Err(Halt::TooLarge) };
         }
         let manner = if leaves.is_empty() { Manner::First } else { Manner::Further };
-        let before = InWindow::now();
+        let before = Waited::on(WaitClass::RecentClosed);
         let leaf = leaf_write(&engine.core, root, op.key, manner)?;
         leaves.iter().for_each(|(_, page)| page.pass_on(before));
         leaves.push((root, leaf));

@@ -2,21 +2,35 @@
 //!
 //! An operation that finds all its pages in memory holds no frame for longer than a latch. One that misses pins pages
 //! between its restarts: it asks for as many places first. There are so few that most frames are left to others; who
-//! finds none waits in the order of coming, holding nothing. Who ends the wait: an operation that is through.
+//! finds none waits in the order of coming, holding nothing. Who ends the wait: an operation that is through. Where the
+//! places were held for at least half of that time by who waited for a free frame, this was a wait for one, too.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::base::aligned::to_u64;
 use crate::base::handoff::Handoff;
 use crate::base::sync::{Mutex, Rank};
-use crate::base::waits::{WaitClass, Waits};
+use crate::base::waits::{WaitClass, Waited, Waits};
+
+/// What those waited for who held places, as somebody is let in.
+#[derive(Clone, Copy)]
+struct Held {
+    /// [`State::frame_us`].
+    frame_us: u64,
+    limit: usize,
+}
 
 struct State {
     limit: usize,
     held: usize,
     /// Who waits, and for how many places.
-    line: VecDeque<(usize, Arc<Handoff<()>>)>,
+    line: VecDeque<(usize, Arc<Handoff<Held>>)>,
     open: bool,
+    /// Microseconds for which places were held by who waited for a frame, each place for itself; who held them tells
+    /// as he gives them back.
+    frame_us: u64,
 }
 
 /// The door.
@@ -29,51 +43,67 @@ pub(crate) struct Admission {
 pub(crate) struct Admitted<'p> {
     admission: &'p Admission,
     places: usize,
+    before: Waited,
 }
 
 impl Admission {
     pub(super) fn new(places: usize) -> Admission {
         Admission {
-            state: Mutex::new(Rank::Admission, State { limit: places, held: 0, line: VecDeque::new(), open: false }),
+            state: Mutex::new(
+                Rank::Admission,
+                State { limit: places, held: 0, line: VecDeque::new(), open: false, frame_us: 0 },
+            ),
         }
     }
 
     /// Waits for so many places, on `admission`; callers hold nothing. Who asks for more than there are
-    /// has all of them.
-    pub(crate) fn enter(&self, places: usize, waits: &Waits) -> Admitted<'_> {
-        let handoff = {
+    /// has all of them. `behind` is called where that was a wait for a frame.
+    pub(crate) fn enter(&self, places: usize, waits: &Waits, behind: impl FnOnce()) -> Admitted<'_> {
+        let (handoff, before_us) = {
             let mut state = self.state.lock();
             if state.open || (state.line.is_empty() && state.has(places)) {
                 state.held += places;
-                return Admitted { admission: self, places };
+                return self.admitted(places);
             }
             let handoff = Handoff::new();
             state.line.push_back((places, Arc::clone(&handoff)));
-            handoff
+            (handoff, state.frame_us)
         };
-        handoff.take_wait(WaitClass::Admission, waits);
-        Admitted { admission: self, places }
+        let held = Cell::new(None);
+        let wait = || (true, held.set(Some(handoff.take_wait(WaitClass::Admission, waits))));
+        waits.timed_as(WaitClass::Admission, wait, |ns| match held.get() {
+            Some(Held { frame_us, limit }) if (frame_us - before_us) * 2_000 >= ns.max(1) * to_u64(limit) => {
+                behind();
+                WaitClass::FreeFrame
+            }
+            _ => WaitClass::Admission,
+        });
+        self.admitted(places)
+    }
+
+    fn admitted(&self, places: usize) -> Admitted<'_> {
+        Admitted { admission: self, places, before: Waited::on(WaitClass::FreeFrame) }
     }
 
     /// So many places from now on.
     pub(super) fn resize(&self, places: usize) {
-        let woken = {
+        let (woken, held) = {
             let mut state = self.state.lock();
             state.limit = places;
-            state.next()
+            (state.next(), state.told())
         };
-        woken.iter().for_each(|handoff| handoff.give(()));
+        woken.iter().for_each(|handoff| handoff.give(held));
     }
 
     /// Lets everybody in: the engine has stopped, and each is to find out by itself.
     pub(super) fn wake_all(&self) {
-        let line = {
+        let (line, held) = {
             let mut state = self.state.lock();
             state.open = true;
             state.held += state.line.iter().map(|(places, _)| places).sum::<usize>();
-            std::mem::take(&mut state.line)
+            (std::mem::take(&mut state.line), state.told())
         };
-        line.iter().for_each(|(_, handoff)| handoff.give(()));
+        line.iter().for_each(|(_, handoff)| handoff.give(held));
     }
 }
 
@@ -90,8 +120,12 @@ impl State {
         self.held == 0 || self.held + places <= self.limit
     }
 
+    fn told(&self) -> Held {
+        Held { frame_us: self.frame_us, limit: self.limit }
+    }
+
     /// Gives the free places to those who came first.
-    fn next(&mut self) -> Vec<Arc<Handoff<()>>> {
+    fn next(&mut self) -> Vec<Arc<Handoff<Held>>> {
         let mut woken = Vec::new();
         while self.line.front().is_some_and(|(places, _)| self.has(*places))
             && let Some((places, handoff)) = self.line.pop_front()
@@ -105,29 +139,31 @@ impl State {
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        let woken = {
+        let (woken, held) = {
             let mut state = self.admission.state.lock();
             state.held -= self.places;
-            state.next()
+            state.frame_us += u64::from(self.before.elapsed_us()) * to_u64(self.places.min(state.limit));
+            (state.next(), state.told())
         };
-        woken.iter().for_each(|handoff| handoff.give(()));
+        woken.iter().for_each(|handoff| handoff.give(held));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulation::{run, sleep_ns, spawn};
     use std::time::Duration;
 
     #[test]
     fn a_door_made_narrower_lets_nobody_in_before_enough_have_left() {
         let (admission, waits) = (Admission::new(3), Waits::new(Duration::from_secs(1)));
-        let mut inside: Vec<_> = (0..3).map(|_| admission.enter(1, &waits)).collect();
+        let mut inside: Vec<_> = (0..3).map(|_| admission.enter(1, &waits, || ())).collect();
         admission.resize(1);
         inside.truncate(1);
         assert_eq!(admission.state.lock().held, 1);
         std::thread::scope(|scope| {
-            let late = scope.spawn(|| drop(admission.enter(1, &waits)));
+            let late = scope.spawn(|| drop(admission.enter(1, &waits, || ())));
             while admission.state.lock().line.is_empty() {
                 std::thread::yield_now();
             }
@@ -141,7 +177,7 @@ mod tests {
     #[test]
     fn who_asks_for_many_is_not_passed_by_those_who_ask_for_one() {
         let (admission, waits) = (Admission::new(4), Waits::new(Duration::from_secs(1)));
-        let inside = admission.enter(2, &waits);
+        let inside = admission.enter(2, &waits, || ());
         let line = |count: usize| {
             while admission.state.lock().line.len() < count {
                 std::thread::yield_now();
@@ -150,13 +186,13 @@ mod tests {
         std::thread::scope(|scope| {
             // More than there are: alone.
             let many = scope.spawn(|| {
-                let many = admission.enter(9, &waits);
+                let many = admission.enter(9, &waits, || ());
                 assert_eq!(admission.state.lock().held, 9);
                 line(1);
                 drop(many);
             });
             line(1);
-            let one = scope.spawn(|| drop(admission.enter(1, &waits)));
+            let one = scope.spawn(|| drop(admission.enter(1, &waits, || ())));
             line(2);
             assert_eq!(admission.state.lock().held, 2, "two places are free, and who came later waits for the first");
             drop(inside);
@@ -164,5 +200,35 @@ mod tests {
             one.join().expect("no panic");
         });
         assert_eq!(admission.state.lock().held, 0);
+    }
+
+    /// Of so many places one is held for 10 ms, of which its holder waits for a frame for so many; another wants all of
+    /// them. How many waits of the two classes there were, and whether it was told that it was behind such a one.
+    fn behind_one_who_waits(places: usize, frame_ms: u64) -> (u64, u64, bool) {
+        run(1, || {
+            let (admission, waits) = (Arc::new(Admission::new(places)), Arc::new(Waits::new(Duration::from_secs(1))));
+            let first = admission.enter(1, &waits, || ());
+            let (door, of_second) = (Arc::clone(&admission), Arc::clone(&waits));
+            let second = spawn("second", move || {
+                let mut behind = false;
+                drop(door.enter(places, &of_second, || behind = true));
+                behind
+            });
+            waits.timed(WaitClass::FreeFrame, || sleep_ns(frame_ms * 1_000_000));
+            sleep_ns((10 - frame_ms) * 1_000_000);
+            drop(first);
+            let behind = second.expect("a thread").join().expect("no panic");
+            let count = |class| waits.summary().iter().find(|of| of.class == class).map_or(0, |of| of.count);
+            (count(WaitClass::Admission), count(WaitClass::FreeFrame), behind)
+        })
+        .0
+    }
+
+    #[test]
+    fn who_waits_for_places_whose_holders_wait_for_frames_waits_for_a_frame() {
+        // The first waits for its own frame.
+        assert_eq!(behind_one_who_waits(1, 8), (0, 2, true));
+        assert_eq!(behind_one_who_waits(1, 2), (1, 1, false));
+        assert_eq!(behind_one_who_waits(2, 8), (1, 1, false), "four tenths of the two places");
     }
 }

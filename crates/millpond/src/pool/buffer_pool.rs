@@ -12,6 +12,7 @@ use super::frame::{Frame, HeldBy, PageRead, PageWrite, Pin};
 use super::frame_ticket::FrameTicket;
 use super::free_frames::Taken;
 use super::instance::Instance;
+use super::lane::{InLane, Lane};
 use super::legacy::EmptyFreeListAlgorithm;
 use super::memory::Frames;
 use super::midpoint_lru::MidpointLru;
@@ -25,7 +26,7 @@ use crate::base::clock;
 use crate::base::counted_calls::CountedCalls;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, PageId};
-use crate::base::sync::{Mutex, Rank, Turn, TurnGuard};
+use crate::base::sync::{Mutex, Rank};
 use crate::base::waits::{WaitClass, Waits};
 use crate::pace::free_frames::FrameNeed;
 use crate::redo::dirty_counts::DirtyCounts;
@@ -140,8 +141,7 @@ pub(crate) struct Pool {
     pub(super) admission: Admission,
     /// Those of batches, which ask for many together: in a line of their own, for others would wait long behind them.
     pub(super) batches: Admission,
-    /// The lane of one: an operation that was restarted too often goes on alone, and keeps its pages pinned.
-    lane: Turn<()>,
+    lane: Lane,
     pub(super) waits: Arc<Waits>,
     pub(crate) counters: PoolCounters,
 }
@@ -194,7 +194,7 @@ impl Pool {
             route_bytes: AtomicUsize::new(0),
             admission: Admission::new(places(len).0),
             batches: Admission::new(places(len).1),
-            lane: Turn::new(Rank::Lane, ()),
+            lane: Lane::new(),
             waits,
             counters: PoolCounters::default(),
         };
@@ -369,18 +369,21 @@ impl Pool {
     }
 
     /// The lane of one. Callers hold nothing.
-    pub(crate) fn enter_lane(&self) -> TurnGuard<'_, ()> {
-        self.waits.timed(WaitClass::Lane, || self.lane.lock())
+    pub(crate) fn enter_lane(&self) -> InLane<'_> {
+        let began_ns = clock::now_ns();
+        self.lane.enter(&self.waits, || self.count_wait(began_ns))
     }
 
     /// Leave to miss pages, and to pin one. May wait on `admission`; callers hold nothing.
     pub(crate) fn admit(&self) -> Admitted<'_> {
-        self.admission.enter(1, &self.waits)
+        let began_ns = clock::now_ns();
+        self.admission.enter(1, &self.waits, || self.count_wait(began_ns))
     }
 
     /// Leave to miss pages, and to pin so many. May wait on `admission`; callers hold nothing.
     pub(crate) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
-        self.batches.enter(pins, &self.waits)
+        let began_ns = clock::now_ns();
+        self.batches.enter(pins, &self.waits, || self.count_wait(began_ns))
     }
 
     /// Whether the page is in memory, or being read.
@@ -486,7 +489,7 @@ impl Pool {
         if tickets.len() == count { Ok(tickets) } else { Err(self.no_frame()) }
     }
 
-    /// A wait for a frame has ended.
+    /// A wait for a frame has ended, or one behind who waited for one.
     pub(super) fn count_wait(&self, began_ns: u64) {
         self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
         self.counters.wait_free_us.fetch_add((clock::now_ns() - began_ns) / 1000, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use crate::base::laws::LatchHeld;
 use crate::base::page::layout::{header, header_mut, page_lsn};
 use crate::base::page::view::PageView;
 use crate::base::sync::{ReadGuard, RwLock, WriteGuard};
-use crate::base::waits::{InWindow, WaitClass};
+use crate::base::waits::{WaitClass, Waited};
 
 /// No page has this id.
 const NO_PAGE: u64 = u64::MAX;
@@ -309,7 +309,7 @@ impl<'p> PageRead<'p> {
     }
 
     /// Who waits for this page has waited, too, for what its holder waited for in the window since `before`.
-    pub(crate) fn pass_on(&self, before: InWindow) {
+    pub(crate) fn pass_on(&self, before: Waited) {
         self.pin.waited_in_window(before.elapsed_us());
     }
 
@@ -377,7 +377,7 @@ impl<'p> PageWrite<'p> {
     }
 
     /// Who waits for this page has waited, too, for what its holder waited for in the window since `before`.
-    pub(crate) fn pass_on(&self, before: InWindow) {
+    pub(crate) fn pass_on(&self, before: Waited) {
         self.pin.waited_in_window(before.elapsed_us());
     }
 

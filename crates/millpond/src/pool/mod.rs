@@ -4,7 +4,7 @@
 //! POOL-2  Free frames go to waiters in the order in which they came; newcomers never pass them.
 //! POOL-3  A page leaves its frame only while it is clean, unpinned and unlatched.
 //! POOL-4  No latch of the waiter's operation is held while it waits for a frame or a read, and no pin but those that
-//!         it was [admitted](admission) for, and those of who is in the lane (see [`buffer_pool::Pool::lane`]).
+//!         it was [admitted](admission) for, and those of who is in the lane (see [`lane`]).
 //! POOL-5  Who finds a page by a hint only tries its latch, and looks afterwards whether it is that page: no thread
 //!         waits for what another reads or writes in a frame that it never wanted.
 //!
@@ -23,6 +23,7 @@ mod free_frames;
 #[cfg(test)]
 mod free_frames_tests;
 pub(crate) mod instance;
+pub(crate) mod lane;
 pub(crate) mod legacy;
 pub(crate) mod lru_manager;
 pub(crate) mod memory;

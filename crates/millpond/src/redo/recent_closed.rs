@@ -95,7 +95,7 @@ impl RecentClosed {
                 self.wake();
                 self.wait_loops.fetch_add(1, Ordering::Relaxed);
                 let began_ns = clock::now_ns();
-                sync::nap(NAP_NS);
+                sync::nap_latched(NAP_NS);
                 waited(u32::try_from((clock::now_ns() - began_ns) / 1_000).unwrap_or(u32::MAX));
             }
         });

@@ -105,6 +105,17 @@ fn nobody_but_the_keeper_waits_for_a_clock() {
     assert!(seen >= 3, "the keeper's is seen");
 }
 
+/// The one policy that breaks LAW-1 says so.
+#[test]
+fn nobody_sleeps_under_latches_but_who_is_known_for_it() {
+    let who: Vec<_> = sources()
+        .iter()
+        .filter(|(_, text)| text.contains("sync::nap_latched("))
+        .map(|(path, text)| (path.file_name().map(ToOwned::to_owned), text.matches("nap_latched(").count()))
+        .collect();
+    assert_eq!(who, [(Some("recent_closed.rs".into()), 1)]);
+}
+
 #[test]
 fn files_are_short_and_lines_are_not_wide() {
     for (path, text) in sources() {

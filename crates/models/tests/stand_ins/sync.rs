@@ -78,6 +78,11 @@ pub(crate) fn nap(_ns: u64) {
     real::yield_now();
 }
 
+/// The same.
+pub(crate) fn nap_latched(ns: u64) {
+    nap(ns);
+}
+
 /// It is, in its way.
 pub(crate) fn is_simulated() -> bool {
     true

@@ -205,8 +205,9 @@ impl Phase {
             return Ok(Outcome::of(&self.name, None, changes(&before, &after), beside_ms));
         };
         let mut outcome = Outcome::of(&self.name, Some(&done.finished), changes(&before, &after), beside_ms);
+        let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
+        outcome = outcome.with_stalls(&log);
         if self.only_the_other_scans() {
-            let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
             outcome = outcome.without(SCAN, &log).with_clients(&done.finished);
         }
         if let Work::Insert { step, clients, rows } = &self.work {

@@ -64,6 +64,16 @@ impl Setting {
         super::outcome::median(self.phase(phase).into_iter().map(of))
     }
 
+    /// The most over the rounds of something: what never happens does not happen in any of them.
+    pub(super) fn most(&self, phase: &str, of: impl Fn(&Outcome) -> f64) -> f64 {
+        self.phase(phase).into_iter().map(of).fold(0.0, f64::max)
+    }
+
+    /// The least over the rounds of something; 0 of none.
+    pub(super) fn least(&self, phase: &str, of: impl Fn(&Outcome) -> f64) -> f64 {
+        self.phase(phase).into_iter().map(of).reduce(f64::min).unwrap_or(0.0)
+    }
+
     /// Where the slowest operations spent their time, in words, the most first: as many parts as fit whole into so many
     /// columns.
     pub(super) fn slow_text(&self, phase: &str, columns: usize) -> String {
@@ -123,7 +133,7 @@ impl Findings {
         let of = |setting: &Setting| format!("{} {:.0}/s", setting.name.trim(), setting.figures(phase).per_s);
         let seen: Vec<String> = self.settings.iter().map(of).collect();
         let best = self.classic().map(|setting| setting.figures(phase).per_s).fold(0.0, f64::max);
-        let own = self.default().figures(phase).per_s;
+        let own = self.default().least(phase, |run| run.figures.per_s);
         let is_done = own >= per_s * 0.97 && own >= best * 0.995;
         let claim = format!("the default does all of the {per_s:.0} a second that arrive");
         self.judge("ours", claim, is_done, seen.join(", "));
@@ -139,13 +149,34 @@ impl Findings {
         self.judge("ours", claim, own * 10.0 <= classic, seen);
     }
 
-    /// The stall is explained: of the slow operations of `setting` at least half of the time is in `classes`.
-    pub(super) fn judge_explained(&mut self, setting: &str, phase: &str, classes: &[&str]) {
-        let shares = where_slow(&self.setting(setting).phase(phase));
-        let of = |(name, _): &&(String, f64)| classes.contains(&name.as_str());
-        let share: f64 = shares.iter().filter(of).map(|(_, share)| share).sum();
-        let claim = format!("the stall log alone explains the stall of {}: {}", setting.trim(), classes.join(" and "));
-        self.judge("text 000, comments", claim, share >= 50.0, format!("{share:.0} % of the slow operations' time"));
+    /// The stall is explained: the stall log of `setting` has stalls, and `class` has at least half of their time, in
+    /// each round.
+    pub(super) fn judge_explained(&mut self, setting: &str, phase: &str, class: &str) {
+        let of = self.setting(setting);
+        let share = of.least(phase, |run| run.stalled.percent(&[class]));
+        let stalls = of.least(phase, |run| run.stalled.operations as f64);
+        let claim = format!("the stall log alone explains the stall of {}: {class}", setting.trim());
+        let seen = format!("{share:.0} % of the time of {stalls:.0} stalls");
+        self.judge("text 000, comments", claim, stalls > 0.0 && share >= 50.0, seen);
+    }
+
+    /// The two servers stall beside what goes on in `phase`, more than without it in `alone`; the stall log says why.
+    pub(super) fn judge_beside(&mut self, alone: &str, phase: &str) {
+        for name in ["mysql-5.6", "mysql-8.0"] {
+            let (without, with) = (self.setting(name).figures(alone), self.setting(name).figures(phase));
+            let seen = format!(
+                "{:.0}/s, slowest {:.0} ms, {:.0} stalls; beside it {:.0}/s, {:.0} ms, {:.0} stalls",
+                without.per_s, without.slowest_ms, without.stalls, with.per_s, with.slowest_ms, with.stalls
+            );
+            let is_worse = with.stalls > 0.0 && with.slowest_ms >= without.slowest_ms * 1.2;
+            self.judge(
+                "what users report",
+                format!("{name} stalls beside it, a fifth longer than without"),
+                is_worse,
+                seen,
+            );
+            self.judge_explained(name, phase, "free_frame");
+        }
     }
 
     /// Whether all claims hold.

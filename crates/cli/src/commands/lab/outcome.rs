@@ -30,6 +30,8 @@ pub(super) struct Outcome {
     pub(super) waits: BTreeMap<String, (u64, u64)>,
     /// The slowest operations of the engine, the slowest first.
     pub(super) slow: Vec<Slow>,
+    /// What the stall log says.
+    pub(super) stalled: Stalled,
     /// Of counters what came to them, of other numbers what they are at the end.
     pub(super) numbers: BTreeMap<String, u64>,
     /// Those who inserted beside queries, at a rate.
@@ -77,6 +79,33 @@ pub(super) struct Figures {
     pub(super) stalls: f64,
     /// What went on beside it took so long; 0: nothing did.
     pub(super) beside_ms: f64,
+}
+
+/// The operations over the stall threshold that the stall log still has at the end, all together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Stalled {
+    pub(super) operations: u64,
+    pub(super) elapsed_us: u64,
+    /// Microseconds by class of waits, `cpu` and `runnable`.
+    pub(super) parts: BTreeMap<String, u64>,
+}
+
+impl Stalled {
+    fn of(stalls: &[Slow]) -> Stalled {
+        let mut of = Stalled::default();
+        for stall in stalls {
+            of.operations += 1;
+            of.elapsed_us += stall.elapsed_us;
+            stall.parts.iter().for_each(|(name, us)| *of.parts.entry(name.clone()).or_default() += us);
+        }
+        of
+    }
+
+    /// Per cent of their time that some classes have.
+    pub(super) fn percent(&self, classes: &[&str]) -> f64 {
+        let us: u64 = classes.iter().filter_map(|class| self.parts.get(*class)).sum();
+        us as f64 * 100.0 / (self.elapsed_us as f64).max(1.0)
+    }
 }
 
 /// A slow operation.
@@ -150,6 +179,7 @@ impl Outcome {
                 .map(|wait| (wait.class.to_owned(), (wait.count, wait.total_us)))
                 .collect(),
             slow: finished.slow_operations.iter().map(Slow::of).collect(),
+            stalled: Stalled::default(),
             numbers,
             writers: None,
         }
@@ -167,16 +197,28 @@ impl Outcome {
         self
     }
 
+    /// The same with the stall log, as it is behind the phase.
+    pub(super) fn with_stalls(mut self, log: &[Slow]) -> Outcome {
+        self.stalled = Stalled::of(self.of_phase(log));
+        self
+    }
+
+    /// What the log still has of the phase.
+    fn of_phase<'l>(&self, log: &'l [Slow]) -> &'l [Slow] {
+        &log[log.len() - (self.figures.stalls as usize).min(log.len())..]
+    }
+
     /// The same with slow operations of the clients alone, where something of its own kind went on beside them: all
     /// of the phase that `log` still has, the stall log as it is behind it.
     pub(super) fn without(mut self, operation: &str, log: &[Slow]) -> Outcome {
-        let of_phase = (self.figures.stalls as usize).min(log.len());
-        let stalls = &log[log.len() - of_phase..];
+        let stalls = self.of_phase(log);
+        let of_clients: Vec<Slow> = stalls.iter().filter(|slow| slow.operation != operation).cloned().collect();
+        self.stalled = Stalled::of(&of_clients);
         let from_us = stalls.iter().map(|slow| slow.elapsed_us).min().unwrap_or(u64::MAX);
         // The slowest are few, and may all be of what goes on beside; those under the threshold are in no log.
         self.slow.retain(|slow| slow.elapsed_us < from_us);
-        self.slow.extend_from_slice(stalls);
         self.slow.retain(|slow| slow.operation != operation);
+        self.slow.extend(of_clients);
         self.slow.sort_by_key(|slow| std::cmp::Reverse(slow.elapsed_us));
         self
     }
@@ -264,6 +306,23 @@ mod tests {
         let outcome = outcome.without("scan", &log);
         let times: Vec<(&str, u64)> = outcome.slow.iter().map(|of| (of.operation.as_str(), of.elapsed_us)).collect();
         assert_eq!(times, [("get", 30_000), ("get", 5_000)], "the first stall was before the phase");
+        assert_eq!((outcome.stalled.operations, outcome.stalled.elapsed_us), (1, 30_000), "the scans' are not told");
+    }
+
+    #[test]
+    fn the_stall_log_is_summed_up_for_the_stalls_of_the_phase() {
+        let slow =
+            |ms: u64, class: &str, part: u64| Slow::new("put", ms * 1_000, vec![(class.to_owned(), part * 1_000)]);
+        let mut outcome = Outcome::default();
+        outcome.figures.stalls = 2.0;
+        let log = [slow(900, "log_space", 900), slow(60, "free_frame", 30), slow(40, "lane", 40)];
+        let stalled = outcome.clone().with_stalls(&log).stalled;
+        assert_eq!((stalled.operations, stalled.elapsed_us), (2, 100_000), "the first was before the phase");
+        assert!((stalled.percent(&["free_frame"]) - 30.0).abs() < 1e-9);
+        assert!((stalled.percent(&["free_frame", "lane", "log_space"]) - 70.0).abs() < 1e-9);
+        outcome.figures.stalls = 500.0;
+        assert_eq!(outcome.with_stalls(&log).stalled.operations, 3, "those that the log still has");
+        assert!(Stalled::default().percent(&["lane"]) == 0.0);
     }
 
     #[test]

@@ -7,17 +7,20 @@ use std::sync::atomic::AtomicBool;
 use super::arm::{Phase, Tables, Work};
 use super::findings::{Findings, Setting};
 use super::laboratory::{Arm, Lab, options};
-use super::outcome::{ClientSeconds, Figures, Outcome, Slow};
+use super::outcome::{ClientSeconds, Figures, Outcome, Slow, Stalled};
 use super::{page, text};
 
 /// What a phase came to whose slowest operations, four of them, spent nearly all of their time in a class of waits.
 pub(super) fn outcome(phase: &str, per_s: f64, slowest_ms: f64, class: &str) -> Outcome {
     let elapsed_us = (slowest_ms * 1e3) as u64;
-    let slow = Slow { operation: "get".to_owned(), elapsed_us, parts: vec![(class.to_owned(), elapsed_us / 10 * 9)] };
+    let waited_us = elapsed_us / 10 * 9;
+    let slow = Slow { operation: "get".to_owned(), elapsed_us, parts: vec![(class.to_owned(), waited_us)] };
+    let stalled = Stalled { operations: 1, elapsed_us, parts: [(class.to_owned(), waited_us)].into() };
     Outcome {
         phase: phase.to_owned(),
         figures: Figures { per_s, median_per_s: per_s, worst_per_s: per_s, slowest_ms, ..Figures::default() },
         slow: vec![slow; 4],
+        stalled,
         ..Outcome::default()
     }
 }
@@ -42,13 +45,19 @@ pub(super) fn findings_of(settings: Vec<(&str, Vec<Outcome>)>) -> Findings {
     }
 }
 
-/// Findings of the two servers and the default, of one phase each, when the default came to something else.
-pub(super) fn beside_servers(phase: &str, change: fn(&mut Outcome)) -> Findings {
+/// Findings of the two servers and the default, of a phase alone and one with something beside it, when the default
+/// came to something else in the latter.
+pub(super) fn beside_servers(alone: &str, phase: &str, change: fn(&mut Outcome)) -> Findings {
     let mut own = outcome(phase, 2_000.0, 10.0, "page_read");
     own.figures.beside_ms = 500.0;
     change(&mut own);
-    let classic = || vec![outcome(phase, 1_000.0, 100.0, "lane")];
-    findings_of(vec![("mysql-5.6", classic()), ("mysql-8.0", classic()), ("default", vec![own])])
+    let alone = |per_s, slowest_ms| outcome(alone, per_s, slowest_ms, "page_read");
+    let classic = || {
+        let mut with = outcome(phase, 1_000.0, 100.0, "free_frame");
+        with.figures.stalls = 3.0;
+        vec![alone(1_500.0, 50.0), with]
+    };
+    findings_of(vec![("mysql-5.6", classic()), ("mysql-8.0", classic()), ("default", vec![alone(2_000.0, 10.0), own])])
 }
 
 /// Which claims do not hold, by their places.
@@ -75,6 +84,7 @@ fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting
             elapsed_us,
             parts: vec![("free_frame".to_owned(), waited_us), ("cpu".to_owned(), elapsed_us - waited_us)],
         }],
+        stalled: Stalled { operations: 1, elapsed_us, parts: [("free_frame".to_owned(), waited_us)].into() },
         numbers: BTreeMap::from([("loops".to_owned(), 12_345)]),
         writers: None,
     };
@@ -133,10 +143,43 @@ fn the_default_is_held_to_the_best_classic_throughput_and_a_tenth_of_the_slowest
 #[test]
 fn a_stall_is_explained_by_the_class_that_has_most_of_its_time() {
     let mut findings = findings(1_000.0, 1.0);
-    findings.judge_explained("backoff", "reads", &["free_frame"]);
-    findings.judge_explained("backoff", "reads", &["log_space", "page_read"]);
+    findings.judge_explained("backoff", "reads", "free_frame");
+    findings.judge_explained("backoff", "reads", "log_space");
     assert_eq!(holding(&findings), [true, false]);
     assert!(!findings.holds());
+    // The slowest alone explain nothing: an empty log is none.
+    findings.settings[1].rounds[0][0].stalled = Stalled::default();
+    findings.judge_explained("backoff", "reads", "free_frame");
+    assert_eq!(holding(&findings), [true, false, false]);
+}
+
+#[test]
+fn two_servers_stall_beside_something_if_they_do_and_it_is_longer_than_without() {
+    let failing_with = |phase: &str, change: fn(&mut Outcome)| {
+        let mut findings = beside_servers("alone", "beside", |_| ());
+        findings.settings[1].rounds[0].iter_mut().filter(|run| run.phase == phase).for_each(change);
+        findings.judge_beside("alone", "beside");
+        failing(&findings)
+    };
+    assert_eq!(failing_with("beside", |_| ()), [0; 0]);
+    assert_eq!(failing_with("alone", |of| of.figures.slowest_ms = 84.0), [2], "as long without it");
+    assert_eq!(failing_with("beside", |of| of.figures.stalls = 0.0), [2]);
+    assert_eq!(failing_with("beside", |of| of.stalled.parts.clear()), [3]);
+}
+
+#[test]
+fn what_never_happens_does_not_happen_in_any_of_the_rounds() {
+    let round = |stalls| {
+        let mut outcome = outcome("reads", 1_000.0, 5.0, "page_read");
+        outcome.figures.stalls = stalls;
+        vec![outcome]
+    };
+    let mut setting = setting("default", true, 1.0, 1.0);
+    setting.rounds = vec![round(0.0), round(7.0), round(0.0)];
+    let stalls = |run: &Outcome| run.figures.stalls;
+    assert_eq!(setting.figures("reads").stalls, 0.0, "the median");
+    assert_eq!((setting.most("reads", stalls), setting.least("reads", stalls)), (7.0, 0.0));
+    assert_eq!((setting.most("none", stalls), setting.least("none", stalls)), (0.0, 0.0));
 }
 
 #[test]

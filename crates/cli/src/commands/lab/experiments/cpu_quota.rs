@@ -1,7 +1,7 @@
 //! The log's threads and their waiters who spin, under a quota of CPU that affinity knows nothing of.
 
 use super::{Experiment, Findings, Lab, updates};
-use crate::commands::lab::arm::Tables;
+use crate::commands::lab::arm::{Phase, Tables, Work};
 use crate::commands::lab::laboratory::{Arm, Base, options, tables};
 use crate::commands::lab::outcome::Outcome;
 use crate::exit::Failure;
@@ -20,40 +20,62 @@ const PHASE: &str = "updates under a quota";
 /// Per cent of one CPU.
 const QUOTA: u64 = 90;
 
+/// A light load without a quota, under which who counts the quota spins.
+const LIGHT: &str = "8,000 updates a second, no quota";
+const FREE: &str = "quota, none set";
+
+/// The text's way around it.
+const LOWER: &str = "affinity, lower mark";
+
+fn light(time_s: u64) -> Phase {
+    let per_s = Some(8_000.0);
+    let work = Work::Oltp { workload: "oltp_update_index".into(), tables: TABLES, threads: 16, per_s };
+    Phase { name: LIGHT.into(), quiet_s: 0.0, work, time_s, beside: None }
+}
+
 fn run(lab: &Lab) -> Result<Findings, Failure> {
-    let common = ["cached=true", "buffer_pool_size=256MiB", "log_writer_threads=true"];
-    let spinning = |how: &'static str| [&common[..], &[how]].concat();
-    let mut arms = [
-        Arm::classic("affinity", &spinning("log_spin=affinity")),
-        Arm::classic("quota", &spinning("log_spin=quota")),
-        Arm::classic("never", &spinning("log_spin=never")),
-        Arm::default(&common[..2]),
+    let common = ["cached=true", "buffer_pool_size=256MiB", "stall_threshold=20ms", "log_writer_threads=true"];
+    let spinning = |how: &[&'static str]| [&common[..], how].concat();
+    let (cpus, has_groups) = (millpond::Cpus::read().affinity, Lab::has_quotas());
+    // The text's own way around it: the mark of all CPUs, lower by as much as there are fewer.
+    let mark = format!("log_spin_cpu_pct_hwm={:.0}", 50.0 * QUOTA as f64 / 100.0 / cpus);
+    let mut lower = Arm::classic(LOWER, &spinning(&["log_spin=affinity"]));
+    lower.options.extend(options(&[&mark]));
+    let mut arms = vec![
+        Arm::classic("affinity", &spinning(&["log_spin=affinity"])),
+        lower,
+        Arm::classic("quota", &spinning(&["log_spin=quota"])),
+        Arm::classic("never", &spinning(&["log_spin=never"])),
+        Arm::default(&common[..3]),
     ];
+    if !has_groups {
+        // An imitated quota is none that could be counted.
+        arms.retain(|arm| arm.name != "quota");
+    }
     for arm in &mut arms {
         arm.quota = Some(QUOTA);
     }
-    let (cpus, has_groups) = (millpond::Cpus::read().affinity, Lab::has_quotas());
-    if !has_groups {
-        // The text's own way around it: the mark of all CPUs, lower by as much as there are fewer.
-        let mark = format!("log_spin_cpu_pct_hwm={:.0}", 50.0 * QUOTA as f64 / 100.0 / cpus);
-        arms[1].options.retain(|(name, _)| name != "log_spin");
-        arms[1].options.extend(options(&["log_spin=affinity", &mark]));
-    }
     let base = Base { in_memory: true, ..tables(TABLES.count, TABLES.rows, &["cached=true"]) };
     let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(8, 30))];
-    let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
+    let mut settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
+    if has_groups {
+        // From a tenth of a CPU on, so that a light load will do wherever this is run.
+        let free = Arm::classic(FREE, &spinning(&["log_spin=quota", "log_spin_cpu_abs_lwm=10"]));
+        settings.extend(lab.in_turn(EXPERIMENT.name, &base, &[free], &[light(lab.seconds(4, 10))])?);
+    }
     lab.clear();
     let how = format!(
         "{THREADS} threads of oltp_update_index, {}, durable at once, {QUOTA} % of one CPU of {cpus:.0}{}.",
         lab.where_in_memory(),
         if has_groups {
-            " by a control group"
+            " by a control group; 20 ms are a stall"
         } else {
-            ": no control group can be written here, so the process is stopped for the rest of each 100 ms, and the \
-             setting that knows the quota is the text's workaround, a lower log_spin_cpu_pct_hwm"
+            ": no control group can be written here, so the process is stopped for the rest of each 100 ms, and no \
+             setting knows of it"
         }
     );
-    let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
+    let shown: &[&str] = if has_groups { &[PHASE, LIGHT] } else { &[PHASE] };
+    let mut findings = EXPERIMENT.findings(how, settings, shown);
     findings.loops = Some(("log_spins", "spins"));
     judge(&mut findings, has_groups);
     Ok(findings)
@@ -66,8 +88,9 @@ fn throttled(run: &Outcome) -> f64 {
 
 fn judge(findings: &mut Findings, has_groups: bool) {
     let per_s = |findings: &Findings, name: &str| findings.setting(name).figures(PHASE).per_s;
-    let (affinity, quota) = (per_s(findings, "affinity"), per_s(findings, "quota"));
-    for name in ["affinity", "quota"] {
+    // Who knows better: by counting the quota, where it is one, and by a lower mark.
+    let better: &[&str] = if has_groups { &["quota", LOWER] } else { &[LOWER] };
+    for name in ["affinity"].iter().chain(better) {
         let setting = findings.setting(name);
         let of = |number: &str| setting.median(PHASE, |run| run.number(number)) / 100.0;
         let (abs, cpus) = (of("log_spin_cpu_abs"), of("log_spin_cpus"));
@@ -79,7 +102,8 @@ fn judge(findings: &mut Findings, has_groups: bool) {
         ));
     }
     let each = |of: fn(&Outcome) -> f64, unit: &str| {
-        let settings = findings.settings.iter().map(|setting| (setting, setting.median(PHASE, of)));
+        let with_quota = findings.settings.iter().filter(|setting| setting.has(PHASE));
+        let settings = with_quota.map(|setting| (setting, setting.median(PHASE, of)));
         settings.map(|(setting, median)| format!("{} {median:.0}{unit}", setting.name)).collect::<Vec<_>>().join(", ")
     };
     // By the clock: what is used while the phase begins and ends is in it, too.
@@ -87,26 +111,40 @@ fn judge(findings: &mut Findings, has_groups: bool) {
     let periods = each(throttled, "");
     findings.notes.push(format!("CPU used, of one CPU by the clock: {used}."));
     if has_groups {
-        let in_force = findings.settings.iter().all(|setting| setting.median(PHASE, throttled) > 0.0);
+        let mut with_quota = findings.settings.iter().filter(|setting| setting.has(PHASE));
+        let in_force = with_quota.all(|setting| setting.least(PHASE, throttled) > 0.0);
         findings.judge("ours", "the quota was in force", in_force, format!("periods throttled: {periods}"));
     }
-    let spins = |findings: &Findings, name: &str| findings.setting(name).median(PHASE, |run| run.number("log_spins"));
-    let (with_affinity, with_quota) = (spins(findings, "affinity"), spins(findings, "quota"));
-    findings.judge(
-        "text 001",
-        format!(
-            "counting the CPUs of the affinity mask, waiters spin though the quota is used up; {} they do not",
-            if has_groups { "counting the quota" } else { "with a lower mark" }
-        ),
-        with_affinity > 100.0 * with_quota.max(1.0),
-        format!("{with_affinity:.0} waits spun, and {with_quota:.0}"),
-    );
-    findings.judge(
-        "text 001: 3,462 and 4,677 a second",
-        if has_groups { "knowing the quota makes more" } else { "a lower mark makes more" },
-        quota > affinity,
-        format!("{affinity:.0}/s and {quota:.0}/s: {:.2} times", quota / affinity.max(1.0)),
-    );
+    let spins = |run: &Outcome| run.number("log_spins");
+    let with_affinity = findings.setting("affinity").least(PHASE, spins);
+    for name in better {
+        let of = findings.setting(name).most(PHASE, spins);
+        findings.judge(
+            "text 001",
+            format!(
+                "counting the CPUs of the mask, waiters spin though the quota is used up; hardly any do with {name}"
+            ),
+            with_affinity > 100.0 * of.max(1.0),
+            format!("{with_affinity:.0} waits spun, and {of:.0}"),
+        );
+        let (affinity, of) = (per_s(findings, "affinity"), per_s(findings, name));
+        findings.judge(
+            "text 001: 3,462 and 4,677 a second",
+            format!("{name} makes more than affinity"),
+            of > affinity,
+            format!("{affinity:.0}/s and {of:.0}/s: {:.2} times", of / affinity.max(1.0)),
+        );
+    }
+    if has_groups {
+        let free = findings.setting(FREE).least(LIGHT, spins);
+        findings.judge(
+            "text 001",
+            "it is the quota that keeps them from it: without one they spin",
+            free > 1_000.0,
+            format!("{free:.0} waits spun"),
+        );
+    }
+    findings.judge_explained("affinity", PHASE, "log_flush");
     findings.judge_throughput(PHASE);
     findings.judge_slowest(PHASE, "affinity");
 }
@@ -127,15 +165,24 @@ mod tests {
             }
             (of, vec![outcome])
         };
-        let settings = vec![
+        let mut settings = vec![
             setting("affinity", 1_000.0, 500.0, 20_000),
+            setting(LOWER, 1_200.0, 70.0, 20),
             setting("quota", 1_300.0, 70.0, 10),
             setting("never", 1_300.0, 70.0, 0),
             setting("default", 2_000.0, 50.0, 0),
         ];
+        if has_groups {
+            let mut free = outcome(LIGHT, 8_000.0, 1.0, "log_flush");
+            free.numbers = [("log_spins".to_owned(), 1_001)].into();
+            if name == FREE {
+                change(&mut free);
+            }
+            settings.push((FREE, vec![free]));
+        }
         let mut findings = findings_of(settings);
         judge(&mut findings, has_groups);
-        assert_eq!(findings.verdicts.len(), if has_groups { 5 } else { 4 });
+        assert_eq!(findings.verdicts.len(), if has_groups { 9 } else { 5 });
         failing(&findings)
     }
 
@@ -145,9 +192,15 @@ mod tests {
         assert_eq!(failing_with("", true, |_| {}), [0; 0]);
         assert_eq!(failing_with("never", true, unthrottled), [0]);
         assert_eq!(failing_with("never", false, unthrottled), [0; 0]);
-        assert_eq!(failing_with("affinity", true, |of| of.numbers.extend([("log_spins".to_owned(), 1_000)])), [1]);
+        assert_eq!(failing_with("affinity", true, |of| of.numbers.extend([("log_spins".to_owned(), 1_000)])), [1, 3]);
+        assert_eq!(failing_with("quota", true, |of| of.numbers.extend([("log_spins".to_owned(), 200)])), [1]);
         assert_eq!(failing_with("quota", true, |of| of.figures.per_s = 1_000.0), [2]);
-        assert_eq!(failing_with("default", true, |of| of.figures.per_s = 1_299.0), [3]);
-        assert_eq!(failing_with("default", true, |of| of.figures.slowest_ms = 50.1), [4]);
+        assert_eq!(failing_with(LOWER, true, |of| of.numbers.extend([("log_spins".to_owned(), 200)])), [3]);
+        assert_eq!(failing_with(LOWER, true, |of| of.figures.per_s = 1_000.0), [4]);
+        assert_eq!(failing_with(LOWER, false, |of| of.figures.per_s = 1_000.0), [1]);
+        assert_eq!(failing_with(FREE, true, |of| of.numbers.clear()), [5]);
+        assert_eq!(failing_with("affinity", true, |of| of.stalled.parts.clear()), [6]);
+        assert_eq!(failing_with("default", true, |of| of.figures.per_s = 1_299.0), [7]);
+        assert_eq!(failing_with("default", true, |of| of.figures.slowest_ms = 50.1), [8]);
     }
 }

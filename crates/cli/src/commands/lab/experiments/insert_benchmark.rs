@@ -5,7 +5,7 @@ use super::{Experiment, Findings, Lab};
 use crate::commands::lab::arm::{Phase, Work};
 use crate::commands::lab::findings::Setting;
 use crate::commands::lab::laboratory::{Arm, Base, options};
-use crate::commands::lab::outcome::{ClientSeconds, Writers, median};
+use crate::commands::lab::outcome::{ClientSeconds, Outcome, Writers, median};
 use crate::exit::Failure;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -19,6 +19,14 @@ const CLIENTS: u32 = 8;
 
 /// The setting that the default's slowest is held against.
 const CLASSIC: &str = "cleaners 4, inst. 8";
+
+/// As many cleaners as instances.
+const EIGHT: &str = "cleaners 8, inst. 8";
+const FOUR: &str = "cleaners 4, inst. 4";
+
+/// These four with something else beside.
+const SHALLOW: &str = "4, 4, depth 100";
+const ONCE: &str = "4, 4, no doublewrite";
 
 const LOAD: &str = "l.i0: load";
 const INDEXES: &str = "l.x: three indexes for each table";
@@ -64,16 +72,11 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     };
     let arms = [
         Arm::classic(CLASSIC, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=8"])),
-        Arm::classic("cleaners 8, inst. 8", &of_8_0(&["page_cleaners=8", "buffer_pool_instances=8"])),
-        Arm::classic("cleaners 4, inst. 4", &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4"])),
-        Arm::classic(
-            "4, 4, depth 4096",
-            &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4", "lru_scan_depth=4096"]),
-        ),
-        Arm::classic(
-            "4, 4, no doublewrite",
-            &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4", "doublewrite=off"]),
-        ),
+        Arm::classic(EIGHT, &of_8_0(&["page_cleaners=8", "buffer_pool_instances=8"])),
+        Arm::classic(FOUR, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4"])),
+        // The least there is: of instances of this size more than 256 frames are never kept free.
+        Arm::classic(SHALLOW, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4", "lru_scan_depth=100"])),
+        Arm::classic(ONCE, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4", "doublewrite=off"])),
         Arm::default(&common),
     ];
     let steps = Steps::of(lab, rows);
@@ -84,7 +87,8 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let how = format!(
         "{CLIENTS} clients with a table of {rows} rows and three indexes each, files in the page cache, a pool of 64 \
          MiB: {}l.i1 inserts and deletes 50 rows in a transaction; then ranges of indexes are read while rows are \
-         inserted and deleted at a rate. Durable within a second.",
+         inserted and deleted at a rate. Durable within a second. The classic settings are those of mysql-5.6 with the \
+         neighbours, dirty pages and cleaners of 8.0, whose log threads take CPU that a small machine does not have.",
         if lab.is_quick { "" } else { "l.i0 inserts all rows, 1,000 in a transaction, l.x makes the indexes; " }
     );
     let shown: Vec<&str> = steps.phases.iter().map(|phase| phase.name.as_str()).collect();
@@ -129,41 +133,54 @@ fn by_client(findings: &Findings) -> String {
     format!("By client, in l.i1: {}.", all.join("; "))
 }
 
+/// Per cent of the pages that were written which users wrote, who needed a frame.
+fn single_percent(setting: &Setting) -> f64 {
+    let of = |run: &Outcome| (run.number("buffer_pool_single_page_flushes"), run.number("data_page_writes"));
+    setting.median(INSERTS, |run| of(run).0 * 100.0 / of(run).1.max(1.0))
+}
+
 fn judge(findings: &mut Findings, cpus: f64) {
-    let worst = findings
-        .classic()
-        .map(|setting| {
-            (
-                setting.figures(INSERTS).slowest_ms,
-                setting.median(INSERTS, |run| run.number("buffer_pool_single_page_flushes")),
-            )
-        })
-        .fold((0.0_f64, 0.0_f64), |worst, of| (worst.0.max(of.0), worst.1.max(of.1)));
-    findings.judge(
-        "text 004",
-        "page cleaners are late, and users write single pages",
-        worst.1 > 100.0,
-        format!("up to {:.0} pages written by users, the slowest transaction {:.0} ms", worst.1, worst.0),
-    );
+    let single: Vec<(&str, f64)> = findings.classic().map(|of| (of.name.as_str(), single_percent(of))).collect();
+    let is_most = single.iter().all(|(_, percent)| *percent >= 50.0);
+    let seen: Vec<String> = single.iter().map(|(name, percent)| format!("{name}: {percent:.0} %")).collect();
+    let claim = "page cleaners are late: most pages are written by users, one at a time, with each classic setting";
+    findings.judge("text 004", claim, is_most, seen.join("; "));
     let worst = |name: &str| findings.setting(name).median(INSERTS, |run| median(run.worst_ms.iter().copied()));
-    let text = ["cleaners 4, inst. 8", "cleaners 8, inst. 8", "cleaners 4, inst. 4"]
-        .map(|name| format!("{name}: {:.0} ms", worst(name)))
-        .join("; ");
-    let equal = worst("cleaners 4, inst. 4").min(worst("cleaners 8, inst. 8"));
-    let is_better = equal < worst("cleaners 4, inst. 8");
+    let fewer_ms = worst(CLASSIC);
+    let equal = [FOUR, EIGHT].map(|name| (name, worst(name)));
+    for (name, ms) in equal {
+        findings.judge(
+            "text 004",
+            format!("{name} is better than {CLASSIC} by a tenth: the worst response of a second, in the median"),
+            ms <= fewer_ms * 0.9,
+            format!("{ms:.0} ms and {fewer_ms:.0} ms"),
+        );
+    }
+    let slot_ms =
+        |name: &str| findings.setting(name).median(INSERTS, |run| run.number("buffer_lru_batch_flush_avg_time_slot"));
+    let (deep_ms, shallow_ms) = (slot_ms(FOUR), slot_ms(SHALLOW));
+    findings.judge(
+        "text 004, buffer_LRU_batch_flush_avg_time_slot",
+        "a larger lru_scan_depth makes the refilling of an instance take longer",
+        deep_ms > shallow_ms,
+        format!("{deep_ms:.0} ms with 1,024, {shallow_ms:.0} ms with 100"),
+    );
+    let per_s = |setting: &Setting| setting.figures(INSERTS).per_s;
+    let twice = findings.classic().filter(|setting| setting.name != ONCE).map(per_s).fold(0.0, f64::max);
+    let once = per_s(findings.setting(ONCE));
     findings.judge(
         "text 004",
-        "as many cleaners as instances are better than fewer: the worst response of a second, in the median",
-        is_better,
-        text,
+        "of the classic settings the one without doublewrite makes the most",
+        once > twice,
+        format!("{once:.0}/s, the best of the others {twice:.0}/s"),
     );
-    if !is_better {
+    if equal.iter().any(|(_, ms)| *ms > fewer_ms * 0.9) {
         findings.notes.push(format!(
             "The text's machine had a CPU for each cleaner; this one has {cpus:.0}. Where there are fewer, cleaners \
              and clients take them from each other, however instances are shared out."
         ));
     }
-    findings.judge_explained(CLASSIC, INSERTS, &["free_frame", "lane"]);
+    findings.judge_explained(CLASSIC, INSERTS, "free_frame");
     for phase in [LOAD, INDEXES] {
         if findings.default().has(phase) {
             findings.judge_throughput(phase);
@@ -201,9 +218,20 @@ fn judge(findings: &mut Findings, cpus: f64) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::commands::lab::outcome::Outcome;
     use crate::commands::lab::tests::{failing, findings_of, outcome};
+
+    /// Pages that users wrote, of a hundred, and how long a refill took.
+    fn numbers(single: u64, slot_ms: u64) -> BTreeMap<String, u64> {
+        let of = [
+            ("buffer_pool_single_page_flushes", single),
+            ("data_page_writes", 100),
+            ("buffer_lru_batch_flush_avg_time_slot", slot_ms),
+        ];
+        of.map(|(name, number)| (name.to_owned(), number)).into()
+    }
 
     /// Places of the claims that do not hold when a phase of one setting came to something else.
     fn failing_with(name: &str, phase: &str, change: fn(&mut Outcome)) -> Vec<usize> {
@@ -212,7 +240,11 @@ mod tests {
             let of_phase = |phase| outcome(phase, per_s, slowest_ms, "free_frame");
             let mut phases = vec![of_phase(LOAD), of_phase(INDEXES), of_phase(INSERTS)];
             phases[2].worst_ms = vec![1.0, median_ms, slowest_ms];
-            phases[2].numbers = [("buffer_pool_single_page_flushes".to_owned(), 101)].into();
+            let slot_ms = if of == SHALLOW { 5 } else { 9 };
+            phases[2].numbers = numbers(50, slot_ms);
+            if of == ONCE {
+                phases[2].figures.per_s = 1_200.0;
+            }
             for (_, query) in QUERIES {
                 let writers = Writers { rows_per_s: 800.0, wanted_per_s: 800.0, is_kept: true, slowest_ms: 9.0 };
                 phases.push(Outcome { writers: Some(writers), ..of_phase(query) });
@@ -222,42 +254,36 @@ mod tests {
         };
         let settings = vec![
             setting(CLASSIC, 500.0, 300.0),
-            setting("cleaners 8, inst. 8", 500.0, 310.0),
-            setting("cleaners 4, inst. 4", 500.0, 290.0),
+            setting(EIGHT, 500.0, 270.0),
+            setting(FOUR, 500.0, 260.0),
+            setting(SHALLOW, 500.0, 260.0),
+            setting(ONCE, 500.0, 260.0),
             setting("default", 50.0, 20.0),
         ];
         let mut findings = findings_of(settings);
         judge(&mut findings, 2.0);
-        assert_eq!(findings.verdicts.len(), 13);
+        assert_eq!(findings.verdicts.len(), 16);
         failing(&findings)
     }
 
     #[test]
     fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
         assert_eq!(failing_with("", INSERTS, |_| {}), [0; 0]);
-        assert_eq!(failing_with("cleaners 4, inst. 4", INSERTS, |of| of.worst_ms = vec![300.0]), [1]);
-        assert_eq!(failing_with(CLASSIC, INSERTS, |of| of.slow.iter_mut().for_each(|slow| slow.parts.clear())), [2]);
-        assert_eq!(failing_with("default", LOAD, |of| of.figures.per_s = 999.0), [3]);
-        assert_eq!(failing_with("default", INDEXES, |of| of.figures.per_s = 999.0), [4]);
-        assert_eq!(failing_with("default", INSERTS, |of| of.figures.per_s = 999.0), [5]);
-        assert_eq!(failing_with("default", INSERTS, |of| of.figures.slowest_ms = 50.1), [6]);
+        assert_eq!(failing_with(EIGHT, INSERTS, |of| of.numbers = numbers(49, 9)), [0]);
+        assert_eq!(failing_with(FOUR, INSERTS, |of| of.worst_ms = vec![271.0]), [1]);
+        assert_eq!(failing_with(EIGHT, INSERTS, |of| of.worst_ms = vec![271.0]), [2]);
+        assert_eq!(failing_with(SHALLOW, INSERTS, |of| of.numbers = numbers(50, 9)), [3]);
+        assert_eq!(failing_with(ONCE, INSERTS, |of| of.figures.per_s = 1_000.0), [4]);
+        assert_eq!(failing_with(CLASSIC, INSERTS, |of| of.stalled.parts.clear()), [5]);
+        assert_eq!(failing_with("default", LOAD, |of| of.figures.per_s = 999.0), [6]);
+        assert_eq!(failing_with("default", INDEXES, |of| of.figures.per_s = 999.0), [7]);
+        assert_eq!(failing_with("default", INSERTS, |of| of.figures.per_s = 1_199.0), [8]);
+        assert_eq!(failing_with("default", INSERTS, |of| of.figures.slowest_ms = 50.1), [9]);
         for (at, (_, phase)) in QUERIES.iter().enumerate() {
-            assert_eq!(failing_with("default", phase, |of| of.figures.per_s = 999.0), [7 + 2 * at]);
+            assert_eq!(failing_with("default", phase, |of| of.figures.per_s = 999.0), [10 + 2 * at]);
             let late = |of: &mut Outcome| of.writers.iter_mut().for_each(|writers| writers.is_kept = false);
-            assert_eq!(failing_with("default", phase, late), [8 + 2 * at]);
-            assert_eq!(failing_with("default", phase, |of| of.writers = None), [8 + 2 * at], "nobody wrote");
+            assert_eq!(failing_with("default", phase, late), [11 + 2 * at]);
+            assert_eq!(failing_with("default", phase, |of| of.writers = None), [11 + 2 * at], "nobody wrote");
         }
-    }
-
-    #[test]
-    fn users_who_write_no_pages_are_no_late_cleaners() {
-        let mut findings = findings_of(vec![
-            (CLASSIC, vec![outcome(INSERTS, 1.0, 1.0, "lane")]),
-            ("cleaners 8, inst. 8", vec![outcome(INSERTS, 1.0, 1.0, "lane")]),
-            ("cleaners 4, inst. 4", vec![outcome(INSERTS, 1.0, 1.0, "lane")]),
-            ("default", vec![outcome(INSERTS, 1.0, 1.0, "lane")]),
-        ]);
-        judge(&mut findings, 2.0);
-        assert!(!findings.verdicts[0].holds && findings.verdicts.len() == 5);
     }
 }

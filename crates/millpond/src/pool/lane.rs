@@ -1,0 +1,90 @@
+//! The lane of one: an operation that was restarted too often goes on alone, and keeps its pages pinned.
+//!
+//! Who ends the wait for it: the operation that is in it. Where that has waited for a free frame for at least half of
+//! the time, so have those behind it: their waits are told as what they come from.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::sync::{Rank, Turn, TurnGuard};
+use crate::base::waits::{WaitClass, Waited, Waits};
+
+/// The lane.
+pub(super) struct Lane {
+    turn: Turn<()>,
+    /// Microseconds for which those who were in it waited for frames; each tells as he leaves.
+    frame_us: AtomicU64,
+}
+
+/// Alone in the lane, until dropped.
+#[must_use]
+pub(crate) struct InLane<'p> {
+    lane: &'p Lane,
+    before: Waited,
+    _turn: TurnGuard<'p, ()>,
+}
+
+impl Lane {
+    pub(super) fn new() -> Lane {
+        Lane { turn: Turn::new(Rank::Lane, ()), frame_us: AtomicU64::new(0) }
+    }
+
+    /// Waits for the lane; callers hold nothing. `behind` is called where that was a wait for a frame.
+    pub(super) fn enter(&self, waits: &Waits, behind: impl FnOnce()) -> InLane<'_> {
+        // Relaxed: it is compared with the time of a wait, to a half.
+        let frame_us = || self.frame_us.load(Ordering::Relaxed);
+        let before_us = frame_us();
+        let class_of = |ns: u64| {
+            if (frame_us() - before_us) * 2_000 < ns.max(1) {
+                return WaitClass::Lane;
+            }
+            behind();
+            WaitClass::FreeFrame
+        };
+        let turn = waits.timed_as(WaitClass::Lane, || (true, self.turn.lock()), class_of);
+        InLane { lane: self, before: Waited::on(WaitClass::FreeFrame), _turn: turn }
+    }
+}
+
+impl Drop for InLane<'_> {
+    fn drop(&mut self) {
+        // The turn ends behind this: who has it next finds what was told.
+        self.lane.frame_us.fetch_add(self.before.elapsed_us().into(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::simulation::{run, sleep_ns, spawn};
+
+    /// One is in the lane for 10 ms, of which it waits for a frame for so many, and another behind it: its class.
+    fn behind_one_who_waits(frame_ms: u64) -> (u64, u64, bool) {
+        run(1, || {
+            let (lane, waits) = (Arc::new(Lane::new()), Arc::new(Waits::new(Duration::from_secs(1))));
+            let first = lane.enter(&waits, || ());
+            let (of_second, waits_of_second) = (Arc::clone(&lane), Arc::clone(&waits));
+            let second = spawn("second", move || {
+                let mut behind = false;
+                drop(of_second.enter(&waits_of_second, || behind = true));
+                behind
+            });
+            waits.timed(WaitClass::FreeFrame, || sleep_ns(frame_ms * 1_000_000));
+            sleep_ns((10 - frame_ms) * 1_000_000);
+            drop(first);
+            let behind = second.expect("a thread").join().expect("no panic");
+            let count = |class| waits.summary().iter().find(|of| of.class == class).map_or(0, |of| of.count);
+            (count(WaitClass::Lane), count(WaitClass::FreeFrame), behind)
+        })
+        .0
+    }
+
+    #[test]
+    fn who_waits_behind_one_who_waits_for_a_frame_waits_for_that() {
+        // The first enters the free lane, and waits for its own frame.
+        assert_eq!(behind_one_who_waits(8), (1, 2, true));
+        assert_eq!(behind_one_who_waits(2), (2, 1, false));
+    }
+}
