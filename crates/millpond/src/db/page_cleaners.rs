@@ -301,3 +301,119 @@ impl Engine {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytesize::ByteSize;
+
+    use super::*;
+    use crate::db::database::Db;
+    use crate::db::options::Options;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::pool::dirty::DirtyTracking;
+    use crate::pool::legacy::EmptyFreeListAlgorithm;
+    use crate::simulation::{run, sleep_ns, spawn};
+
+    const MS: u64 = NS_PER_MS;
+
+    fn classic() -> ClassicFlushing {
+        let settings = Settings { io_capacity: 200, io_capacity_max: 2_000, max_dirty_pages_pct: 75 };
+        ClassicFlushing::new(AdaptiveFlushingMethod::Adaptive, settings, 2, FlushNeighbors::None)
+    }
+
+    fn task(pages: usize) -> Task {
+        Task { pages, why: Why::Pace }
+    }
+
+    #[test]
+    fn each_slot_is_taken_once_and_by_the_first_cleaner_alone_where_it_shares_none() {
+        let classic = classic();
+        let take = |cleaner| classic.take_slot(cleaner).map(|(slot, task)| (slot.at, task.pages));
+        assert_eq!(take(Cleaner::First), None, "there is no pass yet");
+        classic.begin_pass(3, task(7), true);
+        assert_eq!([Cleaner::Another, Cleaner::First, Cleaner::Another].map(take), [0, 1, 2].map(|at| Some((at, 7))));
+        assert_eq!([Cleaner::Another, Cleaner::First].map(take), [None; 2]);
+        classic.begin_pass(2, task(9), false);
+        assert_eq!([Cleaner::Another, Cleaner::First].map(take), [None, Some((0, 9))]);
+        assert_eq!([Cleaner::Another, Cleaner::First].map(take), [None, Some((1, 9))]);
+        assert_eq!(take(Cleaner::First), None);
+    }
+
+    #[test]
+    fn a_pass_ends_when_the_slowest_slot_is_done() {
+        run(1, || {
+            let classic = Arc::new(classic());
+            classic.begin_pass(3, task(1), true);
+            let others = [5, 3].map(|ms| {
+                let classic = Arc::clone(&classic);
+                let work = move || {
+                    let _slot = classic.take_slot(Cleaner::Another).expect("one is left");
+                    sleep_ns(ms * MS);
+                };
+                spawn("another", work).expect("a thread")
+            });
+            sleep_ns(MS);
+            drop(classic.take_slot(Cleaner::First).expect("one is left"));
+            assert!(classic.take_slot(Cleaner::First).is_none());
+            classic.end_pass();
+            assert_eq!(clock::now_ns(), 5 * MS);
+            others.into_iter().for_each(|other| other.join().expect("no panic"));
+        });
+    }
+
+    #[test]
+    fn others_wait_for_a_pass_that_is_shared_and_has_a_slot_left_or_for_the_end_of_all() {
+        run(2, || {
+            let classic = Arc::new(classic());
+            let other = {
+                let classic = Arc::clone(&classic);
+                let work = move || {
+                    let mut began = Vec::new();
+                    while classic.wait_for_pass() {
+                        began.push(clock::now_ns() / MS);
+                        assert!(began.len() < 10, "there is one that he may take part in");
+                        while let Some(taken) = classic.take_slot(Cleaner::Another) {
+                            drop(taken);
+                        }
+                    }
+                    (began, clock::now_ns() / MS)
+                };
+                spawn("another", work).expect("a thread")
+            };
+            let passes = Passes(&classic);
+            sleep_ns(MS);
+            classic.begin_pass(1, task(1), false);
+            sleep_ns(MS);
+            while classic.take_slot(Cleaner::First).is_some() {}
+            classic.end_pass();
+            classic.begin_pass(2, task(1), true);
+            classic.end_pass();
+            sleep_ns(MS);
+            classic.begin_pass(1, task(1), false);
+            sleep_ns(MS);
+            drop(passes);
+            // At 2 ms a pass was shared, at 4 ms was the end, though a pass was under way that was not.
+            assert_eq!(other.join().expect("no panic"), (vec![2], 4));
+            assert!(!classic.wait_for_pass(), "nor is there any later");
+        });
+    }
+
+    #[test]
+    fn an_instance_has_its_part_of_the_pages_rounded_up_and_idle_passes_are_told_apart() {
+        run(3, || {
+            let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(4 * 121));
+            let options = options.redo_capacity(ByteSize::mib(2)).dirty_tracking(DirtyTracking::FlushList);
+            let options = options.empty_free_list_algorithm(EmptyFreeListAlgorithm::Legacy).buffer_pool_instances(3);
+            let options = options.adaptive_flushing_method(AdaptiveFlushingMethod::Adaptive).page_cleaners(2);
+            let db = Db::open_on(Arc::new(SimulatedDisk::new()), options.io_capacity(200)).expect("opened");
+            let tree = db.create_tree("t").expect("created");
+            sleep_ns(10_500 * MS);
+            let pass = tree.engine.classic_flushing.as_ref().expect("a classic method").pass.lock();
+            assert_eq!((pass.slots, pass.taken, pass.done, pass.is_shared), (3, 3, 3, true));
+            // 200 of three instances, and nothing was logged.
+            assert!(pass.task.pages == 67 && matches!(pass.task.why, Why::Background), "{}", pass.task.pages);
+            drop(pass);
+            db.close().expect("closed");
+        });
+    }
+}

@@ -169,3 +169,166 @@ impl Pool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::clock;
+    use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
+    use crate::base::waits::Waits;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::pool::buffer_pool::{Freeing, PoolOptions};
+    use crate::pool::dirty::DirtyTracking;
+    use crate::pool::replacement::PageReplacement;
+    use crate::redo::dirty_counts::DirtyCounts;
+    use crate::redo::files::Geometry;
+    use crate::simulation::{run, sleep_ns, spawn};
+    use crate::store::page_store::PageStore;
+    use crate::store::superblock::Superblock;
+
+    /// Takes so long to write a page, or cannot.
+    struct Writes {
+        ns: u64,
+        can: bool,
+    }
+
+    impl SinglePageFlush for Writes {
+        fn flush(&self, page: Pin<'_>) -> Result<bool, Error> {
+            sleep_ns(self.ns);
+            if self.can {
+                page.pool.dirty.forget(page.frame);
+            }
+            Ok(self.can)
+        }
+    }
+
+    fn page(number: u32) -> PageId {
+        PageId::new(SpaceId(1), number)
+    }
+
+    /// A pool all of whose frames have a page, put in in the order of their numbers, the first of them dirty. (So short
+    /// a list has no old part.)
+    fn full(frames: u32, instances: usize, dirty: u32, writes: Writes) -> Pool {
+        let disk = SimulatedDisk::new();
+        let superblock = Superblock {
+            features: 0,
+            uuid: [1, 2],
+            sequence: 0,
+            page_size: 4096,
+            next_space: 1,
+            checkpoint_lsn: Lsn(4096),
+            durable_lsn: Lsn(4096),
+            nonce: 7,
+            directory_bytes: 0,
+            directory_crc: 0,
+            redo: Geometry::of(0, 1 << 20),
+            switch: None,
+            next_txn: TxnId::default(),
+            write_capacity: 0,
+            apply_rate: 0,
+        };
+        PageStore::create(&disk, superblock).expect("created");
+        let counts = Arc::new(DirtyCounts::default());
+        let (store, _) = PageStore::open(&disk, Arc::clone(&counts)).expect("opened");
+        let options = PoolOptions {
+            frames,
+            frames_max: FrameId(frames).index(),
+            tracking: DirtyTracking::FlushList,
+            replacement: PageReplacement::MidpointLru,
+            instances,
+            freeing: Freeing { empty: EmptyFreeListAlgorithm::Legacy, lru_scan_depth: 1_024, free_list_target: None },
+        };
+        let waits = Arc::new(Waits::new(Duration::from_secs(1)));
+        let pool = Pool::new(&options, Arc::new(store), counts, Arc::default(), waits).expect("made");
+        for number in 0..frames {
+            let page = pool.install(page(number), pool.take_frame().expect("free"));
+            if number < dirty {
+                pool.dirty.mark(page.frame_id(), Lsn(u64::from(number) + 1));
+            }
+        }
+        pool.set_single_page_flush(Box::new(writes));
+        pool
+    }
+
+    /// How many frames of an instance are had that way, and whether that was a wait.
+    fn take(pool: &Pool, at: usize, count: usize) -> (Option<usize>, bool) {
+        let mut waited = false;
+        let legacy = &pool.classic().expect("a classic pool").legacy;
+        let taken = pool.take_legacy(legacy, at, count, &mut waited).expect("nothing fails");
+        (taken.map(|frames| frames.len()), waited)
+    }
+
+    /// The pages that are not in it any more.
+    fn gone(pool: &Pool, frames: u32) -> Vec<u32> {
+        (0..frames).filter(|number| !pool.is_known(page(*number))).collect()
+    }
+
+    #[test]
+    fn a_clean_page_is_looked_for_among_the_hundred_at_the_tail_and_then_among_all() {
+        for (dirty, searches, searched) in [(0, 1, 1), (99, 1, 100), (100, 2, 100 + 101), (299, 2, 100 + 300)] {
+            let pool = full(300, 1, dirty, Writes { ns: 0, can: true });
+            assert_eq!((take(&pool, 0, 1), gone(&pool, 300)), ((Some(1), false), vec![dirty]));
+            let found = pool.searches();
+            assert_eq!((found.searches, found.searched), (searches, searched), "behind {dirty} dirty ones");
+            assert_eq!((found.flush_searches, pool.single_flushes()), (0, 0), "nothing is written");
+        }
+    }
+
+    #[test]
+    fn where_none_is_clean_as_many_pages_are_written_as_frames_are_needed_those_in_use_passed_over() {
+        let pool = full(300, 1, 300, Writes { ns: 0, can: true });
+        let _used = [0, 1].map(|number| pool.fetch_cold(page(number)).expect("there"));
+        assert_eq!((take(&pool, 0, 1), gone(&pool, 300)), ((Some(1), true), vec![2]));
+        let found = pool.searches();
+        assert_eq!((found.searches, found.searched), (2, 100 + 300), "for a clean one");
+        assert_eq!((found.flush_searches, found.flush_searched, pool.single_flushes()), (1, 3, 1));
+        // Once that the hundred were seen, all are looked at, which are fewer each time.
+        assert_eq!((take(&pool, 0, 2), gone(&pool, 300)), ((Some(2), true), vec![2, 3, 4]));
+        let found = pool.searches();
+        assert_eq!((found.searches, found.searched), (2 + 3, 400 + 100 + 299 + 298));
+        assert_eq!((found.flush_searches, found.flush_searched, found.last_flush_searched), (3, 9, 3));
+        assert_eq!(pool.single_flushes(), 3);
+    }
+
+    #[test]
+    fn who_can_write_nothing_waits_in_line_until_somebody_gives_a_frame() {
+        let pool = Arc::new(full(20, 1, 20, Writes { ns: 0, can: false }));
+        assert_eq!((take(&pool, 0, 1), gone(&pool, 20)), ((None, true), vec![]));
+        assert_eq!((pool.searches().flush_searches, pool.single_flushes()), (1, 0), "LEGACY-1");
+        run(2, || {
+            let waiter = {
+                let pool = Arc::clone(&pool);
+                spawn("waiter", move || pool.take_frames(1).map(|frames| frames.len())).expect("a thread")
+            };
+            sleep_ns(1_000_000);
+            assert_eq!(pool.line().wanted(), 1);
+            let frame = pool.fetch_cold(page(7)).expect("there").frame;
+            pool.dirty.forget(frame);
+            assert_eq!(pool.steal(0, 20), Some(frame), "what he looked at is where it was");
+            pool.give(frame);
+            assert_eq!(waiter.join().expect("no panic").expect("a frame"), 1);
+        });
+        assert_eq!((gone(&pool, 20), pool.counters.wait_free.load(Ordering::Relaxed)), (vec![7], 1));
+    }
+
+    #[test]
+    fn others_wait_behind_who_writes_a_page_of_the_same_instance_and_of_no_other() {
+        const MS: u64 = 1_000_000;
+        let pool = Arc::new(full(40, 2, 40, Writes { ns: MS, can: true }));
+        run(3, || {
+            let takers = [0, 0, 0, 1].map(|at| {
+                let pool = Arc::clone(&pool);
+                let work = move || (at, clock::now_ns() / MS, take(&pool, at, 1), clock::now_ns() / MS);
+                spawn("taker", work).expect("a thread")
+            });
+            let mut took = takers.map(|taker| taker.join().expect("no panic"));
+            took.sort_unstable();
+            let after = |at, ms| (at, 0, (Some(1), true), ms);
+            assert_eq!(took, [after(0, 1), after(0, 2), after(0, 3), after(1, 1)]);
+        });
+        assert_eq!((gone(&pool, 40), pool.single_flushes()), (vec![0, 1, 2, 4], 4));
+    }
+}

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
 use millpond::{
-    ByteSize, Db, DirtyTracking, Durability, LogRecentClosed, LogSpin, Options, Stall, Stats, WaitClass, WriteBatch,
+    ByteSize, Db, DirtyTracking, Durability, LogRecentClosed, LogSpin, MetricValue, Options, Stall, Stats, WaitClass,
+    WriteBatch,
 };
 
 use crate::pool::put_loosely;
@@ -305,6 +306,41 @@ fn who_waits_spins_as_the_use_of_cpu_allows() {
         });
         let stats = db.stats();
         assert!(seen && (stats.log_spins > 0) == spins && stats.log_spin_cpu_abs > 0, "{stats:?}");
+        db.close().expect("closed");
+    }
+}
+
+/// What is believed is told in numbers and in the text, and is of the CPUs that it is to be of: those of the mask, or
+/// those that are granted.
+#[test]
+fn the_use_of_cpu_that_is_believed_is_told_with_the_cpus_that_it_is_of() {
+    for (spin, name, hundredths) in [(LogSpin::Affinity, "cpu_n", 100), (LogSpin::Quota, "cpu_granted_pct", 1)] {
+        let options = pipeline(SMALL.options()).log_spin(spin).buffer_pool_size(ByteSize::mib(4));
+        let db = open(&SimulatedDisk::new(), options);
+        let tree = db.create_tree("t").expect("created");
+        let believed = || {
+            let stats = db.stats();
+            [stats.log_spin_cpu_abs, stats.log_spin_cpus, stats.log_spin_cpu_pct]
+        };
+        // It is looked at ten times a second: between two looks all that is told is of one.
+        let told = (0..200_000u32).find_map(|row| {
+            tree.put(&(row % 100).to_be_bytes(), &row.to_be_bytes()).expect("written");
+            let before = if row % 16 == 0 { believed() } else { [0; 3] };
+            let told = (before[1] > 0).then(|| (db.metrics(), db.status_text()));
+            told.filter(|_| believed() == before).map(|(metrics, text)| (before, metrics, text))
+        });
+        let ([abs, cpus, pct], metrics, text) = told.expect("it was looked at");
+        let number = |name: &str| match metrics.iter().find(|(metric, _)| metric.name == name) {
+            Some((_, MetricValue::Number(number))) => *number,
+            other => unreachable!("{name}: {other:?}"),
+        };
+        assert_eq!(["log_spin_cpu_abs", "log_spin_cpus", "log_spin_cpu_pct"].map(number), [abs, cpus, pct]);
+        // One of the two is rounded, the other cut off.
+        assert!(cpus.abs_diff(number(name) * hundredths) <= 1, "{spin:?}: {cpus}");
+        assert!(abs > 0 && pct == abs * 100 / cpus, "{abs} of {cpus}: {pct}");
+        let [abs, cpus, pct] = [abs, cpus, pct].map(|of| f64::from(u32::try_from(of).expect("small")) / 100.0);
+        let row = format!("  CPU use believed     n_cpu {cpus:.2}, absolute {abs:.1} % of one, {pct:.1} % of all\n");
+        assert!(text.contains(&row), "no {row:?}:\n{text}");
         db.close().expect("closed");
     }
 }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, EmptyFreeListAlgorithm, Options, Stall, Tree, WaitClass, WriteBatch};
+use millpond::{
+    AdaptiveFlushingMethod, ByteSize, Db, DirtyTracking, Durability, EmptyFreeListAlgorithm, Options, Stall, Stats,
+    Tree, WaitClass, WriteBatch,
+};
 
 use crate::pool::scattered;
 use crate::support::open;
@@ -149,6 +152,158 @@ fn a_convoy_of_legacy_is_told_by_the_class_of_its_waits() {
     // Others were behind one of these in the lane, or came when the log was short.
     let explained = stalls.iter().filter(|stall| share(stall, WaitClass::FreeFrame) >= 80).count();
     assert!(stalls.len() > 50 && explained * 5 >= stalls.len() * 4, "{explained} of {}", stalls.len());
+}
+
+/// Rows of eight, of which one has a leaf that none of the others has.
+const EIGHTHS: u32 = 6_000;
+
+/// One of them. (No more than four are in a leaf.)
+fn eighth(number: u32) -> [u8; 4] {
+    (number * 8).to_be_bytes()
+}
+
+/// A tree of these.
+fn disk_of_eighths() -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let db = open(&disk, options(EmptyFreeListAlgorithm::Handoff));
+        db.bulk_load("t", (0..EIGHTHS * 8).map(|row| (row.to_be_bytes(), [1; 900]))).expect("loaded");
+        db.close().expect("closed");
+    });
+    SimulatedDisk::with_image(disk.image(), ServiceTime::default())
+}
+
+/// Dirty pages are written for frames only, but for a server that is idle.
+fn lazy(empty: EmptyFreeListAlgorithm) -> Options {
+    let options = options(empty).dirty_tracking(DirtyTracking::FlushList).durability(Durability::None);
+    options.adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly)
+}
+
+/// What was counted of searches by who needs a frame, for a clean page and for one to write, between two looks: how many
+/// there were, and pages that they looked at. And pages that were read meanwhile.
+fn searched(before: &Stats, after: &Stats) -> ([u64; 2], [u64; 2], u64) {
+    let since = |of: fn(&Stats) -> u64| of(after) - of(before);
+    let clean = [since(|stats| stats.buffer_lru_search_num_scan), since(|stats| stats.buffer_lru_search_scanned)];
+    let dirty =
+        [since(|stats| stats.buffer_lru_single_flush_num_scan), since(|stats| stats.buffer_lru_single_flush_scanned)];
+    (clean, dirty, since(|stats| stats.data_page_reads))
+}
+
+/// Dirty pages that are next to leave are passed over by each search, and a hundred of them by two.
+#[test]
+fn searches_for_a_clean_page_count_each_page_that_they_look_at() {
+    let disk = disk_of_eighths();
+    run(5, || {
+        let db = open(&disk, lazy(EmptyFreeListAlgorithm::Legacy).create(false));
+        let tree = db.open_tree("t").expect("there");
+        let mut rows = (0..EIGHTHS).map(eighth);
+        let mut next = |count: usize| rows.by_ref().take(count).collect::<Vec<_>>();
+        let read = |rows: Vec<[u8; 4]>| rows.iter().for_each(|row| assert!(tree.get(row).expect("read").is_some()));
+        // All frames are in use.
+        read(next(1_600));
+        for (dirty, searches) in [(0, 1), (60, 1), (99, 1), (100, 2), (130, 2)] {
+            while db.stats().buffer_pool_pages_dirty < dirty {
+                next(1).iter().for_each(|row| tree.put(row, &[2; 900]).expect("written"));
+            }
+            // Three eighths of the list are between where pages come in and its tail.
+            read(next(700));
+            let before = db.stats();
+            assert_eq!(before.buffer_pool_pages_dirty, dirty);
+            read(next(100));
+            let (clean, to_write, misses) = searched(&before, &db.stats());
+            let looked_at = dirty + 1 + if searches == 2 { 100 } else { 0 };
+            assert!(misses >= 100 && to_write == [0, 0], "{misses} misses, {to_write:?}");
+            assert_eq!(clean, [misses * searches, misses * looked_at], "{misses} misses behind {dirty} dirty pages");
+        }
+        let stats = db.stats();
+        assert_eq!(
+            [stats.buffer_lru_batch_scanned, stats.buffer_pool_single_page_flushes],
+            [0, 0],
+            "nobody else looks"
+        );
+        db.close().expect("closed");
+    });
+}
+
+/// Everything is dirty: each miss has looked at the hundred at the tail, at all, and at the page that it writes.
+#[test]
+fn a_page_that_is_written_for_its_frame_is_counted_with_the_searches_before_it() {
+    run(6, || {
+        // The root has all leaves below it.
+        let options = lazy(EmptyFreeListAlgorithm::Legacy).page_size(ByteSize::kib(16));
+        let options = options.buffer_pool_size(ByteSize::kib(16 * 400));
+        let options = options.redo_capacity(ByteSize::mib(64));
+        let db = open(&SimulatedDisk::new(), options);
+        let tree = db.create_tree("t").expect("created");
+        (0..2_600u32).for_each(|row| tree.put(&row.to_be_bytes(), &[1; 3_600]).expect("written"));
+        // A split may have given a frame back.
+        (0..10).for_each(|row| tree.put(&eighth(row), &[2; 3_600]).expect("written"));
+        let before = db.stats();
+        assert_eq!([before.buffer_pool_pages_total, before.buffer_pool_pages_free], [400, 0]);
+        assert_eq!(before.buffer_pool_pages_dirty, 400);
+        (10..110).for_each(|row| tree.put(&eighth(row), &[2; 3_600]).expect("written"));
+        let after = db.stats();
+        let (clean, to_write, misses) = searched(&before, &after);
+        assert_eq!(misses, 100, "those that were put in first have left");
+        // One that cannot be written just then is written by the keeper, for who waits in line.
+        let single = after.buffer_pool_single_page_flushes - before.buffer_pool_single_page_flushes;
+        let in_lots = after.buffer_lru_batch_flush_total_pages - before.buffer_lru_batch_flush_total_pages;
+        assert!(single + in_lots == misses && single >= 90, "{single} and {in_lots} of {misses}");
+        assert_eq!(after.data_page_writes - before.data_page_writes, misses, "nothing else is written");
+        assert_eq!(clean, [misses * 2, misses * (100 + 400)]);
+        assert_eq!((to_write, after.buffer_lru_single_flush_scanned_per_call), ([misses, misses], 1));
+        assert_eq!(after.buffer_pool_pages_dirty, 400);
+        db.close().expect("closed");
+    });
+}
+
+/// An LRU manager alone frees frames: as many as were taken, each of them looked at once, and written if it is dirty.
+#[test]
+fn what_an_lru_manager_frees_and_writes_is_what_it_looked_at() {
+    let disk = disk_of_eighths();
+    run(7, || {
+        let db = open(&disk, lazy(EmptyFreeListAlgorithm::Backoff).create(false));
+        let tree = db.open_tree("t").expect("there");
+        let mut rows = (0..EIGHTHS).map(eighth);
+        let mut next = |count: usize| rows.by_ref().take(count).collect::<Vec<_>>();
+        let read = |rows: Vec<[u8; 4]>| rows.iter().for_each(|row| assert!(tree.get(row).expect("read").is_some()));
+        read(next(1_600));
+        sleep_ns(2_000_000_000);
+        let quiet = db.stats();
+        assert_eq!([quiet.buffer_pool_pages_free, quiet.buffer_pool_free_target], [100, 100]);
+        let since = |before: &Stats, of: fn(&Stats) -> u64| of(&db.stats()) - of(before);
+        let evicted: fn(&Stats) -> u64 = |stats| stats.buffer_lru_batch_evict_total_pages;
+        let flushed: fn(&Stats) -> u64 = |stats| stats.buffer_lru_batch_flush_total_pages;
+        let scanned: fn(&Stats) -> u64 = |stats| stats.buffer_lru_batch_scanned;
+        let reads: fn(&Stats) -> u64 = |stats| stats.data_page_reads;
+        // All that leave are clean.
+        read(next(40));
+        sleep_ns(2_000_000_000);
+        let taken = since(&quiet, reads);
+        assert!(taken >= 40);
+        assert_eq!([evicted, scanned, flushed].map(|of| since(&quiet, of)), [taken, taken, 0]);
+        let passes = |stats: &Stats| [stats.buffer_lru_batches_evict, stats.buffer_lru_batch_evict_pages];
+        let after = db.stats();
+        assert_eq!(passes(&after), [passes(&quiet)[0] + 1, taken], "in one pass");
+        // Forty are dirty, and leave when they have come to the tail. (With the first changes come pages that are new.)
+        next(20).iter().for_each(|row| tree.put(row, &[2; 900]).expect("written"));
+        // Long enough for the manager to refill the list, and too short for a server to be idle.
+        sleep_ns(500_000_000);
+        let before = db.stats();
+        while db.stats().buffer_pool_pages_dirty < 40 {
+            next(1).iter().for_each(|row| tree.put(row, &[2; 900]).expect("written"));
+        }
+        assert_eq!(db.stats().buffer_pool_pages_dirty, 40);
+        read(next(900));
+        sleep_ns(2_000_000_000);
+        assert_eq!(db.stats().buffer_pool_pages_free, 100);
+        let taken = since(&before, reads);
+        assert_eq!([flushed, evicted, scanned].map(|of| since(&before, of)), [40, taken - 40, taken]);
+        let stats = db.stats();
+        assert_eq!(stats.buffer_pool_pages_lru_flushed, stats.buffer_lru_batch_flush_total_pages);
+        assert!((1..=40).contains(&stats.buffer_lru_batch_flush_pages) && stats.buffer_lru_batches_flush > 0);
+        db.close().expect("closed");
+    });
 }
 
 /// A batch that changes rows of neighbouring leaves, as many as a part of the pool has frames: they come into one part.

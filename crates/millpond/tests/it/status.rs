@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use millpond::simulation::{SimulatedDisk, Unsynced, run};
-use millpond::{AdaptiveFlushingMethod, ByteSize, Db, EmptyFreeListAlgorithm, Error, Inspector, Options};
+use millpond::{AdaptiveFlushingMethod, ByteSize, Db, EmptyFreeListAlgorithm, Error, Inspector, MetricValue, Options};
 
 use crate::support::{IN_PLACE, Shape, disk_of, small_options};
 
@@ -133,6 +133,14 @@ fn instances_limits_and_log_threads_are_told_where_they_are() {
         let sum = |column: usize| of_pools.iter().map(|of| of[column]).sum::<u64>();
         assert_eq!([sum(1), sum(2)], [stats.buffer_pool_pages_total, stats.buffer_pool_pages_free], "{text}");
         assert!(sum(4) > 0 && sum(4) == stats.buffer_pool_pages_dirty, "{text}");
+        let metrics = db.metrics();
+        for (name, column) in [("total", 1), ("free", 2), ("data", 3), ("dirty", 4)] {
+            let name = format!("buffer_pool_instance_pages_{name}");
+            let told = metrics.iter().find(|(of, _)| of.name == name).map(|(_, value)| value);
+            let by_instance: Vec<u64> = of_pools.iter().map(|of| of[column]).collect();
+            assert_eq!(told, Some(&MetricValue::Numbers(by_instance)), "{name}");
+        }
+        assert_eq!(words_of(&text, "free  ")[1], format!("{},", sum(2)), "{text}");
         let three_quarters = ByteSize::b(stats.log_capacity / 4 * 3).to_string();
         assert!(text.contains(&format!("  sync flushing from   {three_quarters}, ")), "{text}");
         assert!(
