@@ -26,8 +26,12 @@ mod log_buffer;
 #[cfg(test)]
 mod log_buffer_tests;
 mod log_events;
+#[cfg(test)]
+mod log_events_tests;
 pub(crate) mod log_spin;
 pub(crate) mod pipeline;
 pub(crate) mod recent_closed;
+#[cfg(test)]
+mod recent_closed_tests;
 mod ring_switch;
 pub(crate) mod scan;
