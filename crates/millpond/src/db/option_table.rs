@@ -223,7 +223,7 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "free_list_target",
-            help: "With backoff or page_cleaners: frames of an instance kept free, at most a fourth of it",
+            help: "With backoff or page_cleaners: frames of an instance kept free, a fourth at most",
             value: "PAGES",
             unit: "pages",
             range: "2 to 1048576",

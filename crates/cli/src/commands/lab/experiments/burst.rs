@@ -111,9 +111,9 @@ mod tests {
         assert_eq!(failing_with("mysql-8.0", usual, |of| of.figures.stalls = 1.0), [2], "it does not bear that");
         assert_eq!(failing_with("mysql-5.6", usual, |of| of.figures.stalls = 1.0), [0]);
         assert_eq!(failing_with("mysql-8.0", burst, unexplained), [3]);
-        assert_eq!(failing_with("default", burst, |of| of.figures.worst_per_s = 2_754.0), [4]);
+        assert_eq!(failing_with("default", burst, |of| of.figures.worst_per_s = USUAL_PER_S * TIMES * 0.85), [4]);
         assert_eq!(failing_with("default", again, |of| of.figures.slowest_ms = 100.0), [4]);
-        assert_eq!(failing_with("default", burst, |of| of.figures.per_s = 3_200.0), [5]);
+        assert_eq!(failing_with("default", burst, |of| of.figures.per_s = USUAL_PER_S * TIMES * 0.96), [5]);
         assert_eq!(failing_with("default", burst, |of| of.figures.slowest_ms = 50.1), [7]);
         assert_eq!(failing_with("default", burst, |of| of.figures.slowest_ms = 80.1), [6, 7]);
     }
