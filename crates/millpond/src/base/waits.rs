@@ -266,6 +266,11 @@ pub(crate) fn enter_background() {
     THREAD.with(|thread| thread.background.set(true));
 }
 
+/// Whether those ahead have waited for something for at least half of a wait: then this was a wait for that, too.
+pub(crate) fn is_half(ahead_us: u64, wait_ns: u64) -> bool {
+    ahead_us * 2_000 >= wait_ns.max(1)
+}
+
 /// For how long this thread has waited within its operation for what a class says, itself or behind others who did.
 #[derive(Clone, Copy)]
 pub(crate) struct Waited {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::base::aligned::to_u64;
 use crate::base::handoff::Handoff;
 use crate::base::sync::{Mutex, Rank};
-use crate::base::waits::{WaitClass, Waited, Waits};
+use crate::base::waits::{WaitClass, Waited, Waits, is_half};
 
 /// What those waited for who held places, as somebody is let in.
 #[derive(Clone, Copy)]
@@ -57,8 +57,8 @@ impl Admission {
     }
 
     /// Waits for so many places, on `admission`; callers hold nothing. Who asks for more than there are
-    /// has all of them. `behind` is called where that was a wait for a frame.
-    pub(crate) fn enter(&self, places: usize, waits: &Waits, behind: impl FnOnce()) -> Admitted<'_> {
+    /// has all of them. `behind` is told how many nanoseconds that took, where it was a wait for a frame.
+    pub(crate) fn enter(&self, places: usize, waits: &Waits, behind: impl FnOnce(u64)) -> Admitted<'_> {
         let (handoff, before_us) = {
             let mut state = self.state.lock();
             if state.open || (state.line.is_empty() && state.has(places)) {
@@ -72,8 +72,8 @@ impl Admission {
         let held = Cell::new(None);
         let wait = || (true, held.set(Some(handoff.take_wait(WaitClass::Admission, waits))));
         waits.timed_as(WaitClass::Admission, wait, |ns| match held.get() {
-            Some(Held { frame_us, limit }) if (frame_us - before_us) * 2_000 >= ns.max(1) * to_u64(limit) => {
-                behind();
+            Some(Held { frame_us, limit }) if is_half(frame_us - before_us, ns * to_u64(limit)) => {
+                behind(ns);
                 WaitClass::FreeFrame
             }
             _ => WaitClass::Admission,
@@ -152,18 +152,18 @@ impl Drop for Admitted<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulation::{run, sleep_ns, spawn};
+    use crate::pool::lane::tests::behind;
     use std::time::Duration;
 
     #[test]
     fn a_door_made_narrower_lets_nobody_in_before_enough_have_left() {
         let (admission, waits) = (Admission::new(3), Waits::new(Duration::from_secs(1)));
-        let mut inside: Vec<_> = (0..3).map(|_| admission.enter(1, &waits, || ())).collect();
+        let mut inside: Vec<_> = (0..3).map(|_| admission.enter(1, &waits, |_| ())).collect();
         admission.resize(1);
         inside.truncate(1);
         assert_eq!(admission.state.lock().held, 1);
         std::thread::scope(|scope| {
-            let late = scope.spawn(|| drop(admission.enter(1, &waits, || ())));
+            let late = scope.spawn(|| drop(admission.enter(1, &waits, |_| ())));
             while admission.state.lock().line.is_empty() {
                 std::thread::yield_now();
             }
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn who_asks_for_many_is_not_passed_by_those_who_ask_for_one() {
         let (admission, waits) = (Admission::new(4), Waits::new(Duration::from_secs(1)));
-        let inside = admission.enter(2, &waits, || ());
+        let inside = admission.enter(2, &waits, |_| ());
         let line = |count: usize| {
             while admission.state.lock().line.len() < count {
                 std::thread::yield_now();
@@ -186,13 +186,13 @@ mod tests {
         std::thread::scope(|scope| {
             // More than there are: alone.
             let many = scope.spawn(|| {
-                let many = admission.enter(9, &waits, || ());
+                let many = admission.enter(9, &waits, |_| ());
                 assert_eq!(admission.state.lock().held, 9);
                 line(1);
                 drop(many);
             });
             line(1);
-            let one = scope.spawn(|| drop(admission.enter(1, &waits, || ())));
+            let one = scope.spawn(|| drop(admission.enter(1, &waits, |_| ())));
             line(2);
             assert_eq!(admission.state.lock().held, 2, "two places are free, and who came later waits for the first");
             drop(inside);
@@ -202,26 +202,12 @@ mod tests {
         assert_eq!(admission.state.lock().held, 0);
     }
 
-    /// Of so many places one is held for 10 ms, of which its holder waits for a frame for so many; another wants all of
-    /// them. How many waits of the two classes there were, and whether it was told that it was behind such a one.
+    /// Of so many places one is held by who waits for a frame for so many of 10 ms; another wants all of them.
     fn behind_one_who_waits(places: usize, frame_ms: u64) -> (u64, u64, bool) {
-        run(1, || {
-            let (admission, waits) = (Arc::new(Admission::new(places)), Arc::new(Waits::new(Duration::from_secs(1))));
-            let first = admission.enter(1, &waits, || ());
-            let (door, of_second) = (Arc::clone(&admission), Arc::clone(&waits));
-            let second = spawn("second", move || {
-                let mut behind = false;
-                drop(door.enter(places, &of_second, || behind = true));
-                behind
-            });
-            waits.timed(WaitClass::FreeFrame, || sleep_ns(frame_ms * 1_000_000));
-            sleep_ns((10 - frame_ms) * 1_000_000);
-            drop(first);
-            let behind = second.expect("a thread").join().expect("no panic");
-            let count = |class| waits.summary().iter().find(|of| of.class == class).map_or(0, |of| of.count);
-            (count(WaitClass::Admission), count(WaitClass::FreeFrame), behind)
-        })
-        .0
+        let door = Arc::new(Admission::new(places));
+        let first = |waits: &Waits| door.enter(1, waits, |_| ());
+        let of_second = Arc::clone(&door);
+        behind(WaitClass::Admission, frame_ms, first, move |waits, told| drop(of_second.enter(places, waits, told)))
     }
 
     #[test]

@@ -370,20 +370,17 @@ impl Pool {
 
     /// The lane of one. Callers hold nothing.
     pub(crate) fn enter_lane(&self) -> InLane<'_> {
-        let began_ns = clock::now_ns();
-        self.lane.enter(&self.waits, || self.count_wait(began_ns))
+        self.lane.enter(&self.waits, |ns| self.count_wait(ns))
     }
 
     /// Leave to miss pages, and to pin one. May wait on `admission`; callers hold nothing.
     pub(crate) fn admit(&self) -> Admitted<'_> {
-        let began_ns = clock::now_ns();
-        self.admission.enter(1, &self.waits, || self.count_wait(began_ns))
+        self.admission.enter(1, &self.waits, |ns| self.count_wait(ns))
     }
 
     /// Leave to miss pages, and to pin so many. May wait on `admission`; callers hold nothing.
     pub(crate) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
-        let began_ns = clock::now_ns();
-        self.batches.enter(pins, &self.waits, || self.count_wait(began_ns))
+        self.batches.enter(pins, &self.waits, |ns| self.count_wait(ns))
     }
 
     /// Whether the page is in memory, or being read.
@@ -426,7 +423,7 @@ impl Pool {
             (waited, (waited, taken))
         });
         if waited {
-            self.count_wait(began);
+            self.count_wait(clock::now_ns() - began);
         }
         taken
     }
@@ -490,9 +487,9 @@ impl Pool {
     }
 
     /// A wait for a frame has ended, or one behind who waited for one.
-    pub(super) fn count_wait(&self, began_ns: u64) {
+    fn count_wait(&self, ns: u64) {
         self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
-        self.counters.wait_free_us.fetch_add((clock::now_ns() - began_ns) / 1000, Ordering::Relaxed);
+        self.counters.wait_free_us.fetch_add(ns / 1000, Ordering::Relaxed);
     }
 
     /// `count` frames, if they are free and nobody waits for some.

@@ -15,7 +15,7 @@ use crate::base::laws::LatchHeld;
 use crate::base::page::layout::{header, header_mut, page_lsn};
 use crate::base::page::view::PageView;
 use crate::base::sync::{ReadGuard, RwLock, WriteGuard};
-use crate::base::waits::{WaitClass, Waited};
+use crate::base::waits::{WaitClass, Waited, is_half};
 
 /// No page has this id.
 const NO_PAGE: u64 = u64::MAX;
@@ -256,7 +256,7 @@ impl<'p> Pin<'p> {
     fn latched<G>(&self, wait: impl FnOnce() -> G) -> G {
         let window_us = || self.frame().in_window.us();
         let before_us = window_us();
-        let class_of = |ns: u64| match u64::from(window_us().wrapping_sub(before_us)) * 2_000 >= ns.max(1) {
+        let class_of = |ns: u64| match is_half(window_us().wrapping_sub(before_us).into(), ns) {
             true => WaitClass::RecentClosed,
             false => WaitClass::PageLatch,
         };

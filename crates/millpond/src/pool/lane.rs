@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::sync::{Rank, Turn, TurnGuard};
-use crate::base::waits::{WaitClass, Waited, Waits};
+use crate::base::waits::{WaitClass, Waited, Waits, is_half};
 
 /// The lane.
 pub(super) struct Lane {
@@ -28,16 +28,17 @@ impl Lane {
         Lane { turn: Turn::new(Rank::Lane, ()), frame_us: AtomicU64::new(0) }
     }
 
-    /// Waits for the lane; callers hold nothing. `behind` is called where that was a wait for a frame.
-    pub(super) fn enter(&self, waits: &Waits, behind: impl FnOnce()) -> InLane<'_> {
+    /// Waits for the lane; callers hold nothing. `behind` is told how many nanoseconds that took, where it was a wait
+    /// for a frame.
+    pub(super) fn enter(&self, waits: &Waits, behind: impl FnOnce(u64)) -> InLane<'_> {
         // Relaxed: it is compared with the time of a wait, to a half.
         let frame_us = || self.frame_us.load(Ordering::Relaxed);
         let before_us = frame_us();
         let class_of = |ns: u64| {
-            if (frame_us() - before_us) * 2_000 < ns.max(1) {
+            if !is_half(frame_us() - before_us, ns) {
                 return WaitClass::Lane;
             }
-            behind();
+            behind(ns);
             WaitClass::FreeFrame
         };
         let turn = waits.timed_as(WaitClass::Lane, || (true, self.turn.lock()), class_of);
@@ -53,32 +54,45 @@ impl Drop for InLane<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
     use crate::simulation::{run, sleep_ns, spawn};
 
-    /// One is in the lane for 10 ms, of which it waits for a frame for so many, and another behind it: its class.
-    fn behind_one_who_waits(frame_ms: u64) -> (u64, u64, bool) {
+    /// One holds for 10 ms what another waits for, and waits for a frame for so many of them: how many waits there were
+    /// of `class` and for frames, and whether the other was told that it was behind such a one.
+    pub(in crate::pool) fn behind<H>(
+        class: WaitClass,
+        frame_ms: u64,
+        hold: impl FnOnce(&Waits) -> H,
+        wait: impl FnOnce(&Waits, &mut dyn FnMut(u64)) + Send + 'static,
+    ) -> (u64, u64, bool) {
         run(1, || {
-            let (lane, waits) = (Arc::new(Lane::new()), Arc::new(Waits::new(Duration::from_secs(1))));
-            let first = lane.enter(&waits, || ());
-            let (of_second, waits_of_second) = (Arc::clone(&lane), Arc::clone(&waits));
+            let waits = Arc::new(Waits::new(Duration::from_secs(1)));
+            let held = hold(&waits);
+            let of_second = Arc::clone(&waits);
             let second = spawn("second", move || {
-                let mut behind = false;
-                drop(of_second.enter(&waits_of_second, || behind = true));
-                behind
+                let mut is_behind = false;
+                wait(&of_second, &mut |_| is_behind = true);
+                is_behind
             });
             waits.timed(WaitClass::FreeFrame, || sleep_ns(frame_ms * 1_000_000));
             sleep_ns((10 - frame_ms) * 1_000_000);
-            drop(first);
-            let behind = second.expect("a thread").join().expect("no panic");
+            drop(held);
+            let is_behind = second.expect("a thread").join().expect("no panic");
             let count = |class| waits.summary().iter().find(|of| of.class == class).map_or(0, |of| of.count);
-            (count(WaitClass::Lane), count(WaitClass::FreeFrame), behind)
+            (count(class), count(WaitClass::FreeFrame), is_behind)
         })
         .0
+    }
+
+    fn behind_one_who_waits(frame_ms: u64) -> (u64, u64, bool) {
+        let lane = Arc::new(Lane::new());
+        let first = |waits: &Waits| lane.enter(waits, |_| ());
+        let of_second = Arc::clone(&lane);
+        behind(WaitClass::Lane, frame_ms, first, move |waits, told| drop(of_second.enter(waits, told)))
     }
 
     #[test]

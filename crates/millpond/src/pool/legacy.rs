@@ -177,14 +177,13 @@ mod tests {
 
     use super::*;
     use crate::base::clock;
-    use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
+    use crate::base::ids::{Lsn, PageId, SpaceId};
     use crate::base::waits::Waits;
     use crate::io::simulated::SimulatedDisk;
     use crate::pool::buffer_pool::{Freeing, PoolOptions};
     use crate::pool::dirty::DirtyTracking;
     use crate::pool::replacement::PageReplacement;
     use crate::redo::dirty_counts::DirtyCounts;
-    use crate::redo::files::Geometry;
     use crate::simulation::{run, sleep_ns, spawn};
     use crate::store::page_store::PageStore;
     use crate::store::superblock::Superblock;
@@ -213,24 +212,7 @@ mod tests {
     /// a list has no old part.)
     fn full(frames: u32, instances: usize, dirty: u32, writes: Writes) -> Pool {
         let disk = SimulatedDisk::new();
-        let superblock = Superblock {
-            features: 0,
-            uuid: [1, 2],
-            sequence: 0,
-            page_size: 4096,
-            next_space: 1,
-            checkpoint_lsn: Lsn(4096),
-            durable_lsn: Lsn(4096),
-            nonce: 7,
-            directory_bytes: 0,
-            directory_crc: 0,
-            redo: Geometry::of(0, 1 << 20),
-            switch: None,
-            next_txn: TxnId::default(),
-            write_capacity: 0,
-            apply_rate: 0,
-        };
-        PageStore::create(&disk, superblock).expect("created");
+        PageStore::create(&disk, Superblock::of_tests()).expect("created");
         let counts = Arc::new(DirtyCounts::default());
         let (store, _) = PageStore::open(&disk, Arc::clone(&counts)).expect("opened");
         let options = PoolOptions {

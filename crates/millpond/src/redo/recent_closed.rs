@@ -38,18 +38,18 @@ pub enum LogRecentClosed {
 const WAYS_TO_WAKE: &[LogRecentClosed] = &[LogRecentClosed::Poll, LogRecentClosed::Wake, LogRecentClosed::WakeIfUnset];
 
 /// How long one who waits sleeps between two looks.
-pub(super) const NAP_NS: u64 = 20_000;
+const NAP_NS: u64 = 20_000;
 
 /// How long the closer sleeps when there is no link to follow.
-pub(super) const CLOSER_NAP_NS: u64 = 1_000_000;
+const CLOSER_NAP_NS: u64 = 1_000_000;
 
 /// The window.
 pub(crate) struct RecentClosed {
-    pub(super) how: Choice<LogRecentClosed>,
-    pub(super) bytes: u64,
+    how: Choice<LogRecentClosed>,
+    bytes: u64,
     pub(super) links: LinkBuffer,
     pub(super) bell: Bell,
-    pub(super) is_woken: AtomicBool,
+    is_woken: AtomicBool,
     pub(super) has_closer: AtomicBool,
     /// Looks of those who had to wait, after the first.
     pub(crate) wait_loops: AtomicU64,

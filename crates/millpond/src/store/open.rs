@@ -407,37 +407,16 @@ mod tests {
     use super::*;
     use crate::base::waits::Waits;
     use crate::io::simulated::SimulatedDisk;
-    use crate::redo::files::Geometry;
     use crate::store::checkpoint::{CheckpointFacts, Snapshot};
     use crate::store::page_store::{MapRecord, WriteOp};
     use crate::store::space::Share;
-
-    fn superblock() -> Superblock {
-        Superblock {
-            features: 0,
-            uuid: [1, 2],
-            sequence: 0,
-            page_size: 4096,
-            next_space: 1,
-            checkpoint_lsn: Lsn(4096),
-            durable_lsn: Lsn(4096),
-            nonce: 7,
-            directory_bytes: 0,
-            directory_crc: 0,
-            redo: Geometry::of(0, 1 << 20),
-            switch: None,
-            next_txn: TxnId::default(),
-            write_capacity: 0,
-            apply_rate: 0,
-        }
-    }
 
     fn open(disk: &SimulatedDisk) -> PageStore {
         PageStore::open(disk, Arc::new(DirtyCounts::default())).expect("opened").0
     }
 
     fn new_store(disk: &SimulatedDisk) -> PageStore {
-        PageStore::create(disk, superblock()).expect("created");
+        PageStore::create(disk, Superblock::of_tests()).expect("created");
         let store = open(disk);
         store.finish_replay(&BTreeSet::new()).expect("nothing to replay");
         store
@@ -453,7 +432,7 @@ mod tests {
 
     fn publish_snapshot(store: &PageStore, snapshot: Snapshot, lsn: Lsn) {
         let (checkpoint_lsn, durable_lsn) = (lsn, lsn);
-        let redo = superblock().redo;
+        let redo = Superblock::of_tests().redo;
         let facts = CheckpointFacts {
             checkpoint_lsn,
             durable_lsn,

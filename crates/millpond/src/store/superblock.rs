@@ -279,6 +279,30 @@ impl Superblock {
 const _: () = assert!(size_of::<Raw>() <= 512, "a superblock fits one sector, so that it is torn never");
 
 #[cfg(test)]
+impl Superblock {
+    /// That of an empty store with pages of 4 KiB, for tests.
+    pub(crate) fn of_tests() -> Superblock {
+        Superblock {
+            features: 0,
+            uuid: [1, 2],
+            sequence: 0,
+            page_size: 4096,
+            next_space: 1,
+            checkpoint_lsn: Lsn(4096),
+            durable_lsn: Lsn(4096),
+            nonce: 7,
+            directory_bytes: 0,
+            directory_crc: 0,
+            redo: Geometry::of(0, 1 << 20),
+            switch: None,
+            next_txn: TxnId::default(),
+            write_capacity: 0,
+            apply_rate: 0,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use zerocopy::FromZeros;
