@@ -206,10 +206,11 @@ impl Phase {
         };
         let mut outcome = Outcome::of(&self.name, Some(&done.finished), changes(&before, &after), beside_ms);
         let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
-        outcome = outcome.with_stalls(&log);
-        if self.only_the_other_scans() {
-            outcome = outcome.without(SCAN, &log).with_clients(&done.finished);
-        }
+        outcome = if self.only_the_other_scans() {
+            outcome.without(SCAN, &log).with_clients(&done.finished)
+        } else {
+            outcome.with_stalls(&log)
+        };
         if let Work::Insert { step, clients, rows } = &self.work {
             outcome = outcome.with_clients(&done.finished);
             outcome.writers = writers(step.parse().map_err(Failure::message)?, &sizes(*clients, *rows), &done);

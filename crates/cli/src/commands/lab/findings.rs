@@ -153,7 +153,7 @@ impl Findings {
     /// each round.
     pub(super) fn judge_explained(&mut self, setting: &str, phase: &str, class: &str) {
         let of = self.setting(setting);
-        let share = of.least(phase, |run| run.stalled.percent(&[class]));
+        let share = of.least(phase, |run| run.stalled.percent(class));
         let stalls = of.least(phase, |run| run.stalled.operations as f64);
         let claim = format!("the stall log alone explains the stall of {}: {class}", setting.trim());
         let seen = format!("{share:.0} % of the time of {stalls:.0} stalls");

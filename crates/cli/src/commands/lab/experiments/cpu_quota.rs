@@ -65,10 +65,11 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     }
     lab.clear();
     let how = format!(
-        "{THREADS} threads of oltp_update_index, {}, durable at once, {QUOTA} % of one CPU of {cpus:.0}{}.",
+        "{THREADS} threads of oltp_update_index, {}, durable at once, {QUOTA} % of one CPU of {cpus:.0}{}. 20 ms \
+         are a stall.",
         lab.where_in_memory(),
         if has_groups {
-            " by a control group; 20 ms are a stall"
+            " by a control group"
         } else {
             ": no control group can be written here, so the process is stopped for the rest of each 100 ms, and no \
              setting knows of it"
