@@ -39,10 +39,6 @@ const BRAKE_PART: f64 = 0.125;
 /// The part of the log that the brake leaves for what is under way.
 const UNDER_WAY: f64 = 0.015;
 
-/// Nobody knows in a moment without a page to write that the next one will have none, too: the brake fades within so
-/// many seconds.
-const BRAKE_FADES_S: f64 = 0.25;
-
 /// Evidence that pages are not written as fast as they have to: there was always one to write for a while; or the
 /// checkpoint age is over this part of the log's capacity.
 const EVIDENCE_AGE: f64 = 0.80;
@@ -55,8 +51,6 @@ const EVIDENCE_S: f64 = 1.0;
 pub(crate) struct RedoLimit {
     /// For how long there is still evidence.
     evidence_s: f64,
-    /// For how long the brake still counts, less and less.
-    brake_s: f64,
 }
 
 /// What the limit follows from.
@@ -87,9 +81,7 @@ impl RedoLimit {
         let fading = ((FLOOR_ENDS_AT - age) / (FLOOR_ENDS_AT - FLOOR_FADES_FROM)).clamp(0.0, 1.0);
         let floor = if rules.floor { floor_bytes(redo_per_s, envelope.window_bytes) * fading } else { 0.0 };
         let limit = envelope.redo_per_s(TARGET * pages_per_s, floor).max(LEAST_PART * kept_up_per_s);
-        self.brake_s = if saturated { BRAKE_FADES_S } else { (self.brake_s - seconds).max(0.0) };
-        let braked = if rules.brake { self.brake_s / BRAKE_FADES_S } else { 0.0 };
-        let limit = if braked > 0.0 { limit.min(brake(room, full, redo_per_s) / braked) } else { limit }.max(LEAST);
+        let limit = if rules.brake && saturated { limit.min(brake(room, full, redo_per_s)) } else { limit }.max(LEAST);
         let evidence = self.evidence_s > 0.0 || !rules.evidence;
         if evidence && pages_per_s > 0.0 { limit } else { f64::INFINITY }
     }
@@ -156,11 +148,6 @@ mod tests {
         assert!((limit(40e6, Rules::default()) - 5e7).abs() < 1.0, "less than half of what is kept up with, too");
         let idle = Pressure { saturated: false, ..pressure(40e6) };
         assert!(RedoLimit::default().tick(0.02, idle, Rules::default()).is_infinite(), "no page waits for the device");
-        // Once it did, the brake fades: after half of the time it counts half, then not at all.
-        let mut fading = RedoLimit::default();
-        assert!((fading.tick(0.02, pressure(40e6), Rules::default()) - 5e7).abs() < 1.0);
-        assert!((fading.tick(BRAKE_FADES_S / 2.0, idle, Rules::default()) - 1e8).abs() < 1.0);
-        assert!(fading.tick(BRAKE_FADES_S / 2.0, idle, Rules::default()).is_infinite());
         assert!(limit(40e6, Rules { brake: false, ..Rules::default() }).is_infinite());
         assert!((limit(0.0, Rules::default()) - LEAST).abs() < 1.0, "but never nothing");
     }
