@@ -1,6 +1,7 @@
 //! From the root to a leaf.
 
 use crossbeam_epoch::{Guard, pin};
+use smallvec::SmallVec;
 
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
@@ -51,7 +52,9 @@ pub(crate) struct Restarts<'p> {
     holes: u32,
     /// Pages that were loaded one by one since it held nothing.
     missed: u32,
-    loaded: Option<Pin<'p>>,
+    /// What was loaded last, one by one.
+    loaded: SmallVec<[Pin<'p>; 1]>,
+    /// What was gathered, or loaded in the lane.
     kept: Vec<Pin<'p>>,
     lane: Option<InLane<'p>>,
     admitted: Option<Admitted<'p>>,
@@ -65,7 +68,7 @@ impl<'p> Restarts<'p> {
             count: 0,
             holes: 0,
             missed: 0,
-            loaded: None,
+            loaded: SmallVec::new(),
             kept: Vec::new(),
             lane: None,
             admitted: None,
@@ -87,10 +90,14 @@ impl<'p> Restarts<'p> {
     /// Gives up everything: the caller is about to wait, for frames or for the log.
     pub(crate) fn begin_wait(&mut self) {
         self.missed = 0;
-        self.loaded = None;
-        self.kept.clear();
+        self.give_up_pages();
         self.lane = None;
         self.admitted = None;
+    }
+
+    fn give_up_pages(&mut self) {
+        self.loaded.clear();
+        self.kept.clear();
     }
 
     /// The operation starts again because pages of its own are missing. After some such restarts it goes on in the lane
@@ -136,8 +143,8 @@ impl<'p> Restarts<'p> {
         if ids.iter().filter(|id| !self.pool.is_known(**id)).take(2).count() < 2 {
             return;
         }
-        // One more is missed later, for these are guesses.
-        let places = ids.len() + 1;
+        // Some more are missed later, for these are guesses.
+        let places = ids.len() + self.pool.way();
         if self.lane.is_none() && self.admitted.as_ref().is_none_or(|admitted| admitted.places() < places) {
             self.begin_wait();
             self.admitted = Some(self.pool.admit_batch(places));
@@ -170,27 +177,24 @@ impl<'p> Restarts<'p> {
         match stop {
             Stop::Failed(error) => return Err(error),
             Stop::Refused(pin) => {
-                self.loaded = None;
+                self.loaded.clear();
                 drop(pin.read());
             }
             Stop::Load(id) => {
                 self.missed += 1;
-                self.loaded = None;
+                if self.loaded.len() >= self.pool.way() {
+                    self.loaded.clear();
+                }
                 // Who is in the lane waits for nobody who may wait for the lane.
                 if self.admitted.is_none() && self.lane.is_none() {
                     self.admitted = Some(self.pool.admit());
                 }
-                // Pages that were gathered are not kept over a wait for a frame: in a pool that was made smaller
-                // meanwhile they may be all there are.
-                if self.lane.is_none() && !self.pool.has_free_frame(id) {
-                    self.kept.clear();
-                }
                 if self.count > RESTARTS_BEFORE_LANE && self.lane.is_none() {
-                    // Who is in the lane may be waiting for the frames of what we have gathered.
-                    self.kept.clear();
+                    // Who is in the lane may be waiting for the frames of what we have.
+                    self.give_up_pages();
                     self.lane = Some(self.pool.enter_lane());
                 }
-                let pin = match self.pool.load(id) {
+                let pin = match self.load(id) {
                     Ok(pin) => pin,
                     Err(error) if self.may_be_gone(id, &error) => return Ok(()),
                     Err(error) => return Err(error),
@@ -203,11 +207,23 @@ impl<'p> Restarts<'p> {
                     }
                     self.kept.push(pin);
                 } else {
-                    self.loaded = Some(pin);
+                    self.loaded.push(pin);
                 }
             }
         }
         Ok(())
+    }
+
+    /// The page. What is kept outside the lane is not kept over a wait for a frame that somebody else has to free: in a
+    /// pool that was made smaller meanwhile it may be all there is.
+    fn load(&mut self, id: PageId) -> Result<Pin<'p>, Error> {
+        if self.lane.is_none() && !(self.loaded.is_empty() && self.kept.is_empty()) {
+            if let Some(pin) = self.pool.load_holding(id)? {
+                return Ok(pin);
+            }
+            self.give_up_pages();
+        }
+        self.pool.load(id)
     }
 
     /// Whether the page that cannot be read may have been given back since its parent was looked at: then the descent

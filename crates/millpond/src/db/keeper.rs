@@ -14,6 +14,8 @@
 
 mod asked;
 mod loads;
+mod log;
+mod memory;
 mod merging;
 mod publish;
 mod syncer;
@@ -26,6 +28,7 @@ use std::sync::atomic::Ordering;
 
 use self::asked::Cleaning;
 use self::publish::SyncThread;
+use self::syncer::OnDemand;
 pub(super) use self::zones::ZONES_TOGETHER;
 use self::zones::Zones;
 use super::engine::{CLOSED, CheckpointAnswer, Engine};
@@ -74,6 +77,10 @@ const RETIRE_STEPS: usize = 8;
 pub(crate) struct Keeper {
     engine: Arc<Engine>,
     syncer: SyncThread,
+    /// Touches the pool's memory.
+    toucher: OnDemand,
+    /// Writes the log for who does not wait for it.
+    log_flusher: OnDemand,
     next_duties_ns: u64,
     next_sync_ns: u64,
     next_checkpoint_ns: u64,
@@ -110,10 +117,13 @@ pub(crate) struct Keeper {
 impl Keeper {
     pub(crate) fn new(engine: Arc<Engine>) -> Result<Keeper, Error> {
         let now = clock::now_ns();
-        let syncer = SyncThread::start(Arc::clone(&engine.bell))?;
+        let syncer = SyncThread::start("mp-sync", Arc::clone(&engine.bell))?;
+        let [toucher, log_flusher] = ["mp-memory", "mp-log"].map(|name| OnDemand::new(name, Arc::clone(&engine.bell)));
         Ok(Keeper {
             engine,
             syncer,
+            toucher,
+            log_flusher,
             next_duties_ns: now + DUTIES_TICK_NS,
             next_sync_ns: now + SYNC_TICK_NS,
             next_checkpoint_ns: now + CHECKPOINT_TICK_NS,
@@ -173,7 +183,9 @@ impl Keeper {
             return now + CHECKPOINT_TICK_NS;
         }
         let deadline = self.next_duties_ns.min(self.engine.pacing.next_tick_ns());
-        self.engine.core.log.demand().flush_by_ns.map_or(deadline, |by| by.min(deadline))
+        // Who flushes the log rings when he has.
+        let flush_by_ns = self.engine.core.log.demand().flush_by_ns.filter(|_| self.log_flusher.is_without_job());
+        flush_by_ns.map_or(deadline, |by| by.min(deadline))
     }
 
     fn work(&mut self, now: u64) -> Result<(), Error> {
@@ -187,6 +199,7 @@ impl Keeper {
             // What a sync has brought is not behind the next lots, nor behind the next sync.
             self.checkpoint_if_due(now)?;
         }
+        self.touch_ahead();
         let written_before = self.engine.page_writes.all();
         self.write_pages()?;
         self.clean_ahead()?;
@@ -239,24 +252,6 @@ impl Keeper {
         self.engine.core.pool.stop();
         self.engine.txns.locks.stop(&error.to_string());
         self.engine.requests.lock().failed = Some(error.to_string().into());
-    }
-
-    /// Background commits, and those who wait for room in the log.
-    fn serve_log(&mut self, now: u64) -> Result<(), Error> {
-        let demand = self.engine.core.log.demand();
-        if demand.flush_by_ns.is_some_and(|by| by <= now) {
-            self.engine.core.log.flush_all()?;
-        } else if demand.buffer_short {
-            self.engine.core.log.write_all()?;
-        }
-        if demand.files_short {
-            // The wall: the oldest quarter of the log goes first, and all that counts as dirtied with it.
-            let log = &self.engine.core.log;
-            let cut = log.counts.bucket_end(log.positions().checkpoint.plus(log.capacity() / 4));
-            self.clean_before(cut)?;
-            self.checkpoint()?;
-        }
-        Ok(())
     }
 
     /// Writes dirty pages: for frames, which are kept free ahead of need, and for the log, at the smallest rate that

@@ -46,6 +46,9 @@ const BESIDE_FRAME: usize = 2 * 40 + 8 + 16 + 18;
 /// Copies of inner pages take no more than this part of the pool.
 const ROUTES_SHARE: usize = 64;
 
+/// From the root of a large tree to a leaf.
+const WAY: usize = 4;
+
 /// Places for those who miss one page after the other, and for batches that gather theirs, in a pool of so many frames.
 pub(super) fn places(frames: usize) -> (usize, usize) {
     ((frames / 16).max(1), frames / 16 + 2)
@@ -373,9 +376,16 @@ impl Pool {
         self.lane.enter(&self.waits, |ns| self.count_wait(ns))
     }
 
-    /// Leave to miss pages, and to pin one. May wait on `admission`; callers hold nothing.
+    /// Pages that an operation keeps on its way down that misses one after the other. With the classic policies all of
+    /// it: those that were just read may be the only clean ones, and leave for the next.
+    pub(crate) fn way(&self) -> usize {
+        if self.is_handoff() { 1 } else { WAY }
+    }
+
+    /// Leave to miss pages, and to pin as many as are on a [way](Self::way). May wait on `admission`; callers hold
+    /// nothing.
     pub(crate) fn admit(&self) -> Admitted<'_> {
-        self.admission.enter(1, &self.waits, |ns| self.count_wait(ns))
+        self.admission.enter(self.way(), &self.waits, |ns| self.count_wait(ns))
     }
 
     /// Leave to miss pages, and to pin so many. May wait on `admission`; callers hold nothing.
@@ -388,11 +398,6 @@ impl Pool {
         self.table.shard(id).contains_key(&id)
     }
 
-    /// Whether a frame for page `id` can be had without waiting for it, just now.
-    pub(crate) fn has_free_frame(&self, id: PageId) -> bool {
-        self.instances[self.instance_for(id)].free.len() > 0 && !self.line().awaited()
-    }
-
     /// A free frame. May wait on `free_frame`; callers hold no latch.
     pub(crate) fn take_frame(&self) -> Result<FrameTicket<'_>, Error> {
         one(self.take_frames(1)?)
@@ -401,6 +406,20 @@ impl Pool {
     /// A free frame to read page `id` into. May wait on `free_frame`; callers hold no latch.
     pub(super) fn take_frame_for(&self, id: PageId) -> Result<FrameTicket<'_>, Error> {
         one(self.take_from(self.instance_for(id), 1)?)
+    }
+
+    /// The same for who keeps other pages pinned: one that is free, or that he frees by his own work, as with `legacy`.
+    /// `None`: somebody else has to free one, and may be waiting for what the caller has.
+    pub(super) fn take_frame_holding(&self, id: PageId) -> Result<Option<FrameTicket<'_>>, Error> {
+        let at = self.instance_for(id);
+        if let Some(tickets) = self.take_free_from(at, 1) {
+            return one(tickets).map(Some);
+        }
+        let Some(legacy) = self.classic().filter(|classic| !classic.is_backoff()).map(|classic| &classic.legacy) else {
+            return Ok(None);
+        };
+        let taken = self.timed_taking(|waited| self.take_legacy(legacy, at, 1, waited))?;
+        taken.map(|frames| one(self.tickets(frames))).transpose()
     }
 
     /// `count` free frames, all or none. May wait on `free_frame`; callers hold no latch and no frame.
@@ -415,11 +434,15 @@ impl Pool {
         if self.line().stopped() {
             return self.take_last(count);
         }
+        self.timed_taking(|waited| self.take_or_wait(at, count, waited))
+    }
+
+    /// Takes frames, which is one wait in the counts, whatever it goes through, or none, as it says.
+    fn timed_taking<T>(&self, take: impl FnOnce(&mut bool) -> T) -> T {
         let began = clock::now_ns();
-        // One wait in the counts, whatever it went through.
         let (waited, taken) = self.waits.timed_if(WaitClass::FreeFrame, || {
             let mut waited = false;
-            let taken = self.take_or_wait(at, count, &mut waited);
+            let taken = take(&mut waited);
             (waited, (waited, taken))
         });
         if waited {
@@ -507,7 +530,28 @@ impl Pool {
 
     pub(super) fn tickets(&self, frames: Vec<FrameId>) -> Vec<FrameTicket<'_>> {
         self.counters.taken.fetch_add(to_u64(frames.len()), Ordering::Relaxed);
+        // All: each says how far it is.
+        if frames.iter().filter(|frame| self.frames.reach(**frame, self.len())).count() > 0 {
+            self.bell.ring();
+        }
         frames.into_iter().map(|frame| FrameTicket::new(self, frame)).collect()
+    }
+
+    /// Whether memory is to be [touched](Self::touch_ahead) for frames that will be taken.
+    pub(crate) fn is_to_touch(&self) -> bool {
+        self.frames.is_to_touch()
+    }
+
+    /// Frames whose memory was touched.
+    #[cfg(test)]
+    pub(crate) fn touched(&self) -> usize {
+        self.frames.touched()
+    }
+
+    /// Touches memory of frames ahead of who takes them, some of it. False: that is enough for now. One caller at a
+    /// time. May take some milliseconds, in which nobody waits.
+    pub(crate) fn touch_ahead(&self) -> bool {
+        self.frames.touch_ahead(self.len())
     }
 
     fn no_frame(&self) -> Error {

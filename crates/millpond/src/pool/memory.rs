@@ -1,14 +1,17 @@
 //! Where frames live: chunks of 1,024, each with its pages in one mapping.
 //!
 //! A chunk is made when its first frame is wanted and stays until the pool goes: nobody has to ask whether a frame is
-//! still there. Pages take memory when they are touched first, so a large pool opens at once.
+//! still there. Pages take memory when they are touched first, so a large pool opens at once. Who touches a huge page
+//! first waits until all of it is of zeroes, and so does each who comes meanwhile; therefore the first ones are touched
+//! as the pool is made, and others ahead of who takes frames, in the order in which they are free at first
+//! (`Pool::touch_ahead`).
 
 #![allow(unsafe_code, reason = "pages are parts of one mapping, so that the kernel can back them with huge pages")]
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -24,6 +27,15 @@ const CHUNKS_MAX: usize = 16 << 10;
 
 /// Frames of a pool, at most.
 pub(crate) const FRAMES_MAX: u64 = 16 << 20;
+
+/// Bytes that are touched together, at most: a huge page.
+const TOUCHED_A_STEP: usize = 2 << 20;
+
+/// Bytes that are touched as the pool is made.
+const TOUCHED_AT_ONCE: usize = 16 << 20;
+
+/// Bytes that are touched ahead of the frames that were taken; from half of that on more of them are.
+const TOUCHED_AHEAD: usize = 64 << 20;
 
 /// Private memory from the kernel, zeroed.
 struct Mapping {
@@ -50,6 +62,16 @@ impl Mapping {
         let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
         let start = NonNull::new(start.cast()).ok_or_else(|| Error::Bug("a mapping at address 0".into()))?;
         Ok(Mapping { start, len })
+    }
+
+    /// Has the kernel find memory for so many bytes, which are of this mapping. Contents stay as they are.
+    fn touch(&self, from: usize, len: usize) {
+        debug_assert!(from + len <= self.len, "inside of the mapping");
+        if !cfg!(miri) {
+            // A wish: an old kernel, or one that is short of memory, leaves it to who uses it.
+            // SAFETY: the range is inside of the mapping, which lives as long as `self`; to touch changes no contents.
+            let _ = unsafe { madvise(self.start.as_ptr().add(from).cast(), len, Advice::LinuxPopulateWrite) };
+        }
     }
 
     /// For Miri, which knows no advice to the kernel.
@@ -105,7 +127,7 @@ impl DerefMut for PageBuf {
 struct Chunk {
     frames: Box<[Frame]>,
     rec_lsns: Box<[AtomicU64]>,
-    _memory: Mapping,
+    memory: Mapping,
 }
 
 impl Chunk {
@@ -117,7 +139,7 @@ impl Chunk {
         };
         let frames = (0..CHUNK).map(|index| Frame::new(page(index))).collect();
         let rec_lsns = (0..CHUNK).map(|_| AtomicU64::new(0)).collect();
-        Ok(Chunk { frames, rec_lsns, _memory: memory })
+        Ok(Chunk { frames, rec_lsns, memory })
     }
 }
 
@@ -125,14 +147,80 @@ impl Chunk {
 pub(super) struct Frames {
     chunks: Box<[OnceLock<Chunk>]>,
     page_size: usize,
+    /// The memory of the frames before this one was touched.
+    touched: AtomicUsize,
+    /// Frames from this one on were not taken yet.
+    reached: AtomicUsize,
+    /// Somebody was asked to touch more.
+    asked: AtomicBool,
 }
 
 impl Frames {
     /// `count` frames, at most [`FRAMES_MAX`].
     pub(super) fn new(count: usize, page_size: usize) -> Result<Frames, Error> {
-        let frames = Frames { chunks: (0..CHUNKS_MAX).map(|_| OnceLock::new()).collect(), page_size };
+        let frames = Frames {
+            chunks: (0..CHUNKS_MAX).map(|_| OnceLock::new()).collect(),
+            page_size,
+            touched: AtomicUsize::new(0),
+            reached: AtomicUsize::new(0),
+            asked: AtomicBool::new(false),
+        };
         frames.make(count)?;
+        while frames.touch_step(count.min(TOUCHED_AT_ONCE / page_size)) {}
         Ok(frames)
+    }
+
+    /// Touches the next memory, of frames before `upto`, which are there. False: there is none left. One caller at a
+    /// time.
+    fn touch_step(&self, upto: usize) -> bool {
+        let from = self.touched.load(Ordering::Relaxed);
+        let upto = upto.min(from + TOUCHED_A_STEP / self.page_size).min((from / CHUNK + 1) * CHUNK);
+        if from >= upto {
+            return false;
+        }
+        if let Some(chunk) = self.chunks[from / CHUNK].get() {
+            chunk.memory.touch(from % CHUNK * self.page_size, (upto - from) * self.page_size);
+        }
+        self.touched.store(upto, Ordering::Relaxed);
+        true
+    }
+
+    /// Frame `frame` of `count` is taken. True: memory is to be touched for those to come, and nobody was asked.
+    pub(super) fn reach(&self, frame: FrameId, count: usize) -> bool {
+        // Relaxed, all of it: a guess, which costs who is wrong the time that it would have spared him.
+        let touched = self.touched.load(Ordering::Relaxed);
+        if touched >= count || frame.index() + self.ahead() / 2 < touched {
+            return false;
+        }
+        self.reached.fetch_max(frame.index() + 1, Ordering::Relaxed);
+        !self.asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether somebody was asked to touch memory.
+    pub(super) fn is_to_touch(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Touches memory, a step, for frames before `count`. False: there is enough. One caller at a time.
+    pub(super) fn touch_ahead(&self, count: usize) -> bool {
+        self.asked.store(false, Ordering::Relaxed);
+        self.touch_step(count.min(self.reached.load(Ordering::Relaxed) + self.ahead()))
+    }
+
+    /// The memory of the frames from `count` on was given back, of some at least.
+    pub(super) fn forget_touched(&self, count: usize) {
+        self.touched.fetch_min(count, Ordering::Relaxed);
+    }
+
+    /// Frames whose memory was touched.
+    #[cfg(test)]
+    pub(crate) fn touched(&self) -> usize {
+        self.touched.load(Ordering::Relaxed)
+    }
+
+    /// Frames whose memory is touched ahead of others.
+    fn ahead(&self) -> usize {
+        TOUCHED_AHEAD / self.page_size
     }
 
     /// Sees to it that the first `count` frames are there. One caller at a time.
@@ -217,6 +305,51 @@ mod tests {
         let seen: Vec<_> = ids.iter().map(|id| frames.get(*id).page.read()[4095]).collect();
         assert_eq!(seen, [3, 0, 3, 3, 3, 3]);
         assert_eq!(frames.made(), 2 * CHUNK);
+    }
+
+    /// Times that this thread touched memory which was not there.
+    #[cfg(not(miri))]
+    fn faults() -> u64 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("readable");
+        let (_, behind_name) = stat.rsplit_once(')').expect("a name in brackets");
+        behind_name.split_whitespace().nth(7).expect("ten fields").parse().expect("a number")
+    }
+
+    /// How often it does so when it writes into these frames.
+    #[cfg(not(miri))]
+    fn faults_in(frames: &Frames, these: std::ops::Range<u32>) -> u64 {
+        let before = faults();
+        these.for_each(|frame| frames.get(FrameId(frame)).page.write()[0] = 1);
+        faults() - before
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn memory_is_touched_as_the_pool_is_made_and_then_ahead_of_who_takes_frames() {
+        // 128 MiB; a few faults are those of who counts them.
+        let (count, few) = (8 * CHUNK, 4);
+        let frames = Frames::new(count, 16_384).expect("memory");
+        assert!(faults_in(&frames, 0..1024) < few, "16 MiB");
+        assert!(!frames.is_to_touch(), "nobody has taken one");
+        assert!(frames.reach(FrameId(0), count) && frames.is_to_touch());
+        assert!(!frames.reach(FrameId(1), count), "somebody was asked");
+        while frames.touch_ahead(count) {}
+        assert!(!frames.is_to_touch());
+        assert!(faults_in(&frames, 1024..2 + 4096) < few, "64 MiB");
+        assert!(!frames.reach(FrameId(2049), count), "half of that is there");
+        assert!(frames.reach(FrameId(2050), count));
+        while frames.touch_ahead(count) {}
+        let untouched = faults_in(&frames, 2051 + 4096..8192);
+        assert!(untouched >= 8, "{untouched} in 32 MiB that nobody has touched");
+        assert!(frames.reach(FrameId(6000), count));
+        while frames.touch_ahead(count) {}
+        assert!(!frames.reach(FrameId(8191), count), "that is all");
+        // The pool was made smaller, and larger again.
+        (0..CHUNK).for_each(|frame| frames.release_memory(FrameId(u32::try_from(7 * CHUNK + frame).expect("small"))));
+        frames.forget_touched(7 * CHUNK);
+        assert!(frames.reach(FrameId(6000), count));
+        while frames.touch_ahead(count) {}
+        assert!(faults_in(&frames, 7 * 1024..8192) < few);
     }
 
     /// Somebody looks at the copy of a page while others forget it, and make another.

@@ -57,9 +57,14 @@ impl Pool {
                 Some(tickets) => tickets,
                 None if self.is_handoff() => break,
                 // Nobody makes frames free ahead of need: one by one, then, as who misses one page takes it.
-                None => match self.take_frame_for(left[0]) {
-                    Ok(ticket) => vec![ticket],
-                    Err(_) => break,
+                None => match self.take_frame_holding(left[0]) {
+                    Ok(Some(ticket)) => vec![ticket],
+                    // Asleep they hold no more than their places.
+                    Ok(None) if self.is_managed() || pins.is_empty() => match self.take_frame_for(left[0]) {
+                        Ok(ticket) => vec![ticket],
+                        Err(_) => break,
+                    },
+                    Ok(None) | Err(_) => break,
                 },
             };
             let (now, later) = left.split_at(tickets.len());

@@ -87,9 +87,25 @@ impl Drop for Reading<'_> {
 impl Pool {
     /// The page, read from the device if need be. May wait on `free_frame` and `page_read`; callers hold no latch.
     pub(crate) fn load(&self, id: PageId) -> Result<Pin<'_>, Error> {
+        let pin = self.load_with(id, || self.take_frame_for(id).map(Some))?;
+        pin.ok_or_else(|| Error::Bug("POOL-2: a waiter got no frame".into()))
+    }
+
+    /// The same for who keeps other pages pinned. `None`: he would have to wait until somebody else frees a frame, and
+    /// is to give those up first.
+    pub(crate) fn load_holding(&self, id: PageId) -> Result<Option<Pin<'_>>, Error> {
+        self.load_with(id, || self.take_frame_holding(id))
+    }
+
+    /// The page, read into a frame that `take` has to offer. `None`: it has none.
+    fn load_with<'p>(
+        &'p self,
+        id: PageId,
+        take: impl Fn() -> Result<Option<FrameTicket<'p>>, Error>,
+    ) -> Result<Option<Pin<'p>>, Error> {
         loop {
             let reading = match self.table.shard(id).get_mut(&id) {
-                Some(Entry::Resident(frame)) => return Ok(self.pin(*frame)),
+                Some(Entry::Resident(frame)) => return Ok(Some(self.pin(*frame))),
                 Some(Entry::Reading(_, waiters)) => {
                     let handoff = Handoff::new();
                     waiters.push(Arc::clone(&handoff));
@@ -101,7 +117,7 @@ impl Pool {
                 handoff.take_wait(WaitClass::PageRead, &self.waits).map_err(|error| error.once_more())?;
                 continue;
             }
-            let ticket = self.take_frame_for(id)?;
+            let Some(ticket) = take()? else { return Ok(None) };
             let ours = {
                 let mut shard = self.table.shard(id);
                 let free = planted!("two_read_one_page") || !shard.contains_key(&id);
@@ -111,7 +127,7 @@ impl Pool {
                 free
             };
             if ours && let Some(pin) = self.read_into(id, ticket)? {
-                return Ok(pin);
+                return Ok(Some(pin));
             }
         }
     }

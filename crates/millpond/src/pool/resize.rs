@@ -49,6 +49,7 @@ impl Pool {
     pub(crate) fn resize(&self, count: usize) -> Result<(), Error> {
         self.frames.make(count)?;
         let before = self.len();
+        self.frames.forget_touched(before);
         let back = {
             let mut leaving = self.leaving.lock();
             self.count.store(count, Ordering::Relaxed);

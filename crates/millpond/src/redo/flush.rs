@@ -193,6 +193,10 @@ impl Log {
         state.leader_at_work = another_round;
         if !state.leader_at_work {
             Self::tell_idle(state);
+            // Whoever found it half full meanwhile has left it to the leader.
+            if called.is_none() && self.is_half_full(state) {
+                self.bell.ring();
+            }
         }
         RoundEnd { called, covered, another_round }
     }

@@ -144,8 +144,10 @@ pub(crate) struct LogPositions {
 /// What the keeper should do for the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogDemand {
-    /// Somebody waits for room in the buffer.
+    /// Somebody waits for room in the buffer, and there is something to write.
     pub(crate) buffer_short: bool,
+    /// Nobody does, but soon will, if it is not written now.
+    pub(crate) buffer_half_full: bool,
     /// Somebody waits for room in the files.
     pub(crate) files_short: bool,
     /// When a background commit wants to be durable.
@@ -244,6 +246,11 @@ impl Log {
         round_down((capacity / 8).min(BUFFER_MAX)).max(4 * BLOCK_U64)
     }
 
+    /// Whether as much waits to be written as fills half of the buffer. (Threads that write the log begin at once.)
+    pub(super) fn is_half_full(&self, state: &LogState) -> bool {
+        self.pipeline.is_none() && state.next.since(state.pending_start) > self.buffer_bytes / 2
+    }
+
     /// The longest payload that a group may have, frame included.
     pub(crate) fn group_max(&self) -> usize {
         to_usize(self.buffer_bytes / 4)
@@ -314,6 +321,7 @@ impl Log {
         let mut state = self.state.lock();
         Self::check(&state)?;
         let (start, durable) = (state.next, state.durable);
+        let was_half_full = self.is_half_full(&state);
         let end = start.plus(len);
         if self.counts.bucket(start) != state.noted {
             state.noted = self.counts.bucket(start);
@@ -348,7 +356,11 @@ impl Log {
         if !state.space_waiters.is_empty() {
             self.grant_space(&mut state);
         }
+        let is_to_be_written = !state.leader_at_work && !was_half_full && self.is_half_full(&state);
         drop(state);
+        if is_to_be_written {
+            self.bell.ring();
+        }
         if let Some(pipeline) = &self.pipeline {
             let mut group = vec![0; to_usize(len)];
             write(&mut group);
@@ -490,7 +502,8 @@ impl Log {
         let state = self.state.lock();
         let front = state.space_waiters.front().map(|waiter| waiter.bytes);
         LogDemand {
-            buffer_short: front.is_some_and(|bytes| !self.buffer_fits(&state, bytes)),
+            buffer_short: state.next > state.durable && front.is_some_and(|bytes| !self.buffer_fits(&state, bytes)),
+            buffer_half_full: !state.leader_at_work && self.is_half_full(&state),
             files_short: front.is_some_and(|bytes| !self.files_fit(&state, bytes)),
             flush_by_ns: state.flush_by.at_ns(),
         }

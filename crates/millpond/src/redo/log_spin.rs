@@ -146,8 +146,8 @@ impl CpuUse {
     #[expect(clippy::cast_precision_loss, reason = "a use of CPU")]
     fn believe(&self, used_us: u64, in_us: u64, cpus: f64) {
         let abs = used_us as f64 / in_us.max(1) as f64 * 100.0;
-        self.abs.store((abs * 100.0) as u64, Ordering::Relaxed);
-        self.cpus.store((cpus * 100.0) as u64, Ordering::Relaxed);
+        self.abs.store((abs * 100.0).round() as u64, Ordering::Relaxed);
+        self.cpus.store((cpus * 100.0).round() as u64, Ordering::Relaxed);
         self.decide(abs, cpus);
     }
 
@@ -241,6 +241,9 @@ mod tests {
         let cpu = CpuUse::new(MYSQL);
         cpu.believe(98_500, 100_000, 6.0);
         assert_eq!(cpu.believed(), (9_850, 600));
+        cpu.believe(29_000, 100_000, 0.29);
+        assert_eq!(cpu.believed(), (2_900, 29), "to the nearest, as the CPUs that the system grants");
+        cpu.believe(98_500, 100_000, 6.0);
         cpu.synced_in(100_000);
         assert!(cpu.rounds() > 0);
         (0..40).for_each(|_| cpu.synced_in(2_000_000));

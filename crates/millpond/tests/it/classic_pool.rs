@@ -130,8 +130,10 @@ fn a_convoy_of_legacy_is_told_by_the_class_of_its_waits() {
     let disk =
         SimulatedDisk::with_image(disk.image(), ServiceTime { read_ns: 20_000, write_ns: 50_000, sync_ns: 9_000_000 });
     let ((waits, single, stalls), _) = run(4, || {
-        let options = options(EmptyFreeListAlgorithm::Legacy).create(false).durability(Durability::None);
-        let db: Db = open(&disk, options.stall_threshold(Duration::from_millis(20)));
+        // Nothing is written for the log, which would leave clean pages to take.
+        let options = options(EmptyFreeListAlgorithm::Legacy).create(false).redo_capacity(ByteSize::mib(64));
+        let options = options.durability(Durability::None).stall_threshold(Duration::from_millis(20));
+        let db: Db = open(&disk, options);
         let writers: Vec<_> = (0..4)
             .map(|writer| {
                 let db = db.clone();
@@ -149,9 +151,35 @@ fn a_convoy_of_legacy_is_told_by_the_class_of_its_waits() {
     });
     // The engine's own threads wait for frames, too, and are in the pool's count only.
     assert!(single > 100 && waits[0] >= single && waits[1] >= waits[0], "{single} pages in {waits:?} waits");
-    // Others were behind one of these in the lane, or came when the log was short.
+    // Others were behind one of these in the lane.
     let explained = stalls.iter().filter(|stall| share(stall, WaitClass::FreeFrame) >= 80).count();
     assert!(stalls.len() > 50 && explained * 5 >= stalls.len() * 4, "{explained} of {}", stalls.len());
+}
+
+/// Everything dirty, and what was just read is all that may leave at once: an operation keeps what is on its way down,
+/// or the leaf would drive out the page above it, and that the leaf.
+#[test]
+fn with_legacy_an_operation_keeps_its_way_down() {
+    let disk = disk();
+    let ((reads, single), _) = run(1, || {
+        let options = options(EmptyFreeListAlgorithm::Legacy).create(false).durability(Durability::None);
+        let db = open(&disk, options.redo_capacity(ByteSize::mib(64)));
+        let tree = db.open_tree("t").expect("there");
+        let put = |row: u32| {
+            let mut value = [1; 2_100];
+            value[0] = 2;
+            tree.put(&scattered(row), &value).expect("written");
+        };
+        (0..2_500).for_each(put);
+        let before = db.stats();
+        (2_500..3_500).for_each(put);
+        let after = db.stats();
+        let single = after.buffer_pool_single_page_flushes - before.buffer_pool_single_page_flushes;
+        (after.data_page_reads - before.data_page_reads, single)
+    });
+    assert!(single > 500, "{single} pages were written for frames");
+    // Root, inner page and leaf, and a little more; twice as many where one drives out the other.
+    assert!(reads < 1_000 * 5, "{reads} pages were read for 1,000 rows");
 }
 
 /// Rows of eight, of which one has a leaf that none of the others has.

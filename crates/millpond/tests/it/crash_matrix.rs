@@ -436,8 +436,9 @@ fn a_crash_with_the_policies_of_any_server_loses_nothing() {
         (Profile::Percona80, Legacy, Adaptive, LogRecentClosed::Poll),
     ];
     for (seed, (profile, empty, flushing, recent_closed)) in (41..).zip(profiles) {
-        let shape = Shape { profile, empty, flushing, recent_closed, frames: 80, instances: 2, ..TWICE };
-        let recorded = many_clients_shaped(shape, seed, 4, 60, 3000);
+        let shape = Shape { profile, empty, flushing, recent_closed, frames: LAZY_FRAMES, instances: 2, ..TWICE };
+        let ops = if flushing == SyncOnly { 80 } else { 60 };
+        let recorded = many_clients_shaped(shape, seed, 4, ops, 3000);
         check_matrix(&recorded, 0, stride(30));
     }
 }

@@ -9,7 +9,7 @@ use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, now_ns, 
 use millpond::{ByteSize, Db, Options, SlowFiles, Slower, Speed, Stats, WaitClass, WaitSummary};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
-use crate::support::{SMALL, Shape, disk_of, reopen_options};
+use crate::support::{SMALL, Shape, disk_of, open, reopen_options};
 
 const ROWS: u32 = 8_000;
 const SECONDS: usize = 20;
@@ -293,4 +293,31 @@ fn the_log_is_kept_as_short_as_is_recovered_from_in_time() {
     });
     assert!(again.open_redo_bytes <= last.log_capacity_effective, "{again:?}");
     assert!(again.log_apply_rate > 0 && again.log_capacity_effective == again.log_capacity, "{again:?}");
+}
+
+/// A device on which the log takes a twentieth of a second to be written, and a writer who does not wait for that: it is
+/// written before he needs its buffer, and not by him.
+#[test]
+fn who_does_not_wait_for_the_log_does_not_write_it_either() {
+    let image = scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(256)));
+    let slow = ServiceTime { read_ns: 20_000, write_ns: 30_000_000, sync_ns: 20_000_000 };
+    run(1, || {
+        let db = open(&SimulatedDisk::with_image(image, slow), reopen_options().buffer_pool_size(ByteSize::mib(16)));
+        let tree = db.open_tree("t").expect("there");
+        let waits = || {
+            let all = db.waits().into_iter();
+            all.filter(|of| matches!(of.class, WaitClass::LogFlush | WaitClass::LogSpace))
+                .map(|of| of.count)
+                .sum::<u64>()
+        };
+        let (before, waited) = (db.stats().log_lsn_current, waits());
+        for turn in 0..12_000u32 {
+            put_loosely(&db, &tree, &scattered(all_over(turn)), &[turn.to_le_bytes()[0]; 900]);
+            sleep_ns(60_000);
+        }
+        let grown = db.stats().log_lsn_current - before;
+        assert!(grown > 4 * (4 << 20), "{grown} bytes: the buffer was full several times");
+        assert_eq!(waits(), waited);
+        db.close().expect("closed");
+    });
 }

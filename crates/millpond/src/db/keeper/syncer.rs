@@ -1,4 +1,5 @@
-//! The keeper's second thread: it waits for syncs, so that the keeper can go on freeing frames meanwhile.
+//! A second thread for the keeper: it waits for syncs, or for memory, so that the keeper can go on freeing frames
+//! meanwhile.
 //!
 //! SYNCER-1  One job at a time, given by the keeper. What a job changes in the engine is the store's and the log's own
 //!           business; all that follows from its end is done by the keeper when it takes the result.
@@ -39,15 +40,15 @@ pub(super) struct Syncer<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Syncer<T> {
-    /// Starts the thread, which rings `bell` at each result.
-    pub(super) fn start(bell: Arc<Bell>) -> Result<Self, Error> {
+    /// Starts the thread `name`, which rings `bell` at each result.
+    pub(super) fn start(name: &str, bell: Arc<Bell>) -> Result<Self, Error> {
         let shared = Arc::new(Shared { post: Mutex::new(Rank::Syncer, Post::Empty), changed: Condvar::new(), bell });
         let theirs = Arc::clone(&shared);
-        let thread = sync::spawn("mp-sync", move || {
+        let thread = sync::spawn(name, move || {
             enter_background();
             theirs.work();
         });
-        let thread = thread.map_err(|e| Error::io("start the thread for syncs", e))?;
+        let thread = thread.map_err(|e| Error::io(&format!("start the thread {name}"), e))?;
         Ok(Syncer { shared, busy: false, thread: Some(thread) })
     }
 
@@ -82,8 +83,44 @@ impl<T: Send + 'static> Syncer<T> {
             if !wait {
                 return None;
             }
-            post = self.shared.changed.wait(post, "a sync's result");
+            post = self.shared.changed.wait(post, "a result");
         }
+    }
+}
+
+/// A thread that is started when it is needed first, for jobs whose end the keeper does not wait for.
+pub(super) struct OnDemand {
+    name: &'static str,
+    bell: Arc<Bell>,
+    thread: Option<Syncer<()>>,
+}
+
+impl OnDemand {
+    /// No thread yet. It will ring `bell` when a job has ended.
+    pub(super) fn new(name: &'static str, bell: Arc<Bell>) -> OnDemand {
+        OnDemand { name, bell, thread: None }
+    }
+
+    /// Whether it has no job. The error of the last one is told here, once.
+    pub(super) fn is_idle(&mut self) -> Result<bool, Error> {
+        let Some(thread) = &mut self.thread else { return Ok(true) };
+        thread.result(false).transpose()?;
+        Ok(!thread.busy())
+    }
+
+    /// Whether it has no job, nor one that has ended and was not asked for.
+    pub(super) fn is_without_job(&self) -> bool {
+        self.thread.as_ref().is_none_or(|thread| !thread.busy())
+    }
+
+    /// Gives it a job. It [is idle](Self::is_idle). Fails where there is no thread to be had.
+    pub(super) fn begin(&mut self, job: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Result<(), Error> {
+        let thread = match &mut self.thread {
+            Some(thread) => thread,
+            none => none.insert(Syncer::start(self.name, Arc::clone(&self.bell))?),
+        };
+        thread.begin(Box::new(job));
+        Ok(())
     }
 }
 
@@ -106,8 +143,9 @@ impl<T> Shared<T> {
             match std::mem::replace(&mut *post, Post::UnderWay) {
                 Post::Job(job) => {
                     drop(post);
-                    let result = catch_unwind(AssertUnwindSafe(job))
-                        .unwrap_or_else(|_| Err(Error::Bug("a sync panicked: reopen the database".into())));
+                    let result = catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
+                        Err(Error::Bug("a thread of the keeper panicked: reopen the database".into()))
+                    });
                     post = self.post.lock();
                     *post = Post::Done(result);
                     self.changed.notify_one();
@@ -118,7 +156,7 @@ impl<T> Shared<T> {
                 Post::Stop => return,
                 other => {
                     *post = other;
-                    post = self.changed.wait(post, "a sync to do");
+                    post = self.changed.wait(post, "a job");
                 }
             }
         }

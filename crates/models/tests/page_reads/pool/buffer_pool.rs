@@ -126,6 +126,10 @@ impl Pool {
         self.take_frame()
     }
 
+    pub(super) fn take_frame_holding(&self, _id: PageId) -> Result<Option<FrameTicket<'_>>, Error> {
+        Ok(self.free.take(1).map(|frames| FrameTicket::new(self, frames[0])))
+    }
+
     pub(super) fn take_frame(&self) -> Result<FrameTicket<'_>, Error> {
         let frame = match self.free.take_or_wait(1) {
             Taken::Frames(frames) => frames[0],
