@@ -1,10 +1,12 @@
-//! Threads of the classic policies, each of which works and sleeps by a clock of its own, as those servers' do, until
-//! the database is closed; and the one that makes files for a large log.
+//! Threads that work until the database is closed: those of the classic policies, each of which sleeps by a clock of
+//! its own, as those servers' do, the one that writes the log for who does not, and the one that makes files for a
+//! large log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::engine::Engine;
+use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::sync::{self, Condvar, JoinHandle, Mutex, Rank};
@@ -13,6 +15,8 @@ use crate::base::waits::enter_background;
 /// Threads that end together: at the latest when this is dropped, which waits for them.
 pub(crate) struct Threads {
     end: Arc<End>,
+    /// Those who wait for one are rung when the end is near.
+    bells: Vec<Arc<Bell>>,
     threads: Vec<(&'static str, JoinHandle<()>)>,
 }
 
@@ -57,7 +61,7 @@ impl Threads {
     /// None.
     pub(super) fn new() -> Threads {
         let end = Arc::new(End { is_near: Mutex::new(Rank::Background, false), news: Condvar::new() });
-        Threads { end, threads: Vec::new() }
+        Threads { end, bells: Vec::new(), threads: Vec::new() }
     }
 
     /// One more. If its work fails, or panics, the log stops with the reason: it tells all who wait.
@@ -83,6 +87,11 @@ impl Threads {
         Ok(())
     }
 
+    /// Has this rung when the end is near: some thread waits for it.
+    pub(super) fn ring_at_end(&mut self, bell: &Arc<Bell>) {
+        self.bells.push(Arc::clone(bell));
+    }
+
     /// How many of this name there are.
     pub(super) fn count(&self, name: &str) -> usize {
         self.threads.iter().filter(|(of, _)| *of == name).count()
@@ -94,6 +103,7 @@ impl Threads {
     pub(super) fn announce_end(&self) {
         *self.end.is_near.lock() = true;
         self.end.news.notify_all();
+        self.bells.iter().for_each(|bell| bell.ring());
     }
 
     /// Has those look who wait for something that has changed by now.

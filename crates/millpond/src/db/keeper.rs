@@ -14,7 +14,6 @@
 
 mod asked;
 mod loads;
-mod log;
 mod memory;
 mod merging;
 mod publish;
@@ -28,7 +27,7 @@ use std::sync::atomic::Ordering;
 
 use self::asked::Cleaning;
 use self::publish::SyncThread;
-use self::syncer::OnDemand;
+use self::syncer::Syncer;
 pub(super) use self::zones::ZONES_TOGETHER;
 use self::zones::Zones;
 use super::engine::{CLOSED, CheckpointAnswer, Engine};
@@ -78,9 +77,7 @@ pub(crate) struct Keeper {
     engine: Arc<Engine>,
     syncer: SyncThread,
     /// Touches the pool's memory.
-    toucher: OnDemand,
-    /// Writes the log for who does not wait for it.
-    log_flusher: OnDemand,
+    toucher: Option<Syncer<()>>,
     next_duties_ns: u64,
     next_sync_ns: u64,
     next_checkpoint_ns: u64,
@@ -118,12 +115,10 @@ impl Keeper {
     pub(crate) fn new(engine: Arc<Engine>) -> Result<Keeper, Error> {
         let now = clock::now_ns();
         let syncer = SyncThread::start("mp-sync", Arc::clone(&engine.bell))?;
-        let [toucher, log_flusher] = ["mp-memory", "mp-log"].map(|name| OnDemand::new(name, Arc::clone(&engine.bell)));
         Ok(Keeper {
             engine,
             syncer,
-            toucher,
-            log_flusher,
+            toucher: None,
             next_duties_ns: now + DUTIES_TICK_NS,
             next_sync_ns: now + SYNC_TICK_NS,
             next_checkpoint_ns: now + CHECKPOINT_TICK_NS,
@@ -182,16 +177,13 @@ impl Keeper {
             self.refuse_requests();
             return now + CHECKPOINT_TICK_NS;
         }
-        let deadline = self.next_duties_ns.min(self.engine.pacing.next_tick_ns());
-        // Who flushes the log rings when he has.
-        let flush_by_ns = self.engine.core.log.demand().flush_by_ns.filter(|_| self.log_flusher.is_without_job());
-        flush_by_ns.map_or(deadline, |by| by.min(deadline))
+        self.next_duties_ns.min(self.engine.pacing.next_tick_ns())
     }
 
     fn work(&mut self, now: u64) -> Result<(), Error> {
         self.engine.core.log.health()?;
         let synced = self.take_synced(false)?;
-        self.serve_log(now)?;
+        self.empty_full_log()?;
         if now >= self.engine.pacing.next_tick_ns() {
             self.engine.tick_pace();
         }
@@ -252,6 +244,17 @@ impl Keeper {
         self.engine.core.pool.stop();
         self.engine.txns.locks.stop(&error.to_string());
         self.engine.requests.lock().failed = Some(error.to_string().into());
+    }
+
+    /// The log's wall: the oldest quarter of the log goes first, and all that counts as dirtied with it.
+    fn empty_full_log(&mut self) -> Result<(), Error> {
+        let log = &self.engine.core.log;
+        if log.is_full_for_some() {
+            let cut = log.counts.bucket_end(log.positions().checkpoint.plus(log.capacity() / 4));
+            self.clean_before(cut)?;
+            self.checkpoint()?;
+        }
+        Ok(())
     }
 
     /// Writes dirty pages: for frames, which are kept free ahead of need, and for the log, at the smallest rate that

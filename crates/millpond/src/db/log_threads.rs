@@ -1,4 +1,5 @@
-//! The threads of the classic policies of the log: the closer of `recent_closed`, and those of the pipeline.
+//! The threads of the log: the one that writes it for who does not, and with the classic policies the closer of
+//! `recent_closed` and those of the pipeline.
 
 use std::sync::Arc;
 
@@ -8,9 +9,11 @@ use crate::base::error::Error;
 use crate::redo::log::Log;
 use crate::redo::pipeline::{Pipeline, Stage};
 
-/// Starts those that the log's policies want.
+/// Starts it, and those that the log's policies want.
 pub(super) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {
     let log = &engine.core.log;
+    threads.ring_at_end(&log.flusher_bell);
+    threads.start("mp-log", engine, |engine, end| engine.core.log.flush_for_others(|| end.is_near()))?;
     if log.recent_closed.is_some() {
         threads.start("mp-closer", engine, |engine, end| {
             let window = engine.core.log.recent_closed.iter();

@@ -139,7 +139,7 @@ impl Log {
             let is_full = !self.files_fit(&state, bytes);
             state.space_waiters.push_back(SpaceWaiter { bytes, handoff: Arc::clone(&handoff) });
             drop(state);
-            self.bell.ring();
+            self.ring_for_space(is_full);
             let began = clock::now_ns();
             let granted = handoff.take_wait(WaitClass::LogSpace, &self.waits);
             self.counters.space_waits.fetch_add(1, Ordering::Relaxed);
@@ -156,9 +156,9 @@ impl Log {
     pub(super) fn grant_space(&self, state: &mut LogState) {
         while let Some(front) = state.space_waiters.front() {
             let bytes = front.bytes;
-            let fits = self.buffer_fits(state, bytes) && self.files_fit(state, bytes);
-            if !fits {
-                self.bell.ring();
+            let is_full = !self.files_fit(state, bytes);
+            if is_full || !self.buffer_fits(state, bytes) {
+                self.ring_for_space(is_full);
                 return;
             }
             state.credits += bytes;
@@ -166,5 +166,14 @@ impl Log {
                 waiter.handoff.give(true);
             }
         }
+    }
+
+    /// Has those work who make room: in the files, or in the buffer.
+    fn ring_for_space(&self, is_full: bool) {
+        if is_full {
+            self.bell.ring();
+        }
+        // Perhaps in both.
+        self.flusher_bell.ring();
     }
 }

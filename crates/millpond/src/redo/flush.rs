@@ -1,8 +1,8 @@
 //! How the log becomes durable: a leader writes and syncs for all, followers wait, and the leader calls the next.
 //!
-//! No thread of its own and no timer: who finds no leader at work becomes it. Who is called may be late, for he has to
-//! wake up first: until he is there, whoever comes leads, and writes what the called one waits for, too. So the device
-//! is not idle for a wake-up's time, and nobody has to sleep behind one who does.
+//! Commits need no thread and no timer: who finds no leader at work becomes it. Who is called may be late, for he has
+//! to wake up first: until he is there, whoever comes leads, and writes what the called one waits for, too. So the
+//! device is not idle for a wake-up's time, and nobody has to sleep behind one who does.
 //!
 //! REDO-7  While somebody waits, a leader is at work, or one of those who waited was called and has yet to look.
 
@@ -13,6 +13,7 @@ use super::files::{Lap, LogFiles};
 use super::log::{Log, LogState};
 use super::pipeline::Stage;
 use crate::base::aligned::{round_down, round_up, to_u64, to_usize};
+use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::Lsn;
@@ -30,6 +31,16 @@ pub(super) enum FlushSignal {
 pub(super) struct FlushWaiter {
     pub(super) lsn: Lsn,
     pub(super) handoff: Arc<Handoff<FlushSignal>>,
+}
+
+/// What the thread that writes the log for others has to do.
+enum ForOthers {
+    Flush,
+    /// To have room in the buffer.
+    Write,
+    Wait {
+        until_ns: u64,
+    },
 }
 
 /// Whom the end of a leader's round wakes.
@@ -195,10 +206,40 @@ impl Log {
             Self::tell_idle(state);
             // Whoever found it half full meanwhile has left it to the leader.
             if called.is_none() && self.is_half_full(state) {
-                self.bell.ring();
+                self.flusher_bell.ring();
             }
         }
         RoundEnd { called, covered, another_round }
+    }
+
+    /// The work of a thread, until `is_ending`, which it learns of by its bell: it writes the log for who does not wait
+    /// for that, when he wants it durable, and before anybody who wants room in the buffer has to.
+    pub(crate) fn flush_for_others(&self, is_ending: impl Fn() -> bool) -> Result<(), Error> {
+        while !is_ending() {
+            match self.next_for_others(clock::now_ns()) {
+                ForOthers::Flush => self.flush_all().map(|_| ())?,
+                ForOthers::Write => self.write_all()?,
+                ForOthers::Wait { until_ns } => self.flusher_bell.wait_until(until_ns),
+            }
+        }
+        Ok(())
+    }
+
+    fn next_for_others(&self, now_ns: u64) -> ForOthers {
+        let state = self.state.lock();
+        let by_ns = state.flush_by.at_ns();
+        let is_to_be_written = || match &self.pipeline {
+            Some(pipeline) => pipeline.has_unwritten(state.next),
+            None => state.next > state.durable,
+        };
+        let is_short = || state.space_waiters.front().is_some_and(|front| !self.buffer_fits(&state, front.bytes));
+        if by_ns.is_some_and(|by_ns| by_ns <= now_ns) || (!state.leader_at_work && self.is_half_full(&state)) {
+            ForOthers::Flush
+        } else if is_short() && is_to_be_written() {
+            ForOthers::Write
+        } else {
+            ForOthers::Wait { until_ns: by_ns.unwrap_or(u64::MAX) }
+        }
     }
 
     /// Waits until the log is in the hands of the device up to `lsn`: what is, survives the process. Callers hold no

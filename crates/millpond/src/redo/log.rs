@@ -141,19 +141,6 @@ pub(crate) struct LogPositions {
     pub(crate) checkpoint: Lsn,
 }
 
-/// What the keeper should do for the log.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogDemand {
-    /// Somebody waits for room in the buffer, and there is something to write.
-    pub(crate) buffer_short: bool,
-    /// Nobody does, but soon will, if it is not written now.
-    pub(crate) buffer_half_full: bool,
-    /// Somebody waits for room in the files.
-    pub(crate) files_short: bool,
-    /// When a background commit wants to be durable.
-    pub(crate) flush_by_ns: Option<u64>,
-}
-
 /// The log.
 pub(crate) struct Log {
     pub(super) buffer_bytes: u64,
@@ -163,6 +150,8 @@ pub(crate) struct Log {
     pub(super) epochs: u64,
     pub(super) state: Mutex<LogState>,
     pub(super) bell: Arc<Bell>,
+    /// That of the thread which writes the log for who does not ([`Log::flush_for_others`]).
+    pub(crate) flusher_bell: Arc<Bell>,
     /// With a classic policy.
     pub(crate) recent_closed: Option<RecentClosed>,
     /// The same.
@@ -224,6 +213,7 @@ impl Log {
             epochs,
             state: Mutex::new(Rank::Log, state),
             bell,
+            flusher_bell: Arc::default(),
             recent_closed,
             pipeline,
             counts,
@@ -359,7 +349,7 @@ impl Log {
         let is_to_be_written = !state.leader_at_work && !was_half_full && self.is_half_full(&state);
         drop(state);
         if is_to_be_written {
-            self.bell.ring();
+            self.flusher_bell.ring();
         }
         if let Some(pipeline) = &self.pipeline {
             let mut group = vec![0; to_usize(len)];
@@ -467,14 +457,14 @@ impl Log {
         Self::check(&self.state.lock())
     }
 
-    /// Asks the keeper to make everything appended so far durable, so long from now at the latest.
+    /// Asks for everything appended so far to be durable, so long from now at the latest.
     pub(crate) fn flush_within(&self, within_ns: u64) {
         let now_ns = clock::now_ns();
         let mut state = self.state.lock();
         let next = state.next;
         if state.flush_by.ask(next, now_ns, within_ns) {
             drop(state);
-            self.bell.ring();
+            self.flusher_bell.ring();
         }
     }
 
@@ -497,16 +487,10 @@ impl Log {
         LogPositions { next: state.next, durable: state.durable, checkpoint: state.checkpoint }
     }
 
-    /// What the log wants from the keeper.
-    pub(crate) fn demand(&self) -> LogDemand {
+    /// Whether somebody waits for room in the files.
+    pub(crate) fn is_full_for_some(&self) -> bool {
         let state = self.state.lock();
-        let front = state.space_waiters.front().map(|waiter| waiter.bytes);
-        LogDemand {
-            buffer_short: state.next > state.durable && front.is_some_and(|bytes| !self.buffer_fits(&state, bytes)),
-            buffer_half_full: !state.leader_at_work && self.is_half_full(&state),
-            files_short: front.is_some_and(|bytes| !self.files_fit(&state, bytes)),
-            flush_by_ns: state.flush_by.at_ns(),
-        }
+        state.space_waiters.front().is_some_and(|front| !self.files_fit(&state, front.bytes))
     }
 
     /// Everything before `lsn` is no longer needed: a superblock that says so is durable.

@@ -68,8 +68,8 @@ fn threads_clocks_and_locks_come_from_the_seam() {
     }
 }
 
-/// LAW-2: no wait ends by a timer but the keeper's, which has ticks, payments, which are of time, those of the classic
-/// policies, and the rests of who makes files for a large log.
+/// LAW-2: no wait ends by a timer but the keeper's, which has ticks, that of who writes the log for others, who give him
+/// time, payments, which are of time, those of the classic policies, and the rests of who makes files for a large log.
 #[test]
 fn nobody_but_the_keeper_waits_for_a_clock() {
     let mut seen = 0;
@@ -96,7 +96,7 @@ fn nobody_but_the_keeper_waits_for_a_clock() {
                 let ticks = ["sync.rs", "scheduler.rs", "simulated.rs", "slow.rs", "bell.rs", "keeper.rs", "pacing.rs"];
                 // What they are known for.
                 let of_pool = ["backoff.rs", "background.rs", "lru_managers.rs", "page_cleaners.rs"];
-                let of_log = ["log_events.rs", "pipeline.rs", "recent_closed.rs"];
+                let of_log = ["flush.rs", "log_events.rs", "pipeline.rs", "recent_closed.rs"];
                 let files = ["redo_change.rs"];
                 assert!(
                     [&ticks[..], &of_pool, &of_log, &files].concat().contains(&file.as_str()),

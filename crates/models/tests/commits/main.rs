@@ -36,7 +36,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use base::aligned::{BLOCK, to_u64, to_usize};
-use base::bell::Bell;
 use base::error::Error;
 use base::ids::Lsn;
 use base::waits::Waits;
@@ -194,7 +193,6 @@ impl Files for Directory {
 
 struct Model {
     log: Log,
-    bell: Arc<Bell>,
     disk: Arc<Disk>,
 }
 
@@ -216,9 +214,21 @@ impl Model {
         // The smallest buffer there is: of four blocks.
         let limits = LogLimits { reserve: 4096, epochs: 0, smallest: 4096 };
         let files = LogFiles::new(ring, None);
-        let bell = Arc::<Bell>::default();
-        let log = Log::resume(files, resume, limits, policies, Arc::default(), Arc::clone(&bell), Arc::new(Waits));
-        Arc::new(Model { log: log.expect("nothing fails yet"), bell, disk })
+        let log = Log::resume(files, resume, limits, policies, Arc::default(), Arc::default(), Arc::new(Waits));
+        Arc::new(Model { log: log.expect("nothing fails yet"), disk })
+    }
+
+    /// Does `work` beside the thread that writes for others.
+    fn beside_who_writes_for_others(self: &Arc<Self>, work: impl FnOnce()) {
+        let ended = Arc::new(AtomicBool::new(false));
+        let flusher = {
+            let (model, ended) = (Arc::clone(self), Arc::clone(&ended));
+            thread::spawn(move || model.log.flush_for_others(|| ended.load(Ordering::SeqCst)))
+        };
+        work();
+        ended.store(true, Ordering::SeqCst);
+        self.log.flusher_bell.ring();
+        flusher.join().expect("no panic").expect("nothing fails");
     }
 
     /// A commit: durable when it returns.
@@ -270,23 +280,12 @@ fn a_short_buffer_is_written_by_who_needs_it() {
     });
 }
 
-/// Nobody waits for these to be durable: who wants room in the buffer rings for the keeper, who writes it.
+/// Nobody waits for these to be durable: who wants room in the buffer has it from the thread that writes for others, or
+/// writes himself.
 #[test]
-fn who_does_not_wait_for_durability_is_given_room_by_the_keeper() {
+fn who_does_not_wait_for_durability_is_given_room_by_the_thread_that_writes_for_others() {
     explore(3_000, || {
         let model = Model::new(None);
-        let ended = Arc::new(AtomicBool::new(false));
-        let keeper = {
-            let (model, ended) = (Arc::clone(&model), Arc::clone(&ended));
-            thread::spawn(move || {
-                while !ended.load(Ordering::SeqCst) {
-                    model.bell.wait_until(u64::MAX);
-                    if model.log.demand().buffer_short {
-                        model.log.flush_all().expect("nothing fails");
-                    }
-                }
-            })
-        };
         let append = |who: u8| {
             let model = Arc::clone(&model);
             thread::spawn(move || {
@@ -296,12 +295,11 @@ fn who_does_not_wait_for_durability_is_given_room_by_the_keeper() {
                 }
             })
         };
-        let appenders: Vec<_> = (1..=3).map(append).collect();
-        assert!(model.try_commit(9, 100));
-        appenders.into_iter().for_each(|appender| appender.join().expect("no panic"));
-        ended.store(true, Ordering::SeqCst);
-        model.bell.ring();
-        keeper.join().expect("no panic");
+        model.beside_who_writes_for_others(|| {
+            let appenders: Vec<_> = (1..=3).map(append).collect();
+            assert!(model.try_commit(9, 100));
+            appenders.into_iter().for_each(|appender| appender.join().expect("no panic"));
+        });
     });
 }
 
@@ -436,15 +434,13 @@ fn who_finds_the_buffer_short_has_it_written_and_not_synced() {
                     for _ in 0..3 {
                         let credit = model.log.reserve(4000, 0).expect("nothing fails");
                         model.log.append(credit, GroupKind::Pages, &[who; 4000], |_, _| ()).expect("nothing fails");
-                        // As the keeper does, for those whom it has been rung for.
-                        if model.log.demand().buffer_short {
-                            model.log.write_all().expect("nothing fails");
-                        }
                     }
                 })
             };
-            let appenders: Vec<_> = (1..=2).map(append).collect();
-            appenders.into_iter().for_each(|appender| appender.join().expect("no panic"));
+            model.beside_who_writes_for_others(|| {
+                let appenders: Vec<_> = (1..=2).map(append).collect();
+                appenders.into_iter().for_each(|appender| appender.join().expect("no panic"));
+            });
             assert_eq!(model.disk.bytes.lock().expect("whole").syncs, 0);
         });
     });

@@ -171,8 +171,7 @@ impl Keeper {
             let pins = lot.into_iter().rev().filter_map(|frame| core.pool.pin_dirty_before(frame, cleaning.cut));
             if self.write_lot(Why::AtOnce, pins.collect())? > 0 {
                 cleaning.written = engine.page_writes.all();
-                let demand = core.log.demand();
-                if core.pool.frames_short() > 0 || demand.buffer_short || demand.files_short {
+                if core.pool.frames_short() > 0 || core.log.is_full_for_some() {
                     engine.bell.ring();
                     return Ok(false);
                 }

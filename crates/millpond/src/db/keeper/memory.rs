@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Keeper;
+use super::syncer::Syncer;
 
 impl Keeper {
     /// Has memory touched for the frames that will be taken next, by another thread: it may take long.
@@ -10,15 +11,19 @@ impl Keeper {
         if !self.engine.core.pool.is_to_touch() {
             return;
         }
-        // A wish, all of it: without, who comes to a frame first touches it.
-        if !self.toucher.is_idle().unwrap_or(true) {
+        if self.toucher.is_none() {
+            // A wish: without, who comes to a frame first touches it.
+            self.toucher = Syncer::start("mp-memory", Arc::clone(&self.engine.bell)).ok();
+        }
+        let Some(toucher) = &mut self.toucher else { return };
+        if toucher.busy() && toucher.result(false).is_none() {
             return;
         }
         let engine = Arc::clone(&self.engine);
-        let _ = self.toucher.begin(move || {
+        toucher.begin(Box::new(move || {
             while engine.core.pool.touch_ahead() && !engine.requests.lock().stop {}
             Ok(())
-        });
+        }));
     }
 }
 

@@ -79,7 +79,7 @@ impl Keeper {
             merge(&engine.core, &tree.root, &wish.key, wish.level)
         };
         let mut outcome = attempt()?;
-        if matches!(outcome, Outcome::LogFull) && !engine.core.log.demand().files_short {
+        if matches!(outcome, Outcome::LogFull) && !engine.core.log.is_full_for_some() {
             // The buffer is short, and nobody else need want it written.
             engine.core.log.flush_all()?;
             outcome = attempt()?;

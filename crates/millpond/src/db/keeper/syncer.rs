@@ -88,42 +88,6 @@ impl<T: Send + 'static> Syncer<T> {
     }
 }
 
-/// A thread that is started when it is needed first, for jobs whose end the keeper does not wait for.
-pub(super) struct OnDemand {
-    name: &'static str,
-    bell: Arc<Bell>,
-    thread: Option<Syncer<()>>,
-}
-
-impl OnDemand {
-    /// No thread yet. It will ring `bell` when a job has ended.
-    pub(super) fn new(name: &'static str, bell: Arc<Bell>) -> OnDemand {
-        OnDemand { name, bell, thread: None }
-    }
-
-    /// Whether it has no job. The error of the last one is told here, once.
-    pub(super) fn is_idle(&mut self) -> Result<bool, Error> {
-        let Some(thread) = &mut self.thread else { return Ok(true) };
-        thread.result(false).transpose()?;
-        Ok(!thread.busy())
-    }
-
-    /// Whether it has no job, nor one that has ended and was not asked for.
-    pub(super) fn is_without_job(&self) -> bool {
-        self.thread.as_ref().is_none_or(|thread| !thread.busy())
-    }
-
-    /// Gives it a job. It [is idle](Self::is_idle). Fails where there is no thread to be had.
-    pub(super) fn begin(&mut self, job: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Result<(), Error> {
-        let thread = match &mut self.thread {
-            Some(thread) => thread,
-            none => none.insert(Syncer::start(self.name, Arc::clone(&self.bell))?),
-        };
-        thread.begin(Box::new(job));
-        Ok(())
-    }
-}
-
 impl<T: Send + 'static> Drop for Syncer<T> {
     fn drop(&mut self) {
         // A job under way comes to its end first: nothing is written after the keeper is gone.
