@@ -1,6 +1,6 @@
-//! The keeper, the background thread for pages and log. It frees frames, writes dirty pages before the log needs them
-//! gone, makes their images durable and named, grows the files ahead of need, empties zones of them, gives back what
-//! dropped trees had, merges pages that have become too empty, and takes checkpoints.
+//! The keeper, the background thread for pages and for the log's wall. It frees frames, writes dirty pages before the
+//! log needs them gone, makes their images durable and named, grows the files ahead of need, empties zones of them,
+//! gives back what dropped trees had, merges pages that have become too empty, and takes checkpoints.
 //!
 //! KEEPER-1  All map groups and checkpoints are its own, one after the other, and with the default settings all
 //!           writes of pages that are in frames ([`page_writer`](super::page_writer)). Only syncs, and the superblock's

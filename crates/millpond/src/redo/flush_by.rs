@@ -1,8 +1,8 @@
 //! By when the log wants to be durable for those who do not wait for it.
 //!
 //! What is asked for while it is being synced already is not asked for again: nobody would come to take it back, and
-//! the keeper would find it due for ever. And what was asked for before a sync says nothing of what came after it, or
-//! a log that always grows would be due always.
+//! who writes the log for others would find it due for ever. And what was asked for before a sync says nothing of what
+//! came after it, or a log that always grows would be due always.
 
 use std::collections::VecDeque;
 
