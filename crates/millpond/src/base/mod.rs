@@ -27,4 +27,5 @@ pub(crate) mod row;
 #[cfg(feature = "simulation")]
 pub(crate) mod scheduler;
 pub(crate) mod sync;
+mod under_way;
 pub(crate) mod waits;

@@ -24,6 +24,7 @@ use super::aligned::to_u64;
 use super::clock;
 use super::operations::{OperationKind, Operations, Slowest, next_stripe};
 use super::sync::{Mutex, Rank};
+use super::under_way::UnderWay;
 
 /// What an operation waits for. Every park names its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +126,11 @@ pub struct WaitSummary {
     pub p99: Duration,
     /// The longest.
     pub longest: Duration,
+    /// Threads that wait now, and have not been counted yet. One that waits for two things, one inside of the other, is
+    /// among both.
+    pub waiting: u64,
+    /// How long these have waited so far, together.
+    pub waiting_for: Duration,
 }
 
 /// Upper bounds of the buckets of [`WaitTimes`], in microseconds.
@@ -150,6 +156,8 @@ pub struct Stall {
     pub operation: &'static str,
     /// How long it took, to a few milliseconds; at least as long as it waited.
     pub elapsed: Duration,
+    /// When it ended: so long after the database was opened, to a few milliseconds.
+    pub ended: Duration,
     /// What it waited for, and how long; classes without a wait are left out.
     pub waits: Vec<(WaitClass, Duration)>,
     /// CPU that its thread used, and the time for which it was runnable and had none: at most what is left beside its
@@ -176,6 +184,7 @@ struct Class {
     total_ns: AtomicU64,
     longest_ns: AtomicU64,
     times_us: Mutex<Histogram<u64>>,
+    under_way: UnderWay,
 }
 
 /// The waits of one database.
@@ -190,6 +199,7 @@ pub(crate) struct Waits {
     slowest: Mutex<Vec<Stall>>,
     /// An operation that took less is neither a stall nor among the slowest.
     remembered_from_ns: AtomicU64,
+    opened_ns: u64,
 }
 
 /// What a thread knows about the operation that it is in.
@@ -232,19 +242,30 @@ thread_local! {
     };
 }
 
-/// The classes that a thread waits for, until dropped, also by a panic.
-struct Within(u32);
+/// A wait that a thread is in, until dropped, also by a panic.
+struct Within<'w> {
+    /// The classes that it waits for around that.
+    outer: u32,
+    /// Where it is among the waits under way, if it is the foreground's.
+    under_way: Option<(&'w UnderWay, u64)>,
+}
 
-impl Within {
-    fn enter(classes: u32, outer: u32) -> Within {
-        THREAD.with(|thread| thread.waits_for.set(classes));
-        Within(outer)
+impl<'w> Within<'w> {
+    fn enter(class: WaitClass, outer: u32, of: &'w UnderWay, now_ns: u64) -> Within<'w> {
+        let is_background = THREAD.with(|thread| {
+            thread.waits_for.set(outer | 1 << class as u32);
+            thread.background.get()
+        });
+        Within { outer, under_way: (!is_background).then(|| (of, of.begin(now_ns))) }
     }
 }
 
-impl Drop for Within {
+impl Drop for Within<'_> {
     fn drop(&mut self) {
-        THREAD.with(|thread| thread.waits_for.set(self.0));
+        THREAD.with(|thread| thread.waits_for.set(self.outer));
+        if let Some((of, one)) = self.under_way {
+            of.end(one);
+        }
     }
 }
 
@@ -307,6 +328,7 @@ impl Waits {
                 Rank::Waits,
                 Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are in order"),
             ),
+            under_way: UnderWay::default(),
         };
         let stall_threshold_ns = nanos(stall_threshold);
         Waits {
@@ -317,6 +339,7 @@ impl Waits {
             stalls: Mutex::new(Rank::Waits, VecDeque::new()),
             slowest: Mutex::new(Rank::Waits, Vec::new()),
             remembered_from_ns: AtomicU64::new(stall_threshold_ns.min(1)),
+            opened_ns: clock::coarse_ns(),
         }
     }
 
@@ -345,7 +368,7 @@ impl Waits {
         }
         let noted_ns = || THREAD.with(|thread| thread.noted_ns.get());
         let (noted_before_ns, began_ns) = (noted_ns(), clock::now_ns());
-        let within = Within::enter(outer | bit, outer);
+        let within = Within::enter(class, outer, &self.classes[class as usize].under_way, began_ns);
         let (waited, result) = wait();
         drop(within);
         if waited {
@@ -406,17 +429,27 @@ impl Waits {
 
     /// The waits so far, by class.
     pub(crate) fn summary(&self) -> Vec<WaitSummary> {
+        let now_ns = clock::now_ns();
         let summary = |(class, of): (WaitClass, &Class)| {
             let times = of.times_us.lock();
+            let (waiting, waiting_us) = of.under_way.now(now_ns);
             WaitSummary {
                 class,
                 count: of.count.load(Ordering::Relaxed),
                 total: Duration::from_nanos(of.total_ns.load(Ordering::Relaxed)),
                 p99: Duration::from_micros(times.value_at_quantile(0.99)),
                 longest: Duration::from_nanos(of.longest_ns.load(Ordering::Relaxed)),
+                waiting,
+                waiting_for: Duration::from_micros(waiting_us),
             }
         };
         WaitClass::ALL.into_iter().zip(&self.classes).map(summary).collect()
+    }
+
+    /// Of each class, how many wait now, and for how many microseconds so far, together.
+    pub(crate) fn under_way(&self) -> [(u64, u64); CLASSES] {
+        let now_ns = clock::now_ns();
+        self.classes.each_ref().map(|of| of.under_way.now(now_ns))
     }
 
     /// How long the waits of one class took.
@@ -449,6 +482,11 @@ impl Waits {
         let mut slowest = self.slowest.lock();
         self.remembered_from_ns.store(self.stall_threshold_ns().min(1), Ordering::Relaxed);
         std::mem::take(&mut slowest)
+    }
+
+    /// From how long on an operation is a stall.
+    pub(crate) fn stall_threshold(&self) -> Duration {
+        Duration::from_nanos(self.stall_threshold_ns())
     }
 
     fn stall_threshold_ns(&self) -> u64 {
@@ -521,6 +559,7 @@ impl Drop for Operation<'_> {
             let stall = Stall {
                 operation: self.kind.name(),
                 elapsed: Duration::from_nanos(elapsed),
+                ended: Duration::from_nanos(now.saturating_sub(self.waits.opened_ns)),
                 waits: waits.map(|(class, ns)| (class, Duration::from_nanos(ns))).collect(),
                 cpu: schedstat().and_then(since),
             };
@@ -537,6 +576,22 @@ const _: () = assert!(WaitClass::RecentClosed as usize + 1 == CLASSES);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waits_is_seen_while_he_does_and_not_when_it_is_over() {
+        let waits = Waits::new(Duration::from_secs(1));
+        let waiting = |class: WaitClass| waits.summary()[class as usize].waiting;
+        let seen = waits.timed(WaitClass::Lane, || {
+            waits
+                .timed(WaitClass::LogSpace, || [WaitClass::Lane, WaitClass::LogSpace, WaitClass::PageRead].map(waiting))
+        });
+        assert_eq!(seen, [1, 1, 0]);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            waits.timed(WaitClass::Lane, || std::panic::resume_unwind(Box::new(())))
+        }));
+        assert!(panicked.is_err());
+        assert_eq!([WaitClass::Lane, WaitClass::LogSpace].map(waiting), [0, 0]);
+    }
 
     #[test]
     fn a_slow_operation_tells_what_it_waited_for() {
@@ -619,7 +674,7 @@ mod tests {
     fn the_line_of_a_stall_tells_each_share() {
         let ms = Duration::from_millis;
         let waits = vec![(WaitClass::FreeFrame, ms(90)), (WaitClass::PageRead, ms(5))];
-        let stall = Stall { operation: "get", elapsed: ms(100), waits, cpu: Some((ms(4), ms(1))) };
+        let stall = Stall { operation: "get", elapsed: ms(100), ended: ms(0), waits, cpu: Some((ms(4), ms(1))) };
         let line = "get took 100.0 ms: free_frame 90.0 ms (90 %) page_read 5.0 ms (5 %) cpu 4.0 ms (4 %) runnable 1.0 ms (1 %)";
         assert_eq!(stall.to_string(), line);
     }
@@ -639,7 +694,13 @@ mod tests {
 
     #[test]
     fn the_slowest_are_kept_in_order_and_forgotten_when_taken() {
-        let stall = |ms| Stall { operation: "get", elapsed: Duration::from_millis(ms), waits: Vec::new(), cpu: None };
+        let stall = |ms| Stall {
+            operation: "get",
+            elapsed: Duration::from_millis(ms),
+            ended: Duration::ZERO,
+            waits: Vec::new(),
+            cpu: None,
+        };
         let waits = Waits::new(Duration::from_millis(50));
         for ms in [3, 40, 1, 60, 7, 5, 2, 9, 8, 30] {
             waits.remember(stall(ms), ms * 1_000_000);
@@ -652,7 +713,13 @@ mod tests {
 
     #[test]
     fn another_threshold_counts_from_then_on() {
-        let stall = |ms| Stall { operation: "get", elapsed: Duration::from_millis(ms), waits: Vec::new(), cpu: None };
+        let stall = |ms| Stall {
+            operation: "get",
+            elapsed: Duration::from_millis(ms),
+            ended: Duration::ZERO,
+            waits: Vec::new(),
+            cpu: None,
+        };
         let waits = Waits::new(Duration::from_millis(50));
         let (remember, from) =
             (|ms| waits.remember(stall(ms), ms * 1_000_000), || waits.remembered_from_ns.load(Ordering::Relaxed));

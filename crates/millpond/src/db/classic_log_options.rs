@@ -128,15 +128,9 @@ pub(super) fn mistakes_in_the_log(options: &Options, tracking: DirtyTracking) ->
             mistakes.push(format!("{name} is {value}: use 0 to {most}"));
         }
     }
-    if !options.log_writer_threads {
-        if options.log_spin.is_some() {
-            mistakes.push(
-                "log_spin is given, and log_writer_threads is false, where nobody spins: leave it out".to_owned(),
-            );
-        }
-        if options.commit_durability() == Durability::Written {
-            mistakes.push("commits are to wait until the log is written, and log_writer_threads is false, where it is synced with each write: use log_writer_threads, or leave durability and flush_log_at_commit out".to_owned());
-        }
+    if !options.log_writer_threads && options.log_spin.is_some() {
+        mistakes
+            .push("log_spin is given, and log_writer_threads is false, where nobody spins: leave it out".to_owned());
     }
     if let Some(when) = options.flush_log_at_commit {
         if when > 2 {
@@ -165,8 +159,6 @@ mod tests {
             (new().log_spin(LogSpin::Never), "log_spin is given, and log_writer_threads is false"),
             (new().log_spin_cpu_abs_lwm(80), "log_spin_cpu_abs_lwm is 80, and log_writer_threads is false"),
             (threads().log_spin_cpu_pct_hwm(101), "log_spin_cpu_pct_hwm is 101: use 0 to 100"),
-            (new().flush_log_at_commit(2), "log_writer_threads is false"),
-            (new().durability(Durability::Written), "log_writer_threads is false"),
             (new().flush_log_at_commit(3), "flush_log_at_commit is 3: use 1, 2 or 0"),
             (new().flush_log_at_commit(0).durability(Durability::None), "in two ways"),
         ] {
@@ -177,6 +169,8 @@ mod tests {
             window().log_recent_closed_size(ByteSize::kib(16)),
             threads().flush_log_at_commit(2).log_spin(LogSpin::Affinity).log_spin_cpu_abs_lwm(0),
             new().flush_log_at_commit(0),
+            new().flush_log_at_commit(2),
+            new().durability(Durability::Written),
         ] {
             options.validate(16384).expect("these go together");
         }

@@ -227,6 +227,7 @@ fn mistakes_in_the_pool(options: &Options, page_size: u64) -> Vec<String> {
     let mut mistakes = Vec::new();
     let instances = options.instances();
     let is_handoff = options.empty_free_list_algorithm == EmptyFreeListAlgorithm::Handoff;
+    let is_envelope = options.adaptive_flushing_method == AdaptiveFlushingMethod::Envelope;
     if !is_handoff && options.replacement() == PageReplacement::S3Fifo {
         mistakes.push("page_replacement is s3_fifo, and empty_free_list_algorithm is not handoff: these look for frames at the tail of an LRU list: leave one of the two out".to_owned());
     }
@@ -250,7 +251,7 @@ fn mistakes_in_the_pool(options: &Options, page_size: u64) -> Vec<String> {
             mistakes.push(format!("free_list_target is {target}: use {FREE_LIST_TARGET_MIN} to {LRU_PAGES_MAX}"));
         } else if is_handoff {
             mistakes.push(format!("free_list_target is {target}, and empty_free_list_algorithm is handoff, which finds out how many are needed: leave it out"));
-        } else if options.empty_free_list_algorithm == EmptyFreeListAlgorithm::Legacy && !options.cleaners_refill() {
+        } else if options.empty_free_list_algorithm == EmptyFreeListAlgorithm::Legacy && is_envelope {
             mistakes.push(format!("free_list_target is {target}, and empty_free_list_algorithm is legacy: only page cleaners keep frames free with it: use adaptive_flushing_method adaptive, or leave it out"));
         }
     }
@@ -260,27 +261,22 @@ fn mistakes_in_the_pool(options: &Options, page_size: u64) -> Vec<String> {
 fn mistakes_in_flushing(options: &Options) -> Vec<String> {
     let mut mistakes = Vec::new();
     let method = options.adaptive_flushing_method;
-    let is_adaptive = method == AdaptiveFlushingMethod::Adaptive;
     let io_capacity = options.settings().io_capacity;
+    // What adaptive alone goes by is accepted with the others, too: these may change into it.
     let given = [
-        ("page_cleaners", options.page_cleaners, 1..=PAGE_CLEANERS_MAX, is_adaptive),
-        ("io_capacity", options.io_capacity, IO_CAPACITY_MIN..=IO_CAPACITY_MAX, true),
-        ("io_capacity_max", options.io_capacity_max, io_capacity..=IO_CAPACITY_MAX, is_adaptive),
-        ("max_dirty_pages_pct", options.max_dirty_pages_pct, 0..=DIRTY_PCT_MAX, true),
+        ("page_cleaners", options.page_cleaners, 1..=PAGE_CLEANERS_MAX),
+        ("io_capacity", options.io_capacity, IO_CAPACITY_MIN..=IO_CAPACITY_MAX),
+        ("io_capacity_max", options.io_capacity_max, io_capacity..=IO_CAPACITY_MAX),
+        ("max_dirty_pages_pct", options.max_dirty_pages_pct, 0..=DIRTY_PCT_MAX),
     ];
-    let given = given.into_iter().filter_map(|(name, value, range, used)| Some((name, value?, range, used)));
-    for (name, value, range, used) in given {
+    for (name, value, range) in given.into_iter().filter_map(|(name, value, range)| Some((name, value?, range))) {
         if method == AdaptiveFlushingMethod::Envelope {
             mistakes.push(format!("{name} is {value}, and adaptive_flushing_method is envelope, which measures what the device can do: leave it out"));
-        } else if !used {
-            mistakes.push(format!(
-                "{name} is {value}, and only adaptive_flushing_method adaptive has a use for it: leave it out"
-            ));
         } else if !range.contains(&value) {
             mistakes.push(format!("{name} is {value}: use {} to {}", range.start(), range.end()));
         }
     }
-    if let Some(cleaners) = options.page_cleaners.filter(|cleaners| is_adaptive && *cleaners > options.instances()) {
+    if let Some(cleaners) = options.page_cleaners.filter(|cleaners| *cleaners > options.instances()) {
         let instances = options.instances();
         mistakes.push(format!("page_cleaners is {cleaners}, and buffer_pool_instances is {instances}: each cleaner has an instance at a time: use {instances} or fewer"));
     }
@@ -310,10 +306,8 @@ mod tests {
             (adaptive().max_dirty_pages_pct(100), "max_dirty_pages_pct is 100: use 0 to 99"),
             (adaptive().page_cleaners(2), "page_cleaners is 2, and buffer_pool_instances is 1"),
             (adaptive().dirty_tracking(DirtyTracking::Scan), "dirty_tracking is scan"),
-            (
-                new().adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly).page_cleaners(1),
-                "page_cleaners is 1, and only adaptive_flushing_method adaptive has a use for it",
-            ),
+            (new().page_cleaners(1), "page_cleaners is 1, and adaptive_flushing_method is envelope"),
+            (new().io_capacity_max(4_000), "io_capacity_max is 4000, and adaptive_flushing_method is envelope"),
             (
                 new().flush_neighbors(FlushNeighbors::Seq),
                 "flush_neighbors is not none, and adaptive_flushing_method is envelope",

@@ -73,8 +73,6 @@ struct Inner {
     about: About,
     status: Mutex<Vec<StatusServer>>,
     opened: Opened,
-    /// As it was opened, but for what was changed since.
-    options: Mutex<Options>,
 }
 
 /// What opening found.
@@ -313,7 +311,7 @@ impl Db {
 
     /// What it was opened with, and what was changed since.
     pub(super) fn kept_options(&self) -> &Mutex<Options> {
-        &self.inner.options
+        &self.inner.about.options
     }
 
     /// Has the threads of the classic policies changed.
@@ -507,11 +505,12 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, doors: Doors) -> Resu
         catalog_damage: None,
         not_undone: Vec::new(),
     };
-    let about = About { place: files.place(), io_engine: files.io_engine(), opened_ns: began };
+    let kept = Arc::new(Mutex::new(Rank::Options, options.clone()));
+    let (place, io_engine) = (files.place(), files.io_engine());
+    let about = About { place, io_engine, opened_ns: began, options: Arc::clone(&kept) };
     let (keeper, status_server) = (Mutex::new(Rank::Threads, Some(keeper)), Mutex::new(Rank::Threads, Vec::new()));
     let (purge, threads) = (Mutex::new(Rank::Threads, None), Mutex::new(Rank::Threads, None));
-    let kept = Mutex::new(Rank::Options, options.clone());
-    let mut inner = Inner { engine, about, keeper, purge, threads, status: status_server, opened, options: kept };
+    let mut inner = Inner { engine, about, keeper, purge, threads, status: status_server, opened };
     // From here on, so that a recovery that takes long can be watched.
     let opened = doors.serve(&inner.engine, &inner.about).and_then(|servers| {
         *inner.status.lock() = servers;

@@ -27,6 +27,7 @@ use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::Restarts;
 use crate::io::device::Files;
 use crate::mtr::Core;
+use crate::pace::sync_only;
 use crate::redo::files::Ring;
 use crate::redo::pipeline::PipelineCounters;
 use crate::txn::slots::Transactions;
@@ -276,7 +277,19 @@ impl Engine {
         let (free, dirty) = pool.counts();
         let trees_dropping = to_u64(self.drops.lock().len());
         let (slots_total, slots_free) = store.slot_counts();
-        let (pace, copies, searches) = (self.pacing.rates(), store.copies(), pool.searches());
+        let (copies, searches) = (store.copies(), pool.searches());
+        // What counts there is the oldest change in a frame, which images without a sync are not.
+        let (modified_age, max_modified_age_sync) = match &self.classic_flushing {
+            None => (0, 0),
+            Some(_) => {
+                let oldest = pool.oldest_change();
+                (
+                    oldest.map_or(0, |oldest| positions.next.0.saturating_sub(oldest.0)),
+                    sync_only::limit(self.log_length()),
+                )
+            }
+        };
+        let (pace, is_paced) = (self.pacing.rates(), !self.pacing.only_looks());
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -341,6 +354,8 @@ impl Engine {
                 .sum(),
             buffer_pool_pending_single_page: self.page_writes.pending(Why::SinglePage),
             log_checkpoint_age: positions.next.since(positions.checkpoint),
+            log_modified_age: modified_age,
+            log_max_modified_age_sync: max_modified_age_sync,
             log_capacity: log.capacity(),
             log_capacity_effective: self.log_wanted(),
             log_apply_rate: self.recovery_time.applied_per_s(),
@@ -354,10 +369,10 @@ impl Engine {
             log_syncs: count(&log.counters.syncs),
             log_bytes_written: count(&log.counters.bytes_written),
             pace_write_capacity: whole(pace.capacity_pages_per_s),
-            pace_flush_rate: whole(pace.flush_pages_per_s),
+            pace_flush_rate: if is_paced { whole(pace.flush_pages_per_s) } else { 0 },
             pace_flush_owed: to_u64(self.pacing.owed()),
             pace_redo_rate: whole(pace.redo_per_s),
-            pace_redo_limit: if pace.redo_limit.is_finite() { whole(pace.redo_limit) } else { 0 },
+            pace_redo_limit: if is_paced && pace.redo_limit.is_finite() { whole(pace.redo_limit) } else { 0 },
             pace_limited_us: self.pacing.limited_us(),
             pace_tick_us: self.pacing.tick_us(),
             pace_write_cost_ns: self.pacing.costs_ns().0,

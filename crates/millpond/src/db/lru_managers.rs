@@ -53,7 +53,10 @@ impl Engine {
     pub(super) fn refill(&self, at: usize) -> Result<usize, Error> {
         let began_ns = clock::now_ns();
         let made = self.refill_from_tail(at)?;
-        self.core.pool.counters.refilled_in(clock::now_ns().saturating_sub(began_ns));
+        // Where nothing had to be done it took no time to speak of, and would hide how long it takes.
+        if made > 0 {
+            self.core.pool.counters.refilled_in(clock::now_ns().saturating_sub(began_ns));
+        }
         Ok(made)
     }
 

@@ -3,10 +3,9 @@
 //! The table is what `docs/metrics.md`, [`Db::metrics`], its Prometheus text and the status as JSON are made from. The
 //! numbers come from [`Stats`] and the waits by class: nothing is counted a second time for it.
 
-use std::fmt::Write as _;
-
 use super::database::Db;
 use super::engine::Engine;
+pub(super) use super::metrics_text::{json, prometheus};
 use super::stats::Stats;
 use crate::base::cpus::{self, Cpus};
 use crate::base::operations::Slowest;
@@ -41,8 +40,8 @@ impl MetricKind {
 #[non_exhaustive]
 pub struct Metric {
     /// Its name: that of the field of [`Stats`]; or `wait_`, the [class](WaitClass::name), and `_us`; or one that
-    /// begins with `cpu_` or `buffer_pool_instance_`, `operation_second` or
-    /// `operation_slowest_us`.
+    /// begins with `cpu_` or `buffer_pool_instance_`, `operation_second`, `operation_slowest_us`, `waiting` or
+    /// `waiting_us`.
     pub name: &'static str,
     /// How it moves.
     pub kind: MetricKind,
@@ -50,8 +49,8 @@ pub struct Metric {
     pub unit: &'static str,
     /// What it means, in one line.
     pub help: &'static str,
-    /// What each of its numbers is of, from 0 on: an `instance`, or the second that was so many `ago`; empty: there is
-    /// one number.
+    /// What each of its numbers is of: an `instance`, from 0 on, the second that was so many `ago`, or a `class` of
+    /// waits; empty: there is one number.
     pub label: &'static str,
     source: Source,
 }
@@ -63,6 +62,8 @@ enum Source {
     Waits(WaitClass),
     Instances(fn(&InstancePages) -> u64),
     Slowest(fn(&Slowest) -> MetricValue),
+    /// Of those who wait now: how many, and their microseconds.
+    Waiting(fn((u64, u64)) -> u64),
 }
 
 /// The value of a [`Metric`].
@@ -75,6 +76,8 @@ pub enum MetricValue {
     Times(WaitTimes),
     /// Of a gauge of several things, from number 0 on: see [`Metric::label`].
     Numbers(Vec<u64>),
+    /// Of a gauge of several things that have names.
+    Named(Vec<(&'static str, u64)>),
 }
 
 /// One row: the field of [`Stats`].
@@ -123,8 +126,13 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
     Metric { name, kind: MetricKind::Histogram, unit: "us", help, label: "", source: Source::Waits(class) }
 }
 
+/// One row: those who wait now, by class.
+const fn waiting(name: &'static str, unit: &'static str, help: &'static str, read: fn((u64, u64)) -> u64) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, unit, help, label: "class", source: Source::Waiting(read) }
+}
+
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 136] = [
+pub static METRICS: [Metric; 140] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -145,9 +153,14 @@ pub static METRICS: [Metric; 136] = [
         buffer_pool_wait_free,
         Counter,
         "waits",
-        "Waits for a free frame, or in a line behind those who wait for one, each counted once."
+        "Waits for a free frame, or in a line behind those who wait for one, each counted once; the engine's own threads' too."
     ),
-    stat!(buffer_pool_wait_free_us, Counter, "us", "Time of these waits."),
+    stat!(
+        buffer_pool_wait_free_us,
+        Counter,
+        "us",
+        "Time of waits for a free frame, those of the engine's own threads included."
+    ),
     stat!(
         buffer_pool_wait_free_loops,
         Counter,
@@ -160,34 +173,64 @@ pub static METRICS: [Metric; 136] = [
         "searches",
         "Searches for a clean page by operations that need a frame."
     ),
-    stat!(buffer_lru_search_scanned, Counter, "pages", "Pages that they looked at."),
+    stat!(buffer_lru_search_scanned, Counter, "pages", "Pages that searches for a clean page by operations looked at."),
     stat!(
         buffer_lru_single_flush_num_scan,
         Counter,
         "searches",
         "Searches for a page to write by operations that need a frame: with empty_free_list_algorithm = legacy only."
     ),
-    stat!(buffer_lru_single_flush_scanned, Counter, "pages", "Pages that they looked at."),
-    stat!(buffer_lru_single_flush_scanned_per_call, Gauge, "pages", "Pages that the last of them looked at."),
+    stat!(
+        buffer_lru_single_flush_scanned,
+        Counter,
+        "pages",
+        "Pages that searches for a page to write by operations looked at."
+    ),
+    stat!(
+        buffer_lru_single_flush_scanned_per_call,
+        Gauge,
+        "pages",
+        "Pages that the last search for a page to write by an operation looked at."
+    ),
     stat!(
         buffer_lru_batch_num_scan,
         Counter,
         "passes",
         "Passes over the pages that leave next, by whoever frees frames ahead of need."
     ),
-    stat!(buffer_lru_batch_scanned, Counter, "pages", "Pages that they looked at."),
-    stat!(buffer_lru_batch_scanned_per_call, Gauge, "pages", "Pages that the last of them looked at."),
-    stat!(buffer_lru_batches_evict, Counter, "passes", "Of these passes, those in which clean pages left."),
-    stat!(buffer_lru_batch_evict_total_pages, Counter, "pages", "Pages that left in them."),
-    stat!(buffer_lru_batch_evict_pages, Gauge, "pages", "Pages that left in the last of them."),
+    stat!(buffer_lru_batch_scanned, Counter, "pages", "Pages that passes over the pages that leave next looked at."),
+    stat!(
+        buffer_lru_batch_scanned_per_call,
+        Gauge,
+        "pages",
+        "Pages that the last pass over the pages that leave next looked at."
+    ),
+    stat!(
+        buffer_lru_batches_evict,
+        Counter,
+        "passes",
+        "Passes over the pages that leave next in which clean pages left."
+    ),
+    stat!(
+        buffer_lru_batch_evict_total_pages,
+        Counter,
+        "pages",
+        "Clean pages that left in passes over the pages that leave next."
+    ),
+    stat!(
+        buffer_lru_batch_evict_pages,
+        Gauge,
+        "pages",
+        "Clean pages that left in the last such pass in which some did."
+    ),
     stat!(buffer_lru_batches_flush, Counter, "lots", "Lots of pages written because frames were wanted, now or soon."),
     stat!(
         buffer_lru_batch_flush_total_pages,
         Counter,
         "pages",
-        "Pages of these lots: buffer_pool_pages_lru_flushed under another of its names."
+        "Pages written because frames were wanted: buffer_pool_pages_lru_flushed under another of its names."
     ),
-    stat!(buffer_lru_batch_flush_pages, Gauge, "pages", "Pages of the last of them."),
+    stat!(buffer_lru_batch_flush_pages, Gauge, "pages", "Pages of the last lot written because frames were wanted."),
     stat!(
         buffer_lru_batch_flush_avg_time_slot,
         Gauge,
@@ -208,38 +251,63 @@ pub static METRICS: [Metric; 136] = [
         "pages",
         "Pages written for the log, at a rate that has them clean in time."
     ),
-    stat!(buffer_flush_adaptive, Counter, "lots", "Lots of them."),
-    stat!(buffer_flush_adaptive_pages, Gauge, "pages", "Pages of the last of these."),
+    stat!(buffer_flush_adaptive, Counter, "lots", "Lots of pages written for the log."),
+    stat!(buffer_flush_adaptive_pages, Gauge, "pages", "Pages of the last lot written for the log."),
     stat!(
         buffer_flush_background_total_pages,
         Counter,
         "pages",
         "Pages written because there was nothing else to do: the log is quiet."
     ),
-    stat!(buffer_flush_background, Counter, "lots", "Lots of them."),
-    stat!(buffer_flush_background_pages, Gauge, "pages", "Pages of the last of these."),
+    stat!(buffer_flush_background, Counter, "lots", "Lots of pages written because there was nothing else to do."),
+    stat!(
+        buffer_flush_background_pages,
+        Gauge,
+        "pages",
+        "Pages of the last lot written because there was nothing else to do."
+    ),
     stat!(
         buffer_flush_sync_total_pages,
         Counter,
         "pages",
         "Pages written because the log was full, or a checkpoint was asked for."
     ),
-    stat!(buffer_flush_sync, Counter, "lots", "Lots of them."),
-    stat!(buffer_flush_sync_pages, Gauge, "pages", "Pages of the last of these."),
+    stat!(
+        buffer_flush_sync,
+        Counter,
+        "lots",
+        "Lots of pages written because the log was full, or a checkpoint was asked for."
+    ),
+    stat!(
+        buffer_flush_sync_pages,
+        Gauge,
+        "pages",
+        "Pages of the last lot written because the log was full, or a checkpoint was asked for."
+    ),
     stat!(
         buffer_flush_sync_scanned,
         Counter,
         "pages",
-        "Entries of flush lists that searches for these looked at: with sync_only."
+        "Entries of flush lists that searches for pages to write at once looked at: with sync_only."
     ),
     stat!(
         buffer_flush_neighbor_total_pages,
         Counter,
         "pages",
-        "Of all these, pages written because they were beside one that was due: with flush_neighbors."
+        "Of all pages written, those that were beside one that was due: with flush_neighbors."
     ),
-    stat!(buffer_flush_neighbor, Counter, "lots", "Lots in which there were some."),
-    stat!(buffer_flush_neighbor_pages, Gauge, "pages", "How many there were in the last of these."),
+    stat!(
+        buffer_flush_neighbor,
+        Counter,
+        "lots",
+        "Lots of pages in which there were neighbours of one that was due: with flush_neighbors."
+    ),
+    stat!(
+        buffer_flush_neighbor_pages,
+        Gauge,
+        "pages",
+        "Neighbours in the last lot that had some: with flush_neighbors."
+    ),
     stat!(buffer_pool_pending_lru, Gauge, "pages", "Pages being written because frames are wanted."),
     stat!(buffer_pool_pending_flush_list, Gauge, "pages", "Pages being written for the log or a checkpoint."),
     stat!(
@@ -252,14 +320,26 @@ pub static METRICS: [Metric; 136] = [
     stat!(log_lsn_last_flush, Counter, "bytes", "Up to where the log is durable."),
     stat!(log_lsn_last_checkpoint, Counter, "bytes", "Where recovery would begin."),
     stat!(log_checkpoint_age, Gauge, "bytes", "Log since the last checkpoint; near log_capacity writers wait."),
+    stat!(
+        log_modified_age,
+        Gauge,
+        "bytes",
+        "Log since the oldest change of a page that is in no image: with the classic methods of flushing, else 0."
+    ),
+    stat!(
+        log_max_modified_age_sync,
+        Gauge,
+        "bytes",
+        "log_modified_age from which on everybody waits: with the classic methods of flushing, else 0."
+    ),
     stat!(log_capacity, Gauge, "bytes", "What the log may hold."),
     stat!(log_space_waits, Counter, "waits", "Waits for room in the log: the device does not keep up."),
-    stat!(log_space_wait_us, Counter, "us", "Time of these waits."),
+    stat!(log_space_wait_us, Counter, "us", "Time of waits for room in the log."),
     stat!(
         log_wall_waits,
         Counter,
         "waits",
-        "Those of them for which the log was full: each is a defect, for writers should have been slowed down before."
+        "Waits for room in the log because it was full: each is a defect, for writers should have been slowed down before."
     ),
     stat!(log_syncs, Counter, "calls", "Syncs of log files; commits that came together share one."),
     stat!(log_bytes_written, Counter, "bytes", "Written to log files; blocks written twice count twice."),
@@ -270,14 +350,14 @@ pub static METRICS: [Metric; 136] = [
     stat!(pace_flush_rate, Gauge, "pages/s", "Pages that have to be written for the log: the deadline envelope."),
     stat!(pace_flush_owed, Gauge, "pages", "Pages that were to be written for the log and are not yet."),
     stat!(pace_redo_rate, Gauge, "bytes/s", "By how much the log grows."),
-    stat!(pace_redo_limit, Gauge, "bytes/s", "By how much it may grow; 0: nobody is slowed down."),
+    stat!(pace_redo_limit, Gauge, "bytes/s", "By how much the log may grow; 0: nobody is slowed down."),
     stat!(pace_limited_us, Counter, "us", "Time for which there was a limit."),
     stat!(pace_tick_us, Counter, "us", "Time that the controller itself has taken."),
     stat!(pace_write_cost_ns, Gauge, "ns", "What a write of pages costs the device, by itself; 0: not known."),
-    stat!(pace_page_cost_ns, Gauge, "ns", "What each page in it costs."),
+    stat!(pace_page_cost_ns, Gauge, "ns", "What each page in a write to the data file costs."),
     stat!(data_page_reads, Counter, "pages", "Page images read."),
     stat!(data_page_writes, Counter, "pages", "Page images written."),
-    stat!(data_write_calls, Counter, "calls", "Write calls that they took."),
+    stat!(data_write_calls, Counter, "calls", "Write calls that wrote page images."),
     stat!(
         data_write_failures,
         Counter,
@@ -292,7 +372,7 @@ pub static METRICS: [Metric; 136] = [
         "pages",
         "Copies of pages written before these overwrote others: with page_store = in_place only."
     ),
-    stat!(dblwr_writes, Counter, "calls", "Writes, each with a sync, that they took."),
+    stat!(dblwr_writes, Counter, "calls", "Writes, each with a sync, of copies of pages: with doublewrite."),
     stat!(dblwr_pages_put_back, Gauge, "pages", "Pages torn by a crash that opening put back from copies."),
     stat!(data_images_unsynced, Gauge, "pages", "Images that wait for the data sync that makes them durable."),
     stat!(data_slots_total, Gauge, "slots", "Slots of the data file, each for one page image."),
@@ -301,7 +381,7 @@ pub static METRICS: [Metric; 136] = [
     stat!(map_records, Counter, "records", "Map records: images that became durable."),
     stat!(map_page_writes, Counter, "pages", "Images of map pages written."),
     stat!(data_zones_emptied, Counter, "zones", "Zones of the data file that were emptied for long writes."),
-    stat!(data_pages_moved, Counter, "pages", "Images moved for it, counted as written, too."),
+    stat!(data_pages_moved, Counter, "pages", "Images moved to empty zones of the data file, counted as written, too."),
     stat!(checkpoints, Counter, "checkpoints", "Checkpoints written."),
     stat!(tree_pages_freed, Counter, "pages", "Pages merged into a neighbour or into the root."),
     stat!(undo_pages, Gauge, "pages", "Undo pages: in use, waiting for purge, or kept for the next who needs one."),
@@ -318,7 +398,7 @@ pub static METRICS: [Metric; 136] = [
         "batches",
         "Batches of several groups being written or undone; their rows are locked."
     ),
-    stat!(rollbacks, Counter, "batches", "Those that were undone: they failed, or a crash came before their commit."),
+    stat!(rollbacks, Counter, "batches", "Batches that were undone: they failed, or a crash came before their commit."),
     stat!(tree_merge_wishes, Gauge, "pages", "Pages that may be too empty, waiting for the keeper to merge them."),
     stat!(trees_dropping, Gauge, "trees", "Dropped trees whose pages are still in frames."),
     stat!(
@@ -333,13 +413,13 @@ pub static METRICS: [Metric; 136] = [
         "waits",
         "Waits for the log to be written or synced by its threads: with log_writer_threads."
     ),
-    stat!(log_on_flush_wait_loops, Counter, "loops", "How often those who waited so slept."),
-    stat!(log_spins, Counter, "waits", "Of these waits, those that began with spinning."),
-    stat!(log_spin_us, Counter, "us", "Time for which they spun."),
-    stat!(log_spins_in_time, Counter, "waits", "Those that spinning ended."),
+    stat!(log_on_flush_wait_loops, Counter, "loops", "How often who waited for threads that write the log slept."),
+    stat!(log_spins, Counter, "waits", "Waits for threads that write the log that began with spinning."),
+    stat!(log_spin_us, Counter, "us", "Time spent spinning for threads that write the log."),
+    stat!(log_spins_in_time, Counter, "waits", "Waits for threads that write the log that were over while they spun."),
     stat!(log_spin_cpu_abs, Gauge, "0.01 %", "CPU that the log's spinning believes to be used, of one CPU."),
     stat!(log_spin_cpus, Gauge, "0.01 cpus", "CPUs that the log's spinning believes to be there."),
-    stat!(log_spin_cpu_pct, Gauge, "0.01 %", "CPU that it believes to be used, of all these."),
+    stat!(log_spin_cpu_pct, Gauge, "0.01 %", "CPU that log_spin believes to be used, of all CPUs that it counts."),
     stat!(operation_gets, Counter, "operations", "Reads of a key's value."),
     stat!(operation_scans, Counter, "operations", "Steps of scans, each of which read the rows of a leaf."),
     stat!(operation_writes, Counter, "operations", "Batches written, or refused; one change by itself is one, too."),
@@ -386,8 +466,15 @@ pub static METRICS: [Metric; 136] = [
         "cpu_throttled_periods",
         MetricKind::Counter,
         "periods",
-        "Those of them in which the process stood still, for the quota was used up.",
+        "Periods in which the process stood still, for the quota of a control group was used up.",
         |cpus| cpus.throttled,
+    ),
+    waiting("waiting", "threads", "Threads that wait now, by class of waits.", |(threads, _)| threads),
+    waiting(
+        "waiting_us",
+        "us",
+        "How long threads that wait now have waited so far, together: no histogram has these waits yet.",
+        |(_, us)| us,
     ),
     wait(
         "wait_free_frame_us",
@@ -457,58 +544,19 @@ impl Db {
     }
 }
 
-fn values(engine: &Engine) -> Vec<(&'static Metric, MetricValue)> {
+pub(super) fn values(engine: &Engine) -> Vec<(&'static Metric, MetricValue)> {
     let (stats, cpus, instances) = (engine.stats(), Cpus::read(), engine.core.pool.instance_pages());
-    let slowest = engine.waits.slowest_by_second();
+    let (slowest, under_way) = (engine.waits.slowest_by_second(), engine.waits.under_way());
     let value = |metric: &'static Metric| match metric.source {
         Source::Stats(read) => (metric, MetricValue::Number(read(&stats))),
         Source::Cpus(read) => (metric, MetricValue::Number(read(&cpus))),
         Source::Waits(class) => (metric, MetricValue::Times(engine.waits.times(class))),
         Source::Slowest(read) => (metric, read(&slowest)),
+        Source::Waiting(read) => {
+            let named = WaitClass::ALL.into_iter().zip(under_way).map(|(class, of)| (class.name(), read(of)));
+            (metric, MetricValue::Named(named.collect()))
+        }
         Source::Instances(read) => (metric, MetricValue::Numbers(instances.iter().map(read).collect())),
     };
     METRICS.iter().map(value).collect()
-}
-
-/// As Prometheus reads it.
-pub(super) fn prometheus(engine: &Engine) -> String {
-    let mut text = String::new();
-    for (metric, value) in values(engine) {
-        let kind = metric.kind.name();
-        let name = format!("millpond_{}{}", metric.name, if kind == "counter" { "_total" } else { "" });
-        // Writing to a `String` cannot fail.
-        let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help);
-        let _ = match value {
-            MetricValue::Number(number) => writeln!(text, "{name} {number}"),
-            MetricValue::Numbers(numbers) => {
-                let sample =
-                    |(at, number): (usize, u64)| writeln!(text, "{name}{{{}=\"{at}\"}} {number}", metric.label);
-                numbers.into_iter().enumerate().try_for_each(sample)
-            }
-            MetricValue::Times(times) => {
-                for (bound, count) in &times.buckets {
-                    let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
-                }
-                let (count, total) = (times.count, times.total_us);
-                writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {total}\n{name}_count {count}")
-            }
-        };
-    }
-    text
-}
-
-/// One object of numbers by name; a histogram is an object of `count`, `sum` and `buckets` by their upper bound, a
-/// gauge of several things an array.
-pub(super) fn json(engine: &Engine) -> String {
-    let member = |(metric, value): (&Metric, MetricValue)| match value {
-        MetricValue::Number(number) => format!("\"{}\":{number}", metric.name),
-        MetricValue::Numbers(numbers) => format!("\"{}\":{numbers:?}", metric.name),
-        MetricValue::Times(times) => {
-            let buckets: Vec<_> = times.buckets.iter().map(|(bound, count)| format!("\"{bound}\":{count}")).collect();
-            let (name, count, sum) = (metric.name, times.count, times.total_us);
-            format!("\"{name}\":{{\"count\":{count},\"sum\":{sum},\"buckets\":{{{}}}}}", buckets.join(","))
-        }
-    };
-    let members: Vec<_> = values(engine).into_iter().map(member).collect();
-    format!("{{{}}}\n", members.join(","))
 }

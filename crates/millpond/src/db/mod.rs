@@ -29,6 +29,7 @@ mod lru_managers;
 mod memory;
 pub(crate) mod metrics;
 mod metrics_port;
+mod metrics_text;
 pub(crate) mod online;
 pub(crate) mod option_table;
 mod option_text;

@@ -33,7 +33,7 @@ pub enum Durability {
     #[default]
     Commit,
     /// When it returns it is in the hands of the device, and survives the process; a loss of power it survives a second
-    /// later. Only with [`Options::log_writer_threads`]; in a batch of an engine without them the same as `Commit`.
+    /// later.
     Written,
     /// So many milliseconds after it returns, at the latest.
     Background(u32),

@@ -172,6 +172,11 @@ impl Pacing {
         }
     }
 
+    /// Whether it decides nothing, as with the classic methods of flushing.
+    pub(super) fn only_looks(&self) -> bool {
+        self.only_looks
+    }
+
     /// Pages that are to be written for the log.
     pub(super) fn owed(&self) -> usize {
         if self.only_looks { 0 } else { self.state.lock().pace.owed() }

@@ -117,7 +117,7 @@ impl ClassicFlushing {
     }
 
     /// What it goes by.
-    fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> Settings {
         // Relaxed: they are numbers that one pass reads. One that reads some before and some after a change is between
         // the two.
         Settings {

@@ -142,8 +142,7 @@ impl Options {
         let is_without_use = |name: &str| match name {
             "doublewrite" => !is_in_place,
             "flush_neighbors" => is_envelope || !is_in_place,
-            "io_capacity" | "max_dirty_pages_pct" => is_envelope,
-            "page_cleaners" => method != AdaptiveFlushingMethod::Adaptive,
+            "io_capacity" | "max_dirty_pages_pct" | "page_cleaners" => is_envelope,
             "log_recent_closed" => options.tracking() == DirtyTracking::Scan,
             "log_spin" => !options.log_writer_threads,
             _ => false,
@@ -212,9 +211,9 @@ mod tests {
         let is_mistake = |profile: Profile, name: &str, value: &str| match (name, value) {
             ("page_replacement", "s3_fifo") | ("dirty_tracking", "scan") => true,
             ("page_cleaners", "4") => true,
-            ("free_list_target" | "page_cleaners" | "io_capacity_max", _) => profile == Profile::Mysql55,
-            ("log_spin" | "log_spin_cpu_abs_lwm" | "log_spin_cpu_pct_hwm" | "log_recent_closed_size", _)
-            | ("flush_log_at_commit", "2") => ![Profile::Mysql80, Profile::Percona80].contains(&profile),
+            ("log_spin" | "log_spin_cpu_abs_lwm" | "log_spin_cpu_pct_hwm" | "log_recent_closed_size", _) => {
+                ![Profile::Mysql80, Profile::Percona80].contains(&profile)
+            }
             _ => false,
         };
         let mut seen = 0;
@@ -232,7 +231,7 @@ mod tests {
                     let found = options.validate_store(kind).and_then(|()| options.validate(16384));
                     let what = format!("{profile:?} with {}={value}", info.name);
                     assert_eq!(found.is_err(), is_mistake(profile, info.name, value), "{what}: {found:?}");
-                    assert!(found.err().is_none_or(|e| e.to_string().contains(info.name) || value == "2"), "{what}");
+                    assert!(found.err().is_none_or(|e| e.to_string().contains(info.name)), "{what}");
                     seen += 1;
                 }
             }
@@ -268,7 +267,7 @@ mod tests {
 
     fn values_of<'v>(name: &'v str, range: &'v str) -> Vec<&'v str> {
         match name {
-            "durability" => vec!["commit", "background(1s)", "none"],
+            "durability" => vec!["commit", "written", "background(1s)", "none"],
             "flush_log_at_commit" => vec!["0", "1", "2"],
             "page_cleaners" => vec!["1", "4"],
             _ if range.contains(" to ") => vec![some_of(name)],

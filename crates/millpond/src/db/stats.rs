@@ -133,6 +133,12 @@ pub struct Stats {
     pub law_violations: u64,
     /// Bytes of log since the last checkpoint, now.
     pub log_checkpoint_age: u64,
+    /// Bytes of log since the oldest change of a page that is in no image; only with the classic methods of flushing,
+    /// else 0: it is what they go by.
+    pub log_modified_age: u64,
+    /// From how many of these on everybody waits until pages are written; only with the classic methods of flushing,
+    /// else 0: nobody does.
+    pub log_max_modified_age_sync: u64,
     /// Bytes that the log may hold.
     pub log_capacity: u64,
     /// Where the log stands.

@@ -9,22 +9,24 @@
 //! It looks at counters and names of open trees only: it waits for no operation, page or device.
 
 use std::fmt::{Display, Write as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 
 use super::database::Db;
 use super::engine::Engine;
+use super::option_table::OptionInfo;
+use super::options::Options;
 use super::stats::Stats;
 use crate::base::aligned::to_u64;
 use crate::base::clock;
 use crate::base::cpus::Cpus;
 use crate::base::sync::{Mutex, Rank};
 use crate::base::waits::WaitSummary;
-use crate::pace::sync_only;
 
 /// Stalls that are shown, the last ones.
-const STALLS_SHOWN: usize = 5;
+const STALLS_SHOWN: usize = 10;
 
 /// Seconds of which the slowest operation is shown, the one under way among them.
 const SECONDS_SHOWN: usize = 10;
@@ -33,11 +35,13 @@ const SECONDS_SHOWN: usize = 10;
 const TREES_NAMED: usize = 20;
 
 /// What an engine does not know of itself.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct About {
     pub(super) place: String,
     pub(super) io_engine: &'static str,
     pub(super) opened_ns: u64,
+    /// With what it was opened, and what was changed since.
+    pub(super) options: Arc<Mutex<Options>>,
 }
 
 /// What stood in the text when somebody asked for it last: what has come since is told beside it. Who asks for
@@ -87,20 +91,35 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
     let open = Duration::from_nanos(look.at_ns.saturating_sub(about.opened_ns));
     let head = format!("millpond {}: '{}', ", env!("CARGO_PKG_VERSION"), about.place);
     let mut page = Page(format!("{head}process {}, open for {} s\n", std::process::id(), open.as_secs()));
+    options(&mut page, about);
     log(&mut page, engine, &stats);
     if engine.core.log.pipeline.is_some() {
         log_threads(&mut page, &stats);
     }
     buffer_pool(&mut page, engine, &stats);
     cleaning(&mut page, &stats);
-    pace(&mut page, &stats);
+    pace(&mut page, engine, &stats);
     since_last(&mut page, engine, about, look);
-    stalls(&mut page, engine);
+    stalls(&mut page, engine, open);
     keeper(&mut page, &stats);
     store(&mut page, about, &stats);
     trees(&mut page, engine);
     process(&mut page, &stats);
     page.0
+}
+
+/// What somebody has chosen, himself or by a profile: which policies are in force is seen here.
+fn options(page: &mut Page, about: &About) {
+    page.section("OPTIONS, other than the default");
+    let (chosen, default) = (about.options.lock().clone(), Options::new());
+    // Of others the sections below say what they are now.
+    let shown =
+        |info: &&OptionInfo| !["buffer_pool_size", "redo_capacity", "recovery_time_target"].contains(&info.name);
+    for info in OptionInfo::ALL.iter().filter(shown) {
+        if let Some(value) = info.get(&chosen).filter(|value| info.get(&default).as_ref() != Some(value)) {
+            page.row(info.name, value);
+        }
+    }
 }
 
 fn log(page: &mut Page, engine: &Engine, stats: &Stats) {
@@ -114,16 +133,13 @@ fn log(page: &mut Page, engine: &Engine, stats: &Stats) {
         page.row("other files", news);
     }
     page.row("held under", of_limit(stats.log_capacity_effective, age));
-    let sync_flushing = match &engine.classic_flushing {
-        None => "never: writers are slowed down instead".to_owned(),
-        // What counts there is the oldest change in a frame, which images without a sync are not.
-        Some(_) => {
-            let oldest = engine.core.pool.oldest_change();
-            let age = oldest.map_or(0, |oldest| stats.log_lsn_current.saturating_sub(oldest.0));
-            of_limit(sync_only::limit(engine.log_length()), age)
+    match stats.log_max_modified_age_sync {
+        0 => page.row("sync flushing from", "never: writers are slowed down instead"),
+        limit => {
+            page.row("oldest change", format!("{} ago", bytes(stats.log_modified_age)));
+            page.row("sync flushing from", of_limit(limit, stats.log_modified_age));
         }
-    };
-    page.row("sync flushing from", sync_flushing);
+    }
     let apply_rate = match stats.log_apply_rate {
         0 => "not measured yet".to_owned(),
         rate => format!("{}/s", bytes(rate)),
@@ -159,7 +175,11 @@ fn buffer_pool(page: &mut Page, engine: &Engine, stats: &Stats) {
     let total = stats.buffer_pool_pages_total;
     page.row("memory at most", bytes(stats.memory_budget));
     page.row("frames", format!("{total}, {} each", bytes(to_u64(engine.core.store.page_size()))));
-    page.row("free", format!("{}, of {} wanted", stats.buffer_pool_pages_free, stats.buffer_pool_free_target));
+    let wanted = match stats.buffer_pool_free_target {
+        0 => "none are kept free ahead of need".to_owned(),
+        target => format!("{target} wanted"),
+    };
+    page.row("free", format!("{}, {wanted}", stats.buffer_pool_pages_free));
     page.row("with pages", part(stats.buffer_pool_pages_data, total, |pages| pages.to_string()));
     page.row("dirty", part(stats.buffer_pool_pages_dirty, total, |pages| pages.to_string()));
     page.row("leaving", stats.buffer_pool_pages_leaving);
@@ -167,7 +187,15 @@ fn buffer_pool(page: &mut Page, engine: &Engine, stats: &Stats) {
     let single_page = stats.buffer_pool_pending_single_page;
     page.row("pending writes", format!("LRU {lru}, flush list {flush_list}, single page {single_page}"));
     let waited_ms = ms_of(stats.buffer_pool_wait_free_us);
-    page.row("waits for a frame", format!("{}, {waited_ms:.1} ms", stats.buffer_pool_wait_free));
+    let (waits, sleeps) = (stats.buffer_pool_wait_free, stats.buffer_pool_wait_free_loops);
+    page.row("waits for a frame", format!("{waits}, {waited_ms:.1} ms, {sleeps} sleeps, the engine's own among them"));
+    let searches = |searches: u64, looked_at: u64| format!("{searches} searches, {looked_at} pages looked at");
+    page.row("for a clean page", searches(stats.buffer_lru_search_num_scan, stats.buffer_lru_search_scanned));
+    let (single, of_single) = (stats.buffer_lru_single_flush_num_scan, stats.buffer_lru_single_flush_scanned);
+    page.row("for one to write", searches(single, of_single));
+    page.row("ahead of need", searches(stats.buffer_lru_batch_num_scan, stats.buffer_lru_batch_scanned));
+    let (evicted, lots) = (stats.buffer_lru_batch_evict_total_pages, stats.buffer_lru_batches_evict);
+    page.row("left in these", format!("{evicted} clean pages, in {lots} of them"));
     page.row("read ahead", format!("{} pages", stats.buffer_pool_read_ahead));
 
     let instances = engine.core.pool.instance_pages();
@@ -185,11 +213,16 @@ fn buffer_pool(page: &mut Page, engine: &Engine, stats: &Stats) {
 fn cleaning(page: &mut Page, stats: &Stats) {
     page.section("CLEANING AND CHECKPOINTS");
     page.row("pages written", format!("{} in {} calls", stats.data_page_writes, stats.data_write_calls));
-    page.row("for frames", stats.buffer_pool_pages_lru_flushed);
-    page.row("for the log", stats.buffer_flush_adaptive_total_pages);
-    page.row("while idle", stats.buffer_flush_background_total_pages);
-    page.row("at once", stats.buffer_flush_sync_total_pages);
+    let lots = |pages: u64, lots: u64| format!("{pages} in {lots} lots");
+    page.row("for frames", lots(stats.buffer_lru_batch_flush_total_pages, stats.buffer_lru_batches_flush));
+    page.row("for the log", lots(stats.buffer_flush_adaptive_total_pages, stats.buffer_flush_adaptive));
+    page.row("while idle", lots(stats.buffer_flush_background_total_pages, stats.buffer_flush_background));
+    page.row("at once", lots(stats.buffer_flush_sync_total_pages, stats.buffer_flush_sync));
+    page.row("looked at for these", stats.buffer_flush_sync_scanned);
+    page.row("neighbours of all", lots(stats.buffer_flush_neighbor_total_pages, stats.buffer_flush_neighbor));
     page.row("by clients", stats.buffer_pool_single_page_flushes);
+    let (twice, writes) = (stats.dblwr_pages_written, stats.dblwr_writes);
+    page.row("doublewrite", format!("{twice} pages in {writes} writes, {} put back", stats.dblwr_pages_put_back));
     page.row("failed calls", stats.data_write_failures);
     page.row("unsynced images", stats.data_images_unsynced);
     page.row("data syncs", stats.data_syncs);
@@ -197,18 +230,25 @@ fn cleaning(page: &mut Page, stats: &Stats) {
     page.row("checkpoints", stats.checkpoints);
 }
 
-fn pace(page: &mut Page, stats: &Stats) {
+fn pace(page: &mut Page, engine: &Engine, stats: &Stats) {
     page.section("PACE");
     let known = |rate: u64| if rate == 0 { "not seen yet".to_owned() } else { format!("{rate} pages/s") };
     page.row("device writes", known(stats.pace_write_capacity));
-    let owed = stats.pace_flush_owed;
-    page.row("needed for the log", format!("{} pages/s, {owed} pages owed", stats.pace_flush_rate));
     page.row("log grows", format!("{}/s", bytes(stats.pace_redo_rate)));
-    let limit = match stats.pace_redo_limit {
-        0 => "none".to_owned(),
-        limit => format!("{}/s", bytes(limit)),
-    };
-    page.row("limit", format!("{limit}; in force for {:.1} s so far", ms_of(stats.pace_limited_us) / 1e3));
+    if let Some(classic) = &engine.classic_flushing {
+        let goes_by = classic.settings();
+        let dirty = percent(stats.buffer_pool_pages_dirty, stats.buffer_pool_pages_total);
+        page.row("dirty pages", format!("{dirty} %, of {} % allowed", goes_by.max_dirty_pages_pct));
+        page.row("io_capacity", format!("{} pages/s, {} at most", goes_by.io_capacity, goes_by.io_capacity_max));
+    } else {
+        let owed = stats.pace_flush_owed;
+        page.row("needed for the log", format!("{} pages/s, {owed} pages owed", stats.pace_flush_rate));
+        let limit = match stats.pace_redo_limit {
+            0 => "none".to_owned(),
+            limit => format!("{}/s", bytes(limit)),
+        };
+        page.row("limit", format!("{limit}; in force for {:.1} s so far", ms_of(stats.pace_limited_us) / 1e3));
+    }
     page.row("controller", format!("{:.1} ms so far", ms_of(stats.pace_tick_us)));
     page.row("log found full", format!("{} times", stats.log_wall_waits));
     let us = |ns: u64| format!("{:.1} us", ms_of(ns));
@@ -251,33 +291,39 @@ fn since_last(page: &mut Page, engine: &Engine, about: &About, look: Look) {
 
     page.section("WAITS");
     let (of_all, of_last) = ("since open", format!("since {since}, {seconds:.1} s"));
-    let _ = writeln!(page.0, "  {:<14} {of_all:^51} | {of_last}", "");
+    let _ = writeln!(page.0, "  {:<14} {of_all:^46} | {of_last:^31} | {:^17}", "", "now");
     let _ = writeln!(
         page.0,
-        "  {:<14} {:>12} {:>14} {:>10} {:>12} | {:>10} {:>12} {:>10}",
-        "class", "count", "total ms", "p99 ms", "longest ms", "count", "total ms", "mean ms"
+        "  {:<14} {:>11} {:>13} {:>9} {:>10} | {:>9} {:>11} {:>9} | {:>7} {:>9}",
+        "class", "count", "total ms", "p99 ms", "longest ms", "count", "total ms", "mean ms", "threads", "mean ms"
     );
     for wait in &waits {
         let before = last.as_ref().and_then(|last| last.waits.iter().find(|of| of.class == wait.class));
         let (counted, waited) = before.map_or((0, Duration::ZERO), |of| (of.count, of.total));
         let (count, new) = (wait.count, wait.count.saturating_sub(counted));
         let of_new = wait.total.saturating_sub(waited);
-        let mean = of_new.as_secs_f64() * 1e3 / f64::from(u32::try_from(new.max(1)).unwrap_or(u32::MAX));
+        let of_each = |time: Duration, count: u64| {
+            time.as_secs_f64() * 1e3 / f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX))
+        };
+        let (mean, threads, so_far) = (of_each(of_new, new), wait.waiting, of_each(wait.waiting_for, wait.waiting));
         let [total, p99, longest, of_new] =
             [wait.total, wait.p99, wait.longest, of_new].map(|time| time.as_secs_f64() * 1e3);
         let _ = writeln!(
             page.0,
-            "  {:<14} {count:>12} {total:>14.1} {p99:>10.2} {longest:>12.2} | {new:>10} {of_new:>12.1} {mean:>10.2}",
+            "  {:<14} {count:>11} {total:>13.1} {p99:>9.2} {longest:>10.2} | {new:>9} {of_new:>11.1} {mean:>9.2} | \
+             {threads:>7} {so_far:>9.1}",
             wait.class.name()
         );
     }
 }
 
-fn stalls(page: &mut Page, engine: &Engine) {
+fn stalls(page: &mut Page, engine: &Engine, open: Duration) {
     let (count, stalls) = engine.waits.stalls();
-    page.row("stalls", count);
+    page.section("STALLS");
+    page.row("so far", count);
+    page.row("at least", format!("{:.0} ms each", engine.waits.stall_threshold().as_secs_f64() * 1e3));
     for stall in stalls.iter().rev().take(STALLS_SHOWN) {
-        page.row("", stall);
+        page.row(&format!("{:.1} s ago", open.saturating_sub(stall.ended).as_secs_f64()), stall);
     }
 }
 
@@ -323,7 +369,7 @@ fn process(page: &mut Page, stats: &Stats) {
 
 /// A limit, and how much of it is taken.
 fn of_limit(limit: u64, taken: u64) -> String {
-    format!("{}, {} % of it taken", bytes(limit), (taken * 100).checked_div(limit).unwrap_or(0))
+    format!("{}, {} % of it taken", bytes(limit), percent(taken, limit))
 }
 
 /// A number that is counted in hundredths.
@@ -337,7 +383,12 @@ fn bytes(count: u64) -> String {
 
 /// A share, its whole, and the part itself.
 fn part(part: u64, whole: u64, show: impl Fn(u64) -> String) -> String {
-    format!("{} % of {} ({})", (part * 100).checked_div(whole).unwrap_or(0), show(whole), show(part))
+    format!("{} % of {} ({})", percent(part, whole), show(whole), show(part))
+}
+
+/// A share, rounded.
+fn percent(part: u64, whole: u64) -> u64 {
+    (part * 100 + whole / 2).checked_div(whole).unwrap_or(0)
 }
 
 fn ms_of(us: u64) -> f64 {

@@ -376,10 +376,10 @@ impl Pool {
         self.lane.enter(&self.waits, |ns| self.count_wait(ns))
     }
 
-    /// Pages that an operation keeps on its way down that misses one after the other. With the classic policies all of
-    /// it: those that were just read may be the only clean ones, and leave for the next.
+    /// Pages that an operation keeps on its way down that misses one after the other. With `legacy` all of it: those
+    /// that were just read may be the only clean ones, and leave for the next.
     pub(crate) fn way(&self) -> usize {
-        if self.is_handoff() { 1 } else { WAY }
+        if self.is_handoff() || self.is_managed() { 1 } else { WAY }
     }
 
     /// Leave to miss pages, and to pin as many as are on a [way](Self::way). May wait on `admission`; callers hold

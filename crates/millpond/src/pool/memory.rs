@@ -4,7 +4,8 @@
 //! still there. Pages take memory when they are touched first, so a large pool opens at once. Who touches a huge page
 //! first waits until all of it is of zeroes, and so does each who comes meanwhile; therefore the first ones are touched
 //! as the pool is made, and others ahead of who takes frames, in the order in which they are free at first
-//! (`Pool::touch_ahead`).
+//! (`Pool::touch_ahead`). Only there does the kernel use huge pages: who is first in memory that nobody has touched
+//! waits for a small one.
 
 #![allow(unsafe_code, reason = "pages are parts of one mapping, so that the kernel can back them with huge pages")]
 
@@ -57,9 +58,9 @@ impl Mapping {
         // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps nothing.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let start = start.map_err(|e| Error::io(&format!("map {len} bytes for the buffer pool"), e.into()))?;
-        // A wish: without huge pages everything works, with more misses of the TLB.
+        // Where it is not touched ahead.
         // SAFETY: the range is the mapping just made; the advice changes no contents.
-        let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
+        let _ = unsafe { madvise(start, len, Advice::LinuxNoHugepage) };
         let start = NonNull::new(start.cast()).ok_or_else(|| Error::Bug("a mapping at address 0".into()))?;
         Ok(Mapping { start, len })
     }
@@ -67,10 +68,14 @@ impl Mapping {
     /// Has the kernel find memory for so many bytes, which are of this mapping. Contents stay as they are.
     fn touch(&self, from: usize, len: usize) {
         debug_assert!(from + len <= self.len, "inside of the mapping");
-        if !cfg!(miri) {
-            // A wish: an old kernel, or one that is short of memory, leaves it to who uses it.
-            // SAFETY: the range is inside of the mapping, which lives as long as `self`; to touch changes no contents.
-            let _ = unsafe { madvise(self.start.as_ptr().add(from).cast(), len, Advice::LinuxPopulateWrite) };
+        if cfg!(miri) {
+            return;
+        }
+        // Wishes both: without huge pages there are more misses of the TLB, and an old kernel, or one that is short of
+        // memory, leaves it to who uses it.
+        for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite] {
+            // SAFETY: the range is inside of the mapping, which lives as long as `self`; neither changes contents.
+            let _ = unsafe { madvise(self.start.as_ptr().add(from).cast(), len, advice) };
         }
     }
 

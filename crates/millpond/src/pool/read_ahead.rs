@@ -56,14 +56,14 @@ impl Pool {
             let tickets = match self.take_free((self.free_frames() / 2).clamp(1, most)) {
                 Some(tickets) => tickets,
                 None if self.is_handoff() => break,
-                // Nobody makes frames free ahead of need: one by one, then, as who misses one page takes it.
+                // Nobody makes frames free ahead of need: one by one, then, as who misses one page takes it. Asleep
+                // with `backoff` they hold no more than their places.
+                None if pins.is_empty() || self.is_managed() => match self.take_frame_for(left[0]) {
+                    Ok(ticket) => vec![ticket],
+                    Err(_) => break,
+                },
                 None => match self.take_frame_holding(left[0]) {
                     Ok(Some(ticket)) => vec![ticket],
-                    // Asleep they hold no more than their places.
-                    Ok(None) if self.is_managed() || pins.is_empty() => match self.take_frame_for(left[0]) {
-                        Ok(ticket) => vec![ticket],
-                        Err(_) => break,
-                    },
                     Ok(None) | Err(_) => break,
                 },
             };

@@ -128,18 +128,18 @@ impl Log {
                     state = self.state.lock();
                     continue;
                 }
-            } else if !self.buffer_fits(&state, bytes) && !state.leader_at_work && state.next > state.durable {
+            } else if !self.buffer_fits(&state, bytes) && !state.leader_at_work && state.next > state.written {
                 // The buffer is short and nobody is writing it: do it, rather than wait for somebody.
                 state.leader_at_work = true;
-                self.lead(state)?;
+                self.lead(state, Stage::Flushed)?;
                 state = self.state.lock();
                 continue;
             }
             let handoff = Handoff::new();
-            let is_full = !self.files_fit(&state, bytes);
+            let (is_full, is_short) = (!self.files_fit(&state, bytes), !self.buffer_fits(&state, bytes));
             state.space_waiters.push_back(SpaceWaiter { bytes, handoff: Arc::clone(&handoff) });
             drop(state);
-            self.ring_for_space(is_full);
+            self.ring_for_space(is_full, is_short);
             let began = clock::now_ns();
             let granted = handoff.take_wait(WaitClass::LogSpace, &self.waits);
             self.counters.space_waits.fetch_add(1, Ordering::Relaxed);
@@ -156,9 +156,9 @@ impl Log {
     pub(super) fn grant_space(&self, state: &mut LogState) {
         while let Some(front) = state.space_waiters.front() {
             let bytes = front.bytes;
-            let is_full = !self.files_fit(state, bytes);
-            if is_full || !self.buffer_fits(state, bytes) {
-                self.ring_for_space(is_full);
+            let (is_full, is_short) = (!self.files_fit(state, bytes), !self.buffer_fits(state, bytes));
+            if is_full || is_short {
+                self.ring_for_space(is_full, is_short);
                 return;
             }
             state.credits += bytes;
@@ -168,12 +168,13 @@ impl Log {
         }
     }
 
-    /// Has those work who make room: in the files, or in the buffer.
-    fn ring_for_space(&self, is_full: bool) {
+    /// Has those work who make room: in the files, where these are full, and in the buffer, where that is short.
+    fn ring_for_space(&self, is_full: bool, is_short: bool) {
         if is_full {
             self.bell.ring();
         }
-        // Perhaps in both.
-        self.flusher_bell.ring();
+        if is_short {
+            self.flusher_bell.ring();
+        }
     }
 }

@@ -1,17 +1,21 @@
 //! How the log becomes durable: a leader writes and syncs for all, followers wait, and the leader calls the next.
 //!
+//! Who wants it written only (`flush_log_at_commit=2`) leads a round without a sync, unless somebody waits for one.
+//!
 //! Commits need no thread and no timer: who finds no leader at work becomes it. Who is called may be late, for he has
 //! to wake up first: until he is there, whoever comes leads, and writes what the called one waits for, too. So the
 //! device is not idle for a wake-up's time, and nobody has to sleep behind one who does.
 //!
 //! REDO-7  While somebody waits, a leader is at work, or one of those who waited was called and has yet to look.
+//! REDO-10 `durable <= written <= next`. A round writes from `written` on, and syncs, if it does, all from `durable`
+//!         on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::files::{Lap, LogFiles};
 use super::log::{Log, LogState};
-use super::pipeline::Stage;
+use super::pipeline::{SYNC_EVERY_NS, Stage};
 use crate::base::aligned::{round_down, round_up, to_u64, to_usize};
 use crate::base::clock;
 use crate::base::error::Error;
@@ -22,15 +26,27 @@ use crate::base::waits::WaitClass;
 
 /// What ends a wait for the log.
 pub(super) enum FlushSignal {
-    Durable,
+    Reached,
     /// The log has failed, or nobody leads.
     LookAgain,
 }
 
-/// Who waits until the log is durable up to `lsn`.
+/// Who waits until the log has come to `lsn`.
 pub(super) struct FlushWaiter {
     pub(super) lsn: Lsn,
+    pub(super) stage: Stage,
     pub(super) handoff: Arc<Handoff<FlushSignal>>,
+}
+
+/// What a leader has to write, and to sync.
+struct Round {
+    files: Arc<LogFiles>,
+    laps: Vec<Lap>,
+    from: Lsn,
+    written: Lsn,
+    upto: Lsn,
+    /// From where on it is synced, too.
+    sync_from: Option<Lsn>,
 }
 
 /// What the thread that writes the log for others has to do.
@@ -74,9 +90,24 @@ impl Drop for Leadership<'_> {
 impl Log {
     /// Waits until the log is durable up to `lsn`, as leader or follower. Callers hold no latch.
     pub(crate) fn flush_wait(&self, lsn: Lsn) -> Result<(), Error> {
+        self.reach(lsn, Stage::Flushed)
+    }
+
+    /// Waits until the log is in the hands of the device up to `lsn`: what is, survives the process, and a loss of
+    /// power a second later. Callers hold no latch.
+    pub(crate) fn write_wait(&self, lsn: Lsn) -> Result<(), Error> {
+        self.reach(lsn, Stage::Written)?;
+        // Threads that write the log see to it themselves.
+        if self.pipeline.is_none() {
+            self.flush_within(SYNC_EVERY_NS);
+        }
+        Ok(())
+    }
+
+    fn reach(&self, lsn: Lsn, stage: Stage) -> Result<(), Error> {
         let mut state = self.state.lock();
         loop {
-            if state.durable >= lsn {
+            if state.reached(stage) >= lsn {
                 return Ok(());
             }
             Self::check(&state)?;
@@ -88,30 +119,31 @@ impl Log {
             }
             if let Some(pipeline) = &self.pipeline {
                 drop(state);
-                return pipeline.wait(self, lsn, Stage::Flushed);
+                return pipeline.wait(self, lsn, stage);
             }
             if !state.leader_at_work {
                 state.leader_at_work = true;
-                let led = self.lead(state);
+                let led = self.lead(state, stage);
                 state = self.state.lock();
                 // Covered in the first of several rounds, perhaps.
-                if state.durable < lsn {
+                if state.reached(stage) < lsn {
                     led?;
                 }
                 continue;
             }
             let handoff = Handoff::new();
-            state.flush_waiters.push(FlushWaiter { lsn, handoff: Arc::clone(&handoff) });
+            state.flush_waiters.push(FlushWaiter { lsn, stage, handoff: Arc::clone(&handoff) });
             drop(state);
             match handoff.take_wait(WaitClass::LogFlush, &self.waits) {
-                FlushSignal::Durable => return Ok(()),
+                FlushSignal::Reached => return Ok(()),
                 FlushSignal::LookAgain => state = self.state.lock(),
             }
         }
     }
 
-    /// Writes and syncs what is pending. The caller is the leader, and is not when this returns.
-    pub(super) fn lead<'a>(&'a self, state: MutexGuard<'a, LogState>) -> Result<(), Error> {
+    /// Writes what is pending, and syncs it if that is the caller's `stage`, or anybody else's who waits. The caller is
+    /// the leader, and is not when this returns.
+    pub(super) fn lead<'a>(&'a self, state: MutexGuard<'a, LogState>, stage: Stage) -> Result<(), Error> {
         // Ends leadership however this ends, a panic of the device included: nobody may wait for a leader who is gone.
         let mut leadership = Leadership { log: self, ended: false };
         // Declared after it, so that a panic releases the mutex before the term of office ends.
@@ -133,16 +165,26 @@ impl Log {
             buf[..tail_len].copy_from_slice(&state.pending[tail_at..tail_at + tail_len]);
             std::mem::swap(&mut state.pending, &mut buf);
             state.pending_start = tail;
-            state.flush_by.begin(upto);
-            let files = Arc::clone(&state.files);
-            let laps = std::mem::take(&mut state.laps);
+            let is_synced =
+                stage == Stage::Flushed || state.flush_waiters.iter().any(|waiter| waiter.stage == Stage::Flushed);
+            if is_synced {
+                state.flush_by.begin(upto);
+            }
+            let round = Round {
+                files: Arc::clone(&state.files),
+                laps: std::mem::take(&mut state.laps),
+                from,
+                written: state.written,
+                upto,
+                sync_from: is_synced.then(|| Lsn(round_down(state.durable.0))),
+            };
             self.grant_space(&mut state);
             drop(state);
             let used = to_usize(upto.since(from));
-            let len = to_usize(round_up(to_u64(used)));
-            buf[used..len].fill(0);
-            let write = || self.write_and_sync(&files, &laps, &buf[..len], from, upto);
-            let written = self.waits.timed(WaitClass::LogFlush, write);
+            // What is written already, and not synced, is not written again.
+            let len = if round.upto > round.written { to_usize(round_up(to_u64(used))) } else { 0 };
+            buf[used..len.max(used)].fill(0);
+            let written = self.waits.timed(WaitClass::LogFlush, || self.write_and_sync(&round, &buf[..len]));
             state = self.state.lock();
             state.spare = Some(buf);
             if let Err(error) = written {
@@ -150,7 +192,7 @@ impl Log {
                 drop(state);
                 return Err(error);
             }
-            let ended = self.end_round(&mut state, upto);
+            let ended = self.end_round(&mut state, &round);
             leadership.ended = !ended.another_round;
             drop(state);
             // Woken without the mutex, which is the first thing that he takes.
@@ -160,7 +202,7 @@ impl Log {
                 waiter.give(FlushSignal::LookAgain);
             }
             for waiter in ended.covered {
-                waiter.give(FlushSignal::Durable);
+                waiter.give(FlushSignal::Reached);
             }
             if !ended.another_round {
                 return Ok(());
@@ -169,38 +211,47 @@ impl Log {
         }
     }
 
-    fn write_and_sync(&self, files: &LogFiles, laps: &[Lap], buf: &[u8], from: Lsn, upto: Lsn) -> Result<(), Error> {
-        for lap in laps {
-            files.write_lap(lap)?;
+    fn write_and_sync(&self, round: &Round, buf: &[u8]) -> Result<(), Error> {
+        for lap in &round.laps {
+            round.files.write_lap(lap)?;
         }
-        files.write(buf, from)?;
+        if !buf.is_empty() {
+            round.files.write(buf, round.from)?;
+        }
         self.counters.bytes_written.fetch_add(to_u64(buf.len()), Ordering::Relaxed);
         if planted!("ack_before_sync") {
-            let covered = Self::take_covered(&mut self.state.lock(), upto);
-            covered.iter().for_each(|waiter| waiter.give(FlushSignal::Durable));
+            let covered = Self::take_covered(&mut self.state.lock(), round.upto, true);
+            covered.iter().for_each(|waiter| waiter.give(FlushSignal::Reached));
         }
-        files.sync(from, buf.len())?;
-        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        if let Some(from) = round.sync_from {
+            round.files.sync(from, to_usize(round_up(round.upto.0) - from.0))?;
+            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 
-    /// Takes those out whose wait is over: the log is durable up to `upto`.
-    fn take_covered(state: &mut LogState, upto: Lsn) -> Vec<Arc<Handoff<FlushSignal>>> {
-        state.durable = state.durable.max(upto);
-        let durable = state.durable;
-        let (covered, waiting) = std::mem::take(&mut state.flush_waiters).into_iter().partition(|w| w.lsn <= durable);
+    /// Takes those out whose wait is over: the log is written up to `upto`, and durable, if it is synced.
+    fn take_covered(state: &mut LogState, upto: Lsn, is_synced: bool) -> Vec<Arc<Handoff<FlushSignal>>> {
+        state.written = state.written.max(upto);
+        if is_synced || planted!("written_taken_for_flushed") {
+            state.durable = state.durable.max(upto);
+        }
+        let (written, durable) = (state.written, state.durable);
+        let is_over =
+            |waiter: &FlushWaiter| waiter.lsn <= if waiter.stage == Stage::Written { written } else { durable };
+        let (covered, waiting) = std::mem::take(&mut state.flush_waiters).into_iter().partition(is_over);
         state.flush_waiters = waiting;
         let covered: Vec<FlushWaiter> = covered;
         covered.into_iter().map(|waiter| waiter.handoff).collect()
     }
 
     /// Ends a leader's round, and leadership too, unless nobody else will lead and somebody waits for the buffer.
-    fn end_round(&self, state: &mut LogState, upto: Lsn) -> RoundEnd {
-        let covered = Self::take_covered(state, upto);
+    fn end_round(&self, state: &mut LogState, round: &Round) -> RoundEnd {
+        let covered = Self::take_covered(state, round.upto, round.sync_from.is_some());
         let called = (!state.flush_waiters.is_empty()).then(|| state.flush_waiters.remove(0).handoff);
         self.grant_space(state);
         let buffer_short = state.space_waiters.front().is_some_and(|front| !self.buffer_fits(state, front.bytes));
-        let another_round = called.is_none() && buffer_short && state.next > state.durable;
+        let another_round = called.is_none() && buffer_short && state.next > state.written;
         state.leader_at_work = another_round;
         if !state.leader_at_work {
             Self::tell_idle(state);
@@ -230,7 +281,7 @@ impl Log {
         let by_ns = state.flush_by.at_ns();
         let is_to_be_written = || match &self.pipeline {
             Some(pipeline) => pipeline.has_unwritten(state.next),
-            None => state.next > state.durable,
+            None => state.next > state.written,
         };
         let is_short = || state.space_waiters.front().is_some_and(|front| !self.buffer_fits(&state, front.bytes));
         if by_ns.is_some_and(|by_ns| by_ns <= now_ns) || (!state.leader_at_work && self.is_half_full(&state)) {
@@ -242,18 +293,11 @@ impl Log {
         }
     }
 
-    /// Waits until the log is in the hands of the device up to `lsn`: what is, survives the process. Callers hold no
-    /// latch. Without threads that write it there is no such state: until it is durable.
-    pub(crate) fn write_wait(&self, lsn: Lsn) -> Result<(), Error> {
-        match &self.pipeline {
-            Some(pipeline) => pipeline.wait(self, lsn, Stage::Written),
-            None => self.flush_wait(lsn),
-        }
-    }
-
-    /// Has room in the buffer: everything appended so far is written. Callers hold no latch.
-    pub(crate) fn write_all(&self) -> Result<(), Error> {
-        self.write_wait(self.positions().next)
+    /// Has room in the buffer: everything appended so far is written, and synced where that is who writes it does both.
+    /// Callers hold no latch.
+    fn write_all(&self) -> Result<(), Error> {
+        let next = self.positions().next;
+        if self.pipeline.is_some() { self.write_wait(next) } else { self.flush_wait(next) }
     }
 
     /// Flushes everything appended so far.

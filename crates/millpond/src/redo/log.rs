@@ -22,7 +22,7 @@ use super::files::{Geometry, Lap, LogFiles, Switch};
 use super::flush::{FlushSignal, FlushWaiter};
 use super::flush_by::FlushBy;
 use super::group::{GROUP_FRAME_LEN, GroupKind, Place, epoch_payload, payload_crc, write_group};
-use super::pipeline::{Pipeline, PipelineSettings};
+use super::pipeline::{Pipeline, PipelineSettings, Stage};
 use super::recent_closed::{LogRecentClosed, RecentClosed};
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, to_u64, to_usize};
 use crate::base::bell::Bell;
@@ -72,6 +72,8 @@ pub(super) struct LogState {
     /// The other buffer, unless a leader is writing from it.
     pub(super) spare: Option<AlignedBuf>,
     pub(super) next: Lsn,
+    /// In the hands of the device before here; with threads that write the log these know it (`pipeline`).
+    pub(super) written: Lsn,
     pub(super) durable: Lsn,
     pub(super) checkpoint: Lsn,
     /// Bytes promised and not yet appended.
@@ -197,6 +199,7 @@ impl Log {
             pending_start: tail,
             spare: Some(buffer()),
             next: end,
+            written: end,
             durable: end,
             checkpoint: resume.checkpoint,
             credits: 0,
@@ -379,7 +382,7 @@ impl Log {
             state.epochs.push((end, nonce));
             state.laps.iter_mut().for_each(|lap| lap.nonce = nonce);
             if planted!("epoch_not_synced") {
-                state.durable = end;
+                (state.written, state.durable) = (end, end);
                 return Ok(());
             }
         }
@@ -507,6 +510,11 @@ impl Log {
 }
 
 impl LogState {
+    /// How far the log has come, where no threads write it.
+    pub(super) fn reached(&self, stage: Stage) -> Lsn {
+        if stage == Stage::Written { self.written } else { self.durable }
+    }
+
     /// What epochs have taken of the log since the checkpoint.
     pub(super) fn epoch_bytes(&self) -> u64 {
         to_u64(self.epochs.len() - 1) * EPOCH_LEN

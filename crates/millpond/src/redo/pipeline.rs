@@ -31,7 +31,7 @@ use crate::base::waits::WaitClass;
 const COPY_NAP_NS: u64 = 20_000;
 
 /// How long the log may stay without a sync where commits do not wait for one: InnoDB's `flush_log_at_timeout`.
-const SYNC_EVERY_NS: u64 = 1_000_000_000;
+pub(super) const SYNC_EVERY_NS: u64 = 1_000_000_000;
 
 /// How the pipeline works.
 #[derive(Clone, Copy, Debug)]

@@ -134,10 +134,10 @@ fn ten_commits(db: &Db) -> u64 {
 
 #[test]
 fn who_waits_until_the_log_is_written_does_not_wait_for_its_sync() {
-    let of = |when: u8| {
+    let of = |threads: bool, when: u8| {
         let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
         run(4, || {
-            let db = open(&disk, pipeline(SMALL.options()).flush_log_at_commit(when));
+            let db = open(&disk, SMALL.options().log_writer_threads(threads).flush_log_at_commit(when));
             let (took, before) = (ten_commits(&db), db.stats());
             // A second later it is durable, whoever asks or not.
             sleep_ns(1_200_000_000);
@@ -149,17 +149,21 @@ fn who_waits_until_the_log_is_written_does_not_wait_for_its_sync() {
         })
         .0
     };
-    let [one, two, zero] = [1, 2, 0].map(of);
-    assert!(one >= 100 && two < 20 && zero <= two, "{one} ms with 1, {two} with 2, {zero} with 0");
+    for threads in [true, false] {
+        let [one, two, zero] = [1, 2, 0].map(|when| of(threads, when));
+        assert!(one >= 100 && two < 20 && zero <= two, "{one} ms with 1, {two} with 2, {zero} with 0: {threads}");
+    }
 }
 
 /// What commits that waited until the log was written lose when the power fails, and when the process does.
 #[test]
 fn what_is_written_survives_the_process() {
-    for (unsynced, all_survive) in [(Unsynced::All, true), (Unsynced::None, false)] {
+    let cases = [(true, Unsynced::All), (true, Unsynced::None), (false, Unsynced::All), (false, Unsynced::None)];
+    for (threads, unsynced) in cases {
+        let all_survive = matches!(unsynced, Unsynced::All);
         let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
         let (at, _) = run(5, || {
-            let db = open(&disk, pipeline(SMALL.options()).durability(Durability::Written));
+            let db = open(&disk, SMALL.options().log_writer_threads(threads).durability(Durability::Written));
             let tree = db.create_tree("t").expect("created");
             sleep_ns(2_000_000_000);
             (0..100u8).for_each(|row| tree.put(&[row], &[1; 100]).expect("written"));
@@ -169,7 +173,7 @@ fn what_is_written_survives_the_process() {
         });
         let image = disk.history().crash_image(at, unsynced);
         let found = run(6, || recover(&crate::support::disk_of(image))).0.expect("sound");
-        assert_eq!(found["t"].len() == 100, all_survive, "{} rows", found["t"].len());
+        assert_eq!(found["t"].len() == 100, all_survive, "{} rows, threads: {threads}", found["t"].len());
     }
 }
 

@@ -29,8 +29,9 @@ fn document() -> String {
         from open on, but for `log_lsn_...` (from the database's creation on), `law_violations` and `cpu_...` (of the\n\
         process, or its control group); gauges stand for now. Histograms count the waits that have ended, by how long\n\
         they took; waits of the engine's own threads are not counted. What is told of each instance of the pool has the\n\
-        label `instance`, of each of the last seconds the label `ago`; in JSON both are arrays. The engine keeps the\n\
-        seconds: however many look, nobody takes from others. How to look: [seeing.md](seeing.md).\n\n\
+        label `instance`, of each of the last seconds the label `ago`; in JSON both are arrays. What is told of each class\n\
+        of waits has the label `class`, in JSON an object. The engine keeps the seconds: however many look, nobody takes\n\
+        from others. How to look: [seeing.md](seeing.md).\n\n\
         This page is made from the table in `crates/millpond/src/db/metrics.rs`:\n\
         `MILLPOND_WRITE_DOCS=1 cargo test -p millpond --test it metrics`.\n\n\
         | name | kind | unit | meaning |\n|---|---|---|---|\n"
@@ -59,10 +60,12 @@ fn every_field_of_stats_and_every_class_of_waits_is_in_the_table_once() {
     let stats = format!("{:?}", millpond::Stats::default());
     let fields = stats.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':')).map(str::to_owned);
     let classes = WaitClass::ALL.map(|class| format!("wait_{}_us", class.name()));
-    let cpus = names.iter().filter(|name| name.starts_with("cpu_")).map(ToString::to_string);
+    let cpus = ["cpu_n", "cpu_granted_pct", "cpu_used_us", "cpu_quota_periods", "cpu_throttled_periods"];
+    let waiting = ["waiting", "waiting_us"];
     let of_instances = ["total", "free", "data", "dirty"].map(|pages| format!("buffer_pool_instance_pages_{pages}"));
     let slowest = ["operation_second", "operation_slowest_us"].map(str::to_owned);
-    let expected = fields.chain(classes).chain(cpus).chain(of_instances.clone()).chain(slowest);
+    let expected = fields.chain(classes).chain(of_instances.clone()).chain(slowest);
+    let expected = expected.chain(cpus.into_iter().chain(waiting).map(str::to_owned));
     let expected: BTreeSet<String> = expected.collect();
     assert!(expected.iter().map(String::as_str).eq(names), "{expected:?}");
     for metric in &METRICS {
@@ -71,6 +74,7 @@ fn every_field_of_stats_and_every_class_of_waits_is_in_the_table_once() {
         assert_eq!(metric.kind == MetricKind::Histogram, metric.name.starts_with("wait_"), "{}", metric.name);
         let label = match metric.name {
             "operation_slowest_us" => "ago",
+            "waiting" | "waiting_us" => "class",
             name if of_instances.iter().any(|of| of == name) => "instance",
             _ => "",
         };
@@ -125,6 +129,7 @@ fn number_of(value: &MetricValue) -> u64 {
         MetricValue::Numbers(numbers) => numbers.iter().sum(),
         MetricValue::Number(number) => *number,
         MetricValue::Times(times) => times.count,
+        MetricValue::Named(numbers) => numbers.iter().map(|(_, number)| number).sum(),
         other => unreachable!("{other:?}"),
     }
 }
@@ -301,7 +306,8 @@ fn pool_and_log(seen: &Seen) {
 /// those that had been dirty.
 fn quiet(seen: &Seen, shape: Shape) -> (u64, u64) {
     let found = Cell::new((0, 0));
-    let large = |options: Options| options.buffer_pool_size(ByteSize::mib(2));
+    // In a log of which they are a small part they are not written for it before.
+    let large = |options: Options| options.buffer_pool_size(ByteSize::mib(2)).redo_capacity(ByteSize::mib(4));
     at_work(6, shape, large, |_, db| {
         let tree = db.open_tree("t").expect("there");
         // What was dirtied in the newest 64 KiB of the log is not told apart from what is dirtied now.

@@ -5,6 +5,7 @@
 //! | shown | by |
 //! |---|---|
 //! | who is told that his commit is durable finds it on the device, synced | [`Disk::assert_durable`] |
+//! | who is told that it is written finds it there | [`Disk::assert_written`] |
 //! | nobody who waits is forgotten, whoever leads, fails or panics | shuttle reports who cannot go on |
 //! | one leads at a time | [`Disk`] refuses a write or a sync beside another |
 //! | who waits for room in the buffer gets it, also if nobody waits for the log | shuttle, again |
@@ -100,6 +101,19 @@ impl Disk {
         let bytes = self.bytes.lock().expect("no thread panicked with it");
         let at = BLOCK + to_usize(end.0) - GROUP_TRAILER_LEN - payload.len();
         assert_eq!(bytes.synced.get(at..at + payload.len()), Some(payload), "acknowledged, and not durable");
+    }
+}
+
+impl Disk {
+    /// The group that ends at `end` is in the hands of the device.
+    fn assert_written(&self, end: Lsn, payload: &[u8]) {
+        let bytes = self.bytes.lock().expect("no thread panicked with it");
+        let at = BLOCK + to_usize(end.0) - GROUP_TRAILER_LEN - payload.len();
+        assert_eq!(bytes.written.get(at..at + payload.len()), Some(payload), "acknowledged, and not written");
+    }
+
+    fn syncs(&self) -> usize {
+        self.bytes.lock().expect("no thread panicked with it").syncs
     }
 }
 
@@ -241,7 +255,17 @@ impl Model {
         Ok(())
     }
 
-    /// The same; false if it failed, as it may when the device does.
+    /// One that is written when it returns.
+    fn write(&self, who: u8, bytes: usize) -> Result<(), Error> {
+        let payload = vec![who; bytes];
+        let credit = self.log.reserve(bytes, 0)?;
+        let end = self.log.append(credit, GroupKind::Pages, &payload, |_, _| ())?;
+        self.log.write_wait(end)?;
+        self.disk.assert_written(end, &payload);
+        Ok(())
+    }
+
+    /// A commit; false if it failed, as it may when the device does.
     fn try_commit(&self, who: u8, bytes: usize) -> bool {
         match catch_unwind(AssertUnwindSafe(|| self.commit(who, bytes))) {
             Ok(committed) => committed.is_ok(),
@@ -268,6 +292,29 @@ fn commits_are_durable_when_they_are_acknowledged() {
         assert_eq!(commit_all(&model, 4, 2, 100), 0);
         let positions = model.log.positions();
         assert_eq!((positions.durable, positions.next), (positions.next, Lsn(8 * to_u64(100 + GROUP_FRAME_LEN))));
+    });
+}
+
+#[test]
+fn who_wants_it_written_syncs_nothing_and_who_wants_it_durable_finds_what_others_have_written() {
+    explore(2_000, || {
+        let model = Model::new(None);
+        let writers: Vec<_> = (1..=2)
+            .map(|who| {
+                let model = Arc::clone(&model);
+                thread::spawn(move || (0..2).for_each(|_| model.write(who, 700).expect("nothing fails")))
+            })
+            .collect();
+        let committer = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || model.commit(3, 300).expect("nothing fails"))
+        };
+        writers.into_iter().chain([committer]).for_each(|thread| thread.join().expect("no panic"));
+        let syncs = model.disk.syncs();
+        model.write(4, 300).expect("nothing fails");
+        assert_eq!(model.disk.syncs(), syncs, "nobody waits for a sync");
+        model.log.flush_all().expect("nothing fails");
+        assert_eq!(model.disk.syncs(), syncs + 1);
     });
 }
 

@@ -36,8 +36,9 @@ const ROWS_A_COMMIT: u64 = 50;
 const ROWS_A_SMALL_COMMIT: u64 = 5;
 const ROWS_A_QUERY: u64 = 10;
 
-/// What the engine calls a scan, among slow operations.
-const SCAN: &str = "scan";
+/// What the engine calls the operations that a scan, and DDL, consist of, among slow ones.
+const OF_SCANS: [&str; 1] = ["scan"];
+const OF_DDL: [&str; 2] = ["bulk load", "index build"];
 
 /// Arguments of the child: there are none.
 #[derive(Debug, Args)]
@@ -206,11 +207,13 @@ impl Phase {
         };
         let mut outcome = Outcome::of(&self.name, Some(&done.finished), changes(&before, &after), beside_ms);
         let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
-        outcome = if self.only_the_other_scans() {
-            outcome.without(SCAN, &log).with_clients(&done.finished)
-        } else {
-            outcome.with_stalls(&log)
+        outcome = match self.operations_beside() {
+            [] => outcome.with_stalls(&log),
+            beside => outcome.without(beside, &log),
         };
+        if self.only_the_other_scans() {
+            outcome = outcome.with_clients(&done.finished);
+        }
         if let Work::Insert { step, clients, rows } = &self.work {
             outcome = outcome.with_clients(&done.finished);
             outcome.writers = writers(step.parse().map_err(Failure::message)?, &sizes(*clients, *rows), &done);
@@ -218,7 +221,16 @@ impl Phase {
         Ok(outcome)
     }
 
-    /// Whether all scans are of what goes on beside: what is slow is to be the clients'.
+    /// Operations that are all of what goes on beside: what is slow is to be the clients'.
+    fn operations_beside(&self) -> &'static [&'static str] {
+        match self.beside {
+            Some(Beside::Ddl { .. }) => &OF_DDL,
+            _ if self.only_the_other_scans() => &OF_SCANS,
+            _ => &[],
+        }
+    }
+
+    /// Whether all scans are of what goes on beside.
     fn only_the_other_scans(&self) -> bool {
         let scans_beside = matches!(self.beside, Some(Beside::Scan { .. } | Beside::LongReader));
         let scans = |work: &Work| match work {

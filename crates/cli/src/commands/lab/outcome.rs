@@ -207,16 +207,16 @@ impl Outcome {
         &log[log.len() - (self.figures.stalls as usize).min(log.len())..]
     }
 
-    /// The same with slow operations of the clients alone, where something of its own kind went on beside them: all
-    /// of the phase that `log` still has, the stall log as it is behind it.
-    pub(super) fn without(mut self, operation: &str, log: &[Slow]) -> Outcome {
+    /// The same with slow operations of the clients alone, where something went on beside them that consists of
+    /// `operations`: all of the phase that `log` still has, the stall log as it is behind it.
+    pub(super) fn without(mut self, operations: &[&str], log: &[Slow]) -> Outcome {
         let stalls = self.of_phase(log);
-        let of_clients: Vec<Slow> = stalls.iter().filter(|slow| slow.operation != operation).cloned().collect();
+        let is_of_clients = |slow: &Slow| !operations.contains(&slow.operation.as_str());
+        let of_clients: Vec<Slow> = stalls.iter().filter(|slow| is_of_clients(slow)).cloned().collect();
         self.stalled = Stalled::of(&of_clients);
         let from_us = stalls.iter().map(|slow| slow.elapsed_us).min().unwrap_or(u64::MAX);
         // The slowest are few, and may all be of what goes on beside; those under the threshold are in no log.
-        self.slow.retain(|slow| slow.elapsed_us < from_us);
-        self.slow.retain(|slow| slow.operation != operation);
+        self.slow.retain(|slow| slow.elapsed_us < from_us && is_of_clients(slow));
         self.slow.extend(of_clients);
         self.slow.sort_by_key(|slow| std::cmp::Reverse(slow.elapsed_us));
         self
@@ -296,16 +296,20 @@ mod tests {
     }
 
     #[test]
-    fn slow_operations_of_clients_are_told_from_scans_beside_them_by_the_stall_log() {
+    fn slow_operations_of_clients_are_told_from_those_beside_them_by_the_stall_log() {
         let slow = |operation: &str, ms: u64| Slow::new(operation, ms * 1_000, Vec::new());
         let mut outcome =
             Outcome { slow: vec![slow("scan", 90), slow("scan", 80), slow("get", 5)], ..Outcome::default() };
-        outcome.figures.stalls = 3.0;
-        let log = [slow("get", 500), slow("scan", 90), slow("get", 30), slow("scan", 80)];
-        let outcome = outcome.without("scan", &log);
+        outcome.figures.stalls = 4.0;
+        let log = [slow("get", 500), slow("scan", 90), slow("index build", 95), slow("get", 30), slow("scan", 80)];
+        let outcome = outcome.without(&["scan", "index build"], &log);
         let times: Vec<(&str, u64)> = outcome.slow.iter().map(|of| (of.operation.as_str(), of.elapsed_us)).collect();
         assert_eq!(times, [("get", 30_000), ("get", 5_000)], "the first stall was before the phase");
-        assert_eq!((outcome.stalled.operations, outcome.stalled.elapsed_us), (1, 30_000), "the scans' are not told");
+        assert_eq!(
+            (outcome.stalled.operations, outcome.stalled.elapsed_us),
+            (1, 30_000),
+            "those of others are not told"
+        );
     }
 
     #[test]
