@@ -23,7 +23,8 @@ pub(super) enum Beside {
     Scan { after_s: f64 },
     /// Scans of the first table that rest all the time, until the load ends.
     LongReader,
-    /// An index on `k` of the last table is dropped and made again; then that table is dropped.
+    /// The table behind `table` is dropped; an index on `k` of `table` is dropped and made again; then it is dropped,
+    /// too.
     Ddl { after_s: f64, table: u32 },
 }
 
@@ -61,6 +62,7 @@ pub(super) fn run(what: &Beside, db: &Db, is_over: &AtomicBool) -> Result<f64, F
             let name = named(*table);
             let opened = db.open_table(&name)?;
             let began = wait(*after_s);
+            db.drop_table(&named(*table + 1))?;
             opened.drop_index("k")?;
             opened.create_index("k", [Field::value(0..4)])?;
             drop(opened);

@@ -160,6 +160,15 @@ impl Findings {
         self.judge("text 000, comments", claim, stalls > 0.0 && share >= 50.0, seen);
     }
 
+    /// No stall of the default is of the kind that the experiment is about: none has most of its time in `class`.
+    pub(super) fn judge_free_of(&mut self, phase: &str, class: &str) {
+        let own = self.default();
+        let mostly = own.most(phase, |run| run.stalled.mostly.get(class).copied().unwrap_or_default() as f64);
+        let seen =
+            format!("{mostly:.0} of {:.0} operations over the threshold", own.most(phase, |run| run.figures.stalls));
+        self.judge("ours", format!("the default has no stall of which {class} is half or more"), mostly == 0.0, seen);
+    }
+
     /// The two servers bear the load of `alone`, and clients stall beside what goes on in `phase`; the stall log says
     /// why.
     pub(super) fn judge_beside(&mut self, alone: &str, phase: &str) {

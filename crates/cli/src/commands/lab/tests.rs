@@ -15,7 +15,8 @@ pub(super) fn outcome(phase: &str, per_s: f64, slowest_ms: f64, class: &str) -> 
     let elapsed_us = (slowest_ms * 1e3) as u64;
     let waited_us = elapsed_us / 10 * 9;
     let slow = Slow { operation: "get".to_owned(), elapsed_us, parts: vec![(class.to_owned(), waited_us)] };
-    let stalled = Stalled { operations: 1, elapsed_us, parts: [(class.to_owned(), waited_us)].into() };
+    let stalled =
+        Stalled { operations: 1, elapsed_us, parts: [(class.to_owned(), waited_us)].into(), ..Stalled::default() };
     Outcome {
         phase: phase.to_owned(),
         figures: Figures { per_s, median_per_s: per_s, worst_per_s: per_s, slowest_ms, ..Figures::default() },
@@ -82,7 +83,12 @@ fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting
             elapsed_us,
             parts: vec![("free_frame".to_owned(), waited_us), ("cpu".to_owned(), elapsed_us - waited_us)],
         }],
-        stalled: Stalled { operations: 1, elapsed_us, parts: [("free_frame".to_owned(), waited_us)].into() },
+        stalled: Stalled {
+            operations: 1,
+            elapsed_us,
+            parts: [("free_frame".to_owned(), waited_us)].into(),
+            ..Stalled::default()
+        },
         numbers: BTreeMap::from([("loops".to_owned(), 12_345)]),
         writers: None,
     };

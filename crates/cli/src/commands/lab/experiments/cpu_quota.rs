@@ -20,9 +20,10 @@ const PHASE: &str = "updates under a quota";
 /// Per cent of one CPU.
 const QUOTA: u64 = 90;
 
-/// A light load without a quota, under which who counts the quota spins.
-const LIGHT: &str = "8,000 updates a second, no quota";
+/// A light load, with a quota and without one: who counts the quota spins only without.
+const LIGHT: &str = "8,000 updates a second";
 const FREE: &str = "quota, none set";
+const HELD: &str = "quota, set";
 
 /// The text's way around it.
 const LOWER: &str = "affinity, lower mark";
@@ -60,8 +61,9 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let mut settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     if has_groups {
         // From a tenth of a CPU on, so that a light load will do wherever this is run.
-        let free = Arm::classic(FREE, &spinning(&["log_spin=quota", "log_spin_cpu_abs_lwm=10"]));
-        settings.extend(lab.in_turn(EXPERIMENT.name, &base, &[free], &[light(lab.seconds(4, 10))])?);
+        let arm = |name| Arm::classic(name, &spinning(&["log_spin=quota", "log_spin_cpu_abs_lwm=10"]));
+        let arms = [Arm { quota: Some(QUOTA), ..arm(HELD) }, arm(FREE)];
+        settings.extend(lab.in_turn(EXPERIMENT.name, &base, &arms, &[light(lab.seconds(4, 10))])?);
     }
     lab.clear();
     let how = format!(
@@ -137,15 +139,16 @@ fn judge(findings: &mut Findings, has_groups: bool) {
         );
     }
     if has_groups {
-        let free = findings.setting(FREE).least(LIGHT, spins);
+        let (held, free) = (findings.setting(HELD).most(LIGHT, spins), findings.setting(FREE).least(LIGHT, spins));
         findings.judge(
             "text 001",
-            "it is the quota that keeps them from it: without one they spin",
-            free > 1_000.0,
-            format!("{free:.0} waits spun"),
+            "it is the quota that keeps them from it: at the same light load without one they spin, ten times as often",
+            free > 1_000.0 && free >= held * 10.0,
+            format!("{free:.0} waits spun, with the quota {held:.0}"),
         );
     }
     findings.judge_explained("affinity", PHASE, "log_flush");
+    findings.judge_free_of(PHASE, "log_flush");
     findings.judge_throughput(PHASE);
     findings.judge_slowest(PHASE, "affinity");
 }
@@ -174,16 +177,18 @@ mod tests {
             setting("default", 2_000.0, 50.0, 0),
         ];
         if has_groups {
-            let mut free = outcome(LIGHT, 8_000.0, 1.0, "log_flush");
-            free.numbers = [("log_spins".to_owned(), 1_001)].into();
-            if name == FREE {
-                change(&mut free);
+            for (of, spins) in [(HELD, 100), (FREE, 1_001)] {
+                let mut light = outcome(LIGHT, 8_000.0, 1.0, "log_flush");
+                light.numbers = [("log_spins".to_owned(), spins)].into();
+                if of == name {
+                    change(&mut light);
+                }
+                settings.push((of, vec![light]));
             }
-            settings.push((FREE, vec![free]));
         }
         let mut findings = findings_of(settings);
         judge(&mut findings, has_groups);
-        assert_eq!(findings.verdicts.len(), if has_groups { 9 } else { 5 });
+        assert_eq!(findings.verdicts.len(), if has_groups { 10 } else { 6 });
         failing(&findings)
     }
 
@@ -201,7 +206,10 @@ mod tests {
         assert_eq!(failing_with(LOWER, false, |of| of.figures.per_s = 1_000.0), [1]);
         assert_eq!(failing_with(FREE, true, |of| of.numbers.clear()), [5]);
         assert_eq!(failing_with("affinity", true, |of| of.stalled.parts.clear()), [6]);
-        assert_eq!(failing_with("default", true, |of| of.figures.per_s = 1_299.0), [7]);
-        assert_eq!(failing_with("default", true, |of| of.figures.slowest_ms = 50.1), [8]);
+        assert_eq!(failing_with(HELD, true, |of| of.numbers.extend([("log_spins".to_owned(), 101)])), [5]);
+        let of_its_kind = |of: &mut Outcome| of.stalled.mostly.extend([("log_flush".to_owned(), 1)]);
+        assert_eq!(failing_with("default", true, of_its_kind), [7]);
+        assert_eq!(failing_with("default", true, |of| of.figures.per_s = 1_299.0), [8]);
+        assert_eq!(failing_with("default", true, |of| of.figures.slowest_ms = 50.1), [9]);
     }
 }

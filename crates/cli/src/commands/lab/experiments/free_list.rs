@@ -27,6 +27,9 @@ const PER_S: f64 = 400.0;
 /// What is a stall here, in ms: as the options have it.
 const THRESHOLD_MS: f64 = 20.0;
 
+/// Who waits less than this, in ms, has not waited for a thread that sleeps.
+const RESTED_MS: f64 = 10.0;
+
 /// How far a stall may be from what is told.
 const TOLERANCE: f64 = 1.0 / 3.0;
 
@@ -48,8 +51,8 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         work: Work::Oltp { workload: "oltp_point_select".into(), tables: TABLES, threads: CLIENTS, per_s: Some(PER_S) },
         ..reads(SCAN, before_scan_s, 4)
     });
-    // One works while the others are quiet.
-    let settings = lab.side_by_side(EXPERIMENT.name, &base, &arms, &phases, Duration::from_secs(3))?;
+    // Each works while the others are quiet, in all phases.
+    let settings = lab.side_by_side(EXPERIMENT.name, &base, &arms, &phases, Duration::from_secs(14))?;
     lab.clear();
     let shown: Vec<String> = phases.iter().skip(1).map(|phase| phase.name.clone()).collect();
     let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
@@ -93,7 +96,7 @@ fn judge(findings: &mut Findings, quiets: &[f64], before_scan_s: f64) {
     findings.judge(
         "text 000, annex 3: the runs behind the first are fast",
         "right behind other reads there is no stall with backoff: the thread that refills the list is awake",
-        rested < THRESHOLD_MS,
+        rested < RESTED_MS,
         format!("{rested:.1} ms"),
     );
     for quiet_s in quiets.iter().filter(|quiet_s| **quiet_s > 0.0) {
@@ -193,7 +196,7 @@ mod tests {
     fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
         let quiet = &after(5.0);
         assert_eq!(failing_with("", quiet, |_| {}), [0; 0]);
-        assert_eq!(failing_with("backoff", &after(0.0), |of| of.figures.slowest_ms = 20.0), [0]);
+        assert_eq!(failing_with("backoff", &after(0.0), |of| of.figures.slowest_ms = 10.0), [0]);
         assert_eq!(failing_with("backoff", quiet, |of| of.figures.slowest_ms = 134.0), [1]);
         assert_eq!(failing_with("legacy", quiet, |of| of.figures.slowest_ms = 20.0), [2]);
         assert_eq!(failing_with("backoff", SCAN, |of| of.clients[3].worst_ms[1] = 20.0), [3], "one did not wait");

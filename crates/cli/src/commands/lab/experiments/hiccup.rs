@@ -1,4 +1,4 @@
-//! A device that stands still for half a second, again and again, under a load that is shown without that before.
+//! A device whose writes stand still for half a second, again and again, under a load that is shown without that before.
 
 use super::{BYTES_PER_S, Experiment, Findings, Lab, TABLES, offered, servers};
 use crate::commands::lab::arm::{SlowDevice, SlowTime};
@@ -7,7 +7,7 @@ use crate::exit::Failure;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "hiccup",
-    title: "a device that stands still for 500 ms",
+    title: "a device whose writes stand still for 500 ms",
     source: "what users report; text 003, comments",
     run,
 };
@@ -40,8 +40,9 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     lab.clear();
     let how = format!(
         "{BORNE_PER_S:.0} updates a second, data twice the pool, on an imitated device of {}; then its writes stand \
-         still for {STOP_MS:.0} ms every {EVERY_S:.0} s. Durable within a second. Times are from arrival. Frames that \
-         were kept free run out while nothing can be cleaned.",
+         still for {STOP_MS:.0} ms every {EVERY_S:.0} s. Its reads go on: where these stand still, too, who misses a page waits \
+         as long with any engine. Durable within a second. Times are from arrival. Frames that were kept free run out \
+         while nothing can be cleaned.",
         device.text()
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[CONTROL, PHASE]);
@@ -55,7 +56,7 @@ fn judge(findings: &mut Findings) {
         let (before, of) = (findings.setting(name).figures(CONTROL), findings.setting(name).figures(PHASE));
         findings.judge(
             "what users report",
-            format!("{name} bears the load without a stall, and everybody waits while the device stands still"),
+            format!("{name} bears the load without a stall, and everybody waits while the writes stand still"),
             before.stalls == 0.0 && before.slowest_ms < BORNE_MS && of.stalls > 0.0 && of.blackout_ms >= STOP_MS * 0.9,
             format!(
                 "slowest {:.1} ms; with stops {:.0} ms, {:.0} stalls, longest gap {:.0} ms",
@@ -69,8 +70,8 @@ fn judge(findings: &mut Findings) {
     let brownout_s = findings.default().most(PHASE, |run| run.figures.brownout_s);
     findings.judge(
         "ours",
-        "a stop of the device is not felt with the default, where commits are durable within a second: one that is \
-         durable at once waits as long as the device stands still, with any engine",
+        "a stop of the device's writes is not felt with the default, where commits are durable within a second: one \
+         that is durable at once waits as long as they stand still, with any engine",
         slowest_ms < BORNE_MS && brownout_s == 0.0,
         format!("slowest {slowest_ms:.1} ms, worst second {:.0} of {:.0}", own.worst_per_s, own.median_per_s),
     );

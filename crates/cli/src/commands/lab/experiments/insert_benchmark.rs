@@ -176,8 +176,7 @@ fn judge(findings: &mut Findings, cpus: f64) {
     );
     if equal.iter().any(|(_, ms)| *ms > fewer_ms * 0.9) {
         findings.notes.push(format!(
-            "The text's machine had a CPU for each cleaner; this one has {cpus:.0}. Where there are fewer, cleaners \
-             and clients take them from each other, however instances are shared out."
+            "The text's machine had a CPU for each cleaner; this one has {cpus:.0}. Whether that is why was not measured."
         ));
     }
     findings.judge_explained(CLASSIC, INSERTS, "free_frame");
@@ -186,6 +185,7 @@ fn judge(findings: &mut Findings, cpus: f64) {
             findings.judge_throughput(phase);
         }
     }
+    findings.judge_free_of(INSERTS, "free_frame");
     findings.judge_throughput(INSERTS);
     findings.judge_slowest(INSERTS, CLASSIC);
     // Closed loop: as many are under way as there are clients.
@@ -262,7 +262,7 @@ mod tests {
         ];
         let mut findings = findings_of(settings);
         judge(&mut findings, 2.0);
-        assert_eq!(findings.verdicts.len(), 16);
+        assert_eq!(findings.verdicts.len(), 17);
         failing(&findings)
     }
 
@@ -277,13 +277,17 @@ mod tests {
         assert_eq!(failing_with(CLASSIC, INSERTS, |of| of.stalled.parts.clear()), [5]);
         assert_eq!(failing_with("default", LOAD, |of| of.figures.per_s = 999.0), [6]);
         assert_eq!(failing_with("default", INDEXES, |of| of.figures.per_s = 999.0), [7]);
-        assert_eq!(failing_with("default", INSERTS, |of| of.figures.per_s = 1_199.0), [8]);
-        assert_eq!(failing_with("default", INSERTS, |of| of.figures.slowest_ms = 50.1), [9]);
+        assert_eq!(
+            failing_with("default", INSERTS, |of| of.stalled.mostly.extend([("free_frame".to_owned(), 1)])),
+            [8]
+        );
+        assert_eq!(failing_with("default", INSERTS, |of| of.figures.per_s = 1_199.0), [9]);
+        assert_eq!(failing_with("default", INSERTS, |of| of.figures.slowest_ms = 50.1), [10]);
         for (at, (_, phase)) in QUERIES.iter().enumerate() {
-            assert_eq!(failing_with("default", phase, |of| of.figures.per_s = 999.0), [10 + 2 * at]);
+            assert_eq!(failing_with("default", phase, |of| of.figures.per_s = 999.0), [11 + 2 * at]);
             let late = |of: &mut Outcome| of.writers.iter_mut().for_each(|writers| writers.is_kept = false);
-            assert_eq!(failing_with("default", phase, late), [11 + 2 * at]);
-            assert_eq!(failing_with("default", phase, |of| of.writers = None), [11 + 2 * at], "nobody wrote");
+            assert_eq!(failing_with("default", phase, late), [12 + 2 * at]);
+            assert_eq!(failing_with("default", phase, |of| of.writers = None), [12 + 2 * at], "nobody wrote");
         }
     }
 }
