@@ -27,7 +27,7 @@ const BORNE_PER_S: f64 = 1_000.0;
 
 fn run(lab: &Lab) -> Result<Findings, Failure> {
     let device = SlowDevice { writes_per_s: WRITES_PER_S, bytes_per_s: BYTES_PER_S, slower: Vec::new() };
-    let words = ["buffer_pool_size=64MiB", "redo_capacity=256MiB", "durability=background(1s)", "stall_threshold=20ms"];
+    let words = ["buffer_pool_size=64MiB", "redo_capacity=256MiB", "durability=background(1s)", "stall_threshold=50ms"];
     let all = Tables { count: TABLES.count + 2, ..TABLES };
     let base = tables(all.count, all.rows, &["redo_capacity=256MiB"]);
     let beside = Some(Beside::Ddl { after_s: DDL_AFTER_S, table: all.count - 1 });
@@ -40,7 +40,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let how = format!(
         "{BORNE_PER_S:.0} updates a second of four tables, data twice the pool, on an imitated device of {}, first \
          alone; then beside them a sixth is dropped, the index of a fifth is dropped and made again, and that table is \
-         dropped, pages of it in the pool. Durable within a second; 20 ms are a stall; times are from arrival. How \
+         dropped, pages of it in the pool. Durable within a second; 50 ms are a stall; times are from arrival. How \
          tables and indexes are dropped is the engine's own in all settings, and no drop looks through the pool under \
          its mutex, as InnoDB's did: what the settings differ in is how they come by frames and room.",
         device.text()

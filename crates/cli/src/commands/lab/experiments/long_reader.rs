@@ -25,7 +25,7 @@ const BORNE_PER_S: f64 = 1_000.0;
 
 fn run(lab: &Lab) -> Result<Findings, Failure> {
     let device = SlowDevice { writes_per_s: WRITES_PER_S, bytes_per_s: BYTES_PER_S, slower: Vec::new() };
-    let words = ["buffer_pool_size=64MiB", "redo_capacity=256MiB", "durability=background(1s)", "stall_threshold=20ms"];
+    let words = ["buffer_pool_size=64MiB", "redo_capacity=256MiB", "durability=background(1s)", "stall_threshold=50ms"];
     let base = tables(TABLES.count, TABLES.rows, &["redo_capacity=256MiB"]);
     let alone = offered(ALONE, BORNE_PER_S, lab.seconds(6, 15));
     let beside = Some(Beside::LongReader);
@@ -35,7 +35,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     lab.clear();
     let how = format!(
         "{BORNE_PER_S:.0} updates a second, data twice the pool, on an imitated device of {}, durable within a second, \
-         first alone; 20 ms are a stall; times are from arrival. Then one reader scans a table beside them, with a rest \
+         first alone; 50 ms are a stall; times are from arrival. Then one reader scans a table beside them, with a rest \
          of 2 ms after each 200 rows. It sees each row as committed when it comes to it: there are no snapshots yet, so \
          old versions have nobody to wait for, with any setting.",
         device.text()

@@ -38,7 +38,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         Arm::classic("sync_only", &of_5_5(&[])),
         Arm::classic("  dirty pages 30 %", &of_5_5(&["max_dirty_pages_pct=30"])),
         Arm::classic("  log 32 MiB", &of_5_5(&["redo_capacity=32MiB"])),
-        Arm::classic("  log 8 MiB", &of_5_5(&["redo_capacity=8MiB"])),
+        Arm::classic("  log 12 MiB", &of_5_5(&["redo_capacity=12MiB"])),
         Arm::classic("  pool 256 MiB", &of_5_5(&["buffer_pool_size=256MiB"])),
         Arm::classic("adaptive, 200", &of_5_6(&[])),
         Arm::classic("adaptive, 1000", &of_5_6(&["io_capacity=1000", "io_capacity_max=2000"])),
@@ -97,7 +97,7 @@ fn judge(findings: &mut Findings) {
         lazy.silent_s > 0.0 || lazy.blackout_ms >= 1_000.0,
         format!("{:.0} silent seconds, longest gap {:.0} ms", lazy.silent_s, lazy.blackout_ms),
     );
-    let spans = ["sync_only", "  log 32 MiB", "  log 8 MiB", "keep_average"].map(|name| {
+    let spans = ["sync_only", "  log 32 MiB", "  log 12 MiB", "keep_average"].map(|name| {
         let (silences, seconds) = silences(findings.setting(name), STEADY);
         format!("{} {silences} of {seconds:.1} s", name.trim())
     });
@@ -122,12 +122,12 @@ fn judge(findings: &mut Findings) {
         cures.iter().all(|(fails, _)| *fails),
         [of_lazy].into_iter().chain(cures.map(|(_, seen)| seen)).collect::<Vec<_>>().join("; "),
     );
-    let small = figures(findings, "  log 8 MiB");
+    let small = figures(findings, "  log 12 MiB");
     findings.judge(
         "text 003, comments",
         "a larger log makes longer stalls, by a fifth at least",
         longest_ms(&lazy) >= longest_ms(&small) * 1.2,
-        format!("the longest {:.0} ms with 8 MiB, {:.0} with 128", longest_ms(&small), longest_ms(&lazy)),
+        format!("the longest {:.0} ms with 12 MiB, {:.0} with 128", longest_ms(&small), longest_ms(&lazy)),
     );
     let adaptive = ADAPTIVE.map(|name| (name, findings.setting(name).figures(SLOWING)));
     let text = |of: &dyn Fn(&Figures) -> String| {
@@ -187,7 +187,7 @@ mod tests {
             ("  dirty pages 30 %", 1_200.0, 3_000.0),
             ("  log 32 MiB", 900.0, 2_100.0),
             ("  pool 256 MiB", 300.0, 100.0),
-            ("  log 8 MiB", 900.0, 1_500.0),
+            ("  log 12 MiB", 900.0, 1_500.0),
             ("adaptive, 200", 1_000.0, 900.0),
             ("adaptive, 1000", 1_000.0, 700.0),
             ("adaptive, 4000", 1_000.0, 500.0),
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(lazy(|of| (of.figures.blackout_ms, of.figures.silent_s) = (0.0, 1.0)), [0; 0]);
         assert_eq!(failing_with("  log 32 MiB", STEADY, |of| of.figures.slowest_ms = 2_000.0), [1], "a cure");
         assert_eq!(failing_with("  pool 256 MiB", STEADY, |of| of.figures.per_s = 500.0), [1], "neither");
-        assert_eq!(failing_with("  log 8 MiB", STEADY, |of| of.figures.slowest_ms = 3_334.0), [2]);
+        assert_eq!(failing_with("  log 12 MiB", STEADY, |of| of.figures.slowest_ms = 3_334.0), [2]);
         assert_eq!(failing_with("adaptive, 1000", SLOWING, |of| of.figures.slowest_ms = 499.0), [3]);
         assert_eq!(failing_with("adaptive, 1000", STEADY, |of| of.figures.slowest_ms = 499.0), [0; 0]);
         for (phase, calm, rate) in [(STEADY, 4, 7), (SLOWING, 5, 9)] {
