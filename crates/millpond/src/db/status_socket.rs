@@ -1,7 +1,8 @@
 //! A Unix domain socket on which a running engine says how it is doing, to whoever its owner lets.
 //!
-//! A client asks with one line, `text`, `prometheus` or `json`; an empty one, none, or silence is `text`. How clients
-//! are served: [`status_server`](super::status_server).
+//! A client asks with one line, `text`, `prometheus` or `json`; an empty one, none, or silence is `text`. A line that
+//! begins as one of HTTP is answered as on the [port](super::metrics_port), so that `curl --unix-socket` works. How
+//! clients are served: [`status_server`](super::status_server).
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
@@ -11,13 +12,13 @@ use rustix::fs::{Mode, fchmod};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
 use super::engine::Engine;
-use super::metrics;
 use super::status::{About, text};
 use super::status_server::Door;
+use super::{metrics, metrics_port};
 use crate::base::error::Error;
 
-/// Bytes that a request has at most.
-const REQUEST_MAX: usize = 32;
+/// Bytes of a line that nobody understands which are told back.
+const ECHO_MAX: usize = 32;
 
 /// Connections that may wait for their turn.
 const BACKLOG: i32 = 16;
@@ -55,22 +56,24 @@ pub(super) fn door(path: &Path) -> Result<Door, Error> {
         // That there is no such directory is told by `bind`.
         Err(_) => {}
     }
-    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        // Before `bind` makes the file, so that it is never anybody else's.
-        .and_then(|socket| fchmod(&socket, Mode::RUSR | Mode::WUSR).map(|()| socket))
-        .and_then(|socket| bind(&socket, &address).map(|()| socket))
-        .and_then(|socket| listen(&socket, BACKLOG).map(|()| socket))
-        .map_err(|e| refused(std::io::Error::from(e).to_string()))?;
+    let listener =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+            // Before `bind` makes the file, so that it is never anybody else's.
+            .and_then(|socket| fchmod(&socket, Mode::RUSR | Mode::WUSR).map(|()| socket))
+            .and_then(|socket| bind(&socket, &address).map(|()| socket))
+            .and_then(|socket| listen(&socket, BACKLOG).map(|()| socket))
+            .map_err(|e| refused(std::io::Error::from(e).to_string()))?;
     let identity = identity(path).map_err(|e| refused(e.to_string()))?;
     // Found again from wherever the process will be working then.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     Ok(Door {
         listener,
         thread: "mp-status",
-        is_whole: |request| request.contains(&b'\n'),
-        request_max: REQUEST_MAX,
+        is_whole: |request| {
+            if is_http(request) { metrics_port::is_whole(request) } else { request.contains(&b'\n') }
+        },
         answer,
-        _file: Some(SocketFile { path, identity }),
+        file: Some(SocketFile { path, identity }),
     })
 }
 
@@ -78,12 +81,22 @@ fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
+fn is_http(request: &[u8]) -> bool {
+    request.starts_with(b"GET ") || request.starts_with(b"HEAD ")
+}
+
 fn answer(request: &[u8], engine: &Engine, about: &About) -> String {
+    if is_http(request) {
+        return metrics_port::answer(request, engine, about);
+    }
     let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
     match line.trim_ascii() {
         b"" | b"text" => text(engine, about),
         b"prometheus" => metrics::prometheus(engine),
         b"json" => metrics::json(engine),
-        other => format!("error: no format '{}': use text, prometheus or json\n", other.escape_ascii()),
+        other => {
+            let echo = other.get(..ECHO_MAX).unwrap_or(other).escape_ascii();
+            format!("error: no format '{echo}': use text, prometheus or json\n")
+        }
     }
 }

@@ -63,6 +63,12 @@ fn a_running_engine_tells_how_it_is_doing_and_takes_its_socket_away() {
     assert_eq!(json.as_object().expect("an object").len(), millpond::METRICS.len());
     assert_eq!(ask(&socket, "yaml\n"), "error: no format 'yaml': use text, prometheus or json\n");
     assert!(ask(&socket, &"x".repeat(40)).starts_with("error: no format 'xxx"));
+    for request in ["GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /metrics\n"] {
+        let answer = ask(&socket, request);
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.contains("\nmillpond_log_syncs_total "), "{answer}");
+    }
+    assert!(ask(&socket, "HEAD / HTTP/1.1\r\n\r\n").ends_with("Connection: close\r\n\r\n"));
     db.close().expect("closed");
     assert!(!socket.exists());
     assert!(UnixStream::connect(&socket).is_err());
@@ -206,7 +212,14 @@ fn prometheus_is_answered_on_a_port_of_this_machine_until_the_close() {
     };
     begins("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK\r\n");
     begins("GET /secrets HTTP/1.1\r\n\r\n", "HTTP/1.1 404 ");
-    begins("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 400 ");
+    begins("GET http://localhost/metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n");
+    begins("GET http://localhost HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n");
+    begins("GET http://localhost/secrets HTTP/1.1\r\n\r\n", "HTTP/1.1 404 ");
+    begins("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\n");
+    begins("nonsense\n\n", "HTTP/1.1 400 ");
+    begins("GET /metrics HTTP/1.0\nHost: localhost\n\n", "HTTP/1.1 200 OK\r\n");
+    // What is too long is read, and thrown away: else the answer would be lost with the connection.
+    begins(&format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20)), "HTTP/1.1 431 ");
     assert!(ask_port(port, "HEAD / HTTP/1.1\r\n\r\n").ends_with("Connection: close\r\n\r\n"));
     db.close().expect("closed");
     drop(silent);
