@@ -1,15 +1,15 @@
-//! `millpond status DIR|SOCKET`: how is it doing?
+//! `millpond status DIR|SOCKET|PORT`: how is it doing?
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use millpond::{Error, Figure, Inspector};
 use serde_json::Value;
 
-use super::top;
+use super::top::Source;
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::print;
@@ -17,8 +17,8 @@ use crate::output::print;
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "A running engine answers on the socket that it was given (bench --status-socket=PATH, or
-Options::status_socket). Of a directory that nobody has open it says how it was left.
-Nothing is written to the database.
+Options::status_socket), and in Prometheus' format on its port (--metrics-port=PORT, or Options::metrics_port). Of a
+directory that nobody has open it says how it was left. Nothing is written to the database.
 
 Examples:
   millpond bench --status-socket=/tmp/millpond.sock --time=60 oltp_update_index
@@ -26,13 +26,13 @@ Examples:
   millpond status --format=prometheus /tmp/millpond.sock
   millpond status millpond-bench-data")]
 pub(crate) struct StatusArgs {
-    /// The status socket of a running engine, or the directory of a database that nobody has open
-    #[arg(value_name = "DIR|SOCKET")]
+    /// The status socket or port of a running engine, or the directory of a database that nobody has open
+    #[arg(value_name = "DIR|SOCKET|PORT")]
     target: PathBuf,
 
-    /// In which form: text; json; prometheus, for a socket only
-    #[arg(long, value_name = "FORM", default_value = "text", hide_possible_values = true)]
-    format: Format,
+    /// In which form: text; json; prometheus, for an engine only, and of a port always
+    #[arg(long, value_name = "FORM", hide_possible_values = true)]
+    format: Option<Format>,
 
     #[command(flatten)]
     cached: CachedArg,
@@ -62,28 +62,38 @@ impl Format {
 
 /// Says how an engine is doing, or how a database was left.
 pub(crate) fn run(args: &StatusArgs) -> Result<Answer, Failure> {
-    let is_socket = std::fs::metadata(&args.target).is_ok_and(|meta| meta.file_type().is_socket());
-    let text = if is_socket { ask(&args.target, args.format)? } else { left(args)? };
+    let source = Source::parse(&args.target)?;
+    let text = match &source {
+        Source::Socket(path) if path.is_dir() => left(args)?,
+        Source::Socket(_) => ask(&source, args.format.unwrap_or(Format::Text))?,
+        Source::Port(_) if args.format.is_none_or(|format| format == Format::Prometheus) => {
+            ask(&source, Format::Prometheus)?
+        }
+        Source::Port(port) => {
+            return Err(Failure::message(format!(
+                "port {port} answers with --format=prometheus alone; leave --format out, or name the status socket of \
+                 its engine (--status-socket=PATH, Options::status_socket)"
+            )));
+        }
+    };
     print(&text)?;
     Ok(Answer::Yes)
 }
 
-/// What the engine behind a socket answers.
-fn ask(socket: &Path, format: Format) -> Result<String, Failure> {
-    top::ask(socket, format.request()).map_err(|why| {
-        let who = format!("status socket '{}'", socket.display());
-        let gone = if why.kind() == ErrorKind::ConnectionRefused { ": its engine has ended" } else { "" };
-        top::out_of_patience(&who, &why)
-            .unwrap_or_else(|| Failure::message(format!("no answer from {who}{gone} ({why})")))
-    })
+/// What a running engine answers.
+fn ask(source: &Source, format: Format) -> Result<String, Failure> {
+    let awaited = source.ask(format.request())?;
+    // The answer ends it, or that it is late.
+    let answer = awaited.wait(Duration::MAX).unwrap_or_else(|| Err(ErrorKind::TimedOut.into()));
+    answer.map_err(|why| source.failure(&why, "the directory of a database, "))
 }
 
 /// How the database in a directory was left.
 fn left(args: &StatusArgs) -> Result<String, Failure> {
-    if args.format == Format::Prometheus {
+    if args.format == Some(Format::Prometheus) {
         return Err(Failure::message(format!(
-            "--format=prometheus is for the status socket of a running engine, and '{}' is none; \
-             use --format=text or json for a directory",
+            "--format=prometheus is for a running engine, by its status socket or its port, and '{}' is a directory; \
+             use --format=text or json",
             args.target.display()
         )));
     }
@@ -96,7 +106,7 @@ fn left(args: &StatusArgs) -> Result<String, Failure> {
         other => other.into(),
     })?;
     let database = args.target.display().to_string();
-    if args.format == Format::Json {
+    if args.format == Some(Format::Json) {
         let database = [("database", Figure::Text(database))];
         return Ok(json(database.into_iter().chain(inspector.status_figures()?)));
     }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -34,7 +34,8 @@ fn top_shows_a_running_engine_over_its_socket_and_its_port_and_ends_with_it() {
     let args = ["bench", "--table-size=500", "--time=600", "--dir=db", "--status-socket=sock", "oltp_update_index"];
     let port_flag = format!("--metrics-port={port}");
     let (mut bench, lines) = start_until_its_first_line(dir.path(), &[&args[..], &[port_flag.as_str()]].concat());
-    for target in ["sock", &port] {
+    let (with_host, url) = (format!("localhost:{port}"), format!("http://127.0.0.1:{port}/metrics"));
+    for target in ["sock", &port, &with_host, &url] {
         let once = run(dir.path(), &["top", "--once", "--interval=300ms", target]);
         assert_code(&once, 0);
         let block = out(&once);
@@ -49,6 +50,14 @@ fn top_shows_a_running_engine_over_its_socket_and_its_port_and_ends_with_it() {
         assert!(strip.len() == 15 && strip.iter().any(|ms| *ms > 0.0), "{block}");
         assert!(block.lines().all(|line| line.chars().count() <= 120), "{block}");
     }
+    for args in [&["status", port.as_str()][..], &["status", "--format=prometheus", &with_host]] {
+        let status = run(dir.path(), args);
+        assert_code(&status, 0);
+        assert!(out(&status).contains("\n# TYPE millpond_log_syncs_total counter\n"), "{}", out(&status));
+    }
+    let refused = run(dir.path(), &["status", "--format=text", &port]);
+    assert_code(&refused, 2);
+    assert!(err(&refused).contains("with --format=prometheus alone"), "{}", err(&refused));
 
     let watch = |dir: &Path| millpond(dir, &["top", "--interval=100ms", "sock"]).stdout(Stdio::piped()).spawn();
     let mut unread = watch(dir.path()).expect("the command starts");
@@ -73,8 +82,36 @@ fn top_shows_a_running_engine_over_its_socket_and_its_port_and_ends_with_it() {
     blocks.read_to_string(&mut said).expect("it can be read");
     watching.stderr.take().expect("it has one").read_to_string(&mut said).expect("it can be read");
     assert_eq!(watching.wait().expect("it ends").code(), Some(0), "{said}");
-    assert!(!said.contains("error"), "{said}");
+    assert!(!said.contains("error") && said.ends_with("the engine at 'sock' has ended: it was closed\n"), "{said}");
 }
+
+/// As many connections as wait for an engine's `accept`: the next one blocks.
+const BACKLOG: usize = 17;
+
+#[test]
+fn an_engine_that_is_stopped_is_a_failure_although_nobody_can_connect() {
+    let dir = directory();
+    let args = ["bench", "--table-size=500", "--time=600", "--dir=db", "--status-socket=sock", "oltp_update_index"];
+    let (mut bench, lines) = start_until_its_first_line(dir.path(), &args);
+    kill_process(Pid::from_child(&bench), Signal::STOP).expect("it can be stopped");
+    let connect = |_| UnixStream::connect(dir.path().join("sock")).expect("there is room");
+    let waiting: Vec<UnixStream> = (0..BACKLOG).map(connect).collect();
+    for command in ["status", "top"] {
+        let late = run(dir.path(), &[command, "sock"]);
+        assert_code(&late, 2);
+        let why = "the engine behind status socket 'sock' does not answer within 5 s";
+        assert!(err(&late).contains(why), "{}", err(&late));
+    }
+    kill_process(Pid::from_child(&bench), Signal::KILL).expect("it can be killed");
+    bench.wait().expect("it ends");
+    drop((waiting, lines));
+    let killed = run(dir.path(), &["status", "sock"]);
+    assert_code(&killed, 2);
+    assert!(err(&killed).contains("its engine has ended without a close"), "{}", err(&killed));
+}
+
+/// What an engine answers, cut short.
+const ENGINE: &str = "millpond_log_lsn_current_total 1000\n";
 
 /// Who answers on a socket as often as there are answers, and ends.
 fn answer(dir: &Path, answers: &'static [&'static str]) -> thread::JoinHandle<()> {
@@ -90,10 +127,10 @@ fn answer(dir: &Path, answers: &'static [&'static str]) -> thread::JoinHandle<()
 
 #[test]
 fn an_end_is_quiet_but_for_who_wants_one_interval_and_what_is_no_engine_is_a_failure() {
-    const ENGINE: &str = "millpond_log_lsn_current_total 1000\n";
+    let killed = "the engine at 'sock' has ended without a close: killed";
     for (answers, args, code, text) in [
-        (&[ENGINE][..], &["--plain"][..], 0, ""),
-        (&[ENGINE, ""], &["--plain"], 0, ""),
+        (&[ENGINE][..], &["--plain"][..], 0, killed),
+        (&[ENGINE, ""], &["--plain"], 0, killed),
         (&[ENGINE], &["--once"], 2, "the engine at 'sock' has ended"),
         (&[ENGINE, "nonsense\n"], &["--plain"], 2, "what answers there is no Millpond"),
     ] {
@@ -118,18 +155,62 @@ fn terminal() -> (File, File) {
     (File::from(ours), theirs)
 }
 
+/// `top` of `sock` on a terminal, and that terminal.
+fn top_on_a_terminal(dir: &Path) -> (std::process::Child, File) {
+    let (ours, theirs) = terminal();
+    let mut top = millpond(dir, &["top", "--interval=100ms", "sock"]);
+    top.stdin(theirs.try_clone().expect("one more")).stdout(theirs.try_clone().expect("one more")).stderr(theirs);
+    // The command goes, with its handles of the terminal: with the child's gone, too, reading ends.
+    (top.spawn().expect("the command starts"), ours)
+}
+
+/// All that is drawn and said until the end.
+fn rest_of(ours: &mut File) -> String {
+    let (mut seen, mut bytes) = (Vec::new(), [0; 4096]);
+    // A terminal that nobody has any more is an error, not an end.
+    while let Ok(len @ 1..) = ours.read(&mut bytes) {
+        seen.extend_from_slice(&bytes[..len]);
+    }
+    String::from_utf8_lossy(&seen).into_owned()
+}
+
+#[test]
+fn who_watches_an_engine_that_does_not_answer_can_leave() {
+    let dir = directory();
+    let listener = UnixListener::bind(dir.path().join("sock")).expect("a socket can be made");
+    let (mut top, mut ours) = top_on_a_terminal(dir.path());
+    let (mut first, _) = listener.accept().expect("it asks");
+    first.read_to_string(&mut String::new()).expect("it can be read");
+    first.write_all(ENGINE.as_bytes()).expect("it can be written");
+    drop(first);
+    let (second, _) = listener.accept().expect("it asks again");
+    ours.write_all(b"q").expect("typed");
+    let seen = rest_of(&mut ours);
+    assert_eq!(top.wait().expect("it ends").code(), Some(0), "{seen}");
+    assert!(!seen.contains("error"), "{seen}");
+    drop(second);
+}
+
+#[test]
+fn what_stood_last_is_left_on_the_terminal_when_the_engine_ends() {
+    let dir = directory();
+    let engine = answer(dir.path(), &[ENGINE, ENGINE]);
+    let (mut top, mut ours) = top_on_a_terminal(dir.path());
+    let seen = rest_of(&mut ours);
+    assert_eq!(top.wait().expect("it ends").code(), Some(0), "{seen}");
+    let after = seen.rsplit_once("\x1b[?1049l").expect("the screen is as it was before").1;
+    assert!(after.contains("millpond at sock, over ") && after.contains("\ndebts    age "), "{after}");
+    assert!(after.contains("the engine at 'sock' has ended without a close: killed"), "{after}");
+    engine.join().expect("it answers");
+}
+
 #[test]
 fn on_a_terminal_top_draws_until_somebody_leaves() {
     let dir = directory();
     let args = ["bench", "--table-size=500", "--time=600", "--dir=db", "--status-socket=sock", "oltp_update_index"];
     let (mut bench, lines) = start_until_its_first_line(dir.path(), &args);
     for key in [b"q", b"\x03"] {
-        let (mut ours, theirs) = terminal();
-        let mut top = millpond(dir.path(), &["top", "--interval=100ms", "sock"]);
-        top.stdin(theirs.try_clone().expect("one more")).stdout(theirs.try_clone().expect("one more")).stderr(theirs);
-        let mut child = top.spawn().expect("the command starts");
-        // Its handles of the terminal: with the last one gone, reading ends.
-        drop(top);
+        let (mut child, mut ours) = top_on_a_terminal(dir.path());
         let (mut seen, mut bytes) = (Vec::new(), [0; 4096]);
         let has = |seen: &[u8], text: &str| seen.windows(text.len()).any(|part| part == text.as_bytes());
         while !(has(&seen, "debts") && has(&seen, "q to leave")) {
@@ -137,10 +218,7 @@ fn on_a_terminal_top_draws_until_somebody_leaves() {
             seen.extend_from_slice(&bytes[..len]);
         }
         ours.write_all(key).expect("typed");
-        // A terminal that nobody has any more is an error, not an end.
-        while let Ok(len @ 1..) = ours.read(&mut bytes) {
-            seen.extend_from_slice(&bytes[..len]);
-        }
+        seen.extend_from_slice(rest_of(&mut ours).as_bytes());
         assert_eq!(child.wait().expect("it ends").code(), Some(0), "{}", String::from_utf8_lossy(&seen));
         assert!(has(&seen, "\x1b[?1049h") && has(&seen, "\x1b[?1049l"), "the screen is as it was before");
     }
@@ -157,20 +235,33 @@ fn who_cannot_be_watched_is_named_with_the_way_out() {
     drop(UnixListener::bind(dir.path().join("left")).expect("a socket can be made"));
     let port = free_port().to_string();
     let on_port = format!("on port {port} of 127.0.0.1");
-    for (args, texts) in [
-        (&["sock"][..], ["there is no status socket 'sock'", "--status-socket=PATH"]),
-        (&["db"], ["'db' is a directory", "--status-socket=PATH"]),
-        (&["file"], ["'file' is no status socket", "--status-socket=PATH"]),
-        (&["left"], ["'left': its engine has ended", "--status-socket=PATH"]),
-        (&[port.as_str()], [&on_port, "--metrics-port=PORT"]),
-        (&["70000"], ["'70000' is not a port", "1 to 65535"]),
-        (&["--interval=0s", "sock"], ["'0s'", "100ms to 60s"]),
-        (&["--interval=5", "sock"], ["--interval", "write, for example, 1s"]),
+    let (socket, metrics) = ("--status-socket=PATH", "--metrics-port=PORT");
+    let no_port = |host: &str| format!("{host}:{port}");
+    for (target, texts) in [
+        ("sock", ["'sock' does not exist", socket]),
+        ("file", ["'file' is not a directory, and no status socket", socket]),
+        ("left", ["'left': its engine has ended", socket]),
+        (&port, [&on_port, metrics]),
+        (&no_port("127.0.0.1"), [&on_port, metrics]),
+        (&no_port("http://localhost"), [&on_port, metrics]),
+        (&no_port("db1"), ["a port of 'db1'", "127.0.0.1:PORT"]),
+        ("70000", ["'70000' is not a port", "1 to 65535"]),
     ] {
-        let refused = run(dir.path(), &[&["top"], args].concat());
-        assert_code(&refused, 2);
-        let said = err(&refused);
-        assert!(said.starts_with("error: ") && out(&refused).is_empty(), "{args:?}: {said}");
-        assert!(texts.iter().all(|text| said.contains(text)), "{args:?}: no {texts:?} in {said}");
+        for command in ["top", "status"] {
+            assert_refused(dir.path(), &[command, target], texts);
+        }
+        assert_refused(dir.path(), &["status", "--format=prometheus", target], texts);
     }
+    assert_refused(dir.path(), &["top", "db"], ["'db' is a directory", socket]);
+    assert_refused(dir.path(), &["top", "--interval=0s", "sock"], ["'0s'", "100ms to 60s"]);
+    assert_refused(dir.path(), &["top", "--interval=5", "sock"], ["--interval", "write, for example, 1s"]);
+}
+
+#[track_caller]
+fn assert_refused(dir: &Path, args: &[&str], texts: [&str; 2]) {
+    let refused = run(dir, args);
+    assert_code(&refused, 2);
+    let said = err(&refused);
+    assert!(said.starts_with("error: ") && out(&refused).is_empty(), "{args:?}: {said}");
+    assert!(texts.iter().all(|text| said.contains(text)), "{args:?}: no {texts:?} in {said}");
 }

@@ -5,6 +5,7 @@ mod screen;
 mod source;
 
 use std::io::{self, ErrorKind, IsTerminal};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,10 +13,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use self::figures::Figures;
-use self::source::{Sample, Source};
-pub(crate) use self::source::{ask, out_of_patience};
+pub(crate) use self::source::Source;
+use self::source::{Awaited, Sample};
 use crate::exit::{Answer, Failure};
-use crate::output::print;
+use crate::output::{print, talk};
 use crate::signals;
 
 /// How soon a signal is seen.
@@ -30,7 +31,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 #[command(after_long_help = "A running engine is watched on the socket or the port that it was given (bench
 --status-socket=PATH, --metrics-port=PORT; Options::status_socket, Options::metrics_port). Any number of viewers may
 watch: none takes from the others. On a terminal the view is redrawn, and q or Ctrl-C leaves it; else, or with --plain,
-a block of lines comes at each interval. When the engine ends, so does this.
+a block of lines comes at each interval. When the engine ends, so does this, and says whether it was closed.
 
 Examples:
   millpond top --once /tmp/millpond.sock
@@ -38,7 +39,7 @@ Examples:
 pub(crate) struct TopArgs {
     /// The status socket of a running engine, or its port for Prometheus
     #[arg(value_name = "SOCKET|PORT")]
-    target: String,
+    target: PathBuf,
 
     /// Time between two looks, 100ms to 60s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
@@ -67,16 +68,27 @@ impl Watch<'_> {
         Figures::between(&self.last, &self.last)
     }
 
-    /// What has happened since the last look. `None`: there is nobody any more.
-    fn next(&mut self) -> Result<Option<Figures>, Failure> {
-        let now = match self.source.sample() {
+    /// Asks for what stands now.
+    fn ask(&self) -> Result<Awaited<Sample>, Failure> {
+        self.source.sample()
+    }
+
+    /// What has happened from the last look to this one. `None`: there is nobody any more.
+    fn look(&mut self, answer: io::Result<Sample>) -> Result<Option<Figures>, Failure> {
+        let now = match answer {
             Ok(now) => now,
             Err(why) if has_ended(&why) => return Ok(None),
-            Err(why) => return Err(self.source.failure(&why)),
+            Err(why) => return Err(self.source.failure(&why, "")),
         };
         let figures = Figures::between(&self.last, &now);
         self.last = now;
         Ok(Some(figures))
+    }
+
+    /// Says that there is nobody any more.
+    fn tell_end(&self) -> Answer {
+        talk(&self.source.ending());
+        Answer::Yes
     }
 }
 
@@ -94,10 +106,12 @@ fn has_ended(why: &io::Error) -> bool {
 
 /// Watches an engine.
 pub(crate) fn run(args: &TopArgs) -> Result<Answer, Failure> {
-    let source = Source::parse(&args.target).map_err(|why| Failure::message(format!("'{}' is {why}", args.target)))?;
+    let source = Source::parse(&args.target)?;
+    let who = args.target.display().to_string();
     let stop = signals::stop_flag()?;
-    let first = source.sample().map_err(|why| source.failure(&why))?;
-    let mut watch = Watch { who: &args.target, source, interval: args.interval, last: first };
+    let Some(first) = answer(&source.sample()?, &stop) else { return Ok(Answer::Interrupted) };
+    let first = first.map_err(|why| source.failure(&why, ""))?;
+    let mut watch = Watch { who: &who, source, interval: args.interval, last: first };
     if std::io::stdout().is_terminal() && !args.plain && !args.once {
         return screen::run(&mut watch, &stop);
     }
@@ -105,20 +119,31 @@ pub(crate) fn run(args: &TopArgs) -> Result<Answer, Failure> {
         if !sleep(watch.interval, &stop) {
             return Ok(Answer::Interrupted);
         }
-        let Some(figures) = watch.next()? else {
+        let Some(answer) = answer(&watch.ask()?, &stop) else { return Ok(Answer::Interrupted) };
+        let Some(figures) = watch.look(answer)? else {
             if args.once {
-                let who = &args.target;
                 return Err(Failure::message(format!("the engine at '{who}' has ended before it was asked again")));
             }
-            return Ok(Answer::Yes);
+            return Ok(watch.tell_end());
         };
-        let block = figures.block(&args.target);
+        let block = figures.block(&who);
         if args.once {
             print(&block)?;
             return Ok(Answer::Yes);
         }
         print(&format!("{block}\n"))?;
     }
+}
+
+/// Waits for an answer. `None`: interrupted.
+fn answer(awaited: &Awaited<Sample>, stop: &AtomicBool) -> Option<io::Result<Sample>> {
+    // Relaxed: stands for itself.
+    while !stop.load(Ordering::Relaxed) {
+        if let Some(answer) = awaited.wait(NAP) {
+            return Some(answer);
+        }
+    }
+    None
 }
 
 /// False: interrupted.

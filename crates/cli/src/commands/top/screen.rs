@@ -13,10 +13,12 @@ use ratatui::widgets::{Block, Paragraph, Sparkline};
 
 use super::Watch;
 use super::figures::{Figures, Mark};
+use super::source::{Awaited, Sample};
 use crate::exit::{Answer, Failure};
+use crate::output::print;
 
-/// How soon a signal is seen.
-const SIGNALS_SEEN: Duration = Duration::from_millis(100);
+/// How soon a signal is seen, and a key while an answer is awaited.
+const SEEN: Duration = Duration::from_millis(50);
 
 /// Lines of the strip of slowest operations.
 const STRIP_LINES: u16 = 8;
@@ -30,34 +32,68 @@ impl Drop for Restored {
     }
 }
 
+/// What the user does.
+enum Deed {
+    Leaves,
+    /// He has made the terminal larger or smaller.
+    Resizes,
+    Nothing,
+}
+
 /// Shows it until the user leaves, or there is nobody to watch any more.
 pub(super) fn run(watch: &mut Watch<'_>, stop: &AtomicBool) -> Result<Answer, Failure> {
-    let failed = |why: io::Error| Failure::message(format!("cannot draw on the terminal: {why}; try --plain"));
     let mut terminal = ratatui::try_init().map_err(failed)?;
-    let _restored = Restored;
+    let restored = Restored;
     let mut figures = watch.first();
+    let (mut asks_at, mut awaited) = (Instant::now() + watch.interval, None::<Awaited<Sample>>);
+    let mut is_drawn = false;
     loop {
-        let until = Instant::now() + watch.interval;
-        terminal.draw(|frame| draw(frame, &figures, watch.who)).map_err(failed)?;
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
-            // Relaxed: stands for itself.
-            if stop.load(Ordering::Relaxed) {
-                return Ok(Answer::Yes);
-            }
-            if !event::poll(left.min(SIGNALS_SEEN)).map_err(failed)? {
-                continue;
-            }
-            match event::read().map_err(failed)? {
-                Event::Key(key) if leaves(key) => return Ok(Answer::Yes),
-                Event::Resize(..) => _ = terminal.draw(|frame| draw(frame, &figures, watch.who)).map_err(failed)?,
-                _ => {}
-            }
+        if !is_drawn {
+            terminal.draw(|frame| draw(frame, &figures, watch.who)).map_err(failed)?;
+            is_drawn = true;
         }
-        match watch.next()? {
-            Some(next) => figures = next,
-            None => return Ok(Answer::Yes),
+        // An engine that does not answer keeps no key waiting: its answer is awaited for a moment at a time.
+        let (answer, left) = match &awaited {
+            Some(awaited) => (awaited.wait(SEEN), Duration::ZERO),
+            None => (None, asks_at.saturating_duration_since(Instant::now())),
+        };
+        match deed(left.min(SEEN), stop)? {
+            Deed::Leaves => return Ok(Answer::Yes),
+            Deed::Resizes => is_drawn = false,
+            Deed::Nothing => {}
+        }
+        if let Some(answer) = answer {
+            let Some(next) = watch.look(answer)? else {
+                drop(restored);
+                print(&figures.block(watch.who))?;
+                return Ok(watch.tell_end());
+            };
+            (figures, awaited, is_drawn) = (next, None, false);
+            asks_at = Instant::now() + watch.interval;
+        } else if awaited.is_none() && Instant::now() >= asks_at {
+            awaited = Some(watch.ask()?);
         }
     }
+}
+
+fn failed(why: io::Error) -> Failure {
+    Failure::message(format!("cannot draw on the terminal: {why}; try --plain"))
+}
+
+/// Waits for a deed, for so long.
+fn deed(time: Duration, stop: &AtomicBool) -> Result<Deed, Failure> {
+    // Relaxed: stands for itself.
+    if stop.load(Ordering::Relaxed) {
+        return Ok(Deed::Leaves);
+    }
+    if !event::poll(time).map_err(failed)? {
+        return Ok(Deed::Nothing);
+    }
+    Ok(match event::read().map_err(failed)? {
+        Event::Key(key) if leaves(key) => Deed::Leaves,
+        Event::Resize(..) => Deed::Resizes,
+        _ => Deed::Nothing,
+    })
 }
 
 /// Whether a key ends it: q, Esc, Ctrl-C, which is no signal here.

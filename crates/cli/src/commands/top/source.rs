@@ -1,26 +1,38 @@
 //! Where the numbers come from: a running engine's status socket, or its port for Prometheus.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::exit::Failure;
 
-/// How long an engine may take for an answer. It waits for nothing, but its machine may.
+/// How long an engine may take for an answer, from the connection on. It waits for nothing, but its machine may.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What every name begins with.
 const PREFIX: &str = "millpond_";
 
-/// Who is watched.
+/// The host of a port.
+const HOST: &str = "127.0.0.1";
+
+/// Who is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Socket(PathBuf),
     Port(u16),
+}
+
+/// An answer that a thread of its own waits for. Nothing bounds a connection to a stopped engine with a full backlog:
+/// that thread ends with the process.
+pub(crate) struct Awaited<T> {
+    answer: Receiver<io::Result<T>>,
+    until: Instant,
 }
 
 /// The numbers of one moment, by name: as in `docs/metrics.md`, counters without `_total`.
@@ -34,75 +46,126 @@ pub(super) struct Sample {
     pub(super) classes: Vec<String>,
 }
 
-impl Source {
-    /// A number is a port, all else a path.
-    pub(super) fn parse(text: &str) -> Result<Source, String> {
-        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Ok(Source::Socket(text.into()));
-        }
-        let port = text.parse().ok().filter(|port| *port > 0);
-        port.map(Source::Port).ok_or_else(|| "not a port: use 1 to 65535, or the path of a socket".to_owned())
+impl<T: Send + 'static> Awaited<T> {
+    fn start(ask: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<Awaited<T>> {
+        let (told, answer) = sync_channel(1);
+        // Nobody listens any more: it is over.
+        thread::Builder::new().spawn(move || _ = told.send(ask()))?;
+        Ok(Awaited { answer, until: Instant::now() + PATIENCE })
     }
 
-    /// What is asked now.
-    pub(super) fn sample(&self) -> io::Result<Sample> {
-        let text = match self {
-            Source::Socket(path) => ask(path, "prometheus\n")?,
+    /// Waits for so long. `None`: it has not come yet; that it is late is an error.
+    pub(crate) fn wait(&self, time: Duration) -> Option<io::Result<T>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        match self.answer.recv_timeout(time.min(left)) {
+            Ok(answer) => Some(answer),
+            Err(RecvTimeoutError::Timeout) if time < left => None,
+            Err(_) => Some(Err(ErrorKind::TimedOut.into())),
+        }
+    }
+}
+
+impl Source {
+    /// A number is a port of this machine, also behind its host and in a URL; all else is a path.
+    pub(crate) fn parse(target: &Path) -> Result<Source, Failure> {
+        let name = target.display();
+        let text = target.to_str().unwrap_or_default();
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let url = text.strip_prefix("http://").map(|rest| rest.split('/').next().unwrap_or_default());
+        let (host, port) = match url.unwrap_or(text).rsplit_once(':') {
+            Some((host, port)) if is_number(port) && !host.contains('/') => (host, port),
+            None if is_number(text) => (HOST, text),
+            _ if url.is_some() => {
+                return Err(Failure::message(format!("'{name}' has no port: use http://{HOST}:PORT")));
+            }
+            _ => return Ok(Source::Socket(target.to_owned())),
+        };
+        if host != HOST && host != "localhost" {
+            return Err(Failure::message(format!(
+                "'{name}' is a port of '{host}', and an engine answers on {HOST} alone: ask on its own machine, with \
+                 PORT or {HOST}:PORT; a socket of that name is './{name}'"
+            )));
+        }
+        let port = port.parse().ok().filter(|port| *port > 0).map(Source::Port);
+        port.ok_or_else(|| Failure::message(format!("'{name}' is not a port: use 1 to 65535, or the path of a socket")))
+    }
+
+    /// Asks for `form`, which is one line: `text`, `json` or `prometheus`, of a port always the last.
+    pub(crate) fn ask(&self, form: &'static str) -> Result<Awaited<String>, Failure> {
+        let source = self.clone();
+        Awaited::start(move || source.answer(form)).map_err(|why| self.failure(&why, ""))
+    }
+
+    /// Asks for the numbers.
+    pub(super) fn sample(&self) -> Result<Awaited<Sample>, Failure> {
+        let source = self.clone();
+        let ask = move || Sample::parse(&source.answer("prometheus\n")?).ok_or_else(no_millpond);
+        Awaited::start(ask).map_err(|why| self.failure(&why, ""))
+    }
+
+    fn answer(&self, form: &str) -> io::Result<String> {
+        let mut text = String::new();
+        match self {
+            Source::Socket(path) => {
+                let mut stream = UnixStream::connect(path)?;
+                stream.write_all(form.as_bytes())?;
+                stream.shutdown(Shutdown::Write)?;
+                stream.read_to_string(&mut text)?;
+            }
             Source::Port(port) => {
                 let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
                 stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-                let text = read(stream)?;
-                text.split_once("\r\n\r\n").map_or(text.as_str(), |(_, body)| body).to_owned()
+                stream.read_to_string(&mut text)?;
             }
-        };
+        }
         if text.is_empty() {
             // It ended between the question and the answer.
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(ErrorKind::UnexpectedEof.into());
         }
-        Sample::parse(&text).ok_or_else(|| io::Error::other("what answers there is no Millpond"))
+        if let Source::Port(_) = self {
+            let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+            return body.filter(|body| Sample::parse(body).is_some()).ok_or_else(no_millpond);
+        }
+        Ok(text)
     }
 
-    /// That nobody could be asked, with the way out.
-    pub(super) fn failure(&self, why: &io::Error) -> Failure {
+    /// That nobody could be asked, with the way out. `also`: what else may be named.
+    pub(crate) fn failure(&self, why: &io::Error, also: &str) -> Failure {
         let who = match self {
             Source::Socket(path) => format!("status socket '{}'", path.display()),
-            Source::Port(port) => format!("port {port} of 127.0.0.1"),
+            Source::Port(port) => format!("port {port} of {HOST}"),
         };
-        if let Some(failure) = out_of_patience(&who, why) {
-            return failure;
+        if why.kind() == ErrorKind::TimedOut {
+            let within_s = PATIENCE.as_secs();
+            return Failure::message(format!(
+                "the engine behind {who} does not answer within {within_s} s: stopped, or under a quota?"
+            ));
         }
-        let (what, way_out) = match self {
-            Source::Socket(path) => (
-                no_socket(path, why),
-                "an engine has one that was opened with --status-socket=PATH (Options::status_socket)",
-            ),
-            Source::Port(_) => (
-                format!("no engine answers on {who} ({why})"),
-                "one does that was opened with --metrics-port=PORT (Options::metrics_port)",
-            ),
+        let what = match self {
+            Source::Socket(path) => no_socket(path, why),
+            Source::Port(_) => format!("no engine answers on {who} ({why})"),
         };
-        Failure::message(format!("{what}; {way_out}"))
+        Failure::message(format!(
+            "{what}; name {also}the status socket of a running engine (--status-socket=PATH, Options::status_socket), \
+             or its port (--metrics-port=PORT, Options::metrics_port)"
+        ))
+    }
+
+    /// That an engine which did answer has ended, and how as far as one can see.
+    pub(super) fn ending(&self) -> String {
+        match self {
+            // A close takes the file away before it stops to answer.
+            Source::Socket(path) if path.exists() => {
+                format!("the engine at '{}' has ended without a close: killed, or crashed", path.display())
+            }
+            Source::Socket(path) => format!("the engine at '{}' has ended: it was closed", path.display()),
+            Source::Port(port) => format!("the engine at port {port} of {HOST} has ended"),
+        }
     }
 }
 
-/// What the engine behind a status socket answers to a line.
-pub(crate) fn ask(socket: &Path, request: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(request.as_bytes())?;
-    stream.shutdown(Shutdown::Write)?;
-    read(stream)
-}
-
-/// That an engine is there and does not answer, if that is why.
-pub(crate) fn out_of_patience(who: &str, why: &io::Error) -> Option<Failure> {
-    let is_late = matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
-    let within_s = PATIENCE.as_secs();
-    let message = format!("the engine behind {who} does not answer within {within_s} s: stopped, or under a quota?");
-    is_late.then(|| Failure::message(message))
+fn no_millpond() -> io::Error {
+    io::Error::other("what answers there is no Millpond")
 }
 
 /// What is wrong with a path as a socket.
@@ -110,19 +173,15 @@ fn no_socket(path: &Path, why: &io::Error) -> String {
     let name = path.display();
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => format!("'{name}' is a directory, and no status socket"),
-        Ok(meta) if !meta.file_type().is_socket() => format!("'{name}' is no status socket"),
-        Ok(_) if why.kind() == io::ErrorKind::ConnectionRefused => {
-            format!("no answer from status socket '{name}': its engine has ended")
+        Ok(meta) if !meta.file_type().is_socket() => format!("'{name}' is not a directory, and no status socket"),
+        Ok(_) if why.kind() == ErrorKind::ConnectionRefused => {
+            format!("no answer from status socket '{name}': its engine has ended without a close")
         }
-        Err(missing) if missing.kind() == io::ErrorKind::NotFound => format!("there is no status socket '{name}'"),
+        Err(missing) if missing.kind() == ErrorKind::NotFound => {
+            format!("'{name}' does not exist, and the socket of an engine goes with it")
+        }
         _ => format!("no answer from status socket '{name}' ({why})"),
     }
-}
-
-fn read(mut stream: impl Read) -> io::Result<String> {
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text)
 }
 
 impl Sample {
@@ -190,11 +249,38 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_number_is_a_port_and_all_else_a_path() {
-        assert_eq!(Source::parse("9104"), Ok(Source::Port(9_104)));
-        assert_eq!(Source::parse("./9104"), Ok(Source::Socket("./9104".into())));
-        for wrong in ["0", "65536", "99999999999999999999"] {
-            assert!(Source::parse(wrong).is_err_and(|why| why.contains("1 to 65535")), "{wrong}");
+    fn a_number_is_a_port_of_this_machine_and_all_else_a_path() {
+        let parse = |text: &str| Source::parse(Path::new(text)).map_err(|failure| format!("{failure:?}"));
+        for port in
+            ["9104", "127.0.0.1:9104", "localhost:9104", "http://127.0.0.1:9104/metrics", "http://localhost:9104"]
+        {
+            assert_eq!(parse(port), Ok(Source::Port(9_104)), "{port}");
         }
+        for path in ["./9104", "sock", "/tmp/a:1/sock", "./db1:9104", "sock:a", "", "http:/x"] {
+            assert_eq!(parse(path), Ok(Source::Socket(path.into())), "{path}");
+        }
+        for (wrong, why) in [
+            ("0", "1 to 65535"),
+            ("65536", "1 to 65535"),
+            ("99999999999999999999", "1 to 65535"),
+            ("127.0.0.1:0", "1 to 65535"),
+            ("db1:9104", "'./db1:9104'"),
+            ("http://db1:9104/metrics", "a port of 'db1'"),
+            ("http://127.0.0.1/metrics", "has no port"),
+        ] {
+            assert!(parse(wrong).is_err_and(|said| said.contains(why)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_is_late_in_the_end() {
+        let (hold, held) = sync_channel::<()>(0);
+        let started = Awaited::start(move || Ok(held.recv()));
+        let mut awaited = started.expect("a thread");
+        assert!(awaited.wait(Duration::ZERO).is_none());
+        awaited.until = Instant::now();
+        let late = awaited.wait(PATIENCE).expect("over").expect_err("late");
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        drop(hold);
     }
 }
