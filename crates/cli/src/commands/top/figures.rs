@@ -1,6 +1,7 @@
 //! What is shown: rates between two samples, debts of the later one, waits and slowest operations.
 
 use std::fmt::Write as _;
+use std::iter;
 use std::time::Duration;
 
 use millpond::ByteSize;
@@ -8,13 +9,18 @@ use millpond::ByteSize;
 use super::source::Sample;
 
 /// Seconds whose slowest operations are in a block of text.
-const SECONDS_IN_TEXT: usize = 15;
+const SECONDS_IN_TEXT: usize = 10;
 
-/// Cells of a line, and their widths: 79 columns with the line's name.
-const CELLS: usize = 2;
+/// Widths of a cell, and of the name of its line.
 const NAME_WIDTH: usize = 14;
 const VALUE_WIDTH: usize = 20;
 const LINE_NAME_WIDTH: usize = 9;
+
+/// Columns of lines of one cell: in fewer no value is whole.
+pub(super) const NARROW: usize = LINE_NAME_WIDTH + NAME_WIDTH + VALUE_WIDTH;
+
+/// Columns of lines of two cells.
+pub(super) const WIDE: usize = NARROW + 2 + NAME_WIDTH + VALUE_WIDTH;
 
 /// An operation so slow is a broken promise, in ms: the default threshold of stalls.
 pub(super) const STALL_MS: f64 = 100.0;
@@ -34,6 +40,14 @@ pub(super) enum Mark {
 
 /// A line of text.
 pub(super) type Line = (String, Mark);
+
+/// What stands in one line where there is room for it, else in one for each cell.
+struct Row<'a> {
+    name: &'a str,
+    /// Names and values.
+    cells: Vec<(&'a str, String)>,
+    mark: Mark,
+}
 
 /// Waits of a class.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,18 +104,28 @@ impl Figures {
         float(grown) / self.since.as_secs_f64().max(1e-3)
     }
 
-    /// All of it, without the slowest operations.
-    pub(super) fn lines(&self) -> Vec<Line> {
-        let mut lines = self.rates();
-        lines.extend(self.debts());
-        lines.extend(self.waiting());
-        lines
+    /// Whether there was no earlier moment, and so are no rates.
+    fn is_first(&self) -> bool {
+        self.since.is_zero()
     }
 
-    /// A block of plain text, at most 120 columns wide.
+    /// All of it, without the slowest operations, in lines of [`NARROW`] columns or, where there are so many, [`WIDE`].
+    pub(super) fn lines(&self, columns: usize) -> Vec<Line> {
+        let is_wide = columns >= WIDE;
+        let rows = |rows: Vec<Row<'_>>| rows.into_iter().flat_map(move |row| row.lines(is_wide)).collect::<Vec<_>>();
+        let words = |name: &str, words: &str| vec![(format!("{name:<LINE_NAME_WIDTH$}{words}"), Mark::Calm)];
+        let debts = rows(self.debts());
+        if self.is_first() {
+            return [words("rates", "with the next look"), debts, words("waits", "with the next look")].concat();
+        }
+        let waits = if self.waits.is_empty() { words("waits", "none") } else { self.waiting(is_wide) };
+        [rows(self.rates()), debts, waits].concat()
+    }
+
+    /// A block of plain text, at most 80 columns wide.
     pub(super) fn block(&self, who: &str) -> String {
-        let mut text = format!("{}\n", self.head(who));
-        for (line, _) in self.lines() {
+        let mut text = format!("{}\n", self.head(who, WIDE));
+        for (line, _) in self.lines(WIDE) {
             let _ = writeln!(text, "{line}");
         }
         let from = self.slowest_ms.len().saturating_sub(SECONDS_IN_TEXT);
@@ -111,38 +135,34 @@ impl Figures {
         text
     }
 
-    /// What it is about.
-    pub(super) fn head(&self, who: &str) -> String {
+    /// What it is about. Of a long path the end is shown.
+    pub(super) fn head(&self, who: &str, columns: usize) -> String {
         let stopped =
-            if self.now.number("stopped") > 0 { ": stopped after a failure, reopen the database" } else { "" };
-        // A path may be long.
-        let shown: String = who.chars().skip(who.chars().count().saturating_sub(60)).collect();
-        format!("millpond at {shown}, over {:.1} s{stopped}", self.since.as_secs_f64())
+            if self.now.number("stopped") > 0 { "stopped after a failure, reopen the database: " } else { "" };
+        let over = if self.is_first() { String::new() } else { format!(", over {:.1} s", self.since.as_secs_f64()) };
+        let begin = format!("{stopped}millpond at ");
+        let room = columns.saturating_sub(begin.len() + over.len());
+        let shown: String = who.chars().skip(who.chars().count().saturating_sub(room)).collect();
+        format!("{begin}{shown}{over}")
     }
 
-    fn rates(&self) -> Vec<Line> {
+    fn rates(&self) -> Vec<Row<'static>> {
         let rate = |names: &[&str]| format!("{:.1}", self.per_s(names));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate of bytes, not negative")]
         let log = size(self.per_s(&["log_bytes_written"]) as u64);
         let (stalls, walls) = (self.grown("stalls"), self.grown("log_wall_waits"));
         let broken = if stalls + walls > 0 { Mark::Broken } else { Mark::Calm };
+        let reads = rate(&["operation_gets", "operation_scans"]);
+        let (page_writes, page_reads) = (rate(&["data_page_writes"]), rate(&["data_page_reads"]));
         vec![
-            cells(
-                "rates",
-                &[("writes/s", rate(&["operation_writes"])), ("reads/s", rate(&["operation_gets", "operation_scans"]))],
-                Mark::Calm,
-            ),
-            cells(
-                "",
-                &[("page writes/s", rate(&["data_page_writes"])), ("page reads/s", rate(&["data_page_reads"]))],
-                Mark::Calm,
-            ),
-            cells("", &[("log/s", log), ("log syncs/s", rate(&["log_syncs"]))], Mark::Calm),
-            cells("", &[("stalls", stalls.to_string()), ("log found full", walls.to_string())], broken),
+            row("rates", [("writes/s", rate(&["operation_writes"])), ("reads/s", reads)], Mark::Calm),
+            row("", [("page writes/s", page_writes), ("page reads/s", page_reads)], Mark::Calm),
+            row("", [("log/s", log), ("log syncs/s", rate(&["log_syncs"]))], Mark::Calm),
+            row("", [("stalls", stalls.to_string()), ("log found full", walls.to_string())], broken),
         ]
     }
 
-    fn debts(&self) -> Vec<Line> {
+    fn debts(&self) -> Vec<Row<'static>> {
         let number = |name: &str| self.now.number(name);
         let (age, held_under) = (number("log_checkpoint_age"), number("log_capacity_effective"));
         let (dirty, frames) = (number("buffer_pool_pages_dirty"), number("buffer_pool_pages_total"));
@@ -152,42 +172,46 @@ impl Figures {
         };
         let age_mark = if per_cent(age, held_under) >= AGE_NEAR_PCT { Mark::Near } else { Mark::Calm };
         let limit_mark = if limit == "none" { Mark::Calm } else { Mark::Near };
-        let (free, wanted) = (number("buffer_pool_pages_free"), number("buffer_pool_free_target"));
+        let age = format!("{} % of {}", per_cent(age, held_under), size(held_under));
+        let dirty = format!("{} % of {frames}", per_cent(dirty, frames));
+        let free = format!("{} of {}", number("buffer_pool_pages_free"), number("buffer_pool_free_target"));
+        let (purge, unsynced) = (number("purge_pages").to_string(), number("data_images_unsynced").to_string());
         vec![
-            cells(
-                "debts",
-                &[
-                    ("age", format!("{} % of {}", per_cent(age, held_under), size(held_under))),
-                    ("dirty", format!("{} % of {frames}", per_cent(dirty, frames))),
-                ],
-                age_mark,
-            ),
-            cells(
-                "",
-                &[("free frames", format!("{free} of {wanted}")), ("purge pages", number("purge_pages").to_string())],
-                Mark::Calm,
-            ),
-            cells(
-                "",
-                &[("unsynced", number("data_images_unsynced").to_string()), ("writers' limit", limit)],
-                limit_mark,
-            ),
+            row("debts", [("age", age), ("dirty", dirty)], age_mark),
+            row("", [("free frames", free), ("purge pages", purge)], Mark::Calm),
+            row("", [("unsynced", unsynced), ("writers' limit", limit)], limit_mark),
         ]
     }
 
-    fn waiting(&self) -> Vec<Line> {
-        if self.waits.is_empty() {
-            return vec![(format!("{:<LINE_NAME_WIDTH$}none", "waits"), Mark::Calm)];
-        }
-        let line = |(at, waits): (usize, &Waits)| {
-            let name = if at == 0 { "waits" } else { "" };
-            let Waits { class, per_s, ms_per_s, mean_ms } = waits;
-            let text = format!(
-                "{name:<LINE_NAME_WIDTH$}{class:<14}{ms_per_s:>12.1} ms/s{per_s:>12.1} waits/s{mean_ms:>12.2} ms each"
-            );
-            (text, if *mean_ms >= STALL_MS { Mark::Broken } else { Mark::Calm })
+    fn waiting(&self, is_wide: bool) -> Vec<Line> {
+        let names = ["waits"].into_iter().chain(iter::repeat(""));
+        let lines = |(name, waits): (&'static str, &Waits)| {
+            if is_wide { vec![waits.line(name)] } else { waits.row(name).lines(is_wide) }
         };
-        self.waits.iter().enumerate().map(line).collect()
+        names.zip(&self.waits).flat_map(lines).collect()
+    }
+}
+
+impl Waits {
+    fn line(&self, name: &str) -> Line {
+        let Waits { class, per_s, ms_per_s, mean_ms } = self;
+        let text = format!(
+            "{name:<LINE_NAME_WIDTH$}{class:<NAME_WIDTH$}{ms_per_s:>11.1} ms/s{per_s:>12.1} waits/s\
+             {mean_ms:>12.2} ms each"
+        );
+        (text, self.mark())
+    }
+
+    /// The same, in cells.
+    fn row<'a>(&'a self, name: &'a str) -> Row<'a> {
+        let Waits { class, per_s, ms_per_s, mean_ms } = self;
+        let (all, each) = (format!("{ms_per_s:.1} ms/s"), format!("{mean_ms:.2} ms each"));
+        let cells = vec![(class.as_str(), all), ("", format!("{per_s:.1} waits/s")), ("", each)];
+        Row { name, cells, mark: self.mark() }
+    }
+
+    fn mark(&self) -> Mark {
+        if self.mean_ms >= STALL_MS { Mark::Broken } else { Mark::Calm }
     }
 }
 
@@ -207,14 +231,21 @@ fn waits_of(class: &str, before: &Sample, now: &Sample, since: Duration) -> Opti
     })
 }
 
-fn cells(name: &str, cells: &[(&str, String)], mark: Mark) -> Line {
-    debug_assert!(cells.len() <= CELLS, "a line has room for so many");
-    let mut line = format!("{name:<LINE_NAME_WIDTH$}");
-    for (at, (name, value)) in cells.iter().enumerate() {
-        let gap = if at == 0 { "" } else { "  " };
-        let _ = write!(line, "{gap}{name:<NAME_WIDTH$}{value:>VALUE_WIDTH$}");
+fn row<'a>(name: &'a str, cells: [(&'a str, String); 2], mark: Mark) -> Row<'a> {
+    Row { name, cells: cells.into(), mark }
+}
+
+impl Row<'_> {
+    fn lines(&self, is_wide: bool) -> Vec<Line> {
+        let in_a_line = if is_wide { self.cells.len() } else { 1 };
+        let line = |(at, cells): (usize, &[(&str, String)])| {
+            let cells: Vec<String> =
+                cells.iter().map(|(name, value)| format!("{name:<NAME_WIDTH$}{value:>VALUE_WIDTH$}")).collect();
+            let name = if at == 0 { self.name } else { "" };
+            (format!("{name:<LINE_NAME_WIDTH$}{}", cells.join("  ")), self.mark)
+        };
+        self.cells.chunks(in_a_line).enumerate().map(line).collect()
     }
-    (line, mark)
 }
 
 #[cfg(test)]
@@ -254,7 +285,7 @@ mod tests {
         );
         assert!(waits.contains("\n         log_flush ") && waits.contains("0.50 ms each"), "{block}");
         assert!(block.ends_with("in each of the last 1 s, the newest last\n             2.5\n"), "{block}");
-        assert!(block.lines().all(|line| line.chars().count() <= 120), "{block}");
+        assert!(block.lines().all(|line| line.chars().count() <= 80), "{block}");
     }
 
     #[test]
@@ -263,10 +294,12 @@ mod tests {
             // A pool has 2^24 frames at most.
             TEXT.replace(" 1000\n", " 18446744073709551615\n").replace(" 64\n", " 16777216\n");
         let later = Sample::parse(&wide).expect("an engine's");
-        let block = Figures::between(&Sample::parse(TEXT).expect("an engine's"), &later).block(&"x".repeat(300));
-        assert!(block.lines().all(|line| line.chars().count() <= 120), "{block}");
-        let (before, now) = two();
-        let block = Figures::between(&now, &before).block("sock");
+        let figures = Figures::between(&Sample::parse(TEXT).expect("an engine's"), &later);
+        let block = figures.block(&"x".repeat(300));
+        assert!(block.lines().all(|line| line.chars().count() <= 80), "{block}");
+        let (mut anew, before) = two();
+        anew.at = before.at + Duration::from_secs(1);
+        let block = Figures::between(&before, &anew).block("sock");
         assert!(block.contains("writes/s                       0.0") && block.contains("\nwaits    none\n"), "{block}");
     }
 
@@ -274,12 +307,35 @@ mod tests {
     fn what_is_near_a_limit_or_broken_is_marked() {
         let (before, now) = two();
         let marks = |now: &Sample| -> Vec<Mark> {
-            let lines = Figures::between(&before, now).lines();
+            let lines = Figures::between(&before, now).lines(WIDE);
             lines.into_iter().map(|(_, mark)| mark).filter(|mark| *mark != Mark::Calm).collect()
         };
         assert_eq!(marks(&now), [Mark::Near], "the age");
         let broken = format!("{TEXT}millpond_stalls_total 1\nmillpond_pace_redo_limit 5\n");
         let broken = Sample::parse(&broken).expect("an engine's");
         assert_eq!(marks(&broken), [Mark::Broken, Mark::Near], "a stall, and a limit");
+    }
+
+    #[test]
+    fn the_first_look_has_no_rates_and_says_so() {
+        let (_, now) = two();
+        let block = Figures::between(&now, &now).block("sock");
+        assert!(block.starts_with("millpond at sock\nrates    with the next look\ndebts    age "), "{block}");
+        assert!(block.contains("\nwaits    with the next look\nslowest "), "{block}");
+    }
+
+    #[test]
+    fn lines_in_few_columns_have_the_same_values_below_each_other() {
+        let (before, now) = two();
+        let figures = Figures::between(&before, &now);
+        let words = |columns: usize| -> Vec<String> {
+            let lines = figures.lines(columns);
+            assert!(lines.iter().all(|(line, _)| line.chars().count() <= columns), "{lines:?}");
+            let words = lines.iter().flat_map(|(line, _)| line.split_whitespace());
+            words.map(str::to_owned).collect()
+        };
+        assert_eq!(words(NARROW), words(WIDE));
+        assert_eq!(words(WIDE - 1), words(WIDE));
+        assert_eq!(figures.head(&"/long".repeat(30), NARROW).len(), NARROW);
     }
 }

@@ -9,10 +9,10 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Line as Text;
-use ratatui::widgets::{Block, Paragraph, Sparkline};
+use ratatui::widgets::{Block, Paragraph, Sparkline, SparklineBar, Wrap};
 
 use super::Watch;
-use super::figures::{Figures, Mark};
+use super::figures::{Figures, Mark, NARROW, STALL_MS};
 use super::source::{Awaited, Sample};
 use crate::exit::{Answer, Failure};
 use crate::output::print;
@@ -20,7 +20,7 @@ use crate::output::print;
 /// How soon a signal is seen, and a key while an answer is awaited.
 const SEEN: Duration = Duration::from_millis(50);
 
-/// Lines of the strip of slowest operations.
+/// Lines of the strip of slowest operations, at most.
 const STRIP_LINES: u16 = 8;
 
 /// The terminal as it was, when dropped.
@@ -103,27 +103,45 @@ fn leaves(key: KeyEvent) -> bool {
 }
 
 fn draw(frame: &mut Frame<'_>, figures: &Figures, who: &str) {
+    let area = frame.area();
+    let columns = usize::from(area.width);
+    if columns < NARROW {
+        // Half a number is worse than none.
+        let text = format!("{columns} columns: {NARROW} are needed; q to leave");
+        return frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
+    }
     let lines: Vec<Text<'_>> =
-        figures.lines().into_iter().map(|(line, mark)| Text::styled(line, style(mark))).collect();
-    let height = u16::try_from(lines.len() + 1).unwrap_or(u16::MAX);
-    let parts =
-        [Constraint::Length(1), Constraint::Length(height), Constraint::Length(STRIP_LINES), Constraint::Fill(1)];
-    let [head, body, strip, rest] = Layout::vertical(parts).areas(frame.area());
-    frame.render_widget(Text::from(figures.head(who)).bold(), head);
+        figures.lines(columns).into_iter().map(|(line, mark)| Text::styled(line, style(mark))).collect();
+    // Without the head and the foot.
+    let room = area.height.saturating_sub(2);
+    let body_lines = u16::try_from(lines.len() + 1).unwrap_or(u16::MAX).min(room);
+    let strip_lines = STRIP_LINES.min(room - body_lines);
+    let parts = [1, body_lines, strip_lines].map(Constraint::Length);
+    let [head, body, strip, foot] = Layout::vertical(parts.into_iter().chain([Constraint::Fill(1)])).areas(area);
+    frame.render_widget(Text::from(figures.head(who, columns)).bold(), head);
     frame.render_widget(Paragraph::new(lines), body);
-    frame.render_widget(Text::from("q to leave").dim(), rest);
+    frame.render_widget(Text::from("q to leave").dim(), foot);
 
-    let worst = figures.slowest_ms.iter().copied().fold(0.0, f64::max);
-    let last = figures.slowest_ms.last().copied().unwrap_or_default();
-    let title = format!("slowest operation of each second, the newest at the right: {last:.1} ms; worst {worst:.1} ms");
     // As many as there are columns, the newest ones.
-    let columns = usize::from(strip.width);
-    let from = figures.slowest_ms.len().saturating_sub(columns);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times, not negative")]
-    let data: Vec<u64> = figures.slowest_ms[from..].iter().map(|ms| (ms * 1e3) as u64).collect();
-    let colour = if worst >= super::figures::STALL_MS { Color::Red } else { Color::Reset };
-    let chart = Sparkline::default().block(Block::new().title(title)).data(data).style(Style::new().fg(colour));
+    let shown = &figures.slowest_ms[figures.slowest_ms.len().saturating_sub(columns)..];
+    let chart =
+        Sparkline::default().block(Block::new().title(title(shown, columns))).data(shown.iter().copied().map(bar));
     frame.render_widget(chart, strip);
+}
+
+/// What the bars are: numbers first, and words as far as there is room.
+fn title(shown_ms: &[f64], columns: usize) -> String {
+    let worst = shown_ms.iter().copied().fold(0.0, f64::max);
+    let last = shown_ms.last().copied().unwrap_or_default();
+    let numbers = format!("last {last:.1} ms, highest bar {worst:.1} ms");
+    let words = format!("{numbers}: slowest operation of each second");
+    if words.len() <= columns { words } else { numbers }
+}
+
+fn bar(ms: f64) -> SparklineBar {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time, not negative")]
+    let bar = SparklineBar::from((ms * 1e3) as u64);
+    bar.style((ms >= STALL_MS).then(|| style(Mark::Broken)))
 }
 
 fn style(mark: Mark) -> Style {
@@ -143,22 +161,46 @@ mod tests {
     use super::super::source::tests::TEXT;
     use super::*;
 
+    fn figures(text: &str) -> Figures {
+        let before = Sample::parse(TEXT).expect("an engine's");
+        let mut now = Sample::parse(text).expect("an engine's");
+        now.at = before.at + Duration::from_secs(1);
+        Figures::between(&before, &now)
+    }
+
+    fn drawn(figures: &Figures, width: u16, height: u16) -> (Vec<String>, Vec<Color>) {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+        terminal.draw(|frame| draw(frame, figures, "/tmp/sock")).expect("drawn");
+        let cells = terminal.backend().buffer().content();
+        let lines = cells.chunks(usize::from(width)).map(|line| line.iter().map(|cell| cell.symbol()).collect());
+        (lines.collect(), cells.iter().map(|cell| cell.fg).collect())
+    }
+
     #[test]
-    fn a_terminal_of_any_size_shows_what_fits() {
-        let sample = Sample::parse(TEXT).expect("an engine's");
-        let figures = Figures::between(&sample, &sample);
-        for (width, height) in [(120, 40), (80, 24), (20, 5), (1, 1)] {
-            let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
-            terminal.draw(|frame| draw(frame, &figures, "sock")).expect("drawn");
-            let shown: String = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
-            if width >= 80 {
-                for part in
-                    ["millpond at sock", "writes/s", "free frames", "slowest operation of each second", "q to leave"]
+    fn a_terminal_of_any_size_shows_whole_values_or_none() {
+        let figures = figures(&TEXT.replace("} 2500", "} 220000"));
+        for (width, height) in [(120, 40), (80, 24), (79, 24), (60, 40), (43, 40), (42, 9), (20, 5), (43, 3), (1, 1)] {
+            let (lines, _) = drawn(&figures, width, height);
+            let has = |part: &str| lines.iter().any(|line| line.contains(part));
+            if height >= 24 {
+                for part in ["millpond at /tmp/sock", "over 1.0 s", "writers' limit                none", "q to leave"]
                 {
-                    assert!(shown.contains(part), "no {part} in {width} x {height}: {shown}");
+                    assert!(has(part), "no {part} in {width} x {height}: {lines:#?}");
                 }
+                assert!(has("last 220.0 ms, highest bar 220.0 ms"), "{width}: {lines:#?}");
             }
+            assert_eq!(has("slowest operation of each second"), width >= 79, "{width}: {lines:#?}");
+            assert_eq!(has("0 % of 64"), width >= 43 && height >= 24, "{width} x {height}: {lines:#?}");
         }
+    }
+
+    #[test]
+    fn a_bar_is_red_that_is_a_stall_and_no_other() {
+        let slow = TEXT.replace("} 2500\n", "} 90000\nmillpond_operation_slowest_us{ago=\"2\"} 220000\n");
+        let (_, colours) = drawn(&figures(&slow), 80, 40);
+        let reds = colours.iter().enumerate().filter(|(_, colour)| **colour == Color::Red);
+        let columns: Vec<usize> = reds.map(|(at, _)| at % 80).collect();
+        assert!(!columns.is_empty() && columns.iter().all(|column| *column == 0), "{columns:?}");
     }
 
     #[test]
