@@ -56,7 +56,11 @@ struct Waits {
     per_s: f64,
     /// Of all threads together.
     ms_per_s: f64,
+    /// Of those that have ended.
     mean_ms: f64,
+    /// Threads that wait now, and how long each has on average.
+    waiting: u64,
+    waiting_ms: f64,
 }
 
 /// A moment, and what has happened since an earlier one.
@@ -118,8 +122,11 @@ impl Figures {
         if self.is_first() {
             return [words("rates", "with the next look"), debts, words("waits", "with the next look")].concat();
         }
-        let waits = if self.waits.is_empty() { words("waits", "none") } else { self.waiting(is_wide) };
-        [rows(self.rates()), debts, waits].concat()
+        let ended: Vec<&Waits> = self.waits.iter().filter(|of| of.ms_per_s > 0.0).collect();
+        let waits = if ended.is_empty() { words("waits", "none") } else { waits_lines(&ended, is_wide) };
+        let now = rows(self.waits.iter().filter(|of| of.waiting > 0).map(Waits::now).collect());
+        let now = if now.is_empty() { words("now", "nobody waits") } else { now };
+        [rows(self.rates()), debts, now, waits].concat()
     }
 
     /// A block of plain text, at most 80 columns wide.
@@ -164,17 +171,28 @@ impl Figures {
 
     fn debts(&self) -> Vec<Row<'static>> {
         let number = |name: &str| self.now.number(name);
-        let (age, held_under) = (number("log_checkpoint_age"), number("log_capacity_effective"));
+        let (age, held_under) = match number("log_max_modified_age_sync") {
+            0 => (number("log_checkpoint_age"), number("log_capacity_effective")),
+            // With a classic method of flushing everybody waits from here on.
+            limit => (number("log_modified_age"), limit),
+        };
         let (dirty, frames) = (number("buffer_pool_pages_dirty"), number("buffer_pool_pages_total"));
         let limit = match number("pace_redo_limit") {
             0 => "none".to_owned(),
             limit => format!("{}/s", size(limit)),
         };
-        let age_mark = if per_cent(age, held_under) >= AGE_NEAR_PCT { Mark::Near } else { Mark::Calm };
+        let age_mark = match per_cent(age, held_under) {
+            near if near < AGE_NEAR_PCT => Mark::Calm,
+            near if near < 100 => Mark::Near,
+            _ => Mark::Broken,
+        };
         let limit_mark = if limit == "none" { Mark::Calm } else { Mark::Near };
         let age = format!("{} % of {}", per_cent(age, held_under), size(held_under));
         let dirty = format!("{} % of {frames}", per_cent(dirty, frames));
-        let free = format!("{} of {}", number("buffer_pool_pages_free"), number("buffer_pool_free_target"));
+        let free = match (number("buffer_pool_pages_free"), number("buffer_pool_free_target")) {
+            (free, 0) => free.to_string(),
+            (free, target) => format!("{free} of {target}"),
+        };
         let (purge, unsynced) = (number("purge_pages").to_string(), number("data_images_unsynced").to_string());
         vec![
             row("debts", [("age", age), ("dirty", dirty)], age_mark),
@@ -182,19 +200,20 @@ impl Figures {
             row("", [("unsynced", unsynced), ("writers' limit", limit)], limit_mark),
         ]
     }
+}
 
-    fn waiting(&self, is_wide: bool) -> Vec<Line> {
-        let names = ["waits"].into_iter().chain(iter::repeat(""));
-        let lines = |(name, waits): (&'static str, &Waits)| {
-            if is_wide { vec![waits.line(name)] } else { waits.row(name).lines(is_wide) }
-        };
-        names.zip(&self.waits).flat_map(lines).collect()
-    }
+/// A line for each class of waits, or several where there are few columns.
+fn waits_lines(waits: &[&Waits], is_wide: bool) -> Vec<Line> {
+    let names = ["waits"].into_iter().chain(iter::repeat(""));
+    let lines = |(name, waits): (&'static str, &&Waits)| {
+        if is_wide { vec![waits.line(name)] } else { waits.row(name).lines(is_wide) }
+    };
+    names.zip(waits).flat_map(lines).collect()
 }
 
 impl Waits {
     fn line(&self, name: &str) -> Line {
-        let Waits { class, per_s, ms_per_s, mean_ms } = self;
+        let Waits { class, per_s, ms_per_s, mean_ms, .. } = self;
         let text = format!(
             "{name:<LINE_NAME_WIDTH$}{class:<NAME_WIDTH$}{ms_per_s:>11.1} ms/s{per_s:>12.1} waits/s\
              {mean_ms:>12.2} ms each"
@@ -204,10 +223,17 @@ impl Waits {
 
     /// The same, in cells.
     fn row<'a>(&'a self, name: &'a str) -> Row<'a> {
-        let Waits { class, per_s, ms_per_s, mean_ms } = self;
+        let Waits { class, per_s, ms_per_s, mean_ms, .. } = self;
         let (all, each) = (format!("{ms_per_s:.1} ms/s"), format!("{mean_ms:.2} ms each"));
         let cells = vec![(class.as_str(), all), ("", format!("{per_s:.1} waits/s")), ("", each)];
         Row { name, cells, mark: self.mark() }
+    }
+
+    /// Who waits now, and for how long on average.
+    fn now(&self) -> Row<'_> {
+        let mark = if self.waiting_ms >= STALL_MS { Mark::Broken } else { Mark::Calm };
+        let value = format!("{} for {:.0} ms", self.waiting, self.waiting_ms);
+        Row { name: "now", cells: vec![(&self.class, value)], mark }
     }
 
     fn mark(&self) -> Mark {
@@ -215,19 +241,23 @@ impl Waits {
     }
 }
 
-/// The waits of a class between two samples, if there were any.
+/// The waits of a class between two samples, if there were any. Those under way count for as long as they have lasted.
 fn waits_of(class: &str, before: &Sample, now: &Sample, since: Duration) -> Option<Waits> {
-    let grown = |of: &str| {
-        let name = format!("wait_{class}_us_{of}");
-        float(now.number(&name).saturating_sub(before.number(&name)))
-    };
-    let (count, ms) = (grown("count"), grown("sum") / 1e3);
+    let of = |sample: &Sample, name: &str| float(sample.number(&name.replace("CLASS", class)));
+    let grown = |name: &str| (of(now, name) - of(before, name)).max(0.0);
+    let under_way_us = "waiting_us{class=\"CLASS\"}";
+    let waiting_us = of(now, under_way_us);
+    let (count, ended_ms) = (grown("wait_CLASS_us_count"), grown("wait_CLASS_us_sum") / 1e3);
+    let waited_ms = (ended_ms + (waiting_us - of(before, under_way_us)) / 1e3).max(0.0);
+    let waiting = now.number(&format!("waiting{{class=\"{class}\"}}"));
     let seconds = since.as_secs_f64().max(1e-3);
-    (count > 0.0).then(|| Waits {
+    (count > 0.0 || waiting > 0).then(|| Waits {
         class: class.to_owned(),
         per_s: count / seconds,
-        ms_per_s: ms / seconds,
-        mean_ms: ms / count,
+        ms_per_s: waited_ms / seconds,
+        mean_ms: ended_ms / count.max(1.0),
+        waiting,
+        waiting_ms: waiting_us / 1e3 / float(waiting.max(1)),
     })
 }
 
@@ -300,7 +330,8 @@ mod tests {
         let (mut anew, before) = two();
         anew.at = before.at + Duration::from_secs(1);
         let block = Figures::between(&before, &anew).block("sock");
-        assert!(block.contains("writes/s                       0.0") && block.contains("\nwaits    none\n"), "{block}");
+        assert!(block.contains("writes/s                       0.0"), "{block}");
+        assert!(block.contains("\nnow      nobody waits\nwaits    none\n"), "{block}");
     }
 
     #[test]
@@ -314,6 +345,45 @@ mod tests {
         let broken = format!("{TEXT}millpond_stalls_total 1\nmillpond_pace_redo_limit 5\n");
         let broken = Sample::parse(&broken).expect("an engine's");
         assert_eq!(marks(&broken), [Mark::Broken, Mark::Near], "a stall, and a limit");
+    }
+
+    /// Sixteen threads wait; before, a few did, some of which are through.
+    #[test]
+    fn who_waits_is_told_while_he_does_and_no_thread_waits_longer_than_there_was_time() {
+        let of = |sum: u64, count: u64, waiting: u64, us: u64| {
+            let waits = format!(
+                "millpond_wait_log_space_us_sum {sum}\nmillpond_wait_log_space_us_count {count}\n\
+                 millpond_waiting{{class=\"log_space\"}} {waiting}\n\
+                 millpond_waiting_us{{class=\"log_space\"}} {us}\n"
+            );
+            Sample::parse(&format!("{TEXT}{waits}")).expect("an engine's")
+        };
+        let (before, mut now) = (of(0, 0, 2, 6_000_000), of(7_000_000, 2, 16, 16_000_000));
+        now.at = before.at + Duration::from_secs(1);
+        let block = Figures::between(&before, &now).block("sock");
+        assert!(block.contains("\nnow      log_space           16 for 1000 ms\nwaits    log_space "), "{block}");
+        assert!(
+            block.contains(" 17000.0 ms/s ") && block.contains(" 2.0 waits/s ") && block.contains("3500.00 ms each")
+        );
+        let broken = |line: &&Line| line.1 == Mark::Broken;
+        assert_eq!(Figures::between(&before, &now).lines(WIDE).iter().filter(broken).count(), 2, "{block}");
+        // All of it is of one wait that has not ended.
+        let mut now = of(0, 0, 2, 8_000_000);
+        now.at = before.at + Duration::from_secs(1);
+        let block = Figures::between(&before, &now).block("sock");
+        assert!(block.contains(" 2000.0 ms/s ") && block.contains(" 0.0 waits/s "), "{block}");
+    }
+
+    #[test]
+    fn with_a_classic_method_of_flushing_the_age_is_held_against_its_own_limit() {
+        let age = |modified: u64| {
+            let text = format!("{TEXT}millpond_log_modified_age {modified}\nmillpond_log_max_modified_age_sync 1000\n");
+            let now = Sample::parse(&text).expect("an engine's");
+            let lines = Figures::between(&now, &now).lines(WIDE);
+            lines.into_iter().find(|(line, _)| line.starts_with("debts")).expect("there")
+        };
+        assert!(age(790).0.contains(" 79 % of 1000 B"));
+        assert_eq!([790, 800, 1_000].map(|modified| age(modified).1), [Mark::Calm, Mark::Near, Mark::Broken]);
     }
 
     #[test]
