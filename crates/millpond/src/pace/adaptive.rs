@@ -116,4 +116,18 @@ mod tests {
         assert_eq!(cleaner.pages(&seen(33, 15_000_000), &SETTINGS, &|_| 100_000), 2_000);
         assert_eq!(cleaner.pages(&seen(33, 0), &SETTINGS, &|_| 0), 200, "idle");
     }
+
+    /// A third of `io_capacity`, and of what the log's age asks for where that is more: the larger counts, not both.
+    #[test]
+    fn too_many_dirty_pages_ask_for_all_of_io_capacity() {
+        let pages = |dirty, age| {
+            let (lsn, log_bytes, frames) = (100_000_000, 15_000_000, 1_000);
+            let seen = Seen { lsn, oldest: lsn - age, log_bytes, dirty, frames, ..Seen::default() };
+            Adaptive::default().pages(&seen, &SETTINGS, &|_| 0)
+        };
+        assert_eq!([pages(750, 0), pages(751, 0), pages(1_000, 0)], [0, 200 / 3, 200 / 3]);
+        // At a seventh of the limit 72 %: 14.29 to the power of 1.5 is 54, ten times that by 7.5.
+        assert_eq!([pages(750, 1_500_000), pages(751, 1_500_000)], [143 / 3, 200 / 3]);
+        assert_eq!([pages(750, 10_500_000), pages(751, 10_500_000)], [2_666 / 3; 2]);
+    }
 }

@@ -54,4 +54,21 @@ mod tests {
         assert_eq!(pages(1_060, 70), 30);
         assert_eq!(pages(1_060, 100), 20, "idle");
     }
+
+    #[test]
+    fn a_tenth_of_io_capacity_at_least_where_too_many_pages_are_dirty() {
+        let settings = Settings { io_capacity: 205, io_capacity_max: 2000, max_dirty_pages_pct: 75 };
+        let pages = |dirty, grown: u64| {
+            let mut cleaner = KeepAverage::default();
+            let mut turn = |lsn: u64| {
+                let seen = Seen { lsn, dirty, frames: 10_000, log_bytes: 4_000, ..Seen::default() };
+                cleaner.pages(&seen, &settings, &|_| 0)
+            };
+            turn(1_000);
+            turn(1_000 + grown)
+        };
+        // A thousandth of what the log may grow to is seven of these pages; a hundredth 75.
+        assert_eq!([pages(7_500, 3), pages(7_501, 3), pages(10_000, 3)], [7, 21, 21]);
+        assert_eq!([pages(7_500, 30), pages(7_501, 30)], [75, 75]);
+    }
 }
