@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns};
+use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
 use millpond::{
     AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, Options, Stall, Stats,
     WaitClass, WaitSummary,
@@ -113,4 +113,69 @@ pub(crate) fn cleaned_in(flushing: AdaptiveFlushingMethod, cleaners: Option<usiz
 fn cleaners_share_the_instances() {
     let [one, four] = [1, 4].map(|cleaners| cleaned_in(AdaptiveFlushingMethod::Adaptive, Some(cleaners), |_| ()));
     assert!(four * 3 < one, "{four} ms with four, {one} with one");
+}
+
+/// An even load that doubles in the middle, on a device that bears it. What was seen over each tenth of a second of it:
+/// bytes that the log grew by, dirty pages, and pages that were written.
+fn tenths(flushing: AdaptiveFlushingMethod) -> (Vec<[u64; 3]>, Stats) {
+    const ROWS: u32 = 2_000;
+    let shape = Shape { flushing, frames: 1_500, ..IN_PLACE };
+    let redo = ByteSize::mib(8);
+    let image = scattered_rows(ROWS, shape.options().redo_capacity(redo));
+    let disk = SimulatedDisk::with_image(image, ServiceTime { read_ns: 20_000, write_ns: 20_000, sync_ns: 100_000 });
+    let (found, _) = run(6, || {
+        let db = open(&disk, shape.reopen_options().redo_capacity(redo));
+        let tree = db.open_tree("t").expect("there");
+        assert_eq!(tree.scan(..).count(), ROWS as usize);
+        let of_writer = db.clone();
+        let work = move || {
+            for turn in 0..3_000u32 {
+                sleep_ns(if turn < 1_000 { 2_000_000 } else { 1_000_000 });
+                put_loosely(&of_writer, &tree, &scattered(turn * 61 % ROWS), &[turn.to_le_bytes()[0]; 900]);
+            }
+        };
+        let writer = spawn("writer", work).expect("a thread");
+        // From the middle between two turns of a cleaner to the next.
+        sleep_ns(150_000_000 - now_ns() % 100_000_000);
+        let mut seen = Vec::new();
+        let mut before = db.stats();
+        for _ in 0..38 {
+            sleep_ns(100_000_000);
+            let after = db.stats();
+            let written = after.data_page_writes - before.data_page_writes;
+            // What there was when they were counted, in the middle.
+            let dirty = (before.buffer_pool_pages_dirty + after.buffer_pool_pages_dirty + written) / 2;
+            seen.push([after.log_lsn_current - before.log_lsn_current, dirty, written]);
+            before = after;
+        }
+        writer.join().expect("no panic");
+        let stats = db.stats();
+        db.close().expect("closed");
+        (seen, stats)
+    });
+    found
+}
+
+/// The tenth of a second in which the load doubles. The cleaner's turn in it has seen some of that, that in the next one
+/// the rest.
+const DOUBLES: usize = 18;
+
+#[test]
+fn keep_average_writes_ten_times_a_second_as_much_as_the_log_has_grown() {
+    let (seen, stats) = tenths(AdaptiveFlushingMethod::KeepAverage);
+    let [slow, fast] = [DOUBLES - 1, DOUBLES + 1].map(|tenth| seen[tenth][0]);
+    assert!(fast * 10 > slow * 19, "{slow} bytes in a tenth of a second, and then {fast}");
+    let limit = stats.log_capacity / 4 * 3;
+    for (_, [grown, dirty, written]) in
+        seen.iter().enumerate().filter(|(tenth, _)| ![DOUBLES, DOUBLES + 1].contains(tenth))
+    {
+        let told = dirty * grown / limit;
+        assert!(written.abs_diff(told) <= 1, "{written} pages, and {told} are told: {seen:?}");
+    }
+    let last: u64 = seen[DOUBLES + 1..].iter().map(|[.., written]| written).sum();
+    assert!(last > 300, "{last} pages: {seen:?}");
+    // The newer method has a turn a second.
+    let (seen, _) = tenths(AdaptiveFlushingMethod::Adaptive);
+    let turns = seen.iter().filter(|[.., written]| *written > 0).count();
+    assert!((2..=4).contains(&turns), "{seen:?}");
 }
