@@ -303,7 +303,7 @@ impl Engine {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use bytesize::ByteSize;
 
     use super::*;
@@ -315,6 +315,12 @@ mod tests {
     use crate::simulation::{run, sleep_ns, spawn};
 
     const MS: u64 = NS_PER_MS;
+
+    /// Threads that clean pages with these options; `None`: nobody does, for each instance.
+    pub(in crate::db) fn cleaners_of(options: &Options) -> Option<usize> {
+        let classic = options.classic_flushing()?;
+        (classic.method.get() == AdaptiveFlushingMethod::Adaptive).then_some(classic.cleaners)
+    }
 
     fn classic() -> ClassicFlushing {
         let settings = Settings { io_capacity: 200, io_capacity_max: 2_000, max_dirty_pages_pct: 75 };

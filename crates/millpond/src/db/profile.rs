@@ -169,6 +169,7 @@ mod tests {
 
     use super::super::option_table::OptionInfo;
     use super::super::options::Durability;
+    use super::super::page_cleaners::tests::cleaners_of;
     use super::*;
 
     #[test]
@@ -291,6 +292,96 @@ mod tests {
         assert_eq!(handed.instances(), 1);
         handed.validate(16384).expect("one line for free frames");
         assert!(handed.buffer_pool_instances(2).validate(16384).is_err());
+    }
+
+    /// What is in force with a profile, in the words of a row of `docs/classic.md`; `–`: there is no such thing.
+    fn told(row: &str, profile: Profile) -> String {
+        let options = Options::new().profile(profile);
+        let of_pool = |bytes| options.clone().buffer_pool_size(ByteSize::b(bytes)).instances();
+        let text = |options: &Options, name: &str| OptionInfo::find(name).expect(name).get(options).expect(name);
+        let (settings, freeing, log) = (options.settings(), options.freeing(), options.log_policies());
+        let none = || "–".to_owned();
+        match row {
+            "page_replacement" => text(&options.clone().page_replacement(options.replacement()), row),
+            "dirty_tracking" => text(&options.clone().dirty_tracking(options.tracking()), row),
+            "max_dirty_pages_pct" => settings.max_dirty_pages_pct.to_string(),
+            "lru_scan_depth" => freeing.free_list_target.map_or_else(none, |target| {
+                assert_eq!(target, freeing.lru_scan_depth, "{profile:?}: the two are one there");
+                target.to_string()
+            }),
+            "buffer_pool_instances" => match [1 << 20, (1 << 30) - 1, 1 << 30, 1 << 34].map(of_pool) {
+                [small, below, from, large] if small == large => {
+                    assert_eq!([below, from], [small; 2], "{profile:?}");
+                    small.to_string()
+                }
+                [small, below, from, large] => {
+                    assert_eq!([below, from], [small, large], "{profile:?}");
+                    format!("{small}, {large} from 1 GiB on")
+                }
+            },
+            "page_cleaners" => {
+                let cleaners = |instances| cleaners_of(&options.clone().buffer_pool_instances(instances));
+                match [1, 2, 64].map(cleaners) {
+                    [None, None, None] => none(),
+                    [Some(1), Some(1), Some(1)] => "1".to_owned(),
+                    [Some(1), Some(2), Some(most)] => format!("{most}, at most an instance each"),
+                    other => unreachable!("{profile:?}: {other:?}"),
+                }
+            }
+            "io_capacity, io_capacity_max" => match cleaners_of(&options) {
+                None => settings.io_capacity.to_string(),
+                Some(_) => format!("{}, {}", settings.io_capacity, settings.io_capacity_max),
+            },
+            "log_spin and its marks" => log.pipeline.map_or_else(none, |pipeline| {
+                let spin = pipeline.spin;
+                let how = text(&options.clone().log_spin(spin.how), "log_spin");
+                format!("{how}, {}, {}", spin.cpu_abs_lwm, spin.cpu_pct_hwm)
+            }),
+            "log_recent_closed, its size" => {
+                let how = text(&options, "log_recent_closed");
+                log.recent_closed.map_or(how.clone(), |(_, bytes)| {
+                    assert!(bytes.is_multiple_of(1 << 20), "{profile:?}: {bytes}");
+                    format!("{how}, {} MiB", bytes >> 20)
+                })
+            }
+            "flush_log_at_commit" => match options.commit_durability() {
+                Durability::Commit => "1".to_owned(),
+                other => format!("{other:?}"),
+            },
+            _ => text(&options, row),
+        }
+    }
+
+    /// Each cell but the last, which says where it is from.
+    #[test]
+    fn the_page_tells_what_each_server_had_by_default() {
+        let page = include_str!("../../../../docs/classic.md");
+        let section = page.split_once("\n## What servers had by default\n").expect("there").1;
+        let section = section.split("\n## ").next().expect("a part");
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+        let mut rows = rows.map(|row| row.split(" | ").map(|cell| cell.replace('`', "")).collect::<Vec<_>>());
+        let head = rows.next().expect("a head");
+        let (option, from) = (head.first().expect("a cell"), head.last().expect("a cell"));
+        assert_eq!((option.as_str(), from.as_str()), ("option", "from"));
+        let profile = OptionInfo::find("profile").expect("an option");
+        let profiles = Profile::ALL.into_iter().filter(|profile| *profile != Profile::Millpond);
+        let names = profiles.clone().map(|of| profile.get(&Options::new().profile(of)).expect("a name"));
+        assert_eq!(head[1..head.len() - 1], names.collect::<Vec<_>>());
+        let mut options = Vec::new();
+        for row in rows {
+            let (option, cells) = (&row[0], &row[1..row.len() - 1]);
+            let in_force: Vec<String> = profiles.clone().map(|profile| told(option, profile)).collect();
+            assert_eq!(cells, in_force, "{option}");
+            options.push(option.clone());
+        }
+        // Whatever a profile sets has a row.
+        let has_row = |name: &str| options.iter().any(|row| row.split([',', ' ']).any(|word| word == name));
+        let large = || Options::new().buffer_pool_size(ByteSize::gib(1));
+        for info in OptionInfo::ALL.into_iter().filter(|info| info.name != "profile") {
+            let is_set = profiles.clone().any(|profile| info.get(&large()) != info.get(&large().profile(profile)));
+            assert!(!is_set || has_row(info.name), "no row of {}: {options:?}", info.name);
+        }
+        assert_eq!(options.len(), 16, "{options:?}");
     }
 
     #[test]
