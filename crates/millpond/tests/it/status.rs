@@ -7,10 +7,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use millpond::simulation::{SimulatedDisk, Unsynced, run};
-use millpond::{AdaptiveFlushingMethod, ByteSize, Db, EmptyFreeListAlgorithm, Error, Inspector, MetricValue, Options};
+use millpond::simulation::{SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{
+    AdaptiveFlushingMethod, ByteSize, Db, Durability, EmptyFreeListAlgorithm, Error, Inspector, MetricValue, Options,
+};
 
-use crate::support::{IN_PLACE, Shape, disk_of, small_options};
+use crate::pool::{put_loosely, scattered};
+use crate::support::{IN_PLACE, SMALL, Shape, disk_of, open, small_options};
 
 fn options() -> Options {
     Options::new().buffer_pool_size(ByteSize::mib(1)).redo_capacity(ByteSize::mib(4)).cached(true)
@@ -155,6 +158,77 @@ fn instances_limits_and_log_threads_are_told_where_they_are() {
         );
         db.close().expect("closed");
     });
+}
+
+/// Pages whose write is pending, as the text has them: for frames, for the log, by clients.
+fn pending(db: &Db) -> [u64; 3] {
+    let text = db.status_text();
+    let words = words_of(&text, "pending writes ");
+    let number = |at: usize| words[at].trim_end_matches(',').parse::<u64>().expect("a number");
+    let [lru, flush_list, single] = [number(3), number(6), number(9)];
+    let row = format!("  pending writes       LRU {lru}, flush list {flush_list}, single page {single}\n");
+    assert!(text.contains(&row), "{text}");
+    [lru, flush_list, single]
+}
+
+/// The same of pages that were written.
+fn written(db: &Db) -> [u64; 3] {
+    let stats = db.stats();
+    let for_the_log = stats.buffer_flush_adaptive_total_pages + stats.buffer_flush_background_total_pages;
+    let for_the_log = for_the_log + stats.buffer_flush_sync_total_pages;
+    [stats.buffer_pool_pages_lru_flushed, for_the_log, stats.buffer_pool_single_page_flushes]
+}
+
+/// Kinds of writes, in the text's order.
+const LRU: usize = 0;
+const FLUSH_LIST: usize = 1;
+const SINGLE_PAGE: usize = 2;
+
+/// Most pages are dirty, and the device holds each write for a tenth of a second: what is pending when `work` has brought
+/// about one of a kind, and how many pages of this kind are written when that has ended.
+fn held(empty: EmptyFreeListAlgorithm, kind: usize, work: fn(&Db)) -> ([u64; 3], u64) {
+    let shape = Shape { empty, frames: 200, ..SMALL };
+    let disk = SimulatedDisk::new();
+    run(9, || {
+        // Nothing is written for so large a log.
+        let options = shape.options().redo_capacity(ByteSize::mib(64)).durability(Durability::None);
+        let db = open(&disk, options);
+        let tree = db.create_tree("t").expect("created");
+        (0..1_200).for_each(|row| put_loosely(&db, &tree, &scattered(row), &[1; 900]));
+        let until = |has_come: &dyn Fn() -> bool| {
+            let looks = (0..10_000).take_while(|_| !has_come()).inspect(|_| sleep_ns(10_000_000)).count();
+            assert!(looks < 10_000, "it never comes: {}", db.status_text());
+        };
+        until(&|| pending(&db) == [0; 3]);
+        disk.slow_down("data.mpd", 100_000_000);
+        let of_worker = db.clone();
+        let worker = spawn("worker", move || work(&of_worker)).expect("a thread");
+        until(&|| pending(&db)[kind] > 0);
+        let (told, before) = (pending(&db), written(&db)[kind]);
+        until(&|| written(&db)[kind] > before);
+        let ended = written(&db)[kind] - before;
+        disk.slow_down("data.mpd", 0);
+        worker.join().expect("no panic");
+        until(&|| pending(&db) == [0; 3]);
+        db.close().expect("closed");
+        (told, ended)
+    })
+    .0
+}
+
+#[test]
+fn writes_that_the_device_holds_are_told_by_their_kind() {
+    use EmptyFreeListAlgorithm::{Backoff, Legacy};
+    let update = |db: &Db| {
+        let tree = db.open_tree("t").expect("there");
+        (0..100).for_each(|row| put_loosely(db, &tree, &scattered(row), &[2; 900]));
+    };
+    let ([lru, _, single], ended) = held(Backoff, LRU, update);
+    assert!(lru > 1 && lru == ended && single == 0, "{lru} of {ended}, {single}");
+    let ([lru, flush_list, single], ended) = held(Legacy, FLUSH_LIST, |db| db.checkpoint().expect("done"));
+    assert!(flush_list > 1 && flush_list == ended, "{flush_list} of {ended}");
+    assert_eq!([lru, single], [0, 0]);
+    assert_eq!(held(Legacy, SINGLE_PAGE, update), ([0, 0, 1], 1));
 }
 
 /// Some say nothing, some read nothing, some have gone: the others are answered, and the close waits for none of them.
