@@ -123,6 +123,108 @@ fn neither_legacy_nor_the_handoff_has_it() {
     }
 }
 
+/// Clients that read a row that is not in memory each so many nanoseconds, whether the one before was slow or not.
+const CLIENTS: u32 = 4;
+const EVERY_NS: u64 = 40_000_000;
+
+/// What light clients see beside a scan that takes all free frames.
+struct Beside {
+    /// When each read began, and how long it took, in ms, by client.
+    reads: Vec<Vec<[f64; 2]>>,
+    /// When the scan began, and how long it took.
+    scan: [f64; 2],
+    /// Since the clients came.
+    stalls: Vec<Stall>,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds")]
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// Frames ran out, and clients take few of them for so long; then a scan takes all, just after they were refilled.
+fn clients_beside_a_scan(empty: EmptyFreeListAlgorithm, quiet_ms: u64) -> Beside {
+    let disk = disk();
+    run(8, || {
+        let db = open(&disk, options(empty).create(false));
+        let tree = db.open_tree("t").expect("there");
+        read_some(&tree, 0, 3_000);
+        // Of what was read so far.
+        let stalls = db.stalls().len();
+        let began = now_ns();
+        let ends = began + (quiet_ms + 3_000) * 1_000_000;
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let tree = tree.clone();
+                let work = move || {
+                    let mut reads = Vec::new();
+                    for turn in 0.. {
+                        let at = began + u64::from(turn * CLIENTS + client) * EVERY_NS / u64::from(CLIENTS);
+                        sleep_ns(at.saturating_sub(now_ns()));
+                        if at > ends {
+                            return reads;
+                        }
+                        let row = (client * ROWS / CLIENTS + turn * 7) % ROWS;
+                        let from = now_ns();
+                        assert!(tree.get(&scattered(row)).expect("read").is_some());
+                        reads.push([from, now_ns() - from].map(ms));
+                    }
+                    reads
+                };
+                spawn("client", work).expect("a thread")
+            })
+            .collect();
+        sleep_ns(quiet_ms * 1_000_000);
+        let free = || db.stats().buffer_pool_pages_free;
+        // The hand-off keeps few frames free, at all times.
+        let mut before = free();
+        while empty == EmptyFreeListAlgorithm::Backoff && free() <= before {
+            before = free();
+            sleep_ns(1_000_000);
+        }
+        let from = now_ns();
+        assert_eq!(tree.scan(..).take(600).filter(Result::is_ok).count(), 600);
+        let scan = [from, now_ns() - from].map(ms);
+        let reads = clients.into_iter().map(|client| client.join().expect("no panic")).collect();
+        Beside { reads, scan, stalls: db.stalls().split_off(stalls) }
+    })
+    .0
+}
+
+/// The text has 326 to 405 ms, and 555, with one scan in two minutes; each client waits once, and the scan, too. About
+/// `sqrt(2t)` ms, but for what has passed of these when a client comes, and a sleep of 10 ms.
+#[test]
+fn a_scan_that_takes_all_free_frames_stalls_each_light_client_with_backoff() {
+    for (quiet_ms, text) in [(60_000, 300.0..400.0), (120_000, 400.0..555.0)] {
+        let Beside { reads, scan: [scan_at, scan_took], stalls } =
+            clients_beside_a_scan(EmptyFreeListAlgorithm::Backoff, quiet_ms);
+        let told = (2.0 * scan_at).sqrt();
+        assert!(scan_took > told - 10.0, "{scan_took} ms, and {told} are told");
+        for reads in &reads {
+            let slow: Vec<_> = reads.iter().filter(|[_, took]| *took > 5.0).collect();
+            let [[at, took]] = slow[..] else { unreachable!("{slow:?} of {}", reads.len()) };
+            assert!((0.0..ms(EVERY_NS) + 5.0).contains(&(at - scan_at)), "{at} ms, and the scan at {scan_at}");
+            let least = told - ms(EVERY_NS) - 15.0;
+            assert!((least..told + 10.0).contains(took) && text.contains(took), "{took} ms, and {told} are told");
+        }
+        assert_eq!(stalls.len(), 5, "{stalls:?}");
+        stalls.iter().for_each(|stall| assert!(share(stall, WaitClass::FreeFrame) >= 90, "{stall}"));
+    }
+}
+
+/// Beside the same scan nobody waits for a millisecond, in which the device reads fifty pages; the scan reads its own
+/// without a stall.
+#[test]
+fn a_scan_that_takes_all_free_frames_stalls_nobody_with_the_others() {
+    for empty in [EmptyFreeListAlgorithm::Handoff, EmptyFreeListAlgorithm::Legacy] {
+        let Beside { reads, scan: [_, scan_took], stalls } = clients_beside_a_scan(empty, 10_000);
+        let slowest = reads.iter().flatten().map(|[_, took]| *took).fold(0.0, f64::max);
+        assert!(reads.iter().all(|reads| reads.len() > 250), "at their rate, until the end");
+        assert!(slowest < 1.0 && scan_took < 600.0 * 0.05, "{empty:?}: {slowest} ms; the scan {scan_took}");
+        assert!(stalls.is_empty(), "{stalls:?}");
+    }
+}
+
 /// Everything dirty: who needs a frame writes a page, with the others behind him, and each of them has waited once.
 #[test]
 fn a_convoy_of_legacy_is_told_by_the_class_of_its_waits() {
