@@ -1,7 +1,10 @@
 //! A store that writes in place: what its images tell of the log.
 
+use std::io;
+use std::sync::{Arc, Mutex};
+
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run};
-use millpond::{ByteSize, Db, Doublewrite, Durability, Error, WriteBatch};
+use millpond::{ByteSize, Db, Device, Doublewrite, Durability, Error, Files, WriteBatch};
 
 use crate::crash_matrix::stride;
 use crate::pool::{put_loosely, scattered, scattered_rows};
@@ -10,7 +13,7 @@ use crate::support::{IN_PLACE, SLOW, Shape, TWICE, disk_of, open, recover_shaped
 /// What the trees' first rows are, or why they cannot be read.
 fn first_rows(image: Image) -> Result<[u8; 2], Error> {
     run(1, || {
-        let db = Db::open_on(std::sync::Arc::new(disk_of(image)), IN_PLACE.reopen_options())?;
+        let db = Db::open_on(Arc::new(disk_of(image)), IN_PLACE.reopen_options())?;
         let first = |name: &str| Ok::<_, Error>(db.open_tree(name)?.get(&[0])?.map_or(0, |value| value[0]));
         Ok([first("a")?, first("b")?])
     })
@@ -90,7 +93,7 @@ fn torn(doublewrite: Doublewrite) -> [usize; 3] {
     for boundary in (0..history.boundaries()).step_by(crate::crash_matrix::stride(19)) {
         let image = history.crash_image(boundary, Unsynced::Torn(7));
         let opened = run(5, || {
-            let db = Db::open_on(std::sync::Arc::new(disk_of(image.clone())), shape.reopen_options())?;
+            let db = Db::open_on(Arc::new(disk_of(image.clone())), shape.reopen_options())?;
             Ok::<_, Error>(db.stats().dblwr_pages_put_back)
         })
         .0;
@@ -121,11 +124,11 @@ fn doublewrite_is_refused_where_nothing_is_overwritten() {
     run(1, || {
         let disk = SimulatedDisk::new();
         let options = crate::support::small_options().doublewrite(Doublewrite::On);
-        let refused = Db::open_on(std::sync::Arc::new(disk.clone()), options.clone()).expect_err("nothing to copy");
+        let refused = Db::open_on(Arc::new(disk.clone()), options.clone()).expect_err("nothing to copy");
         assert!(matches!(&refused, Error::InvalidOptions(why) if why.contains("leave the option out")), "{refused}");
         assert!(disk.image().is_empty(), "nothing was made");
         drop(open(&disk, crate::support::small_options()));
-        let refused = Db::open_on(std::sync::Arc::new(disk), options).expect_err("nothing to copy");
+        let refused = Db::open_on(Arc::new(disk), options).expect_err("nothing to copy");
         assert!(matches!(refused, Error::InvalidOptions(_)), "{refused}");
     });
 }
@@ -168,4 +171,146 @@ fn what_a_failed_write_leaves_over_an_image_is_put_back() {
         }
     }
     assert!(stopped > 5, "{stopped} calls stopped it");
+}
+
+/// What a database asks of its files, in the order in which it is done.
+#[derive(Clone)]
+struct Noted {
+    disk: SimulatedDisk,
+    done: Arc<Mutex<Vec<Done>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Done {
+    /// So many bytes.
+    Write(String, usize),
+    Sync(String),
+}
+
+struct NotedFile {
+    file: Arc<dyn Device>,
+    done: Arc<Mutex<Vec<Done>>>,
+}
+
+impl Noted {
+    fn file(&self, file: Arc<dyn Device>) -> Arc<dyn Device> {
+        Arc::new(NotedFile { file, done: Arc::clone(&self.done) })
+    }
+}
+
+impl Files for Noted {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn Device>> {
+        Files::open(&self.disk, name).map(|file| self.file(file))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn Device>> {
+        self.disk.create(name).map(|file| self.file(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.disk.sync_names()
+    }
+
+    fn place(&self) -> String {
+        self.disk.place()
+    }
+}
+
+impl NotedFile {
+    fn note(&self, done: Done) {
+        self.done.lock().expect("not poisoned").push(done);
+    }
+}
+
+impl Device for NotedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_at(buf, offset)?;
+        self.note(Done::Write(self.name().to_owned(), buf.len()));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()?;
+        self.note(Done::Sync(self.name().to_owned()));
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        self.file.grow(len)
+    }
+
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+}
+
+/// What a checkpoint of some pages does with the files, how many pages these are, and copies that were counted: calls,
+/// and pages.
+fn done_for_a_lot(doublewrite: Doublewrite) -> (Vec<Done>, usize, [u64; 2]) {
+    let shape = Shape { doublewrite, ..IN_PLACE };
+    let disk = disk_of(scattered_rows(40, shape.options()));
+    run(8, || {
+        let files = Noted { disk: disk.clone(), done: Arc::default() };
+        let db = Db::open_on(Arc::new(files.clone()), shape.reopen_options()).expect("opened");
+        let tree = db.open_tree("t").expect("there");
+        (0..20).for_each(|row| put_loosely(&db, &tree, &scattered(row), &[2; 900]));
+        tree.put(&scattered(20), &[2; 900]).expect("durable, with all before it");
+        let before = db.stats();
+        files.done.lock().expect("not poisoned").clear();
+        db.checkpoint().expect("done");
+        let done = files.done.lock().expect("not poisoned").clone();
+        let after = db.stats();
+        let copies = [after.dblwr_writes - before.dblwr_writes, after.dblwr_pages_written - before.dblwr_pages_written];
+        let pages = usize::try_from(after.data_page_writes - before.data_page_writes).expect("few");
+        db.close().expect("closed");
+        (done, pages, copies)
+    })
+    .0
+}
+
+#[test]
+fn each_page_is_written_twice_with_a_sync_between_or_once() {
+    const PAGE: usize = 4096;
+    let copies = "doublewrite.mpd".to_owned();
+    let [(off, ..), on, detect_only] =
+        [Doublewrite::Off, Doublewrite::On, Doublewrite::DetectOnly].map(|doublewrite| {
+            let (done, pages, counted) = done_for_a_lot(doublewrite);
+            // Two pages of undo are new, and overwrite none.
+            assert_eq!((pages, counted), (15, if doublewrite == Doublewrite::Off { [0, 0] } else { [1, 13] }));
+            let images: Vec<usize> = done
+                .iter()
+                .skip_while(|done| !matches!(done, Done::Write(file, _) if file == "data.mpd"))
+                .map_while(|done| if let Done::Write(_, bytes) = done { Some(*bytes) } else { None })
+                .collect();
+            assert_eq!(images.iter().sum::<usize>(), pages * PAGE, "{done:?}");
+            (done, images.len())
+        });
+    // What comes behind the images is the same: their sync, then the map's group and the checkpoint.
+    let is_of = |done: &Done, name: &str| matches!(done, Done::Write(file, _) | Done::Sync(file) if file == name);
+    assert!(!off.iter().any(|done| is_of(done, &copies)), "{off:?}");
+    assert_eq!(off[on.1], Done::Sync("data.mpd".to_owned()), "{off:?}");
+    for ((done, _), bytes) in [(on, PAGE + 13 * PAGE), (detect_only, PAGE)] {
+        let first = [Done::Write(copies.clone(), bytes), Done::Sync(copies.clone())];
+        assert_eq!(done, [&first[..], &off[..]].concat());
+    }
 }
