@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
 use millpond::{
     AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, FlushNeighbors,
-    LogRecentClosed, Options, PageStoreKind, Profile, Tree, WriteBatch,
+    LogRecentClosed, Options, PageStoreKind, Profile, Stats, Tree, WriteBatch,
 };
 use rand::{RngExt, SeedableRng};
 
@@ -329,9 +329,35 @@ fn many_clients_shaped(shape: Shape, seed: u64, clients: usize, ops: usize, valu
             AdaptiveFlushingMethod::SyncOnly => assert!(by_all > 0, "nobody found the log three quarters full"),
             _ => assert!(by_cleaners > 0, "no page cleaner was at work, but {by_all} pages at once"),
         }
+        assert_at_work(shape.profile, &stats);
         db.close().expect("closed");
     });
     Recorded { shape, ..recorded }
+}
+
+/// A server's own mechanisms were at work, and those of others were not. Nobody spins for the log: in
+/// a simulation the use of CPU is not looked at.
+fn assert_at_work(profile: Profile, stats: &Stats) {
+    let is_of_8_0 = [Profile::Mysql80, Profile::Percona80].contains(&profile);
+    let sleeps = profile == Profile::Percona57;
+    let has_cleaners = profile != Profile::Mysql55;
+    let with_neighbors = if is_of_8_0 { Some(false) } else { has_cleaners.then_some(true) };
+    let found = [
+        ("pages copied before they are written over", stats.dblwr_pages_written, Some(true)),
+        ("pages written by who needs a frame", stats.buffer_pool_single_page_flushes, Some(!sleeps)),
+        ("sleeps of who needs a frame", stats.buffer_pool_wait_free_loops, Some(sleeps)),
+        ("searches for frames ahead of need", stats.buffer_lru_batch_num_scan, Some(has_cleaners)),
+        ("pages written ahead of need", stats.buffer_pool_pages_lru_flushed, Some(has_cleaners)),
+        ("pages written by cleaners", stats.buffer_flush_adaptive_total_pages, Some(true)),
+        ("entries of flush lists looked at anew", stats.buffer_flush_sync_scanned, Some(!has_cleaners)),
+        // With MySQL 5.5 it is one here: too few to count on.
+        ("pages that left beside others", stats.buffer_flush_neighbor_total_pages, with_neighbors),
+        ("waits for the threads of the log", stats.log_on_flush_waits, Some(is_of_8_0)),
+        ("looks for room in the window", stats.log_on_recent_closed_wait_loops, Some(is_of_8_0)),
+    ];
+    for (what, count, is_its_own) in found.into_iter().filter(|_| profile != Profile::Millpond) {
+        assert!(is_its_own.is_none_or(|own| own == (count > 0)), "{profile:?}: {count} {what}");
+    }
 }
 
 /// How thinly `make test` samples the larger matrices; `make crash` sets MILLPOND_FULL and takes every boundary.
