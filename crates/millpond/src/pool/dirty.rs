@@ -195,11 +195,15 @@ mod tests {
     use crate::pool::replacement::PageReplacement;
 
     fn dirty_pages(instances: usize) -> DirtyPages {
+        tracked(DirtyTracking::FlushList, instances)
+    }
+
+    fn tracked(tracking: DirtyTracking, instances: usize) -> DirtyPages {
         let frames = Arc::new(Frames::new(16, 4096).expect("memory"));
         let options = PoolOptions {
             frames: 16,
             frames_max: 16,
-            tracking: DirtyTracking::FlushList,
+            tracking,
             replacement: PageReplacement::MidpointLru,
             instances,
             freeing: Freeing { empty: EmptyFreeListAlgorithm::Legacy, lru_scan_depth: 100, free_list_target: None },
@@ -229,5 +233,22 @@ mod tests {
         assert_eq!(dirty.before(Lsn(992), 16).len(), 1);
         dirty.forget(FrameId(8));
         assert_eq!(((dirty.len_in(0), dirty.len_in(1)), dirty.len()), ((4, 5), 9));
+    }
+
+    /// With the last mutex of all held no other can be waited for (RANK-1): a search that took one would be refused.
+    #[test]
+    fn a_scan_for_dirty_pages_takes_no_mutex_and_that_of_a_list_does() {
+        let found = |tracking| {
+            let dirty = tracked(tracking, 1);
+            (0..10).for_each(|frame| dirty.mark(FrameId(frame), Lsn(1_000 - u64::from(frame))));
+            let last: Mutex<()> = Mutex::new(Rank::Device, ());
+            let search = || {
+                let _held = last.lock();
+                (dirty.before(Lsn(995), 16).len(), dirty.len())
+            };
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(search)).ok()
+        };
+        assert_eq!(found(DirtyTracking::Scan), Some((4, 10)));
+        assert_eq!(found(DirtyTracking::FlushList), None);
     }
 }
