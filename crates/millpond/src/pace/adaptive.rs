@@ -35,9 +35,7 @@ fn for_log(age: u64, log_bytes: u64, settings: &Settings) -> f64 {
     if age < log_bytes / 100 * LOW_WATER_PCT {
         return 0.0;
     }
-    // InnoDB's two limits are 15 and 14 sixteenths of its margin.
-    let limit = sync_only::limit(log_bytes) / 15 * 14;
-    let near = float(age) * 100.0 / float(limit.max(1));
+    let near = float(age) * 100.0 / float(sync_only::early(log_bytes).max(1));
     let most = float(settings.io_capacity_max as u64) / float(settings.io_capacity.max(1) as u64);
     most * near * near.sqrt() / 7.5
 }

@@ -1,8 +1,9 @@
 //! Percona Server's `keep_average` (5.1 and 5.5): ten times a second it writes the part of the dirty pages that the log
-//! has grown by, of what it may grow to, less what others have written meanwhile.
+//! has grown by, of what it may grow to before everybody waits, and one more, less what others have written meanwhile.
 
 use super::classic_flushing::{Flushing, Seen, Settings};
 use super::sync_only;
+use crate::base::aligned::to_u64;
 
 /// The method.
 #[derive(Debug, Default)]
@@ -22,16 +23,18 @@ impl Flushing for KeepAverage {
         let grown = seen.lsn.saturating_sub(last.lsn);
         let a_turn = settings.io_capacity.div_ceil(10);
         if grown == 0 {
+            self.asked = to_u64(a_turn);
             return a_turn;
         }
-        let limit = sync_only::limit(seen.log_bytes).max(1);
-        let part = u128::from(seen.dirty) * u128::from(grown) / u128::from(limit);
+        let limit = sync_only::early(seen.log_bytes).max(1);
+        let part = u128::from(seen.dirty) * u128::from(grown) / u128::from(limit) + 1;
         // What others wrote beside it.
         let others = seen.written.saturating_sub(last.written).saturating_sub(self.asked);
         let wanted = u64::try_from(part).unwrap_or(u64::MAX).saturating_sub(others);
-        self.asked = wanted;
-        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        if seen.is_too_dirty(settings) { wanted.max(a_turn) } else { wanted }
+        let least = if seen.is_too_dirty(settings) { a_turn } else { 0 };
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).max(least);
+        self.asked = to_u64(wanted);
+        wanted
     }
 }
 
@@ -48,11 +51,13 @@ mod tests {
             cleaner.pages(&seen, &settings, &|_| 0)
         };
         assert_eq!(pages(1_000, 0), 0, "nothing is known yet");
-        // A hundredth of what it may grow to.
-        assert_eq!(pages(1_030, 0), 50);
-        // Its own 50, and 20 that left for their frames.
-        assert_eq!(pages(1_060, 70), 30);
-        assert_eq!(pages(1_060, 100), 20, "idle");
+        // A hundredth of what it may grow to, 14 fifteenths of three quarters, and one.
+        assert_eq!(pages(1_028, 0), 51);
+        // Its own 51, and 20 that left for their frames.
+        assert_eq!(pages(1_056, 71), 31);
+        assert_eq!(pages(1_056, 102), 20, "idle");
+        // These 20 were its own, too.
+        assert_eq!(pages(1_084, 122), 51);
     }
 
     #[test]
@@ -67,8 +72,8 @@ mod tests {
             turn(1_000);
             turn(1_000 + grown)
         };
-        // A thousandth of what the log may grow to is seven of these pages; a hundredth 75.
-        assert_eq!([pages(7_500, 3), pages(7_501, 3), pages(10_000, 3)], [7, 21, 21]);
-        assert_eq!([pages(7_500, 30), pages(7_501, 30)], [75, 75]);
+        // A thousandth of what the log may grow to is seven of these pages, or ten; a hundredth 75. And one.
+        assert_eq!([pages(7_500, 3), pages(7_501, 3), pages(10_000, 3)], [9, 21, 21]);
+        assert_eq!([pages(7_500, 28), pages(7_501, 28)], [76, 76]);
     }
 }
