@@ -33,6 +33,8 @@ crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, 
 	MILLPOND_FULL=1 $(CARGO) test --package models
 	$(CARGO) build --release --quiet --package cli
 	$(MILLPOND) crashtest --rounds 200 --seed 1
+	for profile in mysql-5.5 mysql-5.6 mysql-8.0 percona-5.7 percona-8.0; do \
+	    $(MILLPOND) crashtest --rounds 30 --seed 1 --profile $$profile || exit 1; done
 
 planted: setup ## Plant one bug at a time; each must be found by a crash test or a model
 	sh scripts/planted.sh

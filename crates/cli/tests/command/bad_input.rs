@@ -205,6 +205,7 @@ fn wrong_numbers_names_and_conflicts_name_option_value_and_way_out() {
         (vec!["options", "--config=db"], &["'db'", "directory", "--config"]),
         (vec!["probe", ".", "--time=601"], &["--time", "'601'", "1..=600"]),
         (vec!["crashtest", "--threads=65"], &["--threads", "'65'", "1..=64"]),
+        (vec!["crashtest", "--profile=oracle"], &["--profile", "'oracle'", "mysql-8.0"]),
         (vec!["crashtest", "--seed=x"], &["--seed", "'x'", "for example, 10"]),
         (vec!["chek", "db"], &["'chek'", "'check'"]),
         (vec!["check"], &["<DIR>"]),

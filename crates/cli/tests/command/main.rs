@@ -395,12 +395,16 @@ fn rebuild_brings_back_a_database_without_superblocks() {
 #[test]
 fn crashtest_of_three_rounds_passes_and_cleans_up() {
     let dir = directory();
-    let output = run(dir.path(), &["crashtest", "--rounds=3", "--seed=3", "--threads=4", "--dir=db"]);
-    assert_code(&output, 0);
-    let text = out(&output);
-    assert_eq!(text.lines().filter(|line| line.starts_with("round ") && line.ends_with(": ok")).count(), 3, "{text}");
-    assert!(text.ends_with("\n3 passed, 0 failed\n"), "{text}");
-    assert!(!dir.path().join("db").exists());
+    for profile in ["millpond", "mysql-8.0"] {
+        let profile = format!("--profile={profile}");
+        let output = run(dir.path(), &["crashtest", "--rounds=3", "--seed=3", "--threads=4", "--dir=db", &profile]);
+        assert_code(&output, 0);
+        let text = out(&output);
+        let passed = text.lines().filter(|line| line.starts_with("round ") && line.ends_with(": ok"));
+        assert_eq!(passed.count(), 3, "{text}");
+        assert!(text.ends_with("\n3 passed, 0 failed\n"), "{text}");
+        assert!(!dir.path().join("db").exists());
+    }
 }
 
 #[test]

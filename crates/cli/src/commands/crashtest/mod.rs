@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
-use millpond::{ByteSize, Options};
+use millpond::{ByteSize, OptionInfo, Options};
 
 use crate::database_files;
 use crate::engine_args::CachedArg;
@@ -54,7 +54,8 @@ Exit code: 0 nothing was lost, 1 something was (the directory is kept), 2 the te
 
 Examples:
   millpond crashtest --rounds 10
-  millpond crashtest --rounds 100 --seed 42 --dir /mnt/disk/crashtest")]
+  millpond crashtest --rounds 100 --seed 42 --dir /mnt/disk/crashtest
+  millpond crashtest --profile mysql-8.0")]
 pub(crate) struct CrashtestArgs {
     /// How often to kill
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
@@ -72,8 +73,22 @@ pub(crate) struct CrashtestArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
 
+    /// Policies of the engine, by the server that had them by default, as bench has it; lists of names: millpond options
+    #[arg(long, value_name = "NAME", default_value = "millpond", value_parser = profile)]
+    profile: String,
+
     #[command(flatten)]
     cached: CachedArg,
+}
+
+/// A name that `--profile` takes.
+fn profile(name: &str) -> Result<String, String> {
+    with_profile(name).map(|_| name.to_owned())
+}
+
+/// The policies of a profile.
+fn with_profile(name: &str) -> Result<Options, String> {
+    OptionInfo::find("profile").map_or_else(|| Ok(Options::new()), |info| info.set(Options::new(), name))
 }
 
 /// Runs the command.
@@ -89,7 +104,8 @@ pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
     let mut oracle = Oracle::default();
     let mut passed = 0;
     let mut failed = 0;
-    print(&format!("crashtest in '{}': {} rounds, seed {}\n", args.dir.display(), args.rounds, args.seed))?;
+    let (dir, rounds, seed, profile) = (args.dir.display(), args.rounds, args.seed, &args.profile);
+    print(&format!("crashtest in '{dir}': {rounds} rounds, seed {seed}, profile {profile}\n"))?;
     let progress = Progress::start("crashtest", "rounds", u64::from(args.rounds));
     for number in 1..=args.rounds {
         match round::run(args, u64::from(number), &mut oracle, &stop)? {
@@ -130,7 +146,8 @@ fn failure_text(number: u32, wrong: &[String]) -> String {
 }
 
 /// How both sides open the database in a round.
-fn options(cached: bool, round: u64) -> Options {
+fn options(profile: &str, cached: bool, round: u64) -> Result<Options, String> {
     let redo_capacity = REDO_CAPACITIES[usize::from(round / REDO_ROUNDS % 2 == 1)];
-    Options::new().page_size(PAGE_SIZE).buffer_pool_size(BUFFER_POOL_SIZE).redo_capacity(redo_capacity).cached(cached)
+    let options = with_profile(profile)?;
+    Ok(options.page_size(PAGE_SIZE).buffer_pool_size(BUFFER_POOL_SIZE).redo_capacity(redo_capacity).cached(cached))
 }

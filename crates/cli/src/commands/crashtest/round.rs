@@ -220,7 +220,8 @@ struct Found {
 /// Looks at the database in a thread of its own, so that a reopening that hangs is a failed round and not a hung test.
 fn look_with_patience(args: &CrashtestArgs, round: u64) -> Result<Found, String> {
     let (sender, found) = mpsc::channel();
-    let (dir, options) = (args.dir.clone(), options(args.cached.0, round));
+    let options = options(&args.profile, args.cached.0, round)?;
+    let dir = args.dir.clone();
     thread::spawn(move || {
         // Nobody listens any more if it took too long.
         let _ = sender.send(look(&dir, options));

@@ -33,6 +33,8 @@ pub(crate) struct VictimArgs {
     #[arg(long)]
     round: u64,
     #[arg(long)]
+    profile: String,
+    #[arg(long)]
     cached: bool,
     #[arg(long)]
     deed: Deed,
@@ -49,7 +51,7 @@ pub(crate) enum Deed {
 
 /// Runs the child.
 pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
-    let db = Db::open(&args.dir, options(args.cached, args.round))?;
+    let db = Db::open(&args.dir, options(&args.profile, args.cached, args.round).map_err(Failure::message)?)?;
     if args.deed == Deed::Recover {
         db.close()?;
         return Ok(Answer::Yes);
@@ -121,7 +123,15 @@ impl Victim {
         let mut command = Command::new(program);
         command
             .args(["crashtest-victim", "--deed", deed, "--threads", &args.threads.to_string()])
-            .args(["--seed", &args.seed.to_string(), "--round", &round.to_string(), "--dir"])
+            .args([
+                "--seed",
+                &args.seed.to_string(),
+                "--round",
+                &round.to_string(),
+                "--profile",
+                &args.profile,
+                "--dir",
+            ])
             .arg(&args.dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
