@@ -16,12 +16,14 @@ use plotters::element::{Polygon, Rectangle};
 use plotters::prelude::{IntoLogRange, LineSeries};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
 
-/// Size of a chart, in its own units; the page scales it. Of one that has all the width, and of one beside another.
+/// Size of a chart, in its own units; the page scales it. Of one that has all the width, of one beside
+/// another, and of one among many.
 pub(crate) const WIDE: (u32, u32) = (960, 250);
 pub(crate) const HALF: (u32, u32) = (520, 190);
+pub(crate) const SMALL: (u32, u32) = (340, 150);
 
 /// Room at the right, for the half of the last tick's label.
-const RIGHT: u32 = 24;
+pub(super) const RIGHT: u32 = 24;
 
 const FONT_SIZE: u32 = 13;
 
@@ -32,15 +34,30 @@ const Y_TICKS: usize = 6;
 /// Powers of ten of which a logarithmic axis shows more than the power itself.
 const DECADES_WITH_STEPS: i32 = 5;
 
-const INK: RGBColor = RGBColor(0x4f, 0x4f, 0x4d);
-const GRID: RGBColor = RGBColor(0xe3, 0xe3, 0xe0);
-const FIRST: RGBColor = RGBColor(0x1f, 0x6f, 0xb5);
-const SECOND: RGBColor = RGBColor(0xb8, 0x5c, 0x00);
+pub(super) const INK: RGBColor = RGBColor(0x4f, 0x4f, 0x4d);
+pub(super) const GRID: RGBColor = RGBColor(0xe3, 0xe3, 0xe0);
+pub(super) const FIRST: RGBColor = RGBColor(0x1f, 0x6f, 0xb5);
+pub(super) const SECOND: RGBColor = RGBColor(0xb8, 0x5c, 0x00);
 const BAND: RGBColor = RGBColor(0xbd, 0xd8, 0xee);
+/// A stall, and seconds in which somebody waits for what ends later.
+pub(super) const STALL: RGBColor = RGBColor(0xb3, 0x26, 0x1e);
+pub(super) const WAITED: RGBColor = RGBColor(0xf1, 0xc4, 0xbf);
+/// What goes on around a load, and what a curve is to be compared with.
+pub(super) const AROUND: RGBColor = RGBColor(0xf0, 0xe8, 0xcf);
+pub(super) const GHOST: RGBColor = RGBColor(0x6b, 0x6b, 0x67);
 
 /// The colours in the charts, and the page's names for them.
-pub(crate) const COLOURS: [(RGBColor, &str); 5] =
-    [(INK, "ink"), (GRID, "grid"), (FIRST, "first"), (SECOND, "second"), (BAND, "band")];
+pub(crate) const COLOURS: [(RGBColor, &str); 9] = [
+    (INK, "ink"),
+    (GRID, "grid"),
+    (FIRST, "first"),
+    (SECOND, "second"),
+    (BAND, "band"),
+    (STALL, "bad"),
+    (WAITED, "waited"),
+    (AROUND, "around"),
+    (GHOST, "ghost"),
+];
 
 /// A line of a chart over time.
 pub(crate) struct Curve {
@@ -61,20 +78,20 @@ pub(crate) struct TimeChart {
     pub(crate) top: Option<f64>,
     /// What is upward, with its unit.
     pub(crate) upward: &'static str,
-    /// [`WIDE`] or [`HALF`].
+    /// As [`WIDE`].
     pub(crate) size: (u32, u32),
     /// What a bin's title says, given its number.
     pub(crate) title: Box<dyn Fn(usize) -> String>,
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<Vec<Field>, DrawingAreaErrorKind<std::io::Error>>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Drawn = Result<Vec<Field>, DrawingAreaErrorKind<std::io::Error>>;
 
 /// A field that has a title.
-struct Field {
-    from: (i32, i32),
-    to: (i32, i32),
-    title: String,
+pub(super) struct Field {
+    pub(super) from: (i32, i32),
+    pub(super) to: (i32, i32),
+    pub(super) title: String,
 }
 
 /// Seconds, minutes or hours: the unit in which a time has few digits, and how many seconds it has.
@@ -158,11 +175,16 @@ pub(crate) struct HistogramChart {
 
 impl Render for HistogramChart {
     fn render(&self) -> Markup {
-        svg("transactions", WIDE, |area| self.draw(area))
+        self.of_size(WIDE)
     }
 }
 
 impl HistogramChart {
+    /// As large as this.
+    pub(crate) fn of_size(&self, size: (u32, u32)) -> Markup {
+        svg("transactions", size, |area| self.draw(area))
+    }
+
     fn draw(&self, area: &Area<'_>) -> Drawn {
         let (Some(first), Some(last)) = (self.bars.first(), self.bars.last()) else { return Ok(Vec::new()) };
         let most = self.bars.iter().map(|(_, _, count)| *count).max().unwrap_or(1);
@@ -201,12 +223,12 @@ impl HistogramChart {
     }
 }
 
-fn text_style() -> TextStyle<'static> {
+pub(super) fn text_style() -> TextStyle<'static> {
     ("sans-serif", FONT_SIZE).into_font().color(&INK)
 }
 
 /// What `draw` draws, with the titles that it returns laid over it.
-fn svg(upward: &'static str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Markup {
+pub(super) fn svg(upward: &str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Markup {
     let mut text = String::new();
     let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
     let fields = draw(&area).and_then(|fields| area.present().map(|()| fields));
@@ -228,7 +250,7 @@ fn svg(upward: &'static str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> D
 }
 
 /// Ticks of a logarithmic axis: at 1, 2 and 5 of each power of ten, or at the powers alone where those are many.
-fn log_ticks(from: f64, to: f64) -> Vec<f64> {
+pub(super) fn log_ticks(from: f64, to: f64) -> Vec<f64> {
     let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);
     let steps: &[f64] = if last - first > DECADES_WITH_STEPS { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let ticks = (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));

@@ -5,6 +5,7 @@
 
 pub(crate) mod bins;
 pub(crate) mod charts;
+pub(crate) mod multiples;
 mod shell;
 
 use std::fs::{File, Permissions};

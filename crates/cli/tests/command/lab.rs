@@ -41,6 +41,7 @@ fn list_has_each_experiment_with_what_is_seen_and_where_it_comes_from() {
     assert!(lines.iter().all(|line| line["title"].is_string() && line["source"].is_string()));
     let text = out(&run(dir.path(), &["lab", "list"]));
     assert!(names.iter().all(|name| text.contains(name)), "{text}");
+    assert_eq!(text.matches(" min with --quick").count(), names.len(), "{text}");
 }
 
 #[test]

@@ -22,6 +22,7 @@ use workload::keys::RandType;
 use workload::prepare::{self, LoadPlan};
 
 use super::beside::{self, Beside};
+use super::marks;
 use super::outcome::{Outcome, Slow, Writers};
 use crate::exit::{Answer, Failure};
 use crate::output::print;
@@ -161,6 +162,7 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
             options = info.set(options, value).map_err(Failure::message)?;
         }
     }
+    let opened = Instant::now();
     let db = match &plan.device {
         None => Db::open(&plan.dir, options.clone())?,
         Some(device) => Db::open_slowed(&plan.dir, options.clone(), device.speed())?,
@@ -169,7 +171,10 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
     let mut answer = Answer::Yes;
     // A phase with the rows of the one before it, in the same order, would find many of them in the pool.
     for (phase, seed) in plan.phases.iter().zip(SEED..) {
-        let outcome = phase.run(&engine, seed, &stop)?;
+        let began_s = opened.elapsed().as_secs_f64() + phase.quiet_s;
+        let mut outcome = phase.run(&engine, seed, &stop)?;
+        outcome.marks = marks::of(plan.device.as_ref(), phase, began_s, &outcome);
+        outcome.quiet_s = phase.quiet_s;
         print(&format!("{}\n", serde_json::to_string(&outcome).map_err(|e| wrong(&e.to_string()))?))?;
         if stop.load(Ordering::Relaxed) {
             answer = Answer::Interrupted;

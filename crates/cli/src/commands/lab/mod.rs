@@ -7,10 +7,13 @@ pub(crate) mod arm;
 mod beside;
 mod experiments;
 mod findings;
+mod guide;
 mod laboratory;
 mod limits;
+mod marks;
 mod outcome;
 mod page;
+mod pictures;
 mod text;
 
 use std::path::PathBuf;

@@ -10,6 +10,7 @@ use workload::driver::Finished;
 use workload::engine::SlowOperation;
 use workload::recorder::Totals;
 
+use super::marks::Mark;
 use crate::report::bins;
 
 /// What a phase came to.
@@ -36,6 +37,9 @@ pub(super) struct Outcome {
     pub(super) numbers: BTreeMap<String, u64>,
     /// Those who inserted beside queries, at a rate.
     pub(super) writers: Option<Writers>,
+    /// What went on around the load, and for how long it was quiet before it.
+    pub(super) marks: Vec<Mark>,
+    pub(super) quiet_s: f64,
 }
 
 /// What came of inserts at a fixed rate beside queries.
@@ -185,6 +189,8 @@ impl Outcome {
             stalled: Stalled::default(),
             numbers,
             writers: None,
+            marks: Vec::new(),
+            quiet_s: 0.0,
         }
     }
 

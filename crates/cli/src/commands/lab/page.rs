@@ -1,11 +1,14 @@
-//! What was found, as a page: for each experiment verdicts, tables, and charts of all settings side by side.
+//! What was found, as a page: for each experiment what it is about, verdicts, tables, and charts of all settings beside
+//! the default.
 
 use maud::{Markup, html};
 
 use super::findings::{Findings, Setting, Verdict};
+use super::guide::{self, COLUMNS, PARTS, TEXTS};
 use super::laboratory::Lab;
-use super::outcome::{Outcome, where_slow};
-use crate::report::charts::{Curve, HALF, HistogramChart, TimeChart, bin_name, grouped, number};
+use super::outcome::where_slow;
+use super::pictures;
+use crate::report::charts::{grouped, number};
 use crate::report::page;
 
 /// The page.
@@ -14,20 +17,25 @@ pub(super) fn of(all: &[Findings], failures: &[String], lab: &Lab) -> String {
         h1 { "The stall lab" }
         p {
             "Stalls that users of InnoDB know, made on demand: classic settings and the default, in turn on the same data. "
-            (if lab.rounds == 1 { "One round of each.".to_owned() } else { format!("Medians of {} rounds.", lab.rounds) })
+            @if lab.rounds == 1 { "One round of each." } @else {
+                "Figures are medians of " (lab.rounds) " rounds; charts are of the round whose rate is the median."
+            }
         }
         (machine(lab))
         (contents(all))
         @for failure in failures { p.bad { "Not run: " (failure) } }
         @for findings in all { (experiment(findings)) }
         @if lab.is_stopped() { p.bad { "Interrupted: what came after this was not run." } }
+        (glossary())
+        (texts())
     };
     page("lab", &body)
 }
 
 fn machine(lab: &Lab) -> Markup {
     let machine = &lab.machine;
-    let device = [machine.file_system.as_deref(), machine.device.as_deref(), machine.device_kind];
+    let kind = machine.device_kind.map(|kind| format!("{kind} by what the kernel says"));
+    let device = [machine.file_system.as_deref(), machine.device.as_deref(), kind.as_deref()];
     let device: Vec<&str> = device.into_iter().flatten().collect();
     html! {
         p.note { "millpond " (env!("CARGO_PKG_VERSION")) ", " (machine.kernel) ", " (number(machine.cpus)) " CPUs, " (device.join(", ")) }
@@ -37,29 +45,51 @@ fn machine(lab: &Lab) -> Markup {
 /// How many claims hold of each.
 fn contents(all: &[Findings]) -> Markup {
     html! {
-        table {
-            tr { th { "experiment" } th { "what is seen" } th.number { "claims" } th.number { "hold" } }
-            @for findings in all {
-                @let holding = findings.verdicts.iter().filter(|verdict| verdict.holds).count();
-                tr {
-                    td { a href=(format!("#{}", findings.name)) { (findings.name) } }
-                    td { (findings.title) }
-                    td.number { (findings.verdicts.len()) }
-                    td.number { span class=(if findings.holds() { "good" } else { "bad" }) { (holding) } }
+        div.wide {
+            table {
+                tr { th { "experiment" } th { "what is seen" } th.number { "claims" } th.number { "hold" } }
+                @for findings in all {
+                    @let holding = findings.verdicts.iter().filter(|verdict| verdict.holds).count();
+                    tr {
+                        td { a href=(format!("#{}", findings.name)) { (findings.name) } }
+                        td { (findings.title) }
+                        td.number { (findings.verdicts.len()) }
+                        td.number { span class=(if findings.holds() { "good" } else { "bad" }) { (holding) } }
+                    }
                 }
             }
         }
+        p.note { a href="#words" { "What the words mean" } ", " a href="#texts" { "the texts that are cited" } }
     }
 }
 
 fn experiment(findings: &Findings) -> Markup {
     html! {
         h1 id=(findings.name) { (findings.name) ": " (findings.title) }
-        p { (findings.how) }
+        (explained(findings))
+        p {
+            b { "Here: " } (findings.how)
+            @if let Some(ms) = guide::stall_ms(findings) { " A transaction of " (number(ms)) " ms or more is a stall." }
+        }
         @for note in &findings.notes { p.note { (note) } }
         @for verdict in &findings.verdicts { (verdict_of(verdict)) }
+        (pictures::over_quiet(findings))
         @for phase in &findings.phases { (phase_of(findings, phase)) }
         (settings(findings))
+    }
+}
+
+/// What somebody has to know who has such a stall.
+fn explained(findings: &Findings) -> Markup {
+    let Some(guide) = guide::of(findings.name) else { return html! {} };
+    let lines = [
+        ("What you see", guide.seen),
+        ("Why", guide.why),
+        ("On your server", guide.on_a_server),
+        ("Millpond", guide.here),
+    ];
+    html! {
+        dl { @for (head, text) in lines { dt { (head) } dd { (guide::marked_up(text)) } } }
     }
 }
 
@@ -67,48 +97,74 @@ fn verdict_of(verdict: &Verdict) -> Markup {
     html! {
         p.verdict {
             @if verdict.holds { b.good { "holds" } } @else { b.bad { "does not hold" } }
-            " " (verdict.claim) " " span.note { "(" (verdict.source) ")" } ": " (verdict.seen)
+            " " (verdict.claim) " " span.note { "(" (cited(verdict.source)) ")" } ": " (verdict.seen)
         }
     }
+}
+
+/// A source, with links where it names a text.
+fn cited(source: &str) -> Markup {
+    let Some((at, text)) = TEXTS.iter().find_map(|text| Some((source.find(text.number)?, text))) else {
+        return html! { (source) };
+    };
+    let (before, after) = (&source[..at], &source[at + text.number.len()..]);
+    html! { (before) a href="#texts" title=(text.title) { (text.number) } (cited(after)) }
 }
 
 fn phase_of(findings: &Findings, phase: &str) -> Markup {
     html! {
         h2 { (phase) }
         (table(findings, phase))
-        (charts(findings, phase))
+        (pictures::of_phase(findings, phase))
     }
 }
 
 fn table(findings: &Findings, phase: &str) -> Markup {
-    let heads = ["a second", "median", "worst second", "brownout", "longest gap", "p99", "p99.9", "slowest", "stalls"];
+    let heads = ["mean", "median", "worst", "brownout", "longest gap", "p99", "p99.9", "slowest", "stalls"];
     html! {
-        table {
-            tr {
-                th { "setting" }
-                @for head in heads { th.number { (head) } }
-                @if let Some((_, what)) = findings.loops { th.number { (what) } }
-                th { "the slowest waited for" }
-            }
-            @for setting in findings.settings.iter().filter(|setting| !setting.phase(phase).is_empty()) {
-                @let of = setting.figures(phase);
+        div.wide {
+            table {
                 tr {
-                    td.name { @if setting.is_default { b { (setting.name) } } @else { (setting.name) } }
-                    td.number { (grouped(of.per_s as u64)) }
-                    td.number { (grouped(of.median_per_s as u64)) }
-                    td.number { (grouped(of.worst_per_s as u64)) }
-                    td.number { span class=(if of.brownout_s > 0.0 { "bad" } else { "" }) { (of.brownout_s) " s" } }
-                    td.number { (milli(of.blackout_ms)) }
-                    td.number { (milli(of.p99_ms)) }
-                    td.number { (milli(of.p999_ms)) }
-                    td.number { span class=(if of.stalls > 0.0 { "bad" } else { "" }) { (milli(of.slowest_ms)) } }
-                    td.number { (of.stalls) }
-                    @if let Some((counter, _)) = findings.loops {
-                        td.number { (grouped(setting.median(phase, |run| run.number(counter)) as u64)) }
-                    }
-                    td { (slow(setting, phase)) }
+                    th {}
+                    th.number colspan="3" { "transactions a second" }
+                    th.number colspan="2" { "calm" }
+                    th.number colspan="3" { "response time" }
+                    th {}
+                    @if findings.loops.is_some() { th {} }
+                    th {}
+                }
+                tr {
+                    th { "setting" }
+                    @for head in heads { th.number { (head) } }
+                    @if let Some((_, what)) = findings.loops { th.number { (what) } }
+                    th { "the slowest waited for" }
+                }
+                @for setting in findings.settings.iter().filter(|setting| !setting.phase(phase).is_empty()) {
+                    (row(findings, setting, phase))
                 }
             }
+        }
+    }
+}
+
+fn row(findings: &Findings, setting: &Setting, phase: &str) -> Markup {
+    let of = setting.figures(phase);
+    html! {
+        tr {
+            td.name { @if setting.is_default { b { (setting.name) } } @else { (setting.name) } }
+            td.number { (grouped(of.per_s as u64)) }
+            td.number { (grouped(of.median_per_s as u64)) }
+            td.number { (grouped(of.worst_per_s as u64)) }
+            td.number { span class=(if of.brownout_s > 0.0 { "bad" } else { "" }) { (of.brownout_s) " s" } }
+            td.number { (milli(of.blackout_ms)) }
+            td.number { (milli(of.p99_ms)) }
+            td.number { (milli(of.p999_ms)) }
+            td.number { span class=(if of.stalls > 0.0 { "bad" } else { "" }) { (milli(of.slowest_ms)) } }
+            td.number { (of.stalls) }
+            @if let Some((counter, _)) = findings.loops {
+                td.number { (grouped(setting.median(phase, |run| run.number(counter)) as u64)) }
+            }
+            td { (slow(setting, phase)) }
         }
     }
 }
@@ -119,74 +175,12 @@ fn milli(ms: f64) -> String {
 
 fn slow(setting: &Setting, phase: &str) -> Markup {
     let shares = where_slow(&setting.phase(phase));
+    let meaning = |name: &str| PARTS.iter().find(|(part, _)| *part == name).map_or("", |(_, meaning)| meaning);
     html! {
         @for (name, share) in shares.iter().take(3).filter(|(_, share)| *share >= 1.0) {
-            code { (name) } " " (format!("{share:.0} % "))
+            code title=(meaning(name)) { (name) } " " (format!("{share:.0} % "))
         }
     }
-}
-
-/// Seconds that a chart shows at least: fewer are in the table.
-const CHART_S: usize = 4;
-
-/// Charts of each setting's last round, with the same axes; of a short one all response times alone.
-fn charts(findings: &Findings, phase: &str) -> Markup {
-    let last: Vec<(&Setting, &Outcome)> =
-        findings.settings.iter().filter_map(|setting| Some((setting, *setting.phase(phase).last()?))).collect();
-    let has_chart = |outcome: &Outcome| outcome.seconds.len() >= CHART_S;
-    let most = |of: fn(&Outcome) -> f64| last.iter().map(|(_, outcome)| of(outcome)).fold(0.0, f64::max) * 1.08;
-    let rate_top = most(|outcome| outcome.seconds.iter().copied().max().unwrap_or(0) as f64);
-    let worst_top = most(|outcome| outcome.worst_ms.iter().copied().fold(0.0, f64::max));
-    let client_top =
-        most(|outcome| outcome.clients.iter().flat_map(|of| &of.seconds).copied().max().unwrap_or(0) as f64);
-    let rates = |outcome: &Outcome| outcome.seconds.iter().map(|count| *count as f64).collect::<Vec<f64>>();
-    html! {
-        div.pairs {
-            @for (setting, outcome) in last.iter().filter(|(_, of)| has_chart(of) || !of.bars.is_empty()) {
-                div {
-                    h3 { (setting.name) }
-                    @if has_chart(outcome) {
-                        (chart(rates(outcome), rate_top, "completions in each second", ""))
-                        (chart(outcome.worst_ms.clone(), worst_top, "worst response of each second, ms", " ms"))
-                        (clients(outcome, client_top, worst_top))
-                    }
-                    @if !outcome.bars.is_empty() {
-                        details { summary.note { "all response times" } (HistogramChart { bars: outcome.bars.clone() }) }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The same charts with a curve for each client, where each has a table of its own.
-fn clients(outcome: &Outcome, rate_top: f64, worst_top: f64) -> Markup {
-    if outcome.clients.is_empty() {
-        return html! {};
-    }
-    let rates = outcome.clients.iter().map(|of| of.seconds.iter().map(|count| *count as f64).collect()).collect();
-    let worst = outcome.clients.iter().map(|of| of.worst_ms.clone()).collect();
-    html! {
-        (curves(rates, rate_top, "the same, a curve for each client: completions", ""))
-        (curves(worst, worst_top, "worst response, ms", " ms"))
-    }
-}
-
-fn chart(values: Vec<f64>, top: f64, upward: &'static str, unit: &'static str) -> Markup {
-    curves(vec![values], top, upward, unit)
-}
-
-fn curves(all: Vec<Vec<f64>>, top: f64, upward: &'static str, unit: &'static str) -> Markup {
-    let seconds = all.first().map_or(0, Vec::len) as u64;
-    let shown = all.clone();
-    let title = move |bin: usize| {
-        let of_bin = || shown.iter().filter_map(|values| values.get(bin).copied());
-        let (least, most) = (of_bin().fold(f64::INFINITY, f64::min), of_bin().fold(0.0, f64::max));
-        let values = if shown.len() == 1 { number(most) } else { format!("{} to {}", number(least), number(most)) };
-        format!("{}: {values}{unit}", bin_name(bin, 1, seconds))
-    };
-    let curves = all.into_iter().map(|values| Curve { values, band: None }).collect();
-    html! { (TimeChart { seconds_each: 1, seconds, curves, top: Some(top), upward, size: HALF, title: Box::new(title) }) }
 }
 
 fn settings(findings: &Findings) -> Markup {
@@ -202,5 +196,83 @@ fn settings(findings: &Findings) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// What the page's words mean.
+fn glossary() -> Markup {
+    let rows = |words: &[(&str, &str)], is_code: bool| {
+        html! {
+            @for (word, meaning) in words {
+                tr { td { @if is_code { code { (word) } } @else { (word) } } td { (guide::marked_up(meaning)) } }
+            }
+        }
+    };
+    html! {
+        h1 id="words" { "What the words mean" }
+        h2 { "columns" }
+        table.words { (rows(&COLUMNS, false)) }
+        h2 { "what the slowest waited for" }
+        p.note { "Each wait of an operation is timed under one of these; what is left is its own work, or not told." }
+        table.words { (rows(&PARTS, true)) }
+    }
+}
+
+/// The texts that verdicts cite.
+fn texts() -> Markup {
+    html! {
+        h1 id="texts" { "The texts" }
+        p { "Facts and figures are theirs; \"ours\" is what the default is held to." }
+        table.words {
+            @for text in &TEXTS {
+                tr { td { (text.number) } td { (text.author) ": " a href=(text.address) { (text.title) } ", " (text.published) } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::lab::marks::Mark;
+    use crate::commands::lab::outcome::Outcome;
+    use crate::commands::lab::tests::{findings_of, lab, outcome};
+
+    #[test]
+    fn sources_link_to_the_texts_that_they_name() {
+        let shown = cited("text 000, annex 3; text 004").into_string();
+        assert_eq!(shown.matches("<a href=\"#texts\"").count(), 2, "{shown}");
+        assert!(shown.contains("</a>, annex 3; <a "), "{shown}");
+        assert_eq!(cited("ours").into_string(), "ours");
+    }
+
+    #[test]
+    fn charts_are_marked_with_silence_and_with_what_went_on_around_and_the_experiment_is_explained() {
+        let stalls = Outcome {
+            seconds: vec![100, 0, 0, 100],
+            worst_ms: vec![1.0, 0.0, 0.0, 2_800.0],
+            marks: vec![Mark { from_s: 1.0, to_s: 1.5, what: "the device stands still".into() }],
+            ..outcome("stops", 50.0, 2_800.0, "free_frame")
+        };
+        let calm = Outcome { seconds: vec![100; 4], worst_ms: vec![1.0; 4], ..outcome("stops", 100.0, 1.0, "cpu") };
+        let mut findings = findings_of(vec![("mysql-8.0", vec![stalls]), ("default", vec![calm])]);
+        findings.name = "hiccup";
+        findings.phases = vec!["stops".to_owned()];
+        let (_dir, lab) = lab();
+        let page = of(&[findings], &[], &lab);
+        for part in [
+            "the device stands still",
+            "second 2: 0 ended, the longest 0 ms; 2,800 ms under way, ends later",
+            "seconds of this phase",
+            "A transaction of 100 ms or more is a stall.",
+            "On your server",
+            "a free frame of the buffer pool",
+            "bug.php?id=95390",
+        ] {
+            assert!(page.contains(part), "no '{part}' in:\n{page}");
+        }
+        // Two seconds without an end in the upper chart, in the lower one two bars of what was waited for.
+        assert_eq!(page.matches("fill=\"#F1C4BF\"").count(), 1 + 4, "and one in the style");
+        assert_eq!(page.matches("fill=\"#F0E8CF\"").count(), 1 + 2, "a span in each of the two");
     }
 }

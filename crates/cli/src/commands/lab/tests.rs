@@ -91,6 +91,8 @@ fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting
         },
         numbers: BTreeMap::from([("loops".to_owned(), 12_345)]),
         writers: None,
+        marks: Vec::new(),
+        quiet_s: 0.0,
     };
     Setting { name: name.to_owned(), is_default, options: options(&["cached=true"]), rounds: vec![vec![outcome]] }
 }
@@ -117,7 +119,7 @@ fn holding(findings: &Findings) -> Vec<bool> {
     findings.verdicts.iter().map(|verdict| verdict.holds).collect()
 }
 
-fn lab() -> (tempfile::TempDir, Lab) {
+pub(super) fn lab() -> (tempfile::TempDir, Lab) {
     lab_that(false)
 }
 

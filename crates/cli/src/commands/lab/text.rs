@@ -4,13 +4,18 @@ use std::fmt::Write as _;
 
 use super::experiments::Experiment;
 use super::findings::{Findings, Setting};
+use super::guide;
 use super::laboratory::Lab;
 
 const COLUMNS: usize = 120;
 
 /// An experiment in a list.
 pub(super) fn listed(experiment: &Experiment) -> String {
-    format!("{:<18}{}\n{:18}{}\n", experiment.name, experiment.title, "", experiment.source)
+    let mut text = format!("{:<18}{}\n{:18}{}\n", experiment.name, experiment.title, "", experiment.source);
+    if let Some((quick, long)) = guide::of(experiment.name).map(|guide| guide.minutes) {
+        let _ = writeln!(text, "{:18}some {quick} min with --quick, {long} without", "");
+    }
+    text
 }
 
 /// The findings.

@@ -1,0 +1,312 @@
+//! What somebody has to know who has such a stall: of each experiment what is seen, why, what to look at and to set on a
+//! real server, and what Millpond does instead; what the words of the page mean; which texts are cited; what a run
+//! costs.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+use millpond::OptionInfo;
+
+use super::findings::Findings;
+
+/// A text that is cited.
+pub(super) struct Text {
+    /// As verdicts name it.
+    pub(super) number: &'static str,
+    pub(super) title: &'static str,
+    pub(super) author: &'static str,
+    pub(super) published: &'static str,
+    pub(super) address: &'static str,
+}
+
+/// Of which an experiment is made.
+pub(super) const TEXTS: [Text; 5] = [
+    Text {
+        number: "text 000",
+        title: "Tail Latencies in Percona Server because of InnoDB Stalls on Empty Free List",
+        author: "J-F Gagné's MySQL blog",
+        published: "30 November 2022",
+        address: "https://jfg-mysql.blogspot.com/2022/11/\
+                  tail-latencies-in-percona-server-because-innodb-stalls-on-empty-free-list.html",
+    },
+    Text {
+        number: "text 001",
+        title: "Spinning in the cloud: redo log commit",
+        author: "MySQL performance blog at mysqlperf.github.io",
+        published: "on MySQL 8.0",
+        address: "https://mysqlperf.github.io/mysql/spinning-in-the-cloud-redo-log-commit/",
+    },
+    Text {
+        number: "text 002",
+        title: "Bug #95390: wake up log_closer background thread in log_wait_for_space_in_log_recent_closed",
+        author: "Fungo Wang",
+        published: "16 May, MySQL 8.0.16",
+        address: "https://bugs.mysql.com/bug.php?id=95390",
+    },
+    Text {
+        number: "text 003",
+        title: "Disaster: MySQL 5.5 Flushing, with its comments",
+        author: "Vadim Tkachenko, Percona",
+        published: "18 September 2011",
+        address: "https://www.percona.com/blog/2011/09/18/disaster-mysql-5-5-flushing/",
+    },
+    Text {
+        number: "text 004",
+        title: "innodb_page_cleaners, part 2: big server, database not cached",
+        author: "Mark Callaghan, Small Datum",
+        published: "7 July 2023",
+        address: "https://smalldatum.blogspot.com/2023/07/",
+    },
+];
+
+/// What to know of an experiment. Words between backquotes are names.
+pub(super) struct Guide {
+    pub(super) name: &'static str,
+    pub(super) seen: &'static str,
+    pub(super) why: &'static str,
+    /// Counters to look at, options to set.
+    pub(super) on_a_server: &'static str,
+    pub(super) here: &'static str,
+    /// Minutes that it takes, about: with `--quick`, and without.
+    pub(super) minutes: (u32, u32),
+}
+
+/// The guide to an experiment.
+pub(super) fn of(name: &str) -> Option<&'static Guide> {
+    GUIDES.iter().find(|guide| guide.name == name)
+}
+
+static GUIDES: [Guide; 10] = [
+    Guide {
+        name: "free-list",
+        seen: "Single reads of a row that take a tenth of a second or more, the first ones after some quiet, or all at \
+               once beside a scan. The slow log shows few pages, no lock and no I/O that took so long.",
+        why: "The free list is empty, and with `backoff` who needs a page waits for the LRU manager, which nobody wakes. \
+              It sleeps 1 ms longer each round in which nothing was to be done, up to 1 s: sqrt(2t) ms after t ms.",
+        on_a_server: "Look at `Innodb_buffer_pool_wait_free` (`buffer_pool_wait_free` in `INNODB_METRICS`), which grows \
+                      many times a stall, and with waits that nobody notices; and at `Innodb_buffer_pool_pages_free`. \
+                      Set `innodb_empty_free_list_algorithm=legacy`; a larger `innodb_lru_scan_depth` makes fewer \
+                      stalls, each longer.",
+        here: "A frame that becomes free is handed to who waits longest, and who takes one of the last wakes the thread \
+               that frees more. `buffer_pool_wait_free` counts a wait once, and the stall log names it: `free_frame`.",
+        minutes: (2, 25),
+    },
+    Guide {
+        name: "free-list-writes",
+        seen: "Many writers of more data than the pool holds: throughput far below what the device can do, and \
+               transactions of hundreds of ms. Stack traces show users in single-page flushes.",
+        why: "The tail of the LRU list is dirty. With `legacy` who finds no clean page writes one himself, twice with \
+              the doublewrite buffer and with a sync between, and all others stand behind him; with `backoff` they wait \
+              for the LRU manager.",
+        on_a_server: "Look at `buffer_LRU_single_flush_*` in `INNODB_METRICS` (after `innodb_monitor_enable`), and at \
+                      `single page` of the pending writes in `SHOW ENGINE INNODB STATUS`. Set \
+                      `innodb_page_cleaners` to as many as `innodb_buffer_pool_instances`, and \
+                      `innodb_lru_scan_depth` so that a second's demand is kept free.",
+        here: "No user writes a page for a frame: dirty pages leave the tail before they are needed, as many as the \
+               demand asks for, and frames go to those who wait in their order.",
+        minutes: (2, 8),
+    },
+    Guide {
+        name: "cpu-quota",
+        seen: "In a container, fewer commits than its CPU should do: `log_write_up_to` at the top of a profile, and a \
+               process that is throttled (`nr_throttled` in `cpu.stat`).",
+        why: "Since 8.0 who waits for the log spins while little CPU is in use, in per cent of the CPUs that the \
+              affinity mask has. A quota is not counted: all of a quota of one CPU is 17 % of six.",
+        on_a_server: "Compare the CPUs of `taskset -p` with the quota in `cpu.max`. Set `innodb_log_spin_cpu_pct_hwm` to \
+                      50 times the quota's CPUs over those of the mask: 8 for one of six. \
+                      `innodb_log_spin_cpu_abs_lwm` is the use of CPU below which nobody spins.",
+        here: "By default nobody spins: commits that wait for the log are parked, and one of them writes it for all. \
+               What CPU the engine believes to have is `cpu_granted_pct`, quota included.",
+        minutes: (2, 10),
+    },
+    Guide {
+        name: "log-closer",
+        seen: "With many writers threads wait in `log_wait_for_space_in_log_recent_closed`, page latches held, so that \
+               readers of these pages wait, too.",
+        why: "Pages are marked dirty out of order within a window, `recent_closed`. Who finds it full sleeps 20 us and \
+              looks again; the closer that would empty it sleeps by the clock, and nobody wakes it.",
+        on_a_server: "Look at `log_on_recent_closed_wait_loops` in `INNODB_METRICS`. Set \
+                      `innodb_log_recent_closed_size` larger: the window is full less often.",
+        here: "There is no window (`log_recent_closed=none`): up to where all is clean is counted, and no order has to \
+               be waited for.",
+        minutes: (1, 7),
+    },
+    Guide {
+        name: "sync-flush",
+        seen: "Seconds to minutes in which no transaction ends, again and again, under a load of writes that was well \
+               before. The device is busy.",
+        why: "Pages are written lazily until three quarters of the log are full; then all wait until enough of them are \
+              written. Memory is changed faster than a device writes, and with a fixed `innodb_io_capacity` one that \
+              slows down is not followed.",
+        on_a_server: "In `SHOW ENGINE INNODB STATUS`, `Log flushed up to` less `Last checkpoint at` is over 75 % of \
+                      `innodb_log_file_size` times `innodb_log_files_in_group`, and `flush list` of the pending writes \
+                      grows. A lower `innodb_max_dirty_pages_pct`, a smaller log or pool cost throughput, and cure \
+                      little; `innodb_io_capacity` has to be what the device can do at its worst.",
+        here: "Pages are written as fast as the log asks for and the device allows, which is measured; when that is not \
+               enough, writers are delayed early and little (`throttle`). Look at `log_checkpoint_age` and \
+               `log_wall_waits`.",
+        minutes: (3, 25),
+    },
+    Guide {
+        name: "insert-benchmark",
+        seen: "Inserts that stand still for up to ten seconds once tables and indexes are larger than the pool; \
+               throughput that swings from second to second.",
+        why: "Page cleaners are late: a pass waits for its slowest instance, and users write single pages meanwhile.",
+        on_a_server: "Look at `buffer_LRU_single_flush_num_scan` and `buffer_LRU_batch_flush_avg_time_slot` in \
+                      `INNODB_METRICS`. Set `innodb_page_cleaners` and `innodb_buffer_pool_instances` alike, 4 and 4 \
+                      in the text; a small `innodb_lru_scan_depth` makes passes short. Without the doublewrite buffer \
+                      it is faster, and not safe.",
+        here: "As in free-list-writes: frames are freed ahead of who needs them, by the demand, with no instances to \
+               balance and no doublewrite buffer, for pages are not written over their old images.",
+        minutes: (2, 35),
+    },
+    Guide {
+        name: "ddl-drop",
+        seen: "Clients of other tables wait while an index is made, or a table is dropped.",
+        why: "DDL takes many frames at once, and leaves dirty pages behind: the free list is empty for all others. How \
+              things are dropped is the engine's own here in all settings; servers have more to wait for.",
+        on_a_server: "No text tells of it. While the DDL runs, look at `Innodb_buffer_pool_wait_free` and \
+                      `buffer_LRU_single_flush_*`, as in free-list.",
+        here: "Frames go to those who wait in their order, so that DDL, which asks for many, stands behind clients that \
+               ask for one; a table that is dropped gives its pages back a few at a time.",
+        minutes: (1, 7),
+    },
+    Guide {
+        name: "long-reader",
+        seen: "Writers wait while a report or a backup reads a table for minutes.",
+        why: "The reader takes frames at its own rate, on top of the load's: a free list that held a second's demand \
+              does not any more. On a server it keeps old versions, too, which purge cannot remove; there are no \
+              snapshots here yet.",
+        on_a_server: "No text tells of it. Look at `Innodb_buffer_pool_wait_free`, and at the history list in `SHOW \
+                      ENGINE INNODB STATUS`.",
+        here: "Frames kept free follow the demand, and a scan's pages leave first.",
+        minutes: (1, 8),
+    },
+    Guide {
+        name: "hiccup",
+        seen: "A volume that stands still for half a second now and then, and clients that wait for longer than that, \
+               also those who only read.",
+        why: "Who needs a page needs a free frame; without a clean one there is none until a write has ended, and those \
+              who wait come all at once then.",
+        on_a_server: "Look at the device (`iostat -x 1`: `w_await`), and at `Innodb_buffer_pool_wait_free` at the same \
+                      time. A larger `innodb_lru_scan_depth` bridges longer stops.",
+        here: "Clean and free frames are kept for as long as the device has lately stood still at the present demand.",
+        minutes: (1, 10),
+    },
+    Guide {
+        name: "burst",
+        seen: "A load that is no problem all day, and stalls when it nearly doubles for some seconds.",
+        why: "The log is kept as full as the usual load leaves it. In a burst it reaches its limit before flushing, \
+              which goes by the second and by `innodb_io_capacity`, has noticed.",
+        on_a_server: "Look at the checkpoint age as in sync-flush. Set the log as large as recovery time allows, and \
+                      `innodb_io_capacity_max` to what the device can do.",
+        here: "How fast pages are written follows from how fast the log grows, many times a second; what the device \
+               cannot do is spread over writers as short delays (`throttle`).",
+        minutes: (2, 11),
+    },
+];
+
+/// The table's columns.
+pub(super) const COLUMNS: [(&str, &str); 12] = [
+    ("transactions a second", "that ended: the mean, in the median second, in the worst one"),
+    ("brownout", "seconds in which under half as many ended as in the median one"),
+    ("longest gap", "the longest time in which nothing ended though something waited"),
+    ("response time", "p99, p99.9: 99 of 100, and 999 of 1,000, took no longer; at a fixed rate from arrival"),
+    ("slowest", "the slowest of all, the figure that users call a stall"),
+    ("stalls", "operations over the stall threshold (`stall_threshold`), each counted once"),
+    (
+        "loops",
+        "`buffer_pool_wait_free_loops`, `log_on_recent_closed_wait_loops`: looks of those who wait, what servers count",
+    ),
+    ("single", "`buffer_pool_single_page_flushes`: pages that users wrote, for they found no free frame"),
+    ("spins", "`log_spins`: waits for the log that began with spinning"),
+    ("synced", "`buffer_flush_sync_total_pages`: pages written because the log was full"),
+    ("the slowest waited for", "of operations over a tenth of the slowest: their time by what they waited for"),
+    ("ours", "a claim of Millpond about itself, not of a text"),
+];
+
+/// What an operation's time is made of.
+pub(super) const PARTS: [(&str, &str); 15] = [
+    ("free_frame", "a free frame of the buffer pool, or those ahead who wait for one; ended by who frees one"),
+    ("admission", "leave to miss pages, where many do at once; ended by one of these who is through"),
+    ("log_space", "room in the log's buffer or files; ended by who flushes the log, or a checkpoint"),
+    ("log_flush", "the log being durable up to a commit, one's own write and sync included"),
+    ("page_read", "a page's read from the device, one's own or another thread's"),
+    ("page_latch", "a page's latch; ended by whoever holds it"),
+    ("checkpoint", "a checkpoint that was asked for, or another duty of the background thread"),
+    ("lane", "the lane of one, in which an operation goes that was restarted often"),
+    ("metadata", "another thread that creates, drops or closes a tree, table or index"),
+    ("row_lock", "a row that another batch has changed or looked at; ended when that is committed or undone"),
+    ("file_growth", "room in the data files; ended by who makes them grow"),
+    ("throttle", "one's turn to pay for what one has logged, while the device is behind; ended by time"),
+    (
+        "recent_closed",
+        "room in the window of `log_recent_closed`, page latches held; ended by the closer, by the clock",
+    ),
+    ("cpu", "no wait: the thread ran"),
+    ("runnable", "no wait of the engine: the thread could run, and no CPU was free, or a quota was used up"),
+];
+
+/// The stall threshold of an experiment, in ms: that of its settings.
+pub(super) fn stall_ms(findings: &Findings) -> Option<f64> {
+    let options = &findings.settings.first()?.options;
+    let own = options.iter().find(|(name, _)| name == THRESHOLD).map(|(_, value)| value.clone());
+    let text = own.or_else(|| OptionInfo::find(THRESHOLD).map(OptionInfo::default))?;
+    humantime::parse_duration(&text).ok().map(|time: Duration| time.as_secs_f64() * 1e3)
+}
+
+const THRESHOLD: &str = "stall_threshold";
+
+/// Text whose names stand between backquotes.
+pub(super) fn marked_up(text: &str) -> Markup {
+    html! {
+        @for (at, part) in text.split('`').enumerate() {
+            @if at % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond::WaitClass;
+
+    use super::*;
+    use crate::commands::lab::experiments::EXPERIMENTS;
+    use crate::commands::lab::laboratory::options;
+    use crate::commands::lab::tests::findings_of;
+
+    #[test]
+    fn every_experiment_is_explained_and_every_source_is_listed() {
+        for experiment in &EXPERIMENTS {
+            let guide = of(experiment.name).unwrap_or_else(|| unreachable!("no guide to {}", experiment.name));
+            for text in [guide.seen, guide.why, guide.on_a_server, guide.here] {
+                assert!(text.matches('`').count() % 2 == 0 && text.ends_with('.'), "{text}");
+            }
+            for number in experiment.source.match_indices("text ").map(|(at, _)| &experiment.source[at..at + 8]) {
+                assert!(TEXTS.iter().any(|text| text.number == number), "{number}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_class_of_waits_is_explained_and_all_of_the_engines_numbers_exist() {
+        let parts: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
+        let classes = WaitClass::ALL.iter().map(|class| class.name()).chain(["cpu", "runnable"]);
+        assert_eq!(parts, classes.collect::<Vec<_>>());
+        let numbers = COLUMNS.iter().flat_map(|(_, meaning)| meaning.split('`').skip(1).step_by(2));
+        let of_engine = GUIDES.iter().flat_map(|guide| guide.here.split('`').skip(1).step_by(2));
+        for name in numbers.chain(of_engine) {
+            let option = name.split('=').next().and_then(OptionInfo::find);
+            let is_metric = millpond::METRICS.iter().any(|metric| metric.name == name);
+            assert!(is_metric || option.is_some() || parts.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_stall_threshold_is_that_of_the_settings_or_the_default() {
+        let mut findings = findings_of(vec![("a", Vec::new()), ("default", Vec::new())]);
+        assert_eq!(stall_ms(&findings), Some(100.0));
+        findings.settings[0].options = options(&["cached=true", "stall_threshold=20ms"]);
+        assert_eq!(stall_ms(&findings), Some(20.0));
+    }
+}
