@@ -22,6 +22,9 @@ pub(super) fn listed(experiment: &Experiment) -> String {
 pub(super) fn findings(findings: &Findings, lab: &Lab) -> String {
     let mut text = format!("\n{}: {}\n", findings.name, findings.title);
     text.push_str(&wrapped(&findings.how, ""));
+    if let Some(ms) = guide::stall_ms(findings) {
+        let _ = writeln!(text, "A transaction of {ms} ms or more is a stall.");
+    }
     let rounds = if lab.rounds == 1 { "one round".to_owned() } else { format!("medians of {} rounds", lab.rounds) };
     for phase in &findings.phases {
         let _ = writeln!(text, "\n{phase} ({rounds})");
@@ -43,19 +46,8 @@ pub(super) fn findings(findings: &Findings, lab: &Lab) -> String {
 fn table(findings: &Findings, phase: &str) -> String {
     let loops = findings.loops.map_or("", |(_, name)| name);
     let mut text = format!(
-        "{:<22}{:>8}{:>8}{:>8}{:>6}{:>7}{:>8}{:>8}{:>8}{:>7}{:>9}  {}\n",
-        "setting",
-        "/s",
-        "median",
-        "worst s",
-        "brown",
-        "gap ms",
-        "p99 ms",
-        "p99.9",
-        "slowest",
-        "stalls",
-        loops,
-        "slow ones"
+        "{:<22}{:>9}{:>9}{:>9}{:>7}{:>9}{:>9}{:>9}{:>9}{:>8}{:>11}\n",
+        "setting", "/s", "median", "worst s", "brown", "gap ms", "p99 ms", "p99.9", "slowest", "stalls", loops,
     );
     for setting in &findings.settings {
         text.push_str(&row(setting, phase, findings.loops));
@@ -70,8 +62,8 @@ fn row(setting: &Setting, phase: &str, loops: Option<(&str, &str)>) -> String {
     let of = setting.figures(phase);
     let loops =
         loops.map_or(String::new(), |(counter, _)| format!("{:.0}", setting.median(phase, |run| run.number(counter))));
-    let mut line = format!(
-        "{:<22}{:>8.0}{:>8.0}{:>8.0}{:>6.0}{:>7.1}{:>8.2}{:>8.2}{:>8.1}{:>7.0}{:>9}  ",
+    let mut lines = format!(
+        "{:<22}{:>9.0}{:>9.0}{:>9.0}{:>7.0}{:>9.1}{:>9.2}{:>9.2}{:>9.1}{:>8.0}{:>11}\n",
         setting.name,
         of.per_s,
         of.median_per_s,
@@ -84,10 +76,10 @@ fn row(setting: &Setting, phase: &str, loops: Option<(&str, &str)>) -> String {
         of.stalls,
         loops,
     );
-    let room = COLUMNS.saturating_sub(line.chars().count());
-    line.push_str(&setting.slow_text(phase, room));
-    line.push('\n');
-    line
+    // A line of its own: beside the figures there is no room for more than one class.
+    let waited = format!("{:4}slow ones: ", "");
+    let _ = writeln!(lines, "{waited}{}", setting.slow_text(phase, COLUMNS - waited.len()));
+    lines
 }
 
 /// Words in lines of [`COLUMNS`]; all but the first begin with `indent`.
