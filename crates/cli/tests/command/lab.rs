@@ -99,7 +99,7 @@ fn a_run_on_a_slow_device_makes_no_more_writes_than_that() {
 #[test]
 fn an_interrupt_of_the_lab_alone_ends_its_run_and_leaves_neither_data_nor_report() {
     let dir = directory();
-    let mut child = millpond(dir.path(), &["lab", "run", "ddl-drop", "--quick", "--dir=data", "--report=lab.html"])
+    let mut child = millpond(dir.path(), &["lab", "run", "ddl-drop", "--quick", "--dir=data/a/b", "--report=lab.html"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -1,7 +1,7 @@
 //! Where experiments are made: data that is loaded once, fresh copies of it, children that run on them in turn.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
 use super::arm::{ArmPlan, Phase, SlowDevice, Tables, Work};
@@ -33,20 +34,83 @@ const LOOK: Duration = Duration::from_millis(100);
 const IN_MEMORY: &str = "/dev/shm";
 const IN_MEMORY_MIN: u64 = 2 << 30;
 
+/// What the names of directories begin with that a lab makes; then comes the number of its process.
+const PREFIX: &str = "millpond-lab-";
+
 /// A place for experiments.
 pub(super) struct Lab {
-    /// Goes with all that is in it.
-    dir: TempDir,
-    /// The directory above, if it was made for this.
-    made: Option<PathBuf>,
-    /// Databases that are loaded.
+    dir: Place,
+    /// One in memory, if there is room.
+    memory: Option<Place>,
+    /// Databases that are loaded, in one of the two.
     loaded: Mutex<BTreeSet<PathBuf>>,
     stop: Arc<AtomicBool>,
-    /// A directory in memory, if there is one with room.
-    memory: Option<PathBuf>,
     pub(super) is_quick: bool,
     pub(super) rounds: u32,
     pub(super) machine: Machine,
+    /// Goes last: it is removed if it is empty.
+    _above: MadeAbove,
+}
+
+/// A directory that goes with all that is in it.
+struct Place {
+    dir: TempDir,
+    /// Locked as long as it is in use: a process of this number may be gone here, and be another container's.
+    _lock: File,
+}
+
+impl Place {
+    /// Makes one within `parent`, and removes what labs have left there that were killed.
+    fn within(parent: &Path) -> std::io::Result<Place> {
+        for entry in fs::read_dir(parent)?.flatten() {
+            if entry.file_name().to_str().and_then(process_of).is_some_and(is_gone) && is_unlocked(&entry.path()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let dir = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir_in(parent)?;
+        let lock = File::open(dir.path())?;
+        // Where a file system has no locks, the number of the process has to do.
+        let _ = lock.try_lock();
+        Ok(Place { dir, _lock: lock })
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// The process that has made a directory of this name.
+fn process_of(name: &str) -> Option<Pid> {
+    let (number, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    Pid::from_raw(number.parse().ok()?)
+}
+
+fn is_gone(process: Pid) -> bool {
+    test_kill_process(process) == Err(Errno::SRCH)
+}
+
+fn is_unlocked(dir: &Path) -> bool {
+    File::open(dir).is_ok_and(|dir| dir.try_lock().is_ok())
+}
+
+/// Directories that were made for a lab's: the lowest first.
+struct MadeAbove(Vec<PathBuf>);
+
+impl MadeAbove {
+    /// Those that are missing for `dir`, which is one of them.
+    fn for_dir(dir: &Path) -> MadeAbove {
+        let missing = dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+        MadeAbove(missing.map(Path::to_owned).collect())
+    }
+}
+
+impl Drop for MadeAbove {
+    fn drop(&mut self) {
+        for dir in &self.0 {
+            // Somebody may have put something into it.
+            let _ = fs::remove_dir(dir);
+        }
+    }
 }
 
 /// Data to begin with.
@@ -105,17 +169,17 @@ impl Lab {
     /// # Errors
     /// No files can be made there.
     pub(super) fn new(dir: &Path, is_quick: bool, rounds: u32, stop: Arc<AtomicBool>) -> Result<Lab, Failure> {
-        let was_there = dir.exists();
+        let above = MadeAbove::for_dir(dir);
         database_files::make_writable(dir)?;
-        let inside = tempfile::Builder::new().prefix("lab-").tempdir_in(dir).map_err(|cause| {
+        let inside = Place::within(dir).map_err(|cause| {
             Failure::message(format!(
                 "cannot make a directory in '{}': {cause}; name another with --dir",
                 dir.display()
             ))
         })?;
         let machine = Machine::under(inside.path());
-        let made = (!was_there).then(|| dir.to_owned());
-        Ok(Lab { dir: inside, made, loaded: Mutex::default(), stop, memory: memory(), is_quick, rounds, machine })
+        let loaded = Mutex::default();
+        Ok(Lab { dir: inside, memory: memory(), loaded, stop, is_quick, rounds, machine, _above: above })
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -133,6 +197,15 @@ impl Lab {
             "files in memory".to_owned()
         } else {
             format!("files on disk: {IN_MEMORY} has no room")
+        }
+    }
+
+    /// What to do where there is no room for `files`.
+    fn advice(&self, files: &Path) -> String {
+        if self.memory.as_ref().is_some_and(|memory| files.starts_with(memory.path())) {
+            format!("make room in {IN_MEMORY}, where these files are, whatever --dir says")
+        } else {
+            "name another place with --dir".to_owned()
         }
     }
 
@@ -215,10 +288,7 @@ impl Lab {
     fn plan(&self, name: &str, base: &Base, arm: &Arm, phases: &[Phase]) -> Result<(TempDir, ArmPlan), Failure> {
         let from = self.loaded(name, base, arm.is_in_place())?;
         let copy = self.copy_of(&from).map_err(|cause| {
-            Failure::message(format!(
-                "cannot copy the data in '{}': {cause}; name another place with --dir",
-                from.display()
-            ))
+            Failure::message(format!("cannot copy the data in '{}': {cause}; {}", from.display(), self.advice(&from)))
         })?;
         let plan = ArmPlan {
             dir: copy.path().to_owned(),
@@ -231,10 +301,9 @@ impl Lab {
 
     /// The data, loaded if it is not there yet.
     fn loaded(&self, name: &str, base: &Base, in_place: bool) -> Result<PathBuf, Failure> {
-        let memory = self.memory.as_deref().filter(|_| base.in_memory);
-        let parent = memory.unwrap_or(self.dir.path());
+        let parent = self.memory.as_ref().filter(|_| base.in_memory).unwrap_or(&self.dir).path();
         let store = if in_place { "in_place" } else { "copy_on_write" };
-        let dir = parent.join(format!("millpond-lab-{}-{name}-{store}", std::process::id()));
+        let dir = parent.join(format!("{name}-{store}"));
         if self.loaded.lock().contains(&dir) {
             return Ok(dir);
         }
@@ -267,7 +336,7 @@ impl Lab {
     /// The files of a database beside it.
     fn copy_of(&self, from: &Path) -> std::io::Result<TempDir> {
         let parent = from.parent().unwrap_or(Path::new("."));
-        let to = tempfile::Builder::new().prefix("millpond-lab-copy-").tempdir_in(parent)?;
+        let to = tempfile::Builder::new().prefix("copy-").tempdir_in(parent)?;
         for entry in fs::read_dir(from)? {
             if self.is_stopped() {
                 return Err(std::io::ErrorKind::Interrupted.into());
@@ -322,7 +391,12 @@ impl Lab {
             _ => {
                 let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
                 let said = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
-                Err(Failure::message(format!("a run of the lab ended with {}: {said}", ended.status)))
+                let dir = plan.dir.display();
+                let mut text = format!("a run of the lab in '{dir}' ended with {}: {said}", ended.status);
+                if said.to_lowercase().contains("no space") {
+                    text = format!("{text}; {}", self.advice(&plan.dir));
+                }
+                Err(Failure::message(text))
             }
         }
     }
@@ -340,26 +414,16 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
-    fn drop(&mut self) {
-        self.clear();
-        // The directory within goes before the one above, which is only removed if it is empty.
-        let _ = fs::remove_dir_all(self.dir.path());
-        if let Some(made) = &self.made {
-            let _ = fs::remove_dir(made);
-        }
-    }
-}
-
 fn setting(arm: &Arm) -> Setting {
     Setting { name: arm.name.clone(), is_default: arm.is_default, options: arm.options.clone(), rounds: Vec::new() }
 }
 
 /// A directory in memory, if there is one with room for what is loaded there and for a copy of it.
-fn memory() -> Option<PathBuf> {
-    let dir = PathBuf::from(IN_MEMORY);
-    let free = rustix::fs::statvfs(&dir).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-    (free >= IN_MEMORY_MIN && tempfile::tempfile_in(&dir).is_ok()).then_some(dir)
+fn memory() -> Option<Place> {
+    // First what others have left goes, for it takes room.
+    let place = Place::within(Path::new(IN_MEMORY)).ok()?;
+    let free = rustix::fs::statvfs(place.path()).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    (free >= IN_MEMORY_MIN).then_some(place)
 }
 
 /// Tables of sysbench to begin with.
@@ -377,4 +441,53 @@ fn outcomes(child: &mut Child) -> Result<Vec<Outcome>, Failure> {
         serde_json::from_str(&line.map_err(|e| wrong(&e))?).map_err(|e| wrong(&e))
     };
     BufReader::new(output).lines().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_lab_has_left_goes_and_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let dir = parent.path().join(name);
+            fs::create_dir_all(dir.join("within")).unwrap();
+            dir
+        };
+        // No process has a number beyond the largest that Linux gives.
+        let gone = make("millpond-lab-4194305-abc");
+        let locked = make("millpond-lab-4194306-abc");
+        let held = File::open(&locked).unwrap();
+        held.try_lock().unwrap();
+        let kept = [
+            locked.clone(),
+            make(&format!("millpond-lab-{}-abc", std::process::id())),
+            make("millpond-lab-4194305"),
+            make("millpond-lab-data"),
+            make("other-4194305-abc"),
+        ];
+        let place = Place::within(parent.path()).unwrap();
+        assert!(!gone.exists());
+        assert!(kept.iter().all(|dir| dir.exists()), "{kept:?}");
+        let own = place.path().to_owned();
+        assert!(!is_unlocked(&own) && own.starts_with(parent.path()));
+        drop((place, held));
+        assert!(!own.exists() && locked.exists());
+    }
+
+    #[test]
+    fn directories_that_were_made_go_again_up_to_the_first_that_was_there() {
+        let parent = tempfile::tempdir().unwrap();
+        let deep = parent.path().join("a/b/c");
+        let above = MadeAbove::for_dir(&deep);
+        fs::create_dir_all(&deep).unwrap();
+        drop(above);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+        let above = MadeAbove::for_dir(&deep);
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(parent.path().join("a/b/file"), "x").unwrap();
+        drop(above);
+        assert!(!deep.exists() && parent.path().join("a/b/file").exists());
+    }
 }
