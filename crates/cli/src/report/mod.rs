@@ -54,12 +54,20 @@ impl ReportFile {
         Ok(ReportFile { path })
     }
 
+    /// Writes the page as it is so far, and says nothing of it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn save(&self, page: &str) -> Result<(), Failure> {
+        write_whole(&self.path, page.as_bytes()).map_err(|cause| cannot(&self.path, &cause))
+    }
+
     /// Writes the page.
     ///
     /// # Errors
     /// What the system says.
     pub(crate) fn write(&self, page: &str) -> Result<(), Failure> {
-        write_whole(&self.path, page.as_bytes()).map_err(|cause| cannot(&self.path, &cause))?;
+        self.save(page)?;
         talk(&format!("wrote the report to '{}'", self.path.display()));
         Ok(())
     }

@@ -45,11 +45,14 @@ fn list_has_each_experiment_with_what_is_seen_and_where_it_comes_from() {
 }
 
 #[test]
-fn a_name_that_is_misspelt_gets_the_nearest_one_and_nothing_is_made() {
+fn a_name_that_is_misspelt_gets_the_nearest_one_if_one_is_near_and_nothing_is_made() {
     let dir = directory();
     let output = run(dir.path(), &["lab", "run", "free-lst"]);
     assert_code(&output, 2);
     assert!(err(&output).contains("did you mean 'free-list'?"), "{}", err(&output));
+    let output = run(dir.path(), &["lab", "run", "nosuch"]);
+    assert_code(&output, 2);
+    assert!(!err(&output).contains("did you mean") && err(&output).contains("hiccup"), "{}", err(&output));
     let output = run(dir.path(), &["lab", "run", "hiccup", "--report=none/lab.html"]);
     assert_code(&output, 2);
     assert!(err(&output).contains("none/lab.html"), "{}", err(&output));

@@ -65,10 +65,16 @@ struct ListArgs {
 Each experiment runs classic settings and the default in turn on the same data. The exit code is 1 if a
 claim does not hold. With --quick one round of each, and shorter.
 
+What it costs: all take some two hours, with --quick some 15 minutes; 'millpond lab list' says how long
+each. Up to 4 GiB of disk in --dir. 'cpu-quota' and 'log-closer' have their files in /dev/shm, wherever
+--dir is, if 2 GiB are free there; 'cpu-quota' makes a control group for as long as each of its runs lasts.
+All of it is removed again, also after Ctrl-C; what a run leaves that is killed, the next one removes. The
+page is written after each experiment.
+
 Examples:
   millpond lab run free-list --quick
   millpond lab run all --quick --report=lab.html
-  millpond lab run sync-flush --rounds=1 --dir=/mnt/slow/lab")]
+  millpond lab run free-list-writes --rounds=1 --dir=/mnt/other/lab")]
 struct RunArgs {
     /// Which experiment, or all
     #[arg(value_name = "NAME", value_parser = name)]
@@ -79,16 +85,19 @@ struct RunArgs {
     /// Rounds of each setting, of which the medians are shown (default: 3, with --quick 1)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// Where databases of some GiB are made and removed again
+    /// Where databases are made, up to 4 GiB, and removed again
     #[arg(long, value_name = "DIR", default_value = "millpond-lab-data")]
     dir: PathBuf,
-    /// Writes what was found to this file, as a page
+    /// Writes what was found to this file, as a page, after each experiment
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// text, or json: one object an experiment
     #[arg(long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
     format: Format,
 }
+
+/// How alike a name is, at least, that is suggested: 1 is the same.
+const ALIKE: f64 = 0.75;
 
 /// Reads an experiment's name.
 fn name(text: &str) -> Result<String, String> {
@@ -97,9 +106,10 @@ fn name(text: &str) -> Result<String, String> {
     if known.contains(&text) {
         return Ok(text.to_owned());
     }
-    let near = known.iter().max_by(|a, b| strsim::jaro(a, text).total_cmp(&strsim::jaro(b, text)));
-    let near = near.copied().unwrap_or("all");
-    Err(format!("no experiment of this name; did you mean '{near}'? There are: {}", known.join(", ")))
+    let near = known.iter().map(|name| (strsim::jaro(name, text), name)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let near = near.filter(|(alike, _)| *alike >= ALIKE);
+    let near = near.map_or(String::new(), |(_, name)| format!("; did you mean '{name}'?"));
+    Err(format!("no experiment of this name{near} (there are: {})", known.join(", ")))
 }
 
 /// Runs the command.
@@ -126,7 +136,7 @@ fn run_experiments(args: &RunArgs) -> Result<Answer, Failure> {
     let lab = Lab::new(&args.dir, args.quick, rounds, signals::stop_flag()?)?;
     let mut all = Vec::new();
     let mut failures = Vec::new();
-    for experiment in chosen {
+    for (at, experiment) in chosen.iter().enumerate() {
         let began = Instant::now();
         match (experiment.run)(&lab) {
             Ok(findings) => {
@@ -144,6 +154,11 @@ fn run_experiments(args: &RunArgs) -> Result<Answer, Failure> {
                 failures.push(format!("{}: {error}", experiment.name));
             }
             Err(failure) => return Err(failure),
+        }
+        let to_come: Vec<&str> = chosen.iter().skip(at + 1).map(|experiment| experiment.name).collect();
+        if let Some(report) = report.as_ref().filter(|_| !to_come.is_empty()) {
+            // A run of hours is not to end for it: that the page cannot be written is said at the end.
+            let _ = report.save(&page::so_far(&all, &failures, &lab, &to_come));
         }
     }
     // Of an interrupted run there is a page if anything was found.

@@ -13,6 +13,11 @@ use crate::report::page;
 
 /// The page.
 pub(super) fn of(all: &[Findings], failures: &[String], lab: &Lab) -> String {
+    so_far(all, failures, lab, &[])
+}
+
+/// The page while some experiments are still to come.
+pub(super) fn so_far(all: &[Findings], failures: &[String], lab: &Lab, to_come: &[&str]) -> String {
     let body = html! {
         h1 { "The stall lab" }
         p {
@@ -24,6 +29,7 @@ pub(super) fn of(all: &[Findings], failures: &[String], lab: &Lab) -> String {
         (machine(lab))
         (contents(all))
         @for failure in failures { p.bad { "Not run: " (failure) } }
+        @if !to_come.is_empty() { p.bad { "Written while the run went on; to come: " (to_come.join(", ")) "." } }
         @for findings in all { (experiment(findings)) }
         @if lab.is_stopped() { p.bad { "Interrupted: what came after this was not run." } }
         (glossary())
@@ -237,6 +243,14 @@ mod tests {
     use crate::commands::lab::marks::Mark;
     use crate::commands::lab::outcome::Outcome;
     use crate::commands::lab::tests::{findings_of, lab, outcome};
+
+    #[test]
+    fn a_page_that_is_written_on_the_way_says_what_is_to_come_and_the_last_does_not() {
+        let (_dir, lab) = lab();
+        let said = "Written while the run went on; to come: hiccup, burst.";
+        assert!(so_far(&[], &[], &lab, &["hiccup", "burst"]).contains(said));
+        assert!(!of(&[], &[], &lab).contains("to come"));
+    }
 
     #[test]
     fn sources_link_to_the_texts_that_they_name() {
