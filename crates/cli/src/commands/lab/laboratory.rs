@@ -85,8 +85,12 @@ fn process_of(name: &str) -> Option<Pid> {
     Pid::from_raw(number.parse().ok()?)
 }
 
+/// Whether there is no such process, or one that is dead and that nobody has waited for, as in a container whose first
+/// process does not.
 fn is_gone(process: Pid) -> bool {
-    test_kill_process(process) == Err(Errno::SRCH)
+    let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap_or_default();
+    let is_dead = status.lines().any(|line| line.starts_with("State:\tZ"));
+    is_dead || test_kill_process(process) == Err(Errno::SRCH)
 }
 
 fn is_unlocked(dir: &Path) -> bool {
@@ -472,6 +476,14 @@ mod tests {
         assert!(kept.iter().all(|dir| dir.exists()), "{kept:?}");
         let own = place.path().to_owned();
         assert!(!is_unlocked(&own) && own.starts_with(parent.path()));
+        let mut child = Command::new("true").spawn().unwrap();
+        let dead = Pid::from_child(&child);
+        let began = Instant::now();
+        while !is_gone(dead) {
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not end");
+            thread::yield_now();
+        }
+        child.wait().unwrap();
         drop((place, held));
         assert!(!own.exists() && locked.exists());
     }
