@@ -138,7 +138,7 @@ fn card(of: &Shown, common: &Common, phase: &str) -> Markup {
         div.card {
             h3 { (of.setting.name.trim()) @if of.rounds > 1 { span.note { " round " (of.round) " of " (of.rounds) } } }
             p.note {
-                (grouped(median.per_s as u64)) " a second, slowest "
+                (grouped(median.per_s as u64)) "/s, slowest "
                 span class=(if median.stalls > 0.0 { "bad" } else { "good" }) {
                     (number(median.slowest_ms.round())) " ms, "
                     @if median.stalls > 0.0 { (number(median.stalls)) " stalls" } @else { "no stall" }
