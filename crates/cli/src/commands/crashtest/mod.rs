@@ -73,7 +73,7 @@ pub(crate) struct CrashtestArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
 
-    /// Policies of the engine, by the server that had them by default, as bench has it; lists of names: millpond options
+    /// Policies as a server had them by default; names: millpond options
     #[arg(long, value_name = "NAME", default_value = "millpond", value_parser = profile)]
     profile: String,
 
