@@ -167,8 +167,8 @@ static GUIDES: [Guide; 10] = [
               things are dropped is the engine's own here in all settings; servers have more to wait for.",
         on_a_server: "No text tells of it. While the DDL runs, look at `Innodb_buffer_pool_wait_free` and \
                       `buffer_LRU_single_flush_*`, as in free-list.",
-        here: "Frames go to those who wait in their order, so that DDL, which asks for many, stands behind clients that \
-               ask for one; a table that is dropped gives its pages back a few at a time.",
+        here: "Frames are made free as fast as they are taken, by DDL too, and go to those who wait in their order; a table \
+               that is dropped gives its pages back a few at a time.",
         minutes: (1, 7),
     },
     Guide {

@@ -39,7 +39,7 @@ fn slow_times(slow: &SlowTime, began_s: f64, end_s: f64) -> Vec<Mark> {
     let what = if slow.factor > 0.0 {
         format!("the device at {:.0} % of its speed", slow.factor * 100.0)
     } else {
-        "the device stands still".to_owned()
+        "the device's writes stand still".to_owned()
     };
     let times = if slow.every_s > 0.0 { ((began_s + end_s) / slow.every_s) as u32 + 1 } else { 1 };
     let mark = |time: u32| {

@@ -265,7 +265,7 @@ mod tests {
         let stalls = Outcome {
             seconds: vec![100, 0, 0, 100],
             worst_ms: vec![1.0, 0.0, 0.0, 2_800.0],
-            marks: vec![Mark { from_s: 1.0, to_s: 1.5, what: "the device stands still".into() }],
+            marks: vec![Mark { from_s: 1.0, to_s: 1.5, what: "the device's writes stand still".into() }],
             ..outcome("stops", 50.0, 2_800.0, "free_frame")
         };
         let calm = Outcome { seconds: vec![100; 4], worst_ms: vec![1.0; 4], ..outcome("stops", 100.0, 1.0, "cpu") };
@@ -275,7 +275,7 @@ mod tests {
         let (_dir, lab) = lab();
         let page = of(&[findings], &[], &lab);
         for part in [
-            "the device stands still",
+            "the device's writes stand still",
             "second 2: 0 ended, the longest 0 ms; 2,800 ms under way, ends later",
             "seconds of this phase",
             "A transaction of 100 ms or more is a stall.",
