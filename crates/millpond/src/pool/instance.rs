@@ -90,7 +90,11 @@ impl Pages for Pool {
 impl Pool {
     /// The number of the instance that `frame` belongs to.
     pub(crate) fn number_of_instance(&self, frame: FrameId) -> usize {
-        frame.index() % self.instances.len()
+        // This is asked with each use of a page that is not hot: without a division where there is one.
+        match self.instances.len() {
+            1 => 0,
+            several => frame.index() % several,
+        }
     }
 
     /// The instance that `frame` belongs to.
