@@ -1,5 +1,5 @@
-//! Small charts of the same thing under several settings, made to be looked at side by side: the same axes, what a curve
-//! is to be compared with drawn faintly behind it, and what went on around a load as shaded spans.
+//! Small charts of the same thing under several settings, made to be looked at side by side: the same axes, what a
+//! curve is to be compared with drawn faintly behind it, and what went on around a load as shaded spans.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! What somebody has to know who has such a stall: of each experiment what is seen, why, what to look at and to set on a
-//! real server, and what Millpond does instead; what the words of the page mean; which texts are cited; what a run
+//! What somebody has to know who has such a stall: of each experiment what is seen, why, what to look at and to set on
+//! a real server, and what Millpond does instead; what the words of the page mean; which texts are cited; what a run
 //! costs.
 
 use std::time::Duration;
@@ -79,71 +79,73 @@ pub(super) fn of(name: &str) -> Option<&'static Guide> {
 static GUIDES: [Guide; 10] = [
     Guide {
         name: "free-list",
-        seen: "Single reads of a row that take a tenth of a second or more, the first ones after some quiet, or all at \
-               once beside a scan. The slow log shows few pages, no lock and no I/O that took so long.",
-        why: "The free list is empty, and with `backoff` who needs a page waits for the LRU manager, which nobody wakes. \
-              It sleeps 1 ms longer each round in which nothing was to be done, up to 1 s: sqrt(2t) ms after t ms.",
-        on_a_server: "Look at `Innodb_buffer_pool_wait_free` (`buffer_pool_wait_free` in `INNODB_METRICS`), which grows \
-                      many times a stall, and with waits that nobody notices; and at `Innodb_buffer_pool_pages_free`. \
-                      Set `innodb_empty_free_list_algorithm=legacy`; a larger `innodb_lru_scan_depth` makes fewer \
-                      stalls, each longer.",
-        here: "A frame that becomes free is handed to who waits longest, and who takes one of the last wakes the thread \
-               that frees more. `buffer_pool_wait_free` counts a wait once, and the stall log names it: `free_frame`.",
+        seen: "Single reads of a row that take a tenth of a second or more, the first ones after some quiet, or all \
+               at once beside a scan. The slow log shows few pages, no lock and no I/O that took so long.",
+        why: "The free list is empty, and with `backoff` who needs a page waits for the LRU manager, which nobody \
+              wakes. It sleeps 1 ms longer each round in which nothing was to be done, up to 1 s: sqrt(2t) ms after \
+              t ms.",
+        on_a_server: "Look at `Innodb_buffer_pool_wait_free` (`buffer_pool_wait_free` in `INNODB_METRICS`), which \
+                      grows many times a stall, and with waits that nobody notices; and at \
+                      `Innodb_buffer_pool_pages_free`. Set `innodb_empty_free_list_algorithm=legacy`; a larger \
+                      `innodb_lru_scan_depth` makes fewer stalls, each longer.",
+        here: "Twice as many frames are kept free as are taken meanwhile. Who finds none looks for a clean page, or \
+               waits in a line and is handed the next. `buffer_pool_wait_free` counts a wait once, and the stall log \
+               names it: `free_frame`.",
         minutes: (2, 25),
     },
     Guide {
         name: "free-list-writes",
         seen: "Many writers of more data than the pool holds: throughput far below what the device can do, and \
                transactions of hundreds of ms. Stack traces show users in single-page flushes.",
-        why: "The tail of the LRU list is dirty. With `legacy` who finds no clean page writes one himself, twice with \
-              the doublewrite buffer and with a sync between, and all others stand behind him; with `backoff` they wait \
-              for the LRU manager.",
-        on_a_server: "Look at `buffer_LRU_single_flush_*` in `INNODB_METRICS` (after `innodb_monitor_enable`), and at \
-                      `single page` of the pending writes in `SHOW ENGINE INNODB STATUS`. Set \
+        why: "The tail of the LRU list is dirty. With `legacy` who finds no clean page writes one himself, twice \
+              with the doublewrite buffer and with a sync between, and all others stand behind him; with `backoff` \
+              they wait for the LRU manager.",
+        on_a_server: "Look at `buffer_LRU_single_flush_*` in `INNODB_METRICS` (after `innodb_monitor_enable`), and \
+                      at `single page` of the pending writes in `SHOW ENGINE INNODB STATUS`. Set \
                       `innodb_page_cleaners` to as many as `innodb_buffer_pool_instances`, and \
                       `innodb_lru_scan_depth` so that a second's demand is kept free.",
-        here: "No user writes a page for a frame: dirty pages leave the tail before they are needed, as many as the \
-               demand asks for, and frames go to those who wait in their order.",
+        here: "No user writes a page for a frame: pages that leave next are clean before, as many as the demand asks \
+               for, and frames are handed to those who wait in their order.",
         minutes: (2, 8),
     },
     Guide {
         name: "cpu-quota",
-        seen: "In a container, fewer commits than its CPU should do: `log_write_up_to` at the top of a profile, and a \
-               process that is throttled (`nr_throttled` in `cpu.stat`).",
+        seen: "In a container, fewer commits than its CPU should do: `log_write_up_to` at the top of a profile, and \
+               a process that is throttled (`nr_throttled` in `cpu.stat`).",
         why: "Since 8.0 who waits for the log spins while little CPU is in use, in per cent of the CPUs that the \
               affinity mask has. A quota is not counted: all of a quota of one CPU is 17 % of six.",
-        on_a_server: "Compare the CPUs of `taskset -p` with the quota in `cpu.max`. Set `innodb_log_spin_cpu_pct_hwm` to \
-                      50 times the quota's CPUs over those of the mask: 8 for one of six. \
-                      `innodb_log_spin_cpu_abs_lwm` is the use of CPU below which nobody spins.",
+        on_a_server: "Compare the CPUs of `taskset -p` with the quota in `cpu.max`. Set \
+                      `innodb_log_spin_cpu_pct_hwm` to 50 times the quota's CPUs over those of the mask: 8 for one \
+                      of six. `innodb_log_spin_cpu_abs_lwm` is the use of CPU below which nobody spins.",
         here: "By default nobody spins: commits that wait for the log are parked, and one of them writes it for all. \
                What CPU the engine believes to have is `cpu_granted_pct`, quota included.",
         minutes: (2, 10),
     },
     Guide {
         name: "log-closer",
-        seen: "With many writers threads wait in `log_wait_for_space_in_log_recent_closed`, page latches held, so that \
-               readers of these pages wait, too.",
-        why: "Pages are marked dirty out of order within a window, `recent_closed`. Who finds it full sleeps 20 us and \
-              looks again; the closer that would empty it sleeps by the clock, and nobody wakes it.",
+        seen: "With many writers threads wait in `log_wait_for_space_in_log_recent_closed`, page latches held, so \
+               that readers of these pages wait, too.",
+        why: "Pages are marked dirty out of order within a window, `recent_closed`. Who finds it full sleeps 20 us \
+              and looks again; the closer that would empty it sleeps by the clock, and nobody wakes it.",
         on_a_server: "Look at `log_on_recent_closed_wait_loops` in `INNODB_METRICS`. Set \
                       `innodb_log_recent_closed_size` larger: the window is full less often.",
-        here: "There is no window (`log_recent_closed=none`): up to where all is clean is counted, and no order has to \
-               be waited for.",
+        here: "There is no window (`log_recent_closed=none`): up to where all is clean is counted, and no order has \
+               to be waited for.",
         minutes: (1, 7),
     },
     Guide {
         name: "sync-flush",
-        seen: "Seconds to minutes in which no transaction ends, again and again, under a load of writes that was well \
-               before. The device is busy.",
-        why: "Pages are written lazily until three quarters of the log are full; then all wait until enough of them are \
-              written. Memory is changed faster than a device writes, and with a fixed `innodb_io_capacity` one that \
-              slows down is not followed.",
+        seen: "Seconds to minutes in which no transaction ends, again and again, under a load of writes that was \
+               well before. The device is busy.",
+        why: "Pages are written lazily until three quarters of the log are full; then all wait until enough of them \
+              are written. Memory is changed faster than a device writes, and with a fixed `innodb_io_capacity` one \
+              that slows down is not followed.",
         on_a_server: "In `SHOW ENGINE INNODB STATUS`, `Log flushed up to` less `Last checkpoint at` is over 75 % of \
-                      `innodb_log_file_size` times `innodb_log_files_in_group`, and `flush list` of the pending writes \
-                      grows. A lower `innodb_max_dirty_pages_pct`, a smaller log or pool cost throughput, and cure \
-                      little; `innodb_io_capacity` has to be what the device can do at its worst.",
-        here: "Pages are written as fast as the log asks for and the device allows, which is measured; when that is not \
-               enough, writers are delayed early and little (`throttle`). Look at `log_checkpoint_age` and \
+                      `innodb_log_file_size` times `innodb_log_files_in_group`, and `flush list` of the pending \
+                      writes grows. A lower `innodb_max_dirty_pages_pct`, a smaller log or pool cost throughput, and \
+                      cure little; `innodb_io_capacity` has to be what the device can do at its worst.",
+        here: "Pages are written as fast as the log asks for and the device allows, which is measured; when that is \
+               not enough, writers are delayed early and little (`throttle`). Look at `log_checkpoint_age` and \
                `log_wall_waits`.",
         minutes: (3, 25),
     },
@@ -154,8 +156,8 @@ static GUIDES: [Guide; 10] = [
         why: "Page cleaners are late: a pass waits for its slowest instance, and users write single pages meanwhile.",
         on_a_server: "Look at `buffer_LRU_single_flush_num_scan` and `buffer_LRU_batch_flush_avg_time_slot` in \
                       `INNODB_METRICS`. Set `innodb_page_cleaners` and `innodb_buffer_pool_instances` alike, 4 and 4 \
-                      in the text; a small `innodb_lru_scan_depth` makes passes short. Without the doublewrite buffer \
-                      it is faster, and not safe.",
+                      in the text; a small `innodb_lru_scan_depth` makes passes short. Without the doublewrite \
+                      buffer it is faster, and not safe.",
         here: "As in free-list-writes: frames are freed ahead of who needs them, by the demand, with no instances to \
                balance and no doublewrite buffer, for pages are not written over their old images.",
         minutes: (2, 35),
@@ -163,12 +165,12 @@ static GUIDES: [Guide; 10] = [
     Guide {
         name: "ddl-drop",
         seen: "Clients of other tables wait while an index is made, or a table is dropped.",
-        why: "DDL takes many frames at once, and leaves dirty pages behind: the free list is empty for all others. How \
-              things are dropped is the engine's own here in all settings; servers have more to wait for.",
+        why: "DDL takes many frames at once, and leaves dirty pages behind: the free list is empty for all others. \
+              How things are dropped is the engine's own here in all settings; servers have more to wait for.",
         on_a_server: "No text tells of it. While the DDL runs, look at `Innodb_buffer_pool_wait_free` and \
                       `buffer_LRU_single_flush_*`, as in free-list.",
-        here: "Frames are made free as fast as they are taken, by DDL too, and go to those who wait in their order; a table \
-               that is dropped gives its pages back a few at a time.",
+        here: "Frames are kept free ahead of the demand, whoever makes it, and handed to those who wait in their \
+               order.",
         minutes: (1, 7),
     },
     Guide {
@@ -179,18 +181,21 @@ static GUIDES: [Guide; 10] = [
               snapshots here yet.",
         on_a_server: "No text tells of it. Look at `Innodb_buffer_pool_wait_free`, and at the history list in `SHOW \
                       ENGINE INNODB STATUS`.",
-        here: "Frames kept free follow the demand, and a scan's pages leave first.",
+        here: "Frames kept free follow the demand, and pages that are read once leave before those that are used \
+               again.",
         minutes: (1, 8),
     },
     Guide {
         name: "hiccup",
-        seen: "A volume that stands still for half a second now and then, and clients that wait for longer than that, \
-               also those who only read.",
-        why: "Who needs a page needs a free frame; without a clean one there is none until a write has ended, and those \
-              who wait come all at once then.",
-        on_a_server: "Look at the device (`iostat -x 1`: `w_await`), and at `Innodb_buffer_pool_wait_free` at the same \
-                      time. A larger `innodb_lru_scan_depth` bridges longer stops.",
-        here: "Clean and free frames are kept for as long as the device has lately stood still at the present demand.",
+        seen: "A volume that stands still for half a second now and then, and clients that wait for longer than \
+               that, also those who only read.",
+        why: "Who needs a page needs a free frame; without a clean one there is none until a write has ended, and \
+              those who wait come all at once then.",
+        on_a_server: "Look at the device (`iostat -x 1`: `w_await`), and at `Innodb_buffer_pool_wait_free` at the \
+                      same time. A larger `innodb_lru_scan_depth` bridges longer stops.",
+        here: "Pages that leave next are clean before, as many as are taken while a device stands still for half a \
+               second. While the thread that frees frames waits for the device, who needs one frees a clean page \
+               himself.",
         minutes: (1, 10),
     },
     Guide {
@@ -200,8 +205,8 @@ static GUIDES: [Guide; 10] = [
               which goes by the second and by `innodb_io_capacity`, has noticed.",
         on_a_server: "Look at the checkpoint age as in sync-flush. Set the log as large as recovery time allows, and \
                       `innodb_io_capacity_max` to what the device can do.",
-        here: "How fast pages are written follows from how fast the log grows, many times a second; what the device \
-               cannot do is spread over writers as short delays (`throttle`).",
+        here: "Every 20 ms it is told anew how fast pages have to be written, by how fast the log grows; what the \
+               device cannot do is spread over writers as short delays (`throttle`).",
         minutes: (2, 11),
     },
 ];

@@ -21,7 +21,8 @@ pub(super) fn so_far(all: &[Findings], failures: &[String], lab: &Lab, to_come: 
     let body = html! {
         h1 { "The stall lab" }
         p {
-            "Stalls that users of InnoDB know, made on demand: classic settings and the default, in turn on the same data. "
+            "Stalls that users of InnoDB know, made on demand: classic settings and the default, in turn on the same "
+            "data. "
             @if lab.rounds == 1 { "One round of each." } @else {
                 "Figures are medians of " (lab.rounds) " rounds; charts are of the round whose rate is the median."
             }
@@ -44,7 +45,10 @@ fn machine(lab: &Lab) -> Markup {
     let device = [machine.file_system.as_deref(), machine.device.as_deref(), kind.as_deref()];
     let device: Vec<&str> = device.into_iter().flatten().collect();
     html! {
-        p.note { "millpond " (env!("CARGO_PKG_VERSION")) ", " (machine.kernel) ", " (number(machine.cpus)) " CPUs, " (device.join(", ")) }
+        p.note {
+            "millpond " (env!("CARGO_PKG_VERSION")) ", " (machine.kernel) ", " (number(machine.cpus)) " CPUs, "
+            (device.join(", "))
+        }
     }
 }
 
@@ -231,7 +235,10 @@ fn texts() -> Markup {
         p { "Facts and figures are theirs; \"ours\" is what the default is held to." }
         table.words {
             @for text in &TEXTS {
-                tr { td { (text.number) } td { (text.author) ": " a href=(text.address) { (text.title) } ", " (text.published) } }
+                tr {
+                    td { (text.number) }
+                    td { (text.author) ": " a href=(text.address) { (text.title) } ", " (text.published) }
+                }
             }
         }
     }
