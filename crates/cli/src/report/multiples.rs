@@ -19,6 +19,9 @@ use super::charts::{
 const X_TICKS: f64 = 8.0;
 const X_STEPS: [f64; 8] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 600.0];
 
+/// How much of a chart's height tells alone what went on around.
+const STRIP: f64 = 0.07;
+
 /// Ticks of an upward axis, at most.
 const Y_TICKS: f64 = 5.0;
 
@@ -198,6 +201,11 @@ impl SmallChart {
                 block(middle - 0.4, middle + 0.4, scale.of(*ms), if is_stall(*ms) { STALL } else { FIRST })
             }))?;
         }
+        // Again at the top, where waits and silence would hide it.
+        let strip = |(from, to): &(f64, f64)| {
+            Rectangle::new([(*from, high - STRIP * (high - low)), (*to, high)], AROUND.filled())
+        };
+        chart.draw_series(self.around.iter().map(strip))?;
         // A second's value stands in the middle of it.
         let points = |values: &[f64]| {
             let point = |(at, value): (usize, &f64)| (at as f64 + 0.5, scale.of(*value));

@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use millpond::OptionInfo;
 
 use super::findings::Findings;
+use super::outcome::Figures;
 
 /// A text that is cited.
 pub(super) struct Text {
@@ -106,7 +107,7 @@ static GUIDES: [Guide; 10] = [
                       `innodb_lru_scan_depth` so that a second's demand is kept free.",
         here: "No user writes a page for a frame: pages that leave next are clean before, as many as the demand asks \
                for, and frames are handed to those who wait in their order.",
-        minutes: (2, 8),
+        minutes: (1, 8),
     },
     Guide {
         name: "cpu-quota",
@@ -119,7 +120,7 @@ static GUIDES: [Guide; 10] = [
                       of six. `innodb_log_spin_cpu_abs_lwm` is the use of CPU below which nobody spins.",
         here: "By default nobody spins: commits that wait for the log are parked, and one of them writes it for all. \
                What CPU the engine believes to have is `cpu_granted_pct`, quota included.",
-        minutes: (2, 10),
+        minutes: (1, 10),
     },
     Guide {
         name: "log-closer",
@@ -147,7 +148,7 @@ static GUIDES: [Guide; 10] = [
         here: "Pages are written as fast as the log asks for and the device allows, which is measured; when that is \
                not enough, writers are delayed early and little (`throttle`). Look at `log_checkpoint_age` and \
                `log_wall_waits`.",
-        minutes: (3, 25),
+        minutes: (4, 25),
     },
     Guide {
         name: "insert-benchmark",
@@ -218,7 +219,11 @@ pub(super) const COLUMNS: [(&str, &str); 12] = [
     ("longest gap", "the longest time in which nothing ended though something waited"),
     ("response time", "p99, p99.9: 99 of 100, and 999 of 1,000, took no longer; at a fixed rate from arrival"),
     ("slowest", "the slowest of all, the figure that users call a stall"),
-    ("stalls", "operations over the stall threshold (`stall_threshold`), each counted once"),
+    (
+        "stalls",
+        "operations of the engine over the stall threshold (`stall_threshold`), each counted once; what a transaction \
+         waited for its turn at a fixed rate is not in it, and is in its response time",
+    ),
     (
         "loops",
         "`buffer_pool_wait_free_loops`, `log_on_recent_closed_wait_loops`: looks of those who wait, what servers count",
@@ -261,6 +266,11 @@ pub(super) fn stall_ms(findings: &Findings) -> Option<f64> {
 }
 
 const THRESHOLD: &str = "stall_threshold";
+
+/// Whether there are stalls, or somebody waited as long from arrival.
+pub(super) fn is_slow(figures: &Figures, threshold_ms: Option<f64>) -> bool {
+    figures.stalls > 0.0 || threshold_ms.is_some_and(|threshold| figures.slowest_ms >= threshold)
+}
 
 /// Text whose names stand between backquotes.
 pub(super) fn marked_up(text: &str) -> Markup {
@@ -305,6 +315,12 @@ mod tests {
             let is_metric = millpond::METRICS.iter().any(|metric| metric.name == name);
             assert!(is_metric || option.is_some() || parts.contains(&name), "{name}");
         }
+    }
+
+    #[test]
+    fn slow_is_who_stalls_and_who_waits_as_long_from_arrival() {
+        let slow = |stalls, slowest_ms| is_slow(&Figures { stalls, slowest_ms, ..Figures::default() }, Some(100.0));
+        assert_eq!([slow(0.0, 99.0), slow(0.0, 100.0), slow(1.0, 99.0)], [false, true, true]);
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn experiment(findings: &Findings) -> Markup {
         (explained(findings))
         p {
             b { "Here: " } (findings.how)
-            @if let Some(ms) = guide::stall_ms(findings) { " A transaction of " (number(ms)) " ms or more is a stall." }
+            @if let Some(ms) = guide::stall_ms(findings) { " An operation of " (number(ms)) " ms or more is a stall." }
         }
         @for note in &findings.notes { p.note { (note) } }
         @for verdict in &findings.verdicts { (verdict_of(verdict)) }
@@ -169,7 +169,10 @@ fn row(findings: &Findings, setting: &Setting, phase: &str) -> Markup {
             td.number { (milli(of.blackout_ms)) }
             td.number { (milli(of.p99_ms)) }
             td.number { (milli(of.p999_ms)) }
-            td.number { span class=(if of.stalls > 0.0 { "bad" } else { "" }) { (milli(of.slowest_ms)) } }
+            td.number {
+                @let is_slow = guide::is_slow(&of, guide::stall_ms(findings));
+                span class=(if is_slow { "bad" } else { "" }) { (milli(of.slowest_ms)) }
+            }
             td.number { (of.stalls) }
             @if let Some((counter, _)) = findings.loops {
                 td.number { (grouped(setting.median(phase, |run| run.number(counter)) as u64)) }
@@ -285,7 +288,7 @@ mod tests {
             "the device's writes stand still",
             "second 2: 0 ended, the longest 0 ms; 2,800 ms under way, ends later",
             "seconds of this phase",
-            "A transaction of 100 ms or more is a stall.",
+            "An operation of 100 ms or more is a stall.",
             "On your server",
             "a free frame of the buffer pool",
             "bug.php?id=95390",
@@ -294,6 +297,6 @@ mod tests {
         }
         // Two seconds without an end in the upper chart, in the lower one two bars of what was waited for.
         assert_eq!(page.matches("fill=\"#F1C4BF\"").count(), 1 + 4, "and one in the style");
-        assert_eq!(page.matches("fill=\"#F0E8CF\"").count(), 1 + 2, "a span in each of the two");
+        assert_eq!(page.matches("fill=\"#F0E8CF\"").count(), 1 + 4, "a span in each of the two, and its strip");
     }
 }

@@ -108,7 +108,7 @@ fn key(charted: &[&Shown], findings: &Findings) -> Markup {
         p.note.keys {
             span { span.key.block.first {} "longest wait that ended in the second, by powers of ten" }
             @if let Some(ms) = guide::stall_ms(findings) {
-                span { span.key.block.bad {} "the same, over " span.key.bad {} (number(ms)) " ms: a stall" }
+                span { span.key.block.bad {} "the same, over " span.key.bad {} (number(ms)) " ms, the stall threshold" }
             }
             span { span.key.block.waited {} "waited for, and ends later; in the upper chart: nothing ended" }
             @if charted.iter().any(|of| of.setting.is_default) && charted.len() > 1 {
@@ -139,9 +139,8 @@ fn card(of: &Shown, common: &Common, phase: &str) -> Markup {
             h3 { (of.setting.name.trim()) @if of.rounds > 1 { span.note { " round " (of.round) " of " (of.rounds) } } }
             p.note {
                 (grouped(median.per_s as u64)) "/s, slowest "
-                span class=(if median.stalls > 0.0 { "bad" } else { "good" }) {
-                    (number(median.slowest_ms.round())) " ms, "
-                    @if median.stalls > 0.0 { (number(median.stalls)) " stalls" } @else { "no stall" }
+                span class=(if guide::is_slow(&median, common.threshold) { "bad" } else { "good" }) {
+                    (number(median.slowest_ms.round())) " ms, " (number(median.stalls)) " stalls"
                 }
             }
             (rates)

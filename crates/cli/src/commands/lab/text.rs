@@ -23,7 +23,7 @@ pub(super) fn findings(findings: &Findings, lab: &Lab) -> String {
     let mut text = format!("\n{}: {}\n", findings.name, findings.title);
     text.push_str(&wrapped(&findings.how, ""));
     if let Some(ms) = guide::stall_ms(findings) {
-        let _ = writeln!(text, "A transaction of {ms} ms or more is a stall.");
+        let _ = writeln!(text, "An operation of {ms} ms or more is a stall.");
     }
     let rounds = if lab.rounds == 1 { "one round".to_owned() } else { format!("medians of {} rounds", lab.rounds) };
     for phase in &findings.phases {
