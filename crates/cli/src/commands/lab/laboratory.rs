@@ -228,9 +228,11 @@ impl Lab {
     ) -> Result<Vec<Setting>, Failure> {
         let mut settings: Vec<Setting> = arms.iter().map(setting).collect();
         for round in 1..=self.rounds {
-            for (arm, setting) in arms.iter().zip(&mut settings) {
-                talk(&format!("{name}: {}, round {round} of {}", arm.name, self.rounds));
-                setting.rounds.push(self.run(name, base, arm, phases)?);
+            // Each round begins with another setting.
+            let first = (round as usize - 1) % arms.len().max(1);
+            for at in (first..arms.len()).chain(0..first) {
+                talk(&format!("{name}: {}, round {round} of {}", arms[at].name, self.rounds));
+                settings[at].rounds.push(self.run(name, base, &arms[at], phases)?);
             }
         }
         Ok(settings)

@@ -130,7 +130,7 @@ fn by_client(findings: &Findings) -> String {
         Some(format!("{}: {few} to {many} transactions, the slowest {least:.0} to {most:.0} ms", setting.name))
     };
     let all: Vec<String> = findings.settings.iter().filter_map(of).collect();
-    format!("By client, in l.i1: {}.", all.join("; "))
+    format!("By client, in l.i1 of the last round: {}.", all.join("; "))
 }
 
 /// Per cent of the pages that were written which users wrote, who needed a frame.
