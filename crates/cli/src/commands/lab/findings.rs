@@ -169,25 +169,22 @@ impl Findings {
         self.judge("ours", format!("the default has no stall of which {class} is half or more"), mostly == 0.0, seen);
     }
 
-    /// The two servers bear the load of `alone`, and clients stall beside what goes on in `phase`; the stall log says
-    /// why.
-    pub(super) fn judge_beside(&mut self, alone: &str, phase: &str) {
-        for name in ["mysql-5.6", "mysql-8.0"] {
-            let of = |phase| {
-                let setting = self.setting(name);
-                (setting.figures(phase).slowest_ms, setting.median(phase, |run| run.stalled.operations as f64))
-            };
-            let ((alone_ms, stalls_alone), (slowest_ms, stalls)) = (of(alone), of(phase));
-            self.judge(
-                "what users report",
-                format!("{name} bears the load without a stall, and stalls beside it"),
-                stalls_alone == 0.0 && stalls > 0.0,
-                format!(
-                    "slowest {alone_ms:.1} ms, {stalls_alone:.0} stalls; beside it {slowest_ms:.0} ms, {stalls:.0} stalls"
-                ),
-            );
-            self.judge_explained(name, phase, "free_frame");
-        }
+    /// A server bears the load of `alone`, and clients stall beside what goes on in `phase`; the stall log says why.
+    pub(super) fn judge_beside(&mut self, name: &str, alone: &str, phase: &str) {
+        let of = |phase| {
+            let setting = self.setting(name);
+            (setting.figures(phase).slowest_ms, setting.median(phase, |run| run.stalled.operations as f64))
+        };
+        let ((alone_ms, stalls_alone), (slowest_ms, stalls)) = (of(alone), of(phase));
+        self.judge(
+            "what users report",
+            format!("{name} bears the load without a stall, and stalls beside it"),
+            stalls_alone == 0.0 && stalls > 0.0,
+            format!(
+                "slowest {alone_ms:.1} ms, {stalls_alone:.0} stalls; beside it {slowest_ms:.0} ms, {stalls:.0} stalls"
+            ),
+        );
+        self.judge_explained(name, phase, "free_frame");
     }
 
     /// Whether all claims hold.

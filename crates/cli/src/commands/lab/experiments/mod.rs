@@ -75,6 +75,19 @@ fn servers(words: &[&'static str]) -> [Arm; 3] {
     ]
 }
 
+/// The server whose operations wait for a thread wherever they find no free frame.
+const PERCONA: &str = "percona-5.7";
+
+/// That server, one whose operations look for a clean page themselves, and the default.
+fn with_percona(words: &[&'static str]) -> [Arm; 3] {
+    let with = |profile: &'static str| [&[profile], words].concat();
+    [
+        Arm::classic(PERCONA, &[&with("profile=percona-5.7")[..], &["flush_neighbors=none"]].concat()),
+        Arm::classic("mysql-8.0", &with("profile=mysql-8.0")),
+        Arm::default(words),
+    ]
+}
+
 impl Experiment {
     /// Findings without verdicts.
     fn findings(&self, how: impl Into<String>, settings: Vec<super::findings::Setting>, phases: &[&str]) -> Findings {
