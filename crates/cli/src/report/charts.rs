@@ -8,9 +8,11 @@ use std::iter;
 
 use maud::{Markup, PreEscaped, Render, html};
 use plotters::backend::SVGBackend;
-use plotters::chart::ChartBuilder;
+use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
+use plotters::coord::cartesian::Cartesian2d;
 use plotters::coord::combinators::BindKeyPoints;
+use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
 use plotters::element::{Polygon, Rectangle};
 use plotters::prelude::{IntoLogRange, LineSeries};
@@ -84,6 +86,31 @@ pub(crate) struct TimeChart {
     pub(crate) title: Box<dyn Fn(usize) -> String>,
 }
 
+/// Draws a grid and axes of numbers with so many ticks each, at most, where the axis does not know them itself.
+pub(super) fn draw_axes<X, Y>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
+    (x_ticks, y_ticks): (usize, usize),
+    across: &str,
+    upward: &dyn Fn(&f64) -> String,
+) -> Result<(), DrawingAreaErrorKind<std::io::Error>>
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    chart
+        .configure_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(GRID.mix(0.0))
+        .axis_style(INK)
+        .label_style(text_style())
+        .x_labels(x_ticks)
+        .y_labels(y_ticks)
+        .x_label_formatter(&|x| number(*x))
+        .y_label_formatter(upward)
+        .x_desc(across)
+        .draw()
+}
+
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) type Drawn = Result<Vec<Field>, DrawingAreaErrorKind<std::io::Error>>;
 
@@ -131,18 +158,8 @@ impl TimeChart {
             .x_label_area_size(38)
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..end, 0.0..top)?;
-        chart
-            .configure_mesh()
-            .bold_line_style(GRID)
-            .light_line_style(GRID.mix(0.0))
-            .axis_style(INK)
-            .label_style(text_style())
-            .x_labels(X_TICKS)
-            .y_labels(Y_TICKS)
-            .x_label_formatter(&|x| number(*x))
-            .y_label_formatter(&|y| number(*y))
-            .x_desc(format!("{unit} since the run began"))
-            .draw()?;
+        let across = format!("{unit} since the run began");
+        draw_axes(&mut chart, (X_TICKS, Y_TICKS), &across, &|y| number(*y))?;
         // A bin's value stands in the middle of its time.
         let middle = |bin: usize| ((bin as f64 + 0.5) * self.seconds_each as f64 / unit_s).min(end);
         let (second, width) = if self.curves.len() > 2 { (FIRST, 1) } else { (SECOND, 2) };

@@ -11,8 +11,8 @@ use plotters::prelude::LineSeries;
 use plotters::style::{Color, RGBColor};
 
 use super::charts::{
-    AROUND, Area, Drawn, FIRST, Field, GHOST, GRID, INK, RIGHT, SECOND, SMALL, STALL, WAITED, WIDE, log_ticks, number,
-    svg, text_style,
+    AROUND, Area, Drawn, FIRST, Field, GHOST, INK, RIGHT, SECOND, SMALL, STALL, WAITED, WIDE, draw_axes, log_ticks,
+    number, svg,
 };
 
 /// Ticks of an axis over time, at most, and steps between them, in seconds.
@@ -24,6 +24,9 @@ const STRIP: f64 = 0.07;
 
 /// Ticks of an upward axis, at most.
 const Y_TICKS: f64 = 5.0;
+
+/// Ticks of both axes where these do not know them themselves: the library's.
+const TICKS: (usize, usize) = (11, 11);
 
 /// The upward axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -182,16 +185,7 @@ impl SmallChart {
         chart.draw_series(self.around.iter().map(|(from, to)| block(*from, *to, high, AROUND)))?;
         let second = |at: usize, top, colour| block(at as f64, at as f64 + 1.0, top, colour);
         chart.draw_series(self.silent.iter().map(|at| second(*at, high, WAITED)))?;
-        chart
-            .configure_mesh()
-            .bold_line_style(GRID)
-            .light_line_style(GRID.mix(0.0))
-            .axis_style(INK)
-            .label_style(text_style())
-            .x_label_formatter(&|x| number(*x))
-            .y_label_formatter(&|y| scale.label(*y))
-            .x_desc("seconds of this phase")
-            .draw()?;
+        draw_axes(&mut chart, TICKS, "seconds of this phase", &|y| scale.label(*y))?;
         if let Values::Waits { ended, under_way } = &self.values {
             let is_stall = |ms: f64| self.threshold.is_some_and(|threshold| ms >= threshold);
             let later = under_way.iter().zip(ended).enumerate().filter(|(_, (longest, ms))| longest > ms);
@@ -273,16 +267,7 @@ impl QuietChart {
             .x_label_area_size(38)
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..end, 0.0..top)?;
-        chart
-            .configure_mesh()
-            .bold_line_style(GRID)
-            .light_line_style(GRID.mix(0.0))
-            .axis_style(INK)
-            .label_style(text_style())
-            .x_label_formatter(&|x| number(*x))
-            .y_label_formatter(&|y| number(*y))
-            .x_desc("seconds of quiet before")
-            .draw()?;
+        draw_axes(&mut chart, TICKS, "seconds of quiet before", &|y| number(*y))?;
         let curve = (0..=200).map(|at| f64::from(at) * end / 200.0).map(|quiet_s| (quiet_s, (self.told)(quiet_s)));
         chart.draw_series(LineSeries::new(curve, GHOST.stroke_width(1)))?;
         // The default's last, over the others.

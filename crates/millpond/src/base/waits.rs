@@ -692,15 +692,19 @@ mod tests {
         assert_eq!(waits.times(WaitClass::FileGrowth).count, 0);
     }
 
-    #[test]
-    fn the_slowest_are_kept_in_order_and_forgotten_when_taken() {
-        let stall = |ms| Stall {
+    /// An operation that took so many milliseconds.
+    fn stall(ms: u64) -> Stall {
+        Stall {
             operation: "get",
             elapsed: Duration::from_millis(ms),
             ended: Duration::ZERO,
             waits: Vec::new(),
             cpu: None,
-        };
+        }
+    }
+
+    #[test]
+    fn the_slowest_are_kept_in_order_and_forgotten_when_taken() {
         let waits = Waits::new(Duration::from_millis(50));
         for ms in [3, 40, 1, 60, 7, 5, 2, 9, 8, 30] {
             waits.remember(stall(ms), ms * 1_000_000);
@@ -713,13 +717,6 @@ mod tests {
 
     #[test]
     fn another_threshold_counts_from_then_on() {
-        let stall = |ms| Stall {
-            operation: "get",
-            elapsed: Duration::from_millis(ms),
-            ended: Duration::ZERO,
-            waits: Vec::new(),
-            cpu: None,
-        };
         let waits = Waits::new(Duration::from_millis(50));
         let (remember, from) =
             (|ms| waits.remember(stall(ms), ms * 1_000_000), || waits.remembered_from_ns.load(Ordering::Relaxed));

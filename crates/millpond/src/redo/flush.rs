@@ -7,8 +7,8 @@
 //! device is not idle for a wake-up's time, and nobody has to sleep behind one who does.
 //!
 //! REDO-7  While somebody waits, a leader is at work, or one of those who waited was called and has yet to look.
-//! REDO-10 `durable <= written <= next`. A round writes from `written` on, and syncs, if it does, all from `durable`
-//!         on.
+//! REDO-10 Where no threads write the log, `durable <= written <= next`. A round writes from `written` on, and syncs,
+//!         if it does, all from `durable` on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

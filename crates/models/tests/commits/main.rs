@@ -99,22 +99,24 @@ impl Disk {
     /// The group that ends at `end` is on the device, synced.
     fn assert_durable(&self, end: Lsn, payload: &[u8]) {
         let bytes = self.bytes.lock().expect("no thread panicked with it");
-        let at = BLOCK + to_usize(end.0) - GROUP_TRAILER_LEN - payload.len();
-        assert_eq!(bytes.synced.get(at..at + payload.len()), Some(payload), "acknowledged, and not durable");
+        assert_eq!(bytes.synced.get(place_of(end, payload)), Some(payload), "acknowledged, and not durable");
     }
-}
 
-impl Disk {
-    /// The group that ends at `end` is in the hands of the device.
+    /// It is in the hands of the device.
     fn assert_written(&self, end: Lsn, payload: &[u8]) {
         let bytes = self.bytes.lock().expect("no thread panicked with it");
-        let at = BLOCK + to_usize(end.0) - GROUP_TRAILER_LEN - payload.len();
-        assert_eq!(bytes.written.get(at..at + payload.len()), Some(payload), "acknowledged, and not written");
+        assert_eq!(bytes.written.get(place_of(end, payload)), Some(payload), "acknowledged, and not written");
     }
 
     fn syncs(&self) -> usize {
         self.bytes.lock().expect("no thread panicked with it").syncs
     }
+}
+
+/// Where in the file the payload is of the group that ends at `end`.
+fn place_of(end: Lsn, payload: &[u8]) -> std::ops::Range<usize> {
+    let at = BLOCK + to_usize(end.0) - GROUP_TRAILER_LEN - payload.len();
+    at..at + payload.len()
 }
 
 /// A log file.
@@ -245,11 +247,17 @@ impl Model {
         flusher.join().expect("no panic").expect("nothing fails");
     }
 
-    /// A commit: durable when it returns.
-    fn commit(&self, who: u8, bytes: usize) -> Result<(), Error> {
+    /// Appends a group; returns its end, and what is in it.
+    fn append(&self, who: u8, bytes: usize) -> Result<(Lsn, Vec<u8>), Error> {
         let payload = vec![who; bytes];
         let credit = self.log.reserve(bytes, 0)?;
         let end = self.log.append(credit, GroupKind::Pages, &payload, |_, _| ())?;
+        Ok((end, payload))
+    }
+
+    /// A commit: durable when it returns.
+    fn commit(&self, who: u8, bytes: usize) -> Result<(), Error> {
+        let (end, payload) = self.append(who, bytes)?;
         self.log.flush_wait(end)?;
         self.disk.assert_durable(end, &payload);
         Ok(())
@@ -257,9 +265,7 @@ impl Model {
 
     /// One that is written when it returns.
     fn write(&self, who: u8, bytes: usize) -> Result<(), Error> {
-        let payload = vec![who; bytes];
-        let credit = self.log.reserve(bytes, 0)?;
-        let end = self.log.append(credit, GroupKind::Pages, &payload, |_, _| ())?;
+        let (end, payload) = self.append(who, bytes)?;
         self.log.write_wait(end)?;
         self.disk.assert_written(end, &payload);
         Ok(())
