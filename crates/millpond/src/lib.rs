@@ -54,7 +54,8 @@ mod txn;
 
 pub use base::cpus::Cpus;
 pub use base::error::{Action, Error, Failure};
-pub use base::waits::{Stall, WaitClass, WaitSummary, WaitTimes};
+pub use base::stall::{LatchWait, Stall};
+pub use base::waits::{WaitClass, WaitSummary, WaitTimes};
 pub use btree::scan::{OwnedRow, RowRef};
 pub use bytesize::ByteSize;
 pub use db::batch::{BatchTarget, WriteBatch};

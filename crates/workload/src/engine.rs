@@ -345,6 +345,17 @@ pub struct SlowOperation {
     pub cpu_us: Option<u64>,
     /// For how long it could have run and had no CPU, likewise.
     pub runnable_us: Option<u64>,
+    /// The page latch for which it waited longest; `None` where it waited for none.
+    pub latch: Option<Latch>,
+}
+
+/// A page latch that was waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Latch {
+    /// What page it is, in words.
+    pub page: String,
+    /// For how long, in microseconds.
+    pub waited_us: u64,
 }
 
 /// Waits of one class.

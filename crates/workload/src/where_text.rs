@@ -3,7 +3,8 @@
 //! ```text
 //! Where the time went:
 //!     per transaction: 0.42 ms = log_flush 0.35 + page_read 0.03 + rest 0.04
-//!     slowest 1: 37.0 ms (write) = log_flush 30.1 + page_read 5.2 + on cpu 0.8 + rest 0.9
+//!     slowest 1: 37.0 ms (write) = page_latch 30.1 + page_read 5.2 + on cpu 0.8 + rest 0.9
+//!         longest latch 28.0 ms: leaf 6:48 of index 'k' of table 'sbtest2'
 //! ```
 
 use std::fmt::Write as _;
@@ -41,7 +42,12 @@ fn slow_text(slow: &SlowOperation) -> String {
     let mut parts: Vec<_> = slow.waits.iter().map(|wait| (wait.class, ms(wait.total_us))).collect();
     parts.extend(slow.cpu_us.map(|cpu_us| ("on cpu", ms(cpu_us))));
     parts.extend(slow.runnable_us.map(|runnable_us| ("runnable", ms(runnable_us))));
-    sum(ms(slow.elapsed_us), &format!(" ({})", slow.operation), parts, 1)
+    let mut text = sum(ms(slow.elapsed_us), &format!(" ({})", slow.operation), parts, 1);
+    if let Some(latch) = slow.latch.as_ref().filter(|latch| latch.waited_us * 10 >= slow.elapsed_us) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n        longest latch {:.1} ms: {}", ms(latch.waited_us), latch.page);
+    }
+    text
 }
 
 /// A time and what it is the sum of, the most first; parts that would be shown as 0 are left to the rest.
@@ -60,7 +66,7 @@ fn sum(total_ms: f64, label: &str, mut parts: Vec<(&str, f64)>, digits: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Wait;
+    use crate::engine::{Latch, Wait};
 
     fn slow(total_ms: f64, waits: &[(&'static str, f64)], cpu: Option<(f64, f64)>) -> SlowOperation {
         let us = |ms: f64| (ms * 1e3).round() as u64;
@@ -71,6 +77,7 @@ mod tests {
             waits: waits.iter().map(wait).collect(),
             cpu_us: cpu.map(|(cpu, _)| us(cpu)),
             runnable_us: cpu.map(|(_, runnable)| us(runnable)),
+            latch: None,
         }
     }
 
@@ -82,6 +89,12 @@ mod tests {
         assert_eq!(slow_text(&slow(8.0, &[], None)), "8.0 ms (write) = rest 8.0");
         let text = slow_text(&slow(10.0, &[("page_read", 7.0)], Some((2.0, 1.0))));
         assert_eq!(text, "10.0 ms (write) = page_read 7.0 + on cpu 2.0 + runnable 1.0");
+        let latched = |waited_us| {
+            let latch = Some(Latch { page: "root 7:0".to_owned(), waited_us });
+            slow_text(&SlowOperation { latch, ..slow(5.0, &[("page_latch", 5.0)], None) })
+        };
+        assert_eq!(latched(4_100), "5.0 ms (write) = page_latch 5.0\n        longest latch 4.1 ms: root 7:0");
+        assert_eq!(latched(499), "5.0 ms (write) = page_latch 5.0", "less than a tenth explains nothing");
     }
 
     #[test]

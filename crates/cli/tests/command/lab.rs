@@ -25,7 +25,7 @@ fn phase(name: &str, work: &Value, beside: &Value) -> Value {
 }
 
 fn plan(dir: &Path, options: &Value, phases: &Value) -> Value {
-    json!({ "dir": dir.join("db"), "options": options, "device": null, "phases": phases })
+    json!({ "dir": dir.join("db"), "options": options, "device": null, "phases": phases, "is_kept": true })
 }
 
 #[test]

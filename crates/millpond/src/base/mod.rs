@@ -6,6 +6,7 @@ pub(crate) mod bell;
 pub(crate) mod choice;
 pub(crate) mod clock;
 pub(crate) mod counted_calls;
+pub(crate) mod cpu_turn;
 pub(crate) mod cpus;
 pub(crate) mod crc;
 pub(crate) mod error;
@@ -26,6 +27,7 @@ mod rank_tests;
 pub(crate) mod row;
 #[cfg(feature = "simulation")]
 pub(crate) mod scheduler;
+pub(crate) mod stall;
 pub(crate) mod sync;
 mod under_way;
 pub(crate) mod waits;

@@ -12,7 +12,6 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +21,10 @@ use hdrhistogram::Histogram;
 
 use super::aligned::to_u64;
 use super::clock;
+use super::cpu_turn;
+use super::ids::PageId;
 use super::operations::{OperationKind, Operations, Slowest, next_stripe};
+use super::stall::{LatchWait, Stall};
 use super::sync::{Mutex, Rank};
 use super::under_way::UnderWay;
 
@@ -148,37 +150,6 @@ pub struct WaitTimes {
     pub buckets: Vec<(u64, u64)>,
 }
 
-/// A slow operation, and where its time went.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stall {
-    /// Which operation.
-    pub operation: &'static str,
-    /// How long it took, to a few milliseconds; at least as long as it waited.
-    pub elapsed: Duration,
-    /// When it ended: so long after the database was opened, to a few milliseconds.
-    pub ended: Duration,
-    /// What it waited for, and how long; classes without a wait are left out.
-    pub waits: Vec<(WaitClass, Duration)>,
-    /// CPU that its thread used, and the time for which it was runnable and had none: at most what is left beside its
-    /// waits, for the system does not tell how much of either came within these. `None` where it tells neither.
-    pub cpu: Option<(Duration, Duration)>,
-}
-
-impl fmt::Display for Stall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        write!(f, "{} took {:.1} ms:", self.operation, ms(self.elapsed))?;
-        let cpu = self.cpu.map(|(cpu, runnable)| [("cpu", cpu), ("runnable", runnable)]);
-        let waits = self.waits.iter().map(|(class, time)| (class.name(), *time));
-        for (name, time) in waits.chain(cpu.into_iter().flatten()) {
-            let percent = ms(time) * 100.0 / ms(self.elapsed).max(1e-6);
-            write!(f, " {name} {:.1} ms ({percent:.0} %)", ms(time))?;
-        }
-        Ok(())
-    }
-}
-
 struct Class {
     count: AtomicU64,
     total_ns: AtomicU64,
@@ -213,6 +184,9 @@ struct Thread {
     /// The time of all waits that this thread ever noted, and what that was when the operation began.
     noted_ns: Cell<u64>,
     noted_before_ns: Cell<u64>,
+    /// The longest wait of the operation for a latch, and the page and its level; 0: none yet.
+    latch_ns: Cell<u64>,
+    latch_of: Cell<(PageId, u8)>,
     /// Classes that it waits for at the moment, one inside of the other, a bit each.
     waits_for: Cell<u32>,
     /// Work of the engine's own, which nobody waits for as such.
@@ -234,6 +208,8 @@ thread_local! {
             waited_ns: [const { Cell::new(0) }; CLASSES],
             noted_ns: Cell::new(0),
             noted_before_ns: Cell::new(0),
+            latch_ns: Cell::new(0),
+            latch_of: Cell::new((PageId(0), 0)),
             waits_for: Cell::new(0),
             background: Cell::new(false),
             looked_ns: Cell::new(0),
@@ -290,6 +266,16 @@ pub(crate) fn enter_background() {
 /// Whether those ahead have waited for something for at least half of a wait: then this was a wait for that, too.
 pub(crate) fn is_half(ahead_us: u64, wait_ns: u64) -> bool {
     ahead_us * 2_000 >= wait_ns.max(1)
+}
+
+/// This thread has waited for the latch of a page, so many levels above the leaves.
+pub(crate) fn note_latch(page: PageId, level: u8, ns: u64) {
+    THREAD.with(|thread| {
+        if ns > thread.latch_ns.get() {
+            thread.latch_ns.set(ns);
+            thread.latch_of.set((page, level));
+        }
+    });
 }
 
 /// For how long this thread has waited within its operation for what a class says, itself or behind others who did.
@@ -372,8 +358,9 @@ impl Waits {
         let (waited, result) = wait();
         drop(within);
         if waited {
-            let inside_ns = noted_ns() - noted_before_ns;
-            let ns = clock::now_ns().saturating_sub(began_ns).saturating_sub(inside_ns);
+            let (inside_ns, now_ns) = (noted_ns() - noted_before_ns, clock::now_ns());
+            let ns = now_ns.saturating_sub(began_ns).saturating_sub(inside_ns);
+            cpu_turn::waited(ns, now_ns);
             self.note(class_of(ns), ns);
         }
         result
@@ -412,6 +399,7 @@ impl Waits {
                 thread.looked.set(schedstat());
             }
             thread.waited_ns.iter().for_each(|waited| waited.set(0));
+            thread.latch_ns.set(0);
             thread.noted_before_ns.set(thread.noted_ns.get());
         });
         Operation { waits: self, kind }
@@ -556,12 +544,14 @@ impl Drop for Operation<'_> {
                 let runnable = runnable.saturating_sub(runnable_before).min(elapsed - waited_ns - cpu);
                 Some((Duration::from_nanos(cpu), Duration::from_nanos(runnable)))
             };
+            let (latch_ns, (page, level)) = (thread.latch_ns.get(), thread.latch_of.get());
             let stall = Stall {
                 operation: self.kind.name(),
                 elapsed: Duration::from_nanos(elapsed),
                 ended: Duration::from_nanos(now.saturating_sub(self.waits.opened_ns)),
                 waits: waits.map(|(class, ns)| (class, Duration::from_nanos(ns))).collect(),
                 cpu: schedstat().and_then(since),
+                latch: (latch_ns > 0).then(|| LatchWait::new(page, level, latch_ns)),
             };
             Some((stall, elapsed))
         });
@@ -618,6 +608,24 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_latch_of_an_operation_is_told_and_none_of_another() {
+        let waits = Waits::new(Duration::from_nanos(1));
+        let wait = |page: u64, ms: u64| {
+            waits.timed(WaitClass::PageLatch, || std::thread::sleep(Duration::from_millis(ms)));
+            note_latch(PageId(page), 2, ms * 1_000_000);
+        };
+        wait(1, 30);
+        let outer = waits.operation(OperationKind::Write);
+        [(2, 3), (3, 9), (4, 5)].into_iter().for_each(|(page, ms)| wait(page, ms));
+        drop(outer);
+        let next = waits.operation(OperationKind::Get);
+        waits.timed(WaitClass::Lane, || std::thread::sleep(Duration::from_millis(2)));
+        drop(next);
+        let latches: Vec<_> = waits.stalls().1.into_iter().map(|stall| stall.latch).collect();
+        assert_eq!(latches, [Some(LatchWait::new(PageId(3), 2, 9_000_000)), None]);
+    }
+
+    #[test]
     fn parts_of_an_operation_are_never_more_than_the_whole() {
         let spin = |ms: u64| {
             let until_ns = clock::now_ns() + ms * 1_000_000;
@@ -671,15 +679,6 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_a_stall_tells_each_share() {
-        let ms = Duration::from_millis;
-        let waits = vec![(WaitClass::FreeFrame, ms(90)), (WaitClass::PageRead, ms(5))];
-        let stall = Stall { operation: "get", elapsed: ms(100), ended: ms(0), waits, cpu: Some((ms(4), ms(1))) };
-        let line = "get took 100.0 ms: free_frame 90.0 ms (90 %) page_read 5.0 ms (5 %) cpu 4.0 ms (4 %) runnable 1.0 ms (1 %)";
-        assert_eq!(stall.to_string(), line);
-    }
-
-    #[test]
     fn times_are_counted_up_to_each_bound() {
         let waits = Waits::new(Duration::from_secs(1));
         for us in [0, 9, 10, 11, 100_000, 20_000_000] {
@@ -700,6 +699,7 @@ mod tests {
             ended: Duration::ZERO,
             waits: Vec::new(),
             cpu: None,
+            latch: None,
         }
     }
 

@@ -39,8 +39,9 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::base::random::random_u64;
+use crate::base::stall::Stall;
 use crate::base::sync::{self, JoinHandle, Mutex, Rank, RwLock, Turn};
-use crate::base::waits::{Stall, WaitClass, WaitSummary, Waits, enter_background};
+use crate::base::waits::{WaitClass, WaitSummary, Waits, enter_background};
 use crate::io::device::Files;
 use crate::io::slow::SlowFiles;
 use crate::io::speed::Speed;
@@ -294,7 +295,8 @@ impl Db {
     /// The last 256 operations that took the [stall threshold](Options::stall_threshold) or longer, oldest first, and
     /// where their time went.
     pub fn stalls(&self) -> Vec<Stall> {
-        self.inner.engine.waits.stalls().1
+        let engine = &self.inner.engine;
+        engine.with_trees(engine.waits.stalls().1)
     }
 
     /// Closes the database: a last checkpoint, then its files. Other handles get [`Error::Closed`] from now on.

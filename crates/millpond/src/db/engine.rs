@@ -22,6 +22,7 @@ use crate::base::handoff::Handoff;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::laws;
 use crate::base::operations::OperationKind;
+use crate::base::stall::Stall;
 use crate::base::sync::{Mutex, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
 use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::Restarts;
@@ -147,6 +148,18 @@ impl Engine {
     /// Images that may wait for their data sync, with the pool as large as it is now.
     pub(crate) fn unsynced_max(&self) -> usize {
         to_usize(unsynced_max(to_u64(self.core.pool.len())))
+    }
+
+    /// Slow operations with the names of the trees whose latches they waited for, of those that are open.
+    pub(crate) fn with_trees(&self, mut stalls: Vec<Stall>) -> Vec<Stall> {
+        let open_trees = self.open_trees.lock();
+        for latch in stalls.iter_mut().filter_map(|stall| stall.latch.as_mut()) {
+            latch.tree = match SpaceId(latch.space) {
+                SpaceId::CATALOG => Some("the catalog".to_owned()),
+                space => open_trees.get(&space).map(ToString::to_string),
+            };
+        }
+        stalls
     }
 
     /// Asks the keeper for a checkpoint, and waits for it on `checkpoint`.

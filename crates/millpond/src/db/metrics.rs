@@ -9,7 +9,8 @@ pub(super) use super::metrics_text::{json, prometheus};
 use super::stats::Stats;
 use crate::base::cpus::{self, Cpus};
 use crate::base::operations::Slowest;
-use crate::base::waits::{Stall, WaitClass, WaitTimes};
+use crate::base::stall::Stall;
+use crate::base::waits::{WaitClass, WaitTimes};
 use crate::pool::instance::InstancePages;
 
 /// How a metric moves.
@@ -534,7 +535,8 @@ impl Db {
     /// The slowest operations since the last call, or since open: 8 at most, slowest first, each with where its time
     /// went. Measured to a few milliseconds; what took less than that is not told of.
     pub fn take_slowest(&self) -> Vec<Stall> {
-        self.engine().waits.take_slowest()
+        let engine = self.engine();
+        engine.with_trees(engine.waits.take_slowest())
     }
 
     /// [`metrics`](Self::metrics) as text that Prometheus reads (version 0.0.4): names begin with `millpond_`, those of

@@ -322,7 +322,8 @@ fn stalls(page: &mut Page, engine: &Engine, open: Duration) {
     page.section("STALLS");
     page.row("so far", count);
     page.row("at least", format!("{:.0} ms each", engine.waits.stall_threshold().as_secs_f64() * 1e3));
-    for stall in stalls.iter().rev().take(STALLS_SHOWN) {
+    let shown = engine.with_trees(stalls.into_iter().rev().take(STALLS_SHOWN).collect());
+    for stall in shown {
         page.row(&format!("{:.1} s ago", open.saturating_sub(stall.ended).as_secs_f64()), stall);
     }
 }

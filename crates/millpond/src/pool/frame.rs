@@ -1,5 +1,6 @@
 //! Frames, and the guards through which pages are seen and changed.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared, pin, unprotected};
@@ -15,7 +16,7 @@ use crate::base::laws::LatchHeld;
 use crate::base::page::layout::{header, header_mut, page_lsn};
 use crate::base::page::view::PageView;
 use crate::base::sync::{ReadGuard, RwLock, WriteGuard};
-use crate::base::waits::{WaitClass, Waited, is_half};
+use crate::base::waits::{WaitClass, Waited, is_half, note_latch};
 
 /// No page has this id.
 const NO_PAGE: u64 = u64::MAX;
@@ -253,14 +254,22 @@ impl<'p> Pin<'p> {
 
     /// Waits for the page's latch. Where those who had it waited for the window `recent_closed` for at least half of
     /// that time, this was a wait for the window, too.
-    fn latched<G>(&self, wait: impl FnOnce() -> G) -> G {
+    fn latched<G: Deref<Target = PageBuf>>(&self, wait: impl FnOnce() -> G) -> G {
         let window_us = || self.frame().in_window.us();
         let before_us = window_us();
-        let class_of = |ns: u64| match is_half(window_us().wrapping_sub(before_us).into(), ns) {
-            true => WaitClass::RecentClosed,
-            false => WaitClass::PageLatch,
+        let mut took_ns = 0;
+        let class_of = |ns: u64| {
+            took_ns = ns;
+            match is_half(window_us().wrapping_sub(before_us).into(), ns) {
+                true => WaitClass::RecentClosed,
+                false => WaitClass::PageLatch,
+            }
         };
-        self.pool.waits.timed_as(WaitClass::PageLatch, || (true, wait()), class_of)
+        let page = self.pool.waits.timed_as(WaitClass::PageLatch, || (true, wait()), class_of);
+        if let Some(id) = self.frame().holds() {
+            note_latch(id, header(&page).level, took_ns);
+        }
+        page
     }
 
     /// The page latched exclusively, if the latch is free.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
 use millpond::{
-    ByteSize, Db, DirtyTracking, Durability, LogRecentClosed, LogSpin, MetricValue, Options, Stall, Stats, WaitClass,
-    WriteBatch,
+    ByteSize, Db, DirtyTracking, Durability, LatchWait, LogRecentClosed, LogSpin, MetricValue, Options, Stall, Stats,
+    WaitClass, WriteBatch,
 };
 
 use crate::pool::put_loosely;
@@ -112,6 +112,13 @@ fn who_waits_for_a_latch_behind_the_window_is_told_of_the_window() {
         let stalls = db.stalls();
         let explained = stalls.iter().filter(is_explained).count();
         assert!(stalls.len() > 20 && explained * 10 >= stalls.len() * 9, "{explained} of {} stalls", stalls.len());
+        // Those behind the one who waited tell whose latch they wanted: of their own tree, or of that of all.
+        let latched: Vec<_> = stalls.iter().filter_map(|stall| Some((stall.elapsed, stall.latch.as_ref()?))).collect();
+        let is_told = |(elapsed, latch): &(Duration, &LatchWait)| {
+            latch.tree.as_deref().is_some_and(|tree| tree.starts_with("tree 't")) && latch.time <= *elapsed
+        };
+        let of_all = latched.iter().filter(|(_, latch)| latch.tree.as_deref() == Some("tree 't3'")).count();
+        assert!(of_all > 0 && latched.iter().all(is_told), "{latched:?}");
         db.close().expect("closed");
     });
     sound(&disk);

@@ -95,6 +95,7 @@ impl Instruments for Counting {
             waits: Vec::new(),
             cpu_us: None,
             runnable_us: None,
+            latch: None,
         };
         // Those of the run, if they are asked for behind it.
         if self.calls.load(Ordering::Relaxed) == 0 { vec![remembered(9)] } else { [7, 6].map(remembered).to_vec() }

@@ -117,7 +117,9 @@ static GUIDES: [Guide; 10] = [
               affinity mask has. A quota is not counted: all of a quota of one CPU is 17 % of six.",
         on_a_server: "Compare the CPUs of `taskset -p` with the quota in `cpu.max`. Set \
                       `innodb_log_spin_cpu_pct_hwm` to 50 times the quota's CPUs over those of the mask: 8 for one \
-                      of six. `innodb_log_spin_cpu_abs_lwm` is the use of CPU below which nobody spins.",
+                      of six. `innodb_log_spin_cpu_abs_lwm` is the use of CPU below which nobody spins. A quota that \
+                      several CPUs use up together is gone early in each 100 ms, and nobody runs for the rest: with \
+                      no more CPUs than the quota has (`cpuset`) that is short.",
         here: "By default nobody spins: commits that wait for the log are parked, and one of them writes it for all. \
                What CPU the engine believes to have is `cpu_granted_pct`, quota included.",
         minutes: (1, 10),

@@ -301,6 +301,7 @@ impl Lab {
             options: arm.options.clone(),
             device: arm.device.clone(),
             phases: phases.to_vec(),
+            is_kept: false,
         };
         Ok((copy, plan))
     }
@@ -318,7 +319,8 @@ impl Lab {
         options.push(("page_store".to_owned(), store.to_owned()));
         let phase =
             |work: &Work| Phase { name: "load".to_owned(), quiet_s: 0.0, work: work.clone(), time_s: 0, beside: None };
-        let plan = ArmPlan { dir: dir.clone(), options, device: None, phases: base.work.iter().map(phase).collect() };
+        let phases = base.work.iter().map(phase).collect();
+        let plan = ArmPlan { dir: dir.clone(), options, device: None, phases, is_kept: true };
         self.loaded.lock().insert(dir.clone());
         self.watch(&plan, None)?;
         Ok(dir)

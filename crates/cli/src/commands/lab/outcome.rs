@@ -122,6 +122,12 @@ pub(super) struct Slow {
     pub(super) elapsed_us: u64,
     /// Classes of waits, and `cpu` and `runnable`, with their microseconds, the most first.
     pub(super) parts: Vec<(String, u64)>,
+    /// The latch for which it waited longest, in words.
+    pub(super) latch: Option<String>,
+}
+
+fn latch_text(page: &str, waited_us: u64) -> String {
+    format!("{page}, {:.1} ms", waited_us as f64 / 1e3)
 }
 
 impl Slow {
@@ -129,19 +135,21 @@ impl Slow {
         let waits = operation.waits.iter().map(|wait| (wait.class.to_owned(), wait.total_us));
         let own = [("cpu", operation.cpu_us), ("runnable", operation.runnable_us)];
         let own = own.into_iter().filter_map(|(name, us)| Some((name.to_owned(), us?)));
-        Slow::new(operation.operation, operation.elapsed_us, waits.chain(own).collect())
+        let latch = operation.latch.as_ref().map(|latch| latch_text(&latch.page, latch.waited_us));
+        Slow::new(operation.operation, operation.elapsed_us, waits.chain(own).collect(), latch)
     }
 
     pub(super) fn of_stall(stall: &Stall) -> Slow {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let waits = stall.waits.iter().map(|(class, time)| (class.name().to_owned(), us(*time)));
         let own = stall.cpu.map(|(cpu, runnable)| [("cpu".to_owned(), us(cpu)), ("runnable".to_owned(), us(runnable))]);
-        Slow::new(stall.operation, us(stall.elapsed), waits.chain(own.into_iter().flatten()).collect())
+        let latch = stall.latch.as_ref().map(|latch| latch_text(&latch.to_string(), us(latch.time)));
+        Slow::new(stall.operation, us(stall.elapsed), waits.chain(own.into_iter().flatten()).collect(), latch)
     }
 
-    fn new(operation: &str, elapsed_us: u64, mut parts: Vec<(String, u64)>) -> Slow {
+    fn new(operation: &str, elapsed_us: u64, mut parts: Vec<(String, u64)>, latch: Option<String>) -> Slow {
         parts.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
-        Slow { operation: operation.to_owned(), elapsed_us, parts }
+        Slow { operation: operation.to_owned(), elapsed_us, parts, latch }
     }
 }
 
@@ -307,7 +315,7 @@ mod tests {
 
     #[test]
     fn slow_operations_of_clients_are_told_from_those_beside_them_by_the_stall_log() {
-        let slow = |operation: &str, ms: u64| Slow::new(operation, ms * 1_000, Vec::new());
+        let slow = |operation: &str, ms: u64| Slow::new(operation, ms * 1_000, Vec::new(), None);
         let mut outcome =
             Outcome { slow: vec![slow("scan", 90), slow("scan", 80), slow("get", 5)], ..Outcome::default() };
         outcome.figures.stalls = 4.0;
@@ -324,8 +332,9 @@ mod tests {
 
     #[test]
     fn the_stall_log_is_summed_up_for_the_stalls_of_the_phase() {
-        let slow =
-            |ms: u64, class: &str, part: u64| Slow::new("put", ms * 1_000, vec![(class.to_owned(), part * 1_000)]);
+        let slow = |ms: u64, class: &str, part: u64| {
+            Slow::new("put", ms * 1_000, vec![(class.to_owned(), part * 1_000)], None)
+        };
         let mut outcome = Outcome::default();
         outcome.figures.stalls = 2.0;
         let log = [slow(900, "log_space", 900), slow(60, "free_frame", 30), slow(40, "lane", 40)];
@@ -345,6 +354,7 @@ mod tests {
             operation: "get".to_owned(),
             elapsed_us,
             parts: vec![(class.to_owned(), us), ("cpu".to_owned(), elapsed_us - us)],
+            latch: None,
         };
         let outcome = Outcome {
             slow: vec![slow(1_000, "free_frame", 900), slow(1_000, "free_frame", 700), slow(50, "page_read", 50)],

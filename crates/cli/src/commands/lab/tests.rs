@@ -14,7 +14,8 @@ use super::{page, text};
 pub(super) fn outcome(phase: &str, per_s: f64, slowest_ms: f64, class: &str) -> Outcome {
     let elapsed_us = (slowest_ms * 1e3) as u64;
     let waited_us = elapsed_us / 10 * 9;
-    let slow = Slow { operation: "get".to_owned(), elapsed_us, parts: vec![(class.to_owned(), waited_us)] };
+    let slow =
+        Slow { operation: "get".to_owned(), elapsed_us, parts: vec![(class.to_owned(), waited_us)], latch: None };
     let stalled =
         Stalled { operations: 1, elapsed_us, parts: [(class.to_owned(), waited_us)].into(), ..Stalled::default() };
     Outcome {
@@ -82,6 +83,7 @@ fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting
             operation: "get".to_owned(),
             elapsed_us,
             parts: vec![("free_frame".to_owned(), waited_us), ("cpu".to_owned(), elapsed_us - waited_us)],
+            latch: None,
         }],
         stalled: Stalled {
             operations: 1,

@@ -31,7 +31,9 @@ use parking_lot::Mutex;
 pub use session::MillpondSession;
 
 use crate::Error;
-use crate::engine::{Counters, Engine, Gauges, Index, Instruments, Layout, SlowOperation, TableNo, TableState, Wait};
+use crate::engine::{
+    Counters, Engine, Gauges, Index, Instruments, Latch, Layout, SlowOperation, TableNo, TableState, Wait,
+};
 use crate::generators::oltp::bulk_name;
 use rows::{K_INDEX, Rows};
 
@@ -322,6 +324,7 @@ fn slow_operation(stall: &millpond::Stall) -> SlowOperation {
             .collect(),
         cpu_us: stall.cpu.map(|(cpu, _)| us(cpu)),
         runnable_us: stall.cpu.map(|(_, runnable)| us(runnable)),
+        latch: stall.latch.as_ref().map(|latch| Latch { page: latch.to_string(), waited_us: us(latch.time) }),
     }
 }
 

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use millpond::ByteSize;
 use workload::calm::Calm;
 use workload::driver::Finished;
-use workload::engine::Wait;
+use workload::engine::{Latch, Wait};
 use workload::figures::{RunFigures, WaitsOf};
 use workload::timeline::Point;
 
@@ -229,6 +229,9 @@ fn share_cells(percent: f64) -> Markup {
     }
 }
 
+/// Latches that are told of below the slowest operations.
+const LATCHES_SHOWN: usize = 3;
+
 fn slow_operations(figures: &RunFigures) -> Markup {
     let slow = &figures.slow_operations;
     let elapsed_us: u64 = slow.iter().map(|operation| operation.elapsed_us).sum();
@@ -242,6 +245,8 @@ fn slow_operations(figures: &RunFigures) -> Markup {
     parts.push(("cpu", slow.iter().filter_map(|operation| operation.cpu_us).sum()));
     parts.push(("runnable, without a CPU", slow.iter().filter_map(|operation| operation.runnable_us).sum()));
     parts.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
+    let latch = |of: &Latch| format!("{} ({:.1} ms)", of.page, of.waited_us as f64 / 1e3);
+    let latches: Vec<String> = slow.iter().filter_map(|of| of.latch.as_ref().map(latch)).take(LATCHES_SHOWN).collect();
     html! {
         h2 { "The slowest operations" }
         @if slow.is_empty() {
@@ -263,6 +268,9 @@ fn slow_operations(figures: &RunFigures) -> Markup {
                         (share_cells(*us as f64 * 100.0 / elapsed_us.max(1) as f64))
                     }
                 }
+            }
+            @if !latches.is_empty() {
+                p.note { "The page latches for which they waited longest: " (latches.join("; ")) "." }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Pages of runs that no test has the time to make.
 
 use workload::driver::Finished;
-use workload::engine::{Counters, Gauges, SlowOperation, Wait};
+use workload::engine::{Counters, Gauges, Latch, SlowOperation, Wait};
 use workload::figures::{Labels, RunFigures};
 use workload::probe::{Access, SyncPairs};
 use workload::recorder::{Record, Totals};
@@ -60,6 +60,7 @@ fn finished(seconds: u64) -> Finished {
             waits: vec![Wait { class: "log_space", count: 1, total_us: 511_000 }],
             cpu_us: Some(73_000),
             runnable_us: None,
+            latch: Some(Latch { page: "leaf 7:3 of tree '<t>'".to_owned(), waited_us: 200_000 }),
         }],
         was_stopped: false,
     }
@@ -141,6 +142,7 @@ fn a_minute_is_shown_second_by_second() {
     assert!(text.contains("seconds since the run began"), "{text}");
     assert!(!text.contains("mean of"), "{text}");
     assert!(text.contains("log_space") && text.contains("70.0 %"), "511 of 730 ms: {text}");
+    assert!(text.contains("longest: leaf 7:3 of tree '<t>' (200.0 ms)."), "{text}");
 }
 
 #[test]

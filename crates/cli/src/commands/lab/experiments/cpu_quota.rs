@@ -57,7 +57,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         arm.quota = Some(QUOTA);
     }
     let base = Base { in_memory: true, ..tables(TABLES.count, TABLES.rows, &["cached=true"]) };
-    let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(8, 30))];
+    let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(6, 30))];
     let mut settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     if has_groups {
         // From a tenth of a CPU on, so that a light load will do wherever this is run.

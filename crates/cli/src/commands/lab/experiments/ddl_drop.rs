@@ -31,7 +31,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let all = Tables { count: TABLES.count + 2, ..TABLES };
     let base = tables(all.count, all.rows, &["redo_capacity=256MiB"]);
     let beside = Some(Beside::Ddl { after_s: DDL_AFTER_S, table: all.count - 1 });
-    let seconds = lab.seconds(8, 20);
+    let seconds = lab.seconds(6, 20);
     let alone = offered(ALONE, BORNE_PER_S, lab.seconds(6, 15));
     let phases = [alone, Phase { beside, ..offered(PHASE, BORNE_PER_S, seconds) }];
     let arms = with_percona(&words).map(|arm| arm.on(&device));

@@ -29,7 +29,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let base = tables(TABLES.count, TABLES.rows, &["redo_capacity=256MiB"]);
     let alone = offered(ALONE, BORNE_PER_S, lab.seconds(6, 15));
     let beside = Some(Beside::LongReader);
-    let phases = [alone, Phase { beside, ..offered(PHASE, BORNE_PER_S, lab.seconds(8, 30)) }];
+    let phases = [alone, Phase { beside, ..offered(PHASE, BORNE_PER_S, lab.seconds(6, 30)) }];
     let arms = with_percona(&words).map(|arm| arm.on(&device));
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     lab.clear();
