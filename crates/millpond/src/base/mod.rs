@@ -6,7 +6,6 @@ pub(crate) mod bell;
 pub(crate) mod choice;
 pub(crate) mod clock;
 pub(crate) mod counted_calls;
-pub(crate) mod cpu_turn;
 pub(crate) mod cpus;
 pub(crate) mod crc;
 pub(crate) mod error;

@@ -374,14 +374,6 @@ pub(crate) fn nap_latched(ns: u64) {
     std::thread::sleep(Duration::from_nanos(ns));
 }
 
-/// Lets others have the CPU who could run; nothing where threads are simulated, for these have none.
-pub(crate) fn yield_cpu() {
-    laws::check_park();
-    if !is_simulated() {
-        std::thread::yield_now();
-    }
-}
-
 /// Whether time is a scheduler's.
 pub(crate) fn is_simulated() -> bool {
     #[cfg(feature = "simulation")]

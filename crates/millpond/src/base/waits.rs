@@ -21,7 +21,6 @@ use hdrhistogram::Histogram;
 
 use super::aligned::to_u64;
 use super::clock;
-use super::cpu_turn;
 use super::ids::PageId;
 use super::operations::{OperationKind, Operations, Slowest, next_stripe};
 use super::stall::{LatchWait, Stall};
@@ -358,9 +357,8 @@ impl Waits {
         let (waited, result) = wait();
         drop(within);
         if waited {
-            let (inside_ns, now_ns) = (noted_ns() - noted_before_ns, clock::now_ns());
-            let ns = now_ns.saturating_sub(began_ns).saturating_sub(inside_ns);
-            cpu_turn::waited(ns, now_ns);
+            let inside_ns = noted_ns() - noted_before_ns;
+            let ns = clock::now_ns().saturating_sub(began_ns).saturating_sub(inside_ns);
             self.note(class_of(ns), ns);
         }
         result

@@ -12,7 +12,6 @@ use super::engine::Engine;
 use super::page_writer::Why;
 use crate::base::aligned::to_u64;
 use crate::base::clock;
-use crate::base::cpu_turn;
 use crate::base::laws;
 use crate::base::operations::OperationKind;
 use crate::base::sync::{Condvar, Mutex, Rank};
@@ -276,11 +275,10 @@ impl Drop for Paying<'_> {
 }
 
 impl Engine {
-    /// Begins a transaction: gives up the CPU if it is time for that, and pays for those that this thread has written
-    /// before. Callers hold nothing. May wait on `throttle`.
+    /// Begins a transaction: pays for those that this thread has written before. Callers hold nothing. May wait on
+    /// `throttle`.
     pub(super) fn begin_write(&self) -> Paying<'_> {
         let operation = self.waits.operation(OperationKind::Write);
-        cpu_turn::end();
         if let Some(classic) = &self.classic_flushing {
             self.sync_flush(classic);
         }
