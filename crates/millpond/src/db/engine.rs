@@ -152,11 +152,12 @@ impl Engine {
 
     /// Slow operations with the names of the trees whose latches they waited for, of those that are open.
     pub(crate) fn with_trees(&self, mut stalls: Vec<Stall>) -> Vec<Stall> {
-        let open_trees = self.open_trees.lock();
+        // One by one: nobody who opens a tree waits while names are written.
+        let open_tree = |space| self.open_trees.lock().get(&space).cloned();
         for latch in stalls.iter_mut().filter_map(|stall| stall.latch.as_mut()) {
             latch.tree = match SpaceId(latch.space) {
                 SpaceId::CATALOG => Some("the catalog".to_owned()),
-                space => open_trees.get(&space).map(ToString::to_string),
+                space => open_tree(space).map(|tree| tree.to_string()),
             };
         }
         stalls
