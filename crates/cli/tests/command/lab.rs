@@ -100,6 +100,27 @@ fn a_run_on_a_slow_device_makes_no_more_writes_than_that() {
 }
 
 #[test]
+fn a_run_that_is_not_kept_ends_without_a_close_and_what_it_leaves_is_sound() {
+    let left = |is_kept: bool| {
+        let dir = directory();
+        let tables = json!({ "count": 1, "rows": 500 });
+        let work =
+            json!({ "Oltp": { "workload": "oltp_update_index", "tables": tables, "threads": 1, "per_s": null } });
+        let load = phase("load", &json!({ "Prepare": tables }), &Value::Null);
+        let phases = json!([load, phase("updates", &work, &Value::Null)]);
+        let mut plan = plan(dir.path(), &json!([["cached", "true"]]), &phases);
+        plan["is_kept"] = json!(is_kept);
+        assert_code(&arm(dir.path(), &plan), 0);
+        let status = out(&run(dir.path(), &["status", "db"]));
+        assert_code(&run(dir.path(), &["check", "db"]), 0);
+        status
+    };
+    let [kept, thrown] = [true, false].map(left);
+    let is_closed = |status: &str| status.lines().any(|line| line.starts_with("closed:") && line.contains(" yes"));
+    assert!(is_closed(&kept) && !is_closed(&thrown), "{kept}\n{thrown}");
+}
+
+#[test]
 fn an_interrupt_of_the_lab_alone_ends_its_run_and_leaves_neither_data_nor_report() {
     let dir = directory();
     let mut child = millpond(dir.path(), &["lab", "run", "ddl-drop", "--quick", "--dir=data/a/b", "--report=lab.html"])
