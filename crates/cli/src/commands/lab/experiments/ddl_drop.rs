@@ -32,7 +32,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let base = tables(all.count, all.rows, &["redo_capacity=256MiB"]);
     let beside = Some(Beside::Ddl { after_s: DDL_AFTER_S, table: all.count - 1 });
     let seconds = lab.seconds(6, 20);
-    let alone = offered(ALONE, BORNE_PER_S, lab.seconds(6, 15));
+    let alone = offered(ALONE, BORNE_PER_S, lab.seconds(5, 15));
     let phases = [alone, Phase { beside, ..offered(PHASE, BORNE_PER_S, seconds) }];
     let arms = with_percona(&words).map(|arm| arm.on(&device));
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;

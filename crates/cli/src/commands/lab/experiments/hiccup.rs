@@ -34,7 +34,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let device = SlowDevice { writes_per_s: WRITES_PER_S, bytes_per_s: BYTES_PER_S, slower: vec![stop] };
     let words = ["buffer_pool_size=64MiB", "redo_capacity=256MiB", "durability=background(1s)"];
     let base = tables(TABLES.count, TABLES.rows, &["redo_capacity=256MiB"]);
-    let phases = [offered(CONTROL, BORNE_PER_S, control_s), offered(PHASE, BORNE_PER_S, lab.seconds(8, 40))];
+    let phases = [offered(CONTROL, BORNE_PER_S, control_s), offered(PHASE, BORNE_PER_S, lab.seconds(12, 40))];
     let arms = servers(&words).map(|arm| arm.on(&device));
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     lab.clear();

@@ -27,7 +27,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let device = SlowDevice { writes_per_s: WRITES_PER_S, bytes_per_s: BYTES_PER_S, slower: Vec::new() };
     let words = ["buffer_pool_size=64MiB", "redo_capacity=256MiB", "durability=background(1s)", "stall_threshold=50ms"];
     let base = tables(TABLES.count, TABLES.rows, &["redo_capacity=256MiB"]);
-    let alone = offered(ALONE, BORNE_PER_S, lab.seconds(6, 15));
+    let alone = offered(ALONE, BORNE_PER_S, lab.seconds(5, 15));
     let beside = Some(Beside::LongReader);
     let phases = [alone, Phase { beside, ..offered(PHASE, BORNE_PER_S, lab.seconds(6, 30)) }];
     let arms = with_percona(&words).map(|arm| arm.on(&device));
