@@ -124,14 +124,21 @@ impl Findings {
         let Some(best) = self.classic().max_by(|a, b| per_s(a).total_cmp(&per_s(b))) else { return };
         let (name, best) = (best.name.trim().to_owned(), per_s(&best));
         let seen = format!("{own:.0}/s, {name} {best:.0}/s: {:.2} times", own / best.max(1.0));
-        self.judge("ours", "the default is no slower than the best classic setting", own >= best, seen);
+        let claim = format!("{}the default is no slower than the best classic setting", self.when(phase));
+        self.judge("ours", claim, own >= best, seen);
+    }
+
+    /// Which phase a claim is about, where that is not the first.
+    fn when(&self, phase: &str) -> String {
+        let is_first = self.phases.first().is_none_or(|first| first == phase);
+        if is_first { String::new() } else { format!("{phase}: ") }
     }
 
     /// All that arrives at a rate is done with the default. Arrivals are drawn, the same for all settings: to 3 % as
     /// many as are asked for.
     pub(super) fn judge_offered(&mut self, phase: &str, per_s: f64) {
         let of = |setting: &Setting| format!("{} {:.0}/s", setting.name.trim(), setting.figures(phase).per_s);
-        let seen: Vec<String> = self.settings.iter().map(of).collect();
+        let seen: Vec<String> = self.settings.iter().filter(|setting| setting.has(phase)).map(of).collect();
         let best = self.classic().map(|setting| setting.figures(phase).per_s).fold(0.0, f64::max);
         let own = self.default().least(phase, |run| run.figures.per_s);
         let is_done = own >= per_s * 0.97 && own >= best * 0.995;
@@ -145,7 +152,8 @@ impl Findings {
         let own = self.default().figures(phase).slowest_ms;
         let classic = self.setting(against).figures(phase).slowest_ms;
         let seen = format!("{own:.1} ms and {classic:.1} ms: 1 to {:.1}", classic / own.max(1e-3));
-        let claim = format!("the slowest operation takes at most a tenth of that of {}", against.trim());
+        let when = self.when(phase);
+        let claim = format!("{when}the slowest operation takes at most a tenth of that of {}", against.trim());
         self.judge("ours", claim, own * 10.0 <= classic, seen);
     }
 
