@@ -396,9 +396,12 @@ impl Waits {
                 thread.looked_ns.set(now);
                 thread.looked.set(schedstat());
             }
-            thread.waited_ns.iter().for_each(|waited| waited.set(0));
+            // Few operations wait: who has noted nothing since the last one began has zeros there.
+            if thread.noted_before_ns.get() != thread.noted_ns.get() {
+                thread.waited_ns.iter().for_each(|waited| waited.set(0));
+                thread.noted_before_ns.set(thread.noted_ns.get());
+            }
             thread.latch_ns.set(0);
-            thread.noted_before_ns.set(thread.noted_ns.get());
         });
         Operation { waits: self, kind }
     }
@@ -516,7 +519,7 @@ impl Waits {
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
-        let stall = THREAD.with(|thread| {
+        let slow = THREAD.with(|thread| {
             let depth = thread.depth.get() - 1;
             thread.depth.set(depth);
             // The waits are timed with a better clock: a tick that was missed is not taken from them.
@@ -530,10 +533,20 @@ impl Drop for Operation<'_> {
                 thread.stripe.set(next_stripe());
             }
             self.waits.operations.ended(self.kind, thread.stripe.get(), now, elapsed);
-            let remembered_from_ns = self.waits.remembered_from_ns.load(Ordering::Relaxed);
-            if elapsed < remembered_from_ns {
-                return None;
-            }
+            let is_slow = elapsed >= self.waits.remembered_from_ns.load(Ordering::Relaxed);
+            is_slow.then_some((now, elapsed, waited_ns))
+        });
+        if let Some((now, elapsed, waited_ns)) = slow {
+            self.was_slow(now, elapsed, waited_ns);
+        }
+    }
+}
+
+impl Operation<'_> {
+    /// It is one of the slowest, or a stall. By itself: what all operations come through is short.
+    #[cold]
+    fn was_slow(&self, now: u64, elapsed: u64, waited_ns: u64) {
+        let stall = THREAD.with(|thread| {
             let waited = thread.waited_ns.each_ref().map(Cell::get);
             let waits = WaitClass::ALL.into_iter().zip(waited).filter(|(_, ns)| *ns > 0);
             let since = |(cpu, runnable): (u64, u64)| {
@@ -543,19 +556,16 @@ impl Drop for Operation<'_> {
                 Some((Duration::from_nanos(cpu), Duration::from_nanos(runnable)))
             };
             let (latch_ns, (page, level)) = (thread.latch_ns.get(), thread.latch_of.get());
-            let stall = Stall {
+            Stall {
                 operation: self.kind.name(),
                 elapsed: Duration::from_nanos(elapsed),
                 ended: Duration::from_nanos(now.saturating_sub(self.waits.opened_ns)),
                 waits: waits.map(|(class, ns)| (class, Duration::from_nanos(ns))).collect(),
                 cpu: schedstat().and_then(since),
                 latch: (latch_ns > 0).then(|| LatchWait::new(page, level, latch_ns)),
-            };
-            Some((stall, elapsed))
+            }
         });
-        if let Some((stall, elapsed_ns)) = stall {
-            self.waits.remember(stall, elapsed_ns);
-        }
+        self.waits.remember(stall, elapsed);
     }
 }
 

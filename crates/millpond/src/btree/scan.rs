@@ -150,10 +150,11 @@ pub(crate) enum Seen<'a> {
 }
 
 /// What entry `index` of a leaf is to a reader. Leaves of the catalog have plain values.
+#[inline]
 pub(crate) fn row<'a>(
     page: PageView<'a>,
     index: usize,
-    is_in_flight: &dyn Fn(TxnId) -> bool,
+    is_in_flight: impl Fn(TxnId) -> bool,
 ) -> Result<Seen<'a>, Error> {
     seen(page, index, page.value(index), is_in_flight)
 }
@@ -164,7 +165,7 @@ fn seen<'a>(
     page: PageView<'a>,
     index: usize,
     value: &'a [u8],
-    is_in_flight: &dyn Fn(TxnId) -> bool,
+    is_in_flight: impl Fn(TxnId) -> bool,
 ) -> Result<Seen<'a>, Error> {
     let id = PageId(page.header().page_id.get());
     if id.space() == SpaceId::CATALOG {

@@ -57,7 +57,7 @@ pub(crate) fn verify_tree(core: &Core, space: SpaceId) -> TreeReport {
         if view.is_leaf() {
             for index in 0..view.len() {
                 // At rest nothing is in flight.
-                match row(view, index, &|_| false) {
+                match row(view, index, |_| false) {
                     Ok(Seen::Gone) => report.deleted += 1,
                     Ok(_) => report.entries += 1,
                     Err(error) => report.problems.push(error.to_string()),

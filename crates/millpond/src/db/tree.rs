@@ -127,7 +127,7 @@ impl TreeState {
                 Ok(page) => {
                     let view = page.view();
                     let Ok(index) = view.search(key) else { return Ok(None) };
-                    let (here, place) = match row(view, index, &|txn| engine.txns.locks.is_in_flight(txn))? {
+                    let (here, place) = match row(view, index, |txn| engine.txns.locks.is_in_flight(txn))? {
                         Seen::Row(payload) => return Ok(Some(payload.to_vec())),
                         Seen::Gone => return Ok(None),
                         Seen::Elsewhere(here, place) => (here.to_vec(), place),

@@ -62,7 +62,7 @@ impl<'e> Large<'e> {
                 continue;
             }
             let Some(index) = found else { return Ok(None) };
-            let (here, place) = match row(page.view(), index, &|_| false)? {
+            let (here, place) = match row(page.view(), index, |_| false)? {
                 Seen::Row(payload) => return Ok(Some(payload.to_vec())),
                 Seen::Gone => return Ok(None),
                 Seen::Elsewhere(here, place) => (here.to_vec(), place),

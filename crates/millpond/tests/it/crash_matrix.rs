@@ -381,7 +381,7 @@ fn a_crash_at_any_io_of_one_client_loses_nothing() {
 fn a_crash_at_any_io_of_three_clients_and_the_keeper_loses_nothing() {
     for seed in [2, 3] {
         let recorded = many_clients(seed, 3, 40, 1000);
-        check_matrix(&recorded, 0, stride(2));
+        check_matrix(&recorded, 0, stride(3));
     }
 }
 
@@ -417,7 +417,7 @@ fn a_crash_while_clients_write_pages_themselves_loses_nothing() {
     for (shape, seed) in [(SMALL, 14), (IN_PLACE, 15), (twice, 18)] {
         let legacy = Shape { empty: EmptyFreeListAlgorithm::Legacy, ..shape };
         let recorded = many_clients_shaped(legacy, seed, 4, 40, 1000);
-        check_matrix(&recorded, 0, stride(4));
+        check_matrix(&recorded, 0, stride(9));
     }
 }
 
@@ -446,7 +446,7 @@ fn a_crash_while_page_cleaners_write_and_everybody_flushes_loses_nothing() {
         let (ops, frames) =
             if flushing == AdaptiveFlushingMethod::SyncOnly { (80, LAZY_FRAMES) } else { (60, shape.frames) };
         let recorded = many_clients_shaped(Shape { flushing, frames, ..shape }, seed, 4, ops, 3000);
-        check_matrix(&recorded, 0, stride(24));
+        check_matrix(&recorded, 0, stride(40));
     }
 }
 
@@ -465,7 +465,7 @@ fn a_crash_with_the_policies_of_any_server_loses_nothing() {
         let shape = Shape { profile, empty, flushing, recent_closed, frames: LAZY_FRAMES, instances: 2, ..TWICE };
         let ops = if flushing == SyncOnly { 80 } else { 60 };
         let recorded = many_clients_shaped(shape, seed, 4, ops, 3000);
-        check_matrix(&recorded, 0, stride(30));
+        check_matrix(&recorded, 0, stride(48));
     }
 }
 
@@ -479,7 +479,7 @@ fn a_crash_while_threads_write_the_log_loses_nothing() {
     };
     for (seed, shape) in (31..).zip([THREADED, Shape { pipeline: true, ..SMALL }, Shape { pipeline: true, ..lazy }]) {
         let recorded = many_clients_shaped(shape, seed, 4, 60, 3000);
-        check_matrix(&recorded, 0, stride(24));
+        check_matrix(&recorded, 0, stride(48));
     }
 }
 
@@ -526,7 +526,7 @@ fn a_crash_while_pages_are_merged_and_their_ids_used_again_loses_nothing() {
             db.close().expect("closed");
         });
         let recorded = Recorded { shape, ..recorded };
-        check_matrix(&recorded, 0, stride(if shape.is_legacy() { 7 } else { 3 }));
+        check_matrix(&recorded, 0, stride(if shape.is_legacy() { 17 } else { 7 }));
     }
 }
 
@@ -596,7 +596,7 @@ fn a_crash_during_recovery_loses_nothing() {
     let recorded = many_clients(9, 2, 60, 1000);
     let all = recorded.history.boundaries();
     let mut images = 0;
-    for boundary in (all / 4..=all).step_by(stride(all / 16)) {
+    for boundary in (all / 4..=all).step_by(stride(all / 10)) {
         let mode = Unsynced::Torn(u64::try_from(boundary).expect("small"));
         let image = recorded.history.crash_image(boundary, mode);
         let second = record_on(SLOW_READS, 3, image, Oracle::default(), |disk, _| {
@@ -717,7 +717,7 @@ fn a_crash_during_a_recovery_that_changes_more_pages_than_there_are_free_slots_l
     run(13, || open(&second, options().create(false)).close().expect("closed"));
     let history = second.history();
     let all = history.boundaries();
-    for boundary in (0..=all).step_by(stride(all / 40).max(1)) {
+    for boundary in (0..=all).step_by(stride(all / 24).max(1)) {
         for mode in modes(boundary) {
             let found = recover(&disk_of(history.crash_image(boundary, mode)));
             let rows = &found.unwrap_or_else(|problem| unreachable!("at {boundary} of {all}: {problem}"))["t"];
