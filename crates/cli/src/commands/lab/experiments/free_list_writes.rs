@@ -44,7 +44,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// How many users wait for a frame at any time, or for their turn to write a page for one; and how long each update does.
+/// How many users wait for a frame at any time, or for their turn to write a page for one; and how long an update does.
 fn judge_convoy(findings: &mut Findings) {
     let waited_ms = |run: &Outcome| run.waited_ms("free_frame");
     let users = |findings: &Findings, name: &str| {
