@@ -166,12 +166,12 @@ const MODES: [fn(u64) -> Unsynced; 7] = [
     Unsynced::OneTorn,
 ];
 
-/// Some of them, and all with MILLPOND_FULL; seeded by the boundary.
+/// Some of them, and all with MILLPOND_FULL; seeded by the boundary. Which is the third is mixed: no stride comes to the
+/// same each time.
 pub(crate) fn modes(boundary: usize) -> impl Iterator<Item = Unsynced> {
+    let third = 2 + (boundary.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % 5;
     let all = MODES.iter().map(move |mode| mode(u64::try_from(boundary).expect("small")));
-    all.enumerate()
-        .filter(move |(number, _)| [0, 1, 2 + boundary % 5].contains(number) || stride(2) == 1)
-        .map(|(_, mode)| mode)
+    all.enumerate().filter(move |(number, _)| [0, 1, third].contains(number) || stride(2) == 1).map(|(_, mode)| mode)
 }
 
 /// Recovers from a crash at every `stride`th boundary, in every mode, and compares with the oracle.
@@ -446,7 +446,7 @@ fn a_crash_while_page_cleaners_write_and_everybody_flushes_loses_nothing() {
         let (ops, frames) =
             if flushing == AdaptiveFlushingMethod::SyncOnly { (80, LAZY_FRAMES) } else { (60, shape.frames) };
         let recorded = many_clients_shaped(Shape { flushing, frames, ..shape }, seed, 4, ops, 3000);
-        check_matrix(&recorded, 0, stride(40));
+        check_matrix(&recorded, 0, stride(39));
     }
 }
 
@@ -465,7 +465,7 @@ fn a_crash_with_the_policies_of_any_server_loses_nothing() {
         let shape = Shape { profile, empty, flushing, recent_closed, frames: LAZY_FRAMES, instances: 2, ..TWICE };
         let ops = if flushing == SyncOnly { 80 } else { 60 };
         let recorded = many_clients_shaped(shape, seed, 4, ops, 3000);
-        check_matrix(&recorded, 0, stride(48));
+        check_matrix(&recorded, 0, stride(47));
     }
 }
 
@@ -479,7 +479,7 @@ fn a_crash_while_threads_write_the_log_loses_nothing() {
     };
     for (seed, shape) in (31..).zip([THREADED, Shape { pipeline: true, ..SMALL }, Shape { pipeline: true, ..lazy }]) {
         let recorded = many_clients_shaped(shape, seed, 4, 60, 3000);
-        check_matrix(&recorded, 0, stride(48));
+        check_matrix(&recorded, 0, stride(47));
     }
 }
 
