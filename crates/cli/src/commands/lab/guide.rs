@@ -107,7 +107,7 @@ static GUIDES: [Guide; 10] = [
                       `innodb_lru_scan_depth` so that a second's demand is kept free.",
         here: "No user writes a page for a frame: pages that leave next are clean before, as many as the demand asks \
                for, and frames are handed to those who wait in their order.",
-        minutes: (1, 8),
+        minutes: (1, 6),
     },
     Guide {
         name: "cpu-quota",
@@ -122,7 +122,7 @@ static GUIDES: [Guide; 10] = [
                       no more CPUs than the quota has (`cpuset`) that is short.",
         here: "By default nobody spins: commits that wait for the log are parked, and one of them writes it for all. \
                What CPU the engine believes to have is `cpu_granted_pct`, quota included.",
-        minutes: (1, 10),
+        minutes: (1, 9),
     },
     Guide {
         name: "log-closer",
@@ -134,7 +134,7 @@ static GUIDES: [Guide; 10] = [
                       `innodb_log_recent_closed_size` larger: the window is full less often.",
         here: "There is no window (`log_recent_closed=none`): up to where all is clean is counted, and no order has \
                to be waited for.",
-        minutes: (1, 7),
+        minutes: (1, 6),
     },
     Guide {
         name: "sync-flush",
@@ -150,7 +150,7 @@ static GUIDES: [Guide; 10] = [
         here: "Pages are written as fast as the log asks for and the device allows, which is measured; when that is \
                not enough, writers are delayed early and little (`throttle`). Look at `log_checkpoint_age` and \
                `log_wall_waits`.",
-        minutes: (4, 25),
+        minutes: (4, 19),
     },
     Guide {
         name: "insert-benchmark",
@@ -163,7 +163,7 @@ static GUIDES: [Guide; 10] = [
                       buffer it is faster, and not safe.",
         here: "As in free-list-writes: frames are freed ahead of who needs them, by the demand, with no instances to \
                balance and no doublewrite buffer, for pages are not written over their old images.",
-        minutes: (2, 35),
+        minutes: (2, 16),
     },
     Guide {
         name: "ddl-drop",
@@ -174,7 +174,7 @@ static GUIDES: [Guide; 10] = [
                       `buffer_LRU_single_flush_*`, as in free-list.",
         here: "Frames are kept free ahead of the demand, whoever makes it, and handed to those who wait in their \
                order.",
-        minutes: (1, 7),
+        minutes: (1, 6),
     },
     Guide {
         name: "long-reader",
@@ -186,7 +186,7 @@ static GUIDES: [Guide; 10] = [
                       ENGINE INNODB STATUS`.",
         here: "Frames kept free follow the demand, and pages that are read once leave before those that are used \
                again.",
-        minutes: (1, 8),
+        minutes: (1, 7),
     },
     Guide {
         name: "hiccup",
@@ -210,7 +210,7 @@ static GUIDES: [Guide; 10] = [
                       `innodb_io_capacity_max` to what the device can do.",
         here: "Every 20 ms it is told anew how fast pages have to be written, by how fast the log grows; what the \
                device cannot do is spread over writers as short delays (`throttle`).",
-        minutes: (2, 11),
+        minutes: (2, 10),
     },
 ];
 

@@ -57,8 +57,8 @@ impl Steps {
         } else {
             steps.phases.extend(begin.map(|(step, name)| phase(name, work(step), 0)));
         }
-        steps.phases.push(phase(INSERTS, work("l.i1"), lab.seconds(8, 30)));
-        steps.phases.extend(queries.map(|(step, name)| phase(name, work(step), lab.seconds(3, 10))));
+        steps.phases.push(phase(INSERTS, work("l.i1"), lab.seconds(8, 20)));
+        steps.phases.extend(queries.map(|(step, name)| phase(name, work(step), lab.seconds(3, 8))));
         steps
     }
 }

@@ -25,7 +25,7 @@ const SLOWING: &str = "updates while it slows down";
 const WRITES_PER_S: f64 = 6_000.0;
 
 fn run(lab: &Lab) -> Result<Findings, Failure> {
-    let (steady_s, seconds) = (lab.seconds(10, 30), lab.seconds(6, 20));
+    let (steady_s, seconds) = (lab.seconds(10, 20), lab.seconds(6, 14));
     // In the middle of the second phase it has 30 % of its speed.
     let (after_s, for_s) = (2.0, seconds as f64 / 2.0);
     let slow = SlowTime { from_s: steady_s as f64 + after_s, for_s, every_s: 0.0, factor: 0.3 };
