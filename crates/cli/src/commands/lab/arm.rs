@@ -2,8 +2,9 @@
 //! of another's in memory. The plan comes on standard input, an outcome for each phase goes to standard output.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -87,7 +88,8 @@ pub(super) struct SlowTime {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Phase {
     pub(super) name: String,
-    /// Seconds in which nothing is done, before.
+    /// Seconds in which nothing is done, before. Behind them all files are read once, past the engine: what nothing has
+    /// touched for minutes is slow in the page cache of some machines, which is not what a phase is about.
     pub(super) quiet_s: f64,
     pub(super) work: Work,
     /// Whole seconds, of what has a time.
@@ -175,7 +177,7 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
     // A phase with the rows of the one before it, in the same order, would find many of them in the pool.
     for (phase, seed) in plan.phases.iter().zip(SEED..) {
         let began_s = opened.elapsed().as_secs_f64() + phase.quiet_s;
-        let mut outcome = phase.run(&engine, seed, &stop)?;
+        let mut outcome = phase.run(&engine, &plan.dir, seed, &stop)?;
         outcome.marks = marks::of(plan.device.as_ref(), phase, began_s, &outcome);
         outcome.quiet_s = phase.quiet_s;
         print(&format!("{}\n", serde_json::to_string(&outcome).map_err(|e| wrong(&e.to_string()))?))?;
@@ -194,11 +196,15 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
 }
 
 impl Phase {
-    fn run(&self, engine: &Millpond, seed: u64, stop: &AtomicBool) -> Result<Outcome, Failure> {
+    fn run(&self, engine: &Millpond, dir: &Path, seed: u64, stop: &AtomicBool) -> Result<Outcome, Failure> {
         let began = Instant::now();
         // In small parts: somebody may interrupt it.
         while began.elapsed().as_secs_f64() < self.quiet_s && !stop.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_secs_f64((self.quiet_s - began.elapsed().as_secs_f64()).clamp(0.0, 0.1)));
+        }
+        if self.quiet_s > 0.0 {
+            let cannot = |e| Failure::message(format!("cannot read the files in '{}': {e}", dir.display()));
+            read_all(dir, stop).map_err(cannot)?;
         }
         let before = numbers(engine.db());
         let beside_done = AtomicBool::new(false);
@@ -282,6 +288,16 @@ impl Phase {
     fn plan(&self, threads: usize, pace: Pace, seed: u64) -> Plan {
         Plan { threads, time_s: self.time_s, warmup_s: 0, events: 0, report_interval_s: 0, pace, seed }
     }
+}
+
+/// Reads all files of a directory from begin to end.
+fn read_all(dir: &Path, stop: &AtomicBool) -> io::Result<()> {
+    let mut buffer = vec![0; 1 << 20];
+    for entry in fs::read_dir(dir)? {
+        let mut file = File::open(entry?.path())?;
+        while !stop.load(Ordering::Relaxed) && file.read(&mut buffer)? > 0 {}
+    }
+    Ok(())
 }
 
 /// The insert benchmark's sizes.

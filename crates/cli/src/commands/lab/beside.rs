@@ -14,7 +14,7 @@ use crate::exit::Failure;
 const REST: Duration = Duration::from_millis(2);
 
 /// Rows after which it rests.
-const ROWS_A_REST: usize = 200;
+const ROWS_A_REST: usize = 1_000;
 
 /// Something beside a load.
 #[derive(Clone, Debug, Serialize, Deserialize)]

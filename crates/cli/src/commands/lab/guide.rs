@@ -195,7 +195,8 @@ static GUIDES: [Guide; 10] = [
         why: "Who needs a page needs a free frame; without a clean one there is none until a write has ended, and \
               those who wait come all at once then.",
         on_a_server: "Look at the device (`iostat -x 1`: `w_await`), and at `Innodb_buffer_pool_wait_free` at the \
-                      same time. A larger `innodb_lru_scan_depth` bridges longer stops.",
+                      same time. The list of free frames is filled once a second and lasts as long as \
+                      `innodb_lru_scan_depth` says: a larger one bridges longer stops, and more load.",
         here: "Pages that leave next are clean before, as many as are taken while a device stands still for half a \
                second. While the thread that frees frames waits for the device, who needs one frees a clean page \
                himself.",

@@ -50,13 +50,13 @@ pub(super) fn findings_of(settings: Vec<(&str, Vec<Outcome>)>) -> Findings {
 /// Findings of the two servers and the default, of a phase alone and one with something beside it, when the default
 /// came to something else in the latter.
 pub(super) fn beside_servers(alone: &str, phase: &str, change: fn(&mut Outcome)) -> Findings {
-    let mut own = outcome(phase, 700.0, 10.0, "page_read");
+    let mut own = outcome(phase, 200.0, 10.0, "page_read");
     own.figures.beside_ms = 500.0;
     // None of its operations is over the threshold.
     own.stalled = Stalled::default();
     change(&mut own);
-    let alone = || Outcome { stalled: Stalled::default(), ..outcome(alone, 700.0, 10.0, "page_read") };
-    let classic = || vec![alone(), outcome(phase, 700.0, 100.0, "free_frame")];
+    let alone = || Outcome { stalled: Stalled::default(), ..outcome(alone, 200.0, 10.0, "page_read") };
+    let classic = || vec![alone(), outcome(phase, 200.0, 100.0, "free_frame")];
     findings_of(vec![("percona-5.7", classic()), ("mysql-8.0", classic()), ("default", vec![alone(), own])])
 }
 

@@ -24,7 +24,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let device = SlowDevice { writes_per_s: WRITES_PER_S, bytes_per_s: BYTES_PER_S, slower: Vec::new() };
     let words = ["buffer_pool_size=192MiB", "redo_capacity=8MiB", "durability=background(1s)"];
     let base = tables(TABLES.count, TABLES.rows, &["redo_capacity=8MiB"]);
-    let (warm_s, seconds) = (lab.seconds(12, 20), lab.seconds(6, 15));
+    let (warm_s, seconds) = (lab.seconds(12, 20), lab.seconds(5, 15));
     let phases = [
         offered("to begin with", USUAL_PER_S, warm_s),
         offered(PHASES[0], USUAL_PER_S, seconds),

@@ -57,13 +57,13 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         arm.quota = Some(QUOTA);
     }
     let base = Base { in_memory: true, ..tables(TABLES.count, TABLES.rows, &["cached=true"]) };
-    let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(6, 30))];
+    let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(5, 30))];
     let mut settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     if has_groups {
         // From a tenth of a CPU on, so that a light load will do wherever this is run.
         let arm = |name| Arm::classic(name, &spinning(&["log_spin=quota", "log_spin_cpu_abs_lwm=10"]));
         let arms = [Arm { quota: Some(QUOTA), ..arm(HELD) }, arm(FREE)];
-        settings.extend(lab.in_turn(EXPERIMENT.name, &base, &arms, &[light(lab.seconds(4, 10))])?);
+        settings.extend(lab.in_turn(EXPERIMENT.name, &base, &arms, &[light(lab.seconds(3, 10))])?);
     }
     lab.clear();
     let how = format!(

@@ -45,7 +45,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let base = tables(TABLES.count, TABLES.rows, &["cached=true"]);
     let mut phases = vec![reads("to begin with", 0.0, 3)];
     phases.extend(quiets.iter().map(|quiet_s| reads(&after(*quiet_s), *quiet_s, 2)));
-    let before_scan_s = lab.seconds(20, 120) as f64;
+    let before_scan_s = lab.seconds(14, 120) as f64;
     phases.push(Phase {
         beside: Some(Beside::Scan { after_s: 1.0 }),
         work: Work::Oltp { workload: "oltp_point_select".into(), tables: TABLES, threads: CLIENTS, per_s: Some(PER_S) },

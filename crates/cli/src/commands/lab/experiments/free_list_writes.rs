@@ -30,7 +30,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         Arm::default(&common),
     ];
     let base = tables(TABLES.count, TABLES.rows, &["redo_capacity=64MiB"]);
-    let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(6, 20))];
+    let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(5, 20))];
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     lab.clear();
     let how = format!(

@@ -1,8 +1,10 @@
-//! A device whose writes stand still for half a second, again and again, under a load that is shown without that before.
+//! A device whose writes stand still for half a second, again and again: under a load for which the frames that are kept
+//! free last as long, and under one for which they do not.
 
-use super::{BYTES_PER_S, Experiment, Findings, Lab, TABLES, offered, servers};
+use super::{BYTES_PER_S, Experiment, Findings, Lab, TABLES, filling, offered, servers};
 use crate::commands::lab::arm::{SlowDevice, SlowTime};
 use crate::commands::lab::laboratory::tables;
+use crate::commands::lab::outcome::Outcome;
 use crate::exit::Failure;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -12,40 +14,62 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const CONTROL: &str = "updates at a fixed rate";
+const LIGHT: &str = "600 updates a second, stops of 500 ms";
+const CONTROL: &str = "1,300 updates a second";
 const PHASE: &str = "the same, stops of 500 ms";
 
 /// Writes a second of the device.
 const WRITES_PER_S: f64 = 3_000.0;
 
-/// Updates a second: fewer than any of the settings makes on this device at full load.
-const BORNE_PER_S: f64 = 1_000.0;
+/// Updates a second: until the servers' lists are filled again; such that a list of 1,024 frames lasts for two
+/// half; and such that it does not, and yet fewer than any of the settings makes on this device at full load.
+const SETTLING_PER_S: f64 = 200.0;
+const LIGHT_PER_S: f64 = 600.0;
+const PER_S: f64 = 1_300.0;
 
-/// Who answers within so many ms from arrival bears a load.
+/// Who answers within so many ms from arrival bears a load; and where something is answered as often, not everybody waits.
 const BORNE_MS: f64 = 100.0;
 
-/// How long the device stands still, and each how many seconds.
+/// How long the device stands still; when first in a phase, and each how many seconds.
 const STOP_MS: f64 = 500.0;
+const FIRST_S: f64 = 3.0;
 const EVERY_S: f64 = 4.0;
 
+/// The stops of a phase that begins so many seconds after the database was opened.
+fn stops(begin_s: u64, time_s: u64) -> Vec<SlowTime> {
+    let stop = |at: u32| {
+        let from_s = begin_s as f64 + FIRST_S + f64::from(at) * EVERY_S;
+        SlowTime { from_s, for_s: STOP_MS / 1e3, every_s: 0.0, factor: 0.0 }
+    };
+    (0..(time_s as f64 / EVERY_S) as u32).map(stop).collect()
+}
+
 fn run(lab: &Lab) -> Result<Findings, Failure> {
-    let control_s = lab.seconds(6, 20);
-    let stop = SlowTime { from_s: control_s as f64 + 3.0, for_s: STOP_MS / 1e3, every_s: EVERY_S, factor: 0.0 };
-    let device = SlowDevice { writes_per_s: WRITES_PER_S, bytes_per_s: BYTES_PER_S, slower: vec![stop] };
+    let (light_s, control_s, seconds) = (lab.seconds(6, 24), lab.seconds(5, 20), lab.seconds(10, 32));
+    let phases = [
+        filling(lab),
+        offered("until the lists are filled again", SETTLING_PER_S, 3),
+        offered(LIGHT, LIGHT_PER_S, light_s),
+        offered(CONTROL, PER_S, control_s),
+        offered(PHASE, PER_S, seconds),
+    ];
+    let begins_s = |phase: usize| phases[..phase].iter().map(|phase| phase.time_s).sum();
+    let slower = [stops(begins_s(2), light_s), stops(begins_s(4), seconds)].concat();
+    let device = SlowDevice { writes_per_s: WRITES_PER_S, bytes_per_s: BYTES_PER_S, slower };
     let words = ["buffer_pool_size=64MiB", "redo_capacity=256MiB", "durability=background(1s)"];
     let base = tables(TABLES.count, TABLES.rows, &["redo_capacity=256MiB"]);
-    let phases = [offered(CONTROL, BORNE_PER_S, control_s), offered(PHASE, BORNE_PER_S, lab.seconds(12, 40))];
     let arms = servers(&words).map(|arm| arm.on(&device));
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     lab.clear();
     let how = format!(
-        "{BORNE_PER_S:.0} updates a second, data twice the pool, on an imitated device of {}; then its writes stand \
-         still for {STOP_MS:.0} ms every {EVERY_S:.0} s. Its reads go on: where these stand still, too, who misses a page waits \
-         as long with any engine. Durable within a second. Times are from arrival. Frames that were kept free run out \
-         while nothing can be cleaned.",
+        "Updates at a rate, data twice the pool, which is full, on an imitated device of {} whose writes stand still for \
+         {STOP_MS:.0} ms every {EVERY_S:.0} s: {LIGHT_PER_S:.0} a second, then {PER_S:.0}, these without stops before. \
+         Its reads go on: where these stand still, too, who misses a page waits as long with any engine. Durable within \
+         a second. Times are from arrival. A server's list of free frames is filled once a second, which takes as long \
+         as the device does not write: where more are taken than it holds, it runs out.",
         device.text()
     );
-    let mut findings = EXPERIMENT.findings(how, settings, &[CONTROL, PHASE]);
+    let mut findings = EXPERIMENT.findings(how, settings, &[LIGHT, CONTROL, PHASE]);
     findings.loops = Some(("buffer_pool_single_page_flushes", "single"));
     judge(&mut findings);
     Ok(findings)
@@ -53,21 +77,30 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
 
 fn judge(findings: &mut Findings) {
     for name in ["mysql-5.6", "mysql-8.0"] {
-        let (before, of) = (findings.setting(name).figures(CONTROL), findings.setting(name).figures(PHASE));
+        let of = |phase| findings.setting(name).figures(phase);
+        let (light, before, of) = (of(LIGHT), of(CONTROL), of(PHASE));
+        findings.judge(
+            "ours",
+            format!("{LIGHT}: the list of {name} lasts, and the stops are borne without a stall"),
+            light.stalls == 0.0 && light.slowest_ms < BORNE_MS,
+            format!("slowest {:.1} ms, {:.0} stalls", light.slowest_ms, light.stalls),
+        );
         findings.judge(
             "what users report",
-            format!("{name} bears the load without a stall, and everybody waits while the writes stand still"),
-            before.stalls == 0.0 && before.slowest_ms < BORNE_MS && of.stalls > 0.0 && of.blackout_ms >= STOP_MS * 0.9,
+            format!("under {PER_S:.0} a second there is always somebody who is served by {name}, and with stops everybody waits"),
+            before.blackout_ms < BORNE_MS && of.stalls > 0.0 && of.blackout_ms >= STOP_MS * 0.9,
             format!(
-                "slowest {:.1} ms; with stops {:.0} ms, {:.0} stalls, longest gap {:.0} ms",
-                before.slowest_ms, of.slowest_ms, of.stalls, of.blackout_ms
+                "longest gap {:.0} ms, slowest {:.0} ms, {:.0} stalls; with stops {:.0} ms, {:.0} ms, {:.0} stalls",
+                before.blackout_ms, before.slowest_ms, before.stalls, of.blackout_ms, of.slowest_ms, of.stalls
             ),
         );
         findings.judge_explained(name, PHASE, "free_frame");
     }
+    let most = |of: fn(&Outcome) -> f64| {
+        [LIGHT, PHASE].iter().map(|phase| findings.default().most(phase, of)).fold(0.0, f64::max)
+    };
+    let (slowest_ms, brownout_s) = (most(|run| run.figures.slowest_ms), most(|run| run.figures.brownout_s));
     let own = findings.default().figures(PHASE);
-    let slowest_ms = findings.default().most(PHASE, |run| run.figures.slowest_ms);
-    let brownout_s = findings.default().most(PHASE, |run| run.figures.brownout_s);
     findings.judge(
         "ours",
         "a stop of the device's writes is not felt with the default, where commits are durable within a second: one \
@@ -75,7 +108,7 @@ fn judge(findings: &mut Findings) {
         slowest_ms < BORNE_MS && brownout_s == 0.0,
         format!("slowest {slowest_ms:.1} ms, worst second {:.0} of {:.0}", own.worst_per_s, own.median_per_s),
     );
-    findings.judge_offered(PHASE, BORNE_PER_S);
+    findings.judge_offered(PHASE, PER_S);
     findings.judge_slowest(PHASE, "mysql-5.6");
     findings.judge_slowest(PHASE, "mysql-8.0");
 }
@@ -83,22 +116,22 @@ fn judge(findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::lab::outcome::Outcome;
     use crate::commands::lab::tests::{failing, findings_of, outcome};
 
     /// Places of the claims that do not hold when one setting came to something else.
     fn failing_with(name: &str, phase: &str, change: fn(&mut Outcome)) -> Vec<usize> {
         let setting = |of, slowest_ms| {
-            let mut with_stops = outcome(PHASE, BORNE_PER_S, slowest_ms, "free_frame");
+            let mut with_stops = outcome(PHASE, PER_S, slowest_ms, "free_frame");
             (with_stops.figures.stalls, with_stops.figures.blackout_ms) = (9.0, STOP_MS);
-            let mut phases = vec![outcome(CONTROL, BORNE_PER_S, 5.0, "page_read"), with_stops];
+            let before = [outcome(LIGHT, LIGHT_PER_S, 5.0, "page_read"), outcome(CONTROL, PER_S, 5.0, "page_read")];
+            let mut phases = [&before[..], &[with_stops]].concat();
             phases.iter_mut().filter(|run| of == name && run.phase == phase).for_each(change);
             (of, phases)
         };
         let settings = vec![setting("mysql-5.6", 800.0), setting("mysql-8.0", 500.0), setting("default", 50.0)];
         let mut findings = findings_of(settings);
         judge(&mut findings);
-        assert_eq!(findings.verdicts.len(), 8);
+        assert_eq!(findings.verdicts.len(), 10);
         failing(&findings)
     }
 
@@ -106,16 +139,28 @@ mod tests {
     fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
         let unexplained = |of: &mut Outcome| of.stalled.parts.clear();
         assert_eq!(failing_with("", PHASE, |_| {}), [0; 0]);
-        assert_eq!(failing_with("mysql-5.6", CONTROL, |of| of.figures.stalls = 1.0), [0], "it is too much for it");
-        assert_eq!(failing_with("mysql-5.6", CONTROL, |of| of.figures.slowest_ms = 100.0), [0], "it is late");
-        assert_eq!(failing_with("mysql-5.6", PHASE, |of| of.figures.stalls = 0.0), [0]);
-        assert_eq!(failing_with("mysql-5.6", PHASE, unexplained), [1]);
-        assert_eq!(failing_with("mysql-8.0", PHASE, |of| of.figures.blackout_ms = 449.0), [2], "some went on");
-        assert_eq!(failing_with("mysql-8.0", PHASE, unexplained), [3]);
-        assert_eq!(failing_with("default", PHASE, |of| of.figures.brownout_s = 1.0), [4]);
-        assert_eq!(failing_with("default", PHASE, |of| of.figures.per_s = 980.0), [5]);
-        assert_eq!(failing_with("default", PHASE, |of| of.figures.slowest_ms = 50.1), [7]);
-        assert_eq!(failing_with("default", PHASE, |of| of.figures.slowest_ms = 80.1), [6, 7]);
-        assert_eq!(failing_with("default", PHASE, |of| of.figures.slowest_ms = 100.0), [4, 6, 7]);
+        assert_eq!(failing_with("mysql-5.6", LIGHT, |of| of.figures.stalls = 1.0), [0], "it is too much for it");
+        assert_eq!(failing_with("mysql-5.6", LIGHT, |of| of.figures.slowest_ms = 100.0), [0], "it is late");
+        assert_eq!(failing_with("mysql-5.6", CONTROL, |of| of.figures.blackout_ms = 100.0), [1], "all wait anyway");
+        assert_eq!(failing_with("mysql-5.6", PHASE, |of| of.figures.stalls = 0.0), [1]);
+        assert_eq!(failing_with("mysql-5.6", PHASE, unexplained), [2]);
+        assert_eq!(failing_with("mysql-8.0", LIGHT, |of| of.figures.stalls = 1.0), [3]);
+        assert_eq!(failing_with("mysql-8.0", PHASE, |of| of.figures.blackout_ms = 449.0), [4], "some went on");
+        assert_eq!(failing_with("mysql-8.0", PHASE, unexplained), [5]);
+        for phase in [LIGHT, PHASE] {
+            assert_eq!(failing_with("default", phase, |of| of.figures.brownout_s = 1.0), [6]);
+        }
+        assert_eq!(failing_with("default", LIGHT, |of| of.figures.slowest_ms = 100.0), [6]);
+        assert_eq!(failing_with("default", PHASE, |of| of.figures.per_s = 1_260.0), [7]);
+        assert_eq!(failing_with("default", PHASE, |of| of.figures.slowest_ms = 50.1), [9]);
+        assert_eq!(failing_with("default", PHASE, |of| of.figures.slowest_ms = 80.1), [8, 9]);
+        assert_eq!(failing_with("default", PHASE, |of| of.figures.slowest_ms = 100.0), [6, 8, 9]);
+    }
+
+    #[test]
+    fn stops_are_within_their_phase_and_end_with_it() {
+        let times = |begin_s, time_s| stops(begin_s, time_s).iter().map(|stop| stop.from_s).collect::<Vec<_>>();
+        assert_eq!((times(6, 8), times(20, 12)), (vec![9.0, 13.0], vec![23.0, 27.0, 31.0]));
+        assert!(stops(6, 8).iter().all(|stop| stop.every_s == 0.0 && stop.for_s == 0.5));
     }
 }

@@ -33,7 +33,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     ];
     let base = Base { in_memory: true, ..tables(TABLES.count, TABLES.rows, &["cached=true"]) };
     let work = Work::Oltp { workload: "oltp_insert".into(), tables: TABLES, threads: THREADS, per_s: None };
-    let phases = [Phase { name: PHASE.into(), quiet_s: 0.0, work, time_s: lab.seconds(6, 20), beside: None }];
+    let phases = [Phase { name: PHASE.into(), quiet_s: 0.0, work, time_s: lab.seconds(5, 20), beside: None }];
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     lab.clear();
     let how = format!(

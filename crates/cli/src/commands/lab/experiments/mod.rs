@@ -51,6 +51,12 @@ const TABLES: Tables = Tables { count: 4, rows: 150_000 };
 /// Bytes a second that imitated devices take, as a usual volume of a cloud does.
 const BYTES_PER_S: f64 = 125e6;
 
+/// Full load for some seconds, which fills the pool: a load that is to be borne alone is judged with no frame left that
+/// nobody has used yet.
+fn filling(lab: &Lab) -> Phase {
+    updates("to begin with", TABLES, THREADS, lab.seconds(2, 5))
+}
+
 /// Threads that update an indexed field of rows at random.
 fn updates(name: &str, tables: Tables, threads: usize, time_s: u64) -> Phase {
     let work = Work::Oltp { workload: "oltp_update_index".into(), tables, threads, per_s: None };
