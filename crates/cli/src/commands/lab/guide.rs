@@ -92,7 +92,7 @@ static GUIDES: [Guide; 10] = [
         here: "Twice as many frames are kept free as are taken meanwhile. Who finds none looks for a clean page, or \
                waits in a line and is handed the next. `buffer_pool_wait_free` counts a wait once, and the stall log \
                names it: `free_frame`.",
-        minutes: (2, 25),
+        minutes: (2, 26),
     },
     Guide {
         name: "free-list-writes",
@@ -186,7 +186,7 @@ static GUIDES: [Guide; 10] = [
                       ENGINE INNODB STATUS`.",
         here: "Frames kept free follow the demand, and pages that are read once leave before those that are used \
                again.",
-        minutes: (1, 7),
+        minutes: (1, 8),
     },
     Guide {
         name: "hiccup",
@@ -200,7 +200,7 @@ static GUIDES: [Guide; 10] = [
         here: "Pages that leave next are clean before, as many as are taken while a device stands still for half a \
                second. While the thread that frees frames waits for the device, who needs one frees a clean page \
                himself.",
-        minutes: (1, 10),
+        minutes: (1, 13),
     },
     Guide {
         name: "burst",
