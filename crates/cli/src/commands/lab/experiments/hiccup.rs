@@ -21,8 +21,8 @@ const PHASE: &str = "the same, stops of 500 ms";
 /// Writes a second of the device.
 const WRITES_PER_S: f64 = 3_000.0;
 
-/// Updates a second: until the servers' lists are filled again; such that a list of 1,024 frames lasts for two
-/// half; and such that it does not, and yet fewer than any of the settings makes on this device at full load.
+/// Updates a second: while the servers' lists are filled again; few enough for a list of 1,024 frames to last for two
+/// seconds; and too many for that, yet fewer than any of the settings makes on this device at full load.
 const SETTLING_PER_S: f64 = 200.0;
 const LIGHT_PER_S: f64 = 600.0;
 const PER_S: f64 = 1_300.0;
