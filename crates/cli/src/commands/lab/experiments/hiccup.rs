@@ -1,5 +1,5 @@
-//! A device whose writes stand still for half a second, again and again: under a load for which the frames that are kept
-//! free last as long, and under one for which they do not.
+//! A device whose writes stand still for half a second, again and again: under a load for which the frames that are
+//! kept free last as long, and under one for which they do not.
 
 use super::{BYTES_PER_S, Experiment, Findings, Lab, TABLES, filling, offered, servers};
 use crate::commands::lab::arm::{SlowDevice, SlowTime};
@@ -27,7 +27,8 @@ const SETTLING_PER_S: f64 = 200.0;
 const LIGHT_PER_S: f64 = 600.0;
 const PER_S: f64 = 1_300.0;
 
-/// Who answers within so many ms from arrival bears a load; and where something is answered as often, not everybody waits.
+/// Who answers within so many ms from arrival bears a load; and where something is answered as often, not everybody
+/// waits.
 const BORNE_MS: f64 = 100.0;
 
 /// How long the device stands still; when first in a phase, and each how many seconds.
@@ -87,7 +88,10 @@ fn judge(findings: &mut Findings) {
         );
         findings.judge(
             "what users report",
-            format!("under {PER_S:.0} a second there is always somebody who is served by {name}, and with stops everybody waits"),
+            format!(
+                "under {PER_S:.0} a second there is always somebody who is served by {name}, and with stops everybody \
+                 waits"
+            ),
             before.blackout_ms < BORNE_MS && of.stalls > 0.0 && of.blackout_ms >= STOP_MS * 0.9,
             format!(
                 "longest gap {:.0} ms, slowest {:.0} ms, {:.0} stalls; with stops {:.0} ms, {:.0} ms, {:.0} stalls",

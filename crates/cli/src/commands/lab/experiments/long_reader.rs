@@ -20,7 +20,8 @@ const PHASE: &str = "updates beside a long reader";
 /// Writes a second of the device.
 const WRITES_PER_S: f64 = 3_000.0;
 
-/// Updates a second: fewer than any of the settings makes on this device at full load.
+/// Updates a second: fewer than any of the settings makes on this device at full load, and so few that the thread which
+/// fills percona-5.7's list has come to sleep long before something else takes frames.
 const BORNE_PER_S: f64 = 200.0;
 
 fn run(lab: &Lab) -> Result<Findings, Failure> {
