@@ -17,6 +17,7 @@ mod latch_tests;
 pub(crate) mod laws;
 pub(crate) mod operations;
 pub(crate) mod page;
+pub(crate) mod pending;
 pub(crate) mod primitives;
 pub(crate) mod random;
 pub(crate) mod rank;

@@ -161,6 +161,8 @@ struct Class {
 pub(crate) struct Waits {
     classes: [Class; CLASSES],
     operations: Operations,
+    /// Of these, those that waited for a page's read.
+    missed: AtomicU64,
     /// Changes with `slowest` held only.
     stall_threshold_ns: AtomicU64,
     stall_count: AtomicU64,
@@ -319,6 +321,7 @@ impl Waits {
         Waits {
             classes: WaitClass::ALL.map(class),
             operations: Operations::new(),
+            missed: AtomicU64::new(0),
             stall_threshold_ns: AtomicU64::new(stall_threshold_ns),
             stall_count: AtomicU64::new(0),
             stalls: Mutex::new(Rank::Waits, VecDeque::new()),
@@ -411,6 +414,11 @@ impl Waits {
         self.operations.count(kind)
     }
 
+    /// How many operations have waited for a page's read.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
+    }
+
     /// The slowest operations of the last seconds, to a few milliseconds. Anybody may look.
     pub(crate) fn slowest_by_second(&self) -> Slowest {
         self.operations.slowest(clock::coarse_ns())
@@ -439,6 +447,15 @@ impl Waits {
     pub(crate) fn under_way(&self) -> [(u64, u64); CLASSES] {
         let now_ns = clock::now_ns();
         self.classes.each_ref().map(|of| of.under_way.now(now_ns))
+    }
+
+    /// How many waits of each class took how many microseconds, to three digits: (microseconds, waits), the shortest
+    /// first.
+    pub(crate) fn recorded(&self) -> [Vec<(u64, u64)>; CLASSES] {
+        self.classes.each_ref().map(|of| {
+            let times = of.times_us.lock();
+            times.iter_recorded().map(|at| (at.value_iterated_to(), at.count_at_value())).collect()
+        })
     }
 
     /// How long the waits of one class took.
@@ -533,6 +550,9 @@ impl Drop for Operation<'_> {
                 thread.stripe.set(next_stripe());
             }
             self.waits.operations.ended(self.kind, thread.stripe.get(), now, elapsed);
+            if waited_ns > 0 && thread.waited_ns[WaitClass::PageRead as usize].get() > 0 {
+                self.waits.missed.fetch_add(1, Ordering::Relaxed);
+            }
             let is_slow = elapsed >= self.waits.remembered_from_ns.load(Ordering::Relaxed);
             is_slow.then_some((now, elapsed, waited_ns))
         });

@@ -357,6 +357,7 @@ impl Engine {
             buffer_flush_sync_total_pages: at_once.total(),
             buffer_flush_sync: at_once.calls(),
             buffer_flush_sync_pages: at_once.last(),
+            buffer_flush_sync_waits: classic.map_or(0, |classic| count(&classic.sync_waits)),
             buffer_flush_sync_scanned: classic.map_or(0, |classic| count(&classic.rescanned)),
             buffer_flush_neighbor_total_pages: classic.map_or(0, |classic| classic.beside.total()),
             buffer_flush_neighbor: classic.map_or(0, |classic| classic.beside.calls()),
@@ -381,6 +382,8 @@ impl Engine {
             log_space_wait_us: count(&log.counters.space_wait_us),
             log_wall_waits: count(&log.counters.wall_waits),
             log_syncs: count(&log.counters.syncs),
+            log_pending_writes: log.counters.pending_writes.now(),
+            log_pending_syncs: log.counters.pending_syncs.now(),
             log_bytes_written: count(&log.counters.bytes_written),
             pace_write_capacity: whole(pace.capacity_pages_per_s),
             pace_flush_rate: if is_paced { whole(pace.flush_pages_per_s) } else { 0 },
@@ -401,6 +404,8 @@ impl Engine {
             log_spin_cpus: spin_cpus,
             log_spin_cpu_pct: (spin_cpu * 100).checked_div(spin_cpus).unwrap_or(0),
             data_page_reads: count(&store.counters.page_reads),
+            data_pending_reads: store.counters.pending_reads.now(),
+            data_pending_syncs: store.counters.pending_syncs.now(),
             data_page_writes: count(&store.counters.page_writes),
             data_write_calls: count(&store.counters.write_calls),
             data_written: count(&store.counters.page_writes) * to_u64(store.page_size()),
@@ -428,6 +433,7 @@ impl Engine {
             operation_gets: self.waits.operations(OperationKind::Get),
             operation_scans: self.waits.operations(OperationKind::Scan),
             operation_writes: self.waits.operations(OperationKind::Write),
+            operation_misses: self.waits.missed(),
             operation_others: [OperationKind::BulkLoad, OperationKind::IndexBuild]
                 .map(|kind| self.waits.operations(kind))
                 .iter()

@@ -133,7 +133,7 @@ const fn waiting(name: &'static str, unit: &'static str, help: &'static str, rea
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 140] = [
+pub static METRICS: [Metric; 146] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -292,6 +292,12 @@ pub static METRICS: [Metric; 140] = [
         "Entries of flush lists that searches for pages to write at once looked at: with sync_only."
     ),
     stat!(
+        buffer_flush_sync_waits,
+        Counter,
+        "waits",
+        "Of log_space_waits, those for pages to be written at three quarters of the log: with classic flushing."
+    ),
+    stat!(
         buffer_flush_neighbor_total_pages,
         Counter,
         "pages",
@@ -343,6 +349,8 @@ pub static METRICS: [Metric; 140] = [
         "Waits for room in the log because it was full: each is a defect, for writers should have been slowed down before."
     ),
     stat!(log_syncs, Counter, "calls", "Syncs of log files; commits that came together share one."),
+    stat!(log_pending_writes, Gauge, "calls", "Writes of the log that the device has in hand."),
+    stat!(log_pending_syncs, Gauge, "calls", "Syncs of log files that the device has in hand."),
     stat!(log_bytes_written, Counter, "bytes", "Written to log files; blocks written twice count twice."),
     stat!(log_capacity_effective, Gauge, "bytes", "What the controller goes by: less with a recovery time target."),
     stat!(log_apply_rate, Gauge, "bytes/s", "Log that a recovery applied; 0: none was measured yet."),
@@ -357,6 +365,7 @@ pub static METRICS: [Metric; 140] = [
     stat!(pace_write_cost_ns, Gauge, "ns", "What a write of pages costs the device, by itself; 0: not known."),
     stat!(pace_page_cost_ns, Gauge, "ns", "What each page in a write to the data file costs."),
     stat!(data_page_reads, Counter, "pages", "Page images read."),
+    stat!(data_pending_reads, Gauge, "pages", "Pages being read."),
     stat!(data_page_writes, Counter, "pages", "Page images written."),
     stat!(data_write_calls, Counter, "calls", "Write calls that wrote page images."),
     stat!(
@@ -367,6 +376,7 @@ pub static METRICS: [Metric; 140] = [
     ),
     stat!(data_written, Counter, "bytes", "Bytes of pages written to the data file."),
     stat!(data_syncs, Counter, "calls", "Syncs of the data file."),
+    stat!(data_pending_syncs, Gauge, "calls", "Syncs of the data file that the device has in hand."),
     stat!(
         dblwr_pages_written,
         Counter,
@@ -424,6 +434,12 @@ pub static METRICS: [Metric; 140] = [
     stat!(operation_gets, Counter, "operations", "Reads of a key's value."),
     stat!(operation_scans, Counter, "operations", "Steps of scans, each of which read the rows of a leaf."),
     stat!(operation_writes, Counter, "operations", "Batches written, or refused; one change by itself is one, too."),
+    stat!(
+        operation_misses,
+        Counter,
+        "operations",
+        "Operations that waited for a page to be read: not all that they needed was in the pool."
+    ),
     stat!(operation_others, Counter, "operations", "Steps of bulk loads and index builds."),
     slowest("operation_second", "s", "The second that is under way, by the engine's clock.", "", |slowest| {
         MetricValue::Number(slowest.second)

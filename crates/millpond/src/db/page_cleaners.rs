@@ -52,6 +52,8 @@ pub(crate) struct ClassicFlushing {
     pub(super) sync_flush: Turn<()>,
     /// Entries of flush lists that searches which begin anew after each page have looked at.
     pub(super) rescanned: AtomicU64,
+    /// Waits of writers because the log was three quarters full of changes that were in frames only.
+    pub(super) sync_waits: AtomicU64,
     /// Lots with pages that left because they were beside others, and these.
     pub(super) beside: CountedCalls,
     pass: Mutex<Pass>,
@@ -110,6 +112,7 @@ impl ClassicFlushing {
             neighbors: Choice::new(&[FlushNeighbors::None, FlushNeighbors::Area, FlushNeighbors::Seq], neighbors),
             sync_flush: Turn::new(Rank::SyncFlush, ()),
             rescanned: AtomicU64::new(0),
+            sync_waits: AtomicU64::new(0),
             beside: CountedCalls::default(),
             pass: Mutex::new(Rank::PageCleaners, Pass::default()),
             news: Condvar::new(),

@@ -24,6 +24,7 @@ use crate::base::counted_calls::CountedCalls;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId};
 use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
+use crate::base::pending::Pending;
 use crate::base::sync::{Rank, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
 use crate::base::waits::WaitClass;
 use crate::mtr::Core;
@@ -181,7 +182,7 @@ const LARGE_LOT: usize = LOT_PAGES / 2;
 struct Counted {
     /// Lots that had pages, and these.
     written: CountedCalls,
-    pending: AtomicU64,
+    pending: Pending,
 }
 
 impl PageWrites {
@@ -192,7 +193,7 @@ impl PageWrites {
 
     /// Pages that were copied, and whose write has not ended.
     pub(super) fn pending(&self, why: Why) -> u64 {
-        self.by_why[why as usize].pending.load(Ordering::Relaxed)
+        self.by_why[why as usize].pending.now()
     }
 
     /// All pages that were written.
@@ -203,24 +204,6 @@ impl PageWrites {
     /// Pages of large lots, and nanoseconds that the device took for them.
     pub(super) fn lots(&self) -> (u64, u64) {
         (self.lots_pages.load(Ordering::Relaxed), self.lots_ns.load(Ordering::Relaxed))
-    }
-
-    fn begin(&self, why: Why, pages: usize) -> Pending<'_> {
-        let of = &self.by_why[why as usize];
-        of.pending.fetch_add(to_u64(pages), Ordering::Relaxed);
-        Pending { of, pages: to_u64(pages) }
-    }
-}
-
-/// Pages that are being written, until dropped.
-struct Pending<'w> {
-    of: &'w Counted,
-    pages: u64,
-}
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        self.of.pending.fetch_sub(self.pages, Ordering::Relaxed);
     }
 }
 
@@ -283,7 +266,8 @@ impl PageWriter {
             }
         }
         let pages = copied.pages.len();
-        let pending = self.writes.begin(why, pages);
+        let of = &self.writes.by_why[why as usize];
+        let _pending = of.pending.begin(to_u64(pages));
         if pages > 0 && !planted!("page_before_log") {
             core.log.flush_wait(newest)?;
         }
@@ -311,11 +295,11 @@ impl PageWriter {
             if let Some(writes) = writes {
                 copied.pages.clear();
                 if pages > 0 {
-                    pending.of.written.add(pending.pages);
+                    of.written.add(to_u64(pages));
                 }
                 let took_ns = clock::now_ns().saturating_sub(began_ns);
                 if pages >= LARGE_LOT {
-                    self.writes.lots_pages.fetch_add(pending.pages, Ordering::Relaxed);
+                    self.writes.lots_pages.fetch_add(to_u64(pages), Ordering::Relaxed);
                     self.writes.lots_ns.fetch_add(took_ns, Ordering::Relaxed);
                 }
                 return Ok(Lot::Written { pages, moved: ops.len() - pages, writes, took_ns, skipped });

@@ -84,6 +84,9 @@ pub struct Stats {
     pub buffer_flush_sync: u64,
     /// Pages of the last of these.
     pub buffer_flush_sync_pages: u64,
+    /// Waits of writers for pages to be written because the log was three quarters full of changes that were in frames
+    /// only: only with the classic methods of flushing.
+    pub buffer_flush_sync_waits: u64,
     /// Entries of flush lists that searches for these looked at, anew after each page: only with
     /// [`AdaptiveFlushingMethod::SyncOnly`](crate::AdaptiveFlushingMethod::SyncOnly).
     pub buffer_flush_sync_scanned: u64,
@@ -125,6 +128,8 @@ pub struct Stats {
     pub operation_scans: u64,
     /// Batches written, or refused; one change by itself is a batch, too.
     pub operation_writes: u64,
+    /// Of all operations, those that waited for a page to be read: not all that they needed was in the pool.
+    pub operation_misses: u64,
     /// Steps of bulk loads and index builds.
     pub operation_others: u64,
     /// Operations that took the stall threshold or longer.
@@ -155,6 +160,10 @@ pub struct Stats {
     pub log_wall_waits: u64,
     /// Syncs of log files.
     pub log_syncs: u64,
+    /// Writes of the log that the device has in hand, now.
+    pub log_pending_writes: u64,
+    /// Syncs of log files that the device has in hand, now.
+    pub log_pending_syncs: u64,
     /// Bytes written to log files, blocks written twice counted twice.
     pub log_bytes_written: u64,
     /// Bytes of log that the controller goes by: its capacity, or what is recovered from in
@@ -184,6 +193,8 @@ pub struct Stats {
     pub pace_page_cost_ns: u64,
     /// Page images read.
     pub data_page_reads: u64,
+    /// Pages that are being read, now.
+    pub data_pending_reads: u64,
     /// Page images written.
     pub data_page_writes: u64,
     /// Write calls that they took.
@@ -194,6 +205,8 @@ pub struct Stats {
     pub data_written: u64,
     /// Syncs of the data file.
     pub data_syncs: u64,
+    /// Those that the device has in hand, now.
+    pub data_pending_syncs: u64,
     /// Copies of pages written before these overwrote others, or notes of them: only with
     /// [`Options::doublewrite`](crate::Options::doublewrite).
     pub dblwr_pages_written: u64,

@@ -49,10 +49,13 @@ pub(super) struct About {
 pub(crate) struct LastLook(Mutex<Option<Look>>);
 
 /// What was seen, and when.
+#[derive(Clone)]
 struct Look {
     at_ns: u64,
     stats: Stats,
     waits: Vec<WaitSummary>,
+    /// Of each class, how many took how many microseconds.
+    recorded: Vec<Vec<(u64, u64)>>,
 }
 
 impl Default for LastLook {
@@ -86,7 +89,8 @@ impl Db {
 
 /// The whole text.
 pub(super) fn text(engine: &Engine, about: &About) -> String {
-    let look = Look { at_ns: clock::now_ns(), stats: engine.stats(), waits: engine.waits.summary() };
+    let recorded = engine.waits.recorded().into();
+    let look = Look { at_ns: clock::now_ns(), stats: engine.stats(), waits: engine.waits.summary(), recorded };
     let stats = look.stats.clone();
     let open = Duration::from_nanos(look.at_ns.saturating_sub(about.opened_ns));
     let head = format!("millpond {}: '{}', ", env!("CARGO_PKG_VERSION"), about.place);
@@ -99,7 +103,7 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
     buffer_pool(&mut page, engine, &stats);
     cleaning(&mut page, &stats);
     pace(&mut page, engine, &stats);
-    since_last(&mut page, engine, about, look);
+    since_last(&mut page, engine, about, &look);
     stalls(&mut page, engine, open);
     keeper(&mut page, &stats);
     store(&mut page, about, &stats);
@@ -146,7 +150,12 @@ fn log(page: &mut Page, engine: &Engine, stats: &Stats) {
     };
     page.row("recovery now", format!("{:.1} s; applied: {apply_rate}", ms_of(stats.log_recovery_us) / 1e3));
     page.row("written", format!("{} in {} syncs", bytes(stats.log_bytes_written), stats.log_syncs));
-    page.row("waits for room", format!("{}, {:.1} ms", stats.log_space_waits, ms_of(stats.log_space_wait_us)));
+    let (writes, syncs) = (stats.log_pending_writes, stats.log_pending_syncs);
+    page.row("pending", format!("{writes} writes, {syncs} syncs"));
+    let (waited_ms, for_pages) = (ms_of(stats.log_space_wait_us), stats.buffer_flush_sync_waits);
+    let (waits, at_wall) = (stats.log_space_waits, stats.log_wall_waits);
+    let of_these = format!("{for_pages} of them for a sync flush, {at_wall} because it was full");
+    page.row("waits for room", format!("{waits}, {waited_ms:.1} ms, {of_these}"));
     if engine.core.log.recent_closed.is_some() {
         page.row("loops for the window", stats.log_on_recent_closed_wait_loops);
     }
@@ -185,6 +194,7 @@ fn buffer_pool(page: &mut Page, engine: &Engine, stats: &Stats) {
     page.row("leaving", stats.buffer_pool_pages_leaving);
     let (lru, flush_list) = (stats.buffer_pool_pending_lru, stats.buffer_pool_pending_flush_list);
     let single_page = stats.buffer_pool_pending_single_page;
+    page.row("pending reads", stats.data_pending_reads);
     page.row("pending writes", format!("LRU {lru}, flush list {flush_list}, single page {single_page}"));
     let waited_ms = ms_of(stats.buffer_pool_wait_free_us);
     let (waits, sleeps) = (stats.buffer_pool_wait_free, stats.buffer_pool_wait_free_loops);
@@ -225,7 +235,7 @@ fn cleaning(page: &mut Page, stats: &Stats) {
     page.row("doublewrite", format!("{twice} pages in {writes} writes, {} put back", stats.dblwr_pages_put_back));
     page.row("failed calls", stats.data_write_failures);
     page.row("unsynced images", stats.data_images_unsynced);
-    page.row("data syncs", stats.data_syncs);
+    page.row("data syncs", format!("{}, {} pending", stats.data_syncs, stats.data_pending_syncs));
     page.row("map records", format!("{} in {} groups", stats.map_records, stats.map_groups));
     page.row("checkpoints", stats.checkpoints);
 }
@@ -261,60 +271,127 @@ fn pace(page: &mut Page, engine: &Engine, stats: &Stats) {
     page.row("emptied for long writes", format!("{zones} zones, {pages} pages moved"));
 }
 
-/// Rates and waits since somebody asked last, which this puts in the place of what was told then.
-fn since_last(page: &mut Page, engine: &Engine, about: &About, look: Look) {
-    let (now_ns, stats, waits) = (look.at_ns, look.stats.clone(), look.waits.clone());
-    // Another may have asked between this one's look and now: then nothing has come since his.
-    let last = engine.last_look.0.lock().replace(look);
-    let begin_ns = last.as_ref().map_or(about.opened_ns, |last| last.at_ns);
-    let seconds = Duration::from_nanos(now_ns.saturating_sub(begin_ns)).as_secs_f64();
-    let since = if last.is_some() { "the last look" } else { "open" };
+/// What has come since somebody asked last.
+struct Since<'s> {
+    now: &'s Look,
+    last: Option<&'s Look>,
+    seconds: f64,
+}
 
-    page.section(&format!("RATES, over the {seconds:.1} s since {since}"));
-    let per_s = |counter: fn(&Stats) -> u64| {
-        let before = last.as_ref().map_or(0, |last| counter(&last.stats));
+impl Since<'_> {
+    /// By how much a counter has grown.
+    fn grown(&self, counter: impl Fn(&Stats) -> u64) -> u64 {
+        counter(&self.now.stats).saturating_sub(self.last.map_or(0, |last| counter(&last.stats)))
+    }
+
+    /// The same, a second.
+    fn per_s(&self, counter: impl Fn(&Stats) -> u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact count")]
-        let grown = counter(&stats).saturating_sub(before) as f64;
-        grown / seconds.max(1e-3)
-    };
-    let (gets, scans) = (per_s(|stats| stats.operation_gets), per_s(|stats| stats.operation_scans));
-    let writes = per_s(|stats| stats.operation_writes);
+        let grown = self.grown(counter) as f64;
+        grown / self.seconds.max(1e-3)
+    }
+
+    /// Since when.
+    fn name(&self) -> &'static str {
+        if self.last.is_some() { "the last look" } else { "open" }
+    }
+}
+
+/// Rates and waits since somebody asked last, which this puts in the place of what was told then.
+fn since_last(page: &mut Page, engine: &Engine, about: &About, look: &Look) {
+    // Another may have asked between this one's look and now: then nothing has come since his.
+    let last = engine.last_look.0.lock().replace(look.clone());
+    let begin_ns = last.as_ref().map_or(about.opened_ns, |last| last.at_ns);
+    let seconds = Duration::from_nanos(look.at_ns.saturating_sub(begin_ns)).as_secs_f64();
+    let since = Since { now: look, last: last.as_ref(), seconds };
+    rates(page, engine, &since);
+    waits(page, &since);
+}
+
+fn rates(page: &mut Page, engine: &Engine, since: &Since<'_>) {
+    page.section(&format!("RATES, over the {:.1} s since {}", since.seconds, since.name()));
+    let (gets, scans) = (since.per_s(|stats| stats.operation_gets), since.per_s(|stats| stats.operation_scans));
+    let writes = since.per_s(|stats| stats.operation_writes);
     page.row("operations", format!("{gets:.1} gets/s, {scans:.1} leaves of scans/s, {writes:.1} writes/s"));
-    let (reads, writes) = (per_s(|stats| stats.data_page_reads), per_s(|stats| stats.data_page_writes));
+    let operations =
+        |stats: &Stats| stats.operation_gets + stats.operation_scans + stats.operation_writes + stats.operation_others;
+    let (all, missed) = (since.grown(operations), since.grown(|stats| stats.operation_misses));
+    let hits = match (all.saturating_sub(missed) * 1_000).checked_div(all) {
+        None => "no operations".to_owned(),
+        Some(hits) => format!("{hits} of 1,000 operations found all their pages in the pool"),
+    };
+    page.row("hit rate", hits);
+    let (reads, writes) = (since.per_s(|stats| stats.data_page_reads), since.per_s(|stats| stats.data_page_writes));
     page.row("pages", format!("{reads:.1} reads/s, {writes:.1} writes/s"));
-    let (kib, syncs) = (per_s(|stats| stats.log_bytes_written) / 1024.0, per_s(|stats| stats.log_syncs));
+    let (kib, syncs) = (since.per_s(|stats| stats.log_bytes_written) / 1024.0, since.per_s(|stats| stats.log_syncs));
     page.row("log", format!("{kib:.1} KiB/s, {syncs:.1} syncs/s"));
 
     let slowest: Vec<_> = engine.waits.slowest_by_second().us.into_iter().take(SECONDS_SHOWN).collect();
     let slowest: Vec<_> = slowest.into_iter().map(|us| format!("{:.1}", ms_of(us))).collect();
     page.row("slowest by second", format!("{} ms, the newest first", slowest.join(" ")));
+}
 
+fn waits(page: &mut Page, since: &Since<'_>) {
     page.section("WAITS");
-    let (of_all, of_last) = ("since open", format!("since {since}, {seconds:.1} s"));
-    let _ = writeln!(page.0, "  {:<14} {of_all:^46} | {of_last:^31} | {:^17}", "", "now");
+    let (of_all, of_last) = ("since open", format!("since {}, {:.1} s", since.name(), since.seconds));
+    let _ = writeln!(page.0, "  {:<14} {of_all:^43} | {of_last:^37} | {:^16}", "", "now");
     let _ = writeln!(
         page.0,
-        "  {:<14} {:>11} {:>13} {:>9} {:>10} | {:>9} {:>11} {:>9} | {:>7} {:>9}",
-        "class", "count", "total ms", "p99 ms", "longest ms", "count", "total ms", "mean ms", "threads", "mean ms"
+        "  {:<14} {:>10} {:>12} {:>8} {:>10} | {:>8} {:>10} {:>8} {:>8} | {:>7} {:>8}",
+        "class",
+        "count",
+        "total ms",
+        "p99 ms",
+        "longest ms",
+        "count",
+        "total ms",
+        "mean ms",
+        "p99 ms",
+        "threads",
+        "mean ms"
     );
-    for wait in &waits {
-        let before = last.as_ref().and_then(|last| last.waits.iter().find(|of| of.class == wait.class));
-        let (counted, waited) = before.map_or((0, Duration::ZERO), |of| (of.count, of.total));
+    for (at, wait) in since.now.waits.iter().enumerate() {
+        let (counted, waited) =
+            since.last.map_or((0, Duration::ZERO), |last| (last.waits[at].count, last.waits[at].total));
         let (count, new) = (wait.count, wait.count.saturating_sub(counted));
         let of_new = wait.total.saturating_sub(waited);
+        let p99_of_new = p99_since(&since.now.recorded[at], since.last.map_or(&[], |last| &last.recorded[at]));
         let of_each = |time: Duration, count: u64| {
             time.as_secs_f64() * 1e3 / f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX))
         };
         let (mean, threads, so_far) = (of_each(of_new, new), wait.waiting, of_each(wait.waiting_for, wait.waiting));
-        let [total, p99, longest, of_new] =
-            [wait.total, wait.p99, wait.longest, of_new].map(|time| time.as_secs_f64() * 1e3);
+        let [total, p99, longest, of_new, p99_of_new] =
+            [wait.total, wait.p99, wait.longest, of_new, p99_of_new].map(|time| time.as_secs_f64() * 1e3);
         let _ = writeln!(
             page.0,
-            "  {:<14} {count:>11} {total:>13.1} {p99:>9.2} {longest:>10.2} | {new:>9} {of_new:>11.1} {mean:>9.2} | \
-             {threads:>7} {so_far:>9.1}",
+            "  {:<14} {count:>10} {total:>12.1} {p99:>8.2} {longest:>10.2} | {new:>8} {of_new:>10.1} {mean:>8.2} \
+             {p99_of_new:>8.2} | {threads:>7} {so_far:>8.1}",
             wait.class.name()
         );
     }
+}
+
+/// The time that 99 of 100 waits did not exceed, of those in `now` that are not in `before`; both are (microseconds,
+/// waits), the shortest first.
+fn p99_since(now: &[(u64, u64)], before: &[(u64, u64)]) -> Duration {
+    let mut before = before.iter().peekable();
+    let new: Vec<(u64, u64)> = now
+        .iter()
+        .map(|&(us, waits)| {
+            let had = before.next_if(|(other, _)| *other == us).map_or(0, |(_, waits)| *waits);
+            (us, waits.saturating_sub(had))
+        })
+        .collect();
+    let all: u64 = new.iter().map(|(_, waits)| waits).sum();
+    // As many are longer as 1 of 100, or fewer.
+    let mut left = all / 100;
+    for (us, waits) in new.into_iter().rev() {
+        if waits > left {
+            return Duration::from_micros(us);
+        }
+        left -= waits;
+    }
+    Duration::ZERO
 }
 
 fn stalls(page: &mut Page, engine: &Engine, open: Duration) {
@@ -394,4 +471,21 @@ fn percent(part: u64, whole: u64) -> u64 {
 
 fn ms_of(us: u64) -> f64 {
     Duration::from_micros(us).as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_p99_of_what_is_new_is_not_that_of_what_was() {
+        let us = |now: &[(u64, u64)], before: &[(u64, u64)]| p99_since(now, before).as_micros();
+        let before = [(10, 1_000), (5_000, 40)];
+        assert_eq!(us(&before, &[]), 5_000);
+        assert_eq!(us(&before, &before), 0, "nothing is new");
+        // 200 of 20 us and two of 900: one of 100 may be longer.
+        assert_eq!(us(&[(10, 1_000), (20, 198), (900, 2), (5_000, 40)], &before), 20);
+        assert_eq!(us(&[(10, 1_000), (20, 197), (900, 3), (5_000, 40)], &before), 900);
+        assert_eq!(us(&[(10, 1_000), (5_000, 41)], &before), 5_000, "one by itself");
+    }
 }

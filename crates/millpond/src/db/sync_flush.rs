@@ -40,6 +40,7 @@ impl Engine {
             }
         });
         let counters = &self.core.log.counters;
+        classic.sync_waits.fetch_add(1, Ordering::Relaxed);
         counters.space_waits.fetch_add(1, Ordering::Relaxed);
         counters.space_wait_us.fetch_add(clock::now_ns().saturating_sub(began_ns) / 1000, Ordering::Relaxed);
     }

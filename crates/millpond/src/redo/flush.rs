@@ -216,7 +216,7 @@ impl Log {
             round.files.write_lap(lap)?;
         }
         if !buf.is_empty() {
-            round.files.write(buf, round.from)?;
+            self.counters.pending_writes.during(1, || round.files.write(buf, round.from))?;
         }
         self.counters.bytes_written.fetch_add(to_u64(buf.len()), Ordering::Relaxed);
         if planted!("ack_before_sync") {
@@ -224,7 +224,8 @@ impl Log {
             covered.iter().for_each(|waiter| waiter.give(FlushSignal::Reached));
         }
         if let Some(from) = round.sync_from {
-            round.files.sync(from, to_usize(round_up(round.upto.0) - from.0))?;
+            let len = to_usize(round_up(round.upto.0) - from.0);
+            self.counters.pending_syncs.during(1, || round.files.sync(from, len))?;
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

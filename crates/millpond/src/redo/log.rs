@@ -30,6 +30,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::Lsn;
+use crate::base::pending::Pending;
 use crate::base::sync::{Mutex, Rank};
 use crate::base::waits::{WaitClass, Waits};
 
@@ -128,7 +129,9 @@ pub(crate) struct Resume {
 #[derive(Default)]
 pub(crate) struct LogCounters {
     pub(crate) syncs: AtomicU64,
+    pub(crate) pending_syncs: Pending,
     pub(crate) bytes_written: AtomicU64,
+    pub(crate) pending_writes: Pending,
     pub(crate) space_waits: AtomicU64,
     /// Of these, for the files.
     pub(crate) wall_waits: AtomicU64,

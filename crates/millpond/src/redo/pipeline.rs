@@ -298,8 +298,10 @@ impl Pipeline {
         let len = to_usize(round_up(to_u64(used)));
         self.buffer.read(&mut buf[..used], from);
         buf[used..len].fill(0);
-        let written =
-            laps.iter().try_for_each(|lap| files.write_lap(lap)).and_then(|()| files.write(&buf[..len], from));
+        let written = log.counters.pending_writes.during(1, || {
+            laps.iter().try_for_each(|lap| files.write_lap(lap))?;
+            files.write(&buf[..len], from)
+        });
         let mut state = log.state.lock();
         if let Err(error) = written {
             log.fail(&mut state, &error);
@@ -335,7 +337,8 @@ impl Pipeline {
         };
         let began_ns = clock::now_ns();
         let begin = Lsn(round_down(from.0));
-        let synced = files.sync(begin, to_usize(round_up(upto.0) - begin.0));
+        let len = to_usize(round_up(upto.0) - begin.0);
+        let synced = log.counters.pending_syncs.during(1, || files.sync(begin, len));
         let mut state = log.state.lock();
         if let Err(error) = synced {
             log.fail(&mut state, &error);

@@ -29,6 +29,7 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod copy_on_write;
+pub(crate) mod counters;
 pub(crate) mod directory;
 pub(crate) mod doublewrite;
 pub(crate) mod in_place;

@@ -8,10 +8,11 @@ use foldhash::fast::FixedState;
 
 use super::checkpoint::decode;
 use super::copy_on_write::CopyOnWrite;
+use super::counters::StoreCounters;
 use super::directory::{self, DIRECTORY_FILES};
 use super::in_place::InPlace;
 use super::map::{MapEntry, MapPage, PageMap};
-use super::page_store::{MapRecord, PageStore, State, StoreCounters};
+use super::page_store::{MapRecord, PageStore, State};
 use super::placement::Placement;
 use super::slots::Slots;
 use super::space::{MAP_ZONE, PLACES_START, Room};

@@ -9,6 +9,7 @@ use foldhash::fast::FixedState;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::counters::StoreCounters;
 use super::doublewrite::CopyFile;
 use super::look::{SlotContent, content_of};
 use super::map::{MapEntry, PageMap, Space};
@@ -34,23 +35,6 @@ pub(crate) const LOADED_MAX: usize = 4 * LOT_PAGES;
 
 /// How often an image's write is tried, each time in other slots.
 const WRITE_TRIES: u32 = 3;
-
-/// Counters of the store.
-#[derive(Default)]
-pub(crate) struct StoreCounters {
-    pub(crate) page_reads: AtomicU64,
-    pub(crate) page_writes: AtomicU64,
-    pub(crate) write_calls: AtomicU64,
-    pub(crate) write_failures: AtomicU64,
-    pub(crate) data_syncs: AtomicU64,
-    pub(crate) map_records: AtomicU64,
-    pub(crate) map_groups: AtomicU64,
-    pub(crate) map_page_writes: AtomicU64,
-    pub(crate) pages_freed: AtomicU64,
-    pub(crate) zones_emptied: AtomicU64,
-    pub(crate) pages_moved: AtomicU64,
-    pub(crate) checkpoints: AtomicU64,
-}
 
 /// A page's image that is to be written.
 #[derive(Clone, Copy, Debug)]
@@ -249,8 +233,9 @@ impl PageStore {
         let named = pages.iter_mut().zip(&entries);
         let mut reads: Vec<ReadPiece<'_>> =
             named.filter_map(|((_, buf), entry)| Some((&mut **buf, self.offset(self.slot_of(*entry)?)))).collect();
-        self.counters.page_reads.fetch_add(to_u64(reads.len()), Ordering::Relaxed);
-        let mut ends = self.data.read_many(&mut reads).into_iter();
+        let count = to_u64(reads.len());
+        self.counters.page_reads.fetch_add(count, Ordering::Relaxed);
+        let mut ends = self.counters.pending_reads.during(count, || self.data.read_many(&mut reads)).into_iter();
         let check = |((id, buf), entry): (&mut (PageId, &mut [u8]), MapEntry)| {
             let read = self.slot_of(entry).and_then(|_| ends.next()).is_some_and(|end| end.is_ok());
             if read && self.problem_of(*id, entry, buf).is_none() {
@@ -287,7 +272,7 @@ impl PageStore {
                 return Err(damage("it is named by a tree and has no image"));
             };
             let offset = self.offset(slot);
-            let read = self.data.read_at(buf, offset);
+            let read = self.counters.pending_reads.during(1, || self.data.read_at(buf, offset));
             self.counters.page_reads.fetch_add(1, Ordering::Relaxed);
             read.map_err(|e| Error::io(&format!("read page {id} at {offset} of '{}'", self.data.name()), e))?;
             let Some(problem) = self.problem_of(id, entry, buf) else { return Ok(()) };
@@ -539,7 +524,7 @@ impl PageStore {
             return Err(Error::ReadOnly(message.into()));
         }
         self.counters.data_syncs.fetch_add(1, Ordering::Relaxed);
-        let synced = self.data.sync();
+        let synced = self.counters.pending_syncs.during(1, || self.data.sync());
         *failed = synced.is_err();
         synced.map_err(|e| Error::device(&format!("sync '{}'", self.data.name()), e))
     }

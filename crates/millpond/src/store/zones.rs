@@ -81,11 +81,11 @@ impl PageStore {
                 of_zone.push(at);
             }
         }
-        let ends = self.data.read_many(&mut reads);
+        let pages = to_u64(used.iter().map(Vec::len).sum());
+        let ends = self.counters.pending_reads.during(pages, || self.data.read_many(&mut reads));
         let failed: BTreeSet<usize> =
             ends.iter().zip(of_zone).filter(|(end, _)| end.is_err()).map(|(_, zone)| zone).collect();
-        let pages = used.iter().map(Vec::len).sum();
-        self.counters.page_reads.fetch_add(to_u64(pages), Ordering::Relaxed);
+        self.counters.page_reads.fetch_add(pages, Ordering::Relaxed);
         let of = |(at, slots): (usize, &Vec<SlotId>)| {
             if failed.contains(&at) { None } else { self.live_images(slots, at * to_usize(per_zone), buf) }
         };

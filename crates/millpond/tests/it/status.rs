@@ -12,8 +12,8 @@ use millpond::{
     AdaptiveFlushingMethod, ByteSize, Db, Durability, EmptyFreeListAlgorithm, Error, Inspector, MetricValue, Options,
 };
 
-use crate::pool::{put_loosely, scattered};
-use crate::support::{IN_PLACE, SMALL, Shape, disk_of, open, small_options};
+use crate::pool::{put_loosely, scattered, scattered_rows};
+use crate::support::{IN_PLACE, SLOW, SMALL, Shape, disk_of, open, small_options};
 
 fn options() -> Options {
     Options::new().buffer_pool_size(ByteSize::mib(1)).redo_capacity(ByteSize::mib(4)).cached(true)
@@ -43,6 +43,9 @@ fn a_running_engine_tells_how_it_is_doing_and_takes_its_socket_away() {
             "  checkpoint age ",
             "\nBUFFER POOL AND MEMORY\n  memory at most       ",
             "\n  frames               64, 16.0 KiB each\n",
+            "\n  pending              0 writes, 0 syncs\n",
+            "\n  waits for room       0, 0.0 ms, 0 of them for a sync flush, 0 because it was full\n",
+            "\n  pending reads        0\n",
             "\n  pending writes       LRU 0, flush list 0, single page 0\n",
             "  sync flushing from   never: writers are slowed down instead\n",
             "\nCLEANING AND CHECKPOINTS\n",
@@ -229,6 +232,39 @@ fn writes_that_the_device_holds_are_told_by_their_kind() {
     assert!(flush_list > 1 && flush_list == ended, "{flush_list} of {ended}");
     assert_eq!([lru, single], [0, 0]);
     assert_eq!(held(Legacy, SINGLE_PAGE, update), ([0, 0, 1], 1));
+}
+
+#[test]
+fn reads_writes_of_the_log_and_syncs_that_the_device_holds_are_told_while_it_does() {
+    let disk = SimulatedDisk::with_image(scattered_rows(2_000, SMALL.options()), SLOW);
+    run(10, || {
+        let db = open(&disk, SMALL.reopen_options());
+        let until = |row: &str| {
+            let is_told = || db.status_text().contains(&format!("\n  {row}\n"));
+            let looks = (0..20_000).take_while(|_| !is_told()).inspect(|_| sleep_ns(50_000)).count();
+            assert!(looks < 20_000, "{row} never comes: {}", db.status_text());
+        };
+        let during = |work: fn(&Db), rows: &[&str]| {
+            let of_worker = db.clone();
+            let worker = spawn("worker", move || work(&of_worker)).expect("a thread");
+            rows.iter().for_each(|row| until(row));
+            worker.join().expect("no panic");
+        };
+        until("hit rate             no operations");
+        let read = |db: &Db| assert!(db.open_tree("t").expect("there").get(&scattered(7)).expect("read").is_some());
+        during(read, &["pending reads        1"]);
+        assert_eq!(db.stats().data_pending_reads, 0);
+        until("hit rate             0 of 1,000 operations found all their pages in the pool");
+        read(&db);
+        until("hit rate             1000 of 1,000 operations found all their pages in the pool");
+        let write = |db: &Db| db.open_tree("t").expect("there").put(&scattered(7), b"new").expect("written");
+        during(write, &["pending              1 writes, 0 syncs", "pending              0 writes, 1 syncs"]);
+        until("pending              0 writes, 0 syncs");
+        let syncs = db.stats().data_syncs;
+        during(|db| db.checkpoint().expect("done"), &[&format!("data syncs           {}, 1 pending", syncs + 1)]);
+        assert_eq!(db.stats().data_pending_syncs, 0);
+        db.close().expect("closed");
+    });
 }
 
 /// Some say nothing, some read nothing, some have gone: the others are answered, and the close waits for none of them.

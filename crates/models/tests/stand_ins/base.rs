@@ -16,6 +16,8 @@ pub(crate) mod error;
 pub(crate) mod handoff;
 #[path = "../../../millpond/src/base/ids.rs"]
 pub(crate) mod ids;
+#[path = "../../../millpond/src/base/pending.rs"]
+pub(crate) mod pending;
 #[path = "../../../millpond/src/base/rank.rs"]
 pub(crate) mod rank;
 pub(crate) mod sync;
