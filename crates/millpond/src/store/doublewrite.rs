@@ -134,7 +134,7 @@ pub(super) struct Area {
     buf: AlignedBuf,
 }
 
-/// The turn of images that are being written: no sync covers them.
+/// The turn of images that are being written, or whose write has failed: no sync covers them.
 const UNDER_WAY: u64 = u64::MAX;
 
 impl Area {
@@ -198,6 +198,11 @@ impl PageStore {
             return Ok(None);
         }
         let mut area = copies.area.lock();
+        if area.turn == UNDER_WAY {
+            // DBLWR-2: whose turn it was has left it so. What he wrote over may be torn, and the copies are all there is.
+            let message = format!("an earlier write to '{}' failed: reopen the database", self.data.name());
+            return Err(Error::ReadOnly(message.into()));
+        }
         if area.turn > self.synced.load(Ordering::Relaxed) && !planted!("copies_overwritten_early") {
             // DBLWR-2
             self.sync()?;

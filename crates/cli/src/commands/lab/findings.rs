@@ -172,8 +172,10 @@ impl Findings {
     pub(super) fn judge_free_of(&mut self, phase: &str, class: &str) {
         let own = self.default();
         let mostly = own.most(phase, |run| run.stalled.mostly.get(class).copied().unwrap_or_default() as f64);
-        let seen =
-            format!("{mostly:.0} of {:.0} operations over the threshold", own.most(phase, |run| run.figures.stalls));
+        // The stall log keeps the last ones.
+        let kept = own.most(phase, |run| run.stalled.operations as f64);
+        let all = own.most(phase, |run| run.figures.stalls);
+        let seen = format!("{mostly:.0} of the last {kept:.0} stalls, of {all:.0}");
         self.judge("ours", format!("the default has no stall of which {class} is half or more"), mostly == 0.0, seen);
     }
 
