@@ -39,6 +39,9 @@ pub enum WaitClass {
     Admission,
     /// Room in the log's buffer or files; ended by the flush leader or the checkpoint.
     LogSpace,
+    /// The log being in the hands of the device up to a commit that waits for no sync (`flush_log_at_commit=2`), or for
+    /// room in its buffer; ended by the flush leader. The leader's own write.
+    LogWrite,
     /// The log being durable up to a commit; ended by the flush leader. The leader's own write and sync.
     LogFlush,
     /// A page's read from the device, one's own or another thread's; ended by that thread.
@@ -69,10 +72,11 @@ pub enum WaitClass {
 
 impl WaitClass {
     /// All of them, in the order of their declaration.
-    pub const ALL: [WaitClass; 13] = [
+    pub const ALL: [WaitClass; 14] = [
         WaitClass::FreeFrame,
         WaitClass::Admission,
         WaitClass::LogSpace,
+        WaitClass::LogWrite,
         WaitClass::LogFlush,
         WaitClass::PageRead,
         WaitClass::PageLatch,
@@ -91,6 +95,7 @@ impl WaitClass {
             WaitClass::FreeFrame => "free_frame",
             WaitClass::Admission => "admission",
             WaitClass::LogSpace => "log_space",
+            WaitClass::LogWrite => "log_write",
             WaitClass::LogFlush => "log_flush",
             WaitClass::PageRead => "page_read",
             WaitClass::PageLatch => "page_latch",

@@ -28,6 +28,7 @@ use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::Restarts;
 use crate::io::device::Files;
 use crate::mtr::Core;
+use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pace::sync_only;
 use crate::redo::files::Ring;
 use crate::redo::pipeline::PipelineCounters;
@@ -371,6 +372,9 @@ impl Engine {
             log_checkpoint_age: positions.next.since(positions.checkpoint),
             log_modified_age: modified_age,
             log_max_modified_age_sync: max_modified_age_sync,
+            log_max_modified_age_async: classic
+                .filter(|classic| classic.method.get() != AdaptiveFlushingMethod::SyncOnly)
+                .map_or(0, |_| sync_only::early(self.log_length())),
             log_capacity: log.capacity(),
             log_capacity_effective: self.log_wanted(),
             log_apply_rate: self.recovery_time.applied_per_s(),

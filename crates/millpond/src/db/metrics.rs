@@ -133,7 +133,7 @@ const fn waiting(name: &'static str, unit: &'static str, help: &'static str, rea
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 146] = [
+pub static METRICS: [Metric; 148] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -339,6 +339,12 @@ pub static METRICS: [Metric; 146] = [
         "bytes",
         "log_modified_age from which on everybody waits: with the classic methods of flushing, else 0."
     ),
+    stat!(
+        log_max_modified_age_async,
+        Gauge,
+        "bytes",
+        "log_modified_age that adaptive and keep_average take for a full log: with these two, else 0."
+    ),
     stat!(log_capacity, Gauge, "bytes", "What the log may hold."),
     stat!(log_space_waits, Counter, "waits", "Waits for room in the log: the device does not keep up."),
     stat!(log_space_wait_us, Counter, "us", "Time of waits for room in the log."),
@@ -500,6 +506,11 @@ pub static METRICS: [Metric; 146] = [
     ),
     wait("wait_admission_us", WaitClass::Admission, "Waits for leave to miss pages, where many do at once."),
     wait("wait_log_space_us", WaitClass::LogSpace, "Waits for room in the log's buffer or files."),
+    wait(
+        "wait_log_write_us",
+        WaitClass::LogWrite,
+        "Waits for the log being written, one's own write included: where no sync is waited for.",
+    ),
     wait(
         "wait_log_flush_us",
         WaitClass::LogFlush,

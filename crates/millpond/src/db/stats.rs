@@ -144,6 +144,10 @@ pub struct Stats {
     /// From how many of these on everybody waits until pages are written; only with the classic methods of flushing,
     /// else 0: nobody does.
     pub log_max_modified_age_sync: u64,
+    /// How many of these the methods that write ahead of that take for a full log: only with
+    /// [`AdaptiveFlushingMethod::Adaptive`](crate::AdaptiveFlushingMethod::Adaptive) and
+    /// [`KeepAverage`](crate::AdaptiveFlushingMethod::KeepAverage), else 0.
+    pub log_max_modified_age_async: u64,
     /// Bytes that the log may hold.
     pub log_capacity: u64,
     /// Where the log stands.

@@ -141,6 +141,9 @@ fn log(page: &mut Page, engine: &Engine, stats: &Stats) {
         0 => page.row("sync flushing from", "never: writers are slowed down instead"),
         limit => {
             page.row("oldest change", format!("{} ago", bytes(stats.log_modified_age)));
+            if stats.log_max_modified_age_async > 0 {
+                page.row("taken for full at", of_limit(stats.log_max_modified_age_async, stats.log_modified_age));
+            }
             page.row("sync flushing from", of_limit(limit, stats.log_modified_age));
         }
     }

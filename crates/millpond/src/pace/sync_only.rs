@@ -9,7 +9,7 @@ pub(crate) fn limit(log_bytes: u64) -> u64 {
 }
 
 /// From which on those flush who do so ahead of that: InnoDB's two limits are 15 and 14 sixteenths of its margin.
-pub(super) fn early(log_bytes: u64) -> u64 {
+pub(crate) fn early(log_bytes: u64) -> u64 {
     limit(log_bytes) / 15 * 14
 }
 

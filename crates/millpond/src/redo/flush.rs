@@ -134,7 +134,7 @@ impl Log {
             let handoff = Handoff::new();
             state.flush_waiters.push(FlushWaiter { lsn, stage, handoff: Arc::clone(&handoff) });
             drop(state);
-            match handoff.take_wait(WaitClass::LogFlush, &self.waits) {
+            match handoff.take_wait(stage.waits_on(), &self.waits) {
                 FlushSignal::Reached => return Ok(()),
                 FlushSignal::LookAgain => state = self.state.lock(),
             }
@@ -184,7 +184,8 @@ impl Log {
             // What is written already, and not synced, is not written again.
             let len = if round.upto > round.written { to_usize(round_up(to_u64(used))) } else { 0 };
             buf[used..len.max(used)].fill(0);
-            let written = self.waits.timed(WaitClass::LogFlush, || self.write_and_sync(&round, &buf[..len]));
+            let class = if is_synced { WaitClass::LogFlush } else { WaitClass::LogWrite };
+            let written = self.waits.timed(class, || self.write_and_sync(&round, &buf[..len]));
             state = self.state.lock();
             state.spare = Some(buf);
             if let Err(error) = written {

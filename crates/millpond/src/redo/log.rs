@@ -4,7 +4,7 @@
 //! that marks the group's pages dirty, so that whoever reads `next` under the mutex finds all pages of earlier
 //! groups marked.
 //!
-//! Who ends which wait: `log_flush`: the flush leader, who calls the oldest waiter he did not cover.
+//! Who ends which wait: `log_write`, `log_flush`: the flush leader, who calls the oldest waiter he did not cover.
 //! `log_space`: the leader (buffer), the checkpoint (files), or who gives a credit back.
 //!
 //! Writers may fill the log up to its wall less the **reserve**. The reserve belongs to cleaning: each dirty page and

@@ -94,6 +94,16 @@ pub(crate) enum Stage {
     Flushed,
 }
 
+impl Stage {
+    /// The class of a wait for it.
+    pub(super) fn waits_on(self) -> WaitClass {
+        match self {
+            Stage::Written => WaitClass::LogWrite,
+            Stage::Flushed => WaitClass::LogFlush,
+        }
+    }
+}
+
 impl Pipeline {
     pub(super) fn new(settings: PipelineSettings, bytes: u64, end: Lsn) -> Pipeline {
         Pipeline {
@@ -233,7 +243,7 @@ impl Pipeline {
         }
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
         self.want(stage, lsn);
-        log.waits.timed(WaitClass::LogFlush, || {
+        log.waits.timed(stage.waits_on(), || {
             loop {
                 log.health()?;
                 if !self.is_running() {

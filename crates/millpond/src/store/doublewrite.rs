@@ -199,7 +199,7 @@ impl PageStore {
         }
         let mut area = copies.area.lock();
         if area.turn == UNDER_WAY {
-            // DBLWR-2: whose turn it was has left it so. What he wrote over may be torn, and the copies are all there is.
+            // DBLWR-2: whose turn it was has left it so. What he wrote over may be torn; the copies are all there is.
             let message = format!("an earlier write to '{}' failed: reopen the database", self.data.name());
             return Err(Error::ReadOnly(message.into()));
         }

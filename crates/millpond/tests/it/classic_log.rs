@@ -173,7 +173,12 @@ fn what_is_written_survives_the_process() {
             let db = open(&disk, SMALL.options().log_writer_threads(threads).durability(Durability::Written));
             let tree = db.create_tree("t").expect("created");
             sleep_ns(2_000_000_000);
+            let waits = |class: WaitClass| db.waits()[class as usize].count;
+            let before = [WaitClass::LogWrite, WaitClass::LogFlush].map(waits);
             (0..100u8).for_each(|row| tree.put(&[row], &[1; 100]).expect("written"));
+            // A wait for the device's write alone is told apart from one for its sync.
+            let after = [WaitClass::LogWrite, WaitClass::LogFlush].map(waits);
+            assert_eq!(after, [before[0] + 100, before[1]]);
             let at = disk.boundaries();
             db.close().expect("closed");
             at

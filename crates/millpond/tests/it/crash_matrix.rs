@@ -477,7 +477,9 @@ fn a_crash_while_threads_write_the_log_loses_nothing() {
         frames: LAZY_FRAMES,
         ..TWICE
     };
-    for (seed, shape) in (31..).zip([THREADED, Shape { pipeline: true, ..SMALL }, Shape { pipeline: true, ..lazy }]) {
+    let woken = Shape { recent_closed: LogRecentClosed::Wake, ..THREADED };
+    let shapes = [THREADED, Shape { pipeline: true, ..SMALL }, Shape { pipeline: true, ..lazy }, woken];
+    for (seed, shape) in (31..).zip(shapes) {
         let recorded = many_clients_shaped(shape, seed, 4, 60, 3000);
         check_matrix(&recorded, 0, stride(47));
     }

@@ -281,6 +281,9 @@ fn pool_and_log(seen: &Seen) {
                 assert!((0..50).all(|row| tree.get(&scattered(row)).expect("read").is_some()));
             });
             seen.watch(db, || {
+                let mut written = WriteBatch::new();
+                written.put(&db.open_tree("t").expect("there"), &scattered(3), b"w").durability(Durability::Written);
+                db.write(written).expect("written");
                 write_all_over(db, 20);
                 db.checkpoint().expect("done");
             });
@@ -464,6 +467,8 @@ fn every_metric_is_moved_by_a_workload_or_known_to_be_rare() {
     let lazy = Shape { flushing: AdaptiveFlushingMethod::SyncOnly, neighbors, ..IN_PLACE };
     crate::classic_log::inserts(LogRecentClosed::Poll, |db| seen.look(db));
     crate::pace::at_work_with(lazy, crate::pace::OVERLOAD_NS, |db| seen.look(db));
+    let ahead = Shape { flushing: AdaptiveFlushingMethod::Adaptive, ..IN_PLACE };
+    at_work(8, ahead, |options| options, |_, db| seen.look(db));
     let still: BTreeSet<_> =
         METRICS.iter().filter(|metric| !seen.has_moved(metric.name, metric.kind)).map(|metric| metric.name).collect();
     let rare: BTreeSet<_> = RARE.iter().map(|(name, _)| *name).collect();

@@ -155,6 +155,13 @@ fn instances_limits_and_log_threads_are_told_where_they_are() {
         assert_eq!(words_of(&text, "free  ")[1], format!("{},", sum(2)), "{text}");
         let three_quarters = ByteSize::b(stats.log_capacity / 4 * 3).to_string();
         assert!(text.contains(&format!("  sync flushing from   {three_quarters}, ")), "{text}");
+        assert!(!text.contains("taken for full at") && stats.log_max_modified_age_async == 0, "{text}");
+        db.set_option("adaptive_flushing_method", "adaptive").expect("changed");
+        let (text, stats) = (db.status_text(), db.stats());
+        let early = ByteSize::b(stats.log_max_modified_age_async).to_string();
+        assert!(text.contains(&format!("  taken for full at    {early}, ")), "{text}");
+        let (early, sync) = (stats.log_max_modified_age_async, stats.log_max_modified_age_sync);
+        assert!(early < sync && early > sync / 15 * 13, "{early} and {sync}");
         assert!(
             text.contains("\nLOG THREADS\n") && text.contains("  CPU use believed     not looked at yet\n"),
             "{text}"

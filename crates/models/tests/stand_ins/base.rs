@@ -70,6 +70,7 @@ pub(crate) mod waits {
     pub(crate) enum WaitClass {
         FreeFrame,
         LogSpace,
+        LogWrite,
         LogFlush,
         PageRead,
         RecentClosed,

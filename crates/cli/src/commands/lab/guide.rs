@@ -105,8 +105,9 @@ static GUIDES: [Guide; 10] = [
                       at `single page` of the pending writes in `SHOW ENGINE INNODB STATUS`. Set \
                       `innodb_page_cleaners` to as many as `innodb_buffer_pool_instances`, and \
                       `innodb_lru_scan_depth` so that a second's demand is kept free.",
-        here: "No user writes a page for a frame: pages that leave next are clean before, as many as the demand asks \
-               for, and frames are handed to those who wait in their order.",
+        here: "No user writes a page for a frame: one thread writes pages that leave next, in lots and ahead of need \
+               as far as the device allows, and frames are handed to those who wait in their order. At full load users \
+               wait for frames here, too, each for his turn: what is bounded is how long.",
         minutes: (1, 6),
     },
     Guide {
@@ -239,10 +240,11 @@ pub(super) const COLUMNS: [(&str, &str); 12] = [
 ];
 
 /// What an operation's time is made of.
-pub(super) const PARTS: [(&str, &str); 15] = [
+pub(super) const PARTS: [(&str, &str); 16] = [
     ("free_frame", "a free frame of the buffer pool, or those ahead who wait for one; ended by who frees one"),
     ("admission", "leave to miss pages, where many do at once; ended by one of these who is through"),
     ("log_space", "room in the log's buffer or files; ended by who flushes the log, or a checkpoint"),
+    ("log_write", "the log being written up to a commit that waits for no sync, one's own write included"),
     ("log_flush", "the log being durable up to a commit, one's own write and sync included"),
     ("page_read", "a page's read from the device, one's own or another thread's"),
     ("page_latch", "a page's latch; ended by whoever holds it"),
