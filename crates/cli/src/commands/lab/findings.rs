@@ -197,6 +197,21 @@ impl Findings {
         self.judge_explained(name, phase, "free_frame");
     }
 
+    /// A server bears the load of `alone`, and what goes on in `phase` beside it: none of the rounds has a stall.
+    pub(super) fn judge_borne(&mut self, name: &str, alone: &str, phase: &str) {
+        let most = |phase, of: fn(&Outcome) -> f64| self.setting(name).most(phase, of);
+        let [stalls_alone, stalls] = [alone, phase].map(|phase| most(phase, |run| run.stalled.operations as f64));
+        let slowest_ms = most(phase, |run| run.figures.slowest_ms);
+        self.judge(
+            "ours",
+            format!(
+                "{name}, whose users find frames by their own work, bears both: this stall is the sleeping thread's"
+            ),
+            stalls_alone == 0.0 && stalls == 0.0,
+            format!("{stalls_alone:.0} and {stalls:.0} stalls, slowest {slowest_ms:.1} ms"),
+        );
+    }
+
     /// Whether all claims hold.
     pub(super) fn holds(&self) -> bool {
         self.verdicts.iter().all(|verdict| verdict.holds)

@@ -57,7 +57,8 @@ pub(super) fn beside_servers(alone: &str, phase: &str, change: fn(&mut Outcome))
     change(&mut own);
     let alone = || Outcome { stalled: Stalled::default(), ..outcome(alone, 200.0, 10.0, "page_read") };
     let classic = || vec![alone(), outcome(phase, 200.0, 100.0, "free_frame")];
-    findings_of(vec![("percona-5.7", classic()), ("mysql-8.0", classic()), ("default", vec![alone(), own])])
+    let bears = Outcome { stalled: Stalled::default(), ..outcome(phase, 200.0, 10.0, "page_read") };
+    findings_of(vec![("percona-5.7", classic()), ("mysql-8.0", vec![alone(), bears]), ("default", vec![alone(), own])])
 }
 
 /// Which claims do not hold, by their places.

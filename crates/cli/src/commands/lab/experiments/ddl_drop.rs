@@ -79,6 +79,7 @@ fn judge(findings: &mut Findings, seconds: u64) {
     );
     findings.judge_offered(PHASE, BORNE_PER_S);
     findings.judge_slowest(PHASE, PERCONA);
+    findings.judge_borne("mysql-8.0", ALONE, PHASE);
 }
 
 #[cfg(test)]
@@ -90,7 +91,7 @@ mod tests {
     fn failing_with(change: fn(&mut Outcome)) -> Vec<usize> {
         let mut findings = beside_servers(ALONE, PHASE, change);
         judge(&mut findings, 8);
-        assert_eq!(findings.verdicts.len(), 5);
+        assert_eq!(findings.verdicts.len(), 6);
         failing(&findings)
     }
 

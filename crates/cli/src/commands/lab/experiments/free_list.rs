@@ -60,7 +60,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         "A table of 512 MiB in the page cache, a pool of 128 MiB. Backoff keeps 1,024 frames free, legacy none, for \
          nobody cleans ahead of it here; the default as many as the demand asks for. One client reads rows at \
          random for 2 s after some quiet; then, {before_scan_s} s later, four clients read 100 rows a second each \
-         while a scan of the whole table takes every free frame."
+         while a scan of the whole table takes every free frame, right behind a pass of who frees them ahead."
     );
     let mut findings = EXPERIMENT.findings(how, settings, &shown);
     findings.loops = Some(("buffer_pool_wait_free_loops", "loops"));
@@ -122,16 +122,16 @@ fn judge(findings: &mut Findings, quiets: &[f64], before_scan_s: f64) {
         legacy_ms < THRESHOLD_MS,
         format!("{legacy_ms:.1} ms"),
     );
-    // The scan comes at any time of a sleep: who reads then waits for what is left of it.
+    // The scan comes right behind a pass of the thread that sleeps.
     let (told_ms, backoff) = (sleep_ms(before_scan_s), findings.setting("backoff"));
     let (slowest_ms, least_ms) = (backoff.figures(SCAN).slowest_ms, backoff.median(SCAN, least_of_clients));
     findings.judge(
         "text 000, annex 5: 300 to 550 ms, each of four clients",
         format!(
-            "a scan that takes all free frames makes each of the {CLIENTS} light clients wait with backoff, for up to \
-             sqrt(2t) = {told_ms:.0} ms"
+            "a scan that takes all free frames makes each of the {CLIENTS} light clients wait with backoff, for \
+             sqrt(2t) = {told_ms:.0} ms, within a third"
         ),
-        least_ms > THRESHOLD_MS && slowest_ms > 50.0 && slowest_ms <= told_ms * (1.0 + TOLERANCE),
+        least_ms > THRESHOLD_MS && (slowest_ms / told_ms - 1.0).abs() <= TOLERANCE,
         format!("the longest waits of the clients: {least_ms:.0} to {slowest_ms:.0} ms"),
     );
     let (stalls, loops) = (
@@ -188,7 +188,7 @@ mod tests {
         let settings =
             vec![setting("legacy", 5.0, 5.0), setting("backoff", 100.0, 100.0), setting("default", 10.0, 10.0)];
         let mut findings = findings_of(settings);
-        judge(&mut findings, &QUIETS, 20.0);
+        judge(&mut findings, &QUIETS, 5.0);
         assert_eq!(findings.verdicts.len(), 10);
         failing(&findings)
     }
@@ -202,7 +202,8 @@ mod tests {
         assert_eq!(failing_with("legacy", quiet, |of| of.figures.slowest_ms = 20.0), [2]);
         assert_eq!(failing_with("backoff", SCAN, |of| of.clients[3].worst_ms[1] = 20.0), [3], "one did not wait");
         assert_eq!(failing_with("backoff", SCAN, |of| of.clients.truncate(3)), [3], "one is missing");
-        assert_eq!(failing_with("backoff", SCAN, |of| of.figures.slowest_ms = 267.0), [3], "longer than a sleep");
+        assert_eq!(failing_with("backoff", SCAN, |of| of.figures.slowest_ms = 134.0), [3], "longer than a sleep");
+        assert_eq!(failing_with("backoff", SCAN, |of| of.figures.slowest_ms = 66.0), [3, 9], "a part of a sleep");
         assert_eq!(failing_with("backoff", SCAN, |of| of.numbers.clear()), [4]);
         assert_eq!(failing_with("backoff", SCAN, |of| of.stalled.parts.clear()), [5]);
         assert_eq!(failing_with("default", SCAN, |of| of.stalled.operations = 1), [6]);

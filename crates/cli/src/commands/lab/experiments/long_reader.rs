@@ -66,6 +66,7 @@ fn judge(findings: &mut Findings) {
     );
     findings.judge_offered(PHASE, BORNE_PER_S);
     findings.judge_slowest(PHASE, PERCONA);
+    findings.judge_borne("mysql-8.0", ALONE, PHASE);
 }
 
 #[cfg(test)]
@@ -77,7 +78,7 @@ mod tests {
     fn failing_with(change: fn(&mut Outcome)) -> Vec<usize> {
         let mut findings = beside_servers(ALONE, PHASE, change);
         judge(&mut findings);
-        assert_eq!(findings.verdicts.len(), 5);
+        assert_eq!(findings.verdicts.len(), 6);
         failing(&findings)
     }
 
@@ -89,5 +90,9 @@ mod tests {
         assert_eq!(failing_with(|of| of.figures.brownout_s = 1.0), [2]);
         assert_eq!(failing_with(|of| of.figures.per_s = 193.0), [3]);
         assert_eq!(failing_with(|of| of.figures.slowest_ms = 10.1), [4]);
+        let mut findings = beside_servers(ALONE, PHASE, |_| {});
+        findings.settings[1].rounds[0][1].stalled.operations = 1;
+        judge(&mut findings);
+        assert_eq!(failing(&findings), [5], "mysql-8.0 stalls, too");
     }
 }
