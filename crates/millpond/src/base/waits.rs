@@ -39,8 +39,9 @@ pub enum WaitClass {
     Admission,
     /// Room in the log's buffer or files; ended by the flush leader or the checkpoint.
     LogSpace,
-    /// The log being in the hands of the device up to a commit that waits for no sync (`flush_log_at_commit=2`), or for
-    /// room in its buffer; ended by the flush leader. The leader's own write.
+    /// The log being in the hands of the device up to a commit that waits for no sync (`flush_log_at_commit=2`), or,
+    /// with `log_writer_threads`, for room in its buffer; ended by the flush leader, or by the thread that tells. The
+    /// leader's own write.
     LogWrite,
     /// The log being durable up to a commit; ended by the flush leader. The leader's own write and sync.
     LogFlush,
