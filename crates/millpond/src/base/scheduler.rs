@@ -11,10 +11,12 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
 
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Switches without virtual time moving after which a simulation is taken for a livelock.
 const LIVELOCK_SWITCHES: u64 = 20_000_000;
@@ -38,13 +40,13 @@ enum Status {
 struct TaskState {
     name: String,
     status: Status,
-    /// Where the task's thread waits for the baton.
-    baton: Arc<Condvar>,
+    /// The task's thread, once it has begun; parked while it waits for the baton.
+    thread: Option<Thread>,
 }
 
 impl TaskState {
     fn new(name: &str) -> Self {
-        TaskState { name: name.to_owned(), status: Status::Runnable, baton: Arc::new(Condvar::new()) }
+        TaskState { name: name.to_owned(), status: Status::Runnable, thread: None }
     }
 }
 
@@ -98,11 +100,12 @@ pub struct Trace {
 /// `work` must join what it starts. A panic of any task, or a deadlock, ends the simulation and is passed on.
 pub fn run<T>(seed: u64, work: impl FnOnce() -> T) -> (T, Trace) {
     assert!(current().is_none(), "a simulation inside of a simulation");
+    let _processor = Processor::take();
     let shared = Arc::new(Shared {
         state: Mutex::new(State {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             now_ns: 0,
-            tasks: vec![TaskState::new("main")],
+            tasks: vec![TaskState { thread: Some(std::thread::current()), ..TaskState::new("main") }],
             running: 0,
             switches: 0,
             switches_at_this_time: 0,
@@ -129,6 +132,41 @@ pub fn run<T>(seed: u64, work: impl FnOnce() -> T) -> (T, Trace) {
             task.abort("the main task panicked");
             resume_unwind(panic)
         }
+    }
+}
+
+/// Processors that simulations run on.
+static TAKEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// A processor on which all threads of a simulation stay. One runs at a time, and a baton that goes to a thread on a
+/// sleeping processor takes several times as long. Without one that is free they run where the system has them.
+struct Processor {
+    number: usize,
+    before: CpuSet,
+}
+
+impl Processor {
+    /// What the caller starts from here on inherits it.
+    fn take() -> Option<Processor> {
+        if cfg!(miri) {
+            return None;
+        }
+        let before = sched_getaffinity(None).ok()?;
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = (0..CpuSet::MAX_CPU).find(|&number| before.is_set(number) && !taken.contains(&number))?;
+        let mut one = CpuSet::new();
+        one.set(number);
+        sched_setaffinity(None, &one).ok()?;
+        taken.push(number);
+        Some(Processor { number, before })
+    }
+}
+
+impl Drop for Processor {
+    fn drop(&mut self) {
+        // A thread that has to stay where it is runs slower, no more.
+        let _ = sched_setaffinity(None, &self.before);
+        TAKEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|&number| number != self.number);
     }
 }
 
@@ -163,8 +201,9 @@ impl Task {
     pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
         CURRENT.with(|current| *current.borrow_mut() = Some(self.clone()));
         let started = catch_unwind(AssertUnwindSafe(|| {
-            let state = self.state();
-            self.wait_for_baton(state);
+            let mut state = self.state();
+            state.tasks[self.id].thread = Some(std::thread::current());
+            self.wait_for_baton(state, None);
         }));
         let result = started.and_then(|()| catch_unwind(AssertUnwindSafe(work)));
         CURRENT.with(|current| *current.borrow_mut() = None);
@@ -186,7 +225,9 @@ impl Task {
         let address = self.end_address();
         Self::wake(&mut state, address, usize::MAX);
         if state.aborted.is_none() {
-            self.pass_baton(&mut state);
+            let next = self.pass_baton(&mut state);
+            drop(state);
+            Self::unpark(next);
         }
     }
 
@@ -216,8 +257,8 @@ impl Task {
             self.leave();
             return;
         }
-        self.pass_baton(&mut state);
-        self.wait_for_baton(state);
+        let next = self.pass_baton(&mut state);
+        self.wait_for_baton(state, next);
     }
 
     /// A place where the thread may lose its processor: for a moment, or for so long that all others get as far as they
@@ -239,8 +280,8 @@ impl Task {
             return self.leave();
         }
         state.tasks[self.id].status = Status::Blocked { address, deadline_ns, why };
-        self.pass_baton(&mut state);
-        self.wait_for_baton(state)
+        let next = self.pass_baton(&mut state);
+        self.wait_for_baton(state, next)
     }
 
     /// Lets virtual time pass.
@@ -283,7 +324,10 @@ impl Task {
         usize::try_from(state.rng.next_u64() % among).expect("SCHED: less than a usize")
     }
 
-    fn pass_baton(&self, state: &mut State) {
+    /// Chooses who runs next, and returns the thread to be unparked for it: by the caller, after the mutex is free, so
+    /// that it does not wake up only to wait for that. None: the caller runs on, or the thread has not begun and will
+    /// see for itself, or all were unparked.
+    fn pass_baton(&self, state: &mut State) -> Option<Thread> {
         let mut runnable: Vec<TaskId> =
             (0..state.tasks.len()).filter(|&id| state.tasks[id].status == Status::Runnable).collect();
         if runnable.is_empty() {
@@ -300,7 +344,7 @@ impl Task {
                     state.aborted = Some(Self::describe_deadlock(state));
                     Self::wake_threads(state);
                 }
-                return;
+                return None;
             };
             if earliest > state.now_ns {
                 state.now_ns = earliest;
@@ -322,22 +366,27 @@ impl Task {
             state.aborted =
                 Some(format!("livelock: task {} and others run, and time does not move", state.tasks[next].name));
             Self::wake_threads(state);
-            return;
+            return None;
         }
         let word = u64::try_from(next).expect("SCHED: a task id fits 64 bits");
         state.trace = (state.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3);
-        if next != self.id {
-            state.tasks[next].baton.notify_one();
+        if next == self.id { None } else { state.tasks[next].thread.clone() }
+    }
+
+    fn unpark(thread: Option<Thread>) {
+        if let Some(thread) = thread {
+            thread.unpark();
         }
     }
 
     fn wake_threads(state: &State) {
         for task in &state.tasks {
-            task.baton.notify_one();
+            Self::unpark(task.thread.clone());
         }
     }
 
-    fn wait_for_baton(&self, mut state: MutexGuard<'_, State>) -> bool {
+    /// Unparks `next`, to whom the baton went, and waits for it to come back.
+    fn wait_for_baton<'a>(&'a self, mut state: MutexGuard<'a, State>, mut next: Option<Thread>) -> bool {
         loop {
             if state.aborted.is_some() {
                 drop(state);
@@ -346,8 +395,11 @@ impl Task {
             if state.running == self.id && state.tasks[self.id].status == Status::Runnable {
                 return true;
             }
-            let baton = Arc::clone(&state.tasks[self.id].baton);
-            state = baton.wait(state).unwrap_or_else(PoisonError::into_inner);
+            drop(state);
+            Self::unpark(next.take());
+            // A token that is left over from another use of the thread costs one round.
+            std::thread::park();
+            state = self.state();
         }
     }
 

@@ -29,8 +29,11 @@ const CHUNKS_MAX: usize = 16 << 10;
 /// Frames of a pool, at most.
 pub(crate) const FRAMES_MAX: u64 = 16 << 20;
 
-/// Bytes that are touched together, at most: a huge page.
-const TOUCHED_A_STEP: usize = 2 << 20;
+/// Bytes of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Bytes that are touched together, at most.
+const TOUCHED_A_STEP: usize = HUGE_PAGE;
 
 /// Bytes that are touched as the pool is made.
 const TOUCHED_AT_ONCE: usize = 16 << 20;
@@ -73,7 +76,9 @@ impl Mapping {
         }
         // Wishes both: without huge pages there are more misses of the TLB, and an old kernel, or one that is short of
         // memory, leaves it to who uses it.
-        for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite] {
+        // For less than a huge page the kernel would clear, and hold, a whole one.
+        let huge = (len >= HUGE_PAGE).then_some(Advice::LinuxHugepage);
+        for advice in huge.into_iter().chain([Advice::LinuxPopulateWrite]) {
             // SAFETY: the range is inside of the mapping, which lives as long as `self`; neither changes contents.
             let _ = unsafe { madvise(self.start.as_ptr().add(from).cast(), len, advice) };
         }

@@ -16,6 +16,9 @@ const CHUNK: usize = 1 << 20;
 /// while it was under way the other could fill.
 pub(crate) const PROOF_WINDOW: u64 = 3 * BUFFER_MAX + (1 << 20);
 
+/// Zero bytes that are passed over together.
+const ZEROES: usize = 32;
+
 /// Bytes of the longest group that there may be (REDO-5).
 pub(crate) const LONGEST: usize = 1 << 20;
 
@@ -107,8 +110,16 @@ impl<'a> LogScan<'a> {
         }
         let from = to_usize(end.since(self.window_start));
         let bytes = &self.window[from..from + len];
-        for offset in 1..len {
+        let mut next = 1;
+        while next < len {
+            let offset = next;
             let rest = &bytes[offset..];
+            // Most of a ring's first lap: no length is zero.
+            if rest.first_chunk() == Some(&[0; ZEROES]) {
+                next += ZEROES - size_of::<u32>() + 1;
+                continue;
+            }
+            next += 1;
             let Some(group) = claimed_len(rest, LONGEST.min(rest.len())).map(|len| &rest[..len]) else { continue };
             let place = Place { nonce: self.nonce, at: end.plus(to_u64(offset)) };
             // The trailer first: it spares the checksum of almost everything that is no group.
