@@ -63,6 +63,10 @@ impl Pool {
                 break false;
             }
             *waited = true;
+            if beyond {
+                // Where few pages can leave, those who sleep with one in hand each would wait for each other.
+                hand.drain(..).for_each(|frame| self.give(frame));
+            }
             classic.backoff.loops.fetch_add(1, Ordering::Relaxed);
             sleep_until(clock::now_ns() + sleep_ns);
             sleep_ns = longer(sleep_ns);

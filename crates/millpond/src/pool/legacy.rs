@@ -31,7 +31,7 @@ pub enum EmptyFreeListAlgorithm {
     Handoff,
     /// It looks for a clean page among the hundred that are next to leave, then among all; failing that it writes one
     /// page, and syncs it, while everybody else who finds no free frame waits behind it: InnoDB's `legacy`.
-    /// Nobody frees frames ahead of need.
+    /// Frames are freed ahead of need by page cleaners alone, with `adaptive_flushing_method` adaptive.
     Legacy,
     /// It sleeps, for a millisecond, then two, up to ten, until a thread has freed frames that sleeps by itself for up
     /// to a second: the `backoff` of Percona Server.

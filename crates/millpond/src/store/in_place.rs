@@ -30,6 +30,29 @@ impl Placement for InPlace {
 }
 
 impl State {
+    /// IN-PLACE-1: a slot is given to nobody while its page is written over its image, though the space of that page
+    /// may be dropped meanwhile. `current` are the slots of the images before, `slots` those that are written to.
+    /// Returns those that are both, none where each image has a new one, for
+    /// [`end_overwriting`](Self::end_overwriting).
+    pub(super) fn begin_overwriting(&mut self, slots: &[SlotId], current: &[Option<SlotId>]) -> Vec<SlotId> {
+        let over = slots.iter().zip(current).filter(|(slot, before)| **before == Some(**slot));
+        let over: Vec<SlotId> = over.map(|(slot, _)| *slot).collect();
+        if !planted!("overwritten_given_away") {
+            self.overwriting.extend(&over);
+        }
+        over
+    }
+
+    /// These writes have ended, well or not.
+    pub(super) fn end_overwriting(&mut self, over: &[SlotId]) {
+        for slot in over {
+            self.overwriting.remove(slot);
+            if self.late.remove(slot) {
+                self.give_if_sound(*slot);
+            }
+        }
+    }
+
     fn is_written(&self, slot: SlotId) -> bool {
         self.written.get(to_usize(slot.0 / 64)).is_some_and(|bits| bits >> (slot.0 % 64) & 1 == 1)
     }
@@ -69,5 +92,115 @@ impl PageStore {
         let slot = self.slot_of(entry)?;
         let is_own = self.state.lock().is_written(slot);
         (!is_own).then(|| format!("the image is of LSN {lsn}, and the log ended at {end}: the log is damaged"))
+    }
+}
+
+#[cfg(all(test, feature = "simulation"))]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::doublewrite::{CopyFile, DOUBLEWRITE_FILE};
+    use super::super::page_store::WriteOp;
+    use super::super::space::Share;
+    use super::super::superblock::Superblock;
+    use super::*;
+    use crate::base::aligned::aligned;
+    use crate::base::error::Error;
+    use crate::base::ids::PageId;
+    use crate::base::page::layout::{PAGE_FORMAT, TREE_PAGE, header_mut};
+    use crate::base::scheduler::{current, run};
+    use crate::base::sync::spawn;
+    use crate::base::waits::Waits;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::redo::dirty_counts::DirtyCounts;
+
+    fn store_on(disk: &SimulatedDisk, keeps_copies: bool) -> PageStore {
+        let superblock = Superblock { features: FEATURE_IN_PLACE, ..Superblock::of_tests() };
+        PageStore::create(disk, superblock).expect("created");
+        let mut store = PageStore::open(disk, Arc::new(DirtyCounts::default())).expect("opened").0;
+        store.keep_copies_in(CopyFile::open(disk, 4096, keeps_copies).expect("made"));
+        store.finish_replay(&BTreeSet::new()).expect("nothing to replay");
+        store
+    }
+
+    /// The only page of a new space.
+    fn new_page(store: &PageStore) -> PageId {
+        let waits = Waits::new(Duration::from_secs(1));
+        store.allocate(store.new_space(), Share::Common, &waits).expect("there is room")
+    }
+
+    fn write(store: &PageStore, id: PageId, lsn: u64) -> Result<Option<usize>, Error> {
+        store.counts.add(Lsn(4096));
+        let op = WriteOp { id, lsn: Lsn(lsn), rec_lsn: Some(Lsn(4096)) };
+        let mut image = aligned(4096);
+        let header = header_mut(&mut image);
+        (header.page_id, header.format, header.page_type) = (id.0.into(), PAGE_FORMAT.into(), TREE_PAGE);
+        store.write(&[op], &mut image, Lsn(lsn))
+    }
+
+    /// IN-PLACE-1: a page is written over its image while its space is dropped, and the slot would go to another.
+    #[test]
+    fn a_slot_that_is_written_to_is_given_to_nobody_else() {
+        let mut met = 0;
+        for seed in 0..400 {
+            let is_late = run(seed, || {
+                let disk = SimulatedDisk::new();
+                let store = Arc::new(store_on(&disk, seed % 2 == 0));
+                let write = |store: &PageStore, id, lsn| {
+                    assert_eq!(write(store, id, lsn).expect("written"), Some(1));
+                };
+                let dropped = new_page(&store);
+                let (_, free) = store.slot_counts();
+                write(&store, dropped, 5000);
+                let records = store.map_records(store.sync().expect("synced"));
+                store.apply_records(&records, Lsn(5000), Lsn(5100));
+                let writer = {
+                    let store = Arc::clone(&store);
+                    spawn("writer", move || write(&store, dropped, 6000)).expect("a thread")
+                };
+                current().expect("a simulation").sleep_ns(1 + seed % 7 * 100);
+                store.drop_space(dropped.space(), Lsn(5200));
+                while store.give_back_step() {}
+                let next = new_page(&store);
+                write(&store, next, 7000);
+                let is_late = !store.state.lock().late.is_empty();
+                writer.join().expect("no panic");
+                store.sync().expect("synced");
+                let mut image = aligned(4096);
+                let read = store.read_many(&mut [(next, &mut image)]).remove(0);
+                assert_eq!(read.map_err(|error| error.to_string()), Ok(()), "seed {seed}");
+                assert_eq!(store.slot_counts().1, free - 1, "all others are free again");
+                is_late
+            });
+            met += usize::from(is_late.0);
+        }
+        assert!(met > 40, "only {met} seeds write while the slot would be given away");
+    }
+
+    /// DBLWR-2: a write over two images fails, and leaves half of it. The copies are all there is of them: the next
+    /// writer, who waited for his turn meanwhile, must not write over these.
+    #[test]
+    fn copies_of_what_a_failed_write_has_torn_are_not_written_over() {
+        let disk = SimulatedDisk::new();
+        let store = store_on(&disk, true);
+        let ids = [0; 2].map(|_| new_page(&store));
+        let write = |id, lsn| write(&store, id, lsn);
+        for id in ids {
+            assert_eq!(write(id, 5000).expect("written"), Some(1));
+        }
+        let records = store.map_records(store.sync().expect("synced"));
+        store.apply_records(&records, Lsn(5000), Lsn(5100));
+        let copies = || disk.image()[DOUBLEWRITE_FILE].clone();
+        assert_eq!(write(ids[0], 6000).expect("written"), Some(1));
+        assert_eq!(store.map_records(store.sync().expect("synced")).len(), 0, "it was named before");
+        // Of the second page: its copies, their sync, and then the write over it, which fails.
+        disk.fail_at(disk.calls() + 2, std::io::ErrorKind::Other);
+        assert!(write(ids[1], 7000).is_err());
+        let kept = copies();
+        let refused = write(ids[0], 8000).expect_err("the copies are needed");
+        assert!(refused.to_string().contains("reopen the database"), "{refused}");
+        assert!(kept == copies());
     }
 }

@@ -153,6 +153,8 @@ impl PageStore {
             turn: 0,
             replaced: VecDeque::new(),
             bad_slots: BTreeSet::new(),
+            overwriting: BTreeSet::new(),
+            late: BTreeSet::new(),
             replaced_places: Vec::new(),
             dropped: VecDeque::new(),
             written: Vec::new(),
@@ -409,7 +411,6 @@ mod tests {
     use crate::base::waits::Waits;
     use crate::io::simulated::SimulatedDisk;
     use crate::store::checkpoint::{CheckpointFacts, Snapshot};
-    use crate::store::doublewrite::{CopyFile, DOUBLEWRITE_FILE};
     use crate::store::page_store::{MapRecord, WriteOp};
     use crate::store::space::Share;
 
@@ -467,40 +468,6 @@ mod tests {
         let records = store.map_records(store.sync().expect("synced"));
         assert_eq!(records.len(), 1);
         Covered { store, space, free, records }
-    }
-
-    /// DBLWR-2: a write over two images fails, and leaves half of it. The copies are all there is of them: the next
-    /// writer, who waited for his turn meanwhile, must not write over these.
-    #[test]
-    fn copies_of_what_a_failed_write_has_torn_are_not_written_over() {
-        let disk = SimulatedDisk::new();
-        let superblock = Superblock { features: FEATURE_IN_PLACE, ..Superblock::of_tests() };
-        PageStore::create(&disk, superblock).expect("created");
-        let mut store = open(&disk);
-        store.keep_copies_in(CopyFile::open(&disk, 4096, true).expect("made"));
-        store.finish_replay(&BTreeSet::new()).expect("nothing to replay");
-        let space = store.new_space();
-        let ids = [0; 2].map(|_| store.allocate(space, Share::Common, &waits()).expect("there is room"));
-        let write = |id: PageId, lsn: u64| {
-            store.counts.add(Lsn(4096));
-            let op = WriteOp { id, lsn: Lsn(lsn), rec_lsn: Some(Lsn(4096)) };
-            store.write(&[op], &mut aligned(4096), Lsn(lsn))
-        };
-        for id in ids {
-            assert_eq!(write(id, 5000).expect("written"), Some(1));
-        }
-        let records = store.map_records(store.sync().expect("synced"));
-        store.apply_records(&records, Lsn(5000), Lsn(5100));
-        let copies = || disk.image()[DOUBLEWRITE_FILE].clone();
-        assert_eq!(write(ids[0], 6000).expect("written"), Some(1));
-        assert_eq!(store.map_records(store.sync().expect("synced")).len(), 0, "it was named before");
-        // Of the second page: its copies, their sync, and then the write over it, which fails.
-        disk.fail_at(disk.calls() + 2, std::io::ErrorKind::Other);
-        assert!(write(ids[1], 7000).is_err());
-        let kept = copies();
-        let refused = write(ids[0], 8000).expect_err("the copies are needed");
-        assert!(refused.to_string().contains("reopen the database"), "{refused}");
-        assert!(kept == copies());
     }
 
     /// A space is dropped after a map record of its page was logged, and before the map has it: while the drop is not

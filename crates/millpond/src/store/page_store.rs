@@ -93,6 +93,9 @@ pub(super) struct State {
     pub(super) replaced: VecDeque<(Lsn, SlotId)>,
     /// Slots whose write failed: what they hold is not known, and they are not used before the next open.
     pub(super) bad_slots: BTreeSet<SlotId>,
+    /// In place: slots whose image is being written over; of these, those that are free once it is (IN-PLACE-1).
+    pub(super) overwriting: BTreeSet<SlotId>,
+    pub(super) late: BTreeSet<SlotId>,
     /// Places of the map file that are free once the next superblock is durable.
     pub(super) replaced_places: Vec<SlotId>,
     pub(super) dropped: VecDeque<DroppedSpace>,
@@ -144,9 +147,17 @@ impl State {
             && lsn <= durable
         {
             self.replaced.pop_front();
-            if !self.bad_slots.contains(&slot) {
-                self.slots.give(slot);
+            if self.overwriting.contains(&slot) {
+                self.late.insert(slot);
+            } else {
+                self.give_if_sound(slot);
             }
+        }
+    }
+
+    pub(super) fn give_if_sound(&mut self, slot: SlotId) {
+        if !self.bad_slots.contains(&slot) {
+            self.slots.give(slot);
         }
     }
 
@@ -326,14 +337,15 @@ impl PageStore {
             let behind = op.lsn <= durable || planted!("page_before_log");
             assert!(behind, "STORE-5: page {} at LSN {} leaves before the log, durable to {durable}", op.id, op.lsn);
         }
-        let (current, slots) = {
+        let (current, slots, over) = {
             let mut state = self.state.lock();
             let freed = ops.iter().find(|op| state.freed.contains(&op.id));
             assert!(freed.is_none() || planted!("freed_page_written"), "STORE-9: {freed:?} was given back");
             state.release_slots(durable);
             let current: Vec<_> = ops.iter().map(|op| self.slot_of(state.map.get(op.id))).collect();
             let slots = self.placement.slots(&mut state.slots, &current);
-            (current, slots)
+            let over = slots.as_ref().map(|slots| state.begin_overwriting(slots, &current));
+            (current, slots, over.unwrap_or_default())
         };
         let Some(mut slots) = slots else { return Ok(None) };
         for (op, image) in ops.iter().zip(buf.chunks_mut(self.page_size())) {
@@ -342,19 +354,20 @@ impl PageStore {
         let kept = match self.keep_copies(ops, |at| current[at].is_some(), buf) {
             Ok(kept) => kept,
             Err(error) => {
-                self.give_back_slots(&slots, &current);
+                self.give_back_slots(&slots, &current, &over);
                 return Err(error);
             }
         };
         let writes = match self.write_images(&mut slots, buf, |at| kept.is_some() && current[at].is_some()) {
             Ok(writes) => writes,
             Err(error) => {
-                self.give_back_slots(&slots, &current);
+                self.give_back_slots(&slots, &current, &over);
                 return Err(error);
             }
         };
         self.counters.page_writes.fetch_add(to_u64(ops.len()), Ordering::Relaxed);
         let mut state = self.state.lock();
+        state.end_overwriting(&over);
         state.turn += 1;
         let turn = state.turn;
         if let Some(mut kept) = kept {
@@ -422,13 +435,12 @@ impl PageStore {
     }
 
     /// A write has come to nothing: what was taken for it is free again, but for slots that hold nobody knows what.
-    fn give_back_slots(&self, slots: &[SlotId], current: &[Option<SlotId>]) {
+    fn give_back_slots(&self, slots: &[SlotId], current: &[Option<SlotId>], over: &[SlotId]) {
         let mut state = self.state.lock();
-        for (&slot, &before) in slots.iter().zip(current) {
-            if before != Some(slot) && !state.bad_slots.contains(&slot) {
-                state.slots.give(slot);
-            }
+        for (&slot, _) in slots.iter().zip(current).filter(|(slot, before)| **before != Some(**slot)) {
+            state.give_if_sound(slot);
         }
+        state.end_overwriting(over);
     }
 
     /// Makes durable what was written before; returns what [`map_records`](Self::map_records) may then name.

@@ -218,13 +218,13 @@ impl Phase {
             let beside = beside.map(|thread| thread.join().map_err(|_| Failure::message("what ran beside panicked")));
             (finished, beside)
         });
-        let beside_ms = beside.transpose()?.transpose()?;
+        let beside = beside.transpose()?.transpose()?;
         let after = numbers(engine.db());
         let finished = finished?;
         let Some(done) = finished else {
-            return Ok(Outcome::of(&self.name, None, changes(&before, &after), beside_ms));
+            return Ok(Outcome::of(&self.name, None, changes(&before, &after), beside));
         };
-        let mut outcome = Outcome::of(&self.name, Some(&done.finished), changes(&before, &after), beside_ms);
+        let mut outcome = Outcome::of(&self.name, Some(&done.finished), changes(&before, &after), beside);
         let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
         outcome = match self.operations_beside() {
             [] => outcome.with_stalls(&log),

@@ -29,8 +29,18 @@ pub(super) enum Beside {
     Ddl { after_s: f64, table: u32 },
 }
 
-/// Does it; returns how long it took, in ms.
-pub(super) fn run(what: &Beside, db: &Db, is_over: &AtomicBool) -> Result<f64, Failure> {
+/// When it was done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    /// So many seconds after the load began.
+    pub(super) from_s: f64,
+    /// How long it took.
+    pub(super) ms: f64,
+}
+
+/// Does it.
+pub(super) fn run(what: &Beside, db: &Db, is_over: &AtomicBool) -> Result<Done, Failure> {
+    let load_began = Instant::now();
     let wait = |after_s: f64| {
         let began = Instant::now();
         while began.elapsed().as_secs_f64() < after_s && !is_over.load(Ordering::Relaxed) {
@@ -72,7 +82,8 @@ pub(super) fn run(what: &Beside, db: &Db, is_over: &AtomicBool) -> Result<f64, F
             began
         }
     };
-    Ok(began.elapsed().as_secs_f64() * 1e3)
+    let from_s = began.duration_since(load_began).as_secs_f64();
+    Ok(Done { from_s, ms: began.elapsed().as_secs_f64() * 1e3 })
 }
 
 /// Waits until whoever frees frames ahead of need has just done so, if anybody does within two seconds: what comes then

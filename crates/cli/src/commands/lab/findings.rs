@@ -142,7 +142,7 @@ impl Findings {
         let best = self.classic().map(|setting| setting.figures(phase).per_s).fold(0.0, f64::max);
         let own = self.default().least(phase, |run| run.figures.per_s);
         let is_done = own >= per_s * 0.97 && own >= best * 0.995;
-        let claim = format!("the default does all of the {per_s:.0} a second that arrive");
+        let claim = format!("the default does all of the {per_s:.0} a second that arrive, to 3 %");
         self.judge("ours", claim, is_done, seen.join(", "));
     }
 
@@ -205,7 +205,7 @@ impl Findings {
         self.judge(
             "ours",
             format!(
-                "{name}, whose users find frames by their own work, bears both: this stall is the sleeping thread's"
+                "{name}, whose users find frames by their own work, bears the load, and what is beside it, without a stall"
             ),
             stalls_alone == 0.0 && stalls == 0.0,
             format!("{stalls_alone:.0} and {stalls:.0} stalls, slowest {slowest_ms:.1} ms"),

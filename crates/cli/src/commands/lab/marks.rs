@@ -23,11 +23,12 @@ pub(super) fn of(device: Option<&SlowDevice>, phase: &Phase, began_s: f64, outco
     let slower = device.into_iter().flat_map(|device| &device.slower);
     let mut marks: Vec<Mark> = slower.flat_map(|slow| slow_times(slow, began_s, end_s)).collect();
     let beside = match phase.beside {
-        Some(Beside::Scan { after_s }) => Some((after_s, "a scan beside it")),
-        Some(Beside::Ddl { after_s, .. }) => Some((after_s, "DDL beside it")),
+        Some(Beside::Scan { .. }) => Some("a scan beside it"),
+        Some(Beside::Ddl { .. }) => Some("DDL beside it"),
         Some(Beside::LongReader) | None => None,
     };
-    marks.extend(beside.map(|(from_s, what)| {
+    marks.extend(beside.map(|what| {
+        let from_s = outcome.figures.beside_from_s;
         let to_s = from_s + outcome.figures.beside_ms / 1e3;
         Mark { from_s, to_s: to_s.min(end_s), what: what.to_owned() }
     }));
@@ -74,10 +75,10 @@ mod tests {
         let work = Work::Oltp { workload: "oltp_insert".into(), tables, threads: 2, per_s: None };
         let phase = |beside| Phase { name: "x".into(), quiet_s: 0.0, work: work.clone(), time_s: 4, beside };
         let mut outcome = Outcome { seconds: vec![1; 4], ..Outcome::default() };
-        outcome.figures.beside_ms = 1_500.0;
+        (outcome.figures.beside_from_s, outcome.figures.beside_ms) = (1.25, 1_500.0);
         let marks = |phase: &Phase, outcome: &Outcome| of(None, phase, 7.0, outcome);
         let scan = phase(Some(Beside::Scan { after_s: 1.0 }));
-        let mark = Mark { from_s: 1.0, to_s: 2.5, what: "a scan beside it".into() };
+        let mark = Mark { from_s: 1.25, to_s: 2.75, what: "a scan beside it".into() };
         assert_eq!(marks(&scan, &outcome), [mark]);
         outcome.figures.beside_ms = 9_000.0;
         let ddl = phase(Some(Beside::Ddl { after_s: 2.0, table: 5 }));

@@ -10,6 +10,7 @@ use workload::driver::Finished;
 use workload::engine::SlowOperation;
 use workload::recorder::Totals;
 
+use super::beside;
 use super::marks::Mark;
 use crate::report::bins;
 
@@ -81,7 +82,8 @@ pub(super) struct Figures {
     pub(super) slowest_ms: f64,
     /// Operations over the stall threshold.
     pub(super) stalls: f64,
-    /// What went on beside it took so long; 0: nothing did.
+    /// What went on beside it began at this second of it, and took so long; 0: nothing did.
+    pub(super) beside_from_s: f64,
     pub(super) beside_ms: f64,
 }
 
@@ -159,7 +161,7 @@ impl Outcome {
         phase: &str,
         finished: Option<&Finished>,
         numbers: BTreeMap<String, u64>,
-        beside_ms: Option<f64>,
+        beside: Option<beside::Done>,
     ) -> Outcome {
         let phase = phase.to_owned();
         let Some(finished) = finished else { return Outcome { phase, numbers, ..Outcome::default() } };
@@ -179,7 +181,8 @@ impl Outcome {
                 p999_ms: quantile_ms(0.999),
                 slowest_ms: finished.record.max_ns as f64 / 1e6,
                 stalls: finished.counters.stalls as f64,
-                beside_ms: beside_ms.unwrap_or(0.0),
+                beside_from_s: beside.map_or(0.0, |done| done.from_s),
+                beside_ms: beside.map_or(0.0, |done| done.ms),
             },
             seconds: finished.seconds.clone(),
             worst_ms: points.iter().map(|point| point.max_ns as f64 / 1e6).collect(),
@@ -278,6 +281,7 @@ impl Figures {
             p999_ms: median_of(|of| of.p999_ms),
             slowest_ms: median_of(|of| of.slowest_ms),
             stalls: median_of(|of| of.stalls),
+            beside_from_s: median_of(|of| of.beside_from_s),
             beside_ms: median_of(|of| of.beside_ms),
         }
     }

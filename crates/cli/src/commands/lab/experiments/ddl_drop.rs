@@ -70,7 +70,7 @@ fn judge(findings: &mut Findings, seconds: u64) {
     findings.notes.push(format!("All of the DDL takes: {}.", took.join(", ")));
     findings.judge(
         "ours",
-        "nobody else waits for it with the default",
+        "with the default no client stalls beside it, no second is under half of the median, and it ends before the load",
         stalls == 0.0 && brownout_s == 0.0 && least_ms > 0.0 && is_within,
         format!(
             "{stalls:.0} stalls, slowest {slowest_ms:.1} ms, longest gap {gap_ms:.1} ms; {all:.0} with the DDL's own{}",

@@ -139,7 +139,7 @@ fn judge(findings: &mut Findings, quiets: &[f64], before_scan_s: f64) {
         findings.setting("backoff").median(SCAN, |run| run.number("buffer_pool_wait_free_loops")),
     );
     findings.judge(
-        "text 000, rows 6 and 7",
+        "text 000: 479 counts for 5 stalls",
         "loops say little: a stall is many of them, and is counted once",
         stalls > 0.0 && loops >= 3.0 * stalls,
         format!("{loops:.0} loops, {stalls:.0} stalls"),
@@ -150,7 +150,7 @@ fn judge(findings: &mut Findings, quiets: &[f64], before_scan_s: f64) {
     let beside_ms = findings.default().most(SCAN, slowest);
     findings.judge(
         "ours",
-        "the default has none of this, the scan included",
+        "the default has none of this, for the clients beside the scan either",
         own_ms < THRESHOLD_MS && beside_ms < THRESHOLD_MS && stalled == 0.0,
         format!("{own_ms:.1} ms after the longest quiet, {beside_ms:.1} ms beside the scan, {stalled:.0} stalls"),
     );

@@ -1,7 +1,7 @@
 //! Many writers whose dirty pages reach the tail of the list: who finds no free frame has to have one written.
 
 use super::{Experiment, Findings, Lab, updates};
-use crate::commands::lab::arm::Tables;
+use crate::commands::lab::arm::{Phase, Tables, Work};
 use crate::commands::lab::laboratory::{Arm, tables};
 use crate::commands::lab::outcome::Outcome;
 use crate::exit::Failure;
@@ -19,26 +19,45 @@ const TABLES: Tables = Tables { count: 4, rows: 300_000 };
 const THREADS: usize = 32;
 const PHASE: &str = "updates";
 
+/// Reads that take some 260 frames while the thread that fills the list sleeps, for sqrt(2t) = 100 ms after the quiet:
+/// more than the one of the two targets, and less than the other.
+const READS: &str = "3,000 reads a second after quiet";
+const READS_PER_S: f64 = 3_000.0;
+const QUIET_S: f64 = 5.0;
+const LARGE: &str = "backoff, target 512";
+const SMALL: &str = "backoff, target 128";
+
+fn reads(name: &str, quiet_s: f64, per_s: Option<f64>, time_s: u64) -> Phase {
+    let work = Work::Oltp { workload: "oltp_point_select".into(), tables: TABLES, threads: 4, per_s };
+    Phase { name: name.into(), quiet_s, work, time_s, beside: None }
+}
+
 fn run(lab: &Lab) -> Result<Findings, Failure> {
     let common = ["buffer_pool_size=32MiB", "redo_capacity=64MiB", "durability=background(1s)", "stall_threshold=20ms"];
     let with = |words: &[&'static str]| [&common[..], words].concat();
     let arms = [
-        Arm::classic("legacy", &with(&["profile=mysql-5.6", "page_cleaners=1", "lru_scan_depth=100"])),
-        Arm::classic("legacy, depth 1024", &with(&["profile=mysql-5.6"])),
+        Arm::classic("legacy", &with(&["profile=mysql-5.6"])),
+        // The least there is.
+        Arm::classic("legacy, depth 100", &with(&["profile=mysql-5.6", "lru_scan_depth=100"])),
         Arm::classic("backoff", &with(&["profile=percona-5.7"])),
-        Arm::classic("backoff, target 128", &with(&["profile=percona-5.7", "free_list_target=128"])),
         Arm::default(&common),
     ];
     let base = tables(TABLES.count, TABLES.rows, &["redo_capacity=64MiB"]);
     let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(5, 20))];
-    let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
+    let mut settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
+    let arms = [(LARGE, "free_list_target=512"), (SMALL, "free_list_target=128")]
+        .map(|(name, target)| Arm::classic(name, &with(&["profile=percona-5.7", target])));
+    // At full rate first: the list is as long as its target only when all frames were taken.
+    let phases = [reads("reads", 0.0, None, 2), reads(READS, QUIET_S, Some(READS_PER_S), 2)];
+    settings.extend(lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?);
     lab.clear();
     let how = format!(
         "{THREADS} threads update rows at random of data eight times the pool of 32 MiB, on the device as it is, \
          durable within a second; 20 ms are a stall. With legacy who finds no clean page writes one himself, with a \
-         sync, all others behind him."
+         sync, all others behind him. Then backoff with two targets for its list: 4 threads read, {QUIET_S:.0} s are \
+         quiet, and {READS_PER_S:.0} reads a second arrive."
     );
-    let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
+    let mut findings = EXPERIMENT.findings(how, settings, &[PHASE, READS]);
     findings.loops = Some(("buffer_pool_single_page_flushes", "single"));
     judge(&mut findings);
     Ok(findings)
@@ -77,37 +96,7 @@ fn judge(findings: &mut Findings) {
         format!("{single:.0} pages written by users"),
     );
     judge_convoy(findings);
-    // How often somebody waited for a frame, for 1,000 updates, and for how long each time, in ms.
-    let waits = |findings: &Findings, name: &str| {
-        let setting = findings.setting(name);
-        let of = |run: &Outcome| run.waits.get("free_frame").copied().unwrap_or_default();
-        let updates = |run: &Outcome| (run.seconds.iter().sum::<u64>() as f64 / 1e3).max(1e-3);
-        let often = setting.median(PHASE, |run| of(run).0 as f64 / updates(run));
-        let long = setting.median(PHASE, |run| of(run).1 as f64 / 1e3 / (of(run).0 as f64).max(1.0));
-        (often, long)
-    };
-    let (few, many) = (waits(findings, "backoff, target 128"), waits(findings, "backoff"));
-    // By a tenth at least: two runs differ by some per cent.
-    let is_fewer = many.0 <= few.0 * 0.9 && many.1 >= few.1;
-    let target = |name: &str| findings.setting(name).median(PHASE, |run| run.number("buffer_pool_free_target"));
-    let targets = (target("backoff"), target("backoff, target 128"));
-    findings.judge(
-        "text 000, \"Increasing innodb_lru_scan_depth\"",
-        "with the same lru_scan_depth, the more frames are kept free the fewer waits are there, by a tenth, each as long \
-         or longer",
-        is_fewer,
-        format!(
-            "for 1,000 updates {:.0} of {:.1} ms with a target of {:.0} frames, {:.0} of {:.1} ms with one of {:.0}",
-            many.0, many.1, targets.0, few.0, few.1, targets.1
-        ),
-    );
-    if !is_fewer {
-        findings.notes.push(
-            "Where the list of free frames is empty all the time, as with backoff here, how fast it is filled counts, \
-             and not how many it would hold."
-                .to_owned(),
-        );
-    }
+    judge_targets(findings);
     findings.judge_explained("legacy", PHASE, "free_frame");
     findings.judge_explained("backoff", PHASE, "free_frame");
     findings.judge_free_of(PHASE, "free_frame");
@@ -116,6 +105,28 @@ fn judge(findings: &mut Findings) {
     findings.judge_slowest(PHASE, "backoff");
     let text = findings.default().slow_text(PHASE, 80);
     findings.notes.push(format!("The default's slowest operations spent their time so: {text}."));
+}
+
+/// Two lengths of the list, and nothing else that differs.
+fn judge_targets(findings: &mut Findings) {
+    let of = |name| {
+        let setting = findings.setting(name);
+        (
+            setting.median(READS, |run| run.number("buffer_pool_free_target")),
+            setting.median(READS, |run| run.waits.get("free_frame").map_or(0.0, |(count, _)| *count as f64)),
+            setting.figures(READS).slowest_ms,
+        )
+    };
+    let [(large, few, short_ms), (small, many, long_ms)] = [LARGE, SMALL].map(of);
+    findings.judge(
+        "text 000, \"Increasing innodb_lru_scan_depth\"",
+        "with the same lru_scan_depth, reads after quiet wait for frames at most a tenth as often where more are kept free",
+        large > small && many > 0.0 && few * 10.0 <= many,
+        format!(
+            "{few:.0} waits, slowest {short_ms:.1} ms with a target of {large:.0} frames; {many:.0}, {long_ms:.1} ms with \
+             {small:.0}"
+        ),
+    );
 }
 
 #[cfg(test)]
@@ -137,11 +148,20 @@ mod tests {
         };
         let settings = vec![
             setting("legacy", 100.0, "free_frame", 1_000, 4 * 17_000_000),
-            setting("legacy, depth 1024", 100.0, "free_frame", 1, 1),
+            setting("legacy, depth 100", 100.0, "free_frame", 1, 1),
             setting("backoff", 1_000.0, "free_frame", 100, 200_000),
-            setting("backoff, target 128", 1_000.0, "free_frame", 200, 200_000),
             setting("default", 10.0, "page_read", 0, 0),
         ];
+        let target = |of, frames, waits| {
+            let mut outcome = outcome(READS, READS_PER_S, 9.0, "free_frame");
+            outcome.numbers = [("buffer_pool_free_target".to_owned(), frames)].into();
+            outcome.waits = [("free_frame".to_owned(), (waits, 200_000))].into();
+            if of == name {
+                change(&mut outcome);
+            }
+            (of, vec![outcome])
+        };
+        let settings = [settings, vec![target(LARGE, 512, 1), target(SMALL, 128, 10)]].concat();
         let mut findings = findings_of(settings);
         judge(&mut findings);
         assert_eq!(findings.verdicts.len(), 10);
@@ -164,8 +184,10 @@ mod tests {
             waits(of, (1_000, 4_000_000));
         };
         assert_eq!(failing_with("default", slower), [2], "under a tenth in all, and over it for each of fewer updates");
-        assert_eq!(failing_with("backoff", |of| waits(of, (181, 400_000))), [3], "no fewer, by a tenth");
-        assert_eq!(failing_with("backoff", |of| waits(of, (100, 99_000))), [3], "shorter");
+        assert_eq!(failing_with(LARGE, |of| waits(of, (2, 1))), [3], "more than a tenth");
+        assert_eq!(failing_with(SMALL, |of| waits(of, (9, 1))), [3]);
+        assert_eq!(failing_with(SMALL, |of| of.waits.clear()), [3], "nobody waits");
+        assert_eq!(failing_with(LARGE, |of| of.numbers.clear()), [3], "the same target");
         assert_eq!(failing_with("legacy", unexplained), [4]);
         assert_eq!(failing_with("backoff", unexplained), [5]);
         assert_eq!(failing_with("default", |of| of.stalled.mostly.extend([("free_frame".to_owned(), 1)])), [6]);

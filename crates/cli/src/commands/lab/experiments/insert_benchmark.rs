@@ -209,7 +209,7 @@ fn judge(findings: &mut Findings, cpus: f64) {
         let (is_kept, seen) = (kept == runs.len(), format!("in {kept} of {} rounds", runs.len()));
         findings.judge(
             "ours",
-            format!("the rate of inserts beside the queries of {step} is kept with the default"),
+            format!("the rate of inserts beside the queries of {step} is kept with the default, to 5 %"),
             is_kept,
             seen,
         );

@@ -133,7 +133,7 @@ fn judge(findings: &mut Findings) {
         let adaptive = ADAPTIVE.map(|name| (name, findings.setting(name).figures(phase)));
         let seen = adaptive.each_ref().map(|(name, of)| format!("{name}: {:.0}/s, {:.0} ms", of.per_s, longest_ms(of)));
         findings.judge(
-            "text 003, comments",
+            "ours",
             format!("adaptive stalls at every io_capacity, {STALL_MS:.0} ms and more{when}"),
             adaptive.iter().all(|(_, of)| longest_ms(of) >= STALL_MS),
             seen.join("; "),
@@ -147,7 +147,7 @@ fn judge(findings: &mut Findings) {
     }
     let average = figures(findings, "keep_average");
     findings.judge(
-        "text 003, comments",
+        "ours",
         format!("keep_average makes more than sync_only, and stalls as well, {STALL_MS:.0} ms and more"),
         average.per_s > lazy.per_s && longest_ms(&average) >= STALL_MS,
         format!("{:.0}/s and {:.0}/s, {:.0} ms", average.per_s, lazy.per_s, longest_ms(&average)),
