@@ -121,7 +121,8 @@ impl TreeState {
     pub(super) fn get(&self, engine: &Engine, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let _operation = engine.waits.operation(OperationKind::Get);
         let _gate = self.enter(&engine.waits)?;
-        let mut restarts = Restarts::new(&engine.core.pool);
+        // Most reads find all in memory, and have none.
+        let mut restarts: Option<Restarts<'_>> = None;
         loop {
             match leaf_read(&engine.core, &self.root, Target::Key(key)) {
                 Ok(page) => {
@@ -133,12 +134,12 @@ impl TreeState {
                         Seen::Elsewhere(here, place) => (here.to_vec(), place),
                     };
                     drop(page);
-                    restarts.begin_wait();
+                    restarts.iter_mut().for_each(Restarts::begin_wait);
                     if let Some(payload) = self.find_elsewhere(engine, (key, &here), place)? {
                         return Ok(payload);
                     }
                 }
-                Err(stop) => restarts.resolve(stop)?,
+                Err(stop) => restarts.get_or_insert_with(|| Restarts::new(&engine.core.pool)).resolve(stop)?,
             }
         }
     }
