@@ -237,7 +237,7 @@ pub(super) const COLUMNS: [(&str, &str); 12] = [
     ("spins", "`log_spins`: waits for the log that began with spinning"),
     ("synced", "`buffer_flush_sync_total_pages`: pages written because the log was full"),
     ("the slowest waited for", "of operations over a tenth of the slowest: their time by what they waited for"),
-    ("ours", "a claim of Millpond about itself, not of a text"),
+    ("ours", "a claim that is in no text: of Millpond, or of what an experiment has to show"),
 ];
 
 /// What an operation's time is made of.

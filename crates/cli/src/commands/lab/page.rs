@@ -235,7 +235,7 @@ fn glossary() -> Markup {
 fn texts() -> Markup {
     html! {
         h1 id="texts" { "The texts" }
-        p { "Facts and figures are theirs; \"ours\" is what the default is held to." }
+        p { "Facts and figures are theirs; what is \"ours\" is in none of them." }
         table.words {
             @for text in &TEXTS {
                 tr {
