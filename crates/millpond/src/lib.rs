@@ -78,7 +78,7 @@ pub use io::batch::IoEngine;
 pub use io::device::{Device, Files, ReadPiece, WritePiece};
 pub use io::slow::SlowFiles;
 pub use io::speed::{Slower, Speed};
-pub use pace::classic_flushing::AdaptiveFlushingMethod;
+pub use pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
 pub use pool::dirty::DirtyTracking;
 pub use pool::legacy::EmptyFreeListAlgorithm;
 pub use pool::neighbors::FlushNeighbors;

@@ -367,14 +367,17 @@ pub struct Wait {
     pub count: u64,
     /// Their time together, in microseconds.
     pub total_us: u64,
+    /// Stalls of whose time they had at least half.
+    pub stalls: u64,
 }
 
 impl Wait {
     /// What came after `earlier`.
     fn since(self, earlier: &[Wait]) -> Wait {
         let before = earlier.iter().find(|wait| wait.class == self.class);
-        let (count, total_us) = before.map_or((0, 0), |wait| (wait.count, wait.total_us));
-        Wait { count: self.count.saturating_sub(count), total_us: self.total_us.saturating_sub(total_us), ..self }
+        let since = |of: fn(&Wait) -> u64| of(&self).saturating_sub(before.map_or(0, of));
+        let (count, total_us) = (since(|wait| wait.count), since(|wait| wait.total_us));
+        Wait { count, total_us, stalls: since(|wait| wait.stalls), ..self }
     }
 }
 

@@ -251,9 +251,9 @@ mod tests {
             unserved: 0,
             counters: Counters {
                 waits: vec![
-                    Wait { class: "log_space", count: 0, total_us: 0 },
-                    Wait { class: "free_frame", count: 2, total_us: 1_500 },
-                    Wait { class: "log_flush", count: 6, total_us: 3_000 },
+                    Wait { class: "log_space", count: 0, total_us: 0, stalls: 0 },
+                    Wait { class: "free_frame", count: 2, total_us: 1_500, stalls: 0 },
+                    Wait { class: "log_flush", count: 6, total_us: 3_000, stalls: 0 },
                 ],
                 log_syncs: 3,
                 page_write_calls: 2,

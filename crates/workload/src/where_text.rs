@@ -70,7 +70,7 @@ mod tests {
 
     fn slow(total_ms: f64, waits: &[(&'static str, f64)], cpu: Option<(f64, f64)>) -> SlowOperation {
         let us = |ms: f64| (ms * 1e3).round() as u64;
-        let wait = |(class, ms): &(&'static str, f64)| Wait { class, count: 1, total_us: us(*ms) };
+        let wait = |(class, ms): &(&'static str, f64)| Wait { class, count: 1, total_us: us(*ms), stalls: 0 };
         SlowOperation {
             operation: "write",
             elapsed_us: us(total_ms),

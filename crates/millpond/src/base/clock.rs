@@ -17,7 +17,12 @@ pub(crate) fn now_ns() -> u64 {
     if let Some(task) = super::scheduler::current() {
         return task.now_ns();
     }
-    u64::try_from(ORIGIN.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    nanos(ORIGIN.0.elapsed())
+}
+
+/// A time in nanoseconds, as all of the engine counts it; at most 584 years.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The same, up to a tick of the system old (1 to 10 ms), for a fraction of the cost.

@@ -7,6 +7,9 @@
 //! After the kernel's `Documentation/admin-guide/cgroup-v2.rst` (`cpu.max`, `cpu.stat`) and
 //! `Documentation/scheduler/sched-bwc.rst` (`cpu.cfs_quota_us`, `cpu.cfs_period_us`).
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 use rustix::thread::sched_getaffinity;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -31,6 +34,15 @@ pub(crate) fn used_us() -> u64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     let whole = u64::try_from(used.tv_sec).unwrap_or(0).saturating_mul(1_000_000);
     whole.saturating_add(u64::try_from(used.tv_nsec).unwrap_or(0) / 1000)
+}
+
+/// Nanoseconds for which this thread ran, and for which it was runnable and did not.
+pub(super) fn schedstat() -> Option<(u64, u64)> {
+    // Opened each time: a file kept open in each thread would be too many for a process of many threads.
+    let mut text = [0; 64];
+    let len = File::open("/proc/thread-self/schedstat").ok()?.read_at(&mut text, 0).ok()?;
+    let mut numbers = str::from_utf8(&text[..len]).ok()?.split_ascii_whitespace().map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 impl Cpus {

@@ -12,15 +12,14 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
 use super::aligned::to_u64;
-use super::clock;
+use super::clock::{self, nanos};
+use super::cpus::schedstat;
 use super::ids::PageId;
 use super::operations::{OperationKind, Operations, Slowest, next_stripe};
 use super::stall::{LatchWait, Stall};
@@ -138,6 +137,8 @@ pub struct WaitSummary {
     pub waiting: u64,
     /// How long these have waited so far, together.
     pub waiting_for: Duration,
+    /// Stalls of whose time this had at least half.
+    pub stalls: u64,
 }
 
 /// Upper bounds of the buckets of [`WaitTimes`], in microseconds.
@@ -159,6 +160,7 @@ struct Class {
     count: AtomicU64,
     total_ns: AtomicU64,
     longest_ns: AtomicU64,
+    stalls: AtomicU64,
     times_us: Mutex<Histogram<u64>>,
     under_way: UnderWay,
 }
@@ -252,19 +254,6 @@ impl Drop for Within<'_> {
     }
 }
 
-/// Nanoseconds for which this thread ran, and for which it was runnable and did not.
-fn schedstat() -> Option<(u64, u64)> {
-    // Opened each time: a file kept open in each thread would be too many for a process of many threads.
-    let mut text = [0; 64];
-    let len = File::open("/proc/thread-self/schedstat").ok()?.read_at(&mut text, 0).ok()?;
-    let mut numbers = str::from_utf8(&text[..len]).ok()?.split_ascii_whitespace().map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// From here on what this thread waits for is the engine's own affair.
 pub(crate) fn enter_background() {
     THREAD.with(|thread| thread.background.set(true));
@@ -317,6 +306,7 @@ impl Waits {
             count: AtomicU64::new(0),
             total_ns: AtomicU64::new(0),
             longest_ns: AtomicU64::new(0),
+            stalls: AtomicU64::new(0),
             times_us: Mutex::new(
                 Rank::Waits,
                 Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are in order"),
@@ -444,15 +434,19 @@ impl Waits {
                 longest: Duration::from_nanos(of.longest_ns.load(Ordering::Relaxed)),
                 waiting,
                 waiting_for: Duration::from_micros(waiting_us),
+                stalls: of.stalls.load(Ordering::Relaxed),
             }
         };
         WaitClass::ALL.into_iter().zip(&self.classes).map(summary).collect()
     }
 
-    /// Of each class, how many wait now, and for how many microseconds so far, together.
-    pub(crate) fn under_way(&self) -> [(u64, u64); CLASSES] {
+    /// Of each class, how many wait now, for how many microseconds so far, together, and stalls that it had half of.
+    pub(crate) fn by_class(&self) -> [(u64, u64, u64); CLASSES] {
         let now_ns = clock::now_ns();
-        self.classes.each_ref().map(|of| of.under_way.now(now_ns))
+        self.classes.each_ref().map(|of| {
+            let (waiting, waiting_us) = of.under_way.now(now_ns);
+            (waiting, waiting_us, of.stalls.load(Ordering::Relaxed))
+        })
     }
 
     /// How many waits of each class took how many microseconds, to three digits: (microseconds, waits), the shortest
@@ -522,6 +516,10 @@ impl Waits {
     fn remember(&self, stall: Stall, elapsed_ns: u64) {
         if elapsed_ns >= self.stall_threshold_ns() {
             self.stall_count.fetch_add(1, Ordering::Relaxed);
+            // All of them, however many are kept.
+            for (class, _) in stall.waits.iter().filter(|(_, time)| 2 * nanos(*time) >= elapsed_ns) {
+                self.classes[*class as usize].stalls.fetch_add(1, Ordering::Relaxed);
+            }
             let mut stalls = self.stalls.lock();
             if stalls.len() == STALLS_KEPT {
                 stalls.pop_front();

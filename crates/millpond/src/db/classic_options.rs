@@ -1,12 +1,15 @@
 //! The options of the classic policies, and which of them go together.
 
+use std::time::Duration;
+
 use bytesize::ByteSize;
 
 use super::classic_log_options::mistakes_in_the_log;
 use super::options::{FRAMES_MIN, Options};
 use super::page_cleaners::ClassicFlushing;
 use crate::base::aligned::to_u64;
-use crate::pace::classic_flushing::{AdaptiveFlushingMethod, Settings};
+use crate::base::clock;
+use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor, Settings};
 use crate::pool::buffer_pool::{Freeing, PoolOptions};
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
@@ -37,6 +40,10 @@ const IO_CAPACITY: usize = 200;
 /// `io_capacity_max` is twice `io_capacity`, and this at least.
 const IO_CAPACITY_MAX_LEAST: usize = 2_000;
 
+/// `innodb_old_blocks_time`, and the longest that can be asked for.
+const OLD_BLOCKS_TIME: Duration = Duration::from_secs(1);
+pub(super) const OLD_BLOCKS_TIME_MAX: Duration = Duration::from_hours(1);
+
 /// Per cent of the pool that may be dirty.
 const MAX_DIRTY_PAGES_PCT: usize = 75;
 const DIRTY_PCT_MAX: usize = 99;
@@ -61,6 +68,15 @@ impl Options {
     /// the tail of its list.
     pub fn page_replacement(mut self, replacement: PageReplacement) -> Self {
         self.page_replacement = Some(replacement);
+        self
+    }
+
+    /// With [`PageReplacement::MidpointLru`]: how long after its first use a page of the list's old part has to be used
+    /// again to become young; 0: the first use behind the one that read it is enough, and scans drive out what is used.
+    /// Range: 0 to an hour; default: 1 s, as InnoDB has it since MySQL 5.6; before it was 0.
+    pub fn old_blocks_time(mut self, time: Duration) -> Self {
+        self.given("old_blocks_time");
+        self.old_blocks_time = Some(time);
         self
     }
 
@@ -127,6 +143,23 @@ impl Options {
         self
     }
 
+    /// Per cent of the pool's pages from which on [`AdaptiveFlushingMethod::Adaptive`] writes some because they are
+    /// dirty, the more the nearer they come to [`max_dirty_pages_pct`](Self::max_dirty_pages_pct); 0: none before
+    /// that. Range: 0 to `max_dirty_pages_pct`; default: 0, as InnoDB had it before MySQL 8.0; since then it is 10.
+    pub fn max_dirty_pages_pct_lwm(mut self, per_cent: usize) -> Self {
+        self.given("max_dirty_pages_pct_lwm");
+        self.max_dirty_pages_pct_lwm = Some(per_cent);
+        self
+    }
+
+    /// How steeply the log's age asks for pages, with [`AdaptiveFlushingMethod::Adaptive`]. Default:
+    /// [`CleanerLsnAgeFactor::Legacy`], MySQL's; Percona Server's is [`CleanerLsnAgeFactor::HighCheckpoint`].
+    pub fn cleaner_lsn_age_factor(mut self, factor: CleanerLsnAgeFactor) -> Self {
+        self.given("cleaner_lsn_age_factor");
+        self.cleaner_lsn_age_factor = Some(factor);
+        self
+    }
+
     /// Which dirty pages are written with one that is due: only with a classic
     /// [`adaptive_flushing_method`](Self::adaptive_flushing_method), and
     /// [`PageStoreKind::InPlace`](crate::PageStoreKind::InPlace), where a page's
@@ -184,6 +217,7 @@ impl Options {
             empty: self.empty_free_list_algorithm,
             lru_scan_depth: self.lru_scan_depth,
             free_list_target: is_refilled.then(|| self.free_list_target.unwrap_or(self.lru_scan_depth)),
+            old_blocks_ns: clock::nanos(self.old_blocks_time.unwrap_or(OLD_BLOCKS_TIME)),
         }
     }
 
@@ -211,6 +245,8 @@ impl Options {
                 .io_capacity_max
                 .unwrap_or((2 * io_capacity).clamp(IO_CAPACITY_MAX_LEAST, IO_CAPACITY_MAX)),
             max_dirty_pages_pct: self.max_dirty_pages_pct.unwrap_or(MAX_DIRTY_PAGES_PCT),
+            max_dirty_pages_pct_lwm: self.max_dirty_pages_pct_lwm.unwrap_or(0),
+            cleaner_lsn_age_factor: self.cleaner_lsn_age_factor.unwrap_or_default(),
         }
     }
 }
@@ -230,6 +266,13 @@ fn mistakes_in_the_pool(options: &Options, page_size: u64) -> Vec<String> {
     let is_envelope = options.adaptive_flushing_method == AdaptiveFlushingMethod::Envelope;
     if !is_handoff && options.replacement() == PageReplacement::S3Fifo {
         mistakes.push("page_replacement is s3_fifo, and empty_free_list_algorithm is not handoff: these look for frames at the tail of an LRU list: leave one of the two out".to_owned());
+    }
+    if let Some(time) = options.old_blocks_time {
+        if options.replacement() == PageReplacement::S3Fifo {
+            mistakes.push(format!("old_blocks_time is {time:?}, and page_replacement is s3_fifo, which has no old part: leave it out, or use midpoint_lru"));
+        } else if time > OLD_BLOCKS_TIME_MAX {
+            mistakes.push(format!("old_blocks_time is {time:?}: use 0 to 3600 s"));
+        }
     }
     if !(1..=INSTANCES_MAX).contains(&instances) {
         mistakes.push(format!("buffer_pool_instances is {instances}: use 1 to {INSTANCES_MAX}"));
@@ -261,13 +304,14 @@ fn mistakes_in_the_pool(options: &Options, page_size: u64) -> Vec<String> {
 fn mistakes_in_flushing(options: &Options) -> Vec<String> {
     let mut mistakes = Vec::new();
     let method = options.adaptive_flushing_method;
-    let io_capacity = options.settings().io_capacity;
+    let Settings { io_capacity, max_dirty_pages_pct, .. } = options.settings();
     // What adaptive alone goes by is accepted with the others, too: these may change into it.
     let given = [
         ("page_cleaners", options.page_cleaners, 1..=PAGE_CLEANERS_MAX),
         ("io_capacity", options.io_capacity, IO_CAPACITY_MIN..=IO_CAPACITY_MAX),
         ("io_capacity_max", options.io_capacity_max, io_capacity..=IO_CAPACITY_MAX),
         ("max_dirty_pages_pct", options.max_dirty_pages_pct, 0..=DIRTY_PCT_MAX),
+        ("max_dirty_pages_pct_lwm", options.max_dirty_pages_pct_lwm, 0..=max_dirty_pages_pct),
     ];
     for (name, value, range) in given.into_iter().filter_map(|(name, value, range)| Some((name, value?, range))) {
         if method == AdaptiveFlushingMethod::Envelope {
@@ -275,6 +319,9 @@ fn mistakes_in_flushing(options: &Options) -> Vec<String> {
         } else if !range.contains(&value) {
             mistakes.push(format!("{name} is {value}: use {} to {}", range.start(), range.end()));
         }
+    }
+    if method == AdaptiveFlushingMethod::Envelope && options.cleaner_lsn_age_factor.is_some() {
+        mistakes.push("cleaner_lsn_age_factor is given, and adaptive_flushing_method is envelope, which goes by deadlines: leave it out".to_owned());
     }
     if let Some(cleaners) = options.page_cleaners.filter(|cleaners| *cleaners > options.instances()) {
         let instances = options.instances();
@@ -304,6 +351,20 @@ mod tests {
             (adaptive().io_capacity(99), "io_capacity is 99: use 100 to 10000000"),
             (adaptive().io_capacity(4_000).io_capacity_max(3_999), "io_capacity_max is 3999: use 4000 to 10000000"),
             (adaptive().max_dirty_pages_pct(100), "max_dirty_pages_pct is 100: use 0 to 99"),
+            (adaptive().max_dirty_pages_pct_lwm(76), "max_dirty_pages_pct_lwm is 76: use 0 to 75"),
+            (
+                new().max_dirty_pages_pct_lwm(1),
+                "max_dirty_pages_pct_lwm is 1, and adaptive_flushing_method is envelope",
+            ),
+            (
+                new().cleaner_lsn_age_factor(CleanerLsnAgeFactor::Legacy),
+                "cleaner_lsn_age_factor is given, and adaptive_flushing_method is envelope",
+            ),
+            (new().old_blocks_time(Duration::ZERO), "old_blocks_time is 0ns, and page_replacement is s3_fifo"),
+            (
+                new().page_replacement(PageReplacement::MidpointLru).old_blocks_time(Duration::from_secs(3_601)),
+                "old_blocks_time is 3601s: use 0 to 3600 s",
+            ),
             (adaptive().page_cleaners(2), "page_cleaners is 2, and buffer_pool_instances is 1"),
             (adaptive().dirty_tracking(DirtyTracking::Scan), "dirty_tracking is scan"),
             (new().page_cleaners(1), "page_cleaners is 1, and adaptive_flushing_method is envelope"),
@@ -321,7 +382,9 @@ mod tests {
         }
         for options in [
             legacy(adaptive()).buffer_pool_instances(4).page_cleaners(4).free_list_target(64),
-            adaptive().io_capacity(4_000).max_dirty_pages_pct(99),
+            adaptive().io_capacity(4_000).max_dirty_pages_pct(99).max_dirty_pages_pct_lwm(99),
+            adaptive().cleaner_lsn_age_factor(CleanerLsnAgeFactor::HighCheckpoint),
+            new().page_replacement(PageReplacement::MidpointLru).old_blocks_time(OLD_BLOCKS_TIME_MAX),
             new().adaptive_flushing_method(AdaptiveFlushingMethod::KeepAverage).io_capacity(100),
             adaptive().flush_neighbors(FlushNeighbors::Area),
         ] {

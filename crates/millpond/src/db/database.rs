@@ -138,6 +138,9 @@ impl Inner {
             self.stop_purge();
             let _ = self.stop_keeper(keeper);
             self.engine.core.log.close_wait();
+            // Whoever has a tree still may read on, of what is clean: nobody supplies who waits for a frame.
+            self.engine.core.pool.stop();
+            self.engine.txns.locks.stop("the database was dropped by a thread that panicked");
             self.stop_status();
             *self.engine.files.lock() = None;
         }

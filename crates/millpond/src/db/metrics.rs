@@ -41,8 +41,8 @@ impl MetricKind {
 #[non_exhaustive]
 pub struct Metric {
     /// Its name: that of the field of [`Stats`]; or `wait_`, the [class](WaitClass::name), and `_us`; or one that
-    /// begins with `cpu_` or `buffer_pool_instance_`, `operation_second`, `operation_slowest_us`, `waiting` or
-    /// `waiting_us`.
+    /// begins with `cpu_` or `buffer_pool_instance_`, `operation_second`, `operation_slowest_us`, `stalls_by_class`,
+    /// `waiting` or `waiting_us`.
     pub name: &'static str,
     /// How it moves.
     pub kind: MetricKind,
@@ -56,6 +56,11 @@ pub struct Metric {
     source: Source,
 }
 
+const STALLS_BY_CLASS: &str = "Of stalls, those of whose time a class of waits had at least half.";
+
+/// Reads one number of those that there are of a class of waits.
+type OfClass = fn((u64, u64, u64)) -> u64;
+
 #[derive(Clone, Debug)]
 enum Source {
     Stats(fn(&Stats) -> u64),
@@ -64,7 +69,7 @@ enum Source {
     Instances(fn(&InstancePages) -> u64),
     Slowest(fn(&Slowest) -> MetricValue),
     /// Of those who wait now: how many, and their microseconds.
-    Waiting(fn((u64, u64)) -> u64),
+    ByClass(OfClass),
 }
 
 /// The value of a [`Metric`].
@@ -127,13 +132,13 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
     Metric { name, kind: MetricKind::Histogram, unit: "us", help, label: "", source: Source::Waits(class) }
 }
 
-/// One row: those who wait now, by class.
-const fn waiting(name: &'static str, unit: &'static str, help: &'static str, read: fn((u64, u64)) -> u64) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, unit, help, label: "class", source: Source::Waiting(read) }
+/// One row: something of each class of waits, as it is now.
+const fn by_class(name: &'static str, unit: &'static str, help: &'static str, read: OfClass) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, unit, help, label: "class", source: Source::ByClass(read) }
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 148] = [
+pub static METRICS: [Metric; 149] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -352,7 +357,7 @@ pub static METRICS: [Metric; 148] = [
         log_wall_waits,
         Counter,
         "waits",
-        "Waits for room in the log because it was full: each is a defect, for writers should have been slowed down before."
+        "Waits for room in the log because it was full: with envelope a defect, for writers should have been slowed down before."
     ),
     stat!(log_syncs, Counter, "calls", "Syncs of log files; commits that came together share one."),
     stat!(log_pending_writes, Gauge, "calls", "Writes of the log that the device has in hand."),
@@ -492,12 +497,16 @@ pub static METRICS: [Metric; 148] = [
         "Periods in which the process stood still, for the quota of a control group was used up.",
         |cpus| cpus.throttled,
     ),
-    waiting("waiting", "threads", "Threads that wait now, by class of waits.", |(threads, _)| threads),
-    waiting(
+    Metric {
+        kind: MetricKind::Counter,
+        ..by_class("stalls_by_class", "operations", STALLS_BY_CLASS, |(.., stalls)| stalls)
+    },
+    by_class("waiting", "threads", "Threads that wait now, by class of waits.", |(threads, ..)| threads),
+    by_class(
         "waiting_us",
         "us",
         "How long threads that wait now have waited so far, together: no histogram has these waits yet.",
-        |(_, us)| us,
+        |(_, us, _)| us,
     ),
     wait(
         "wait_free_frame_us",
@@ -575,14 +584,14 @@ impl Db {
 
 pub(super) fn values(engine: &Engine) -> Vec<(&'static Metric, MetricValue)> {
     let (stats, cpus, instances) = (engine.stats(), Cpus::read(), engine.core.pool.instance_pages());
-    let (slowest, under_way) = (engine.waits.slowest_by_second(), engine.waits.under_way());
+    let (slowest, by_class) = (engine.waits.slowest_by_second(), engine.waits.by_class());
     let value = |metric: &'static Metric| match metric.source {
         Source::Stats(read) => (metric, MetricValue::Number(read(&stats))),
         Source::Cpus(read) => (metric, MetricValue::Number(read(&cpus))),
         Source::Waits(class) => (metric, MetricValue::Times(engine.waits.times(class))),
         Source::Slowest(read) => (metric, read(&slowest)),
-        Source::Waiting(read) => {
-            let named = WaitClass::ALL.into_iter().zip(under_way).map(|(class, of)| (class.name(), read(of)));
+        Source::ByClass(read) => {
+            let named = WaitClass::ALL.into_iter().zip(by_class).map(|(class, of)| (class.name(), read(of)));
             (metric, MetricValue::Named(named.collect()))
         }
         Source::Instances(read) => (metric, MetricValue::Numbers(instances.iter().map(read).collect())),

@@ -128,7 +128,7 @@ impl Db {
             "recovery_time_target" => self.set_recovery_time_target(parse(Options::new())?.recovery_time_target),
             _ => {
                 let mut kept = self.kept_options().lock();
-                let mut wanted = parse(kept.clone())?;
+                let mut wanted = parse(kept.clone())?.settled();
                 match name {
                     "durability" => wanted.flush_log_at_commit = None,
                     "flush_log_at_commit" => wanted.durability = Durability::Commit,

@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use super::classic_log_options::{SPIN_CPU_ABS_MAX, SPIN_CPU_PCT_MAX};
+use super::classic_options::OLD_BLOCKS_TIME_MAX;
 use super::option_text::{durability, durability_text, millis_text, name_of, named, number, size, size_text, time_ms};
 use super::options::{Options, PageStoreKind, READ_AHEAD_MAX};
 use super::profile::Profile;
 use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
-use crate::pace::classic_flushing::AdaptiveFlushingMethod;
+use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::neighbors::FlushNeighbors;
@@ -43,7 +44,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 34] = [
+    pub const ALL: [OptionInfo; 37] = [
         // First: what is given beside it counts.
         OptionInfo {
             name: "profile",
@@ -200,6 +201,21 @@ impl OptionInfo {
             set: |options, text| Ok(options.page_replacement(named(&REPLACEMENTS, text)?)),
         },
         OptionInfo {
+            name: "old_blocks_time",
+            help: "With midpoint_lru: for how long using a page again does not make it young",
+            value: "TIME",
+            unit: "time",
+            range: "0ms to 3600s",
+            changes: "online",
+            depends: Some("1s, or none with s3_fifo"),
+            get: |options| options.old_blocks_time.map(millis_text),
+            set: |options, text| {
+                let time = time_ms(text).map(Duration::from_millis).filter(|time| *time <= OLD_BLOCKS_TIME_MAX);
+                let wrong = || "not a time from 0ms to 3600s: write, for example, 1s".to_owned();
+                time.map(|time| options.old_blocks_time(time)).ok_or_else(wrong)
+            },
+        },
+        OptionInfo {
             name: "buffer_pool_instances",
             help: "Parts of the buffer pool; 1 with handoff",
             value: "NUMBER",
@@ -286,6 +302,28 @@ impl OptionInfo {
             depends: Some("75, or none with envelope"),
             get: |options| options.max_dirty_pages_pct.map(|pct| pct.to_string()),
             set: |options, text| Ok(options.max_dirty_pages_pct(number(text, 0..=99)?)),
+        },
+        OptionInfo {
+            name: "max_dirty_pages_pct_lwm",
+            help: "With adaptive: per cent of the pool dirty from which on some are written",
+            value: "NUMBER",
+            unit: "%",
+            range: "0 to max_dirty_pages_pct",
+            changes: "online",
+            depends: Some("0, or none with envelope"),
+            get: |options| options.max_dirty_pages_pct_lwm.map(|pct| pct.to_string()),
+            set: |options, text| Ok(options.max_dirty_pages_pct_lwm(number(text, 0..=99)?)),
+        },
+        OptionInfo {
+            name: "cleaner_lsn_age_factor",
+            help: "With adaptive: how steeply the log's age asks for pages",
+            value: "NAME",
+            unit: "name",
+            range: "legacy, high_checkpoint",
+            changes: "online",
+            depends: Some("legacy, or none with envelope"),
+            get: |options| options.cleaner_lsn_age_factor.map(|factor| name_of(&AGE_FACTORS, factor)),
+            set: |options, text| Ok(options.cleaner_lsn_age_factor(named(&AGE_FACTORS, text)?)),
         },
         OptionInfo {
             name: "flush_neighbors",
@@ -525,6 +563,9 @@ const FLUSHING_METHODS: [(&str, AdaptiveFlushingMethod); 4] = [
     ("sync_only", AdaptiveFlushingMethod::SyncOnly),
 ];
 
+const AGE_FACTORS: [(&str, CleanerLsnAgeFactor); 2] =
+    [("legacy", CleanerLsnAgeFactor::Legacy), ("high_checkpoint", CleanerLsnAgeFactor::HighCheckpoint)];
+
 const DIRTY_TRACKINGS: [(&str, DirtyTracking); 2] =
     [("scan", DirtyTracking::Scan), ("flush_list", DirtyTracking::FlushList)];
 
@@ -598,6 +639,9 @@ mod tests {
             ("io_capacity", "4000", "4000"),
             ("io_capacity_max", "8000", "8000"),
             ("max_dirty_pages_pct", "0", "0"),
+            ("max_dirty_pages_pct_lwm", "10", "10"),
+            ("cleaner_lsn_age_factor", "high_checkpoint", "high_checkpoint"),
+            ("old_blocks_time", "0ms", "0ms"),
             ("flush_neighbors", "seq", "seq"),
             ("dirty_tracking", "flush_list", "flush_list"),
             ("log_recent_closed", "wake_if_unset", "wake_if_unset"),
@@ -631,6 +675,7 @@ mod tests {
             ("durability", "background", "background(100ms)"),
             ("durability", "background(100)", "background(100ms)"),
             ("durability", "background(61s)", "1 to 60000 ms"),
+            ("old_blocks_time", "3601s", "0ms to 3600s"),
             ("stall_threshold", "20", "20ms"),
             ("stall_threshold", "0ms", "1ms to 3600s"),
         ] {

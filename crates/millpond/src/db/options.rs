@@ -12,7 +12,7 @@ use crate::base::aligned::{BLOCK_U64, to_u64};
 use crate::base::error::Error;
 use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
-use crate::pace::classic_flushing::AdaptiveFlushingMethod;
+use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::memory::FRAMES_MAX;
@@ -88,6 +88,7 @@ pub struct Options {
     pub(crate) dirty_tracking: Option<DirtyTracking>,
     pub(crate) empty_free_list_algorithm: EmptyFreeListAlgorithm,
     pub(crate) page_replacement: Option<PageReplacement>,
+    pub(crate) old_blocks_time: Option<Duration>,
     pub(crate) buffer_pool_instances: Option<usize>,
     pub(crate) lru_scan_depth: usize,
     pub(crate) free_list_target: Option<usize>,
@@ -96,6 +97,8 @@ pub struct Options {
     pub(crate) io_capacity: Option<usize>,
     pub(crate) io_capacity_max: Option<usize>,
     pub(crate) max_dirty_pages_pct: Option<usize>,
+    pub(crate) max_dirty_pages_pct_lwm: Option<usize>,
+    pub(crate) cleaner_lsn_age_factor: Option<CleanerLsnAgeFactor>,
     pub(crate) flush_neighbors: FlushNeighbors,
     pub(crate) log_recent_closed: LogRecentClosed,
     pub(crate) log_recent_closed_size: Option<ByteSize>,
@@ -147,6 +150,7 @@ impl Options {
             dirty_tracking: None,
             empty_free_list_algorithm: EmptyFreeListAlgorithm::Handoff,
             page_replacement: None,
+            old_blocks_time: None,
             buffer_pool_instances: None,
             lru_scan_depth: 1024,
             free_list_target: None,
@@ -155,6 +159,8 @@ impl Options {
             io_capacity: None,
             io_capacity_max: None,
             max_dirty_pages_pct: None,
+            max_dirty_pages_pct_lwm: None,
+            cleaner_lsn_age_factor: None,
             flush_neighbors: FlushNeighbors::None,
             log_recent_closed: LogRecentClosed::None,
             log_recent_closed_size: None,

@@ -299,6 +299,9 @@ impl Engine {
         if PAYER.with_borrow(|payer| payer.paying == 0) {
             return;
         }
+        if let Some(classic) = &self.classic_flushing {
+            self.sync_flush(classic);
+        }
         *owed += self.charge(true);
         if self.pacing.is_limited() && self.pay(Some(*owed)) {
             *owed = 0;

@@ -21,7 +21,7 @@ use crate::base::ids::Lsn;
 use crate::base::sync::{Condvar, Mutex, Rank, Turn};
 use crate::base::waits::WaitClass;
 use crate::pace::adaptive::Adaptive;
-use crate::pace::classic_flushing::{AdaptiveFlushingMethod, Flushing, Seen, Settings};
+use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor, Flushing, Seen, Settings};
 use crate::pace::keep_average::KeepAverage;
 use crate::pace::sync_only::SyncOnly;
 use crate::pool::neighbors::FlushNeighbors;
@@ -38,12 +38,16 @@ const NAME: &str = "mp-clean";
 const METHODS: &[AdaptiveFlushingMethod] =
     &[AdaptiveFlushingMethod::Adaptive, AdaptiveFlushingMethod::KeepAverage, AdaptiveFlushingMethod::SyncOnly];
 
+const AGE_FACTORS: &[CleanerLsnAgeFactor] = &[CleanerLsnAgeFactor::Legacy, CleanerLsnAgeFactor::HighCheckpoint];
+
 /// A classic method of flushing, and what its threads share.
 pub(crate) struct ClassicFlushing {
     pub(super) method: Choice<AdaptiveFlushingMethod>,
     io_capacity: AtomicUsize,
     io_capacity_max: AtomicUsize,
     max_dirty_pages_pct: AtomicUsize,
+    max_dirty_pages_pct_lwm: AtomicUsize,
+    cleaner_lsn_age_factor: Choice<CleanerLsnAgeFactor>,
     /// With the method that has several.
     cleaners: usize,
     /// What leaves with a page that is due.
@@ -108,6 +112,8 @@ impl ClassicFlushing {
             io_capacity: AtomicUsize::new(settings.io_capacity),
             io_capacity_max: AtomicUsize::new(settings.io_capacity_max),
             max_dirty_pages_pct: AtomicUsize::new(settings.max_dirty_pages_pct),
+            max_dirty_pages_pct_lwm: AtomicUsize::new(settings.max_dirty_pages_pct_lwm),
+            cleaner_lsn_age_factor: Choice::new(AGE_FACTORS, settings.cleaner_lsn_age_factor),
             cleaners,
             neighbors: Choice::new(&[FlushNeighbors::None, FlushNeighbors::Area, FlushNeighbors::Seq], neighbors),
             sync_flush: Turn::new(Rank::SyncFlush, ()),
@@ -127,6 +133,8 @@ impl ClassicFlushing {
             io_capacity: self.io_capacity.load(Ordering::Relaxed),
             io_capacity_max: self.io_capacity_max.load(Ordering::Relaxed),
             max_dirty_pages_pct: self.max_dirty_pages_pct.load(Ordering::Relaxed),
+            max_dirty_pages_pct_lwm: self.max_dirty_pages_pct_lwm.load(Ordering::Relaxed),
+            cleaner_lsn_age_factor: self.cleaner_lsn_age_factor.get(),
         }
     }
 
@@ -137,6 +145,8 @@ impl ClassicFlushing {
         self.io_capacity.store(settings.io_capacity, Ordering::Relaxed);
         self.io_capacity_max.store(settings.io_capacity_max, Ordering::Relaxed);
         self.max_dirty_pages_pct.store(settings.max_dirty_pages_pct, Ordering::Relaxed);
+        self.max_dirty_pages_pct_lwm.store(settings.max_dirty_pages_pct_lwm, Ordering::Relaxed);
+        self.cleaner_lsn_age_factor.set(settings.cleaner_lsn_age_factor);
     }
 
     /// A slot of the pass, if there is one left, and what is to be done in it.
@@ -326,7 +336,7 @@ pub(super) mod tests {
     }
 
     fn classic() -> ClassicFlushing {
-        let settings = Settings { io_capacity: 200, io_capacity_max: 2_000, max_dirty_pages_pct: 75 };
+        let settings = Settings::INNODB;
         ClassicFlushing::new(AdaptiveFlushingMethod::Adaptive, settings, 2, FlushNeighbors::None)
     }
 

@@ -1,10 +1,13 @@
 //! Groups of options: what a server had by default. `docs/classic.md` says where each value comes from.
 
+use std::time::Duration;
+
 use super::options::{Options, PageStoreKind};
-use crate::pace::classic_flushing::AdaptiveFlushingMethod;
+use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::neighbors::FlushNeighbors;
+use crate::pool::replacement::PageReplacement;
 use crate::redo::log_spin::LogSpin;
 use crate::redo::recent_closed::LogRecentClosed;
 use crate::store::doublewrite::Doublewrite;
@@ -23,16 +26,19 @@ pub enum Profile {
     Mysql80,
     /// Percona Server 5.7.
     Percona57,
-    /// Percona Server 8.0: as MySQL 8.0, for what it has of its own is no default there any more.
+    /// Percona Server 8.0: as MySQL 8.0, but for how steeply the log's age asks for pages.
     Percona80,
 }
 
 /// What of a profile has no use beside some values of other options.
-const MAY_BE_WITHOUT_USE: [&str; 7] = [
+const MAY_BE_WITHOUT_USE: [&str; 10] = [
+    "cleaner_lsn_age_factor",
     "doublewrite",
     "flush_neighbors",
     "io_capacity",
     "max_dirty_pages_pct",
+    "max_dirty_pages_pct_lwm",
+    "old_blocks_time",
     "page_cleaners",
     "log_recent_closed",
     "log_spin",
@@ -73,6 +79,7 @@ impl Options {
             dirty_tracking: new.dirty_tracking,
             empty_free_list_algorithm: new.empty_free_list_algorithm,
             page_replacement: new.page_replacement,
+            old_blocks_time: new.old_blocks_time,
             buffer_pool_instances: new.buffer_pool_instances,
             lru_scan_depth: new.lru_scan_depth,
             free_list_target: new.free_list_target,
@@ -81,6 +88,8 @@ impl Options {
             io_capacity: new.io_capacity,
             io_capacity_max: new.io_capacity_max,
             max_dirty_pages_pct: new.max_dirty_pages_pct,
+            max_dirty_pages_pct_lwm: new.max_dirty_pages_pct_lwm,
+            cleaner_lsn_age_factor: new.cleaner_lsn_age_factor,
             flush_neighbors: new.flush_neighbors,
             log_recent_closed: new.log_recent_closed,
             log_recent_closed_size: new.log_recent_closed_size,
@@ -107,21 +116,27 @@ impl Options {
         let of_8_0 = |options: Options| {
             options
                 .max_dirty_pages_pct(90)
+                .max_dirty_pages_pct_lwm(10)
                 .flush_neighbors(FlushNeighbors::None)
                 .log_writer_threads(true)
                 .log_spin(LogSpin::Affinity)
                 .log_recent_closed(LogRecentClosed::Poll)
         };
         let before_8_0 = |options: Options| options.max_dirty_pages_pct(75).flush_neighbors(FlushNeighbors::Seq);
+        let of_percona = |options: Options| options.cleaner_lsn_age_factor(CleanerLsnAgeFactor::HighCheckpoint);
         let mut filled = match profile {
             Profile::Millpond => innodb,
             Profile::Mysql55 => before_8_0(innodb)
                 .adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly)
-                .flush_neighbors(FlushNeighbors::Area),
+                .flush_neighbors(FlushNeighbors::Area)
+                .old_blocks_time(Duration::ZERO),
             Profile::Mysql56 => before_8_0(innodb).page_cleaners(1),
             // `backoff` was the default up to 5.7, and is an option in 8.0.
-            Profile::Mysql80 | Profile::Percona80 => of_8_0(innodb),
-            Profile::Percona57 => before_8_0(innodb).empty_free_list_algorithm(EmptyFreeListAlgorithm::Backoff),
+            Profile::Mysql80 => of_8_0(innodb),
+            Profile::Percona80 => of_percona(of_8_0(innodb)),
+            Profile::Percona57 => {
+                of_percona(before_8_0(innodb)).empty_free_list_algorithm(EmptyFreeListAlgorithm::Backoff)
+            }
         };
         filled.filled = MAY_BE_WITHOUT_USE.to_vec();
         filled
@@ -142,7 +157,10 @@ impl Options {
         let is_without_use = |name: &str| match name {
             "doublewrite" => !is_in_place,
             "flush_neighbors" => is_envelope || !is_in_place,
-            "io_capacity" | "max_dirty_pages_pct" | "page_cleaners" => is_envelope,
+            "cleaner_lsn_age_factor" | "io_capacity" | "max_dirty_pages_pct" | "page_cleaners" => is_envelope,
+            // Those servers lower it to the other then.
+            "max_dirty_pages_pct_lwm" => is_envelope || options.max_dirty_pages_pct_lwm > options.max_dirty_pages_pct,
+            "old_blocks_time" => options.replacement() == PageReplacement::S3Fifo,
             "log_recent_closed" => options.tracking() == DirtyTracking::Scan,
             "log_spin" => !options.log_writer_threads,
             _ => false,
@@ -154,6 +172,9 @@ impl Options {
                 "flush_neighbors" => options.flush_neighbors = FlushNeighbors::None,
                 "io_capacity" => options.io_capacity = None,
                 "max_dirty_pages_pct" => options.max_dirty_pages_pct = None,
+                "max_dirty_pages_pct_lwm" => options.max_dirty_pages_pct_lwm = options.max_dirty_pages_pct,
+                "cleaner_lsn_age_factor" => options.cleaner_lsn_age_factor = None,
+                "old_blocks_time" => options.old_blocks_time = None,
                 "page_cleaners" => options.page_cleaners = None,
                 "log_recent_closed" => options.log_recent_closed = LogRecentClosed::None,
                 _ => options.log_spin = None,
@@ -245,7 +266,7 @@ mod tests {
         match name {
             "buffer_pool_size" | "buffer_pool_size_max" => "300MiB",
             "redo_capacity" | "log_recent_closed_size" => "64MiB",
-            "recovery_time_target" | "stall_threshold" => "3s",
+            "recovery_time_target" | "stall_threshold" | "old_blocks_time" => "3s",
             "page_size" => "8KiB",
             "page_store" => "in_place",
             "doublewrite" => "detect_only",
@@ -258,6 +279,7 @@ mod tests {
             "dirty_tracking" => "flush_list",
             "log_recent_closed" => "wake",
             "log_spin" => "never",
+            "cleaner_lsn_age_factor" => "high_checkpoint",
             "durability" => "none",
             "flush_log_at_commit" => "1",
             "io_capacity" | "io_capacity_max" | "lru_scan_depth" => "3000",
@@ -281,6 +303,10 @@ mod tests {
         let envelope = |options: Options| options.adaptive_flushing_method(AdaptiveFlushingMethod::Envelope);
         let of = envelope(Options::new().profile(Profile::Mysql80)).settled();
         assert_eq!((of.io_capacity, of.max_dirty_pages_pct), (None, None));
+        assert_eq!((of.max_dirty_pages_pct_lwm, of.cleaner_lsn_age_factor), (None, None));
+        let cleaner = Options::new().profile(Profile::Mysql80).max_dirty_pages_pct(5);
+        assert_eq!(cleaner.settled().max_dirty_pages_pct_lwm, Some(5));
+        assert!(cleaner.max_dirty_pages_pct_lwm(10).validate(16384).is_err());
         assert_eq!(of.log_recent_closed, LogRecentClosed::Poll, "the lists are InnoDB's still");
         assert!(envelope(Options::new().profile(Profile::Mysql80).io_capacity(200)).validate(16384).is_err());
         let scanned = of.clone().dirty_tracking(DirtyTracking::Scan).settled();
@@ -304,7 +330,16 @@ mod tests {
         match row {
             "page_replacement" => text(&options.clone().page_replacement(options.replacement()), row),
             "dirty_tracking" => text(&options.clone().dirty_tracking(options.tracking()), row),
-            "max_dirty_pages_pct" => settings.max_dirty_pages_pct.to_string(),
+            "max_dirty_pages_pct, max_dirty_pages_pct_lwm" => match cleaners_of(&options) {
+                None => settings.max_dirty_pages_pct.to_string(),
+                Some(_) => format!("{}, {}", settings.max_dirty_pages_pct, settings.max_dirty_pages_pct_lwm),
+            },
+            "cleaner_lsn_age_factor" => cleaners_of(&options).map_or_else(none, |_| {
+                text(&options.clone().cleaner_lsn_age_factor(settings.cleaner_lsn_age_factor), row)
+            }),
+            "old_blocks_time" => {
+                text(&options.clone().old_blocks_time(Duration::from_nanos(freeing.old_blocks_ns)), row)
+            }
             "lru_scan_depth" => freeing.free_list_target.map_or_else(none, |target| {
                 assert_eq!(target, freeing.lru_scan_depth, "{profile:?}: the two are one there");
                 target.to_string()
@@ -381,7 +416,7 @@ mod tests {
             let is_set = profiles.clone().any(|profile| info.get(&large()) != info.get(&large().profile(profile)));
             assert!(!is_set || has_row(info.name), "no row of {}: {options:?}", info.name);
         }
-        assert_eq!(options.len(), 16, "{options:?}");
+        assert_eq!(options.len(), 18, "{options:?}");
     }
 
     #[test]

@@ -160,7 +160,8 @@ pub struct Stats {
     pub log_space_waits: u64,
     /// Their time, in microseconds.
     pub log_space_wait_us: u64,
-    /// Of these, waits because the log was full. Each is a defect: writers should have been slowed down before.
+    /// Of these, waits because the log was full. With `envelope` each is a defect: writers should have been slowed down
+    /// before.
     pub log_wall_waits: u64,
     /// Syncs of log files.
     pub log_syncs: u64,

@@ -402,6 +402,9 @@ fn stalls(page: &mut Page, engine: &Engine, open: Duration) {
     page.section("STALLS");
     page.row("so far", count);
     page.row("at least", format!("{:.0} ms each", engine.waits.stall_threshold().as_secs_f64() * 1e3));
+    let by_class = engine.waits.summary().into_iter().filter(|of| of.stalls > 0);
+    let by_class: Vec<String> = by_class.map(|of| format!("{} {}", of.class.name(), of.stalls)).collect();
+    page.row("half or more", if by_class.is_empty() { "of no class".to_owned() } else { by_class.join(", ") });
     let shown = engine.with_trees(stalls.into_iter().rev().take(STALLS_SHOWN).collect());
     for stall in shown {
         page.row(&format!("{:.1} s ago", open.saturating_sub(stall.ended).as_secs_f64()), stall);

@@ -19,7 +19,7 @@ use super::options::Options;
 use super::status::About;
 use super::status_socket::SocketFile;
 use super::{metrics_port, status_socket};
-use crate::base::clock::now_ns;
+use crate::base::clock::{nanos, now_ns};
 use crate::base::error::Error;
 use crate::base::sync::{self, JoinHandle, Mutex, Rank};
 use crate::base::waits::enter_background;
@@ -127,7 +127,7 @@ impl Drop for StatusServer {
 
 /// The thread's body.
 fn serve(door: &Door, stopped: &Mutex<bool>, patience: Duration, answer: impl Fn(&[u8]) -> String) {
-    let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+    let patience_ns = nanos(patience);
     let mut clients: Vec<Client> = Vec::new();
     // Until when nobody is let in: there was no descriptor to spare, and `accept` would fail again and again.
     let mut shut_until_ns = 0;

@@ -9,8 +9,8 @@ pub enum AdaptiveFlushingMethod {
     /// by what it cannot give. There is no point at which everybody waits.
     #[default]
     Envelope,
-    /// InnoDB's since MySQL 5.6: once a second, by the part of the log that is taken and the part of the pool that is
-    /// dirty, in per cent of `io_capacity`.
+    /// InnoDB's since MySQL 5.7, and nearly that of 5.6: once a second, by the part of the log that is taken and the
+    /// part of the pool that is dirty, in per cent of `io_capacity`.
     Adaptive,
     /// Percona Server's of 5.5, for fast devices: ten times a second, as much as the log has grown.
     KeepAverage,
@@ -19,7 +19,17 @@ pub enum AdaptiveFlushingMethod {
     SyncOnly,
 }
 
-/// What an operator says of the device.
+/// How steeply the log's age asks for pages, with [`AdaptiveFlushingMethod::Adaptive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CleanerLsnAgeFactor {
+    /// With its 1.5th power: MySQL's.
+    #[default]
+    Legacy,
+    /// With its 2.5th power: less while there is much room, more when there is little. Percona Server's, by default.
+    HighCheckpoint,
+}
+
+/// What an operator says of the device, and wants of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Pages a second that it may be given in the background.
@@ -28,6 +38,21 @@ pub(crate) struct Settings {
     pub(crate) io_capacity_max: usize,
     /// Per cent of the pool that may be dirty.
     pub(crate) max_dirty_pages_pct: usize,
+    /// Per cent of it from which on some are written for that; 0: not before there are too many.
+    pub(crate) max_dirty_pages_pct_lwm: usize,
+    pub(crate) cleaner_lsn_age_factor: CleanerLsnAgeFactor,
+}
+
+impl Settings {
+    /// What an InnoDB has that was told nothing.
+    #[cfg(test)]
+    pub(crate) const INNODB: Settings = Settings {
+        io_capacity: 200,
+        io_capacity_max: 2_000,
+        max_dirty_pages_pct: 75,
+        max_dirty_pages_pct_lwm: 0,
+        cleaner_lsn_age_factor: CleanerLsnAgeFactor::Legacy,
+    };
 }
 
 /// What a cleaner sees when its turn has come.

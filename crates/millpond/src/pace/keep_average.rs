@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn as_much_as_the_log_has_grown() {
-        let settings = Settings { io_capacity: 200, io_capacity_max: 2000, max_dirty_pages_pct: 75 };
+        let settings = Settings::INNODB;
         let mut cleaner = KeepAverage::default();
         let mut pages = |lsn, written| {
             let seen = Seen { lsn, written, dirty: 5_000, frames: 10_000, log_bytes: 4_000, ..Seen::default() };
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_tenth_of_io_capacity_at_least_where_too_many_pages_are_dirty() {
-        let settings = Settings { io_capacity: 205, io_capacity_max: 2000, max_dirty_pages_pct: 75 };
+        let settings = Settings { io_capacity: 205, ..Settings::INNODB };
         let pages = |dirty, grown: u64| {
             let mut cleaner = KeepAverage::default();
             let mut turn = |lsn: u64| {

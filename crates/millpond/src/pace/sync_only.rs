@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn before_it_writes_only_when_idle_or_too_dirty() {
-        let settings = Settings { io_capacity: 200, io_capacity_max: 2000, max_dirty_pages_pct: 75 };
+        let settings = Settings::INNODB;
         let mut cleaner = SyncOnly::default();
         let mut pages = |lsn, dirty| {
             let seen = Seen { lsn, dirty, frames: 1000, log_bytes: 1000, ..Seen::default() };

@@ -73,6 +73,8 @@ pub(crate) struct Freeing {
     pub(crate) lru_scan_depth: usize,
     /// Frames that somebody keeps free ahead of need, of each instance; `None`: as many as need shows.
     pub(crate) free_list_target: Option<usize>,
+    /// For [`MidpointLru`].
+    pub(crate) old_blocks_ns: u64,
 }
 
 /// Who sees to it that there are free frames, and what is done where there are none.

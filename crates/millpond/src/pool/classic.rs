@@ -62,6 +62,7 @@ impl Pool {
     /// How frames come free from now on. The hand-off stays as it is, and finds out by itself how many are needed.
     pub(crate) fn set_freeing(&self, freeing: Freeing) {
         self.lru_scan_depth.store(freeing.lru_scan_depth, Ordering::Relaxed);
+        self.instances.iter().for_each(|instance| instance.replacement.set_old_blocks_time(freeing.old_blocks_ns));
         let Some(classic) = self.classic() else { return };
         // `legacy` alone keeps none free.
         self.set_target(freeing.free_list_target.unwrap_or(0) * self.instances.len());

@@ -206,7 +206,12 @@ mod tests {
             tracking,
             replacement: PageReplacement::MidpointLru,
             instances,
-            freeing: Freeing { empty: EmptyFreeListAlgorithm::Legacy, lru_scan_depth: 100, free_list_target: None },
+            freeing: Freeing {
+                empty: EmptyFreeListAlgorithm::Legacy,
+                lru_scan_depth: 100,
+                free_list_target: None,
+                old_blocks_ns: 0,
+            },
         };
         DirtyPages::new(frames, Arc::default(), &options)
     }

@@ -221,7 +221,12 @@ mod tests {
             tracking: DirtyTracking::FlushList,
             replacement: PageReplacement::MidpointLru,
             instances,
-            freeing: Freeing { empty: EmptyFreeListAlgorithm::Legacy, lru_scan_depth: 1_024, free_list_target: None },
+            freeing: Freeing {
+                empty: EmptyFreeListAlgorithm::Legacy,
+                lru_scan_depth: 1_024,
+                free_list_target: None,
+                old_blocks_ns: 0,
+            },
         };
         let waits = Arc::new(Waits::new(Duration::from_secs(1)));
         let pool = Pool::new(&options, Arc::new(store), counts, Arc::default(), waits).expect("made");

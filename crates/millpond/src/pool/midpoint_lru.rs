@@ -1,7 +1,8 @@
 //! Who leaves: the least recently used, with a midpoint; InnoDB's.
 //!
 //! One list under one mutex. Its tail, three eighths of it, is *old*: a page that is read comes to the old part's head,
-//! and moves to the list's head when it is used again a second after its first use, or later; a page of the young part
+//! and moves to the list's head when it is used again `old_blocks_time` after its first use, or later, a second by
+//! default, or with its first use behind the one that read it in, if that time is 0; a page of the young part
 //! moves there when it is used, and a fourth of the young part's length has left since it did last. So a scan passes
 //! through the old part alone, and a hit takes the mutex now and then. A page keeps its place while it is dirty or in
 //! use: who looks for one that may leave looks from the tail on, past those.
@@ -29,9 +30,6 @@ const OLD_MIN: usize = 512;
 
 /// By how much the old part's length may be off.
 const OLD_TOLERANCE: usize = 20;
-
-/// How long after its first use a page of the old part has to be used again to become young.
-const OLD_NS: u64 = 1_000_000_000;
 
 /// No place.
 const NONE: u32 = u32::MAX;
@@ -88,6 +86,8 @@ pub(super) struct MidpointLru {
     left: AtomicU32,
     /// Length of the young part.
     young_len: AtomicU32,
+    /// How long after its first use a page of the old part has to be used again to become young.
+    old_ns: AtomicU64,
 }
 
 impl MidpointLru {
@@ -102,6 +102,7 @@ impl MidpointLru {
             marks: (0..chunks).map(|_| OnceLock::new()).collect(),
             left: AtomicU32::new(0),
             young_len: AtomicU32::new(0),
+            old_ns: AtomicU64::new(1_000_000_000),
         }
     }
 
@@ -144,11 +145,11 @@ impl MidpointLru {
         let place = self.place(frame);
         let mark = self.mark(place);
         let move_it = if mark.is_old.load(Ordering::Relaxed) {
-            let used_ns = mark.used_ns.load(Ordering::Relaxed);
+            let (used_ns, old_ns) = (mark.used_ns.load(Ordering::Relaxed), self.old_ns.load(Ordering::Relaxed));
             if used_ns == 0 {
                 mark.used_ns.store(now_ns.max(1), Ordering::Relaxed);
             }
-            used_ns > 0 && now_ns >= used_ns + OLD_NS
+            old_ns == 0 || (used_ns > 0 && now_ns >= used_ns.saturating_add(old_ns))
         } else {
             let left = self.left.load(Ordering::Relaxed).wrapping_sub(mark.moved_at.load(Ordering::Relaxed));
             left > self.young_len.load(Ordering::Relaxed) / 4
@@ -235,6 +236,11 @@ impl Replacement for MidpointLru {
     }
 
     fn resize(&self, _frames: usize) {}
+
+    fn set_old_blocks_time(&self, ns: u64) {
+        // Relaxed: a hit goes by the one or the other.
+        self.old_ns.store(ns, Ordering::Relaxed);
+    }
 }
 
 impl List {
@@ -441,6 +447,15 @@ mod tests {
         let last = order(&lru)[old - 1];
         lru.hit_at(FrameId(last), 8_000_000_000);
         assert_eq!(order(&lru).last(), Some(&last));
+        check(&lru);
+        // As MySQL 5.5 had it: one use behind the read is enough, and a scan drives out what is used.
+        lru.set_old_blocks_time(0);
+        let victim = order(&lru)[0];
+        assert!(lru.leaves(FrameId(victim)));
+        lru.admit(FrameId(victim), page(3_000));
+        assert_ne!(order(&lru).last(), Some(&victim));
+        lru.hit_at(FrameId(victim), 8_000_000_001);
+        assert_eq!(order(&lru).last(), Some(&victim));
         check(&lru);
     }
 

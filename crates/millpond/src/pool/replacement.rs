@@ -105,4 +105,7 @@ pub(super) trait Replacement: Send + Sync {
 
     /// The pool has another size now.
     fn resize(&self, frames: usize);
+
+    /// How long after its first use a page has to be used again to count as used twice, where that is asked.
+    fn set_old_blocks_time(&self, _ns: u64) {}
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
 use millpond::{
     AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, Options, Stall, Stats,
-    WaitClass, WaitSummary,
+    WaitClass, WaitSummary, WriteBatch,
 };
 
 use crate::classic_pool::share;
@@ -47,6 +47,32 @@ fn sync_only_leaves_the_log_alone_until_everybody_waits() {
     assert!(noted == counted && counted > 0, "{noted} waits, {counted} counted");
     assert!(!stalls.is_empty());
     stalls.iter().for_each(|stall| assert!(share(stall, WaitClass::LogSpace) >= 90, "{stall}"));
+}
+
+/// A batch that is longer than the log: its parts wait as others do, and do not run on to the log's end.
+#[test]
+fn a_large_batch_waits_at_three_quarters_of_the_log_too() {
+    let shape = Shape { flushing: AdaptiveFlushingMethod::SyncOnly, frames: 1_500, ..IN_PLACE };
+    let disk = SimulatedDisk::with_image(
+        scattered_rows(10, shape.options().redo_capacity(ByteSize::mib(4))),
+        ServiceTime { read_ns: 20_000, write_ns: 20_000, sync_ns: 100_000 },
+    );
+    let stats = run(7, || {
+        let db = open(&disk, shape.reopen_options().redo_capacity(ByteSize::mib(4)));
+        let tree = db.open_tree("t").expect("there");
+        let mut batch = WriteBatch::new();
+        (0..6_000u32).for_each(|row| {
+            batch.put(&tree, &row.to_be_bytes(), &[7; 900]);
+        });
+        db.write(batch).expect("written");
+        let stats = db.stats();
+        db.close().expect("closed");
+        stats
+    })
+    .0;
+    let (sync, wall) = (stats.log_space_waits, stats.log_wall_waits);
+    // The checkpoint is the keeper's, who may be a little late for it.
+    assert!(sync > 100 && wall < 10, "{sync} waits at three quarters, {wall} at the end");
 }
 
 /// Pages that left beside others, and all that left, in the same work.

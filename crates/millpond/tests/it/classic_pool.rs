@@ -1,5 +1,6 @@
 //! The classic ways to free frames: the stalls that they are known for, in virtual time.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
@@ -120,6 +121,27 @@ fn neither_legacy_nor_the_handoff_has_it() {
         let Read { slowest_ms, waits, loops, stalls } = read_after(empty, &[0, 5_000, 60_000]);
         assert!(slowest_ms.iter().all(|ms| *ms < 1.0) && loops == 0, "{empty:?}: {slowest_ms:?} ms");
         assert!(stalls.is_empty() && (empty == EmptyFreeListAlgorithm::Handoff || waits == [0, 0]), "{waits:?}");
+    }
+}
+
+/// A thread that panics drops the last handle of the database; who has a tree still gets frames, though nobody is
+/// there any more who would supply them.
+#[test]
+fn who_has_a_tree_reads_on_where_the_database_was_dropped_in_a_panic() {
+    use EmptyFreeListAlgorithm::{Backoff, Handoff, Legacy};
+    for empty in [Handoff, Legacy, Backoff] {
+        let disk = disk();
+        run(3, || {
+            let db = open(&disk, options(empty).create(false));
+            let tree = db.open_tree("t").expect("there");
+            read_some(&tree, 0, 3_000);
+            let unwinds = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                let _db = db;
+                panic!("as planned");
+            }));
+            assert!(unwinds.is_err());
+            read_some(&tree, 3_000, 3_000);
+        });
     }
 }
 

@@ -61,7 +61,7 @@ fn every_field_of_stats_and_every_class_of_waits_is_in_the_table_once() {
     let fields = stats.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':')).map(str::to_owned);
     let classes = WaitClass::ALL.map(|class| format!("wait_{}_us", class.name()));
     let cpus = ["cpu_n", "cpu_granted_pct", "cpu_used_us", "cpu_quota_periods", "cpu_throttled_periods"];
-    let waiting = ["waiting", "waiting_us"];
+    let waiting = ["stalls_by_class", "waiting", "waiting_us"];
     let of_instances = ["total", "free", "data", "dirty"].map(|pages| format!("buffer_pool_instance_pages_{pages}"));
     let slowest = ["operation_second", "operation_slowest_us"].map(str::to_owned);
     let expected = fields.chain(classes).chain(of_instances.clone()).chain(slowest);
@@ -74,7 +74,7 @@ fn every_field_of_stats_and_every_class_of_waits_is_in_the_table_once() {
         assert_eq!(metric.kind == MetricKind::Histogram, metric.name.starts_with("wait_"), "{}", metric.name);
         let label = match metric.name {
             "operation_slowest_us" => "ago",
-            "waiting" | "waiting_us" => "class",
+            "stalls_by_class" | "waiting" | "waiting_us" => "class",
             name if of_instances.iter().any(|of| of == name) => "instance",
             _ => "",
         };

@@ -112,6 +112,14 @@ fn what_a_server_was_opened_with_changes_within_its_structures() {
         refused(&db, "io_capacity", "4001", &["io_capacity=4001 is refused", "io_capacity_max is 4000: use 4001"]);
         set(&db, "io_capacity", "4000");
         refused(&db, "io_capacity_max", "3999", &["use 4000 to 10000000"]);
+        refused(&db, "max_dirty_pages_pct_lwm", "91", &["use 0 to 90"]);
+        set(&db, "cleaner_lsn_age_factor", "high_checkpoint");
+        // The server's own mark gives way to what somebody wants, and stays there.
+        let lwm = |db: &Db| OptionInfo::find("max_dirty_pages_pct_lwm").expect("an option").get(&db.options());
+        assert_eq!(lwm(&db).as_deref(), Some("10"));
+        set(&db, "max_dirty_pages_pct", "5");
+        assert_eq!(lwm(&db).as_deref(), Some("5"));
+        refused(&db, "old_blocks_time", "3601s", &["0ms to 3600s"]);
         set(&db, "free_list_target", "64");
         set(&db, "log_spin_cpu_pct_hwm", "8");
         // They say the same: the one set last counts.
@@ -587,14 +595,17 @@ fn real_threads_get_on_while_the_ways_to_free_frames_take_turns() {
 }
 
 /// All that can change with the policies of MySQL 8.0, each with two values or more.
-const CHANGES: [(&str, &[&str]); 16] = [
+const CHANGES: [(&str, &[&str]); 19] = [
     ("empty_free_list_algorithm", &["backoff", "legacy"]),
     ("adaptive_flushing_method", &["keep_average", "sync_only", "adaptive"]),
     ("lru_scan_depth", &["100", "1024"]),
     ("free_list_target", &["2", "8"]),
     ("io_capacity_max", &["4000", "2000"]),
     ("io_capacity", &["1000", "100", "2000"]),
-    ("max_dirty_pages_pct", &["0", "50", "99"]),
+    ("max_dirty_pages_pct", &["1", "50", "99"]),
+    ("max_dirty_pages_pct_lwm", &["0", "1"]),
+    ("cleaner_lsn_age_factor", &["high_checkpoint", "legacy"]),
+    ("old_blocks_time", &["0ms", "1s", "5ms"]),
     ("flush_neighbors", &["area", "seq", "none"]),
     ("log_recent_closed", &["wake", "wake_if_unset", "poll"]),
     ("log_spin", &["never", "quota", "affinity"]),

@@ -147,8 +147,9 @@ impl SlowDevice {
 
 /// Does what the plan on standard input says.
 pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
-    // Who is killed cannot send one: nothing of the lab is to go on behind it.
-    let _ = set_parent_process_death_signal(Some(Signal::TERM));
+    // Who is killed cannot send one: nothing of the lab is to go on behind it, nor to stay stopped, where a quota is
+    // imitated: KILL ends that, too. What it leaves the next run removes.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut text = String::new();
     let wrong = |what: &str| {
         Failure::message(format!("no plan of an experiment on standard input ({what}): use 'millpond lab'"))

@@ -89,9 +89,9 @@ static GUIDES: [Guide; 10] = [
                       grows many times a stall, and with waits that nobody notices; and at \
                       `Innodb_buffer_pool_pages_free`. Set `innodb_empty_free_list_algorithm=legacy`; a larger \
                       `innodb_lru_scan_depth` makes fewer stalls, each longer.",
-        here: "Twice as many frames are kept free as are taken meanwhile. Who finds none looks for a clean page, or \
-               waits in a line and is handed the next. `buffer_pool_wait_free` counts a wait once, and the stall log \
-               names it: `free_frame`.",
+        here: "Twice as many frames are kept free as are taken while a lot of pages is written. Who finds none looks \
+               for a clean page, or waits in a line and is handed the next. `buffer_pool_wait_free` counts a wait \
+               once, and the stall log names it: `free_frame`.",
         minutes: (2, 26),
     },
     Guide {
@@ -132,8 +132,8 @@ static GUIDES: [Guide; 10] = [
         why: "Pages are marked dirty out of order within a window, `recent_closed`. Who finds it full sleeps 20 us \
               and looks again; the closer that would empty it sleeps by the clock, and nobody wakes it.",
         on_a_server: "Enable `log_on_recent_closed_wait_loops` in `INNODB_METRICS` (`innodb_monitor_enable`) and look \
-                      at it. The window has 2 MiB, and the text saw no loops with that; its stall, and the one \
-                      here, are of 16 KiB, which `innodb_log_recent_closed_size` sets in experimental builds alone.",
+                      at it. The window has 2 MiB, and the text saw no loops with that in 8.0.16; its stall, and \
+                      the one here, are of 16 KiB, which `innodb_log_recent_closed_size` sets in experimental builds alone.",
         here: "There is no window (`log_recent_closed=none`): up to where all is clean is counted, and no order has \
                to be waited for.",
         minutes: (1, 6),
@@ -147,8 +147,9 @@ static GUIDES: [Guide; 10] = [
               that slows down is not followed.",
         on_a_server: "In `SHOW ENGINE INNODB STATUS`, `Log flushed up to` less `Last checkpoint at` is over 75 % of \
                       `innodb_log_file_size` times `innodb_log_files_in_group`, and `flush list` of the pending \
-                      writes grows. A lower `innodb_max_dirty_pages_pct`, a smaller log or pool cost throughput, and \
-                      cure little; `innodb_io_capacity` has to be what the device can do at its worst.",
+                      writes grows. A lower `innodb_max_dirty_pages_pct` or a smaller log cure little; a pool so small \
+                      that pages are written for its frames ends the stalls, and costs nineteen twentieths of the \
+                      throughput in the text; `innodb_io_capacity` has to be what the device can do at its worst.",
         here: "Pages are written as fast as the log asks for and the device allows, which is measured; when that is \
                not enough, writers are delayed early and little (`throttle`). Look at `log_checkpoint_age` and \
                `log_wall_waits`.",

@@ -65,7 +65,7 @@ struct ListArgs {
 Each experiment runs classic settings and the default in turn on the same data. The exit code is 1 if a
 claim does not hold. With --quick one round of each, and shorter.
 
-What it costs: all take some two hours, with --quick some 15 minutes; 'millpond lab list' says how long
+What it costs: all take some two hours, with --quick some 14 minutes; 'millpond lab list' says how long
 each. Up to 4 GiB of disk in --dir. 'cpu-quota' and 'log-closer' have their files in /dev/shm, wherever
 --dir is, if 2 GiB are free there; 'cpu-quota' makes a control group for as long as each of its runs lasts.
 All of it is removed again, also after Ctrl-C; what a run leaves that is killed, the next one removes. The

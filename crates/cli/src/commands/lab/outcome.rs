@@ -34,6 +34,8 @@ pub(super) struct Outcome {
     pub(super) slow: Vec<Slow>,
     /// What the stall log says.
     pub(super) stalled: Stalled,
+    /// Of all stalls, those of whose time a class of waits had at least half.
+    pub(super) mostly: BTreeMap<String, u64>,
     /// Of counters what came to them, of other numbers what they are at the end.
     pub(super) numbers: BTreeMap<String, u64>,
     /// Those who inserted beside queries, at a rate.
@@ -94,8 +96,6 @@ pub(super) struct Stalled {
     pub(super) elapsed_us: u64,
     /// Microseconds by class of waits, `cpu` and `runnable`.
     pub(super) parts: BTreeMap<String, u64>,
-    /// Operations that a class has at least half of the time of.
-    pub(super) mostly: BTreeMap<String, u64>,
 }
 
 impl Stalled {
@@ -105,8 +105,6 @@ impl Stalled {
             of.operations += 1;
             of.elapsed_us += stall.elapsed_us;
             stall.parts.iter().for_each(|(name, us)| *of.parts.entry(name.clone()).or_default() += us);
-            let most = stall.parts.iter().filter(|(_, us)| us * 2 >= stall.elapsed_us);
-            most.for_each(|(name, _)| *of.mostly.entry(name.clone()).or_default() += 1);
         }
         of
     }
@@ -196,6 +194,7 @@ impl Outcome {
                 .filter(|wait| wait.count > 0)
                 .map(|wait| (wait.class.to_owned(), (wait.count, wait.total_us)))
                 .collect(),
+            mostly: finished.counters.waits.iter().map(|wait| (wait.class.to_owned(), wait.stalls)).collect(),
             slow: finished.slow_operations.iter().map(Slow::of).collect(),
             stalled: Stalled::default(),
             numbers,
@@ -346,7 +345,6 @@ mod tests {
         assert_eq!((stalled.operations, stalled.elapsed_us), (2, 100_000), "the first was before the phase");
         let percent = ["free_frame", "lane", "log_space"].map(|class| stalled.percent(class).round());
         assert_eq!(percent, [30.0, 40.0, 0.0]);
-        assert_eq!(stalled.mostly, [("free_frame".to_owned(), 1), ("lane".to_owned(), 1)].into());
         outcome.figures.stalls = 500.0;
         assert_eq!(outcome.with_stalls(&log).stalled.operations, 3, "those that the log still has");
         assert!(Stalled::default().percent("lane") == 0.0);

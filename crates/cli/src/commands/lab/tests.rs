@@ -16,8 +16,7 @@ pub(super) fn outcome(phase: &str, per_s: f64, slowest_ms: f64, class: &str) -> 
     let waited_us = elapsed_us / 10 * 9;
     let slow =
         Slow { operation: "get".to_owned(), elapsed_us, parts: vec![(class.to_owned(), waited_us)], latch: None };
-    let stalled =
-        Stalled { operations: 1, elapsed_us, parts: [(class.to_owned(), waited_us)].into(), ..Stalled::default() };
+    let stalled = Stalled { operations: 1, elapsed_us, parts: [(class.to_owned(), waited_us)].into() };
     Outcome {
         phase: phase.to_owned(),
         figures: Figures { per_s, median_per_s: per_s, worst_per_s: per_s, slowest_ms, ..Figures::default() },
@@ -86,12 +85,8 @@ fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting
             parts: vec![("free_frame".to_owned(), waited_us), ("cpu".to_owned(), elapsed_us - waited_us)],
             latch: None,
         }],
-        stalled: Stalled {
-            operations: 1,
-            elapsed_us,
-            parts: [("free_frame".to_owned(), waited_us)].into(),
-            ..Stalled::default()
-        },
+        stalled: Stalled { operations: 1, elapsed_us, parts: [("free_frame".to_owned(), waited_us)].into() },
+        mostly: BTreeMap::new(),
         numbers: BTreeMap::from([("loops".to_owned(), 12_345)]),
         writers: None,
         marks: Vec::new(),

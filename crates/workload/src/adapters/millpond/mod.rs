@@ -320,7 +320,7 @@ fn slow_operation(stall: &millpond::Stall) -> SlowOperation {
         waits: stall
             .waits
             .iter()
-            .map(|(class, time)| Wait { class: class.name(), count: 1, total_us: us(*time) })
+            .map(|(class, time)| Wait { class: class.name(), count: 1, total_us: us(*time), stalls: 0 })
             .collect(),
         cpu_us: stall.cpu.map(|(cpu, _)| us(cpu)),
         runnable_us: stall.cpu.map(|(_, runnable)| us(runnable)),
@@ -329,7 +329,7 @@ fn slow_operation(stall: &millpond::Stall) -> SlowOperation {
 }
 
 fn wait(wait: &millpond::WaitSummary) -> Wait {
-    Wait { class: wait.class.name(), count: wait.count, total_us: us(wait.total) }
+    Wait { class: wait.class.name(), count: wait.count, total_us: us(wait.total), stalls: wait.stalls }
 }
 
 fn throttled_us(db: &Db) -> u64 {

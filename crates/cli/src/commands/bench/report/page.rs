@@ -192,7 +192,7 @@ fn waits(figures: &RunFigures) -> Markup {
                 th.number { "ms each" }
                 @if has_shares { th.number { "ms a transaction" } th.number { "share" } th {} }
             }
-            @for Wait { class, count, total_us } in figures.waits.iter().copied() {
+            @for Wait { class, count, total_us, .. } in figures.waits.iter().copied() {
                 tr {
                     td { code { (class) } }
                     td.number { (grouped(count)) }

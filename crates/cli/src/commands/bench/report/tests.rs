@@ -49,7 +49,7 @@ fn finished(seconds: u64) -> Finished {
         seconds: counts,
         unserved: 0,
         counters: Counters {
-            waits: vec![Wait { class: "log_flush", count: 7, total_us: 7_000_000 }],
+            waits: vec![Wait { class: "log_flush", count: 7, total_us: 7_000_000, stalls: 0 }],
             stalls: 1,
             ..Counters::default()
         },
@@ -57,7 +57,7 @@ fn finished(seconds: u64) -> Finished {
         slow_operations: vec![SlowOperation {
             operation: "write",
             elapsed_us: 730_000,
-            waits: vec![Wait { class: "log_space", count: 1, total_us: 511_000 }],
+            waits: vec![Wait { class: "log_space", count: 1, total_us: 511_000, stalls: 0 }],
             cpu_us: Some(73_000),
             runnable_us: None,
             latch: Some(Latch { page: "leaf 7:3 of tree '<t>'".to_owned(), waited_us: 200_000 }),

@@ -144,7 +144,7 @@ fn judge(findings: &mut Findings, cpus: f64) {
     let is_most = single.iter().all(|(_, percent)| *percent >= 50.0);
     let seen: Vec<String> = single.iter().map(|(name, percent)| format!("{name}: {percent:.0} %")).collect();
     let claim = "page cleaners are late: most pages are written by users, one at a time, with each classic setting";
-    findings.judge("text 004", claim, is_most, seen.join("; "));
+    findings.judge("ours", claim, is_most, seen.join("; "));
     let worst = |name: &str| findings.setting(name).median(INSERTS, |run| median(run.worst_ms.iter().copied()));
     let fewer_ms = worst(CLASSIC);
     let equal = [FOUR, EIGHT].map(|name| (name, worst(name)));
@@ -170,8 +170,8 @@ fn judge(findings: &mut Findings, cpus: f64) {
     let once = per_s(findings.setting(ONCE));
     findings.judge(
         "text 004",
-        "of the classic settings the one without doublewrite makes the most",
-        once > twice,
+        "of the classic settings the one without doublewrite makes the most, by a tenth",
+        once >= twice * 1.1,
         format!("{once:.0}/s, the best of the others {twice:.0}/s"),
     );
     if equal.iter().any(|(_, ms)| *ms > fewer_ms * 0.9) {
@@ -277,10 +277,7 @@ mod tests {
         assert_eq!(failing_with(CLASSIC, INSERTS, |of| of.stalled.parts.clear()), [5]);
         assert_eq!(failing_with("default", LOAD, |of| of.figures.per_s = 999.0), [6]);
         assert_eq!(failing_with("default", INDEXES, |of| of.figures.per_s = 999.0), [7]);
-        assert_eq!(
-            failing_with("default", INSERTS, |of| of.stalled.mostly.extend([("free_frame".to_owned(), 1)])),
-            [8]
-        );
+        assert_eq!(failing_with("default", INSERTS, |of| of.mostly.extend([("free_frame".to_owned(), 1)])), [8]);
         assert_eq!(failing_with("default", INSERTS, |of| of.figures.per_s = 1_199.0), [9]);
         assert_eq!(failing_with("default", INSERTS, |of| of.figures.slowest_ms = 50.1), [10]);
         for (at, (_, phase)) in QUERIES.iter().enumerate() {
