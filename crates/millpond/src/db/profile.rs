@@ -172,7 +172,9 @@ impl Options {
                 "flush_neighbors" => options.flush_neighbors = FlushNeighbors::None,
                 "io_capacity" => options.io_capacity = None,
                 "max_dirty_pages_pct" => options.max_dirty_pages_pct = None,
-                "max_dirty_pages_pct_lwm" => options.max_dirty_pages_pct_lwm = options.max_dirty_pages_pct,
+                "max_dirty_pages_pct_lwm" => {
+                    options.max_dirty_pages_pct_lwm = options.max_dirty_pages_pct.filter(|_| !is_envelope);
+                }
                 "cleaner_lsn_age_factor" => options.cleaner_lsn_age_factor = None,
                 "old_blocks_time" => options.old_blocks_time = None,
                 "page_cleaners" => options.page_cleaners = None,
@@ -304,6 +306,8 @@ mod tests {
         let of = envelope(Options::new().profile(Profile::Mysql80)).settled();
         assert_eq!((of.io_capacity, of.max_dirty_pages_pct), (None, None));
         assert_eq!((of.max_dirty_pages_pct_lwm, of.cleaner_lsn_age_factor), (None, None));
+        let one_mistake = envelope(Options::new().profile(Profile::Mysql80).max_dirty_pages_pct(5));
+        assert_eq!(one_mistake.settled().max_dirty_pages_pct_lwm, None, "nobody gave it");
         let cleaner = Options::new().profile(Profile::Mysql80).max_dirty_pages_pct(5);
         assert_eq!(cleaner.settled().max_dirty_pages_pct_lwm, Some(5));
         assert!(cleaner.max_dirty_pages_pct_lwm(10).validate(16384).is_err());

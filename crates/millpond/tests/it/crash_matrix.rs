@@ -342,12 +342,14 @@ fn assert_at_work(profile: Profile, stats: &Stats) {
     let sleeps = profile == Profile::Percona57;
     let has_cleaners = profile != Profile::Mysql55;
     let with_neighbors = if is_of_8_0 { Some(false) } else { has_cleaners.then_some(true) };
+    let searches_beyond_waits = stats.buffer_lru_batch_num_scan.saturating_sub(stats.buffer_pool_wait_free);
     let found = [
         ("pages copied before they are written over", stats.dblwr_pages_written, Some(true)),
         ("pages written by who needs a frame", stats.buffer_pool_single_page_flushes, Some(!sleeps)),
         ("sleeps of who needs a frame", stats.buffer_pool_wait_free_loops, Some(sleeps)),
-        // With any the keeper searches, too, for who has found none by his own work; it does not write for him.
-        ("searches for frames", stats.buffer_lru_batch_num_scan, has_cleaners.then_some(true)),
+        // The keeper searches only for who has found none by his own work, and waits.
+        ("searches for frames ahead of need", stats.buffer_lru_batch_num_scan, has_cleaners.then_some(true)),
+        ("searches beyond those for who waits", searches_beyond_waits, (!has_cleaners).then_some(false)),
         ("pages written ahead of need", stats.buffer_pool_pages_lru_flushed, Some(has_cleaners)),
         ("pages written by cleaners", stats.buffer_flush_adaptive_total_pages, Some(true)),
         ("entries of flush lists looked at anew", stats.buffer_flush_sync_scanned, Some(!has_cleaners)),
