@@ -371,7 +371,7 @@ impl Keeper {
         self.frame_need.tick(taken - self.last_taken, elapsed_s);
         self.last_taken = taken;
         if pool.is_handoff() {
-            pool.set_target(self.frame_need.target(pool.len()));
+            pool.keep_free(self.frame_need.target(pool.len()), self.frame_need.low(pool.len()));
         }
     }
 

@@ -24,6 +24,10 @@ const COVERS_LITTLE: f64 = 4.0;
 /// Between the ring of its bell and the keeper's first look, at the worst.
 const WAKE_S: f64 = 1e-3;
 
+/// How often who takes frames wakes the keeper for more, at the most: to wake a thread whose CPU is idle takes some 30
+/// us, which is five reads from the page cache.
+const WAKES_APART_S: f64 = 1.5e-3;
+
 /// What remains of a recent maximum after a tick.
 const FADE: f64 = 0.95;
 
@@ -58,6 +62,14 @@ impl FrameNeed {
         count(2.0 * self.taken_per_s * (self.write_s + WAKE_S)).max(FLOOR).min(frames / SHARE).max(4)
     }
 
+    /// Free frames below which more are made, of those that are [kept](Self::target): three quarters, or what is left
+    /// after so many as are taken between two wakes of the keeper, but no less than a quarter.
+    pub(crate) fn low(&self, frames: usize) -> usize {
+        let target = self.target(frames);
+        let batch = count(self.taken_per_s * WAKES_APART_S);
+        (target / 4 * 3).min(target.saturating_sub(batch)).max(target / 4)
+    }
+
     /// Of the pages that are to leave next, how many to keep clean: so many as are taken while a device stands still,
     /// to an eighth of a pool of `frames`, and 1,024. Where those would be taken in less than a quarter of that time,
     /// fewer, by the square: they help little against a stop then, and pages that come and go so fast are dirtied again
@@ -82,6 +94,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_takes_clean_pages_wakes_the_keeper_each_one_and_a_half_milliseconds() {
+        let mut need = FrameNeed::default();
+        assert_eq!((need.target(8192), need.low(8192)), (64, 48), "nothing is known");
+        need.tick(9_000, 0.05);
+        // 180,000 a second for a millisecond, twice: 270 of them are taken in 1.5 ms. A smaller pool has fewer free.
+        assert_eq!((need.target(8192), need.low(8192)), (360, 90));
+        assert_eq!((need.target(2048), need.low(2048)), (102, 25));
+        need.written(0.001);
+        assert_eq!(
+            (need.target(65_536), need.low(65_536)),
+            (720, 450),
+            "not before pages that take a while are written"
+        );
+        need.written(0.01);
+        assert_eq!((need.target(65_536), need.low(65_536)), (3_276, 2_457));
+    }
+
+    #[test]
     fn as_many_as_are_taken_while_a_lot_is_written_twice() {
         let mut need = FrameNeed::default();
         assert_eq!((need.target(8192), need.target(1024), need.target(32)), (64, 51, 4));
@@ -90,6 +120,8 @@ mod tests {
         // 10,000 a second for 9.55 ms, twice.
         assert_eq!((need.target(8192), need.target(2048)), (191, 102));
         assert!(need.is_taken_from());
+        // 10,000 a second take a quarter of either in more than 1.5 ms.
+        assert_eq!((need.low(8192), need.low(2048)), (141, 75));
         // 7,500 leave in 0.75 s, 1.83 times 4,096: 1,024 / 1.83 / 1.83. In the smaller pool 256 / 7.3 / 7.3 is too few.
         assert_eq!((need.clean_ahead(8192), need.clean_ahead(2048)), (305, 64));
         (0..200).for_each(|_| need.tick(0, 0.05));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_epoch::Guard;
 
-use super::admission::{Admission, Admitted};
+use super::admission::{Admission, Admitted, Comes};
 use super::classic::{Classic, Got};
 use super::dirty::{DirtyPages, DirtyTracking};
 use super::frame::{Frame, HeldBy, PageRead, PageWrite, Pin};
@@ -130,8 +130,9 @@ pub(crate) struct Pool {
     pub(super) spread: AtomicBool,
     /// Whose turn it is to give a frame to who does not mind.
     pub(super) turn: AtomicUsize,
-    /// Frames that are kept free.
+    /// Frames that are kept free, and below how many the keeper is asked for more.
     pub(super) target: AtomicUsize,
+    pub(super) low: AtomicUsize,
     pub(super) empty: Empty,
     /// Pages that are looked at for frames, of each instance.
     pub(super) lru_scan_depth: AtomicUsize,
@@ -186,6 +187,7 @@ impl Pool {
             spread: AtomicBool::new(true),
             turn: AtomicUsize::new(0),
             target: AtomicUsize::new(FrameNeed::default().target(len)),
+            low: AtomicUsize::new(FrameNeed::default().low(len)),
             empty: match freeing.empty {
                 EmptyFreeListAlgorithm::Handoff => Empty::Handoff,
                 _ => Empty::Classic(Classic::new(options.instances)),
@@ -214,22 +216,6 @@ impl Pool {
     /// Frames in use.
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
-    }
-
-    /// Free frames below which the keeper is asked for more.
-    pub(super) fn low(&self) -> usize {
-        self.target() / 4 * 3
-    }
-
-    /// Free frames that are refilled to, by the keeper or whose work it is.
-    pub(crate) fn target(&self) -> usize {
-        let target = self.target.load(Ordering::Relaxed);
-        if self.is_handoff() { target } else { self.refilled_to(target) * self.instances.len() }
-    }
-
-    /// For the keeper: how many frames to keep free from now on.
-    pub(crate) fn set_target(&self, frames: usize) {
-        self.target.store(frames, Ordering::Relaxed);
     }
 
     /// A pin was given back: if somebody waits for a frame, the keeper should look again.
@@ -387,12 +373,12 @@ impl Pool {
     /// Leave to miss pages, and to pin as many as are on a [way](Self::way). May wait on `admission`; callers hold
     /// nothing.
     pub(crate) fn admit(&self) -> Admitted<'_> {
-        self.admission.enter(self.way(), &self.waits, |ns| self.count_wait(ns))
+        self.admission.enter(self.way(), Comes::Anew, &self.waits, |ns| self.count_wait(ns))
     }
 
     /// Leave to miss pages, and to pin so many. May wait on `admission`; callers hold nothing.
-    pub(crate) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
-        self.batches.enter(pins, &self.waits, |ns| self.count_wait(ns))
+    pub(crate) fn admit_batch(&self, pins: usize, comes: Comes) -> Admitted<'_> {
+        self.batches.enter(pins, comes, &self.waits, |ns| self.count_wait(ns))
     }
 
     /// Whether the page is in memory, or being read.

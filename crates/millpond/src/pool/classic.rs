@@ -65,7 +65,8 @@ impl Pool {
         self.instances.iter().for_each(|instance| instance.replacement.set_old_blocks_time(freeing.old_blocks_ns));
         let Some(classic) = self.classic() else { return };
         // `legacy` alone keeps none free.
-        self.set_target(freeing.free_list_target.unwrap_or(0) * self.instances.len());
+        let target = freeing.free_list_target.unwrap_or(0) * self.instances.len();
+        self.target.store(target, Ordering::Relaxed);
         let is_backoff = freeing.empty == EmptyFreeListAlgorithm::Backoff;
         classic.cleaners_refill.store(!is_backoff && freeing.free_list_target.is_some(), Ordering::Relaxed);
         classic.is_backoff.store(is_backoff, Ordering::Relaxed);

@@ -46,6 +46,23 @@ impl Pool {
         found
     }
 
+    /// Free frames that are refilled to, by the keeper or whose work it is.
+    pub(crate) fn target(&self) -> usize {
+        let target = self.target.load(Ordering::Relaxed);
+        if self.is_handoff() { target } else { self.refilled_to(target) * self.instances.len() }
+    }
+
+    /// Free frames below which the keeper is asked for more.
+    pub(super) fn low(&self) -> usize {
+        if self.is_handoff() { self.low.load(Ordering::Relaxed) } else { self.target() / 4 * 3 }
+    }
+
+    /// For the keeper: keeps `target` frames free from now on, and is asked for more when fewer than `low` are.
+    pub(crate) fn keep_free(&self, target: usize, low: usize) {
+        self.target.store(target, Ordering::Relaxed);
+        self.low.store(low, Ordering::Relaxed);
+    }
+
     /// For the keeper: how many free frames are short of what it should keep ready; 0: enough.
     pub(crate) fn frames_short(&self) -> usize {
         self.bell_wanted.store(false, Ordering::Relaxed);
