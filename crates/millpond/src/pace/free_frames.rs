@@ -63,11 +63,13 @@ impl FrameNeed {
     }
 
     /// Free frames below which more are made, of those that are [kept](Self::target): three quarters, or what is left
-    /// after so many as are taken between two wakes of the keeper, but no less than a quarter.
+    /// after so many as are taken between two wakes of the keeper, but no less than a quarter, or 48: the keeper
+    /// may be at the device when it is woken.
     pub(crate) fn low(&self, frames: usize) -> usize {
         let target = self.target(frames);
         let batch = count(self.taken_per_s * WAKES_APART_S);
-        (target / 4 * 3).min(target.saturating_sub(batch)).max(target / 4)
+        let least = (target / 4).max(FLOOR / 4 * 3);
+        target.saturating_sub(batch).max(least).min(target / 4 * 3)
     }
 
     /// Of the pages that are to leave next, how many to keep clean: so many as are taken while a device stands still,
@@ -100,7 +102,7 @@ mod tests {
         need.tick(9_000, 0.05);
         // 180,000 a second for a millisecond, twice: 270 of them are taken in 1.5 ms. A smaller pool has fewer free.
         assert_eq!((need.target(8192), need.low(8192)), (360, 90));
-        assert_eq!((need.target(2048), need.low(2048)), (102, 25));
+        assert_eq!((need.target(2048), need.low(2048)), (102, 48));
         need.written(0.001);
         assert_eq!(
             (need.target(65_536), need.low(65_536)),

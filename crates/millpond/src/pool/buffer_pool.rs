@@ -455,6 +455,10 @@ impl Pool {
             Taken::Stopped => return Err(self.no_frame()),
         };
         *waited = true;
+        // The pool may just have been made smaller: who did that has looked for this ticket, or it sees that size.
+        if count > self.most_awaited() {
+            self.line().cancel(&ticket);
+        }
         self.bell.ring();
         let frames = ticket.handoff.take_wait(WaitClass::FreeFrame, &self.waits);
         if frames.is_empty() { Err(self.no_frame()) } else { Ok(self.tickets(frames)) }

@@ -47,8 +47,14 @@ impl Pool {
         if !self.is_handoff() || count < 2 || self.free_frames() / 2 >= count {
             return Vec::new();
         }
-        // An error is that of the engine, and who loads a page comes to it.
+        // An error: the pool became too small for that, or the engine has failed, and who loads a page comes to it.
         self.take_frames(count).unwrap_or_default()
+    }
+
+    /// Frames that anybody waits for at once at most: what is read together, or the two of a split. All behind who
+    /// waited for more than can come free would wait for ever.
+    pub(super) fn most_awaited(&self) -> usize {
+        self.most_together().max(2)
     }
 
     /// Pages that are read together at most.
