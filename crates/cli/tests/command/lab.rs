@@ -25,7 +25,10 @@ fn phase(name: &str, work: &Value, beside: &Value) -> Value {
 }
 
 fn plan(dir: &Path, options: &Value, phases: &Value) -> Value {
-    json!({ "dir": dir.join("db"), "options": options, "device": null, "phases": phases, "is_kept": true })
+    json!({
+        "lab": std::process::id(), "dir": dir.join("db"), "options": options, "device": null, "phases": phases,
+        "is_kept": true,
+    })
 }
 
 #[test]

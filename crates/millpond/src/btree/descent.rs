@@ -9,7 +9,7 @@ use crate::base::page::view::PageView;
 use crate::base::sync::preemption_point;
 use crate::base::waits::{WaitClass, Waited};
 use crate::mtr::Core;
-use crate::pool::admission::{Admitted, Comes};
+use crate::pool::admission::Admitted;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::{PageRead, PageWrite, Pin};
 use crate::pool::lane::InLane;
@@ -58,8 +58,6 @@ pub(crate) struct Restarts<'p> {
     kept: Vec<Pin<'p>>,
     lane: Option<InLane<'p>>,
     admitted: Option<Admitted<'p>>,
-    /// How it comes to the door of those who gather.
-    comes: Comes,
     room: Share,
 }
 
@@ -74,7 +72,6 @@ impl<'p> Restarts<'p> {
             kept: Vec::new(),
             lane: None,
             admitted: None,
-            comes: Comes::Anew,
             room: Share::Common,
         }
     }
@@ -150,16 +147,9 @@ impl<'p> Restarts<'p> {
         let places = ids.len() + self.pool.way();
         if self.lane.is_none() && self.admitted.as_ref().is_none_or(|admitted| admitted.places() < places) {
             self.begin_wait();
-            self.admitted = Some(self.pool.admit_batch(places, self.comes));
-            self.comes = Comes::Back;
+            self.admitted = Some(self.pool.admit_batch(places));
         }
-        let mut tickets = Vec::new();
-        if self.lane.is_none() {
-            // Who waits for frames holds none.
-            self.give_up_pages();
-            tickets = self.pool.frames_for(ids);
-        }
-        let pins = self.pool.load_together(ids, tickets);
+        let pins = self.pool.load_together(ids);
         if self.lane.is_none() || self.kept.len() + pins.len() > self.pool.len() / 2 {
             self.kept.clear();
         }

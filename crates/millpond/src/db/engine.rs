@@ -330,6 +330,7 @@ impl Engine {
             buffer_pool_free_target: to_u64(pool.target()),
             buffer_pool_wait_free: count(&pool.counters.wait_free),
             buffer_pool_wait_free_us: count(&pool.counters.wait_free_us),
+            buffer_pool_wait_free_behind_us: count(&pool.counters.wait_free_behind_us),
             buffer_pool_wait_free_loops: searches.wait_loops,
             buffer_lru_search_num_scan: searches.searches,
             buffer_lru_search_scanned: searches.searched,

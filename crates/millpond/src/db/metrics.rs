@@ -138,7 +138,7 @@ const fn by_class(name: &'static str, unit: &'static str, help: &'static str, re
 }
 
 /// Everything that the engine counts, area by area.
-pub static METRICS: [Metric; 149] = [
+pub static METRICS: [Metric; 150] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
     stat!(buffer_pool_pages_data, Gauge, "pages", "Frames that are not free: with a page, or about to get one."),
@@ -161,12 +161,8 @@ pub static METRICS: [Metric; 149] = [
         "waits",
         "Waits for a free frame, or in a line behind those who wait for one, each counted once; the engine's own threads' too."
     ),
-    stat!(
-        buffer_pool_wait_free_us,
-        Counter,
-        "us",
-        "Time of waits for a free frame, those of the engine's own threads included."
-    ),
+    stat!(buffer_pool_wait_free_us, Counter, "us", "Time of waits for a free frame, the engine's own threads' too."),
+    stat!(buffer_pool_wait_free_behind_us, Counter, "us", "Of that the time in a line behind those who wait for one."),
     stat!(
         buffer_pool_wait_free_loops,
         Counter,

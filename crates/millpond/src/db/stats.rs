@@ -23,6 +23,8 @@ pub struct Stats {
     pub buffer_pool_wait_free: u64,
     /// Their time, in microseconds.
     pub buffer_pool_wait_free_us: u64,
+    /// Of that the time in a line behind those who wait for one.
+    pub buffer_pool_wait_free_behind_us: u64,
     /// Times that who waits for a free frame has slept: only with
     /// [`EmptyFreeListAlgorithm::Backoff`](crate::EmptyFreeListAlgorithm::Backoff), where a wait is many.
     pub buffer_pool_wait_free_loops: u64,

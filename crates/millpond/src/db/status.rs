@@ -83,12 +83,12 @@ impl Db {
     /// for nothing. The same comes out of the [status socket](crate::Options::status_socket). Rates, and the waits
     /// *since last*, are of the time since anybody asked for this text here or there.
     pub fn status_text(&self) -> String {
-        text(self.engine(), &self.about())
+        text(self.engine(), &self.about(), true)
     }
 }
 
-/// The whole text.
-pub(super) fn text(engine: &Engine, about: &About) -> String {
+/// The whole text. Where it `is_a_look`, the next one says what has come since this.
+pub(super) fn text(engine: &Engine, about: &About, is_a_look: bool) -> String {
     let recorded = engine.waits.recorded().into();
     let look = Look { at_ns: clock::now_ns(), stats: engine.stats(), waits: engine.waits.summary(), recorded };
     let stats = look.stats.clone();
@@ -103,7 +103,7 @@ pub(super) fn text(engine: &Engine, about: &About) -> String {
     buffer_pool(&mut page, engine, &stats);
     cleaning(&mut page, &stats);
     pace(&mut page, engine, &stats);
-    since_last(&mut page, engine, about, &look);
+    since_last(&mut page, engine, about, (&look, is_a_look));
     stalls(&mut page, engine, open);
     keeper(&mut page, &stats);
     store(&mut page, about, &stats);
@@ -117,8 +117,7 @@ fn options(page: &mut Page, about: &About) {
     page.section("OPTIONS, other than the default");
     let (chosen, default) = (about.options.lock().clone(), Options::new());
     // Of others the sections below say what they are now.
-    let shown =
-        |info: &&OptionInfo| !["buffer_pool_size", "redo_capacity", "recovery_time_target"].contains(&info.name);
+    let shown = |info: &&OptionInfo| !["buffer_pool_size", "redo_capacity"].contains(&info.name);
     for info in OptionInfo::ALL.iter().filter(shown) {
         if let Some(value) = info.get(&chosen).filter(|value| info.get(&default).as_ref() != Some(value)) {
             page.row(info.name, value);
@@ -300,10 +299,13 @@ impl Since<'_> {
     }
 }
 
-/// Rates and waits since somebody asked last, which this puts in the place of what was told then.
-fn since_last(page: &mut Page, engine: &Engine, about: &About, look: &Look) {
-    // Another may have asked between this one's look and now: then nothing has come since his.
-    let last = engine.last_look.0.lock().replace(look.clone());
+/// Rates and waits since somebody looked last; a look comes in the place of what was told then.
+fn since_last(page: &mut Page, engine: &Engine, about: &About, (look, is_a_look): (&Look, bool)) {
+    // Another may have looked between this one's look and now: then nothing has come since his.
+    let last = {
+        let mut kept = engine.last_look.0.lock();
+        if is_a_look { kept.replace(look.clone()) } else { kept.clone() }
+    };
     let begin_ns = last.as_ref().map_or(about.opened_ns, |last| last.at_ns);
     let seconds = Duration::from_nanos(look.at_ns.saturating_sub(begin_ns)).as_secs_f64();
     let since = Since { now: look, last: last.as_ref(), seconds };

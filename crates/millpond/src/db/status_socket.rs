@@ -1,15 +1,16 @@
 //! A Unix domain socket on which a running engine says how it is doing, to whoever its owner lets.
 //!
-//! A client asks with one line, `text`, `prometheus` or `json`; an empty one, none, or silence is `text`. A line that
+//! A client asks with one line, `text`, `prometheus` or `json`. An empty one, none, or silence is `text` that is no
+//! look, for who only tries whether somebody is there: the next one's waits are still since the last. A line that
 //! begins as one of HTTP is answered as on the [port](super::metrics_port), so that `curl --unix-socket` works. How
 //! clients are served: [`status_server`](super::status_server).
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, fchmod};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 use super::engine::Engine;
 use super::status::{About, text};
@@ -51,8 +52,16 @@ pub(super) fn door(path: &Path) -> Result<Door, Error> {
         Ok(meta) if !meta.file_type().is_socket() => {
             return Err(refused("another file is there, which is not a socket".to_owned()));
         }
-        Ok(_) if UnixStream::connect(path).is_ok() => return Err(refused("somebody serves it already".to_owned())),
-        Ok(_) => std::fs::remove_file(path).map_err(|e| refused(e.to_string()))?,
+        Ok(_) => match connect_now(&address) {
+            // Nobody serves it any more.
+            Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(|e| refused(e.to_string()))?,
+            // Who serves it may be stopped, with a full backlog.
+            Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => {
+                return Err(refused("somebody serves it already".to_owned()));
+            }
+            // Another one's, or of another kind.
+            Err(why) => return Err(refused(format!("a socket is there already: {}", std::io::Error::from(why)))),
+        },
         // That there is no such directory is told by `bind`.
         Err(_) => {}
     }
@@ -77,6 +86,12 @@ pub(super) fn door(path: &Path) -> Result<Door, Error> {
     })
 }
 
+/// Connects to a socket, if that can be done without a wait.
+fn connect_now(address: &SocketAddrUnix) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    connect(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?, address)
+}
+
 fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
@@ -91,7 +106,8 @@ fn answer(request: &[u8], engine: &Engine, about: &About) -> String {
     }
     let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
     match line.trim_ascii() {
-        b"" | b"text" => text(engine, about),
+        b"" => text(engine, about, false),
+        b"text" => text(engine, about, true),
         b"prometheus" => metrics::prometheus(engine),
         b"json" => metrics::json(engine),
         other => {

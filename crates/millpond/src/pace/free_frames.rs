@@ -24,8 +24,8 @@ const COVERS_LITTLE: f64 = 4.0;
 /// Between the ring of its bell and the keeper's first look, at the worst.
 const WAKE_S: f64 = 1e-3;
 
-/// How often who takes frames wakes the keeper for more, at the most: to wake a thread whose CPU is idle takes some 30
-/// us, which is five reads from the page cache.
+/// How often who takes frames wakes the keeper for more, at the most, where as many may be free as are taken in that
+/// time: to wake a thread whose CPU is idle takes some 30 us, which is five reads from the page cache.
 const WAKES_APART_S: f64 = 1.5e-3;
 
 /// What remains of a recent maximum after a tick.
@@ -62,9 +62,9 @@ impl FrameNeed {
         count(2.0 * self.taken_per_s * (self.write_s + WAKE_S)).max(FLOOR).min(frames / SHARE).max(4)
     }
 
-    /// Free frames below which more are made, of those that are [kept](Self::target): three quarters, or what is left
-    /// after so many as are taken between two wakes of the keeper, but no less than a quarter, or 48: the keeper
-    /// may be at the device when it is woken.
+    /// Free frames with which more are made, of those that are [kept](Self::target): three quarters, or what is left
+    /// after so many as are taken between two wakes of the keeper, but no less than a quarter, or 48: the keeper may be
+    /// at the device when it is woken. Where a lot takes 2 ms or more to be written these are three quarters.
     pub(crate) fn low(&self, frames: usize) -> usize {
         let target = self.target(frames);
         let batch = count(self.taken_per_s * WAKES_APART_S);
@@ -107,10 +107,10 @@ mod tests {
         assert_eq!(
             (need.target(65_536), need.low(65_536)),
             (720, 450),
-            "not before pages that take a while are written"
+            "in part, where a lot is written in a millisecond"
         );
         need.written(0.01);
-        assert_eq!((need.target(65_536), need.low(65_536)), (3_276, 2_457));
+        assert_eq!((need.target(65_536), need.low(65_536)), (3_276, 2_457), "and not where it takes a while");
     }
 
     #[test]

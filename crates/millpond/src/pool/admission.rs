@@ -33,16 +33,6 @@ struct State {
     frame_us: u64,
 }
 
-/// Who comes to the door.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Comes {
-    /// To the end of the line.
-    Anew,
-    /// To its head: he was inside, and had to give his places up to wait for something else. Of all who are in the line
-    /// none has come before him.
-    Back,
-}
-
 /// The door.
 pub(crate) struct Admission {
     state: Mutex<State>,
@@ -68,19 +58,15 @@ impl Admission {
 
     /// Waits for so many places, on `admission`; callers hold nothing. Who asks for more than there are
     /// has all of them. `behind` is told how many nanoseconds that took, where it was a wait for a frame.
-    pub(crate) fn enter(&self, places: usize, comes: Comes, waits: &Waits, behind: impl FnOnce(u64)) -> Admitted<'_> {
+    pub(crate) fn enter(&self, places: usize, waits: &Waits, behind: impl FnOnce(u64)) -> Admitted<'_> {
         let (handoff, before_us) = {
             let mut state = self.state.lock();
-            let is_next = comes == Comes::Back || state.line.is_empty();
-            if state.open || (is_next && state.has(places)) {
+            if state.open || (state.line.is_empty() && state.has(places)) {
                 state.held += places;
                 return self.admitted(places);
             }
             let handoff = Handoff::new();
-            match comes {
-                Comes::Anew => state.line.push_back((places, Arc::clone(&handoff))),
-                Comes::Back => state.line.push_front((places, Arc::clone(&handoff))),
-            }
+            state.line.push_back((places, Arc::clone(&handoff)));
             (handoff, state.frame_us)
         };
         let held = Cell::new(None);
@@ -172,12 +158,12 @@ mod tests {
     #[test]
     fn a_door_made_narrower_lets_nobody_in_before_enough_have_left() {
         let (admission, waits) = (Admission::new(3), Waits::new(Duration::from_secs(1)));
-        let mut inside: Vec<_> = (0..3).map(|_| admission.enter(1, Comes::Anew, &waits, |_| ())).collect();
+        let mut inside: Vec<_> = (0..3).map(|_| admission.enter(1, &waits, |_| ())).collect();
         admission.resize(1);
         inside.truncate(1);
         assert_eq!(admission.state.lock().held, 1);
         std::thread::scope(|scope| {
-            let late = scope.spawn(|| drop(admission.enter(1, Comes::Anew, &waits, |_| ())));
+            let late = scope.spawn(|| drop(admission.enter(1, &waits, |_| ())));
             while admission.state.lock().line.is_empty() {
                 std::thread::yield_now();
             }
@@ -191,7 +177,7 @@ mod tests {
     #[test]
     fn who_asks_for_many_is_not_passed_by_those_who_ask_for_one() {
         let (admission, waits) = (Admission::new(4), Waits::new(Duration::from_secs(1)));
-        let inside = admission.enter(2, Comes::Anew, &waits, |_| ());
+        let inside = admission.enter(2, &waits, |_| ());
         let line = |count: usize| {
             while admission.state.lock().line.len() < count {
                 std::thread::yield_now();
@@ -200,13 +186,13 @@ mod tests {
         std::thread::scope(|scope| {
             // More than there are: alone.
             let many = scope.spawn(|| {
-                let many = admission.enter(9, Comes::Anew, &waits, |_| ());
+                let many = admission.enter(9, &waits, |_| ());
                 assert_eq!(admission.state.lock().held, 9);
                 line(1);
                 drop(many);
             });
             line(1);
-            let one = scope.spawn(|| drop(admission.enter(1, Comes::Anew, &waits, |_| ())));
+            let one = scope.spawn(|| drop(admission.enter(1, &waits, |_| ())));
             line(2);
             assert_eq!(admission.state.lock().held, 2, "two places are free, and who came later waits for the first");
             drop(inside);
@@ -216,49 +202,12 @@ mod tests {
         assert_eq!(admission.state.lock().held, 0);
     }
 
-    #[test]
-    fn who_comes_back_is_the_next_one() {
-        let (admission, waits) = (Admission::new(2), Waits::new(Duration::from_secs(1)));
-        let order = std::sync::Mutex::new(Vec::new());
-        let inside = admission.enter(2, Comes::Anew, &waits, |_| ());
-        let enter = |name: &'static str, comes: Comes| {
-            let inside = admission.enter(2, comes, &waits, |_| ());
-            order.lock().expect("no panic").push(name);
-            drop(inside);
-        };
-        let line = |count: usize| {
-            while admission.state.lock().line.len() < count {
-                std::thread::yield_now();
-            }
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| enter("first", Comes::Anew));
-            line(1);
-            scope.spawn(|| enter("second", Comes::Anew));
-            line(2);
-            scope.spawn(|| enter("back", Comes::Back));
-            line(3);
-            drop(inside);
-        });
-        assert_eq!(*order.lock().expect("no panic"), ["back", "first", "second"]);
-        // Where places are free nobody in the line keeps him from them: they wait for more.
-        let inside = admission.enter(1, Comes::Anew, &waits, |_| ());
-        std::thread::scope(|scope| {
-            scope.spawn(|| drop(admission.enter(2, Comes::Anew, &waits, |_| ())));
-            line(1);
-            drop(admission.enter(1, Comes::Back, &waits, |_| ()));
-            drop(inside);
-        });
-    }
-
     /// Of so many places one is held by who waits for a frame for so many of 10 ms; another wants all of them.
     fn behind_one_who_waits(places: usize, frame_ms: u64) -> (u64, u64, bool) {
         let door = Arc::new(Admission::new(places));
-        let first = |waits: &Waits| door.enter(1, Comes::Anew, waits, |_| ());
+        let first = |waits: &Waits| door.enter(1, waits, |_| ());
         let of_second = Arc::clone(&door);
-        behind(WaitClass::Admission, frame_ms, first, move |waits, told| {
-            drop(of_second.enter(places, Comes::Anew, waits, told))
-        })
+        behind(WaitClass::Admission, frame_ms, first, move |waits, told| drop(of_second.enter(places, waits, told)))
     }
 
     #[test]

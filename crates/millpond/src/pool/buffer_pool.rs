@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_epoch::Guard;
 
-use super::admission::{Admission, Admitted, Comes};
+use super::admission::{Admission, Admitted};
 use super::classic::{Classic, Got};
 use super::dirty::{DirtyPages, DirtyTracking};
 use super::frame::{Frame, HeldBy, PageRead, PageWrite, Pin};
@@ -88,6 +88,8 @@ pub(super) enum Empty {
 pub(crate) struct PoolCounters {
     pub(crate) wait_free: AtomicU64,
     pub(crate) wait_free_us: AtomicU64,
+    /// Of it the time of those who were in a line behind who waits for a frame.
+    pub(crate) wait_free_behind_us: AtomicU64,
     /// Pages read ahead of who needs them.
     pub(crate) read_ahead: AtomicU64,
     /// Frames that were taken.
@@ -130,7 +132,7 @@ pub(crate) struct Pool {
     pub(super) spread: AtomicBool,
     /// Whose turn it is to give a frame to who does not mind.
     pub(super) turn: AtomicUsize,
-    /// Frames that are kept free, and below how many the keeper is asked for more.
+    /// Frames that are kept free, and with how many left the keeper is asked for more.
     pub(super) target: AtomicUsize,
     pub(super) low: AtomicUsize,
     pub(super) empty: Empty,
@@ -361,7 +363,7 @@ impl Pool {
 
     /// The lane of one. Callers hold nothing.
     pub(crate) fn enter_lane(&self) -> InLane<'_> {
-        self.lane.enter(&self.waits, |ns| self.count_wait(ns))
+        self.lane.enter(&self.waits, |ns| self.count_behind(ns))
     }
 
     /// Pages that an operation keeps on its way down that misses one after the other. With `legacy` all of it: those
@@ -373,12 +375,12 @@ impl Pool {
     /// Leave to miss pages, and to pin as many as are on a [way](Self::way). May wait on `admission`; callers hold
     /// nothing.
     pub(crate) fn admit(&self) -> Admitted<'_> {
-        self.admission.enter(self.way(), Comes::Anew, &self.waits, |ns| self.count_wait(ns))
+        self.admission.enter(self.way(), &self.waits, |ns| self.count_behind(ns))
     }
 
     /// Leave to miss pages, and to pin so many. May wait on `admission`; callers hold nothing.
-    pub(crate) fn admit_batch(&self, pins: usize, comes: Comes) -> Admitted<'_> {
-        self.batches.enter(pins, comes, &self.waits, |ns| self.count_wait(ns))
+    pub(crate) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
+        self.batches.enter(pins, &self.waits, |ns| self.count_behind(ns))
     }
 
     /// Whether the page is in memory, or being read.
@@ -455,10 +457,6 @@ impl Pool {
             Taken::Stopped => return Err(self.no_frame()),
         };
         *waited = true;
-        // The pool may just have been made smaller: who did that has looked for this ticket, or it sees that size.
-        if count > self.most_awaited() {
-            self.line().cancel(&ticket);
-        }
         self.bell.ring();
         let frames = ticket.handoff.take_wait(WaitClass::FreeFrame, &self.waits);
         if frames.is_empty() { Err(self.no_frame()) } else { Ok(self.tickets(frames)) }
@@ -501,6 +499,12 @@ impl Pool {
         if tickets.len() == count { Ok(tickets) } else { Err(self.no_frame()) }
     }
 
+    /// A wait behind who waited for a frame has ended: it was one for a frame, too.
+    pub(super) fn count_behind(&self, ns: u64) {
+        self.count_wait(ns);
+        self.counters.wait_free_behind_us.fetch_add(ns / 1000, Ordering::Relaxed);
+    }
+
     /// A wait for a frame has ended, or one behind who waited for one.
     fn count_wait(&self, ns: u64) {
         self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
@@ -514,7 +518,7 @@ impl Pool {
 
     fn take_free_from(&self, at: usize, count: usize) -> Option<Vec<FrameTicket<'_>>> {
         let frames = self.instances[at].free.take(count)?;
-        if self.free_frames() < self.low() {
+        if self.free_frames() <= self.low() {
             self.ask_keeper();
         }
         Some(self.tickets(frames))

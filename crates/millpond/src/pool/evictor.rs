@@ -52,12 +52,12 @@ impl Pool {
         if self.is_handoff() { target } else { self.refilled_to(target) * self.instances.len() }
     }
 
-    /// Free frames below which the keeper is asked for more.
+    /// Free frames with which the keeper is asked for more.
     pub(super) fn low(&self) -> usize {
         if self.is_handoff() { self.low.load(Ordering::Relaxed) } else { self.target() / 4 * 3 }
     }
 
-    /// For the keeper: keeps `target` frames free from now on, and is asked for more when fewer than `low` are.
+    /// For the keeper: keeps `target` frames free from now on, and is asked for more when no more than `low` are.
     pub(crate) fn keep_free(&self, target: usize, low: usize) {
         self.target.store(target, Ordering::Relaxed);
         self.low.store(low, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Pool {
         self.bell_wanted.store(false, Ordering::Relaxed);
         let (len, wanted) = (self.line().len(), self.line().wanted());
         // With the classic policies the keeper frees none ahead of need.
-        if wanted == 0 && (!self.is_handoff() || len >= self.low()) {
+        if wanted == 0 && (!self.is_handoff() || len > self.low()) {
             return 0;
         }
         let target = if self.is_handoff() { self.target() } else { 0 };

@@ -182,12 +182,6 @@ impl FreeFrames {
         }
     }
 
-    /// Ends the waits for more than `most` frames: the pool is so small now that there may never be as many.
-    pub(super) fn cancel_larger(&self, most: usize) {
-        let line: Vec<_> = self.line.lock().iter().filter(|ticket| ticket.count > most).cloned().collect();
-        line.iter().for_each(|ticket| self.cancel(ticket));
-    }
-
     /// Ends all waits, and those to come: nothing is freed any more.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);

@@ -42,17 +42,3 @@ fn a_ticket_that_is_killed_lets_the_next_in_and_loses_no_frame() {
     assert_eq!((ended(&last), free.wanted()), (vec![], 0));
     assert!(matches!(free.take_or_wait(1), Taken::Stopped));
 }
-
-#[test]
-fn who_waits_for_more_than_a_smaller_pool_can_free_is_told_and_those_behind_go_on() {
-    let waits = Waits::new(Duration::from_secs(1));
-    let free = FreeFrames::new();
-    let [many, two] = [32, 2].map(|count| ticket(free.take_or_wait(count)));
-    [FrameId(7), FrameId(8)].into_iter().for_each(|frame| free.give(frame));
-    assert_eq!(states(&[&many, &two]), [WAITING; 2]);
-    free.cancel_larger(2);
-    assert_eq!(states(&[&many, &two]), [CANCELLED, GRANTED]);
-    assert_eq!(many.handoff.take_wait(WaitClass::FreeFrame, &waits), []);
-    assert_eq!(two.handoff.take_wait(WaitClass::FreeFrame, &waits), [FrameId(7), FrameId(8)]);
-    assert_eq!((free.len(), free.wanted()), (0, 0));
-}

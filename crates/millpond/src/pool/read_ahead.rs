@@ -37,36 +37,11 @@ impl Pool {
         self.read_all(readings, 0);
     }
 
-    /// Frames for those of `ids` that are not in memory, where so many are not free: as many as are read together at
-    /// first. Who took them one by one, as they come free, would wait as often. None: then they are free, or with the
-    /// classic policies others' to free. May wait on `free_frame`; callers hold no latch and no pin, and have leave to
+    /// Pins the pages `ids`. Those that are not in memory are read together, a few dozen at a time, as far as frames
+    /// are free: half of these are left to others. A page that cannot be read is left out: who loads it learns why. May
+    /// wait on `page_read`, and with the classic policies on `free_frame`; callers hold no latch, and have leave to
     /// [pin](Self::admit_batch) so many.
-    pub(crate) fn frames_for(&self, ids: &[PageId]) -> Vec<FrameTicket<'_>> {
-        let missing = ids.iter().filter(|id| !self.is_known(**id)).count();
-        let count = self.most_together().min(missing);
-        if !self.is_handoff() || count < 2 || self.free_frames() / 2 >= count {
-            return Vec::new();
-        }
-        // An error: the pool became too small for that, or the engine has failed, and who loads a page comes to it.
-        self.take_frames(count).unwrap_or_default()
-    }
-
-    /// Frames that anybody waits for at once at most: what is read together, or the two of a split. All behind who
-    /// waited for more than can come free would wait for ever.
-    pub(super) fn most_awaited(&self) -> usize {
-        self.most_together().max(2)
-    }
-
-    /// Pages that are read together at most.
-    fn most_together(&self) -> usize {
-        (self.len() / 64).clamp(1, TOGETHER)
-    }
-
-    /// Pins the pages `ids`. Those that are not in memory are read together, a few dozen at a time, the first into
-    /// `tickets`, the others as far as frames are free: half of these are left to others. A page that cannot be read is
-    /// left out: who loads it learns why. May wait on `page_read`, and with the classic policies on `free_frame`;
-    /// callers hold no latch, and have leave to [pin](Self::admit_batch) so many.
-    pub(crate) fn load_together<'p>(&'p self, ids: &[PageId], mut tickets: Vec<FrameTicket<'p>>) -> Vec<Pin<'p>> {
+    pub(crate) fn load_together(&self, ids: &[PageId]) -> Vec<Pin<'_>> {
         let mut pins = Vec::with_capacity(ids.len());
         let mut missing = Vec::new();
         for &id in ids {
@@ -77,35 +52,27 @@ impl Pool {
         }
         let mut left = missing.as_slice();
         while !left.is_empty() {
-            let tickets = match std::mem::take(&mut tickets) {
-                given if !given.is_empty() => given,
-                _ => match self.next_frames(left, pins.is_empty()) {
-                    Some(taken) => taken,
-                    None => break,
+            let most = (self.len() / 64).clamp(1, TOGETHER).min(left.len());
+            let tickets = match self.take_free((self.free_frames() / 2).clamp(1, most)) {
+                Some(tickets) => tickets,
+                None if self.is_handoff() => break,
+                // Nobody makes frames free ahead of need: one by one, then, as who misses one page takes it. Asleep
+                // with `backoff` they hold no more than their places.
+                None if pins.is_empty() || self.is_managed() => match self.take_frame_for(left[0]) {
+                    Ok(ticket) => vec![ticket],
+                    Err(_) => break,
+                },
+                None => match self.take_frame_holding(left[0]) {
+                    Ok(Some(ticket)) => vec![ticket],
+                    Ok(None) | Err(_) => break,
                 },
             };
-            // More were asked for than are missing by now: these are given back.
-            let (now, later) = left.split_at(tickets.len().min(left.len()));
+            let (now, later) = left.split_at(tickets.len());
             left = later;
             let begun = now.iter().zip(tickets).filter_map(|(id, ticket)| self.begin_reading(*id, ticket));
             pins.extend(self.read_all(begun.collect(), 1).into_iter().map(|frame| self.pinned(frame)));
         }
         pins
-    }
-
-    /// Frames for some of the pages `left`, which are missing; `None`: somebody else would have to free one.
-    fn next_frames(&self, left: &[PageId], holds_nothing: bool) -> Option<Vec<FrameTicket<'_>>> {
-        let most = self.most_together().min(left.len());
-        let free = self.take_free((self.free_frames() / 2).clamp(1, most));
-        if free.is_some() || self.is_handoff() {
-            return free;
-        }
-        // Nobody makes frames free ahead of need: one by one, then, as who misses one page takes it. Asleep with
-        // `backoff` they hold no more than their places.
-        if holds_nothing || self.is_managed() {
-            return self.take_frame_for(left[0]).ok().map(|ticket| vec![ticket]);
-        }
-        self.take_frame_holding(left[0]).ok().flatten().map(|ticket| vec![ticket])
     }
 
     /// Makes the page's entry READING, unless it has one.

@@ -63,8 +63,6 @@ impl Pool {
         let (alone, batches) = places(count);
         self.admission.resize(alone);
         self.batches.resize(batches);
-        // Who comes from here on finds the pool's new size (`take_or_wait`).
-        self.line().cancel_larger(self.most_awaited());
         back.into_iter().for_each(|frame| self.ring_for(frame).give(frame));
         Ok(())
     }

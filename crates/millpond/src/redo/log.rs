@@ -475,10 +475,10 @@ impl Log {
     }
 
     /// Waits until all pages of groups before `lsn` are marked dirty: with a window they are some time after their
-    /// group has its place.
+    /// group has its place. A log that has failed is not waited for.
     pub(crate) fn wait_marked(&self, lsn: Lsn) {
         if let Some(window) = &self.recent_closed {
-            window.wait_closed(lsn);
+            window.wait_closed(lsn, || self.health().is_err());
         }
     }
 

@@ -123,9 +123,10 @@ impl RecentClosed {
         self.links.add(start, end);
     }
 
-    /// Waits until all groups before `lsn` have their pages marked. Those who are at it wait for the closer at most.
-    pub(super) fn wait_closed(&self, lsn: Lsn) {
-        while self.links.follow() < lsn {
+    /// Waits until all groups before `lsn` have their pages marked, or the log has failed: who failed may leave no
+    /// link. Those who are at it wait for the closer at most.
+    pub(super) fn wait_closed(&self, lsn: Lsn, has_failed: impl Fn() -> bool) {
+        while self.links.follow() < lsn && !has_failed() {
             sync::nap(NAP_NS);
         }
     }

@@ -52,7 +52,7 @@ fn who_begins_within_the_window_does_not_wait_and_who_begins_beyond_it_waits_unt
         assert_eq!(waiter.join().expect("no panic"), (1_040, 1, vec![20; 52]));
         assert_eq!(window.wait_loops.load(Ordering::Relaxed), 52);
         assert_eq!((window.links.tail(), window.tail()), (Lsn(1100), Lsn(1100)));
-        window.wait_closed(Lsn(1100));
+        window.wait_closed(Lsn(1100), || false);
         assert_eq!(clock::now_ns(), 1_040 * US, "what is closed is not waited for");
     });
 }

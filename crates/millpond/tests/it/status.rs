@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -344,6 +344,20 @@ fn prometheus_is_answered_on_a_port_of_this_machine_until_the_close() {
 }
 
 #[test]
+fn who_only_tries_whether_somebody_is_there_takes_no_look_from_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("status");
+    let db = Db::open(dir.path().join("db"), options().status_socket(&socket)).expect("opened");
+    let is_first = |request: &str| {
+        let text = ask(&socket, request);
+        assert!(text.contains("\nLOG\n"), "{text}");
+        text.contains(" s since open\n")
+    };
+    assert_eq!(["", "\n", "", "text\n", "", "text\n"].map(is_first), [true, true, true, true, false, false]);
+    db.close().expect("closed");
+}
+
+#[test]
 fn a_socket_that_cannot_be_made_is_refused_before_anything_is_created() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("db");
@@ -352,9 +366,18 @@ fn a_socket_that_cannot_be_made_is_refused_before_anything_is_created() {
     let served = dir.path().join("served");
     let _listener = UnixListener::bind(&served).expect("made");
     let too_long = dir.path().join("x".repeat(200));
+    let other_kind = dir.path().join("datagrams");
+    let _datagrams = UnixDatagram::bind(&other_kind).expect("made");
+    // Whoever serves it takes nobody in, as one that is stopped: nobody waits for him.
+    let full = dir.path().join("full");
+    let listener = UnixListener::bind(&full).expect("made");
+    rustix::net::listen(&listener, 0).expect("a shorter backlog");
+    let _first = UnixStream::connect(&full).expect("it has room for one");
     for (socket, why) in [
         (taken.as_path(), "not a socket"),
         (served.as_path(), "somebody serves it"),
+        (full.as_path(), "somebody serves it"),
+        (other_kind.as_path(), "a socket is there already"),
         (too_long.as_path(), "too long"),
         (&dir.path().join("none/status"), "No such file"),
     ] {
@@ -365,6 +388,7 @@ fn a_socket_that_cannot_be_made_is_refused_before_anything_is_created() {
         assert!(!path.join("data.mpd").exists());
     }
     assert_eq!(std::fs::read_to_string(&taken).expect("read"), "mine");
+    assert!([served, full, other_kind].iter().all(|socket| socket.exists()), "they are others'");
 }
 
 #[test]

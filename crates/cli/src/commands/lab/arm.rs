@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use millpond::{Db, MetricKind, MetricValue, OptionInfo, Options, Slower, Speed};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use workload::adapters::millpond::Millpond;
 use workload::driver::{self, Pace, Plan, Unobserved};
@@ -49,6 +49,8 @@ pub(crate) struct ArmArgs {}
 /// What a child is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ArmPlan {
+    /// The lab's process: nothing is run for one that is gone.
+    pub(super) lab: u32,
     /// Where its database is; made if it is not there.
     pub(super) dir: PathBuf,
     /// Options of the engine, by name.
@@ -156,6 +158,9 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
     };
     std::io::stdin().read_to_string(&mut text).map_err(|e| wrong(&e.to_string()))?;
     let plan: ArmPlan = serde_json::from_str(&text).map_err(|e| wrong(&e.to_string()))?;
+    if getppid().map(Pid::as_raw_nonzero).map(|lab| lab.get().unsigned_abs()) != Some(plan.lab) {
+        return Err(Failure::message("the lab that has started this run is gone"));
+    }
     let stop = signals::stop_flag()?;
     let known = |name: &str| OptionInfo::ALL.iter().any(|info| info.name == name);
     if let Some((name, _)) = plan.options.iter().find(|(name, _)| !known(name)) {
@@ -209,15 +214,17 @@ impl Phase {
         }
         let before = numbers(engine.db());
         let beside_done = AtomicBool::new(false);
-        let (finished, beside) = thread::scope(|scope| {
+        let (finished, log, beside) = thread::scope(|scope| {
             let beside = self.beside.as_ref().map(|beside| {
                 let done = &beside_done;
                 scope.spawn(move || beside::run(beside, engine.db(), done))
             });
             let finished = self.work(engine, seed, stop);
+            // Now: what goes on beside may last longer, and is not of this time then.
+            let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
             beside_done.store(true, Ordering::Relaxed);
             let beside = beside.map(|thread| thread.join().map_err(|_| Failure::message("what ran beside panicked")));
-            (finished, beside)
+            (finished, log, beside)
         });
         let beside = beside.transpose()?.transpose()?;
         let after = numbers(engine.db());
@@ -226,7 +233,6 @@ impl Phase {
             return Ok(Outcome::of(&self.name, None, changes(&before, &after), beside));
         };
         let mut outcome = Outcome::of(&self.name, Some(&done.finished), changes(&before, &after), beside);
-        let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
         outcome = match self.operations_beside() {
             [] => outcome.with_stalls(&log),
             beside => outcome.without(beside, &log),

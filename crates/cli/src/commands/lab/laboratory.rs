@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -79,15 +79,15 @@ impl Place {
     }
 }
 
-/// The process that has made a directory of this name.
-fn process_of(name: &str) -> Option<Pid> {
+/// The process that has made a directory, or a control group, of this name.
+pub(super) fn process_of(name: &str) -> Option<Pid> {
     let (number, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
     Pid::from_raw(number.parse().ok()?)
 }
 
 /// Whether there is no such process, or one that is dead and that nobody has waited for, as in a container whose first
 /// process does not.
-fn is_gone(process: Pid) -> bool {
+pub(super) fn is_gone(process: Pid) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap_or_default();
     let is_dead = status.lines().any(|line| line.starts_with("State:\tZ"));
     is_dead || test_kill_process(process) == Err(Errno::SRCH)
@@ -228,9 +228,7 @@ impl Lab {
     ) -> Result<Vec<Setting>, Failure> {
         let mut settings: Vec<Setting> = arms.iter().map(setting).collect();
         for round in 1..=self.rounds {
-            // Each round begins with another setting.
-            let first = (round as usize - 1) % arms.len().max(1);
-            for at in (first..arms.len()).chain(0..first) {
+            for at in order(arms.len(), round as usize) {
                 talk(&format!("{name}: {}, round {round} of {}", arms[at].name, self.rounds));
                 settings[at].rounds.push(self.run(name, base, &arms[at], phases)?);
             }
@@ -297,6 +295,7 @@ impl Lab {
             Failure::message(format!("cannot copy the data in '{}': {cause}; {}", from.display(), self.advice(&from)))
         })?;
         let plan = ArmPlan {
+            lab: std::process::id(),
             dir: copy.path().to_owned(),
             options: arm.options.clone(),
             device: arm.device.clone(),
@@ -320,7 +319,8 @@ impl Lab {
         let phase =
             |work: &Work| Phase { name: "load".to_owned(), quiet_s: 0.0, work: work.clone(), time_s: 0, beside: None };
         let phases = base.work.iter().map(phase).collect();
-        let plan = ArmPlan { dir: dir.clone(), options, device: None, phases, is_kept: true };
+        let lab = std::process::id();
+        let plan = ArmPlan { lab, dir: dir.clone(), options, device: None, phases, is_kept: true };
         self.loaded.lock().insert(dir.clone());
         self.watch(&plan, None)?;
         Ok(dir)
@@ -377,30 +377,34 @@ impl Lab {
         // Before it has its plan: nothing of what it does is without the quota.
         let group = percent.map(|percent| limits::Group::cpu_quota(child.id(), percent));
         let imitated = percent.filter(|_| group.as_ref().is_some_and(Result::is_err));
-        if let Some(mut input) = child.stdin.take() {
-            input.write_all(text.as_bytes()).map_err(|e| cannot("start", &e))?;
-        }
+        let (input, said) = (child.stdin.take(), child.stderr.take());
         let is_over = AtomicBool::new(false);
         // Who may send it a signal ends before it is waited for: its number is its own until then.
-        let outcomes = thread::scope(|scope| {
+        let (outcomes, said) = thread::scope(|scope| {
             let (pid, is_over) = (child.id(), &is_over);
+            // Or it would wait for a reader, and nobody for what it has found.
+            let said = scope.spawn(move || said.map(first_of).unwrap_or_default());
+            if let Some(mut input) = input {
+                // Where it has ended already, it says why.
+                let _ = input.write_all(text.as_bytes());
+            }
             if let Some(percent) = imitated {
                 scope.spawn(move || limits::imitate_quota(pid, percent, is_over));
             }
             scope.spawn(move || self.pass_on_interrupt(pid, is_over));
             let outcomes = outcomes(&mut child);
             is_over.store(true, Ordering::Relaxed);
-            outcomes
+            (outcomes, said.join().unwrap_or_default())
         });
-        let ended = child.wait_with_output().map_err(|e| cannot("end", &e))?;
-        match ended.status.code() {
+        let ended = child.wait().map_err(|e| cannot("end", &e))?;
+        match ended.code() {
             Some(0) => outcomes,
             Some(INTERRUPTED) => Err(Failure::message("interrupted")),
             _ => {
-                let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
-                let said = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
+                let said = said.trim();
+                let said = said.strip_prefix("error: ").unwrap_or(said);
                 let dir = plan.dir.display();
-                let mut text = format!("a run of the lab in '{dir}' ended with {}: {said}", ended.status);
+                let mut text = format!("a run of the lab in '{dir}' ended with {ended}: {said}");
                 if said.to_lowercase().contains("no space") {
                     text = format!("{text}; {}", self.advice(&plan.dir));
                 }
@@ -420,6 +424,28 @@ impl Lab {
             thread::sleep(LOOK);
         }
     }
+}
+
+/// Which of so many settings are run one behind the other in a round, the first being 1: each round begins with another
+/// one, and each second goes backwards, so that none has always the same before it.
+fn order(settings: usize, round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..settings).collect();
+    order.rotate_left((round - 1) % settings.max(1));
+    if round.is_multiple_of(2) {
+        order.reverse();
+    }
+    order
+}
+
+/// Bytes that are kept of what a child says of a failure.
+const SAID_MAX: u64 = 64 << 10;
+
+/// The first of what somebody says, who is listened to until he has said all.
+fn first_of(mut said: impl Read) -> String {
+    let mut first = Vec::new();
+    let _ = said.by_ref().take(SAID_MAX).read_to_end(&mut first);
+    let _ = std::io::copy(&mut said, &mut std::io::sink());
+    String::from_utf8_lossy(&first).into_owned()
 }
 
 fn setting(arm: &Arm) -> Setting {
@@ -454,6 +480,26 @@ fn outcomes(child: &mut Child) -> Result<Vec<Outcome>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_take_turns_in_another_order_each_round() {
+        assert_eq!(order(4, 1), [0, 1, 2, 3]);
+        assert_eq!(order(4, 2), [0, 3, 2, 1]);
+        assert_eq!(order(4, 3), [2, 3, 0, 1]);
+        assert_eq!(order(0, 2), [0; 0]);
+    }
+
+    #[test]
+    fn who_says_much_is_heard_to_the_end() {
+        let (told, mut tells) = std::io::pipe().unwrap();
+        let much = vec![b'x'; 4 * SAID_MAX as usize];
+        let said = thread::scope(|scope| {
+            // More than a pipe holds: it would wait for ever.
+            scope.spawn(move || tells.write_all(&much).unwrap());
+            first_of(told)
+        });
+        assert_eq!(said.len() as u64, SAID_MAX);
+    }
 
     #[test]
     fn what_a_killed_lab_has_left_goes_and_nothing_else() {

@@ -6,9 +6,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use super::laboratory::{is_gone, process_of};
 
 /// The period of a quota, as the kernel has it by default.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -82,8 +84,11 @@ impl Group {
     }
 
     fn make(parent: &Path, switch: Option<Switch>, settings: &[(&str, String)], pid: u32) -> io::Result<Group> {
+        remove_left_in(parent);
         let number = GROUPS.fetch_add(1, Ordering::Relaxed); // Relaxed: a name
-        let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        // A process of this number may have left some in another container.
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let path = parent.join(format!("{PREFIX}{}-{number}-{since:x}", std::process::id()));
         fs::create_dir(&path)?;
         let group = Group { path, _switch: switch };
         settings.iter().try_for_each(|(file, value)| set(&group.path.join(file), value))?;
@@ -117,6 +122,15 @@ fn places(mount: &Path, group: &str) -> Vec<PathBuf> {
 /// Writes a control file. One that is not there is not to be made: that would be a file of no meaning.
 fn set(file: &Path, value: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(file)?.write_all(value.as_bytes())
+}
+
+/// Removes what labs have left in `parent` that were killed: groups in which nobody is any more.
+fn remove_left_in(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().and_then(process_of).is_some_and(is_gone) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
 }
 
 impl Drop for Group {
@@ -241,6 +255,17 @@ mod tests {
         fs::create_dir(dir.path().join(format!("{PREFIX}1-0"))).expect("a directory");
         drop(switch);
         assert_eq!(text(), "+cpu", "there is another group");
+    }
+
+    #[test]
+    fn what_a_killed_lab_has_left_goes_with_the_next_group() {
+        let dir = tempfile::tempdir().expect("a directory");
+        // No process has a number beyond the largest that Linux gives.
+        let left =
+            [format!("{PREFIX}4194305-0-1f"), format!("{PREFIX}{}-0-1f", std::process::id()), "other".to_owned()];
+        left.iter().for_each(|name| fs::create_dir(dir.path().join(name)).expect("a directory"));
+        remove_left_in(dir.path());
+        assert_eq!(left.map(|name| dir.path().join(name).exists()), [false, true, true]);
     }
 
     #[test]

@@ -138,7 +138,10 @@ fn run_experiments(args: &RunArgs) -> Result<Answer, Failure> {
     let mut failures = Vec::new();
     for (at, experiment) in chosen.iter().enumerate() {
         let began = Instant::now();
-        match (experiment.run)(&lab) {
+        let found = (experiment.run)(&lab);
+        // Of one that has failed, too: the next one needs the room.
+        lab.clear();
+        match found {
             Ok(findings) => {
                 print(&match args.format {
                     Format::Text => text::findings(&findings, &lab),

@@ -1,6 +1,6 @@
 //! What a phase of a run came to: from the child to the command, and what the medians of several rounds are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use millpond::Stall;
@@ -96,6 +96,8 @@ pub(super) struct Stalled {
     pub(super) elapsed_us: u64,
     /// Microseconds by class of waits, `cpu` and `runnable`.
     pub(super) parts: BTreeMap<String, u64>,
+    /// Of how many of them it has at least half of the time.
+    pub(super) mostly: BTreeMap<String, u64>,
 }
 
 impl Stalled {
@@ -104,7 +106,10 @@ impl Stalled {
         for stall in stalls {
             of.operations += 1;
             of.elapsed_us += stall.elapsed_us;
-            stall.parts.iter().for_each(|(name, us)| *of.parts.entry(name.clone()).or_default() += us);
+            for (name, us) in &stall.parts {
+                *of.parts.entry(name.clone()).or_default() += us;
+                *of.mostly.entry(name.clone()).or_default() += u64::from(us * 2 >= stall.elapsed_us);
+            }
         }
         of
     }
@@ -112,6 +117,11 @@ impl Stalled {
     /// Per cent of their time that a class has.
     pub(super) fn percent(&self, class: &str) -> f64 {
         self.parts.get(class).map_or(0.0, |us| *us as f64 * 100.0 / (self.elapsed_us as f64).max(1.0))
+    }
+
+    /// Per cent of them of which a class has at least half.
+    pub(super) fn mostly_percent(&self, class: &str) -> f64 {
+        self.mostly.get(class).map_or(0.0, |of| *of as f64 * 100.0 / (self.operations as f64).max(1.0))
     }
 }
 
@@ -171,7 +181,8 @@ impl Outcome {
             figures: Figures {
                 per_s: finished.mean_per_s(),
                 median_per_s: calm.map_or_else(|| finished.mean_per_s(), |calm| calm.median_per_s),
-                worst_per_s: calm.map_or(0.0, |calm| calm.worst_per_s as f64),
+                // Of less than a second nothing is the worst but itself.
+                worst_per_s: calm.map_or_else(|| finished.mean_per_s(), |calm| calm.worst_per_s as f64),
                 brownout_s: calm.map_or(0.0, |calm| calm.brownout_s as f64),
                 silent_s: finished.seconds.iter().filter(|&&count| count == 0).count() as f64,
                 blackout_ms: finished.blackout_ms(),
@@ -234,9 +245,10 @@ impl Outcome {
         let is_of_clients = |slow: &Slow| !operations.contains(&slow.operation.as_str());
         let of_clients: Vec<Slow> = stalls.iter().filter(|slow| is_of_clients(slow)).cloned().collect();
         self.stalled = Stalled::of(&of_clients);
-        let from_us = stalls.iter().map(|slow| slow.elapsed_us).min().unwrap_or(u64::MAX);
-        // The slowest are few, and may all be of what goes on beside; those under the threshold are in no log.
-        self.slow.retain(|slow| slow.elapsed_us < from_us && is_of_clients(slow));
+        // The slowest are few, and may all be of what goes on beside; and the log has the last ones alone. Those that are
+        // in both are counted once.
+        let is_the_same = |a: &Slow, b: &Slow| (a.elapsed_us, &a.operation) == (b.elapsed_us, &b.operation);
+        self.slow.retain(|slow| is_of_clients(slow) && !of_clients.iter().any(|stall| is_the_same(stall, slow)));
         self.slow.extend(of_clients);
         self.slow.sort_by_key(|slow| std::cmp::Reverse(slow.elapsed_us));
         self
@@ -286,20 +298,27 @@ impl Figures {
     }
 }
 
-/// Where the slowest operations spent their time, by share: the operations over a tenth of the slowest.
+/// Where the slowest operations spent their time, by share: the operations over a tenth of the slowest of a round, the
+/// median of the rounds that have some.
 pub(super) fn where_slow(outcomes: &[&Outcome]) -> Vec<(String, f64)> {
-    let slow: Vec<&Slow> = outcomes.iter().flat_map(|outcome| &outcome.slow).collect();
-    let slowest = slow.iter().map(|slow| slow.elapsed_us).max().unwrap_or(0);
-    let slow = slow.into_iter().filter(|slow| slow.elapsed_us * 10 >= slowest);
-    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut all = 0;
-    for operation in slow {
-        all += operation.elapsed_us;
-        operation.parts.iter().for_each(|(name, us)| *sums.entry(name).or_default() += us);
-    }
-    let mut shares: Vec<(String, f64)> =
-        sums.into_iter().map(|(name, us)| (name.to_owned(), us as f64 * 100.0 / all.max(1) as f64)).collect();
+    let rounds: Vec<BTreeMap<&str, f64>> =
+        outcomes.iter().filter(|outcome| !outcome.slow.is_empty()).map(|outcome| shares(&outcome.slow)).collect();
+    let names: BTreeSet<&str> = rounds.iter().flat_map(|round| round.keys().copied()).collect();
+    let share = |name: &str| median(rounds.iter().map(|round| round.get(name).copied().unwrap_or_default()));
+    let mut shares: Vec<(String, f64)> = names.into_iter().map(|name| (name.to_owned(), share(name))).collect();
     shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    shares
+}
+
+/// Per cent of the time of those over a tenth of the slowest, by class.
+fn shares(slow: &[Slow]) -> BTreeMap<&str, f64> {
+    let slowest = slow.iter().map(|slow| slow.elapsed_us).max().unwrap_or(0);
+    let slow = || slow.iter().filter(|slow| slow.elapsed_us * 10 >= slowest);
+    let all = slow().map(|slow| slow.elapsed_us).sum::<u64>().max(1);
+    let mut shares: BTreeMap<&str, f64> = BTreeMap::new();
+    for (name, us) in slow().flat_map(|slow| &slow.parts) {
+        *shares.entry(name).or_default() += *us as f64 * 100.0 / all as f64;
+    }
     shares
 }
 
@@ -331,6 +350,12 @@ mod tests {
             (1, 30_000),
             "those of others are not told"
         );
+        let mut many =
+            Outcome { slow: vec![slow("get", 900), slow("scan", 90), slow("get", 30)], ..Outcome::default() };
+        many.figures.stalls = 300.0;
+        let slow_now = many.without(&["scan"], &log[1..]).slow;
+        let times: Vec<u64> = slow_now.iter().map(|of| of.elapsed_us / 1_000).collect();
+        assert_eq!(times, [900, 95, 30], "the slowest, which the log has forgotten, and each once");
     }
 
     #[test]
@@ -345,6 +370,8 @@ mod tests {
         assert_eq!((stalled.operations, stalled.elapsed_us), (2, 100_000), "the first was before the phase");
         let percent = ["free_frame", "lane", "log_space"].map(|class| stalled.percent(class).round());
         assert_eq!(percent, [30.0, 40.0, 0.0]);
+        let mostly = ["free_frame", "lane", "log_space"].map(|class| stalled.mostly_percent(class));
+        assert_eq!(mostly, [50.0, 50.0, 0.0]);
         outcome.figures.stalls = 500.0;
         assert_eq!(outcome.with_stalls(&log).stalled.operations, 3, "those that the log still has");
         assert!(Stalled::default().percent("lane") == 0.0);
@@ -363,6 +390,11 @@ mod tests {
             ..Outcome::default()
         };
         assert_eq!(where_slow(&[&outcome]), [("free_frame".to_owned(), 80.0), ("cpu".to_owned(), 20.0)]);
+        // One bad round is one of three, and one without any is none.
+        let bad = Outcome { slow: vec![slow(90_000, "log_space", 90_000)], ..Outcome::default() };
+        let shares = where_slow(&[&outcome, &bad, &outcome, &Outcome::default()]);
+        assert_eq!(shares[..2], [("free_frame".to_owned(), 80.0), ("cpu".to_owned(), 20.0)]);
+        assert!(shares[2] == ("log_space".to_owned(), 0.0), "{shares:?}");
         assert_eq!(where_slow(&[]), []);
     }
 }

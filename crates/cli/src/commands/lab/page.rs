@@ -21,8 +21,8 @@ pub(super) fn so_far(all: &[Findings], failures: &[String], lab: &Lab, to_come: 
     let body = html! {
         h1 { "The stall lab" }
         p {
-            "Stalls that users of InnoDB know, made on demand: classic settings and the default, in turn on the same "
-            "data. "
+            "Stalls that users of InnoDB know, made on demand: classic settings and the default on the same data, in turn, "
+            "or side by side where an experiment says so. "
             @if lab.rounds == 1 { "One round of each." } @else {
                 "Figures are medians of " (lab.rounds) " rounds; charts are of the round whose rate is the median."
             }

@@ -16,7 +16,12 @@ pub(super) fn outcome(phase: &str, per_s: f64, slowest_ms: f64, class: &str) -> 
     let waited_us = elapsed_us / 10 * 9;
     let slow =
         Slow { operation: "get".to_owned(), elapsed_us, parts: vec![(class.to_owned(), waited_us)], latch: None };
-    let stalled = Stalled { operations: 1, elapsed_us, parts: [(class.to_owned(), waited_us)].into() };
+    let stalled = Stalled {
+        operations: 1,
+        elapsed_us,
+        parts: [(class.to_owned(), waited_us)].into(),
+        mostly: [(class.to_owned(), 1)].into(),
+    };
     Outcome {
         phase: phase.to_owned(),
         figures: Figures { per_s, median_per_s: per_s, worst_per_s: per_s, slowest_ms, ..Figures::default() },
@@ -85,7 +90,12 @@ fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting
             parts: vec![("free_frame".to_owned(), waited_us), ("cpu".to_owned(), elapsed_us - waited_us)],
             latch: None,
         }],
-        stalled: Stalled { operations: 1, elapsed_us, parts: [("free_frame".to_owned(), waited_us)].into() },
+        stalled: Stalled {
+            operations: 1,
+            elapsed_us,
+            parts: [("free_frame".to_owned(), waited_us)].into(),
+            mostly: [("free_frame".to_owned(), u64::from(waited_us * 2 >= elapsed_us))].into(),
+        },
         mostly: BTreeMap::new(),
         numbers: BTreeMap::from([("loops".to_owned(), 12_345)]),
         writers: None,
@@ -151,6 +161,13 @@ fn a_stall_is_explained_by_the_class_that_has_most_of_its_time() {
     findings.judge_explained("backoff", "reads", "log_space");
     assert_eq!(holding(&findings), [true, false]);
     assert!(!findings.holds());
+    // Each line counts once, however long it is.
+    for (mostly, holds) in [(9, true), (8, false)] {
+        let stalled = &mut findings.settings[1].rounds[0][0].stalled;
+        (stalled.operations, stalled.mostly) = (10, [("free_frame".to_owned(), mostly)].into());
+        findings.judge_explained("backoff", "reads", "free_frame");
+        assert_eq!(findings.verdicts.pop().map(|verdict| verdict.holds), Some(holds), "{mostly} of 10");
+    }
     // The slowest alone explain nothing: an empty log is none.
     findings.settings[1].rounds[0][0].stalled = Stalled::default();
     findings.judge_explained("backoff", "reads", "free_frame");
@@ -168,7 +185,7 @@ fn a_server_stalls_beside_something_if_it_does_and_bears_the_load_without() {
     assert_eq!(failing_with("beside", |_| ()), [0; 0]);
     assert_eq!(failing_with("alone", |of| of.stalled.operations = 1), [0], "it is too much for it");
     assert_eq!(failing_with("beside", |of| of.stalled.operations = 0), [0, 1]);
-    assert_eq!(failing_with("beside", |of| of.stalled.parts.clear()), [1]);
+    assert_eq!(failing_with("beside", |of| of.stalled.mostly.clear()), [1]);
 }
 
 #[test]

@@ -94,7 +94,13 @@ impl Figures {
             now.classes.iter().filter_map(|class| waits_of(class, before, now, since)).collect();
         waits.sort_by(|a, b| b.ms_per_s.total_cmp(&a.ms_per_s));
         // The first one is the second under way: it has not seen its worst yet.
-        let slowest_ms = now.slowest_us.iter().skip(1).rev().map(|us| float(*us) / 1e3).collect();
+        let mut slowest_ms: Vec<f64> = now.slowest_us.iter().skip(1).rev().map(|us| float(*us) / 1e3).collect();
+        // While all stand still none ends: the strip would be calm. Who waits longest waits for as long as they do on
+        // average, or longer.
+        let waiting_ms = waits.iter().map(|of| of.waiting_ms).fold(0.0, f64::max);
+        if let Some(newest) = slowest_ms.last_mut().filter(|newest| **newest < waiting_ms && waiting_ms >= STALL_MS) {
+            *newest = waiting_ms;
+        }
         Figures { since, now: now.clone(), before: before.clone(), waits, slowest_ms }
     }
 
@@ -251,6 +257,9 @@ fn waits_of(class: &str, before: &Sample, now: &Sample, since: Duration) -> Opti
     let waited_ms = (ended_ms + (waiting_us - of(before, under_way_us)) / 1e3).max(0.0);
     let waiting = now.number(&format!("waiting{{class=\"{class}\"}}"));
     let seconds = since.as_secs_f64().max(1e-3);
+    // A wait that is told as another one's when it ends was counted there while it lasted: none has taken longer than
+    // there was time.
+    let waited_ms = waited_ms.min((count + float(waiting)) * seconds * 1e3);
     (count > 0.0 || waiting > 0).then(|| Waits {
         class: class.to_owned(),
         per_s: count / seconds,
@@ -367,7 +376,17 @@ mod tests {
         );
         let broken = |line: &&Line| line.1 == Mark::Broken;
         assert_eq!(Figures::between(&before, &now).lines(WIDE).iter().filter(broken).count(), 2, "{block}");
+        // They were counted as another class's while they lasted: so long as that, but for the time before.
+        let (before, mut now) = (of(0, 0, 0, 0), of(160_000_000, 16, 0, 0));
+        now.at = before.at + Duration::from_secs(1);
+        let block = Figures::between(&before, &now).block("sock");
+        assert!(block.contains(" 16000.0 ms/s ") && block.contains(" 10000.00 ms each"), "{block}");
+        // None of them has ended: the strip's newest second is no calm one.
+        let (before, mut now) = (of(0, 0, 16, 0), of(0, 0, 16, 16_000_000));
+        now.at = before.at + Duration::from_secs(1);
+        assert_eq!(Figures::between(&before, &now).slowest_ms.last(), Some(&1_000.0));
         // All of it is of one wait that has not ended.
+        let before = of(0, 0, 2, 6_000_000);
         let mut now = of(0, 0, 2, 8_000_000);
         now.at = before.at + Duration::from_secs(1);
         let block = Figures::between(&before, &now).block("sock");

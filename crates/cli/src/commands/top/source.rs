@@ -65,6 +65,9 @@ impl<T: Send + 'static> Awaited<T> {
     }
 }
 
+/// Bytes of an answer that are read: an engine's has some tens of thousands.
+const ANSWER_MAX: u64 = 4 << 20;
+
 impl Source {
     /// A number is a port of this machine, also behind its host and in a URL; all else is a path.
     pub(crate) fn parse(target: &Path) -> Result<Source, Failure> {
@@ -110,12 +113,12 @@ impl Source {
                 let mut stream = UnixStream::connect(path)?;
                 stream.write_all(form.as_bytes())?;
                 stream.shutdown(Shutdown::Write)?;
-                stream.read_to_string(&mut text)?;
+                stream.take(ANSWER_MAX).read_to_string(&mut text)?;
             }
             Source::Port(port) => {
                 let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?;
                 stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-                stream.read_to_string(&mut text)?;
+                stream.take(ANSWER_MAX).read_to_string(&mut text)?;
             }
         }
         if text.is_empty() {

@@ -65,7 +65,6 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         let arms = [Arm { quota: Some(QUOTA), ..arm(HELD) }, arm(FREE)];
         settings.extend(lab.in_turn(EXPERIMENT.name, &base, &arms, &[light(lab.seconds(3, 10))])?);
     }
-    lab.clear();
     let how = format!(
         "{THREADS} threads of oltp_update_index, {}, durable at once, {QUOTA} % of one CPU of {cpus:.0}{}. 20 ms \
          are a stall.",
@@ -133,8 +132,8 @@ fn judge(findings: &mut Findings, has_groups: bool) {
         let (affinity, of) = (per_s(findings, "affinity"), per_s(findings, name));
         findings.judge(
             "text 001: 3,462 and 4,677 a second",
-            format!("{name} makes a tenth more than affinity"),
-            of >= affinity * 1.1,
+            format!("{name} makes more than affinity, by as large a part as there"),
+            of >= affinity * 4_677.0 / 3_462.0,
             format!("{affinity:.0}/s and {of:.0}/s: {:.2} times", of / affinity.max(1.0)),
         );
     }
@@ -171,9 +170,9 @@ mod tests {
         };
         let mut settings = vec![
             setting("affinity", 1_000.0, 500.0, 20_000),
-            setting(LOWER, 1_200.0, 70.0, 20),
-            setting("quota", 1_300.0, 70.0, 10),
-            setting("never", 1_300.0, 70.0, 0),
+            setting(LOWER, 1_351.0, 70.0, 20),
+            setting("quota", 1_400.0, 70.0, 10),
+            setting("never", 1_400.0, 70.0, 0),
             setting("default", 2_000.0, 50.0, 0),
         ];
         if has_groups {
@@ -200,16 +199,16 @@ mod tests {
         assert_eq!(failing_with("never", false, unthrottled), [0; 0]);
         assert_eq!(failing_with("affinity", true, |of| of.numbers.extend([("log_spins".to_owned(), 1_000)])), [1, 3]);
         assert_eq!(failing_with("quota", true, |of| of.numbers.extend([("log_spins".to_owned(), 200)])), [1]);
-        assert_eq!(failing_with("quota", true, |of| of.figures.per_s = 1_099.0), [2]);
+        assert_eq!(failing_with("quota", true, |of| of.figures.per_s = 1_350.0), [2]);
         assert_eq!(failing_with(LOWER, true, |of| of.numbers.extend([("log_spins".to_owned(), 200)])), [3]);
-        assert_eq!(failing_with(LOWER, true, |of| of.figures.per_s = 1_099.0), [4]);
+        assert_eq!(failing_with(LOWER, true, |of| of.figures.per_s = 1_350.0), [4]);
         assert_eq!(failing_with(LOWER, false, |of| of.figures.per_s = 1_000.0), [1]);
         assert_eq!(failing_with(FREE, true, |of| of.numbers.clear()), [5]);
-        assert_eq!(failing_with("affinity", true, |of| of.stalled.parts.clear()), [6]);
+        assert_eq!(failing_with("affinity", true, |of| of.stalled.mostly.clear()), [6]);
         assert_eq!(failing_with(HELD, true, |of| of.numbers.extend([("log_spins".to_owned(), 101)])), [5]);
         let of_its_kind = |of: &mut Outcome| of.mostly.extend([("log_flush".to_owned(), 1)]);
         assert_eq!(failing_with("default", true, of_its_kind), [7]);
-        assert_eq!(failing_with("default", true, |of| of.figures.per_s = 1_299.0), [8]);
+        assert_eq!(failing_with("default", true, |of| of.figures.per_s = 1_399.0), [8]);
         assert_eq!(failing_with("default", true, |of| of.figures.slowest_ms = 50.1), [9]);
     }
 }

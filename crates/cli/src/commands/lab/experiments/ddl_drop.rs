@@ -37,7 +37,6 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let phases = [filling(lab), alone, Phase { beside, ..offered(PHASE, BORNE_PER_S, seconds) }];
     let arms = with_percona(&words).map(|arm| arm.on(&device));
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
-    lab.clear();
     let how = format!(
         "{BORNE_PER_S:.0} updates a second of four tables, data twice the pool, which is full, on an imitated device \
          of {}, first alone; then beside them a sixth is dropped, the index of a fifth is dropped and made again, and \

@@ -74,8 +74,11 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         Arm::classic(CLASSIC, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=8"])),
         Arm::classic(EIGHT, &of_8_0(&["page_cleaners=8", "buffer_pool_instances=8"])),
         Arm::classic(FOUR, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4"])),
-        // The least there is: of instances of this size more than 256 frames are never kept free.
-        Arm::classic(SHALLOW, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4", "lru_scan_depth=100"])),
+        // The least there is, with as many frames kept free: of instances of this size these are 256 at most.
+        Arm::classic(
+            SHALLOW,
+            &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4", "free_list_target=256", "lru_scan_depth=100"]),
+        ),
         Arm::classic(ONCE, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4", "doublewrite=off"])),
         Arm::default(&common),
     ];
@@ -83,7 +86,6 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let base =
         Base { options: options(&["cached=true", "redo_capacity=128MiB"]), work: steps.before, in_memory: false };
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &steps.phases)?;
-    lab.clear();
     let how = format!(
         "{CLIENTS} clients with a table of {rows} rows and three indexes each, files in the page cache, a pool of 64 \
          MiB: {}l.i1 inserts and deletes 50 rows in a transaction; then ranges of indexes are read while rows are \
@@ -161,8 +163,8 @@ fn judge(findings: &mut Findings, cpus: f64) {
     let (deep_ms, shallow_ms) = (slot_ms(FOUR), slot_ms(SHALLOW));
     findings.judge(
         "text 004, buffer_LRU_batch_flush_avg_time_slot",
-        "a larger lru_scan_depth makes the refilling of an instance take longer",
-        deep_ms > shallow_ms,
+        "a larger lru_scan_depth makes a pass over an instance take longer, by a tenth",
+        deep_ms >= shallow_ms * 1.1 && shallow_ms > 0.0,
         format!("{deep_ms:.0} ms with 1,024, {shallow_ms:.0} ms with 100"),
     );
     let per_s = |setting: &Setting| setting.figures(INSERTS).per_s;
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!(failing_with(EIGHT, INSERTS, |of| of.worst_ms = vec![271.0]), [2]);
         assert_eq!(failing_with(SHALLOW, INSERTS, |of| of.numbers = numbers(50, 9)), [3]);
         assert_eq!(failing_with(ONCE, INSERTS, |of| of.figures.per_s = 1_000.0), [4]);
-        assert_eq!(failing_with(CLASSIC, INSERTS, |of| of.stalled.parts.clear()), [5]);
+        assert_eq!(failing_with(CLASSIC, INSERTS, |of| of.stalled.mostly.clear()), [5]);
         assert_eq!(failing_with("default", LOAD, |of| of.figures.per_s = 999.0), [6]);
         assert_eq!(failing_with("default", INDEXES, |of| of.figures.per_s = 999.0), [7]);
         assert_eq!(failing_with("default", INSERTS, |of| of.mostly.extend([("free_frame".to_owned(), 1)])), [8]);

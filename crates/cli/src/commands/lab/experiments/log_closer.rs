@@ -35,7 +35,6 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let work = Work::Oltp { workload: "oltp_insert".into(), tables: TABLES, threads: THREADS, per_s: None };
     let phases = [Phase { name: PHASE.into(), quiet_s: 0.0, work, time_s: lab.seconds(5, 20), beside: None }];
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
-    lab.clear();
     let how = format!(
         "{THREADS} threads of oltp_insert, {}, durable within a second, a window of 16 KiB; 5 ms are a stall. Who finds it full keeps \
          his pages latched and looks again each 20 us. '{NONE}' has the same log, by threads of its own, and no \
@@ -53,6 +52,9 @@ const NONE: &str = "none, same log";
 
 const LOOPS: &str = "log_on_recent_closed_wait_loops";
 
+/// The text's loops of a minute, without waking the closer and with it: the one by the other.
+const TEXT_LOOPS: f64 = 6.47 / 1.87;
+
 fn judge(findings: &mut Findings) {
     let per_insert = |findings: &Findings, name: &str, of: fn(&Outcome) -> f64| {
         let setting = findings.setting(name);
@@ -63,13 +65,13 @@ fn judge(findings: &mut Findings) {
     let (poll, wake, unset) = (loops(findings, "poll"), loops(findings, "wake"), loops(findings, "wake_if_unset"));
     findings.judge(
         "text 002: 6.47 M and 1.87 M",
-        "waking the closer leaves a fraction of the loops",
-        wake * 2.0 <= poll && unset * 2.0 <= poll,
+        "waking the closer leaves at most as large a part of the loops as it did there",
+        wake * TEXT_LOOPS <= poll && unset * TEXT_LOOPS <= poll,
         format!("loops for 1,000 inserts: poll {poll:.0}, wake {wake:.0}, wake_if_unset {unset:.0}"),
     );
     let (poll, wake, unset) = (waited(findings, "poll"), waited(findings, "wake"), waited(findings, "wake_if_unset"));
     findings.judge(
-        "text 002",
+        "ours",
         "and less of the waiting, by a tenth",
         wake <= poll * 0.9 && unset <= poll * 0.9,
         format!("ms waited for 1,000 inserts: poll {poll:.1}, wake {wake:.1}, wake_if_unset {unset:.1}"),
@@ -106,8 +108,8 @@ mod tests {
         let settings = vec![
             setting(NONE, 2_000.0, 20.0, 0, 0),
             setting("poll", 500.0, 100.0, 4_000, 90_000),
-            setting("wake", 1_000.0, 50.0, 2_000, 80_000),
-            setting("wake_if_unset", 1_000.0, 50.0, 2_000, 80_000),
+            setting("wake", 1_000.0, 50.0, 1_156, 80_000),
+            setting("wake_if_unset", 1_000.0, 50.0, 1_156, 80_000),
             setting("default", 2_000.0, 10.0, 0, 0),
         ];
         let mut findings = findings_of(settings);
@@ -119,10 +121,10 @@ mod tests {
     #[test]
     fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
         assert_eq!(failing_with("", |_| {}), [0; 0]);
-        assert_eq!(failing_with("wake", |of| of.numbers = [(LOOPS.to_owned(), 2_001)].into()), [0]);
+        assert_eq!(failing_with("wake", |of| of.numbers = [(LOOPS.to_owned(), 1_157)].into()), [0]);
         assert_eq!(failing_with("wake_if_unset", |of| of.seconds = vec![999; 4]), [0], "as many for fewer inserts");
         assert_eq!(failing_with("wake", |of| of.waits = [("recent_closed".to_owned(), (1, 81_001))].into()), [1]);
-        assert_eq!(failing_with("poll", |of| of.stalled.parts.clear()), [2]);
+        assert_eq!(failing_with("poll", |of| of.stalled.mostly.clear()), [2]);
         assert_eq!(failing_with("default", |of| of.figures.per_s = 1_999.0), [3]);
         assert_eq!(failing_with("default", |of| of.figures.slowest_ms = 10.1), [4]);
     }

@@ -33,7 +33,6 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let phases = [filling(lab), alone, Phase { beside, ..offered(PHASE, BORNE_PER_S, lab.seconds(6, 30)) }];
     let arms = with_percona(&words).map(|arm| arm.on(&device));
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
-    lab.clear();
     let how = format!(
         "{BORNE_PER_S:.0} updates a second, data twice the pool, which is full, on an imitated device of {}, durable within a \
          second, first alone; 50 ms are a stall; times are from arrival. Then one reader scans a table beside them, with \
