@@ -1,6 +1,6 @@
 //! Units of `recent_closed`: not in its file, which a model takes as it is.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -54,6 +54,10 @@ fn who_begins_within_the_window_does_not_wait_and_who_begins_beyond_it_waits_unt
         assert_eq!((window.links.tail(), window.tail()), (Lsn(1100), Lsn(1100)));
         window.wait_closed(Lsn(1100), || false);
         assert_eq!(clock::now_ns(), 1_040 * US, "what is closed is not waited for");
+        // Who would have left the link has failed, which is seen at the fourth look.
+        let looks = Cell::new(0);
+        window.wait_closed(Lsn(1200), || looks.replace(looks.get() + 1) == 3);
+        assert_eq!((clock::now_ns(), looks.get()), (1_100 * US, 4));
     });
 }
 

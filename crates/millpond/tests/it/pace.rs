@@ -211,6 +211,7 @@ fn a_device_that_stops_for_half_a_second_is_felt_by_one_in_two_thousand_beside_p
         assert!(stats.data_page_reads > 4_000 && stats.buffer_pool_pages_lru_flushed > 1_000, "{stats:?}");
         assert_eq!(stats.log_wall_waits, 0, "{seed}: {stats:?}");
         assert!(slowest < Duration::from_millis(100), "{seed}: {slowest:?}");
+        assert!(stats.stalls <= 8, "{seed}: {stats:?}");
         updates += per_second.iter().sum::<usize>();
         late += usize::try_from(stats.stalls).expect("few");
     }

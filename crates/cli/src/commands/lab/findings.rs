@@ -157,8 +157,8 @@ impl Findings {
         self.judge("ours", claim, own * 10.0 <= classic, seen);
     }
 
-    /// The stall is explained: the stall log of `setting` has stalls, and of nine in ten of them the line says that
-    /// `class` has at least half of the time, in each round.
+    /// The stall is explained: the stall log of `setting` has stalls, of nine in ten of them the line says that `class`
+    /// has at least half of the time, and so it has of all of them together, in each round.
     pub(super) fn judge_explained(&mut self, setting: &str, phase: &str, class: &str) {
         let of = self.setting(setting);
         let (share, lines) = (
@@ -171,7 +171,7 @@ impl Findings {
         let seen = format!("half or more of {lines:.0} % of {stalls:.0} stalls, {share:.0} % of their time");
         // That text wishes for it, of waits for a frame.
         let source = if class == "free_frame" { "text 000, comments" } else { "ours" };
-        self.judge(source, claim, stalls > 0.0 && lines >= 90.0, seen);
+        self.judge(source, claim, stalls > 0.0 && lines >= 90.0 && share >= 50.0, seen);
     }
 
     /// No stall of the default is of the kind that the experiment is about: none has most of its time in `class`.

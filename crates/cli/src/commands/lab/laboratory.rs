@@ -383,7 +383,7 @@ impl Lab {
         let (outcomes, said) = thread::scope(|scope| {
             let (pid, is_over) = (child.id(), &is_over);
             // Or it would wait for a reader, and nobody for what it has found.
-            let said = scope.spawn(move || said.map(first_of).unwrap_or_default());
+            let said = scope.spawn(move || said.map(heard_from).unwrap_or_default());
             if let Some(mut input) = input {
                 // Where it has ended already, it says why.
                 let _ = input.write_all(text.as_bytes());
@@ -441,7 +441,7 @@ fn order(settings: usize, round: usize) -> Vec<usize> {
 const SAID_MAX: u64 = 64 << 10;
 
 /// The first of what somebody says, who is listened to until he has said all.
-fn first_of(mut said: impl Read) -> String {
+fn heard_from(mut said: impl Read) -> String {
     let mut first = Vec::new();
     let _ = said.by_ref().take(SAID_MAX).read_to_end(&mut first);
     let _ = std::io::copy(&mut said, &mut std::io::sink());
@@ -496,7 +496,7 @@ mod tests {
         let said = thread::scope(|scope| {
             // More than a pipe holds: it would wait for ever.
             scope.spawn(move || tells.write_all(&much).unwrap());
-            first_of(told)
+            heard_from(told)
         });
         assert_eq!(said.len() as u64, SAID_MAX);
     }

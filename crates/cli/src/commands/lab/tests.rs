@@ -168,6 +168,12 @@ fn a_stall_is_explained_by_the_class_that_has_most_of_its_time() {
         findings.judge_explained("backoff", "reads", "free_frame");
         assert_eq!(findings.verdicts.pop().map(|verdict| verdict.holds), Some(holds), "{mostly} of 10");
     }
+    // Nine of ten, and the tenth takes longer than all of them.
+    let stalled = &mut findings.settings[1].rounds[0][0].stalled;
+    stalled.mostly = [("free_frame".to_owned(), 9)].into();
+    stalled.parts = [("free_frame".to_owned(), stalled.elapsed_us / 2 - 1)].into();
+    findings.judge_explained("backoff", "reads", "free_frame");
+    assert_eq!(findings.verdicts.pop().map(|verdict| verdict.holds), Some(false));
     // The slowest alone explain nothing: an empty log is none.
     findings.settings[1].rounds[0][0].stalled = Stalled::default();
     findings.judge_explained("backoff", "reads", "free_frame");

@@ -85,8 +85,8 @@ fn judge_convoy(findings: &mut Findings) {
         format!("with legacy most of the {THREADS} users are stuck at single-page flushes at any time"),
         users[0] > THREADS as f64 / 2.0,
         format!(
-            "on average {:.1} wait for a frame, {at_the_door:.1} of them before the door of who does; {:.1} with backoff, \
-             {:.1} with the default",
+            "on average {:.1} wait for a frame, before the door of who does {at_the_door:.1} of them and of the engine's \
+             own threads; {:.1} with backoff, {:.1} with the default",
             users[0], users[1], users[2]
         ),
     );
