@@ -162,9 +162,9 @@ fn row(findings: &Findings, setting: &Setting, phase: &str) -> Markup {
     html! {
         tr {
             td.name { @if setting.is_default { b { (setting.name) } } @else { (setting.name) } }
-            td.number { (grouped(of.per_s as u64)) }
-            td.number { (grouped(of.median_per_s as u64)) }
-            td.number { (grouped(of.worst_per_s as u64)) }
+            td.number { (whole(of.per_s)) }
+            td.number { (whole(of.median_per_s)) }
+            td.number { (whole(of.worst_per_s)) }
             td.number { span class=(if of.brownout_s > 0.0 { "bad" } else { "" }) { (of.brownout_s) " s" } }
             td.number { (milli(of.blackout_ms)) }
             td.number { (milli(of.p99_ms)) }
@@ -173,17 +173,22 @@ fn row(findings: &Findings, setting: &Setting, phase: &str) -> Markup {
                 @let is_slow = guide::is_slow(&of, guide::stall_ms(findings));
                 span class=(if is_slow { "bad" } else { "" }) { (milli(of.slowest_ms)) }
             }
-            td.number { (of.stalls) }
+            td.number { (whole(of.stalls)) }
             @if let Some((counter, _)) = findings.loops {
-                td.number { (grouped(setting.median(phase, |run| run.number(counter)) as u64)) }
+                td.number { (whole(setting.median(phase, |run| run.number(counter)))) }
             }
             td { (slow(setting, phase)) }
         }
     }
 }
 
+/// A figure without its fraction, rounded as in the text and in what verdicts have seen.
+pub(super) fn whole(value: f64) -> String {
+    grouped(value.round() as u64)
+}
+
 fn milli(ms: f64) -> String {
-    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{} ms", grouped(ms.round() as u64)) }
+    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{} ms", whole(ms)) }
 }
 
 fn slow(setting: &Setting, phase: &str) -> Markup {
@@ -191,7 +196,7 @@ fn slow(setting: &Setting, phase: &str) -> Markup {
     let meaning = |name: &str| PARTS.iter().find(|(part, _)| *part == name).map_or("", |(_, meaning)| meaning);
     html! {
         @for (name, share) in shares.iter().take(3).filter(|(_, share)| *share >= 1.0) {
-            code title=(meaning(name)) { (name) } " " (format!("{share:.0} % "))
+            code title=(meaning(name)) { (name) } (format!("\u{a0}{share:.0}\u{a0}% "))
         }
     }
 }
@@ -276,7 +281,7 @@ mod tests {
             seconds: vec![100, 0, 0, 100],
             worst_ms: vec![1.0, 0.0, 0.0, 2_800.0],
             marks: vec![Mark { from_s: 1.0, to_s: 1.5, what: "the device's writes stand still".into() }],
-            ..outcome("stops", 50.0, 2_800.0, "free_frame")
+            ..outcome("stops", 2_049.6, 2_800.0, "free_frame")
         };
         let calm = Outcome { seconds: vec![100; 4], worst_ms: vec![1.0; 4], ..outcome("stops", 100.0, 1.0, "cpu") };
         let mut findings = findings_of(vec![("mysql-8.0", vec![stalls]), ("default", vec![calm])]);
@@ -288,6 +293,8 @@ mod tests {
             "the device's writes stand still",
             "second 2: 0 ended, the longest 0 ms; 2,800 ms under way, ends later",
             "seconds of this phase",
+            "<td class=\"number\">2,050</td>",
+            "2,050/s, slowest ",
             "An operation of 100 ms or more is a stall.",
             "On your server",
             "a free frame of the buffer pool",

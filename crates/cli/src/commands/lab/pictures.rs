@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use super::findings::{Findings, Setting};
 use super::guide;
 use super::outcome::Outcome;
+use super::page::whole;
 use crate::report::charts::{HALF, HistogramChart, grouped, number};
 use crate::report::multiples::{QuietChart, Scale, SmallChart, Values, under_way};
 
@@ -138,9 +139,9 @@ fn card(of: &Shown, common: &Common, phase: &str) -> Markup {
         div.card {
             h3 { (of.setting.name.trim()) @if of.rounds > 1 { span.note { " round " (of.round) " of " (of.rounds) } } }
             p.note {
-                (grouped(median.per_s as u64)) "/s, slowest "
+                (whole(median.per_s)) "/s, slowest "
                 span class=(if guide::is_slow(&median, common.threshold) { "bad" } else { "good" }) {
-                    (number(median.slowest_ms.round())) " ms, " (number(median.stalls)) " stalls"
+                    (whole(median.slowest_ms)) " ms, " (whole(median.stalls)) " stalls"
                 }
             }
             (rates)
