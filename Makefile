@@ -56,7 +56,7 @@ figures: setup ## Figures of reads, durable updates, bulk loads, indexes, insert
 	sh scripts/limited_figures.sh $(FIGURES_DIR)
 
 # The lab says by its exit code whether all claims hold: here that is for the reader of its table to see.
-lab: setup ## The stall lab: ten experiments in short form, classic settings beside the default, as text and as lab.html; some 15 minutes
+lab: setup ## The stall lab: ten experiments in short form, classic settings beside the default, as text and as lab.html; some 14 minutes
 	$(CARGO) build --release --quiet --package cli
 	$(MILLPOND) lab run all --quick --report=lab.html || test $$? -eq 1
 

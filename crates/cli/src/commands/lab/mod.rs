@@ -1,7 +1,7 @@
 //! `millpond lab`: the stalls that users of InnoDB know, on demand, beside a default that does not have them.
 //!
 //! An experiment runs some classic settings and the default in turn on the same data, each in a process of its own
-//! ([`arm`]), round by round, shows one table, and says of each claim whether it holds.
+//! ([`arm`]), round by round, shows a table of each phase, and says of each claim whether it holds.
 
 pub(crate) mod arm;
 mod beside;

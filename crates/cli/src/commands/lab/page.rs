@@ -165,7 +165,7 @@ fn row(findings: &Findings, setting: &Setting, phase: &str) -> Markup {
             td.number { (whole(of.per_s)) }
             td.number { (whole(of.median_per_s)) }
             td.number { (whole(of.worst_per_s)) }
-            td.number { span class=(if of.brownout_s > 0.0 { "bad" } else { "" }) { (of.brownout_s) " s" } }
+            td.number { span class=(if of.brownout_s > 0.0 { "bad" } else { "" }) { (whole(of.brownout_s)) " s" } }
             td.number { (milli(of.blackout_ms)) }
             td.number { (milli(of.p99_ms)) }
             td.number { (milli(of.p999_ms)) }
@@ -184,7 +184,7 @@ fn row(findings: &Findings, setting: &Setting, phase: &str) -> Markup {
 
 /// A figure without its fraction, rounded as in the text and in what verdicts have seen.
 pub(super) fn whole(value: f64) -> String {
-    grouped(value.round() as u64)
+    grouped(value.round_ties_even() as u64)
 }
 
 fn milli(ms: f64) -> String {
@@ -195,7 +195,7 @@ fn slow(setting: &Setting, phase: &str) -> Markup {
     let shares = where_slow(&setting.phase(phase));
     let meaning = |name: &str| PARTS.iter().find(|(part, _)| *part == name).map_or("", |(_, meaning)| meaning);
     html! {
-        @for (name, share) in shares.iter().take(3).filter(|(_, share)| *share >= 1.0) {
+        @for (name, share) in shares.iter().take(3).filter(|(_, share)| *share >= 0.5) {
             code title=(meaning(name)) { (name) } (format!("\u{a0}{share:.0}\u{a0}% "))
         }
     }
