@@ -165,7 +165,7 @@ fn row(findings: &Findings, setting: &Setting, phase: &str) -> Markup {
             td.number { (whole(of.per_s)) }
             td.number { (whole(of.median_per_s)) }
             td.number { (whole(of.worst_per_s)) }
-            td.number { span class=(if of.brownout_s > 0.0 { "bad" } else { "" }) { (whole(of.brownout_s)) " s" } }
+            td.number { span class=(if of.brownout_s > 0.0 { "bad" } else { "" }) { (of.brownout_s) " s" } }
             td.number { (milli(of.blackout_ms)) }
             td.number { (milli(of.p99_ms)) }
             td.number { (milli(of.p999_ms)) }
@@ -265,6 +265,14 @@ mod tests {
         let said = "Written while the run went on; to come: hiccup, burst.";
         assert!(so_far(&[], &[], &lab, &["hiccup", "burst"]).contains(said));
         assert!(!of(&[], &[], &lab).contains("to come"));
+    }
+
+    #[test]
+    fn figures_are_rounded_as_the_text_rounds_them() {
+        for value in [0.4, 2.5, 3.5, 21.7, 999.6] {
+            assert_eq!(whole(value).replace(',', ""), format!("{value:.0}"));
+        }
+        assert_eq!(whole(999.6), "1,000");
     }
 
     #[test]
