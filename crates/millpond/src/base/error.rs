@@ -57,6 +57,10 @@ pub enum Error {
     /// else goes on. The engine tries again by itself.
     #[error("{0}")]
     NotUndone(Box<str>),
+    /// A tree, a database or the numbers that it gives out have come to the format's end. What is there can be read and
+    /// changed.
+    #[error("{0}")]
+    TooLarge(Box<str>),
     /// The database is open already, in another process or in this one.
     #[error("{0}")]
     InUse(Box<str>),
@@ -69,6 +73,9 @@ pub enum Error {
     /// The database was closed.
     #[error("{0}")]
     Closed(Box<str>),
+    /// The database was opened by another process, of which this one is a fork.
+    #[error("{0}")]
+    OtherProcess(Box<str>),
     /// The engine contradicts itself: a bug in it.
     #[error("{0}")]
     Bug(Box<str>),

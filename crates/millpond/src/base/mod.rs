@@ -19,6 +19,7 @@ pub(crate) mod operations;
 pub(crate) mod page;
 pub(crate) mod pending;
 pub(crate) mod primitives;
+pub(crate) mod process;
 pub(crate) mod random;
 pub(crate) mod rank;
 #[cfg(test)]

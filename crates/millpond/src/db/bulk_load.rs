@@ -70,7 +70,7 @@ impl Db {
     /// # Errors
     /// Those of [`create_tree`](Self::create_tree).
     pub fn begin_bulk_load(&self, name: &str) -> Result<BulkLoad, Error> {
-        let engine = self.engine();
+        let engine = self.here()?;
         check_name("tree", name)?;
         check_may_begin(engine, "tree", name)?;
         Ok(BulkLoad(Load::new("tree", name, RowsLoad::of_tree(engine, name)?)))
@@ -148,6 +148,7 @@ impl Load {
     /// Adds rows; an error ends the load.
     pub(super) fn add(&mut self, push: impl FnOnce(&mut RowsLoad) -> Result<(), Error>) -> Result<(), Error> {
         let Some(into) = &mut self.into else { return Err(self.ended()) };
+        into.engine().check_usable()?;
         let pushed = push(into);
         self.rows = into.count;
         if pushed.is_err() {
@@ -159,6 +160,7 @@ impl Load {
     /// Makes all of it but the name, which it returns.
     pub(super) fn build(mut self) -> Result<(Box<str>, RowsLoad), Error> {
         let Some(mut into) = self.into.take() else { return Err(self.ended()) };
+        into.engine().check_usable()?;
         into.build()?;
         Ok((self.name, into))
     }

@@ -74,7 +74,7 @@ impl Db {
     /// # Errors
     /// Those of [`create_table`](Self::create_table).
     pub fn begin_bulk_load_table(&self, name: &str, definition: TableDefinition) -> Result<TableBulkLoad, Error> {
-        let engine = self.engine();
+        let engine = self.here()?;
         check_name("table", name)?;
         let indexes = vec![SpaceId::FIRST; definition.indexes.len()];
         let entry = TableEntry { rows: SpaceId::FIRST, chunks: None, definition, indexes };

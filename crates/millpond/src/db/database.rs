@@ -38,11 +38,13 @@ use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
+use crate::base::process::Home;
 use crate::base::random::random_u64;
 use crate::base::stall::Stall;
 use crate::base::sync::{self, JoinHandle, Mutex, Rank, RwLock, Turn};
 use crate::base::waits::{WaitClass, WaitSummary, Waits, enter_background};
 use crate::io::device::Files;
+use crate::io::lease::LeasedFiles;
 use crate::io::slow::SlowFiles;
 use crate::io::speed::Speed;
 use crate::mtr::Core;
@@ -51,6 +53,7 @@ use crate::pool::lru_manager::AdaptiveSleep;
 use crate::recovery;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LogFiles, remove_others};
+use crate::redo::group::BEHIND_MAX;
 use crate::redo::log::{Log, LogLimits};
 use crate::redo::pipeline::Pipeline;
 use crate::store::doublewrite::{CopyFile, Doublewrite};
@@ -60,6 +63,13 @@ use crate::store::superblock::{FEATURE_IN_PLACE, Found, Superblock};
 use crate::txn::slots::Transactions;
 
 /// An open database. Clones are handles of the same one; the last to go closes it.
+///
+/// # Processes and threads
+/// Any number of threads may use a database. It belongs to the process that opened it: after a `fork` each call in the
+/// child is refused with [`Error::OtherProcess`], what only looks ([`stats`](Self::stats) and its like) finds nothing,
+/// and dropping handles does nothing there. So a daemon opens its database behind its last `fork`. The check costs one
+/// load an operation. While a child lives, it keeps the directory locked if the opener is killed, though not if the
+/// opener closes the database. `exec` closes all files of the database.
 #[derive(Clone)]
 pub struct Db {
     inner: Arc<Inner>,
@@ -89,6 +99,16 @@ pub(crate) struct Opened {
     pub(crate) not_undone: Vec<String>,
 }
 
+impl Drop for Db {
+    fn drop(&mut self) {
+        if !self.inner.engine.home.is_here() {
+            // The threads, the sockets and the lock are the opener's, and mutexes may be held by threads that a forked
+            // child does not have: `Inner` is never dropped there. Its memory goes with the child.
+            std::mem::forget(Arc::clone(&self.inner));
+        }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         if sync::panicking() {
@@ -105,8 +125,9 @@ impl Inner {
     /// Once: lets nobody in any more, waits for those who are, takes a last checkpoint, ends the keeper, lets the files
     /// go.
     ///
-    /// When the gates are closed nothing is appended to the log any more, and the checkpoint flushes all of it: nobody
-    /// writes to files that another process may have opened by then.
+    /// When the gates are closed nothing is appended to the log any more, and the checkpoint flushes all of it. Where
+    /// there can be no checkpoint the log's tail is flushed by itself: what was acknowledged before it was durable is
+    /// lost only if the log's files fail.
     fn shut_down(&self) -> Result<(), Error> {
         let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
         {
@@ -123,10 +144,21 @@ impl Inner {
         self.engine.end_redo_change();
         let result = self.engine.checkpoint_wait(Wish::All);
         let stopped = self.stop_keeper(keeper);
+        let flushed = self.engine.core.log.flush_tail();
+        self.let_go();
+        flushed.and(stopped).and(result)
+    }
+
+    /// Has the log end, and the files be another process's to open. No thread of the engine is left.
+    fn let_go(&self) {
         self.engine.core.log.close_wait();
         self.stop_status();
-        *self.engine.files.lock() = None;
-        stopped.and(result)
+        let files = self.engine.files.lock().take();
+        if let Some(files) = files {
+            // Loads that were cut short cannot remove theirs any more. What is left here the next open removes.
+            let _ = sorter::remove_left_over(&*files);
+            files.release();
+        }
     }
 
     /// The keeper's end without a checkpoint: what is on the device stays as it is.
@@ -137,12 +169,14 @@ impl Inner {
             self.engine.pacing.end_payments();
             self.stop_purge();
             let _ = self.stop_keeper(keeper);
-            self.engine.core.log.close_wait();
+            let log = &self.engine.core.log;
+            log.stop(&Error::Closed("a thread that panicked dropped the database".into()));
+            // The next open recovers what has its place in the log.
+            let _ = log.flush_tail();
             // Whoever has a tree still may read on, of what is clean: nobody supplies who waits for a frame.
             self.engine.core.pool.stop();
             self.engine.txns.locks.stop("the database was dropped by a thread that panicked");
-            self.stop_status();
-            *self.engine.files.lock() = None;
+            self.let_go();
         }
     }
 
@@ -210,6 +244,8 @@ impl Db {
     /// As [`open`](Self::open).
     pub fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Db, Error> {
         let options = options.settled();
+        let home = Arc::new(Home::new());
+        let files: Arc<dyn Files> = Arc::new(LeasedFiles::new(files, Arc::clone(&home)));
         // Before anything is changed: a path that will not do leaves no more than a directory with a lock file.
         let doors = Doors::open(&options)?;
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
@@ -221,8 +257,8 @@ impl Db {
             }
             create(&*files, &names, &options)?;
         }
-        enlarge_log_first(&files, &options)?;
-        open_existing(files, &options, doors)
+        enlarge_log_first(&files, &home, &options)?;
+        open_existing(files, home, &options, doors)
     }
 
     /// Writes a batch: all of it or nothing, durable as its or the database's [`Durability`](crate::Durability) says.
@@ -243,10 +279,11 @@ impl Db {
     /// * [`Error::DeviceFailed`]: a page could not be read, or the log not written; then the batch may or may not
     ///   survive: reopen, then look.
     /// * [`Error::ReadOnly`]: the engine stopped writing earlier.
+    /// * [`Error::OtherProcess`]: this process is a fork of the one that opened the database.
     ///
     /// In all cases but `DeviceFailed` and `ReadOnly` nothing was changed.
     pub fn write(&self, batch: WriteBatch) -> Result<(), Error> {
-        let engine = &self.inner.engine;
+        let engine = self.here()?;
         let (mut ops, mut has_tables) = (Vec::with_capacity(batch.len()), false);
         for (place, op) in batch.ops() {
             if !self.owns(op.tree) {
@@ -275,13 +312,14 @@ impl Db {
     /// # Errors
     /// [`Error::ReadOnly`] when the engine has stopped.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.inner.engine.check_open()?;
-        self.inner.engine.checkpoint_wait(Wish::All)
+        let engine = self.here()?;
+        engine.check_open()?;
+        engine.checkpoint_wait(Wish::All)
     }
 
-    /// The engine's gauges and counters.
+    /// The engine's gauges and counters. In a forked child all are zero.
     pub fn stats(&self) -> Stats {
-        self.inner.engine.stats()
+        self.here().map_or_else(|_| Stats::default(), |engine| engine.stats())
     }
 
     /// How transfers that are under way together are done: `io_uring`, `threads`, or, on other devices than real
@@ -292,22 +330,35 @@ impl Db {
 
     /// What operations waited for so far, by class. What the engine's own threads wait for is not in it.
     pub fn waits(&self) -> Vec<WaitSummary> {
-        self.inner.engine.waits.summary()
+        self.here().map_or_else(|_| Vec::new(), |engine| engine.waits.summary())
     }
 
     /// The last 256 operations that took the [stall threshold](Options::stall_threshold) or longer, oldest first, and
     /// where their time went.
     pub fn stalls(&self) -> Vec<Stall> {
-        let engine = &self.inner.engine;
-        engine.with_trees(engine.waits.stalls().1)
+        self.here().map_or_else(|_| Vec::new(), |engine| engine.with_trees(engine.waits.stalls().1))
     }
 
     /// Closes the database: a last checkpoint, then its files. Other handles get [`Error::Closed`] from now on.
     ///
+    /// The directory is free for another process when this returns, also where forked children of this one live on, and
+    /// where handles of bulk loads or trees are still there: these get [`Error::Closed`].
+    ///
     /// # Errors
-    /// [`Error::ReadOnly`] when the engine has stopped earlier. Everything acknowledged is safe even so.
+    /// * [`Error::ReadOnly`]: the engine had stopped earlier. What was acknowledged is safe all the same: what waited in
+    ///   the log's buffer has been written and synced. Only where the log's own files have failed, the last commits
+    ///   that were acknowledged before they were durable may be lost; then the error says so, and how much of the log
+    ///   that is.
+    /// * [`Error::OtherProcess`]: in a forked child; the opener's database stays open.
     pub fn close(self) -> Result<(), Error> {
+        self.here()?;
         self.inner.shut_down()
+    }
+
+    /// The engine, for a call in the process that opened the database; an error in a fork of it.
+    pub(super) fn here(&self) -> Result<&Arc<Engine>, Error> {
+        self.inner.engine.home.check()?;
+        Ok(&self.inner.engine)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -376,7 +427,7 @@ fn superblock_in(files: &dyn Files) -> Result<Superblock, Error> {
 
 /// A pool that needs a larger log than there is, and the options that ask for both: the log is made larger first, by
 /// opening the database with a pool that the log is large enough for.
-fn enlarge_log_first(files: &Arc<dyn Files>, options: &Options) -> Result<(), Error> {
+fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, options: &Options) -> Result<(), Error> {
     let (Some(wanted), false) = (options.redo_capacity, options.fit_pool) else { return Ok(()) };
     // What is wrong with it is told when it is opened.
     let Ok(superblock) = superblock_in(&**files) else { return Ok(()) };
@@ -395,13 +446,14 @@ fn enlarge_log_first(files: &Arc<dyn Files>, options: &Options) -> Result<(), Er
     // Not larger than the pool needs: the rest is made beside the load.
     let redo_capacity = ByteSize::b(first_capacity(wanted.as_u64(), frames));
     let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, ..options.clone() };
-    let db = open_existing(Arc::clone(files), &fewer.redo_capacity(redo_capacity), Doors::none())?;
+    let files = Arc::new(LeasedFiles::for_a_while(Arc::clone(files), Arc::clone(home)));
+    let db = open_existing(files, Arc::clone(home), &fewer.redo_capacity(redo_capacity), Doors::none())?;
     db.set_redo_capacity(redo_capacity)?;
     db.close()
 }
 
 /// Opens what is there: analysis, a new epoch of the log, redo, the catalog.
-fn open_existing(files: Arc<dyn Files>, options: &Options, doors: Doors) -> Result<Db, Error> {
+fn open_existing(files: Arc<dyn Files>, home: Arc<Home>, options: &Options, doors: Doors) -> Result<Db, Error> {
     let began = clock::now_ns();
     let counts = Arc::new(DirtyCounts::default());
     let (mut store, superblocks) = PageStore::open(&*files, Arc::clone(&counts))?;
@@ -436,6 +488,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, doors: Doors) -> Resu
         reserve: redo_reserve(frames_max, wanted),
         epochs: epochs_reserve(wanted),
         smallest: Geometry::of(0, wanted).capacity().min(log_files.capacity()).min(superblock.redo.capacity()),
+        behind: BEHIND_MAX,
     };
     let log = Log::resume(
         log_files.clone(),
@@ -458,6 +511,7 @@ fn open_existing(files: Arc<dyn Files>, options: &Options, doors: Doors) -> Resu
     let classic_flushing = options.classic_flushing();
     let writers = Writers::new(options.instances(), store.page_size(), &page_writes);
     let engine = Arc::new(Engine {
+        home,
         limits: Limits::new(store.page_size(), &log),
         core: Arc::new(Core { store, pool, log }),
         files: Mutex::new(Rank::Files, Some(Arc::clone(&files))),

@@ -28,12 +28,12 @@ impl Db {
     /// [`Error::TreeExists`]: a tree or a table has the name; [`Error::InvalidOptions`] for a name that is empty or
     /// longer than 255 bytes; those of [`write`](Self::write).
     pub fn create_tree(&self, name: &str) -> Result<Tree, Error> {
-        let engine = self.engine();
+        let engine = self.here()?;
         check_name("tree", name)?;
         let _ddl = engine.ddl();
         engine.check_open()?;
         check_free(engine, name)?;
-        let space = engine.core.store.new_space();
+        let space = engine.core.store.new_space()?;
         create_root(&engine.core, space)?;
         // A crash before this leaves a space that no name leads to; the next open drops it.
         let end = catalog::insert(engine, name, &Entry::Tree { rows: space, chunks: None })?;
@@ -46,7 +46,7 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a table; those of [`Tree::get`].
     pub fn open_tree(&self, name: &str) -> Result<Tree, Error> {
-        let _ddl = self.engine().ddl();
+        let _ddl = self.here()?.ddl();
         self.find_tree(name, "open_table", ": create it, or see `trees`")
     }
 
@@ -63,7 +63,7 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a table; those of [`write`](Self::write).
     pub fn drop_tree(&self, name: &str) -> Result<(), Error> {
-        let _ddl = self.engine().ddl();
+        let _ddl = self.here()?.ddl();
         let tree = self.find_tree(name, "drop_table", " to drop: see `trees`")?.state;
         self.drop_all(name, tree.with_chunks().cloned().collect())
     }
@@ -79,7 +79,7 @@ impl Db {
     ///   the catalog has room for: 1,013 bytes, of which an index takes 7 and its name, and each of its fields 7.
     /// * Those of [`write`](Self::write).
     pub fn create_table(&self, name: &str, definition: TableDefinition) -> Result<Table, Error> {
-        let engine = self.engine();
+        let engine = self.here()?;
         check_name("table", name)?;
         let indexes = vec![SpaceId::FIRST; definition.indexes.len()];
         let mut table = TableEntry { rows: SpaceId::FIRST, chunks: None, definition, indexes };
@@ -99,7 +99,7 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a tree; those of [`Tree::get`].
     pub fn open_table(&self, name: &str) -> Result<Table, Error> {
-        let _ddl = self.engine().ddl();
+        let _ddl = self.here()?.ddl();
         let entry = self.find_table(name, "open_tree", ": create it, or see `tables`")?;
         Ok(self.table(name, entry))
     }
@@ -118,7 +118,7 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: it is a tree; those of [`write`](Self::write).
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
-        let _ddl = self.engine().ddl();
+        let _ddl = self.here()?.ddl();
         let entry = self.find_table(name, "drop_tree", " to drop: see `tables`")?;
         self.drop_all(name, self.table(name, entry).state.trees(self.engine()))
     }
@@ -130,7 +130,7 @@ impl Db {
     /// # Errors
     /// Those of [`drop_tree`](Self::drop_tree), and [`Error::OutOfSpace`].
     pub fn truncate_tree(&self, name: &str) -> Result<(), Error> {
-        let engine = self.engine();
+        let engine = self.here()?;
         let _ddl = engine.ddl();
         let tree = self.find_tree(name, "truncate_table", " to truncate: see `trees`")?.state;
         let empty = Entry::Tree { rows: create_space(engine)?, chunks: None };
@@ -143,7 +143,7 @@ impl Db {
     /// # Errors
     /// Those of [`drop_table`](Self::drop_table), and [`Error::OutOfSpace`].
     pub fn truncate_table(&self, name: &str) -> Result<(), Error> {
-        let engine = self.engine();
+        let engine = self.here()?;
         let _ddl = engine.ddl();
         let mut empty = self.find_table(name, "truncate_tree", " to truncate: see `tables`")?;
         let table = self.table(name, empty.clone());
@@ -176,7 +176,7 @@ impl Db {
     }
 
     fn names(&self, is_wanted: impl Fn(&Entry) -> bool) -> Result<Vec<String>, Error> {
-        let engine = self.engine();
+        let engine = self.here()?;
         let _ddl = engine.ddl();
         engine.check_open()?;
         let all = catalog::all(&engine.core)?;
@@ -339,7 +339,7 @@ pub(super) fn tree_state(engine: &Engine, name: &str, space: SpaceId, role: Role
 
 /// A new space with an empty tree.
 pub(super) fn create_space(engine: &Engine) -> Result<SpaceId, Error> {
-    let space = engine.core.store.new_space();
+    let space = engine.core.store.new_space()?;
     create_root(&engine.core, space)?;
     Ok(space)
 }

@@ -22,6 +22,7 @@ use crate::base::handoff::Handoff;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::laws;
 use crate::base::operations::OperationKind;
+use crate::base::process::Home;
 use crate::base::stall::Stall;
 use crate::base::sync::{Mutex, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
 use crate::base::waits::{WaitClass, Waits};
@@ -31,12 +32,15 @@ use crate::mtr::Core;
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pace::sync_only;
 use crate::redo::files::Ring;
+use crate::redo::log;
 use crate::redo::pipeline::PipelineCounters;
 use crate::txn::slots::Transactions;
 
 /// A database at work.
 pub(crate) struct Engine {
     pub(crate) core: Arc<Core>,
+    /// The process that opened the database.
+    pub(crate) home: Arc<Home>,
     /// The files, whose lock keeps other processes out; let go when the database is closed.
     pub(crate) files: Mutex<Option<Arc<dyn Files>>>,
     pub(crate) bell: Arc<Bell>,
@@ -277,6 +281,12 @@ impl Engine {
         (self.batch_leaves() / 2).min(64)
     }
 
+    /// An error once the database was closed, and in a fork of the process that opened it.
+    pub(super) fn check_usable(&self) -> Result<(), Error> {
+        self.home.check()?;
+        self.check_open()
+    }
+
     /// An error once the database was closed.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         // Relaxed: who closes has no promise to keep to calls that run at the same time.
@@ -465,10 +475,5 @@ pub(crate) fn closed() -> Error {
 
 /// The answer of one that has stopped.
 pub(super) fn stopped(why: &str) -> Error {
-    if why == CLOSED {
-        return closed();
-    }
-    Error::ReadOnly(
-        format!("the database takes no more writes after an earlier failure ({why}); reopen it: everything acknowledged is safe").into(),
-    )
+    if why == CLOSED { closed() } else { log::stopped(why) }
 }

@@ -98,6 +98,7 @@ impl Table {
     }
 
     fn build_index(&self, name: &str, fields: Vec<Field>, is_unique: bool) -> Result<Index, Error> {
+        self.engine.home.check()?;
         let _turn = self.state.build_turn(&self.engine);
         let mut build = Build::begin(self, IndexDefinition { name: name.to_owned(), is_unique, fields })?;
         let index = build.load()?;
@@ -114,6 +115,7 @@ impl Table {
     /// [`Db::write`](crate::Db::write).
     pub fn drop_index(&self, name: &str) -> Result<(), Error> {
         let engine = &self.engine;
+        engine.home.check()?;
         let _ddl = engine.ddl();
         let mut entry = self.catalog_entry()?;
         let mut indexes = self.state.close(engine);

@@ -71,7 +71,7 @@ impl Loading {
         let (lsn, loading) = {
             let _ddl = engine.ddl();
             engine.check_open()?;
-            let space = engine.core.store.new_space();
+            let space = engine.core.store.new_space()?;
             let lsn = create_root(&engine.core, space)?;
             let state = tree_state(engine, name, space, role);
             engine.loads.lock().insert(space, Arc::clone(&state));
@@ -201,6 +201,10 @@ impl Loading {
 impl Drop for Loading {
     fn drop(&mut self) {
         let (engine, space) = (&self.lots.engine, self.lots.state.space);
+        if !engine.home.is_here() {
+            // The load is the opener's.
+            return;
+        }
         if !self.named && !planted!("load_not_given_back") {
             let _ddl = engine.ddl();
             // What cannot be given back now, the next open gives back (LOAD-4).

@@ -560,21 +560,21 @@ impl Db {
     /// Everything that the engine counts, with what it is. A few microseconds and a lock or two, as
     /// [`stats`](Self::stats); each class of waits some ten microseconds more, and CPUs some fifty, for files of
     /// `/proc` and `/sys`.
+    /// In a forked child there are none.
     pub fn metrics(&self) -> Vec<(&'static Metric, MetricValue)> {
-        values(self.engine())
+        self.here().map_or_else(|_| Vec::new(), |engine| values(engine))
     }
 
     /// The slowest operations since the last call, or since open: 8 at most, slowest first, each with where its time
     /// went. Measured to a few milliseconds; what took less than that is not told of.
     pub fn take_slowest(&self) -> Vec<Stall> {
-        let engine = self.engine();
-        engine.with_trees(engine.waits.take_slowest())
+        self.here().map_or_else(|_| Vec::new(), |engine| engine.with_trees(engine.waits.take_slowest()))
     }
 
     /// [`metrics`](Self::metrics) as text that Prometheus reads (version 0.0.4): names begin with `millpond_`, those of
     /// counters end in `_total`.
     pub fn metrics_text(&self) -> String {
-        prometheus(self.engine())
+        self.here().map_or_else(|_| String::new(), |engine| prometheus(engine))
     }
 }
 

@@ -104,7 +104,7 @@ impl Db {
     /// # }
     /// ```
     pub fn set_option(&self, name: &str, value: &str) -> Result<(), Error> {
-        self.engine().check_open()?;
+        self.here()?.check_open()?;
         let Some(info) = OptionInfo::find(name) else {
             let message = format!("there is no option '{name}': OptionInfo::ALL and 'millpond options' list them");
             return Err(Error::InvalidOptions(message.into()));
@@ -163,8 +163,11 @@ impl Db {
     }
 
     /// The options in force: those that the database was opened with; where they said nothing, what it keeps or a
-    /// default has filled in; and what was changed since.
+    /// default has filled in; and what was changed since. In a forked child the defaults.
     pub fn options(&self) -> Options {
+        if self.here().is_err() {
+            return Options::new();
+        }
         let kept = self.kept_options().lock().clone();
         self.filled_in(&kept)
     }
@@ -201,7 +204,7 @@ impl Db {
     /// # Errors
     /// [`Error::InvalidOptions`]: too short or too long. [`Error::ReadOnly`] when the engine has stopped.
     pub fn set_recovery_time_target(&self, target: Option<Duration>) -> Result<(), Error> {
-        let engine = self.engine();
+        let engine = self.here()?;
         engine.check_open()?;
         target.map_or(Ok(()), validate_recovery_time).map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
         engine.recovery_time.set(target);
@@ -219,7 +222,7 @@ impl Db {
     /// [`Error::InvalidOptions`]: too small or too large. [`Error::DeviceFailed`]: the system has no memory to map.
     /// [`Error::ReadOnly`] when the engine has stopped.
     pub fn set_buffer_pool_size(&self, size: ByteSize) -> Result<(), Error> {
-        let engine = self.engine();
+        let engine = self.here()?;
         engine.check_open()?;
         let page_size = to_u64(engine.core.store.page_size());
         let frames = size.as_u64() / page_size;

@@ -70,7 +70,7 @@ impl Db {
     /// [`Error::OutOfSpace`]: the files do not fit; the old ones stay. [`Error::Closed`]: the database was closed
     /// meanwhile. [`Error::ReadOnly`] when the engine has stopped.
     pub fn set_redo_capacity(&self, capacity: ByteSize) -> Result<(), Error> {
-        let engine = self.engine();
+        let engine = self.here()?;
         let mut pending = engine.redo_turn();
         engine.check_writable()?;
         let smallest = engine.core.log.smallest_capacity().max(REDO_PAGES_MIN * to_u64(engine.core.store.page_size()));

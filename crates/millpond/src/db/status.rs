@@ -83,7 +83,10 @@ impl Db {
     /// for nothing. The same comes out of the [status socket](crate::Options::status_socket). Rates, and the waits
     /// *since last*, are of the time since anybody asked for this text here or there.
     pub fn status_text(&self) -> String {
-        text(self.engine(), &self.about(), true)
+        match self.here() {
+            Ok(engine) => text(engine, &self.about(), true),
+            Err(error) => format!("{error}\n"),
+        }
     }
 }
 

@@ -74,9 +74,10 @@ impl Table {
     }
 
     /// The names of the table's indexes, in the order in which they were defined. While one comes or goes, waits on
-    /// `metadata`.
+    /// `metadata`. In a forked child none.
     pub fn indexes(&self) -> impl Iterator<Item = String> {
-        self.state.indexes(&self.engine).into_iter().map(|index| index.definition.name.clone())
+        let all = self.engine.home.check().map_or_else(|_| Vec::new(), |()| self.state.indexes(&self.engine));
+        all.into_iter().map(|index| index.definition.name.clone())
     }
 
     /// The index `name`. While one comes or goes, waits on `metadata`.
@@ -84,6 +85,7 @@ impl Table {
     /// # Errors
     /// [`Error::TreeNotFound`]: the table has no such index.
     pub fn index(&self, name: &str) -> Result<Index, Error> {
+        self.engine.home.check()?;
         let all = self.state.indexes(&self.engine);
         match all.iter().find(|index| index.definition.name == name) {
             Some(index) => Ok(Index { table: self.clone(), state: Arc::clone(index) }),
@@ -116,6 +118,7 @@ impl Table {
     /// * [`Error::KeyTooLong`]: the key, or an index entry's fields and key together.
     /// * Those of [`Db::write`](crate::Db::write).
     pub fn insert(&self, key: &[u8], row: &[u8]) -> Result<(), Error> {
+        self.engine.home.check()?;
         self.write_row([Op::new(&self.state.rows, key, Change::Insert(row))], None)
     }
 

@@ -119,6 +119,7 @@ impl TreeState {
 
     /// The value of `key`: the newest committed one.
     pub(super) fn get(&self, engine: &Engine, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        engine.home.check()?;
         let _operation = engine.waits.operation(OperationKind::Get);
         let _gate = self.enter(&engine.waits)?;
         // Most reads find all in memory, and have none.
@@ -186,6 +187,7 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::TreeNotFound`] when the tree was dropped, [`Error::Closed`] when the database was closed,
+    /// [`Error::OtherProcess`] in a fork of the process that opened it,
     /// [`Error::Corruption`] and [`Error::DeviceFailed`] when a page cannot be read, [`Error::ReadOnly`] when the
     /// engine has stopped and no frame is left for the page.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
@@ -193,6 +195,7 @@ impl Tree {
     }
 
     fn write_one(&self, key: &[u8], change: Change<&[u8]>) -> Result<bool, Error> {
+        self.engine.home.check()?;
         write(&self.engine, &mut [Op::new(&self.state, key, change)], self.engine.in_force.durability())
     }
 
@@ -275,6 +278,7 @@ impl Scan {
     /// Fetches the next leaf's rows.
     fn advance(&mut self) -> Result<(), Error> {
         let Scan { tree, lower, upper, direction, ahead, rows, done } = self;
+        tree.engine.home.check()?;
         let _operation = tree.engine.waits.operation(OperationKind::Scan);
         let _gate = tree.state.enter(&tree.engine.waits)?;
         let (core, root) = (&tree.engine.core, &tree.state.root);

@@ -108,7 +108,7 @@ pub(super) fn apply_sized(engine: &Engine, ops: &mut [Op<'_>], size: Size) -> Re
     let has_long_values = have_places(engine, ops)?;
     let trees = ops.chunk_by(|one, next| one.tree.space == next.tree.space).map(|of_tree| of_tree[0].tree);
     let _gates = enter_all(engine, trees)?;
-    let mut slot = engine.txns.begin(&engine.core.store);
+    let mut slot = engine.txns.begin(&engine.core.store)?;
     let (bytes, mut ops) = (Bytes::new(), Cow::Borrowed(ops));
     let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
     if has_long_values {

@@ -32,7 +32,7 @@ impl<'e> Large<'e> {
     /// seen to.
     pub(super) fn begin(engine: &'e Engine, trees: &'e [Arc<TreeState>]) -> Result<Self, Error> {
         let gates = enter_all(engine, trees.iter())?;
-        let mut slot = engine.txns.begin(&engine.core.store);
+        let mut slot = engine.txns.begin(&engine.core.store)?;
         slot.begin_parts(&engine.core)?;
         Ok(Large { engine, _gates: gates, slot })
     }

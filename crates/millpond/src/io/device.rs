@@ -112,6 +112,10 @@ pub trait Files: Send + Sync {
     /// What the directory is called in messages.
     fn place(&self) -> String;
 
+    /// Lets go of what keeps other processes out of the directory, though other handles of it may still be there, in
+    /// forked children as well. Nothing is written after this.
+    fn release(&self) {}
+
     /// How several transfers are under way together, in a word.
     fn io_engine(&self) -> &'static str {
         "one by one"

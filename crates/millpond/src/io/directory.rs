@@ -22,7 +22,7 @@ pub(crate) struct Directory {
     access: Access,
     batches: Arc<Batches>,
     /// Locked for as long as the database is open.
-    _lock: [File; 2],
+    locks: [File; 2],
 }
 
 /// What a directory is opened for.
@@ -72,7 +72,7 @@ impl Directory {
             Err(e) => return Err(Error::io(&format!("look at '{}'", path.display()), e)),
         }
         let lock = Self::lock(path, access)?;
-        Ok(Directory { path: path.to_owned(), cached, access, batches: Arc::new(batches), _lock: lock })
+        Ok(Directory { path: path.to_owned(), cached, access, batches: Arc::new(batches), locks: lock })
     }
 
     fn lock(path: &Path, access: Access) -> Result<[File; 2], Error> {
@@ -204,6 +204,13 @@ impl Files for Directory {
 
     fn place(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn release(&self) {
+        for locked in &self.locks {
+            // The locks go with the last handle at the latest.
+            let _ = locked.unlock();
+        }
     }
 
     fn io_engine(&self) -> &'static str {

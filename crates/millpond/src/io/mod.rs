@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod device;
 pub(crate) mod directory;
+pub(crate) mod lease;
 pub(crate) mod overlay;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;

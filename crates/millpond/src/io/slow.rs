@@ -88,6 +88,10 @@ impl Files for SlowFiles {
         self.files.place()
     }
 
+    fn release(&self) {
+        self.files.release();
+    }
+
     fn io_engine(&self) -> &'static str {
         self.files.io_engine()
     }

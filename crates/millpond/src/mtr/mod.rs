@@ -6,6 +6,9 @@
 //! MTR-3  The changes of one page follow one another, and are one record: redo takes each page by itself.
 //! MTR-4  The operations, applied to the pages of before, give the pages of after, byte for byte (checked in debug
 //!          builds).
+//! MTR-5  Pages that were changed by a mini-transaction without a place in the log (a panic, an operation that a page
+//!          refuses) stay latched until the log has stopped, and are kept in memory as dirty: no such change is ever
+//!          written, nor read after a restart.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -147,6 +150,8 @@ pub(crate) struct Mtr<'p> {
     changed: SmallVec<[usize; 4]>,
     /// Debug builds: the pages as they were (MTR-4).
     before: Vec<(usize, Vec<u8>)>,
+    /// What was changed is in the log.
+    is_logged: bool,
 }
 
 /// Keeps the checkpoint before a group until what the group says is done.
@@ -178,7 +183,12 @@ thread_local! {
 const PAYLOAD_KEPT: usize = 64 << 10;
 
 impl Drop for Mtr<'_> {
+    /// MTR-5: runs before the latches of `pages` are released.
     fn drop(&mut self) {
+        if !self.is_logged && !self.changed.is_empty() && !planted!("unlogged_change_stays") {
+            self.log.stop(&Error::Bug("a thread ended between the change of a page and its place in the log".into()));
+            self.keep_in_memory();
+        }
         let mut payload = std::mem::take(&mut self.payload);
         if payload.capacity() <= PAYLOAD_KEPT {
             payload.clear();
@@ -192,7 +202,15 @@ impl<'p> Mtr<'p> {
     /// One over `pages`, which are latched and not yet changed.
     pub(crate) fn new(log: &'p Log, pages: impl IntoIterator<Item = PageWrite<'p>>) -> Self {
         let pages = pages.into_iter().collect();
-        Mtr { log, pages, payload: PAYLOAD.take(), open: None, changed: SmallVec::new(), before: Vec::new() }
+        Mtr {
+            log,
+            pages,
+            payload: PAYLOAD.take(),
+            open: None,
+            changed: SmallVec::new(),
+            before: Vec::new(),
+            is_logged: false,
+        }
     }
 
     pub(crate) fn page(&self, index: usize) -> &PageWrite<'p> {
@@ -219,7 +237,6 @@ impl<'p> Mtr<'p> {
             // Earlier operations of this group are in the pages and will not be in the log: nothing may leave any more.
             let error = Error::Bug(format!("MTR-2: page {id} refused an operation: {misfit:?}").into());
             self.log.stop(&error);
-            self.keep_in_memory();
             return Err(error);
         }
         op.encode(&mut self.payload);
@@ -281,8 +298,7 @@ impl<'p> Mtr<'p> {
         let (end, hold) = match (appended, hold) {
             (Ok(end), Some(hold)) => (end, hold),
             (appended, _) => {
-                // The log has stopped for good, so no page is written any more.
-                self.keep_in_memory();
+                // MTR-5: the log has stopped for good, so no page is written any more.
                 return Err(appended.err().unwrap_or_else(|| Error::Bug("REDO: a group was not marked".into())));
             }
         };
@@ -290,6 +306,7 @@ impl<'p> Mtr<'p> {
         for &index in &self.changed {
             self.pages[index].set_lsn(end);
         }
+        self.is_logged = true;
         Ok((end, hold))
     }
 
@@ -306,7 +323,53 @@ impl<'p> Mtr<'p> {
 
 #[cfg(test)]
 mod tests {
+    use bytesize::ByteSize;
+
     use super::*;
+    use crate::base::scheduler::run;
+    use crate::btree::descent::{Manner, Restarts, leaf_write};
+    use crate::io::simulated::SimulatedDisk;
+    use crate::{Db, Options};
+
+    /// MTR-5: a row is marked as deleted, and the thread panics before that is in the log.
+    #[test]
+    fn change_without_a_place_in_the_log_is_never_durable() {
+        run(1, || {
+            let disk = SimulatedDisk::new();
+            let options = || {
+                let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
+                options.redo_capacity(ByteSize::mib(2))
+            };
+            let db = Db::open_on(Arc::new(disk.clone()), options()).expect("opened");
+            let tree = db.create_tree("t").expect("created");
+            tree.put(b"a", b"1").expect("written");
+            db.checkpoint().expect("all is clean");
+            let core = &db.engine().core;
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let mut restarts = Restarts::new(&core.pool);
+                let page = loop {
+                    match leaf_write(core, &tree.state.root, b"a", Manner::First) {
+                        Ok(page) => break page,
+                        Err(stop) => restarts.resolve(stop).expect("loaded"),
+                    }
+                };
+                let id = page.id();
+                let mut mtr = Mtr::new(&core.log, [page]);
+                mtr.apply(0, id, &PageOp::Remove { key: b"a" }).expect("it is there");
+                std::panic::resume_unwind(Box::new("as planned"));
+            }));
+            assert!(panicked.is_err());
+            let refused = tree.put(b"b", b"2").expect_err("the engine has stopped");
+            let text = refused.to_string();
+            assert!(matches!(refused, Error::ReadOnly(_)) && text.contains("place in the log"), "{text}");
+            assert!(db.checkpoint().is_err() && db.close().is_err());
+            drop(tree);
+            let db = Db::open_on(Arc::new(disk), options()).expect("opened");
+            let found = db.open_tree("t").expect("there").get(b"a").expect("read");
+            assert_eq!(found.as_deref(), Some(&b"1"[..]), "the removal was never logged");
+            db.close().expect("closed");
+        });
+    }
 
     #[test]
     fn records_end_at_the_first_that_cannot_be_read() {

@@ -34,6 +34,16 @@ impl Log {
         state.next.since(state.pending_start) + state.credits + bytes + self.clean_band() <= self.buffer_bytes
     }
 
+    /// REDO-13
+    pub(super) fn sync_fits(&self, state: &LogState, bytes: u64) -> bool {
+        state.next.since(state.durable) + state.credits + bytes <= self.behind || planted!("sync_not_bounded")
+    }
+
+    /// Whether writers have to wait until the log is written, or synced.
+    pub(super) fn is_short(&self, state: &LogState, bytes: u64) -> bool {
+        !self.buffer_fits(state, bytes) || !self.sync_fits(state, bytes)
+    }
+
     pub(super) fn files_fit(&self, state: &LogState, bytes: u64) -> bool {
         let end = state.next.plus(state.credits + bytes);
         let wall = state.files.wall(state.checkpoint);
@@ -66,7 +76,10 @@ impl Log {
                     return Err(Error::Bug("REDO: pages are cleaned while a ring of the log is not open".into()));
                 }
                 let end = state.next.plus(state.credits + bytes);
-                if state.next.since(state.pending_start) + state.credits + bytes <= self.buffer_bytes {
+                let behind = state.next.since(state.durable) + state.credits + bytes;
+                let fits = state.next.since(state.pending_start) + state.credits + bytes <= self.buffer_bytes;
+                // What writers leave of the 32 bits is more than the buffer has.
+                if fits && behind <= self.behind + self.buffer_bytes {
                     let left = band.saturating_sub(state.epoch_bytes());
                     if end.plus(left) > state.files.wall(state.checkpoint) {
                         return Err(Error::Bug("REDO-6: the log is too full to be emptied".into()));
@@ -85,7 +98,7 @@ impl Log {
         let bytes = Self::bytes_for(payload, pages);
         let mut state = self.state.lock();
         Self::check(&state)?;
-        let fits = state.space_waiters.is_empty() && self.buffer_fits(&state, bytes) && self.files_fit(&state, bytes);
+        let fits = state.space_waiters.is_empty() && !self.is_short(&state, bytes) && self.files_fit(&state, bytes);
         if fits {
             state.credits += bytes;
         }
@@ -114,30 +127,32 @@ impl Log {
         let mut state = self.state.lock();
         loop {
             Self::check(&state)?;
-            if state.space_waiters.is_empty() && self.buffer_fits(&state, bytes) && self.files_fit(&state, bytes) {
+            if state.space_waiters.is_empty() && !self.is_short(&state, bytes) && self.files_fit(&state, bytes) {
                 state.credits += bytes;
                 return Ok(LogCredit { log: self, bytes });
             }
-            if let Some(pipeline) = self.pipeline.as_ref().filter(|_| !self.buffer_fits(&state, bytes)) {
+            if let Some(pipeline) = self.pipeline.as_ref().filter(|_| self.is_short(&state, bytes)) {
                 let next = state.next;
+                let stage = if self.sync_fits(&state, bytes) { Stage::Written } else { Stage::Flushed };
                 if pipeline.is_running() {
-                    pipeline.ask_writer(next);
-                } else if pipeline.has_unwritten(next) {
+                    pipeline.ask(stage, next);
+                } else if pipeline.lacks(stage, next) {
                     drop(state);
-                    pipeline.wait(self, next, Stage::Written)?;
+                    pipeline.wait(self, next, stage)?;
                     state = self.state.lock();
                     continue;
                 }
-            } else if !self.buffer_fits(&state, bytes) && !state.leader_at_work && state.next > state.written {
-                // The buffer is short and nobody is writing it: do it, rather than wait for somebody.
+            } else if self.is_short(&state, bytes) && !state.leader_at_work && state.next > state.durable {
+                // The buffer is short and no thread is writing it: do it, rather than wait for another.
                 state.leader_at_work = true;
                 self.lead(state, Stage::Flushed)?;
                 state = self.state.lock();
                 continue;
             }
             let handoff = Handoff::new();
-            let (is_full, is_short) = (!self.files_fit(&state, bytes), !self.buffer_fits(&state, bytes));
+            let (is_full, is_short) = (!self.files_fit(&state, bytes), self.is_short(&state, bytes));
             state.space_waiters.push_back(SpaceWaiter { bytes, handoff: Arc::clone(&handoff) });
+            self.ask_for_sync(&state, bytes);
             drop(state);
             self.ring_for_space(is_full, is_short);
             let began = clock::now_ns();
@@ -156,8 +171,9 @@ impl Log {
     pub(super) fn grant_space(&self, state: &mut LogState) {
         while let Some(front) = state.space_waiters.front() {
             let bytes = front.bytes;
-            let (is_full, is_short) = (!self.files_fit(state, bytes), !self.buffer_fits(state, bytes));
+            let (is_full, is_short) = (!self.files_fit(state, bytes), self.is_short(state, bytes));
             if is_full || is_short {
+                self.ask_for_sync(state, bytes);
                 self.ring_for_space(is_full, is_short);
                 return;
             }
@@ -165,6 +181,14 @@ impl Log {
             if let Some(waiter) = state.space_waiters.pop_front() {
                 waiter.handoff.give(true);
             }
+        }
+    }
+
+    /// Has the thread that syncs the log do so, where the oldest waiter needs that (REDO-13). Without threads `mp-log`
+    /// does.
+    fn ask_for_sync(&self, state: &LogState, bytes: u64) {
+        if let Some(pipeline) = self.pipeline.as_ref().filter(|_| !self.sync_fits(state, bytes)) {
+            pipeline.ask(Stage::Flushed, state.next);
         }
     }
 

@@ -7,6 +7,8 @@
 //! device is not idle for a wake-up's time, and nobody has to sleep behind one who does.
 //!
 //! REDO-7  While somebody waits, a leader is at work, or one of those who waited was called and has yet to look.
+//! REDO-11 A log that is stopped takes no group any more, and has those written and synced that have a place. One that
+//!         has failed writes nothing: after a sync that failed nothing is known of the bytes before it.
 //! REDO-10 Where no threads write the log, `durable <= written <= next`. A round writes from `written` on, and syncs,
 //!         if it does, all from `durable` on.
 
@@ -110,7 +112,7 @@ impl Log {
             if state.reached(stage) >= lsn {
                 return Ok(());
             }
-            Self::check(&state)?;
+            Self::check_files(&state)?;
             if lsn > state.next {
                 // Nobody could ever end this wait.
                 let message =
@@ -149,7 +151,7 @@ impl Log {
         // Declared after it, so that a panic releases the mutex before the term of office ends.
         let mut state = state;
         loop {
-            if let Err(error) = Self::check(&state) {
+            if let Err(error) = Self::check_files(&state) {
                 drop(state);
                 return Err(error);
             }
@@ -282,10 +284,10 @@ impl Log {
         let state = self.state.lock();
         let by_ns = state.flush_by.at_ns();
         let is_to_be_written = || match &self.pipeline {
-            Some(pipeline) => pipeline.has_unwritten(state.next),
-            None => state.next > state.written,
+            Some(pipeline) => pipeline.lacks(Stage::Written, state.next),
+            None => state.next > state.durable,
         };
-        let is_short = || state.space_waiters.front().is_some_and(|front| !self.buffer_fits(&state, front.bytes));
+        let is_short = || state.space_waiters.front().is_some_and(|front| self.is_short(&state, front.bytes));
         if by_ns.is_some_and(|by_ns| by_ns <= now_ns) || (!state.leader_at_work && self.is_half_full(&state)) {
             ForOthers::Flush
         } else if is_short() && is_to_be_written() {

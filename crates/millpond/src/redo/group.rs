@@ -46,6 +46,10 @@ impl GroupKind {
     }
 }
 
+/// Bytes of log that writers may append ahead of what is durable: half of what [`GroupHeader::behind`] can say, so that
+/// what cleaning needs comes on top of it (REDO-13).
+pub(crate) const BEHIND_MAX: u64 = 1 << 31;
+
 /// Bytes of a [`GroupHeader`].
 pub(crate) const GROUP_HEADER_LEN: usize = 13;
 
@@ -93,7 +97,7 @@ pub(crate) fn write_group(
     payload_crc: u32,
 ) {
     let len = u32::try_from(out.len()).expect("REDO-5: a group is shorter than the log buffer");
-    let behind = u32::try_from(place.at.since(durable)).expect("REDO-5: what is not durable fits two log buffers");
+    let behind = u32::try_from(place.at.since(durable)).expect("REDO-13: what is not durable is bounded");
     let (behind, zero) = (U32::new(behind), U32::new(0));
     let mut header = GroupHeader { len: U32::new(len), crc: zero, behind, kind: kind.code() };
     header.crc = U32::new(seal(place, &header, payload_crc));

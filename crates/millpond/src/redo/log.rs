@@ -85,6 +85,9 @@ pub(super) struct LogState {
     pub(super) flush_waiters: Vec<FlushWaiter>,
     pub(super) space_waiters: VecDeque<SpaceWaiter>,
     pub(super) flush_by: FlushBy,
+    /// Why no group gets a place any more (REDO-11). Set once, read before each append and each promise of room.
+    pub(super) stopped: Option<Arc<str>>,
+    /// Why the log's files are not written any more. Implies `stopped`.
     pub(super) failed: Option<Arc<str>>,
 }
 
@@ -103,6 +106,9 @@ pub(crate) struct LogLimits {
     pub(crate) epochs: u64,
     /// The smallest capacity that it has, or is about to be given: groups and buffers are made for it.
     pub(crate) smallest: u64,
+    /// Bytes that writers may append ahead of what is durable (REDO-13), [`BEHIND_MAX`](super::group::BEHIND_MAX) at
+    /// most.
+    pub(crate) behind: u64,
 }
 
 /// The classic ways of a log: none by default.
@@ -153,6 +159,8 @@ pub(crate) struct Log {
     pub(super) reserve: u64,
     /// Of these, bytes that only epochs may use.
     pub(super) epochs: u64,
+    /// Bytes that writers may append ahead of what is durable (REDO-13).
+    pub(super) behind: u64,
     pub(super) state: Mutex<LogState>,
     pub(super) bell: Arc<Bell>,
     /// That of the thread which writes the log for who does not ([`Log::flush_for_others`]).
@@ -177,7 +185,7 @@ impl Log {
         bell: Arc<Bell>,
         waits: Arc<Waits>,
     ) -> Result<Log, Error> {
-        let LogLimits { reserve, epochs, smallest } = limits;
+        let LogLimits { reserve, epochs, smallest, behind } = limits;
         let buffer_bytes = Self::buffer_for(smallest);
         let (end, tail) = (resume.end, Lsn(round_down(resume.end.0)));
         let recent_closed = policies.recent_closed.map(|(how, bytes)| RecentClosed::new(how, bytes, end));
@@ -211,12 +219,14 @@ impl Log {
             flush_waiters: Vec::new(),
             space_waiters: VecDeque::new(),
             flush_by: FlushBy::default(),
+            stopped: None,
             failed: None,
         };
         Ok(Log {
             buffer_bytes,
             reserve,
             epochs,
+            behind,
             state: Mutex::new(Rank::Log, state),
             bell,
             flusher_bell: Arc::default(),
@@ -314,26 +324,42 @@ impl Log {
         let len = to_u64(payload.len() + GROUP_FRAME_LEN);
         assert!(len <= credit.bytes, "REDO-2: a group of {len} bytes had a credit of {} only", credit.bytes);
         let crc = payload_crc(payload);
+        // Ends with the group's place taken, or the log failed: declared before the mutex, which it takes.
+        let mut publishing = Publishing { log: self, has_gap: false, is_over: false };
         let mut state = self.state.lock();
-        Self::check(&state)?;
+        if let Err(error) = Self::check(&state) {
+            publishing.is_over = true;
+            return Err(error);
+        }
         let (start, durable) = (state.next, state.durable);
         let was_half_full = self.is_half_full(&state);
         let end = start.plus(len);
-        if self.counts.bucket(start) != state.noted {
-            state.noted = self.counts.bucket(start);
-            self.counts.note_group(start);
-        }
-        state.next = end;
         if planted!("publish_before_copy") {
+            state.next = end;
             drop(state);
             state = self.state.lock();
         }
         let place = Place { nonce: state.nonce(), at: start };
         let write = |group: &mut [u8]| write_group(group, place, durable, kind, payload, crc);
-        if self.pipeline.is_none() {
-            let from = to_usize(start.since(state.pending_start));
-            write(&mut state.pending[from..from + to_usize(len)]);
+        // REDO-12: the group is whole before anything says that it is there.
+        let group = match &self.pipeline {
+            Some(_) => {
+                let mut group = vec![0; to_usize(len)];
+                write(&mut group);
+                group
+            }
+            None => {
+                let from = to_usize(start.since(state.pending_start));
+                write(&mut state.pending[from..from + to_usize(len)]);
+                Vec::new()
+            }
+        };
+        if self.counts.bucket(start) != state.noted {
+            state.noted = self.counts.bucket(start);
+            self.counts.note_group(start);
         }
+        publishing.has_gap = self.pipeline.is_some();
+        state.next = end;
         let mut mark = Some(mark);
         match &self.recent_closed {
             None => mark.take().into_iter().for_each(|mark| mark(start, end)),
@@ -358,9 +384,8 @@ impl Log {
             self.flusher_bell.ring();
         }
         if let Some(pipeline) = &self.pipeline {
-            let mut group = vec![0; to_usize(len)];
-            write(&mut group);
             pipeline.copy(&group, start);
+            publishing.has_gap = false;
         }
         if let Some(window) = &self.recent_closed {
             window.enter(start, &self.waits, in_window);
@@ -370,6 +395,7 @@ impl Log {
                 self.counts.remove(start);
             }
         }
+        publishing.is_over = true;
         Ok(end)
     }
 
@@ -398,17 +424,21 @@ impl Log {
         state.epochs.iter().rev().find(|(from, _)| *from <= lsn).map_or(0, |(_, nonce)| *nonce)
     }
 
+    /// An error once no group gets a place any more.
     pub(super) fn check(state: &LogState) -> Result<(), Error> {
-        match &state.failed {
-            None => Ok(()),
-            Some(why) => Err(Error::ReadOnly(
-                format!("the database takes no more writes after an earlier failure ({why}); reopen it: everything acknowledged is safe").into(),
-            )),
-        }
+        state.stopped.as_ref().map_or(Ok(()), |why| Err(stopped(why)))
     }
 
+    /// An error once the log's files are not written any more.
+    pub(super) fn check_files(state: &LogState) -> Result<(), Error> {
+        state.failed.as_ref().map_or(Ok(()), |why| Err(stopped(why)))
+    }
+
+    /// The log's files cannot be written, or may not be any more: what they do not have stays as it is.
     pub(super) fn fail(&self, state: &mut LogState, error: &Error) {
-        state.failed = Some(error.to_string().into());
+        let why: Arc<str> = error.to_string().into();
+        self.refuse_groups(state, &why);
+        state.failed = Some(why);
         if let Some(pipeline) = &self.pipeline {
             pipeline.fail();
         }
@@ -418,17 +448,62 @@ impl Log {
         for waiter in state.flush_waiters.drain(..) {
             waiter.handoff.give(FlushSignal::LookAgain);
         }
+    }
+
+    fn refuse_groups(&self, state: &mut LogState, why: &Arc<str>) {
+        if state.stopped.is_some() {
+            return;
+        }
+        state.stopped = Some(Arc::clone(why));
+        if planted!("waiters_forgotten_on_failure") {
+            return;
+        }
         for waiter in state.space_waiters.drain(..) {
             waiter.handoff.give(false);
         }
     }
 
-    /// Refuses all further writes: after a failure below that leaves the engine unable to go on.
+    /// Refuses further groups: after a failure elsewhere that leaves the engine unable to go on. What has its place in
+    /// the log is written and synced as before (REDO-11).
     pub(crate) fn stop(&self, error: &Error) {
+        let mut state = self.state.lock();
+        if planted!("stop_drops_the_tail") {
+            if state.failed.is_none() {
+                self.fail(&mut state, error);
+            }
+            return;
+        }
+        self.refuse_groups(&mut state, &error.to_string().into());
+    }
+
+    /// Fails the log, unless it has failed already: nobody knows any more what its files have.
+    pub(super) fn fail_for(&self, error: &Error) {
         let mut state = self.state.lock();
         if state.failed.is_none() {
             self.fail(&mut state, error);
         }
+    }
+
+    /// An error once the log's files are not written any more.
+    pub(super) fn check_files_now(&self) -> Result<(), Error> {
+        Self::check_files(&self.state.lock())
+    }
+
+    /// Has all groups written and synced that have a place, if the log's files take them. After an error some of what
+    /// was acknowledged before it was durable is lost; the error says how much of the log that is.
+    pub(crate) fn flush_tail(&self) -> Result<(), Error> {
+        if self.flush_all().is_ok() {
+            return Ok(());
+        }
+        let state = self.state.lock();
+        let why = state.failed.as_deref().unwrap_or("for an unknown reason");
+        let (from, upto) = (state.durable, state.next);
+        let message = format!(
+            "the last {} bytes of the log (LSN {from} to {upto}) are not durable ({why}): of what was acknowledged \
+             before it was durable, with durability 'background', 'written' or 'none', that part may be lost; all else is safe: reopen the database",
+            upto.since(from)
+        );
+        Err(Error::ReadOnly(message.into()))
     }
 
     /// Refuses all further writes, and waits until none is under way: the files may be another's after this.
@@ -458,7 +533,7 @@ impl Log {
         }
     }
 
-    /// An error once the log has failed or was stopped.
+    /// An error once the log has failed or was stopped: no group gets a place.
     pub(crate) fn health(&self) -> Result<(), Error> {
         Self::check(&self.state.lock())
     }
@@ -510,6 +585,36 @@ impl Log {
         }
         self.grant_space(&mut state);
     }
+}
+
+/// A thread that is giving a group its place: if it panics, no other group gets one.
+struct Publishing<'a> {
+    log: &'a Log,
+    /// The group has its place, and its bytes are not in the buffer: nothing behind it can be written.
+    has_gap: bool,
+    is_over: bool,
+}
+
+impl Drop for Publishing<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let error = Error::Bug("a thread panicked while it appended to the log".into());
+        if self.has_gap {
+            self.log.fail_for(&error);
+        } else {
+            self.log.stop(&error);
+        }
+    }
+}
+
+/// The error for a call that comes after the log was stopped.
+pub(crate) fn stopped(why: &str) -> Error {
+    let message = format!(
+        "the database takes no more writes after an earlier failure ({why}); reopen it: everything acknowledged as durable is safe"
+    );
+    Error::ReadOnly(message.into())
 }
 
 impl LogState {

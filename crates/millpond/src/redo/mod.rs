@@ -10,6 +10,10 @@
 //! REDO-5  A group is shorter than a fourth of the log's buffer, which is at most 4 MiB.
 //! REDO-6  `next + credits + reserve` stays within the wall for writers: cleaning always finds room for a map record of
 //!         each page that is dirty or being written, and the log can always be emptied.
+//! REDO-12 A group's bytes are complete before anything says that it has its place. If the thread panics between the
+//!         two, no other group gets a place.
+//! REDO-13 `next + credits - durable` is at most [`BEHIND_MAX`](group::BEHIND_MAX) for writers, and fits 32 bits in all
+//!         cases: each group says in 32 bits how far the log was durable.
 
 pub(crate) mod credits;
 pub(crate) mod dirty_counts;

@@ -224,15 +224,18 @@ impl Pipeline {
         self.flush_events.set_all();
     }
 
-    /// Whether something before `lsn` is still to be written.
-    pub(super) fn has_unwritten(&self, lsn: Lsn) -> bool {
-        self.reached(Stage::Written) < lsn
+    /// Whether something before `lsn` is still to be written, or synced.
+    pub(super) fn lacks(&self, stage: Stage, lsn: Lsn) -> bool {
+        self.reached(stage) < lsn
     }
 
-    /// Asks for what is in the buffer before `lsn` to be written.
-    pub(super) fn ask_writer(&self, lsn: Lsn) {
-        self.want(Stage::Written, lsn);
+    /// Asks for what is in the buffer before `lsn` to be written, and synced if that is the `stage`.
+    pub(super) fn ask(&self, stage: Stage, lsn: Lsn) {
+        self.want(stage, lsn);
         self.to_write.ring();
+        if stage == Stage::Flushed {
+            self.to_flush.ring();
+        }
     }
 
     /// Waits until the log has come to `lsn`. Callers hold no latch.
@@ -245,7 +248,7 @@ impl Pipeline {
         self.want(stage, lsn);
         log.waits.timed(stage.waits_on(), || {
             loop {
-                log.health()?;
+                log.check_files_now()?;
                 if !self.is_running() {
                     self.step_by_hand(log, stage)?;
                 } else if !self.spin(lsn, stage) {
@@ -301,7 +304,7 @@ impl Pipeline {
         }
         let (from, files, laps) = {
             let mut state = log.state.lock();
-            Log::check(&state)?;
+            Log::check_files(&state)?;
             (state.pending_start, std::sync::Arc::clone(&state.files), laps_before(&mut state, upto))
         };
         let used = to_usize(upto.since(from));
@@ -341,7 +344,7 @@ impl Pipeline {
         }
         let files = {
             let mut state = log.state.lock();
-            Log::check(&state)?;
+            Log::check_files(&state)?;
             state.flush_by.begin(upto);
             std::sync::Arc::clone(&state.files)
         };
@@ -355,6 +358,8 @@ impl Pipeline {
             return Err(error);
         }
         state.durable = state.durable.max(upto);
+        // REDO-13
+        log.grant_space(&mut state);
         drop(state);
         *synced_ns = clock::now_ns();
         self.cpu.synced_in(synced_ns.saturating_sub(began_ns));
@@ -435,7 +440,7 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         if !self.is_orderly && !planted!("panic_told_too_late") {
             // First: those who wait would do the work of a thread of which nobody knows how far it came.
-            self.log.stop(&Error::Bug("a thread that writes the log panicked: reopen the database".into()));
+            self.log.fail_for(&Error::Bug("a thread that writes the log panicked: reopen the database".into()));
         }
         self.pipeline.end();
     }

@@ -128,7 +128,7 @@ mod tests {
     /// The only page of a new space.
     fn new_page(store: &PageStore) -> PageId {
         let waits = Waits::new(Duration::from_secs(1));
-        store.allocate(store.new_space(), Share::Common, &waits).expect("there is room")
+        store.allocate(store.new_space().expect("there are numbers"), Share::Common, &waits).expect("there is room")
     }
 
     fn write(store: &PageStore, id: PageId, lsn: u64) -> Result<Option<usize>, Error> {

@@ -25,6 +25,9 @@ pub(crate) fn tag_of(page_lsn: Lsn) -> u64 {
 }
 
 impl MapEntry {
+    /// Where a file must end whose places entries can name.
+    pub(crate) const FILE_END: u64 = BLOCK_U64 << 40;
+
     /// The entry for an image of `len` bytes at `offset`, both multiples of 4 KiB.
     pub(crate) fn new(offset: u64, len: u64, tag: u64) -> MapEntry {
         MapEntry((offset / BLOCK_U64) << 24 | (len / BLOCK_U64 - 1) << TAG_BITS | tag)
@@ -57,6 +60,9 @@ impl MapEntry {
 
 /// Entries of a map page.
 pub(crate) const ENTRIES: u32 = 504;
+
+/// Page numbers that a space gives out: whole map pages of them, within 32 bits.
+pub(crate) const NUMBERS_END: u32 = u32::MAX / ENTRIES * ENTRIES;
 
 /// The entries of [`ENTRIES`] pages.
 pub(crate) struct MapPage {
@@ -169,17 +175,22 @@ impl PageMap {
         found.map_or(Lsn::ZERO, |page| page.lsn)
     }
 
-    /// Gives out a page id of `space`.
-    pub(crate) fn allocate(&mut self, space_id: SpaceId) -> PageId {
+    /// Gives out a page id of `space`; `None`: it has all that there are.
+    pub(crate) fn allocate(&mut self, space_id: SpaceId) -> Option<PageId> {
         let space = self.spaces.entry(space_id).or_default();
         let before = space.map_pages();
-        let number = space.unused.pop().unwrap_or_else(|| {
-            space.next_number += 1;
-            space.next_number - 1
-        });
+        let number = match space.unused.pop() {
+            Some(number) => number,
+            None if space.next_number < NUMBERS_END || planted!("page_numbers_wrap") => {
+                let number = space.next_number;
+                space.next_number = number.wrapping_add(1);
+                number
+            }
+            None => return None,
+        };
         self.map_pages += space.map_pages() - before;
         self.charged += 1;
-        PageId::new(space_id, number)
+        Some(PageId::new(space_id, number))
     }
 
     /// Takes back a page id that is not used, or not any more.
@@ -295,6 +306,19 @@ mod tests {
         assert!(tags.len() > 990, "regular LSNs have {} tags of 1,000", tags.len());
     }
 
+    /// Number 0 is the root: a space at its end gives out no number again that is in use.
+    #[test]
+    fn space_at_its_last_number_gives_out_none_until_one_is_back() {
+        let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
+        map.spaces.insert(SpaceId(3), Space { next_number: NUMBERS_END - 1, ..Space::default() });
+        let last = PageId::new(SpaceId(3), NUMBERS_END - 1);
+        assert_eq!([map.allocate(SpaceId(3)), map.allocate(SpaceId(3))], [Some(last), None]);
+        assert_eq!(NUMBERS_END % ENTRIES, 0, "no map page is cut off");
+        map.charged = 2;
+        map.give_back(last);
+        assert_eq!([map.allocate(SpaceId(3)), map.allocate(SpaceId(3))], [Some(last), None]);
+    }
+
     #[test]
     fn replay_skips_what_a_map_page_knows_and_finds_free_ids() {
         let counts = Arc::new(DirtyCounts::default());
@@ -312,16 +336,16 @@ mod tests {
         assert_eq!(map.apply(id(0), entry(4), Lsn(200), Lsn(250)), Some(entry(1)));
         map.rebuild_ids(&[id(4)].into_iter().collect());
         assert_eq!(map.charged(), 4);
-        assert_eq!([map.allocate(SpaceId(3)), map.allocate(SpaceId(3))], [id(1), id(3)]);
+        assert_eq!([map.allocate(SpaceId(3)), map.allocate(SpaceId(3))], [Some(id(1)), Some(id(3))]);
         assert_eq!((map.charged(), map.map_pages()), (6, 2));
         // A page that is given back has no image; its id is free when that is said, and after the next replay.
         assert_eq!(map.clear(id(0), Lsn(100), Lsn(150)), None, "known");
         assert_eq!(map.clear(id(0), Lsn(250), Lsn(300)), Some(entry(4)));
         assert_eq!((map.clear(id(0), Lsn(300), Lsn(350)), map.known_to(id(0))), (None, Lsn(300)), "there is none");
         map.give_back(id(0));
-        assert_eq!((map.charged(), map.allocate(SpaceId(3))), (5, id(0)));
+        assert_eq!((map.charged(), map.allocate(SpaceId(3))), (5, Some(id(0))));
         map.rebuild_ids(&HashSet::default());
-        assert_eq!((map.charged(), map.allocate(SpaceId(3))), (2, id(0)));
+        assert_eq!((map.charged(), map.allocate(SpaceId(3))), (2, Some(id(0))));
         // A map page that has no entry any more has its place still.
         assert_eq!(map.clear(id(600), Lsn(400), Lsn(450)), Some(entry(3)));
         map.rebuild_ids(&HashSet::default());

@@ -460,7 +460,7 @@ mod tests {
     fn covered(disk: &SimulatedDisk) -> Covered {
         let store = new_store(disk);
         let (_, free) = store.slot_counts();
-        let space = store.new_space();
+        let space = store.new_space().expect("there are numbers");
         let id = store.allocate(space, Share::Common, &waits()).expect("there is room");
         let op = WriteOp { id, lsn: Lsn(5000), rec_lsn: Some(Lsn(4096)) };
         store.counts.add(Lsn(4096));
@@ -495,16 +495,35 @@ mod tests {
         assert_eq!(store.slot_counts().1, free, "the slot is nobody's");
         // The checkpoint's directory is later than the drop, its LSN need not be later than the map group.
         publish(&store, Lsn(5100));
-        let next = store.new_space();
+        let next = store.new_space().expect("there are numbers");
         drop(store);
         let store = open(&disk);
         store.replay_records(&records, Lsn(5100), Lsn(5200)).expect("a record of a space that is gone");
         store.finish_replay(&BTreeSet::new()).expect("replayed");
         assert_eq!((store.spaces(), store.slot_counts().1), (BTreeSet::new(), free));
-        assert_eq!((space, next, store.new_space()), (SpaceId(1), SpaceId(2), SpaceId(2)));
+        assert_eq!((space, next, store.new_space().expect("there are numbers")), (SpaceId(1), SpaceId(2), SpaceId(2)));
         // A space that the log names has its number for ever.
         store.note_space(SpaceId(9));
-        assert_eq!(store.new_space(), SpaceId(10));
+        assert_eq!(store.new_space().expect("there are numbers"), SpaceId(10));
+    }
+
+    /// The superblock holds what comes next: at the end of either there is an error, and no number twice.
+    #[test]
+    fn numbers_of_spaces_and_transactions_end_with_an_error() {
+        let store = new_store(&SimulatedDisk::new());
+        store.note_space(SpaceId(u32::MAX - 3));
+        assert_eq!(store.new_space().ok(), Some(SpaceId(u32::MAX - 2)));
+        for _ in 0..2 {
+            assert!(matches!(store.new_space(), Err(Error::TooLarge(_))));
+        }
+        store.note_txn(TxnId(TxnId::END.0 - 2));
+        assert_eq!(store.next_txn().ok(), Some(TxnId(TxnId::END.0 - 1)));
+        for _ in 0..2 {
+            assert!(matches!(store.next_txn(), Err(Error::TooLarge(_))));
+        }
+        assert_eq!(store.txn_to_come(), TxnId::END);
+        publish(&store, Lsn(5000));
+        assert_eq!(store.superblock().next_space, u32::MAX - 1, "as a superblock may have it");
     }
 
     /// A map page has three places: one in the durable directory, one in that on its way, one written since.
@@ -549,7 +568,7 @@ mod tests {
             Lsn(lsn)
         };
         for _ in 0..20 {
-            let spaces: Vec<SpaceId> = (0..20).map(|_| store.new_space()).collect();
+            let spaces: Vec<SpaceId> = (0..20).map(|_| store.new_space().expect("there are numbers")).collect();
             for &space in &spaces {
                 store.allocate(space, Share::Common, &waits()).expect("there is room");
             }

@@ -177,6 +177,16 @@ impl State {
     }
 }
 
+/// The error of a database that has given out all ids of transactions.
+#[cold]
+fn all_txns_used() -> Error {
+    let message = format!(
+        "the database has given out all {} ids of transactions: load what it holds into a new database",
+        TxnId::END
+    );
+    Error::TooLarge(message.into())
+}
+
 impl PageStore {
     pub(crate) fn page_size(&self) -> usize {
         to_usize(self.page_size)
@@ -193,13 +203,19 @@ impl PageStore {
     }
 
     /// A transaction id that no transaction had before.
-    pub(crate) fn next_txn(&self) -> TxnId {
-        TxnId(self.next_txn.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn next_txn(&self) -> Result<TxnId, Error> {
+        let txn = TxnId(self.next_txn.fetch_add(1, Ordering::Relaxed));
+        if txn >= TxnId::END {
+            // The superblock has no room for more. Each try takes the one back that it took.
+            self.next_txn.fetch_sub(1, Ordering::Relaxed);
+            return Err(all_txns_used());
+        }
+        Ok(txn)
     }
 
     /// The id that is given out next.
     pub(crate) fn txn_to_come(&self) -> TxnId {
-        TxnId(self.next_txn.load(Ordering::Relaxed))
+        TxnId(self.next_txn.load(Ordering::Relaxed)).min(TxnId::END)
     }
 
     pub(crate) fn has_space(&self, space: SpaceId) -> bool {

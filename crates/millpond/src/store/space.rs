@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::directory;
-use super::map::ENTRIES;
+use super::map::{ENTRIES, MapEntry, NUMBERS_END};
 use super::page_store::{DroppedSpace, LOT_PAGES, PageStore, State};
 use super::superblock::SLOTS_START;
 use super::zones::ZONE_BYTES;
@@ -34,6 +34,18 @@ const SLOTS_FOR_UNDO: u64 = 64;
 
 /// Those of them that rollback alone may take.
 const SLOTS_FOR_ROLLBACK: u64 = 16;
+
+/// A superblock has room for the number of the next space below this (`Superblock::is_plausible`).
+const SPACES_END: u32 = u32::MAX - 1;
+
+/// The error for a tree that has all the pages that it may have.
+#[cold]
+fn full_space(space: SpaceId) -> Error {
+    let message = format!(
+        "the tree in space {space} has all {NUMBERS_END} pages that a tree may have: delete rows, or put new ones into another tree"
+    );
+    Error::TooLarge(message.into())
+}
 
 /// Places of the map file that form one of its zones.
 pub(super) const MAP_ZONE: u64 = 16;
@@ -115,11 +127,17 @@ impl PageStore {
     }
 
     /// The number of a new space: one that no space had before.
-    pub(crate) fn new_space(&self) -> SpaceId {
+    pub(crate) fn new_space(&self) -> Result<SpaceId, Error> {
         let mut state = self.state.lock();
+        if state.next_space >= SPACES_END {
+            let message = format!(
+                "the database has given out all {SPACES_END} numbers of trees and indexes: load what it holds into a new database"
+            );
+            return Err(Error::TooLarge(message.into()));
+        }
         let space = SpaceId(state.next_space);
         state.next_space += 1;
-        space
+        Ok(space)
     }
 
     /// Gives out a page id, with a slot charged for it; `share` says how much must be left for others. May have the
@@ -129,7 +147,7 @@ impl PageStore {
             {
                 let mut state = self.state.lock();
                 if state.room().covers(state.needed(1).for_share(share)) {
-                    return Ok(state.map.allocate(space));
+                    return state.map.allocate(space).ok_or_else(|| full_space(space));
                 }
             }
             waits.timed(WaitClass::FileGrowth, || self.grow())?;
@@ -197,6 +215,15 @@ impl PageStore {
             let state = self.state.lock();
             (state.room(), state.needed(1), state.comfortable())
         };
+        let needed_len = Self::data_len(needed.slots, self.page_size);
+        if needed_len > MapEntry::FILE_END {
+            let message = format!(
+                "'{}' would need {needed_len} bytes, and may have {}: drop trees, or load some into another database",
+                self.data.name(),
+                MapEntry::FILE_END
+            );
+            return Err(Error::TooLarge(message.into()));
+        }
         let step = (room.slots * self.page_size / 4).clamp(1 << 20, 64 << 20) / self.page_size;
         let wanted = Room {
             slots: if room.slots < comfortable.slots { room.slots + step } else { room.slots }.max(needed.slots),

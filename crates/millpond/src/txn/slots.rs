@@ -128,14 +128,14 @@ fn oldest(active: &[TxnId], store: &PageStore) -> TxnId {
 }
 
 impl Transactions {
-    /// Begins a transaction.
-    pub(crate) fn begin(&self, store: &PageStore) -> Slot<'_> {
+    /// Begins a transaction. An error: there are no more ids.
+    pub(crate) fn begin(&self, store: &PageStore) -> Result<Slot<'_>, Error> {
         let mut directory = self.directory.lock();
-        let txn = store.next_txn();
+        let txn = store.next_txn()?;
         directory.active.push(txn);
         let kept = directory.idle.pop().unwrap_or_default();
         let (marked, left) = (SmallVec::new(), SmallVec::new());
-        Slot { all: self, txn, kept, marked, marked_rows: 0, left, parts: None, row: None, has_ended: false }
+        Ok(Slot { all: self, txn, kept, marked, marked_rows: 0, left, parts: None, row: None, has_ended: false })
     }
 
     /// The oldest transaction that is active; if there is none, the next to begin (TXN-1).

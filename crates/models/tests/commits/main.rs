@@ -43,7 +43,7 @@ use base::waits::Waits;
 use device::{Device, Files};
 use explore::explore;
 use redo::files::{Geometry, LogFiles, Owner, Ring};
-use redo::group::{GROUP_FRAME_LEN, GROUP_TRAILER_LEN, GroupKind};
+use redo::group::{BEHIND_MAX, GROUP_FRAME_LEN, GROUP_TRAILER_LEN, GroupKind};
 use redo::log::{Log, LogLimits, LogPolicies, Resume};
 use redo::log_spin::{LogSpin, SpinSettings};
 use redo::pipeline::{PipelineSettings, Stage};
@@ -218,6 +218,11 @@ impl Model {
     }
 
     fn with(trouble: Option<Trouble>, policies: LogPolicies) -> Arc<Model> {
+        Model::within(BEHIND_MAX, trouble, policies)
+    }
+
+    /// One whose writers may be so many bytes ahead of what is durable.
+    fn within(behind: u64, trouble: Option<Trouble>, policies: LogPolicies) -> Arc<Model> {
         let disk = Arc::new(Disk { bytes: Mutex::default() });
         let owner = Owner { uuid: [1, 2], page_size: 4096, features: 0 };
         let ring =
@@ -228,7 +233,7 @@ impl Model {
         }
         let resume = Resume { checkpoint: Lsn::ZERO, epochs: vec![(Lsn::ZERO, 7)], end: Lsn::ZERO };
         // The smallest buffer there is: of four blocks.
-        let limits = LogLimits { reserve: 4096, epochs: 0, smallest: 4096 };
+        let limits = LogLimits { reserve: 4096, epochs: 0, smallest: 4096, behind };
         let files = LogFiles::new(ring, None);
         let log = Log::resume(files, resume, limits, policies, Arc::default(), Arc::default(), Arc::new(Waits));
         Arc::new(Model { log: log.expect("nothing fails yet"), disk })
@@ -376,6 +381,61 @@ fn all_are_told_when_the_leader_panics() {
     });
 }
 
+/// REDO-11: a failure elsewhere stops the log; what has its place in it becomes durable all the same.
+#[test]
+fn groups_with_a_place_become_durable_behind_a_stop() {
+    explore(2_000, || {
+        let model = Model::new(None);
+        let stopper = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || model.log.stop(&Error::Bug("stopped by the model".into())))
+        };
+        let append = |who: u8| {
+            let model = Arc::clone(&model);
+            thread::spawn(move || (0..2).filter_map(|_| model.append(who, 700).ok()).collect::<Vec<_>>())
+        };
+        let committer = {
+            let model = Arc::clone(&model);
+            // Refused before it has a place, or durable.
+            thread::spawn(move || {
+                model.append(9, 100).map(|(end, _)| model.log.flush_wait(end).expect("nothing fails"))
+            })
+        };
+        let appenders: Vec<_> = (1..=2).map(append).collect();
+        let appended: Vec<_> = appenders.into_iter().flat_map(|of| of.join().expect("no panic")).collect();
+        stopper.join().expect("no panic");
+        let _ = committer.join().expect("no panic");
+        assert!(model.append(3, 100).is_err(), "it takes none any more");
+        model.log.flush_tail().expect("nothing fails");
+        appended.iter().for_each(|(end, payload)| model.disk.assert_durable(*end, payload));
+        assert_eq!(model.log.positions().durable, model.log.positions().next);
+    });
+}
+
+/// REDO-13: nobody waits for a sync, and the device makes none by itself: who appends waits for one before the bytes
+/// that are not durable are more than a group can say.
+#[test]
+fn writers_stay_within_what_a_group_can_say_of_durability() {
+    const BEHIND: u64 = 9_000;
+    explore(300, || {
+        with_threads_within(BEHIND, false, None, |model| {
+            let append = |who: u8| {
+                let model = Arc::clone(model);
+                thread::spawn(move || {
+                    for _ in 0..3 {
+                        model.append(who, 4000).expect("nothing fails");
+                        let positions = model.log.positions();
+                        assert!(positions.next.since(positions.durable) <= BEHIND, "REDO-13: {positions:?}");
+                    }
+                })
+            };
+            let appenders: Vec<_> = (1..=2).map(append).collect();
+            appenders.into_iter().for_each(|appender| appender.join().expect("no panic"));
+            assert!(model.disk.bytes.lock().expect("whole").syncs > 0);
+        });
+    });
+}
+
 #[test]
 fn nothing_is_written_once_the_log_is_closed() {
     explore(3_000, || {
@@ -401,12 +461,16 @@ fn with_threads(trouble: Option<Trouble>, work: impl FnOnce(&Arc<Model>)) {
 }
 
 fn with_threads_that(sync_each_write: bool, trouble: Option<Trouble>, work: impl FnOnce(&Arc<Model>)) {
+    with_threads_within(BEHIND_MAX, sync_each_write, trouble, work);
+}
+
+fn with_threads_within(behind: u64, sync_each_write: bool, trouble: Option<Trouble>, work: impl FnOnce(&Arc<Model>)) {
     let spin = SpinSettings { how: LogSpin::Never, cpu_abs_lwm: 0, cpu_pct_hwm: 0 };
     let policies = LogPolicies {
         recent_closed: Some((LogRecentClosed::Wake, 4096)),
         pipeline: Some(PipelineSettings { sync_each_write, spin }),
     };
-    let model = Model::with(trouble, policies);
+    let model = Model::within(behind, trouble, policies);
     model.disk.bytes.lock().expect("whole").threads = true;
     let ended = Arc::new(AtomicBool::new(false));
     let works: [Work; 4] = [

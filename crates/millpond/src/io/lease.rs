@@ -1,0 +1,216 @@
+//! Files that a database may change only while it has their lock, and only in the process that opened it.
+//!
+//! LEASE-1 Whatever changes files (a write, a sync, growth, a name) holds the lease, shared, until the call has
+//!         returned. When [`LeasedFiles::end`] has returned, no change of this database is under way, and none begins:
+//!         the lock may be given to another process.
+//! LEASE-2 In a forked child of the opener nothing is changed.
+//!
+//! This is the one place that every change passes, in whichever thread: the keeper's, the log's, and those of callers
+//! that load, sort, or write pages themselves. Reads need no lease.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::device::{Device, Files, ReadPiece, WritePiece};
+use crate::base::bell::Bell;
+use crate::base::process::Home;
+
+/// The lease has ended. The other bits count the changes under way.
+const ENDED: usize = 1 << (usize::BITS - 1);
+
+struct Lease {
+    home: Arc<Home>,
+    /// `ENDED`, and how many changes are under way. A change that is refused counts for a moment, too.
+    state: AtomicUsize,
+    /// Rung by the last change that was under way when the lease ended.
+    idle: Bell,
+}
+
+/// A change under way, until dropped.
+struct Change<'l>(&'l Lease);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        // SeqCst, as everywhere here: the end sees the change, or the change sees the end.
+        if self.0.state.fetch_sub(1, Ordering::SeqCst) == ENDED + 1 {
+            self.0.idle.ring();
+        }
+    }
+}
+
+impl Lease {
+    fn change(&self) -> io::Result<Change<'_>> {
+        self.home.check().map_err(io::Error::other)?;
+        let change = Change(self);
+        if self.state.fetch_add(1, Ordering::SeqCst) & ENDED != 0 && !planted!("lease_not_looked_at") {
+            return Err(io::Error::other("the database was closed meanwhile"));
+        }
+        Ok(change)
+    }
+
+    fn end_wait(&self) {
+        self.state.fetch_or(ENDED, Ordering::SeqCst);
+        while self.state.load(Ordering::SeqCst) != ENDED && !planted!("lease_not_waited_for") {
+            self.idle.wait_until(u64::MAX);
+        }
+    }
+}
+
+/// Files of a database that is open.
+pub(crate) struct LeasedFiles {
+    files: Arc<dyn Files>,
+    lease: Arc<Lease>,
+    /// The lock outlives the lease: its holder opens the files once more.
+    keeps_lock: bool,
+}
+
+impl LeasedFiles {
+    /// `files`, which `home` has the lock of.
+    pub(crate) fn new(files: Arc<dyn Files>, home: Arc<Home>) -> LeasedFiles {
+        let lease = Lease { home, state: AtomicUsize::new(0), idle: Bell::default() };
+        LeasedFiles { files, lease: Arc::new(lease), keeps_lock: false }
+    }
+
+    /// The same, where the caller goes on with `files`, and their lock, when the lease has ended.
+    pub(crate) fn for_a_while(files: Arc<dyn Files>, home: Arc<Home>) -> LeasedFiles {
+        LeasedFiles { keeps_lock: true, ..Self::new(files, home) }
+    }
+
+    /// Waits until no change of the files is under way, refuses all later ones, and lets the lock go. Ends when the
+    /// device has done what it is at. Callers hold no latch and no mutex.
+    pub(crate) fn end(&self) {
+        self.lease.end_wait();
+        if !self.keeps_lock {
+            self.files.release();
+        }
+    }
+
+    fn leased(&self, file: Arc<dyn Device>) -> Arc<dyn Device> {
+        Arc::new(LeasedFile { file, lease: Arc::clone(&self.lease) })
+    }
+}
+
+impl Files for LeasedFiles {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn Device>> {
+        self.files.open(name).map(|file| self.leased(file))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn Device>> {
+        let _change = self.lease.change()?;
+        self.files.create(name).map(|file| self.leased(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let _change = self.lease.change()?;
+        self.files.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let _change = self.lease.change()?;
+        self.files.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        let _change = self.lease.change()?;
+        self.files.sync_names()
+    }
+
+    fn place(&self) -> String {
+        self.files.place()
+    }
+
+    fn io_engine(&self) -> &'static str {
+        self.files.io_engine()
+    }
+
+    fn release(&self) {
+        self.end();
+    }
+}
+
+struct LeasedFile {
+    file: Arc<dyn Device>,
+    lease: Arc<Lease>,
+}
+
+impl Device for LeasedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn read_many(&self, reads: &mut [ReadPiece<'_>]) -> Vec<io::Result<()>> {
+        self.file.read_many(reads)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let _change = self.lease.change()?;
+        self.file.write_at(buf, offset)
+    }
+
+    fn write_many(&self, writes: &[WritePiece<'_>]) -> Vec<io::Result<()>> {
+        match self.lease.change() {
+            Ok(_change) => self.file.write_many(writes),
+            Err(error) => writes.iter().map(|_| Err(io::Error::other(error.to_string()))).collect(),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let _change = self.lease.change()?;
+        self.file.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        let _change = self.lease.change()?;
+        self.file.grow(len)
+    }
+
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::simulation::{run, sleep_ns, spawn};
+
+    /// LEASE-1
+    #[test]
+    fn end_waits_for_a_write_and_refuses_the_next() {
+        run(1, || {
+            let disk = SimulatedDisk::new();
+            disk.slow_down("data.mpd", 5_000_000);
+            let files = Arc::new(LeasedFiles::new(Arc::new(disk), Arc::new(Home::new())));
+            let file = files.create("data.mpd").expect("created");
+            file.grow(4096).expect("grown");
+            let (other, is_over) = (Arc::clone(&file), Arc::new(AtomicBool::new(false)));
+            let told = Arc::clone(&is_over);
+            let writer = spawn("writer", move || {
+                other.write_at(&[1; 4096], 0).expect("begun before the end");
+                told.store(true, Ordering::SeqCst);
+            })
+            .expect("a thread");
+            sleep_ns(1_000_000);
+            files.end();
+            assert!(is_over.load(Ordering::SeqCst), "the end comes behind the write");
+            writer.join().expect("no panic");
+            assert!(file.write_at(&[2; 4096], 0).is_err() && file.sync().is_err() && files.remove("data.mpd").is_err());
+            assert!(file.write_many(&[(&[2; 4096], 0)])[0].is_err());
+            let mut found = [0; 4096];
+            file.read_at(&mut found, 0).expect("reads need no lease");
+            assert_eq!(found, [1; 4096]);
+        });
+    }
+}

@@ -1,0 +1,241 @@
+//! A database and the processes that are forked from its opener. A binary of its own: the tests fork.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use millpond::{
+    ByteSize, CheckOptions, Db, Durability, Error, Field, Modify, Options, Table, TableDefinition, Tree, WriteBatch,
+    check,
+};
+
+/// One test forks at a time: a child has the other tests' databases open, too.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Seconds after which a forked process that hangs is killed.
+const HANGS_AFTER_S: u32 = 60;
+
+/// A forked process, and what it says.
+struct Child {
+    pid: libc::pid_t,
+    says: std::io::PipeReader,
+}
+
+impl Child {
+    /// Forks a process that does `work` and ends without destructors, as one that is killed.
+    fn fork(work: impl FnOnce(&mut dyn Write)) -> Child {
+        let (says, mut out) = std::io::pipe().expect("a pipe");
+        // SAFETY: the child runs on the C library's own fork handlers, which leave its allocator usable, touches no
+        // mutex that another thread of the parent may hold but those that are tested, and ends with `_exit`.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+        if pid == 0 {
+            // SAFETY: no memory is involved.
+            unsafe { libc::alarm(HANGS_AFTER_S) };
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut out)));
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(i32::from(done.is_err())) };
+        }
+        Child { pid, says }
+    }
+
+    /// Waits for its end; returns what it said.
+    fn end(mut self) -> String {
+        let mut said = String::new();
+        self.says.read_to_string(&mut said).expect("read");
+        let mut status = 0;
+        // SAFETY: `status` is there to be written to.
+        let waited = unsafe { libc::waitpid(self.pid, &raw mut status, 0) };
+        assert_eq!((waited, status), (self.pid, 0), "the forked process hung, or failed: {said}");
+        said
+    }
+}
+
+fn turn() -> std::sync::MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn options() -> Options {
+    Options::new().cached(true).buffer_pool_size(ByteSize::mib(4)).redo_capacity(ByteSize::mib(16))
+}
+
+fn open(dir: &Path) -> Db {
+    Db::open(dir, options()).expect("opened")
+}
+
+/// A call that is to be refused.
+type Call<'a> = (&'a str, Box<dyn FnMut() -> Result<(), Error> + 'a>);
+
+fn call<'a, T>(name: &'a str, mut call: impl FnMut() -> Result<T, Error> + 'a) -> Call<'a> {
+    (name, Box::new(move || call().map(drop)))
+}
+
+fn calls_of_db<'a>(db: &'a Db, tree: &'a Tree) -> Vec<Call<'a>> {
+    let of_table = || TableDefinition::new().index("i", [Field::value(0..1)]);
+    vec![
+        call("write", move || {
+            let mut batch = WriteBatch::new();
+            batch.put(tree, b"k", b"v");
+            db.write(batch)
+        }),
+        call("write nothing", || db.write(WriteBatch::new())),
+        call("checkpoint", || db.checkpoint()),
+        call("create_tree", || db.create_tree("another")),
+        call("open_tree", || db.open_tree("t")),
+        call("trees", || db.trees()),
+        call("drop_tree", || db.drop_tree("t")),
+        call("truncate_tree", || db.truncate_tree("t")),
+        call("create_table", move || db.create_table("another", of_table())),
+        call("open_table", || db.open_table("rows")),
+        call("tables", || db.tables()),
+        call("drop_table", || db.drop_table("rows")),
+        call("truncate_table", || db.truncate_table("rows")),
+        call("bulk_load", || db.bulk_load("loaded", [(b"k", b"v")])),
+        call("bulk_load_unsorted", || db.bulk_load_unsorted("loaded", [(b"k", b"v")])),
+        call("bulk_load_table", move || db.bulk_load_table("loaded", of_table(), [(b"k", b"v")])),
+        call("set_option", || db.set_option("durability", "none")),
+        call("set_buffer_pool_size", || db.set_buffer_pool_size(ByteSize::mib(2))),
+        call("set_redo_capacity", || db.set_redo_capacity(ByteSize::mib(32))),
+        call("set_recovery_time_target", || db.set_recovery_time_target(None)),
+        call("close", || db.clone().close()),
+    ]
+}
+
+fn calls_of_handles<'a>(tree: &'a Tree, table: &'a Table, index: &'a millpond::Index) -> Vec<Call<'a>> {
+    vec![
+        call("get", || tree.get(b"k")),
+        call("insert", || tree.insert(b"new", b"v")),
+        call("put", || tree.put(b"k", b"v")),
+        call("update", || tree.update(b"k", b"v")),
+        call("delete", || tree.delete(b"k")),
+        call("scan", || tree.scan(..).next_row().map(drop)),
+        call("scan_back", || tree.scan_back(..).next_row().map(drop)),
+        call("table get", || table.get(b"1")),
+        call("table insert", || table.insert(b"2", b"row")),
+        call("table put", || table.put(b"1", b"row")),
+        call("table update", || table.update(b"1", b"row")),
+        call("table delete", || table.delete(b"1")),
+        call("table modify", || table.modify(b"1", |_| Modify::Delete)),
+        call("table scan", || table.scan(..).next_row().map(drop)),
+        call("table index", || table.index("by_all")),
+        call("create_index", || table.create_index("more", [Field::value(0..1)])),
+        call("create_unique_index", || table.create_unique_index("more", [Field::value(0..1)])),
+        call("drop_index", || table.drop_index("by_all")),
+        call("index get", || index.get(b"row")),
+        call("index scan", || index.scan(..).next_entry().map(drop)),
+        call("index rows", || index.rows(..).next_row().map(drop)),
+    ]
+}
+
+/// Each call in a child is refused, what only looks finds nothing, drops do nothing, and the opener's database is whole.
+#[test]
+fn forked_child_is_refused_each_call_and_changes_nothing() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().expect("a directory");
+    let opener = Child::fork(|out| {
+        let db = open(dir.path());
+        let tree = db.create_tree("t").expect("created");
+        tree.put(b"k", b"v").expect("written");
+        let definition = TableDefinition::new().unique("by_all", [Field::value(..)]);
+        let table = db.create_table("rows", definition.clone()).expect("created");
+        table.insert(b"1", b"row").expect("written");
+        let index = table.index("by_all").expect("there");
+        let mut load = db.begin_bulk_load("loading").expect("begun");
+        load.push(b"a", b"1").expect("pushed");
+        let mut table_load = db.begin_bulk_load_table("loading rows", definition).expect("begun");
+        table_load.push(b"a", b"1").expect("pushed");
+        let scan = tree.scan(..);
+        // The child takes its copies, and drops them; the opener's stay where they are.
+        let mut handles = Some((db, tree, table, index, load, table_load, scan));
+        let child = Child::fork(|out| {
+            let (db, tree, table, index, mut load, mut table_load, mut scan) = handles.take().expect("copies");
+            let mut calls = calls_of_db(&db, &tree);
+            calls.extend(calls_of_handles(&tree, &table, &index));
+            calls.push(call("scan that was begun", || scan.next_row().map(drop)));
+            calls.push(call("bulk load", || load.push(b"b", b"2")));
+            calls.push(call("bulk load of a table", || table_load.push(b"b", b"2")));
+            let refused = calls.len();
+            for (name, call) in &mut calls {
+                match call() {
+                    Err(Error::OtherProcess(_)) => {}
+                    other => writeln!(out, "{name}: {other:?}").expect("said"),
+                }
+            }
+            drop(calls);
+            let (stats, none) = (format!("{:?}", db.stats()), format!("{:?}", millpond::Stats::default()));
+            if stats != none || !db.waits().is_empty() || !db.metrics().is_empty() {
+                writeln!(out, "what only looks finds something").expect("said");
+            }
+            if !db.stalls().is_empty() || !db.take_slowest().is_empty() || table.indexes().next().is_some() {
+                writeln!(out, "what only looks finds something").expect("said");
+            }
+            let finished = load.finish();
+            if !matches!(finished, Err(Error::OtherProcess(_))) {
+                writeln!(out, "finish: {finished:?}").expect("said");
+            }
+            drop((table_load, scan, index, table, tree, db.clone()));
+            drop(db);
+            writeln!(out, "{refused} refused").expect("said");
+        });
+        let said = child.end();
+        assert_eq!(said.lines().last().and_then(|line| line.split(' ').nth(1)), Some("refused"), "{said}");
+        out.write_all(said.as_bytes()).expect("said");
+        let (_db, tree, _table, _index, mut load, ..) = handles.take().expect("the child took copies");
+        // More than the buffers have, durable, and then it is killed.
+        (0..500u32).for_each(|row| tree.put(&row.to_be_bytes(), &[7; 900]).expect("written"));
+        load.push(b"b", b"2").expect("pushed");
+        drop(load.finish().expect("loaded"));
+    });
+    let said = opener.end();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let db = open(dir.path());
+    let tree = db.open_tree("t").expect("there");
+    assert_eq!(tree.get(b"k").expect("read").as_deref(), Some(&b"v"[..]));
+    assert!((0..500u32).all(|row| tree.get(&row.to_be_bytes()).expect("read").is_some()));
+    assert_eq!(db.open_tree("loading").expect("loaded").scan(..).count(), 2);
+    assert_eq!(db.tables().expect("read"), ["rows"]);
+    db.close().expect("closed");
+    let mut cached = CheckOptions::default();
+    cached.cached = true;
+    let report = check(dir.path(), cached).expect("checked");
+    assert_eq!(report.problems, [""; 0]);
+}
+
+/// A daemon that opened before its last fork: the child does not wait for threads that it does not have.
+#[test]
+fn daemon_that_opened_before_its_fork_is_told_so_at_once() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().expect("a directory");
+    let opener = Child::fork(|out| {
+        let db = Db::open(dir.path(), options().durability(Durability::Background(50))).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        tree.put(b"k", b"v").expect("written");
+        let daemon = Child::fork(|out| {
+            let refused = (0..10_000u32).filter(|row| tree.put(&row.to_be_bytes(), &[1; 300]).is_err()).count();
+            let why = tree.put(b"k", b"w").expect_err("refused").to_string();
+            write!(out, "{refused} {}", why.contains("forked") && why.contains("open the database behind the fork"))
+                .expect("said");
+        });
+        out.write_all(daemon.end().as_bytes()).expect("said");
+    });
+    assert_eq!(opener.end(), "10000 true");
+}
+
+/// The lock goes with the close, though a child that sleeps has the files open.
+#[test]
+fn closed_database_is_free_while_a_child_sleeps() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = open(dir.path());
+    let (mut asleep, mut wake) = std::io::pipe().expect("a pipe");
+    let child = Child::fork(|out| {
+        asleep.read_exact(&mut [0; 1]).expect("woken");
+        write!(out, "woken").expect("said");
+    });
+    db.close().expect("closed");
+    let db = open(dir.path());
+    db.create_tree("t").expect("created");
+    db.close().expect("closed");
+    wake.write_all(b"!").expect("told");
+    assert_eq!(child.end(), "woken");
+}
