@@ -239,3 +239,61 @@ fn closed_database_is_free_while_a_child_sleeps() {
     wake.write_all(b"!").expect("told");
     assert_eq!(child.end(), "woken");
 }
+
+/// The user of the test below: nobody else's threads count against its limit.
+const LONELY_USER: u32 = 54_321;
+
+/// Becomes a user who may have so many threads. No privilege is left to exceed the limit.
+fn become_lonely_user(threads: u64) {
+    let limit = libc::rlimit { rlim_cur: threads, rlim_max: threads };
+    // SAFETY: `limit` is there to be read; the other two take numbers.
+    let done = unsafe {
+        [libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit), libc::setgid(LONELY_USER), libc::setuid(LONELY_USER)]
+    };
+    assert_eq!(done, [0; 3], "{}", std::io::Error::last_os_error());
+}
+
+/// A database that was killed opens with as few threads as one that was closed: redo is done by the caller.
+#[test]
+fn killed_database_opens_with_as_few_threads_as_a_closed_one() {
+    let _turn = turn();
+    // SAFETY: returns a number.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: only root can become a user without other threads");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::chown(dir.path(), Some(LONELY_USER), Some(LONELY_USER)).expect("given away");
+    let few = |is_killed: bool| {
+        let path = dir.path().join(if is_killed { "killed" } else { "closed" });
+        let writer = Child::fork(|_| {
+            become_lonely_user(100);
+            let db = open(&path);
+            let tree = db.create_tree("t").expect("created");
+            (0..900u32).for_each(|row| tree.put(&row.to_be_bytes(), &[7; 900]).expect("written"));
+            if !is_killed {
+                drop(tree);
+                db.close().expect("closed");
+            }
+        });
+        writer.end();
+        let least = (1..20).find(|threads| {
+            let opener = Child::fork(|out| {
+                become_lonely_user(*threads);
+                let opened = Db::open(&path, options());
+                let rows =
+                    opened.map(|db| db.open_tree("t").map(|tree| tree.scan(..).filter(|row| row.is_ok()).count()));
+                match rows {
+                    Ok(rows) => write!(out, "{}", rows.expect("there")).expect("said"),
+                    Err(error) => assert!(error.to_string().contains("thread"), "{error}"),
+                }
+            });
+            let said = opener.end();
+            assert!(said.is_empty() || said == "900", "{said}");
+            !said.is_empty()
+        });
+        least.expect("it opens with 20 threads")
+    };
+    let (closed, killed) = (few(false), few(true));
+    assert_eq!(killed, closed, "threads that a killed and a closed database need");
+}

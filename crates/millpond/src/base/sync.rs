@@ -426,11 +426,12 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// Runs a piece of work on each of `threads` background threads, or, if it is one, on the caller's; their results in
-/// order, or the first error.
+/// Runs `threads` pieces of work, each on a background thread, or, if it is one, on the caller's; their results in
+/// order, or the first error. Where the system has fewer threads to give, the caller does what is left, piece by piece:
+/// no piece may wait for another.
 ///
 /// # Errors
-/// Those of the work; a thread that cannot be started, or that panicked.
+/// Those of the work; a thread that panicked.
 pub(crate) fn in_parallel<T, W>(name: &str, threads: usize, work: impl Fn(usize) -> W) -> Result<Vec<T>, Error>
 where
     T: Send + 'static,
@@ -439,22 +440,33 @@ where
     if threads == 1 {
         return work(0)().map(|result| vec![result]);
     }
-    // All are started, then all are joined: none outlives this call.
-    let start = |thread| {
-        let work = work(thread);
+    let start = |piece| {
+        let work = work(piece);
         spawn(name, move || {
             enter_background();
             work()
         })
     };
+    started_or_here(name, threads, start, |piece| work(piece)())
+}
+
+/// The same with a way to `start` a piece's thread that may have none to give; the caller does such a piece `here`.
+fn started_or_here<T>(
+    name: &str,
+    threads: usize,
+    start: impl Fn(usize) -> io::Result<JoinHandle<Result<T, Error>>>,
+    here: impl Fn(usize) -> Result<T, Error>,
+) -> Result<Vec<T>, Error> {
+    // All are started, then all are joined: none outlives this call.
     let running: Vec<_> = (0..threads).map(start).collect();
     let ended: Vec<_> = running
         .into_iter()
-        .map(|thread| match thread {
+        .enumerate()
+        .map(|(piece, thread)| match thread {
             Ok(thread) => {
                 thread.join().unwrap_or_else(|_| Err(Error::Bug(format!("a thread '{name}' panicked").into())))
             }
-            Err(error) => Err(Error::io(&format!("start a thread '{name}'"), error)),
+            Err(_) => here(piece),
         })
         .collect();
     ended.into_iter().collect()
@@ -472,4 +484,32 @@ pub(crate) fn processors() -> usize {
 /// Whether the thread is unwinding.
 pub(crate) fn panicking() -> bool {
     std::thread::panicking()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_without_a_thread_are_done_by_the_caller() {
+        for can_start in [0, 1, 3] {
+            let start = |piece: usize| match piece < can_start {
+                true => spawn("piece", move || Ok(piece * 10)),
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            };
+            let done = started_or_here("piece", 4, start, |piece| Ok(piece * 10 + 1)).expect("no error");
+            let expected: Vec<usize> = (0..4).map(|piece| piece * 10 + usize::from(piece >= can_start)).collect();
+            assert_eq!(done, expected);
+        }
+        let failed = started_or_here(
+            "piece",
+            2,
+            |_| Err(io::ErrorKind::WouldBlock.into()),
+            |piece| match piece {
+                0 => Ok(()),
+                _ => Err(Error::Bug("the second".into())),
+            },
+        );
+        assert!(failed.is_err());
+    }
 }

@@ -40,7 +40,9 @@ pub enum IoEngine {
 /// The way that was chosen.
 pub(crate) enum Batches {
     IoUring(Rings),
-    Threads(ThreadPool),
+    /// `None`: the system has no threads to give. The caller transfers piece by piece, and the threads that there are
+    /// stay free for the engine.
+    Threads(Option<ThreadPool>),
 }
 
 impl Batches {
@@ -53,15 +55,15 @@ impl Batches {
                 Err(_) => {}
             }
         }
-        let threads = ThreadPoolBuilder::new().num_threads(THREADS).thread_name(|i| format!("mp-io-{i}")).build();
-        threads.map(Batches::Threads).map_err(io::Error::other)
+        Ok(Batches::Threads(pool_of(THREADS)))
     }
 
     /// What reports call it.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Batches::IoUring(_) => "io_uring",
-            Batches::Threads(_) => "threads",
+            Batches::Threads(Some(_)) => "threads",
+            Batches::Threads(None) => "one by one",
         }
     }
 
@@ -87,7 +89,8 @@ impl Batches {
                 };
                 reads.iter_mut().zip(ends).map(finish).collect()
             }
-            Batches::Threads(threads) => {
+            Batches::Threads(None) => reads.iter_mut().map(|(buf, offset)| file.read_exact_at(buf, *offset)).collect(),
+            Batches::Threads(Some(threads)) => {
                 let mut results: Vec<io::Result<()>> = reads.iter().map(|_| Ok(())).collect();
                 threads.in_place_scope(|scope| {
                     for ((buf, offset), result) in reads.iter_mut().zip(&mut results) {
@@ -121,7 +124,8 @@ impl Batches {
                 };
                 writes.iter().zip(ends).map(finish).collect()
             }
-            Batches::Threads(threads) => {
+            Batches::Threads(None) => writes.iter().map(|(buf, offset)| file.write_all_at(buf, *offset)).collect(),
+            Batches::Threads(Some(threads)) => {
                 let mut results: Vec<io::Result<()>> = writes.iter().map(|_| Ok(())).collect();
                 threads.in_place_scope(|scope| {
                     for ((buf, offset), result) in writes.iter().zip(&mut results) {
@@ -132,6 +136,11 @@ impl Batches {
             }
         }
     }
+}
+
+/// So many threads; `None`: they are not all to be had.
+fn pool_of(threads: usize) -> Option<ThreadPool> {
+    ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("mp-io-{i}")).build().ok()
 }
 
 /// Bytes of a piece, which is a lot at most.
@@ -227,8 +236,9 @@ mod tests {
 
     #[test]
     fn a_batch_larger_than_a_ring_is_transferred_and_each_piece_has_its_own_result() {
-        for engine in [IoEngine::Auto, IoEngine::Threads] {
-            let batches = Batches::new(engine).expect("one way or the other");
+        let chosen =
+            [IoEngine::Auto, IoEngine::Threads].map(|engine| Batches::new(engine).expect("one way or the other"));
+        for batches in chosen.into_iter().chain([Batches::Threads(None)]) {
             let file = tempfile::tempfile().expect("a file");
             let pieces: Vec<Vec<u8>> = (0..3 * DEPTH + 1).map(|i| vec![i.to_le_bytes()[0]; 4096]).collect();
             let offset = |i: usize| to_u64(i * 8192);
@@ -249,8 +259,9 @@ mod tests {
 
     #[test]
     fn a_write_that_fails_says_so() {
-        for engine in [IoEngine::Auto, IoEngine::Threads] {
-            let batches = Batches::new(engine).expect("one way or the other");
+        let chosen =
+            [IoEngine::Auto, IoEngine::Threads].map(|engine| Batches::new(engine).expect("one way or the other"));
+        for batches in chosen.into_iter().chain([Batches::Threads(None)]) {
             let file = File::open("/dev/null").expect("there");
             let ends = batches.write(&file, &[(&[1; 512], 0), (&[2; 512], 512)]);
             assert!(ends.iter().all(Result::is_err), "a file that is open for reading only: {ends:?}");
