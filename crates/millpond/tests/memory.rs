@@ -6,6 +6,10 @@ use std::sync::Arc;
 
 use millpond::{ByteSize, Db, Durability, Options, WriteBatch};
 
+/// What the process is told that writes, or recovers, for the second test: where.
+const TO_WRITE: &str = "MILLPOND_MEMORY_TO_WRITE";
+const TO_RECOVER: &str = "MILLPOND_MEMORY_TO_RECOVER";
+
 /// Bytes of memory that this process had resident at most.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
@@ -57,4 +61,68 @@ fn memory_is_what_is_stated_and_64_mib() {
     assert!(peak < stated + (64 << 20), "{peak} bytes at most, {stated} stated");
     // It cannot be much less: the pool was full.
     assert!(peak > 32 << 20, "{peak}");
+}
+
+/// Rows of a page each, nearly: so many pages are dirty in a large pool when the process is killed.
+const SCATTERED: u32 = 100_000;
+
+/// Fills a pool of 512 MiB with dirty pages of 4 KiB, and ends without closing.
+fn write_scattered(dir: &std::path::Path) -> ! {
+    let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(640));
+    let options = options.redo_capacity(ByteSize::gib(1)).durability(Durability::Background(100));
+    let db = Db::open(dir, options).expect("opened");
+    let rows = (0..SCATTERED).map(|row| (row.to_be_bytes(), vec![1; 900]));
+    let tree = db.bulk_load("t", rows).expect("loaded");
+    for turn in 0..SCATTERED {
+        let row = turn.wrapping_mul(2_654_435_761) % SCATTERED;
+        tree.put(&row.to_be_bytes(), &[2; 900]).expect("written");
+    }
+    // Durable up to here.
+    let mut batch = WriteBatch::new();
+    batch.put(&tree, b"the last", b"1").durability(Durability::Commit);
+    db.write(batch).expect("written");
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(0) }
+}
+
+/// A recovery of many more pages than the pool has frames for, in a process of its own.
+#[test]
+fn recovery_takes_what_is_stated_and_64_mib() {
+    if let Some(dir) = std::env::var_os(TO_WRITE) {
+        write_scattered(dir.as_ref());
+    }
+    if let Some(dir) = std::env::var_os(TO_RECOVER) {
+        let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(8));
+        let options = options.redo_capacity(ByteSize::gib(1));
+        let db = Db::open(&dir, options).expect("recovered");
+        let stats = db.stats();
+        let (peak, stated) = (peak(), stats.memory_budget);
+        println!(
+            "recovered {} pages of {} MiB of log: {} MiB at most, {} MiB stated",
+            stats.open_redo_pages,
+            stats.open_redo_bytes >> 20,
+            peak >> 20,
+            stated >> 20
+        );
+        assert!(stats.open_redo_pages > 10_000, "{} pages: more than the 2,048 frames", stats.open_redo_pages);
+        assert!(peak < stated + (64 << 20), "{peak} bytes at most, {stated} stated");
+        let tree = db.open_tree("t").expect("there");
+        assert_eq!(
+            tree.scan(..).filter(|row| row.as_ref().is_ok_and(|(_, row)| row[0] == 2)).count(),
+            to_usize(SCATTERED)
+        );
+        db.close().expect("closed");
+        return;
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    for variable in [TO_WRITE, TO_RECOVER] {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("this binary"));
+        let child = child.args(["--exact", "recovery_takes_what_is_stated_and_64_mib", "--nocapture"]);
+        let ended = child.env(variable, dir.path()).status().expect("started");
+        assert!(ended.success(), "{variable}: {ended}");
+    }
+}
+
+fn to_usize(number: u32) -> usize {
+    usize::try_from(number).expect("Linux has 64 bits, or 32")
 }

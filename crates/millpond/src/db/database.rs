@@ -469,7 +469,8 @@ fn open_existing(files: Arc<dyn Files>, home: Arc<Home>, options: &Options, door
     let frames = frames.min(frames_max);
     validate_reserve(frames_max, wanted)?;
     let analysis_began = clock::now_ns();
-    let analysis = recovery::analyse(&log_files, &superblock, &store, &counts)?;
+    let watched = store.copied(&*files)?;
+    let analysis = recovery::analyse(&log_files, &superblock, &store, &counts, (to_usize(frames), watched))?;
     let put_back = store.put_back_torn(&*files, superblock.checkpoint_lsn, |id| analysis.needs_image(id))?;
     let doublewrite = options.doublewrite_of(page_store_of(&superblock));
     if doublewrite != Doublewrite::Off {
@@ -604,7 +605,7 @@ fn finish_open(
     let removed = sorter::remove_left_over(files);
     removed.map_err(|e| Error::io(&format!("remove files of an interrupted sort in '{}'", files.place()), e))?;
     let redo_began = clock::now_ns();
-    recovery::redo(&engine.core, log_files, analysis)?;
+    recovery::redo(&engine.core, &log_files, analysis)?;
     let applied_us = (analysed_ns + clock::now_ns() - redo_began) / 1000;
     engine.redoing.store(false, Ordering::Relaxed);
     engine.core.pool.keep_pages_together();

@@ -31,8 +31,8 @@ use crate::io::device::Files;
 use crate::mtr::Core;
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pace::sync_only;
+use crate::redo::ending;
 use crate::redo::files::Ring;
-use crate::redo::log;
 use crate::redo::pipeline::PipelineCounters;
 use crate::txn::slots::Transactions;
 
@@ -475,5 +475,5 @@ pub(crate) fn closed() -> Error {
 
 /// The answer of one that has stopped.
 pub(super) fn stopped(why: &str) -> Error {
-    if why == CLOSED { closed() } else { log::stopped(why) }
+    if why == CLOSED { closed() } else { ending::stopped(why) }
 }

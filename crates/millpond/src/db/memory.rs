@@ -5,6 +5,7 @@ use super::keeper::ZONES_TOGETHER;
 use super::loading;
 use super::options::unsynced_max;
 use crate::base::aligned::to_u64;
+use crate::recovery;
 use crate::store::page_store::LOADED_MAX;
 use crate::store::zones::ZONE_BYTES;
 
@@ -18,6 +19,7 @@ impl Engine {
             + core.log.memory_budget()
             + core.store.memory_budget(unsynced_max(self.frames_max) + to_u64(LOADED_MAX))
             + self.waits.memory_budget()
+            + recovery::memory_budget(core.pool.len(), core.store.page_size())
             + writer
             + loads
     }

@@ -400,8 +400,11 @@ mod tests {
     use bytesize::ByteSize;
 
     use super::*;
+    use crate::base::page::op::PageOp;
     use crate::base::scheduler::run;
+    use crate::btree::descent::{Manner, Restarts, leaf_write};
     use crate::io::simulated::SimulatedDisk;
+    use crate::mtr::Mtr;
     use crate::{Db, Durability, Options, WriteBatch};
 
     /// WRITER-2: the log is durable past the page, so nobody has to wait for it to learn that it has stopped.
@@ -432,6 +435,46 @@ mod tests {
             assert!(refused.contains("stopped by a test"), "{refused}");
             // The same error.
             drop((tree, db.close()));
+        });
+    }
+
+    /// MTR-5: a row is marked as deleted, and the thread panics before that is in the log.
+    #[test]
+    fn change_without_a_place_in_the_log_is_never_durable() {
+        run(1, || {
+            let disk = SimulatedDisk::new();
+            let options = || {
+                let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
+                options.redo_capacity(ByteSize::mib(2))
+            };
+            let db = Db::open_on(Arc::new(disk.clone()), options()).expect("opened");
+            let tree = db.create_tree("t").expect("created");
+            tree.put(b"a", b"1").expect("written");
+            db.checkpoint().expect("all is clean");
+            let core = &db.engine().core;
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let mut restarts = Restarts::new(&core.pool);
+                let page = loop {
+                    match leaf_write(core, &tree.state.root, b"a", Manner::First) {
+                        Ok(page) => break page,
+                        Err(stop) => restarts.resolve(stop).expect("loaded"),
+                    }
+                };
+                let id = page.id();
+                let mut mtr = Mtr::new(&core.log, [page]);
+                mtr.apply(0, id, &PageOp::Remove { key: b"a" }).expect("it is there");
+                std::panic::resume_unwind(Box::new("as planned"));
+            }));
+            assert!(panicked.is_err());
+            let refused = tree.put(b"b", b"2").expect_err("the engine has stopped");
+            let text = refused.to_string();
+            assert!(matches!(refused, Error::ReadOnly(_)) && text.contains("place in the log"), "{text}");
+            assert!(db.checkpoint().is_err() && db.close().is_err());
+            drop(tree);
+            let db = Db::open_on(Arc::new(disk), options()).expect("opened");
+            let found = db.open_tree("t").expect("there").get(b"a").expect("read");
+            assert_eq!(found.as_deref(), Some(&b"1"[..]), "the removal was never logged");
+            db.close().expect("closed");
         });
     }
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::device::{Device, Files, ReadPiece, WritePiece};
-use crate::base::bell::Bell;
 use crate::base::process::Home;
+use crate::base::sync::{Condvar, Mutex, Rank};
 
 /// The lease has ended. The other bits count the changes under way.
 const ENDED: usize = 1 << (usize::BITS - 1);
@@ -23,8 +23,9 @@ struct Lease {
     home: Arc<Home>,
     /// `ENDED`, and how many changes are under way. A change that is refused counts for a moment, too.
     state: AtomicUsize,
-    /// Rung by the last change that was under way when the lease ended.
-    idle: Bell,
+    /// For the wait until the last change that was under way when the lease ended is over.
+    ending: Mutex<()>,
+    idle: Condvar,
 }
 
 /// A change under way, until dropped.
@@ -34,7 +35,9 @@ impl Drop for Change<'_> {
     fn drop(&mut self) {
         // SeqCst, as everywhere here: the end sees the change, or the change sees the end.
         if self.0.state.fetch_sub(1, Ordering::SeqCst) == ENDED + 1 {
-            self.0.idle.ring();
+            // The waiter has looked before, and is asleep, or looks again.
+            drop(self.0.ending.lock());
+            self.0.idle.notify_all();
         }
     }
 }
@@ -51,8 +54,9 @@ impl Lease {
 
     fn end_wait(&self) {
         self.state.fetch_or(ENDED, Ordering::SeqCst);
+        let mut ending = self.ending.lock();
         while self.state.load(Ordering::SeqCst) != ENDED && !planted!("lease_not_waited_for") {
-            self.idle.wait_until(u64::MAX);
+            ending = self.idle.wait(ending, "changes of files that are under way");
         }
     }
 }
@@ -68,7 +72,8 @@ pub(crate) struct LeasedFiles {
 impl LeasedFiles {
     /// `files`, which `home` has the lock of.
     pub(crate) fn new(files: Arc<dyn Files>, home: Arc<Home>) -> LeasedFiles {
-        let lease = Lease { home, state: AtomicUsize::new(0), idle: Bell::default() };
+        let lease =
+            Lease { home, state: AtomicUsize::new(0), ending: Mutex::new(Rank::Bell, ()), idle: Condvar::new() };
         LeasedFiles { files, lease: Arc::new(lease), keeps_lock: false }
     }
 

@@ -323,53 +323,7 @@ impl<'p> Mtr<'p> {
 
 #[cfg(test)]
 mod tests {
-    use bytesize::ByteSize;
-
     use super::*;
-    use crate::base::scheduler::run;
-    use crate::btree::descent::{Manner, Restarts, leaf_write};
-    use crate::io::simulated::SimulatedDisk;
-    use crate::{Db, Options};
-
-    /// MTR-5: a row is marked as deleted, and the thread panics before that is in the log.
-    #[test]
-    fn change_without_a_place_in_the_log_is_never_durable() {
-        run(1, || {
-            let disk = SimulatedDisk::new();
-            let options = || {
-                let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
-                options.redo_capacity(ByteSize::mib(2))
-            };
-            let db = Db::open_on(Arc::new(disk.clone()), options()).expect("opened");
-            let tree = db.create_tree("t").expect("created");
-            tree.put(b"a", b"1").expect("written");
-            db.checkpoint().expect("all is clean");
-            let core = &db.engine().core;
-            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                let mut restarts = Restarts::new(&core.pool);
-                let page = loop {
-                    match leaf_write(core, &tree.state.root, b"a", Manner::First) {
-                        Ok(page) => break page,
-                        Err(stop) => restarts.resolve(stop).expect("loaded"),
-                    }
-                };
-                let id = page.id();
-                let mut mtr = Mtr::new(&core.log, [page]);
-                mtr.apply(0, id, &PageOp::Remove { key: b"a" }).expect("it is there");
-                std::panic::resume_unwind(Box::new("as planned"));
-            }));
-            assert!(panicked.is_err());
-            let refused = tree.put(b"b", b"2").expect_err("the engine has stopped");
-            let text = refused.to_string();
-            assert!(matches!(refused, Error::ReadOnly(_)) && text.contains("place in the log"), "{text}");
-            assert!(db.checkpoint().is_err() && db.close().is_err());
-            drop(tree);
-            let db = Db::open_on(Arc::new(disk), options()).expect("opened");
-            let found = db.open_tree("t").expect("there").get(b"a").expect("read");
-            assert_eq!(found.as_deref(), Some(&b"1"[..]), "the removal was never logged");
-            db.close().expect("closed");
-        });
-    }
 
     #[test]
     fn records_end_at_the_first_that_cannot_be_read() {

@@ -11,8 +11,11 @@
 //! RECOVER-3  A page's changes are applied in order and without a gap: each demands the page LSN of the one before.
 //! RECOVER-4  A page stays in its frame from its first change of redo to its last: cleaned in between, it would be
 //!            dirty again, and take a map record's room that nobody has paid for. Model: `recovery`.
+//! RECOVER-7  What is noted of pages is bounded by the pool's frames, not by the log ([`noted`]).
 //! RECOVER-5  What was given back is not redone: the page's history begins anew, its image is forgotten, and so is an
 //!            image of before that a later map group would name.
+
+mod noted;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -20,6 +23,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
+use self::noted::{Noted, PAGE_NOTED};
 use crate::base::aligned::{aligned, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
@@ -44,19 +48,6 @@ const SHARDS_MAX: usize = 4;
 /// Pages below which one thread does all.
 const PAGES_A_THREAD: usize = 16;
 
-/// What the log says of one page.
-#[derive(Clone, Copy, Debug, Default)]
-struct History {
-    /// End of the last group that changed it.
-    last: Lsn,
-    /// Page LSN of the last image that a map group names.
-    image: Lsn,
-    /// Begin and end of the last group that formatted it: what was before does not matter.
-    format: Option<(Lsn, Lsn)>,
-    /// End of the last group that gave it back: what was before is not the page's any more, its images neither.
-    freed: Lsn,
-}
-
 /// What the first pass found.
 #[derive(Debug)]
 pub(crate) struct Analysis {
@@ -74,7 +65,7 @@ pub(crate) struct Analysis {
     noted: Option<SpaceId>,
     /// Spaces dropped in them.
     pub(crate) dropped: BTreeSet<SpaceId>,
-    pages: HashMap<PageId, History, FixedState>,
+    pages: Noted,
 }
 
 fn rotten(at: Lsn, what: &str) -> Error {
@@ -87,14 +78,15 @@ impl Analysis {
         Resume { checkpoint: self.from, epochs: self.epochs.clone(), end: self.end }
     }
 
-    /// Pages whose image is older than their last change.
+    /// Pages whose image is older than their last change; if these are cut into parts, about so many.
     pub(crate) fn pages_to_redo(&self) -> u64 {
-        to_u64(self.pages.len())
+        // The parts are about equal.
+        to_u64(self.pages.pages.len()) * self.pages.parts
     }
 
     /// Whether the page is redone, and from its image on.
     pub(crate) fn needs_image(&self, id: PageId) -> bool {
-        self.pages.get(&id).is_some_and(|history| history.starts_empty().is_none())
+        self.pages.pages.get(&id).is_some_and(|history| history.starts_empty().is_none())
     }
 
     fn note(&mut self, group: &Group<'_>, store: &PageStore) -> Result<(), Error> {
@@ -114,7 +106,10 @@ impl Analysis {
                         let what = format!("a map group names an image of page {id} of LSN {image}, from the future");
                         return Err(rotten(group.start, &what));
                     }
-                    let history = self.pages.entry(id).or_default();
+                    let Some(history) = self.pages.of(id) else {
+                        living.push(*record);
+                        continue;
+                    };
                     // RECOVER-5
                     if image >= history.freed {
                         history.image = image;
@@ -140,16 +135,13 @@ impl Analysis {
                             if self.noted.replace(id.space()) != Some(id.space()) {
                                 store.note_space(id.space());
                             }
-                            let history = self.pages.entry(id).or_default();
                             if frees(ops) {
-                                *history = History { freed: group.end, ..History::default() };
                                 store.replay_free(id, group.start, group.end);
-                                continue;
-                            }
-                            history.last = group.end;
-                            if formats(ops) {
-                                history.format = Some((group.start, group.end));
+                            } else if formats(ops) {
                                 store.replay_format(id);
+                            }
+                            if let Some(history) = self.pages.of(id) {
+                                history.change(group, ops);
                             }
                         }
                         Some(Record::Txn(txn)) => {
@@ -167,12 +159,67 @@ impl Analysis {
     }
 }
 
-/// The first pass. Adds a count at the checkpoint, which [`redo`] removes (RECOVER-2).
+impl Analysis {
+    /// Goes on to the next part of the pages; false: there is none. What the store is told of was told in the first
+    /// pass.
+    fn next_part(&mut self, files: &LogFiles) -> Result<bool, Error> {
+        let noted = &mut self.pages;
+        if !noted.next_part() {
+            return Ok(false);
+        }
+        let mut scan = LogScan::new(files, self.nonce, self.from);
+        while scan.position() < self.end {
+            let Some(group) = scan.next()? else { return Err(shorter(scan.position())) };
+            match group.kind {
+                GroupKind::Epoch => {}
+                GroupKind::Map => {
+                    for record in MapRecord::all(group.payload).into_iter().flatten() {
+                        let image = Lsn(record.image_lsn.get());
+                        if let Some(history) = noted.of(PageId(record.page_id.get()))
+                            && image >= history.freed
+                        {
+                            history.image = image;
+                        }
+                    }
+                }
+                GroupKind::Pages => {
+                    for record in Record::all(group.payload).flatten() {
+                        if let Record::Page { id, ops, .. } = record
+                            && let Some(history) = noted.of(id)
+                        {
+                            history.change(&group, ops);
+                        }
+                    }
+                }
+            }
+        }
+        self.keep_what_is_redone();
+        Ok(true)
+    }
+
+    fn keep_what_is_redone(&mut self) {
+        let dropped = &self.dropped;
+        self.pages.pages.retain(|id, history| history.last > history.image && !dropped.contains(&id.space()));
+    }
+}
+
+fn shorter(at: Lsn) -> Error {
+    rotten(at, "it ended later when it was read before")
+}
+
+/// Bytes that recovery takes at most, beside the pool: what is noted of pages, and what redo gathers.
+pub(crate) fn memory_budget(frames: usize, page_size: usize) -> u64 {
+    to_u64(Noted::most(frames)) * PAGE_NOTED + 3 * to_u64(gathered_bytes(frames * page_size))
+}
+
+/// The first pass. `frames` are those of the pool, `watched` pages that [`Analysis::needs_image`] is asked for. Adds a
+/// count at the checkpoint, which [`redo`] removes (RECOVER-2).
 pub(crate) fn analyse(
     files: &LogFiles,
     superblock: &Superblock,
     store: &PageStore,
     counts: &DirtyCounts,
+    (frames, watched): (usize, BTreeSet<PageId>),
 ) -> Result<Analysis, Error> {
     let (from, nonce) = (superblock.checkpoint_lsn, superblock.nonce);
     if !planted!("unredone_not_counted") {
@@ -188,7 +235,7 @@ pub(crate) fn analyse(
         epochs: vec![(from, nonce)],
         noted: None,
         dropped: BTreeSet::new(),
-        pages: HashMap::default(),
+        pages: Noted::new(frames, watched),
     };
     let mut noted = 0;
     while let Some(group) = scan.next()? {
@@ -217,26 +264,20 @@ pub(crate) fn analyse(
             format!("it ends here, but the group at LSN {at} shows that more was durable: its files are damaged");
         return Err(rotten(found.end, &what));
     }
-    let dropped = &found.dropped;
-    found.pages.retain(|id, history| history.last > history.image && !dropped.contains(&id.space()));
+    found.keep_what_is_redone();
     store.finish_replay(&found.dropped)?;
     store.note_log_end(found.end);
     Ok(found)
 }
 
 /// The second pass. The keeper must be running: it frees frames when the pages do not fit the pool.
-pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, analysis: Analysis) -> Result<(), Error> {
+pub(crate) fn redo(core: &Arc<Core>, files: &LogFiles, mut analysis: Analysis) -> Result<(), Error> {
     let from = analysis.from;
-    let mut pages: Vec<PageId> = analysis.pages.keys().copied().collect();
-    core.store.sort_by_place(&mut pages);
-    let turns = (0..).zip(&pages).map(|(turn, id)| (*id, turn)).collect();
-    let begins = pages.iter().map(|id| analysis.pages[id].begin()).collect();
-    let shared = Arc::new(Redo { files, analysis, turns, begins });
-    // Each batch costs a pass over the log: as large as the pool allows. Pages that were dirty at the crash fitted it.
-    let mut first = 0;
-    for batch in pages.chunks(core.pool.len() - core.pool.len() / 8) {
-        redo_batch(core, &shared, first, batch)?;
-        first += batch.len();
+    loop {
+        analysis = redo_part(core, files, analysis)?;
+        if !analysis.next_part(files)? {
+            break;
+        }
     }
     if !core.store.names_images() {
         core.store.sync()?;
@@ -245,6 +286,25 @@ pub(crate) fn redo(core: &Arc<Core>, files: LogFiles, analysis: Analysis) -> Res
         core.log.counts.remove(from);
     }
     Ok(())
+}
+
+/// Redoes the pages that are noted.
+fn redo_part(core: &Arc<Core>, files: &LogFiles, analysis: Analysis) -> Result<Analysis, Error> {
+    let mut pages: Vec<PageId> = analysis.pages.pages.keys().copied().collect();
+    core.store.sort_by_place(&mut pages);
+    let turns = (0..).zip(&pages).map(|(turn, id)| (*id, turn)).collect();
+    let begins = pages.iter().map(|id| analysis.pages.pages[id].begin()).collect();
+    let shared = Arc::new(Redo { files: files.clone(), analysis, turns, begins });
+    // Each batch costs a pass over the log: as large as the pool allows. Pages that were dirty at the crash fitted it.
+    let mut first = 0;
+    for batch in pages.chunks(core.pool.len() - core.pool.len() / 8) {
+        redo_batch(core, &shared, first, batch)?;
+        first += batch.len();
+    }
+    match Arc::into_inner(shared) {
+        Some(redo) => Ok(redo.analysis),
+        None => Err(Error::Bug("RECOVER: a thread of redo has not ended".into())),
+    }
 }
 
 /// What all threads of redo look at.
@@ -268,8 +328,7 @@ fn redo_batch(core: &Arc<Core>, shared: &Arc<Redo>, first: usize, batch: &[PageI
         move || {
             let analysis = &shared.analysis;
             // Neighbours to neighbouring readers, so that all go through the file together.
-            for id in ids.iter().skip(reader).step_by(readers).filter(|id| analysis.pages[id].starts_empty().is_none())
-            {
+            for id in ids.iter().skip(reader).step_by(readers).filter(|id| analysis.needs_image(**id)) {
                 drop(core.pool.load(*id)?);
             }
             Ok(())
@@ -311,10 +370,11 @@ fn redo_pages(core: &Core, redo: &Redo, mine: &Share) -> Result<(), Error> {
     let mut scan = LogScan::new(&redo.files, analysis.nonce, analysis.from);
     // RECOVER-4. A batch leaves an eighth of the pool to those pages of it that are not begun.
     let mut begun: Vec<Option<Pin<'_>>> = (0..mine.len()).map(|_| None).collect();
-    let mut gathered = Gathered { changes: Vec::new(), bytes: Vec::new(), share: mine.shards };
+    let bytes_max = gathered_bytes(core.pool.len() * core.store.page_size()) / mine.shards;
+    let mut gathered = Gathered { changes: Vec::new(), bytes: Vec::new(), bytes_max };
     while scan.position() < analysis.end {
         let Some(group) = scan.next()? else {
-            return Err(rotten(scan.position(), "it ended later when it was read before"));
+            return Err(shorter(scan.position()));
         };
         if group.kind != GroupKind::Pages {
             continue;
@@ -335,11 +395,14 @@ fn redo_pages(core: &Core, redo: &Redo, mine: &Share) -> Result<(), Error> {
     gathered.apply(core, analysis, &mut begun)
 }
 
-/// Changes that all threads together gather: some 14 MiB, and half as much to sort them.
-const GATHERED_MAX: usize = 1 << 18;
+/// Bytes of operations that all threads together gather, in a pool of so many bytes: at most 16 MiB. What says where
+/// they belong, and what sorts it, takes up to one and a half times as much.
+fn gathered_bytes(pool: usize) -> usize {
+    (pool / 16).clamp(256 << 10, 16 << 20)
+}
 
-/// Bytes of their operations.
-const GATHERED_BYTES: usize = 16 << 20;
+/// Of so many bytes a thread gathers one change at most.
+const BYTES_A_CHANGE: usize = 64;
 
 /// Changes of many pages, gathered so that those of one page are applied together, while the CPU has the page at hand:
 /// one by one, each would wait for memory several times.
@@ -347,8 +410,8 @@ struct Gathered {
     changes: Vec<Change>,
     /// Their operations.
     bytes: Vec<u8>,
-    /// How many threads gather.
-    share: usize,
+    /// This thread's part of what is gathered.
+    bytes_max: usize,
 }
 
 /// One page's record.
@@ -371,7 +434,7 @@ impl Gathered {
     }
 
     fn is_full(&self) -> bool {
-        self.changes.len() >= GATHERED_MAX / self.share || self.bytes.len() >= GATHERED_BYTES / self.share
+        self.changes.len() >= self.bytes_max / BYTES_A_CHANGE || self.bytes.len() >= self.bytes_max
     }
 
     /// Applies them all, each page's in the order of the log; leaves the pages pinned that they change.
@@ -388,18 +451,6 @@ impl Gathered {
     }
 }
 
-impl History {
-    /// Begin and end of the group that formats the page, if redo begins with it: the image, if there is one, is older.
-    fn starts_empty(&self) -> Option<(Lsn, Lsn)> {
-        self.format.filter(|(_, end)| !planted!("init_reads_old_image") && self.image < *end)
-    }
-
-    /// Groups before this LSN do not matter to the page.
-    fn begin(&self) -> Lsn {
-        self.starts_empty().map_or(Lsn::ZERO, |(start, _)| start)
-    }
-}
-
 /// Redoes some changes of one page, which is in memory if it was begun, and leaves the page pinned if there was
 /// something to do.
 fn redo_page<'c>(
@@ -410,7 +461,7 @@ fn redo_page<'c>(
     bytes: &[u8],
 ) -> Result<Option<Pin<'c>>, Error> {
     let (id, first) = (changes[0].id, (changes[0].start, changes[0].end));
-    let anew = analysis.pages[&id].starts_empty() == Some(first);
+    let anew = analysis.pages.pages[&id].starts_empty() == Some(first);
     let mut changed = begun.is_some();
     let pin = match begun {
         Some(pin) => pin,

@@ -7,8 +7,6 @@
 //! device is not idle for a wake-up's time, and nobody has to sleep behind one who does.
 //!
 //! REDO-7  While somebody waits, a leader is at work, or one of those who waited was called and has yet to look.
-//! REDO-11 A log that is stopped takes no group any more, and has those written and synced that have a place. One that
-//!         has failed writes nothing: after a sync that failed nothing is known of the bytes before it.
 //! REDO-10 Where no threads write the log, `durable <= written <= next`. A round writes from `written` on, and syncs,
 //!         if it does, all from `durable` on.
 

@@ -17,6 +17,7 @@
 
 pub(crate) mod credits;
 pub(crate) mod dirty_counts;
+pub(crate) mod ending;
 pub(crate) mod files;
 pub(crate) mod flush;
 mod flush_by;

@@ -12,6 +12,7 @@
 //! DBLWR-5  An open has the last lot's images durable before the first copy is written over: the process before may
 //!          have ended at a sync that failed, and the kernel have given them up.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -171,6 +172,9 @@ impl CopyFile {
     }
 }
 
+/// The file of copies, its length, and the lot that it says it has.
+type CopiedLot = (Arc<dyn Device>, u64, Lot);
+
 impl PageStore {
     /// From now on copies are kept of images before they overwrite others.
     pub(crate) fn keep_copies_in(&mut self, file: CopyFile) {
@@ -227,6 +231,29 @@ impl PageStore {
         Ok(Some(area))
     }
 
+    /// The lot of copies in the file, and the file with its length; `None`: there is none.
+    fn copied_lot(&self, files: &dyn Files) -> Result<Option<CopiedLot>, Error> {
+        let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+        if !names.iter().any(|name| name == DOUBLEWRITE_FILE) {
+            return Ok(None);
+        }
+        let file = open_file(files, DOUBLEWRITE_FILE)?;
+        let len = len_of(&*file)?;
+        if len < BLOCK_U64 {
+            return Ok(None);
+        }
+        let mut block = aligned(BLOCK);
+        let reading = |e| Error::io(&format!("read '{DOUBLEWRITE_FILE}' in '{}'", files.place()), e);
+        file.read_at(&mut block, 0).map_err(reading)?;
+        Ok(Lot::read(&block, self.uuid, self.page_size).map(|lot| (file, len, lot)))
+    }
+
+    /// The pages of the last lot, whose writes a crash may have torn.
+    pub(crate) fn copied(&self, files: &dyn Files) -> Result<BTreeSet<PageId>, Error> {
+        let found = self.copied_lot(files)?;
+        Ok(found.map_or_else(BTreeSet::new, |(_, _, lot)| lot.copied().map(|(_, id, _)| id).collect()))
+    }
+
     /// Puts back what a crash has torn, as far as there are copies, and writes the others of the lot again; durable on
     /// return: what comes next may overwrite the copies. `is_redone` says whether the log
     /// from `checkpoint` on changes a page, and needs its image for that. Returns how many pages were put back.
@@ -236,19 +263,9 @@ impl PageStore {
         checkpoint: Lsn,
         is_redone: impl Fn(PageId) -> bool,
     ) -> Result<u64, Error> {
-        let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
-        if !names.iter().any(|name| name == DOUBLEWRITE_FILE) {
-            return Ok(0);
-        }
-        let file = open_file(files, DOUBLEWRITE_FILE)?;
+        let Some((file, len, lot)) = self.copied_lot(files)? else { return Ok(0) };
         let reading = |e| Error::io(&format!("read '{DOUBLEWRITE_FILE}' in '{}'", files.place()), e);
-        let len = len_of(&*file)?;
-        let (mut block, mut copy, mut image) = (aligned(BLOCK), aligned(self.page_size()), aligned(self.page_size()));
-        if len < BLOCK_U64 {
-            return Ok(0);
-        }
-        file.read_at(&mut block, 0).map_err(reading)?;
-        let Some(lot) = Lot::read(&block, self.uuid, self.page_size) else { return Ok(0) };
+        let (mut copy, mut image) = (aligned(self.page_size()), aligned(self.page_size()));
         let (mut put_back, mut written) = (0, false);
         for (place, id, lsn) in lot.copied() {
             // DBLWR-3

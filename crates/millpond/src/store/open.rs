@@ -227,6 +227,10 @@ impl PageStore {
             }
             if state.map.has_space(id.space()) {
                 let _ = state.map.apply(id, MapEntry(record.entry.get()), start, end);
+                if state.map.get(id).is_some() {
+                    // Its id is in use by that: what is kept of formatted pages is of those without an image.
+                    state.formatted.remove(&id);
+                }
             }
         }
         Ok(())

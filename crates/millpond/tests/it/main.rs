@@ -39,6 +39,7 @@ mod purge;
 mod races;
 mod rebuild;
 mod rebuild_loss;
+mod recoveries;
 mod rows;
 mod scenarios;
 mod status;

@@ -4,6 +4,8 @@
 
 #[path = "../../../millpond/src/redo/credits.rs"]
 pub(crate) mod credits;
+#[path = "../../../millpond/src/redo/ending.rs"]
+pub(crate) mod ending;
 #[path = "../../../millpond/src/redo/files.rs"]
 pub(crate) mod files;
 #[path = "../../../millpond/src/redo/flush.rs"]
