@@ -166,9 +166,9 @@ fn decode_space(reader: &mut Reader<'_>) -> Result<SpaceId, String> {
 
 fn encode_field(field: &Field, out: &mut Vec<u8>) {
     let source = if field.source == Source::Value { OF_VALUE } else { 0 };
-    out.push(source | if field.len.is_none() { OPEN } else { 0 });
+    out.push(source | if field.end.is_none() { OPEN } else { 0 });
     out.extend_from_slice(&u32::try_from(field.offset).unwrap_or(u32::MAX).to_le_bytes());
-    out.extend_from_slice(&u16::try_from(field.len.unwrap_or(0)).unwrap_or(u16::MAX).to_le_bytes());
+    out.extend_from_slice(&u16::try_from(field.len().unwrap_or(0)).unwrap_or(u16::MAX).to_le_bytes());
 }
 
 fn decode_table(rows: SpaceId, chunks: Option<SpaceId>, reader: &mut Reader<'_>) -> Result<TableEntry, String> {
@@ -197,13 +197,13 @@ fn decode_field(reader: &mut Reader<'_>) -> Result<Field, String> {
     known("a field", flags, OF_VALUE | OPEN)?;
     let offset = usize::try_from(reader.u32().ok_or(CUT)?).map_err(|_| "a field is beyond any row".to_owned())?;
     let len = usize::from(reader.u16().ok_or(CUT)?);
-    let len = match (flags & OPEN != 0, len) {
+    let end = match (flags & OPEN != 0, len) {
         (true, 0) => None,
         (true, _) => return Err("a field without an end has a length".to_owned()),
-        (false, len) => Some(len),
+        (false, len) => Some(offset.saturating_add(len)),
     };
     let source = if flags & OF_VALUE != 0 { Source::Value } else { Source::Key };
-    Ok(Field { source, offset, len })
+    Ok(Field { source, offset, end })
 }
 
 #[cfg(test)]

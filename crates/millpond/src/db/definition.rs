@@ -26,8 +26,8 @@ const INDEX_NAME_MAX: usize = 64;
 pub struct Field {
     pub(super) source: Source,
     pub(super) offset: usize,
-    /// `None`: to the end.
-    pub(super) len: Option<usize>,
+    /// The byte behind its last one, as given; `None`: to the end.
+    pub(super) end: Option<usize>,
 }
 
 /// What a field is a piece of.
@@ -54,17 +54,22 @@ impl Field {
             Bound::Included(start) => *start,
             Bound::Excluded(start) => start.saturating_add(1),
         };
-        let len = match bytes.end_bound() {
+        let end = match bytes.end_bound() {
             Bound::Unbounded => None,
-            Bound::Included(end) => Some(end.saturating_add(1).saturating_sub(offset)),
-            Bound::Excluded(end) => Some(end.saturating_sub(offset)),
+            Bound::Included(end) => Some(end.saturating_add(1)),
+            Bound::Excluded(end) => Some(*end),
         };
-        Field { source, offset, len }
+        Field { source, offset, end }
+    }
+
+    /// Bytes of it; `None`: as many as there are.
+    pub(super) fn len(self) -> Option<usize> {
+        self.end.map(|end| end.saturating_sub(self.offset))
     }
 
     /// Bytes that what it is a piece of must have.
     fn wanted(self) -> usize {
-        self.offset.saturating_add(self.len.unwrap_or(0))
+        self.offset.saturating_add(self.len().unwrap_or(0))
     }
 
     /// The field of a row; `None`: the row is too short for it.
@@ -73,7 +78,7 @@ impl Field {
             Source::Key => key,
             Source::Value => value,
         };
-        from.get(self.offset..self.len.map_or(from.len(), |len| self.offset + len))
+        from.get(self.offset..self.end.unwrap_or(from.len()))
     }
 }
 
@@ -84,9 +89,9 @@ impl fmt::Display for Field {
             Source::Key => "key",
             Source::Value => "value",
         };
-        match self.len {
+        match self.end {
             None => write!(f, "{source}[{}..]", self.offset),
-            Some(len) => write!(f, "{source}[{}..{}]", self.offset, self.offset.saturating_add(len)),
+            Some(end) => write!(f, "{source}[{}..{end}]", self.offset),
         }
     }
 }
@@ -177,12 +182,12 @@ pub(super) fn row_of(table: &dyn fmt::Display, key: &[u8]) -> String {
 impl IndexDefinition {
     /// Bytes of the fields that have a fixed length.
     pub(super) fn fixed_len(&self) -> usize {
-        self.fields.iter().filter_map(|field| field.len).fold(0, usize::saturating_add)
+        self.fields.iter().filter_map(|field| field.len()).fold(0, usize::saturating_add)
     }
 
     /// Whether the last field reaches to the end of the row's key or value.
     pub(super) fn has_open_end(&self) -> bool {
-        self.fields.last().is_some_and(|field| field.len.is_none())
+        self.fields.last().is_some_and(|field| field.end.is_none())
     }
 
     /// The fields of a row, in order.
@@ -226,10 +231,12 @@ impl IndexDefinition {
             mistakes.push(format!("index '{name}' has no fields: name at least one"));
         }
         for (at, field) in self.fields.iter().enumerate() {
-            if field.len == Some(0) {
+            if field.end.is_some_and(|end| end < field.offset) {
+                mistakes.push(format!("index '{name}': the field {field} ends before it begins: turn its ends round"));
+            } else if field.len() == Some(0) {
                 mistakes.push(format!("index '{name}': the field {field} is empty: give it a byte at least"));
             }
-            if field.len.is_none() && at + 1 < self.fields.len() {
+            if field.end.is_none() && at + 1 < self.fields.len() {
                 mistakes.push(format!("index '{name}': the field {field} has no end: only the last one may be so"));
             }
             if u32::try_from(field.wanted()).is_err() {
@@ -266,6 +273,7 @@ mod tests {
             (Field::value(6..), Some(b""), "value[6..]"),
             (Field::value(7..), None, "value[7..]"),
             (Field::value(..7), None, "value[0..7]"),
+            (Field::value(5..2), None, "value[5..2]"),
             (Field::key(..2), Some(b"01"), "key[0..2]"),
             (Field::key(..), Some(b"0123"), "key[0..]"),
             (Field::key((Bound::Excluded(1), Bound::Unbounded)), Some(b"23"), "key[2..]"),
@@ -280,6 +288,7 @@ mod tests {
             .index("", [Field::value(0..4)])
             .index("none", [])
             .index("empty", [Field::value(3..3)])
+            .index("turned", [Field::value(5..2)])
             .unique("open", [Field::value(3..), Field::key(0..1)])
             .unique("far", [Field::value(usize::MAX..)])
             .index("long", [Field::value(0..700), Field::key(0..69)])
@@ -289,6 +298,7 @@ mod tests {
             "the index name '' has 0 bytes: use 1 to 64",
             "index 'none' has no fields",
             "index 'empty': the field value[3..3] is empty",
+            "index 'turned': the field value[5..2] ends before it begins",
             "index 'open': the field value[3..] has no end",
             "index 'far': the field value[18446744073709551615..] is beyond",
             "the fields of index 'long' have 769 bytes: at most 768",
@@ -296,7 +306,7 @@ mod tests {
         ]) {
             assert!(mistake.contains(part), "{part} in: {mistake}");
         }
-        assert_eq!(mistakes.len(), 7, "{mistakes:?}");
+        assert_eq!(mistakes.len(), 8, "{mistakes:?}");
         assert!(TableDefinition::new().index("all", [Field::key(0..767), Field::value(..)]).mistakes(768).is_empty());
     }
 
