@@ -146,6 +146,7 @@ pub(super) fn mistakes_in_the_log(options: &Options, tracking: DirtyTracking) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PageStoreKind;
 
     #[test]
     fn what_does_not_go_together_is_refused_with_the_reason() {
@@ -162,7 +163,7 @@ mod tests {
             (new().flush_log_at_commit(3), "flush_log_at_commit is 3: use 1, 2 or 0"),
             (new().flush_log_at_commit(0).durability(Durability::None), "in two ways"),
         ] {
-            let error = options.validate(16384).expect_err(reason).to_string();
+            let error = options.validate(16384, PageStoreKind::InPlace).expect_err(reason).to_string();
             assert!(error.contains(reason), "{reason} in: {error}");
         }
         for options in [
@@ -172,7 +173,7 @@ mod tests {
             new().flush_log_at_commit(2),
             new().durability(Durability::Written),
         ] {
-            options.validate(16384).expect("these go together");
+            options.validate(16384, PageStoreKind::InPlace).expect("these go together");
         }
     }
 

@@ -339,6 +339,7 @@ fn mistakes_in_flushing(options: &Options) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PageStoreKind;
 
     #[test]
     fn what_does_not_go_together_is_refused_with_the_reason() {
@@ -377,7 +378,7 @@ mod tests {
             (adaptive().free_list_target(64), "empty_free_list_algorithm is handoff, which finds out"),
         ];
         for (options, reason) in refused {
-            let error = options.validate(16384).expect_err(reason).to_string();
+            let error = options.validate(16384, PageStoreKind::InPlace).expect_err(reason).to_string();
             assert!(error.contains(reason), "{reason} in: {error}");
         }
         for options in [
@@ -388,7 +389,7 @@ mod tests {
             new().adaptive_flushing_method(AdaptiveFlushingMethod::KeepAverage).io_capacity(100),
             adaptive().flush_neighbors(FlushNeighbors::Area),
         ] {
-            options.validate(16384).expect("these go together");
+            options.validate(16384, PageStoreKind::InPlace).expect("these go together");
         }
     }
 }

@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use bytesize::ByteSize;
-
-use super::options::{Options, PageStoreKind, validate_reserve};
+use super::options::{Options, PageStoreKind, invalid, mistake_of_reserve, needed_capacity};
 use super::redo_change::first_capacity;
 use crate::base::aligned::BLOCK_U64;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId, TxnId};
+use crate::base::page::layout::is_page_size;
 use crate::base::random::random_u64;
 use crate::io::device::Files;
 use crate::io::directory::{Access, Directory, LOCK_FILE, names_without_lock};
@@ -42,30 +41,38 @@ pub(super) fn check_creation(place: &str, names: &[String], options: &Options) -
         );
         return Err(Error::Format(message.into()));
     }
-    let (page_size, capacity) = sizes(options);
-    options.validate(page_size)?;
-    options.validate_store(options.page_store.unwrap_or_default())?;
-    validate_reserve(frames_max(options, page_size), capacity)
+    validate_new(options)
 }
 
-/// Frames that the pool may have.
-fn frames_max(options: &Options, page_size: u64) -> u64 {
-    options.buffer_pool_size_max.unwrap_or(options.buffer_pool_size).as_u64() / page_size
+/// Checks everything for a new database; all mistakes in one error.
+fn validate_new(options: &Options) -> Result<(), Error> {
+    let page_size = new_page_size(options);
+    let mut mistakes = options.mistakes(page_size, options.page_store.unwrap_or_default());
+    if is_page_size(page_size) {
+        mistakes.extend(mistake_of_reserve(options.frames_max(page_size), new_capacity(options, page_size)));
+    }
+    invalid(mistakes)
 }
 
-/// Bytes of a new database's pages, and of its log.
-fn sizes(options: &Options) -> (u64, u64) {
-    let or = |size: Option<ByteSize>, default: u64| size.map_or(default, |size| size.as_u64());
-    (or(options.page_size, DEFAULT_PAGE_SIZE), or(options.redo_capacity, DEFAULT_REDO_CAPACITY))
+/// Bytes of a new database's pages.
+fn new_page_size(options: &Options) -> u64 {
+    options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64())
+}
+
+/// Bytes of a new database's log: what was asked for, or enough for the pool.
+fn new_capacity(options: &Options, page_size: u64) -> u64 {
+    let enough = || DEFAULT_REDO_CAPACITY.max(needed_capacity(options.frames_max(page_size)));
+    options.redo_capacity.map_or_else(enough, |size| size.as_u64())
 }
 
 /// Makes the files of a new database. It exists from the moment its data file gets its name.
 pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
     check_creation(&files.place(), names, options)?;
-    let (page_size, capacity) = sizes(options);
+    let page_size = new_page_size(options);
+    let capacity = new_capacity(options, page_size);
     let uuid = [random_u64(), random_u64()];
     // A larger log is made when it is open.
-    let redo = Geometry::of(0, first_capacity(capacity, frames_max(options, page_size)));
+    let redo = Geometry::of(0, first_capacity(capacity, options.frames_max(page_size)));
     let in_place = options.page_store == Some(PageStoreKind::InPlace);
     let superblock = Superblock {
         features: if in_place { FEATURE_IN_PLACE } else { 0 },
@@ -107,13 +114,50 @@ pub(super) fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Err
 
 /// The directory of a database, made if it is not there and the options allow it.
 pub(super) fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
-    if options.page_size.is_some() || !path.join(DATA_FILE).exists() {
-        // Before anything is created: a mistake in the options leaves no trace.
-        options.validate(options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64()))?;
+    // Before anything is created: a mistake in the options leaves no trace.
+    if !path.join(DATA_FILE).exists() {
+        validate_new(options)?;
     }
     if options.create {
         refuse_strangers(path, options)?;
     }
     let access = if options.create { Access::Create } else { Access::Write };
     Directory::open(path, options.cached, access, options.io_engine)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytesize::ByteSize;
+
+    use super::*;
+    use crate::store::doublewrite::Doublewrite;
+
+    #[test]
+    fn a_log_that_is_not_asked_for_is_as_large_as_the_pool_needs() {
+        let capacity = |options: &Options| new_capacity(options, DEFAULT_PAGE_SIZE);
+        assert_eq!(capacity(&Options::new()), DEFAULT_REDO_CAPACITY);
+        for large in
+            [Options::new().buffer_pool_size(ByteSize::gib(64)), Options::new().buffer_pool_size_max(ByteSize::gib(64))]
+        {
+            assert!((800 << 20..1 << 30).contains(&capacity(&large)), "{}", capacity(&large));
+            validate_new(&large).expect("its log is large enough");
+            let asked = large.redo_capacity(ByteSize::mib(256));
+            let refused = validate_new(&asked).expect_err("what is asked for is kept to").to_string();
+            assert!(
+                refused.contains("redo_capacity is 256.0 MiB") && refused.contains("leave redo_capacity out"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_mistake_of_a_new_database_is_in_one_error() {
+        let options = Options::new().read_ahead_pages(65).doublewrite(Doublewrite::On);
+        let options = options.buffer_pool_size(ByteSize::gib(64)).redo_capacity(ByteSize::mib(256));
+        let error = validate_new(&options).expect_err("three mistakes").to_string();
+        for part in ["read_ahead_pages is 65", "doublewrite is for page_store=in_place", "needs 864.3 MiB"] {
+            assert!(error.contains(part), "{part} in: {error}");
+        }
+        assert!(validate_new(&Options::new().page_size(ByteSize::b(0))).is_err(), "no page, no division by it");
+    }
 }

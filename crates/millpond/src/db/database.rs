@@ -17,7 +17,10 @@ use super::keeper::Keeper;
 use super::log_threads;
 use super::lru_managers;
 use super::online::InForce;
-use super::options::{Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, validate_reserve};
+use super::options::{
+    Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, invalid, needed_capacity, redo_reserve,
+    validate_reserve,
+};
 use super::pacing::Pacing;
 use super::page_cleaners;
 use super::page_writer::{PageWrites, SinglePage, Writers};
@@ -395,29 +398,27 @@ pub(super) fn page_store_of(superblock: &Superblock) -> PageStoreKind {
     if superblock.features & FEATURE_IN_PLACE != 0 { PageStoreKind::InPlace } else { PageStoreKind::CopyOnWrite }
 }
 
-/// The options must not say something else than the database.
+/// The options must not say something else than the database; all mistakes in one error.
 fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Result<(), Error> {
     let page_size = u64::from(superblock.page_size);
+    let mut mistakes = Vec::new();
     if let Some(wanted) = options.page_size
         && wanted.as_u64() != page_size
     {
-        let message = format!(
-            "page_size is {wanted}, and '{place}' has pages of {}: leave the option out",
-            ByteSize::b(page_size)
-        );
-        return Err(Error::InvalidOptions(message.into()));
+        let has = ByteSize::b(page_size);
+        mistakes.push(format!("page_size is {wanted}, and '{place}' has pages of {has}: leave the option out"));
     }
     let has = page_store_of(superblock);
     if let Some(wanted) = options.page_store
         && wanted != has
     {
         let of_profile = if options.profile == Profile::Millpond { "" } else { ", or give it beside the profile" };
-        let message =
-            format!("page_store is {wanted}, and '{place}' was created with {has}: leave the option out{of_profile}");
-        return Err(Error::InvalidOptions(message.into()));
+        mistakes.push(format!(
+            "page_store is {wanted}, and '{place}' was created with {has}: leave the option out{of_profile}"
+        ));
     }
-    options.validate_store(has)?;
-    options.validate(page_size)
+    mistakes.extend(options.mistakes(page_size, has));
+    invalid(mistakes)
 }
 
 fn superblock_in(files: &dyn Files) -> Result<Superblock, Error> {
@@ -425,26 +426,29 @@ fn superblock_in(files: &dyn Files) -> Result<Superblock, Error> {
     Superblock::choose(Superblock::read_both(&*data)?, data.name())
 }
 
-/// A pool that needs a larger log than there is, and the options that ask for both: the log is made larger first, by
-/// opening the database with a pool that the log is large enough for.
+/// A pool that needs a larger log than there is, and options that ask for such a log, or for no capacity at all: the
+/// log is made larger first, by opening the database with a pool that the log is large enough for.
 fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, options: &Options) -> Result<(), Error> {
-    let (Some(wanted), false) = (options.redo_capacity, options.fit_pool) else { return Ok(()) };
+    if options.fit_pool {
+        return Ok(());
+    }
     // What is wrong with it is told when it is opened.
     let Ok(superblock) = superblock_in(&**files) else { return Ok(()) };
     check_fixed(options, &superblock, &files.place())?;
     let page_size = u64::from(superblock.page_size);
-    let largest = options.buffer_pool_size_max.unwrap_or(options.buffer_pool_size).max(options.buffer_pool_size);
-    let frames = largest.as_u64() / page_size;
+    let frames = options.frames_max(page_size);
     let next = superblock.switch.map_or(superblock.redo, |switch| switch.to);
     let smallest = next.capacity().min(superblock.redo.capacity());
-    validate_reserve(frames, wanted.as_u64())?;
+    let enough = || next.capacity().max(needed_capacity(frames));
+    let wanted = options.redo_capacity.map_or_else(enough, |size| size.as_u64());
+    validate_reserve(frames, wanted)?;
     let fitting = fitting_frames(frames, smallest);
     if fitting == frames {
         return Ok(());
     }
     let size = ByteSize::b(fitting * page_size);
     // Not larger than the pool needs: the rest is made beside the load.
-    let redo_capacity = ByteSize::b(first_capacity(wanted.as_u64(), frames));
+    let redo_capacity = ByteSize::b(first_capacity(wanted, frames));
     let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, ..options.clone() };
     let files = Arc::new(LeasedFiles::for_a_while(Arc::clone(files), Arc::clone(home)));
     let db = open_existing(files, Arc::clone(home), &fewer.redo_capacity(redo_capacity), Doors::none())?;

@@ -151,8 +151,7 @@ impl Db {
         // Where they follow from the pool's size, it is that at open which counts.
         let wanted = wanted.buffer_pool_instances(self.engine().core.pool.instance_count());
         let kind = wanted.page_store.unwrap_or(PageStoreKind::CopyOnWrite);
-        let checked = wanted.validate_store(kind).and_then(|()| wanted.validate(self.page_size()));
-        checked.map_err(|error| match error {
+        wanted.validate(self.page_size(), kind).map_err(|error| match error {
             Error::InvalidOptions(mistakes) => mistakes.to_string(),
             other => other.to_string(),
         })

@@ -81,12 +81,12 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "redo_capacity",
-            help: "Bytes that the log holds; a large one is made beside the load",
+            help: "Bytes of the log; a large one is made beside the load",
             value: "SIZE",
             unit: "bytes",
             range: "128 pages to 1TiB",
             changes: "online",
-            depends: Some("256MiB, or the database's"),
+            depends: Some("256MiB, the database's, or as the pool needs"),
             get: |options| options.redo_capacity.map(size_text),
             set: |options, text| Ok(options.redo_capacity(size(text)?)),
         },
@@ -691,7 +691,9 @@ mod tests {
             ("buffer_pool_size_max", ["128MiB", "256GiB"], ["127MiB", "257GiB"]),
             ("redo_capacity", ["2MiB", "1TiB"], ["2047KiB", "1025GiB"]),
         ] {
-            let is_valid = |text: &&str| set(name, text).expect(name).validate(DEFAULT_PAGE_SIZE).is_ok();
+            let is_valid = |text: &&str| {
+                set(name, text).expect(name).validate(DEFAULT_PAGE_SIZE, PageStoreKind::CopyOnWrite).is_ok()
+            };
             assert!(ends.iter().all(is_valid) && !beyond.iter().any(is_valid), "{name}");
         }
         for info in OptionInfo::ALL.iter().filter(|info| ["NAME", "BOOL"].contains(&info.value)) {

@@ -253,10 +253,10 @@ impl Options {
         self
     }
 
-    /// Bytes that the redo log holds: 128 pages to 1 TiB. Default: 256 MiB, or what the database has; another value
-    /// than the database has gives it a new log at open. Up to 256 MiB, or what the pool needs if that is
-    /// more (192 bytes a page), are there when open returns; a larger log is made beside the load, which has what is
-    /// there meanwhile. The status text tells it, and who wants to wait for it calls
+    /// Bytes that the redo log holds: 128 pages to 1 TiB. Default: 256 MiB, or what the database has, or what the
+    /// buffer pool needs if that is more (192 bytes a page). A value that the database does not have gives it a new log
+    /// at open. Up to 256 MiB, or what the pool needs, are there when open returns; a larger log is made beside the
+    /// load, which has what is there meanwhile. The status text tells it, and who wants to wait for it calls
     /// [`Db::set_redo_capacity`](crate::Db::set_redo_capacity) with the same value. A database that is closed before
     /// keeps what it had.
     pub fn redo_capacity(mut self, size: ByteSize) -> Self {
@@ -299,18 +299,19 @@ impl Options {
         self
     }
 
-    /// Refuses what does not go with how the database's pages are written.
-    pub(crate) fn validate_store(&self, kind: PageStoreKind) -> Result<(), Error> {
+    /// What does not go with how the database's pages are written.
+    fn mistakes_of_store(&self, kind: PageStoreKind) -> Vec<String> {
         let settled = self.settled();
+        let mut mistakes = Vec::new();
         if kind == PageStoreKind::CopyOnWrite && settled.doublewrite.is_some_and(|wanted| wanted != Doublewrite::Off) {
             let message = "doublewrite is for page_store=in_place, and this database is copy_on_write, which overwrites nothing: leave the option out";
-            return Err(Error::InvalidOptions(message.into()));
+            mistakes.push(message.to_owned());
         }
         if kind == PageStoreKind::CopyOnWrite && settled.flush_neighbors != FlushNeighbors::None {
             let message = "flush_neighbors is for page_store=in_place, and this database is copy_on_write, which writes pages that leave together side by side: leave the option out";
-            return Err(Error::InvalidOptions(message.into()));
+            mistakes.push(message.to_owned());
         }
-        Ok(())
+        mistakes
     }
 
     /// What is kept of pages before they are written over.
@@ -321,8 +322,14 @@ impl Options {
         }
     }
 
-    /// Checks everything, for a database with pages of `page_size`; all mistakes in one error.
-    pub(crate) fn validate(&self, page_size: u64) -> Result<(), Error> {
+    /// Checks everything, for a database with pages of `page_size` that are written as `kind` says; all mistakes in one
+    /// error.
+    pub(crate) fn validate(&self, page_size: u64, kind: PageStoreKind) -> Result<(), Error> {
+        invalid(self.mistakes(page_size, kind))
+    }
+
+    /// Every mistake, as [`validate`](Self::validate) looks for them.
+    pub(super) fn mistakes(&self, page_size: u64, kind: PageStoreKind) -> Vec<String> {
         let settled = self.settled();
         let mut mistakes = Vec::new();
         if !is_page_size(page_size) {
@@ -364,8 +371,19 @@ impl Options {
             mistakes.push(mistake);
         }
         mistakes.extend(mistakes_in_classic_policies(&settled, page_size));
-        if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes.join("; ").into())) }
+        mistakes.extend(self.mistakes_of_store(kind));
+        mistakes
     }
+
+    /// Frames that the pool may have, of pages of `page_size`.
+    pub(super) fn frames_max(&self, page_size: u64) -> u64 {
+        self.buffer_pool_size_max.unwrap_or(self.buffer_pool_size).max(self.buffer_pool_size).as_u64() / page_size
+    }
+}
+
+/// All mistakes in one error, if there are any.
+pub(super) fn invalid(mistakes: Vec<String>) -> Result<(), Error> {
+    if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes.join("; ").into())) }
 }
 
 /// Refuses what no recovery can be held to.
@@ -404,18 +422,21 @@ pub(crate) fn needed_capacity(frames: u64) -> u64 {
     (4 * redo_reserve(frames, CAPACITY_MAX)).next_multiple_of(RING * BLOCK_U64)
 }
 
+/// What is wrong with a log in which writers would have less than three fourths for themselves.
+pub(super) fn mistake_of_reserve(frames: u64, capacity: u64) -> Option<String> {
+    let needed = 4 * redo_reserve(frames, capacity);
+    (needed > capacity).then(|| {
+        format!(
+            "redo_capacity is {}, and a buffer pool of {frames} pages needs {}: leave redo_capacity out, or use a larger one or a smaller buffer_pool_size",
+            ByteSize::b(capacity),
+            ByteSize::b(needed)
+        )
+    })
+}
+
 /// Refuses a log in which writers would have less than three fourths for themselves.
 pub(crate) fn validate_reserve(frames: u64, capacity: u64) -> Result<(), Error> {
-    let needed = 4 * redo_reserve(frames, capacity);
-    if needed <= capacity {
-        return Ok(());
-    }
-    let message = format!(
-        "redo_capacity is {}, and a buffer pool of {frames} pages needs {}: use a larger redo_capacity or a smaller buffer_pool_size",
-        ByteSize::b(capacity),
-        ByteSize::b(needed)
-    );
-    Err(Error::InvalidOptions(message.into()))
+    invalid(mistake_of_reserve(frames, capacity).into_iter().collect())
 }
 
 /// The frames of a pool that a log of `capacity` is large enough for: `frames` or fewer.
@@ -455,11 +476,20 @@ mod tests {
             .buffer_pool_size(ByteSize::kib(8))
             .redo_capacity(ByteSize::kib(1))
             .durability(Durability::Background(0));
-        let error = options.validate(16384).expect_err("three mistakes").to_string();
-        for part in ["buffer_pool_size is 8.0 KiB", "512.0 KiB", "redo_capacity is 1.0 KiB", "background(0 ms)"] {
+        let options = options.doublewrite(Doublewrite::On).flush_neighbors(FlushNeighbors::Area);
+        let error = options.validate(16384, PageStoreKind::CopyOnWrite).expect_err("five mistakes").to_string();
+        for part in [
+            "buffer_pool_size is 8.0 KiB",
+            "512.0 KiB",
+            "redo_capacity is 1.0 KiB",
+            "background(0 ms)",
+            "doublewrite is for page_store=in_place",
+            "flush_neighbors is for page_store=in_place",
+        ] {
             assert!(error.contains(part), "{part} in: {error}");
         }
-        assert!(Options::new().validate(5000).expect_err("odd").to_string().contains("page_size"));
-        assert!(Options::new().validate(16384).is_ok());
+        let of_new = |page_size| Options::new().validate(page_size, PageStoreKind::CopyOnWrite);
+        assert!(of_new(5000).expect_err("odd").to_string().contains("page_size"));
+        assert!(of_new(16384).is_ok());
     }
 }

@@ -200,7 +200,9 @@ mod tests {
         for profile in Profile::ALL {
             for size in [ByteSize::mib(128), ByteSize::gib(2)] {
                 let options = Options::new().profile(profile).buffer_pool_size(size);
-                options.validate(16384).unwrap_or_else(|error| unreachable!("{profile:?}: {error}"));
+                options
+                    .validate(16384, PageStoreKind::InPlace)
+                    .unwrap_or_else(|error| unreachable!("{profile:?}: {error}"));
             }
         }
     }
@@ -252,7 +254,7 @@ mod tests {
                 for value in values_of(info.name, info.range) {
                     let options = with(Options::new().profile(profile), info.name, value);
                     let kind = options.page_store.unwrap_or_default();
-                    let found = options.validate_store(kind).and_then(|()| options.validate(16384));
+                    let found = options.validate(16384, kind);
                     let what = format!("{profile:?} with {}={value}", info.name);
                     assert_eq!(found.is_err(), is_mistake(profile, info.name, value), "{what}: {found:?}");
                     assert!(found.err().is_none_or(|e| e.to_string().contains(info.name)), "{what}");
@@ -310,9 +312,13 @@ mod tests {
         assert_eq!(one_mistake.settled().max_dirty_pages_pct_lwm, None, "nobody gave it");
         let cleaner = Options::new().profile(Profile::Mysql80).max_dirty_pages_pct(5);
         assert_eq!(cleaner.settled().max_dirty_pages_pct_lwm, Some(5));
-        assert!(cleaner.max_dirty_pages_pct_lwm(10).validate(16384).is_err());
+        assert!(cleaner.max_dirty_pages_pct_lwm(10).validate(16384, PageStoreKind::InPlace).is_err());
         assert_eq!(of.log_recent_closed, LogRecentClosed::Poll, "the lists are InnoDB's still");
-        assert!(envelope(Options::new().profile(Profile::Mysql80).io_capacity(200)).validate(16384).is_err());
+        assert!(
+            envelope(Options::new().profile(Profile::Mysql80).io_capacity(200))
+                .validate(16384, PageStoreKind::InPlace)
+                .is_err()
+        );
         let scanned = of.clone().dirty_tracking(DirtyTracking::Scan).settled();
         assert_eq!(scanned.log_recent_closed, LogRecentClosed::None);
         let copied = Options::new().profile(Profile::Mysql56).page_store(PageStoreKind::CopyOnWrite).settled();
@@ -320,8 +326,8 @@ mod tests {
         let handed = Options::new().profile(Profile::Percona57).buffer_pool_size(ByteSize::gib(1));
         let handed = handed.empty_free_list_algorithm(EmptyFreeListAlgorithm::Handoff);
         assert_eq!(handed.instances(), 1);
-        handed.validate(16384).expect("one line for free frames");
-        assert!(handed.buffer_pool_instances(2).validate(16384).is_err());
+        handed.validate(16384, PageStoreKind::InPlace).expect("one line for free frames");
+        assert!(handed.buffer_pool_instances(2).validate(16384, PageStoreKind::InPlace).is_err());
     }
 
     /// What is in force with a profile, in the words of a row of `docs/classic.md`; `–`: there is no such thing.

@@ -42,6 +42,34 @@ fn a_larger_pool_is_had_with_the_larger_log_that_it_needs() {
     }
 }
 
+/// Nobody asks for a larger log: the pool does.
+#[test]
+fn a_larger_pool_has_the_log_made_as_large_as_it_needs() {
+    let disk = disk_of(closed());
+    let large = || reopen_options().buffer_pool_size(ByteSize::mib(80));
+    for round in 0..2 {
+        run(1, || {
+            let db = open(&disk, large());
+            let stats = db.stats();
+            assert_eq!((stats.buffer_pool_pages_total, stats.log_capacity > 3 << 20), (20_480, true), "{round}");
+            db.open_tree("t").expect("there").put(&[round], b"v").expect("written");
+            db.close().expect("closed");
+        });
+    }
+    assert_eq!(recover(&disk).expect("sound")["t"].len(), 2);
+    // What is asked for is kept to, and refused with the other mistakes.
+    let (refused, _) = run(1, || {
+        let options = large().redo_capacity(ByteSize::mib(1)).page_size(ByteSize::kib(64)).read_ahead_pages(65);
+        Db::open_on(Arc::new(disk.clone()), options).expect_err("three mistakes").to_string()
+    });
+    for part in ["page_size is 64.0 KiB", "read_ahead_pages is 65"] {
+        assert!(refused.contains(part), "{part} in: {refused}");
+    }
+    let options = large().redo_capacity(ByteSize::mib(1));
+    let (refused, _) = run(1, || Db::open_on(Arc::new(disk.clone()), options).expect_err("too small").to_string());
+    assert!(refused.contains("redo_capacity is 1.0 MiB") && refused.contains("leave redo_capacity out"), "{refused}");
+}
+
 /// A database with an empty tree.
 fn closed() -> Image {
     let disk = SimulatedDisk::new();
