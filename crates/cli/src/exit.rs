@@ -5,13 +5,16 @@
 //! | 0 | done, and the answer is yes; or whoever read the output has gone |
 //! | 1 | done, and the answer is no |
 //! | 2 | wrong usage, or it could not be done |
-//! | 130 | interrupted, after the summary so far |
+//! | 130 | interrupted by Ctrl-C, after the summary so far |
+//! | 143, 129 | the same by a request to terminate (SIGTERM), by a hangup (SIGHUP) |
 
 use std::error::Error;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::ExitCode;
 
-use crate::output::complain;
+use crate::output::{complain, printable};
+use crate::signals;
 
 /// The answer of a command that could be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,17 +63,43 @@ impl From<millpond::Error> for Failure {
     }
 }
 
+/// What the system said, without the name that a library gave to a file of its own making.
+pub(crate) fn without_temporary_name(cause: &io::Error) -> String {
+    let text = cause.to_string();
+    // An error as the system has it is of no file; `tempfile` wraps it, and adds the path.
+    match text.rsplit_once(" at path ") {
+        Some((said, _)) if cause.raw_os_error().is_none() => said.to_owned(),
+        _ => text,
+    }
+}
+
+/// The failure where `what`, a thread, cannot be started.
+pub(crate) fn no_thread(what: &str, cause: &io::Error) -> Failure {
+    Failure::message(format!(
+        "cannot start {what}: {cause}; the limit of threads is reached: raise it (ulimit -u, or pids.max of the \
+         control group), or end what else runs under it"
+    ))
+}
+
 /// The exit code of a command; a failure's message is printed.
 pub(crate) fn code(ended: Result<Answer, Failure>) -> ExitCode {
     match ended {
         Ok(Answer::Yes) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
-        Ok(Answer::Interrupted) => ExitCode::from(130),
+        Ok(Answer::Interrupted) => ExitCode::from(signals::exit_code()),
         Err(Failure::Error(error)) => {
             complain(&describe(error.as_ref()));
             ExitCode::from(2)
         }
     }
+}
+
+/// A word of the command line as an error may show it.
+pub(crate) fn shown_word(word: &OsStr) -> OsString {
+    let text = word.to_string_lossy();
+    // A line's end in a word is none of the message.
+    let text = printable(&text).replace('\n', "\\n");
+    if text == word.to_string_lossy() { word.to_owned() } else { text.into() }
 }
 
 /// Prints what clap has to say about the arguments (or the help that was asked for), and returns its exit code.
@@ -105,6 +134,15 @@ mod tests {
         let text = describe(&error);
         assert!(text.starts_with("error: cannot sync '/x/y', "), "{text}");
         assert!(text.ends_with("\n  caused by: the device is on fire"), "{text}");
+    }
+
+    #[test]
+    fn temporary_names_are_left_out_and_other_causes_kept() {
+        let Err(cause) = tempfile::tempfile_in("/proc") else { unreachable!("no file can be made there") };
+        let said = without_temporary_name(&cause);
+        assert!(!said.contains(".tmp") && !said.contains("path") && said.contains("os error"), "{said}");
+        let plain = io::Error::from_raw_os_error(13);
+        assert_eq!(without_temporary_name(&plain), plain.to_string());
     }
 
     #[test]

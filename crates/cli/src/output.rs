@@ -1,5 +1,6 @@
 //! Writing to the two standard streams: neither may end the command by a panic.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,13 +19,26 @@ pub(crate) fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed) // Relaxed: as in `be_quiet`
 }
 
+/// A text without control characters but tabs and line ends: those that a name may have would rule the terminal.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_shown = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    if text.chars().all(is_shown) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_shown(c) { shown.push(c) } else { shown.extend(c.escape_default()) }
+    }
+    Cow::Owned(shown)
+}
+
 /// Writes data to standard output, at once.
 ///
 /// # Errors
 /// [`Failure::ClosedPipe`] if nobody reads it any more.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::of_output)
+    out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()).map_err(Failure::of_output)
 }
 
 /// Writes a line of talk to standard error, unless it is to be quiet there.
@@ -36,5 +50,16 @@ pub(crate) fn talk(line: &str) {
 
 /// Writes what went wrong to standard error. If nobody listens, there is nobody to tell.
 pub(crate) fn complain(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", printable(line));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_shown_and_do_nothing() {
+        assert_eq!(printable("a\tb\nc \u{e4}"), "a\tb\nc \u{e4}");
+        assert_eq!(printable("\x1b[31mred\x07\r\u{9b}"), "\\u{1b}[31mred\\u{7}\\r\\u{9b}");
+    }
 }

@@ -37,8 +37,18 @@ pub(crate) struct Progress {
 enum Shown {
     Nothing,
     Bar(ProgressBar),
-    Lines { done: AtomicU64, next_line: Mutex<Instant> },
-    Clock { _clock: Clock },
+    /// A mark that a thread turns, if one could be started.
+    Mark {
+        mark: ProgressBar,
+        clock: Option<Clock>,
+    },
+    Lines {
+        done: AtomicU64,
+        next_line: Mutex<Instant>,
+    },
+    Clock {
+        _clock: Clock,
+    },
 }
 
 impl Progress {
@@ -62,10 +72,13 @@ impl Progress {
             Shown::Nothing
         } else if stderr().is_terminal() {
             let mark = ProgressBar::new_spinner().with_style(style(MARK)).with_message(what);
-            mark.enable_steady_tick(TURN_EVERY);
-            Shown::Bar(mark)
+            // The library's own thread would panic where none can be started.
+            let turned = mark.clone();
+            let clock = Clock::start(TURN_EVERY, move || turned.tick());
+            Shown::Mark { mark, clock }
         } else {
-            Clock::start(what, started).map_or(Shown::Nothing, |_clock| Shown::Clock { _clock })
+            let speak = move || talk(&format!("{what}: {:.0} s so far", started.elapsed().as_secs_f64()));
+            Clock::start(LINE_EVERY, speak).map_or(Shown::Nothing, |_clock| Shown::Clock { _clock })
         };
         Progress { what, unit: "", total: 0, started, shown }
     }
@@ -73,7 +86,7 @@ impl Progress {
     /// Notes that `pieces` more are done.
     pub(crate) fn advance(&self, pieces: u64) {
         match &self.shown {
-            Shown::Nothing | Shown::Clock { .. } => {}
+            Shown::Nothing | Shown::Mark { .. } | Shown::Clock { .. } => {}
             Shown::Bar(bar) => bar.inc(pieces),
             Shown::Lines { done, next_line } => {
                 // Relaxed: a figure.
@@ -91,7 +104,7 @@ impl Progress {
     /// Prints something else meanwhile, with the bar out of its way.
     pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.shown {
-            Shown::Bar(bar) => bar.suspend(print),
+            Shown::Bar(bar) | Shown::Mark { mark: bar, .. } => bar.suspend(print),
             Shown::Nothing | Shown::Lines { .. } | Shown::Clock { .. } => print(),
         }
     }
@@ -104,37 +117,43 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Shown::Bar(bar) = &self.shown {
-            bar.finish_and_clear();
+        match &mut self.shown {
+            Shown::Bar(bar) => bar.finish_and_clear(),
+            Shown::Mark { mark, clock } => {
+                // Or it would be drawn again.
+                drop(clock.take());
+                mark.finish_and_clear();
+            }
+            Shown::Nothing | Shown::Lines { .. } | Shown::Clock { .. } => {}
         }
     }
 }
 
-/// A thread that says every 10 s for how long something has been going on.
+/// A thread that does something again and again while work is going on.
 struct Clock {
     has_ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Clock {
-    /// `None` if no thread can be started: then nothing is said.
-    fn start(what: &'static str, started: Instant) -> Option<Clock> {
+    /// `None` if no thread can be started: then nothing is done.
+    fn start(every: Duration, act: impl Fn() + Send + 'static) -> Option<Clock> {
         let has_ended = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&has_ended);
-        let speak = move || {
-            let mut next_line = started + LINE_EVERY;
+        let tick = move || {
+            let mut next = Instant::now() + every;
             // Relaxed: stands for itself; who sets it unparks this thread after that.
             while !ended.load(Ordering::Relaxed) {
                 let now = Instant::now();
-                if now < next_line {
-                    thread::park_timeout(next_line - now);
+                if now < next {
+                    thread::park_timeout(next - now);
                     continue;
                 }
-                next_line += LINE_EVERY;
-                talk(&format!("{what}: {:.0} s so far", (now - started).as_secs_f64()));
+                next += every;
+                act();
             }
         };
-        let thread = thread::Builder::new().name("progress".to_owned()).spawn(speak).ok()?;
+        let thread = thread::Builder::new().name("progress".to_owned()).spawn(tick).ok()?;
         Some(Clock { has_ended, thread: Some(thread) })
     }
 }
@@ -171,6 +190,17 @@ mod tests {
     fn line_says_done_total_rate_and_time_left() {
         let text = line("loading", "rows", 250, 1_000, Duration::from_secs(10));
         assert_eq!(text, "loading: 250 of 1000 rows, 25 rows/s, 30 s left");
+    }
+
+    #[test]
+    fn clock_acts_until_it_is_dropped() {
+        let (acted, acts) = std::sync::mpsc::channel();
+        let clock = Clock::start(Duration::from_millis(1), move || _ = acted.send(()));
+        assert!(acts.recv().is_ok() && acts.recv().is_ok());
+        drop(clock);
+        // What sends has gone with its thread.
+        acts.iter().for_each(drop);
+        assert_eq!(acts.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
     }
 
     #[test]

@@ -160,7 +160,10 @@ pub enum Error {
     Invalid(String),
 
     /// A thread of the load could not be started.
-    #[error("cannot start load thread {number} of {threads}; run with fewer --threads")]
+    #[error(
+        "cannot start load thread {number} of {threads}: the limit of threads is reached; raise it (ulimit -u, or \
+         pids.max of the control group), or run with fewer --threads"
+    )]
     ThreadStart {
         /// Which thread, from 1.
         number: usize,

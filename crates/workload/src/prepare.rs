@@ -53,7 +53,8 @@ pub fn missing<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>, Err
 /// Loads `tables`, which must be missing; `progress` is told, from several threads, of each batch's number of rows.
 ///
 /// # Errors
-/// [`Error::Interrupted`]: `stop` became true; the tables are half loaded. [`Error::Engine`]: the engine said no.
+/// [`Error::Interrupted`]: `stop` became true; the tables are half loaded. [`Error::ThreadStart`]: the system has no
+/// thread for it; the tables are dropped again. [`Error::Engine`]: the engine said no.
 pub fn load<E: Engine>(
     engine: &E,
     plan: &LoadPlan,
@@ -64,6 +65,27 @@ pub fn load<E: Engine>(
     for &table in tables {
         engine.create_table(table, plan.layout)?;
     }
+    let loaded = load_rows(engine, plan, tables, stop, progress);
+    if matches!(loaded, Err(Error::ThreadStart { .. })) {
+        for &table in tables {
+            engine.drop_table(table)?;
+        }
+    }
+    loaded?;
+    for &table in tables {
+        engine.finish_table(table, plan.set.table_size())?;
+    }
+    engine.finish_load()
+}
+
+/// Loads the rows of `tables`, which are there and empty.
+fn load_rows<E: Engine>(
+    engine: &E,
+    plan: &LoadPlan,
+    tables: &[TableNo],
+    stop: &AtomicBool,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(), Error> {
     let sessions =
         (0..plan.threads.max(1)).map(|_| engine.session(plan.set.tables())).collect::<Result<Vec<_>, Error>>()?;
     let work = Work {
@@ -76,16 +98,22 @@ pub fn load<E: Engine>(
         progress,
     };
     thread::scope(|scope| {
-        let loaders: Vec<_> = sessions.into_iter().map(|session| scope.spawn(|| work.run(session))).collect();
+        let (mut loaders, work) = (Vec::new(), &work);
+        for (number, session) in sessions.into_iter().enumerate() {
+            let loader = thread::Builder::new().name(format!("load-{}", number + 1));
+            match loader.spawn_scoped(scope, move || work.run(session)) {
+                Ok(loader) => loaders.push(loader),
+                Err(source) => {
+                    work.has_failed.store(true, Ordering::Relaxed); // Relaxed: stands for itself
+                    return Err(Error::ThreadStart { number: number + 1, threads: plan.threads, source });
+                }
+            }
+        }
         loaders
             .into_iter()
             .enumerate()
             .try_for_each(|(number, loader)| loader.join().map_err(|_| Error::ThreadPanicked(number + 1))?)
-    })?;
-    for &table in tables {
-        engine.finish_table(table, plan.set.table_size())?;
-    }
-    engine.finish_load()
+    })
 }
 
 /// Drops the tables of `set` that are there; says which.

@@ -139,7 +139,7 @@ fn an_interrupt_of_the_lab_alone_ends_its_run_and_leaves_neither_data_nor_report
     }
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it can be interrupted");
     said.read_to_string(&mut line).expect("it can be read");
-    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{line}");
+    assert_eq!(child.wait().expect("it ends").code(), Some(143), "{line}");
     assert_eq!(std::fs::read_dir(dir.path()).expect("it can be read").count(), 0);
 }
 

@@ -15,7 +15,7 @@ use rand::RngExt;
 use super::oracle::{Contents, InFlight, Oracle};
 use super::protocol::{Frame, TreeId};
 use super::values::random;
-use super::victim::{Deed, Victim};
+use super::victim::{Deed, NO_THREAD, Victim};
 use super::{CrashtestArgs, options};
 use crate::exit::Failure;
 
@@ -183,6 +183,7 @@ fn load_and_kill(
         }
     }
     let (status, rest) = victim.kill().map_err(cannot_kill)?;
+    check_threads(status)?;
     rest.into_iter().for_each(&mut take);
     if stop.load(Ordering::Relaxed) {
         return Ok(Loaded::Interrupted);
@@ -198,7 +199,16 @@ fn recover_and_kill(args: &CrashtestArgs, round: u64, delay: Duration) -> Result
     let victim = Victim::start(args, round, Deed::Recover)?;
     thread::sleep(delay);
     let (status, _) = victim.kill().map_err(cannot_kill)?;
+    check_threads(status)?;
     Ok(if status.success() { None } else { ended_by_itself(status) })
+}
+
+/// Refuses to take a lack of threads for a fault of the database.
+fn check_threads(status: ExitStatus) -> Result<(), Failure> {
+    match status.code() {
+        Some(NO_THREAD) => Err(Failure::message("the process to be killed had too few threads; its message is above")),
+        _ => Ok(()),
+    }
 }
 
 fn ended_by_itself(status: ExitStatus) -> Option<String> {
@@ -221,11 +231,15 @@ struct Found {
 fn look_with_patience(args: &CrashtestArgs, round: u64) -> Result<Found, String> {
     let (sender, found) = mpsc::channel();
     let options = options(&args.profile, args.cached.0, round)?;
-    let dir = args.dir.clone();
-    thread::spawn(move || {
+    let (dir, looked_with) = (args.dir.clone(), options.clone());
+    let looking = thread::Builder::new().name("look".to_owned()).spawn(move || {
         // Nobody listens any more if it took too long.
-        let _ = sender.send(look(&dir, options));
+        let _ = sender.send(look(&dir, looked_with));
     });
+    if looking.is_err() {
+        // No thread is to be had: then without patience.
+        return look(&args.dir, options);
+    }
     match found.recv_timeout(PATIENCE) {
         Ok(found) => found,
         Err(RecvTimeoutError::Timeout) => Err(format!("reopening took longer than {} s", PATIENCE.as_secs())),

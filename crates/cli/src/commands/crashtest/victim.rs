@@ -16,7 +16,11 @@ use super::operations::{Stopped, Trees, Worker};
 use super::protocol::{Frame, TreeId};
 use super::values::{K, SERIAL, random};
 use super::{CrashtestArgs, options};
-use crate::exit::{Answer, Failure};
+use crate::exit::{Answer, Failure, describe, no_thread};
+use crate::output::complain;
+
+/// The exit code of a victim for which the system has not enough threads: that says nothing about the database.
+pub(super) const NO_THREAD: i32 = 3;
 
 /// A victim that nobody kills ends by itself after this time.
 const LIFE_MAX: Duration = Duration::from_secs(120);
@@ -51,7 +55,11 @@ pub(crate) enum Deed {
 
 /// Runs the child.
 pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
-    let db = Db::open(&args.dir, options(&args.profile, args.cached, args.round).map_err(Failure::message)?)?;
+    let options = options(&args.profile, args.cached, args.round).map_err(Failure::message)?;
+    let db = Db::open(&args.dir, options).or_else(|error| {
+        let failure = Failure::from(error);
+        if lacks_threads(&failure) { give_up(&failure) } else { Err(failure) }
+    })?;
     if args.deed == Deed::Recover {
         db.close()?;
         return Ok(Answer::Yes);
@@ -62,11 +70,11 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
     let ends_at = Instant::now() + LIFE_MAX;
     let stopped = thread::scope(|scope| {
         let workers: Vec<_> = (0..args.threads)
-            .map(|thread| {
+            .map(|number| {
                 let (trees, pipe) = (trees.clone(), &pipe);
-                scope.spawn(move || {
-                    let random = random(args.seed, args.round, u64::from(thread));
-                    let mut worker = Worker::new(thread, random, trees, pipe)?;
+                let work = move || {
+                    let random = random(args.seed, args.round, u64::from(number));
+                    let mut worker = Worker::new(number, random, trees, pipe)?;
                     while Instant::now() < ends_at {
                         match worker.step() {
                             Ok(()) => {}
@@ -76,7 +84,12 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
                         }
                     }
                     Ok(())
-                })
+                };
+                let name = format!("victim-{number}");
+                thread::Builder::new()
+                    .name(name)
+                    .spawn_scoped(scope, work)
+                    .unwrap_or_else(|cause| give_up(&no_thread("a thread of the victim", &cause)))
             })
             .collect();
         workers.into_iter().try_for_each(|worker| {
@@ -84,6 +97,21 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
         })
     });
     stopped.map(|()| Answer::Yes)
+}
+
+/// Whether the system refused a thread.
+fn lacks_threads(failure: &Failure) -> bool {
+    let Failure::Error(error) = failure else { return false };
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| cause.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// Ends the whole process, for want of threads: those that there are would go on for two minutes.
+fn give_up(failure: &Failure) -> ! {
+    if let Failure::Error(error) = failure {
+        complain(&describe(error.as_ref()));
+    }
+    std::process::exit(NO_THREAD)
 }
 
 fn single(db: &Db) -> Result<Tree, Error> {
@@ -141,15 +169,21 @@ impl Victim {
         let mut child = command.spawn().map_err(cannot)?;
         let mut pipe = child.stdout.take().ok_or_else(|| Failure::message("the child has no standard output"))?;
         let (sender, frames) = mpsc::channel();
-        let reader = thread::spawn(move || {
+        let read = move || {
             while let Some(frame) = Frame::receive(&mut pipe)? {
                 if sender.send(frame).is_err() {
                     break;
                 }
             }
             Ok(())
-        });
-        Ok(Victim { child, frames, reader })
+        };
+        match thread::Builder::new().name("victim-reader".to_owned()).spawn(read) {
+            Ok(reader) => Ok(Victim { child, frames, reader }),
+            Err(cause) => {
+                child.kill().and_then(|()| child.wait()).map_err(cannot)?;
+                Err(no_thread("a thread that reads what the process to be killed says", &cause))
+            }
+        }
     }
 
     /// What it has to say, as it comes.

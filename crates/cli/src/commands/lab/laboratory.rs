@@ -23,9 +23,7 @@ use crate::database_files;
 use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::output::talk;
-
-/// The exit code of a child that was interrupted.
-const INTERRUPTED: i32 = 130;
+use crate::signals;
 
 /// How often a signal is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -399,7 +397,7 @@ impl Lab {
         let ended = child.wait().map_err(|e| cannot("end", &e))?;
         match ended.code() {
             Some(0) => outcomes,
-            Some(INTERRUPTED) => Err(Failure::message("interrupted")),
+            Some(code) if signals::is_interrupted(code) => Err(Failure::message("interrupted")),
             _ => {
                 let said = said.trim();
                 let said = said.strip_prefix("error: ").unwrap_or(said);
