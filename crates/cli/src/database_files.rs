@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Serialize;
 use workload::probe;
 
-use crate::exit::Failure;
+use crate::exit::{Failure, without_temporary_name};
 
 /// How the names of the engine's files begin; all end in `.mpd`.
 const PREFIXES: [&str; 7] = ["data", "doublewrite", "map", "directory-", "redo-", "sort-", "lock"];
@@ -80,8 +80,9 @@ pub(crate) fn make_writable(dir: &Path) -> Result<(), Failure> {
     let tried = fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir).map(drop));
     tried.map_err(|cause| {
         Failure::message(format!(
-            "cannot make files in '{}': {cause}; name another directory, or give this user access to it",
-            dir.display()
+            "cannot make files in '{}': {}; name another directory, or give this user access to it",
+            dir.display(),
+            without_temporary_name(&cause)
         ))
     })
 }

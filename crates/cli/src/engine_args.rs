@@ -13,6 +13,7 @@ use millpond::{OptionInfo, Options};
 use serde::Serialize;
 
 use crate::exit::Failure;
+use crate::output::printable;
 
 /// The heading of the engine's options in help.
 const HEADING: &str = "Engine";
@@ -40,6 +41,8 @@ pub(crate) enum Origin {
 pub(crate) struct EngineArgs {
     config: Option<PathBuf>,
     asked: Vec<Asked>,
+    /// What is wrong with flags and variables.
+    mistakes: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -89,18 +92,63 @@ pub(crate) fn flag(info: &OptionInfo) -> String {
     format!("--{}", info.name.replace('_', "-"))
 }
 
+/// How the names of variables begin.
+const VARIABLES: &str = "MILLPOND_";
+
+/// Variables of this name that the project's own tests, scripts and fuzzers read.
+const OTHER_VARIABLES: [&str; 5] =
+    ["MILLPOND_DECODER", "MILLPOND_FULL", "MILLPOND_PLANTED", "MILLPOND_WRITE_DOCS", "MILLPOND_WRITE_GOLDEN"];
+
 /// The variable of an option, such as `MILLPOND_PAGE_SIZE`.
 pub(crate) fn variable(info: &OptionInfo) -> String {
-    format!("MILLPOND_{}", info.name.to_uppercase())
+    format!("{VARIABLES}{}", info.name.to_uppercase())
+}
+
+/// What is wrong with the names of this process's variables: one that is misspelt would set nothing.
+pub(crate) fn misspelt_variables() -> Vec<String> {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(VARIABLES)).collect();
+    names.sort();
+    let is_known = |name: &String| {
+        OTHER_VARIABLES.contains(&name.as_str()) || OptionInfo::ALL.iter().any(|info| variable(info) == *name)
+    };
+    names.retain(|name| !is_known(name));
+    let misspelt = |name: String| {
+        let near = nearest(&name[VARIABLES.len()..].to_lowercase());
+        format!(
+            "there is no option '{name}', as in the environment; did you mean '{VARIABLES}{}'? \
+             ('millpond options' lists all)",
+            near.to_uppercase()
+        )
+    };
+    names.into_iter().map(misspelt).collect()
+}
+
+/// All mistakes in one failure, if there are any.
+pub(crate) fn refuse(mistakes: &[String]) -> Result<(), Failure> {
+    match mistakes {
+        [] => Ok(()),
+        [one] => Err(Failure::message(one)),
+        all => Err(Failure::message(format!("{} mistakes in the options:\n  {}", all.len(), all.join("\n  ")))),
+    }
 }
 
 impl EngineArgs {
-    /// Looks into the file, if there is one, and says what is in force.
+    /// Looks into the file, if there is one, and says what is in force. `mistakes` are those of other options.
     ///
     /// # Errors
-    /// The file cannot be read, or has something in it that is no option or no value of it.
-    pub(crate) fn resolve(&self) -> Result<EngineSettings, Failure> {
-        let in_file = self.config.as_deref().map_or_else(|| Ok(Vec::new()), read_file)?;
+    /// Every mistake in flags, variables and file, and those given, in one message; or the file cannot be read.
+    pub(crate) fn resolve(&self, mut mistakes: Vec<String>) -> Result<EngineSettings, Failure> {
+        mistakes.extend(self.mistakes.iter().cloned().chain(misspelt_variables()));
+        let in_file = match self.config.as_deref().map(read_file) {
+            None => Vec::new(),
+            Some(Ok(in_file)) => in_file,
+            Some(Err(in_file)) => {
+                mistakes.extend(in_file);
+                Vec::new()
+            }
+        };
+        refuse(&mistakes)?;
         let asked_of = |info: &OptionInfo| self.asked.iter().chain(&in_file).find(|asked| asked.info.name == info.name);
         let mut options = Options::new();
         for info in const { &OptionInfo::ALL } {
@@ -124,34 +172,41 @@ impl EngineArgs {
     }
 }
 
-/// What a TOML file of options asks for, each value checked.
-fn read_file(path: &Path) -> Result<Vec<Asked>, Failure> {
+/// What a TOML file of options asks for, each value checked; or every mistake in it.
+fn read_file(path: &Path) -> Result<Vec<Asked>, Vec<String>> {
     let file = format!("'{}'", path.display());
-    let text = std::fs::read_to_string(path).map_err(|cause| {
-        Failure::message(format!("cannot read the options in {file}: {cause}; name a TOML file with --config"))
-    })?;
-    let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| {
-        Failure::message(format!("{file} is not TOML: {}", cause.to_string().trim_end()))
-    })?;
-    let mut asked = Vec::new();
+    let text = std::fs::read_to_string(path)
+        .map_err(|cause| vec![format!("cannot read the options in {file}: {cause}; name a TOML file with --config")])?;
+    let table: toml::Table = text
+        .parse()
+        .map_err(|cause: toml::de::Error| vec![format!("{file} is not TOML: {}", cause.to_string().trim_end())])?;
+    let (mut asked, mut mistakes) = (Vec::new(), Vec::new());
     for (name, value) in &table {
-        let Some(info) = OptionInfo::find(name) else {
-            return Err(Failure::message(format!(
-                "there is no option '{name}', as in {file}; did you mean '{}'? ('millpond options' lists all)",
-                nearest(name)
-            )));
-        };
-        let wrong = |why: &str| Failure::message(format!("invalid value {value} for '{name}' in {file}: {why}"));
-        let text = match value {
-            toml::Value::String(text) => text.clone(),
-            toml::Value::Integer(number) => number.to_string(),
-            toml::Value::Boolean(switch) => switch.to_string(),
-            _ => return Err(wrong("neither a text, nor a whole number, nor true or false")),
-        };
-        info.set(Options::new(), &text).map(drop).map_err(|why| wrong(&why))?;
-        asked.push(Asked { info, text, origin: Origin::File });
+        match asked_in_file(&file, name, value) {
+            Ok(found) => asked.push(found),
+            Err(mistake) => mistakes.push(mistake),
+        }
     }
-    Ok(asked)
+    if mistakes.is_empty() { Ok(asked) } else { Err(mistakes) }
+}
+
+/// What one line of `file` asks for, or what is wrong with it.
+fn asked_in_file(file: &str, name: &str, value: &toml::Value) -> Result<Asked, String> {
+    let Some(info) = OptionInfo::find(name) else {
+        return Err(format!(
+            "there is no option '{name}', as in {file}; did you mean '{}'? ('millpond options' lists all)",
+            nearest(name)
+        ));
+    };
+    let wrong = |why: &str| format!("invalid value {value} for '{name}' in {file}: {why}");
+    let text = match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Boolean(switch) => switch.to_string(),
+        _ => return Err(wrong("neither a text, nor a whole number, nor true or false")),
+    };
+    info.set(Options::new(), &text).map(drop).map_err(|why| wrong(&why))?;
+    Ok(Asked { info, text, origin: Origin::File })
 }
 
 /// The option whose name is most like `name`.
@@ -187,8 +242,8 @@ fn arg(info: &'static OptionInfo) -> Arg {
     if info.value == "BOOL" { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg }
 }
 
-/// What flag or variable ask for one option.
-fn asked(info: &'static OptionInfo, matches: &ArgMatches) -> Result<Option<Asked>, clap::Error> {
+/// What flag or variable ask for one option, or what is wrong with it.
+fn asked(info: &'static OptionInfo, matches: &ArgMatches) -> Result<Option<Asked>, String> {
     let Some(given) = matches.get_one::<OsString>(info.name) else { return Ok(None) };
     let text = given.to_string_lossy().into_owned();
     let (origin, place) = match matches.value_source(info.name) {
@@ -199,10 +254,7 @@ fn asked(info: &'static OptionInfo, matches: &ArgMatches) -> Result<Option<Asked
     let checked = if given.to_str().is_some() { info.set(Options::new(), &text) } else { Err("not UTF-8".to_owned()) };
     match checked {
         Ok(_) => Ok(Some(Asked { info, text, origin })),
-        Err(why) => {
-            let message = format!("invalid value '{text}' for '{place}': {why}\n");
-            Err(clap::Error::raw(ErrorKind::ValueValidation, message))
-        }
+        Err(why) => Err(format!("invalid value '{text}' for '{place}': {why}")),
     }
 }
 
@@ -228,9 +280,15 @@ impl Args for EngineArgs {
 
 impl FromArgMatches for EngineArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<EngineArgs, clap::Error> {
-        let asked: Result<Vec<_>, _> = const { &OptionInfo::ALL }.iter().map(|info| asked(info, matches)).collect();
         let config = matches.get_one::<PathBuf>("config").cloned();
-        Ok(EngineArgs { config, asked: asked?.into_iter().flatten().collect() })
+        let (mut all, mut mistakes) = (Vec::new(), Vec::new());
+        for info in const { &OptionInfo::ALL } {
+            match asked(info, matches) {
+                Ok(asked) => all.extend(asked),
+                Err(mistake) => mistakes.push(mistake),
+            }
+        }
+        Ok(EngineArgs { config, asked: all, mistakes })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -262,7 +320,8 @@ impl Args for CachedArg {
 impl FromArgMatches for CachedArg {
     fn from_arg_matches(matches: &ArgMatches) -> Result<CachedArg, clap::Error> {
         let info = CachedArg::info();
-        let options = match asked(info, matches)? {
+        let wrong = |why: String| clap::Error::raw(ErrorKind::ValueValidation, format!("{}\n", printable(&why)));
+        let options = match asked(info, matches).map_err(wrong)? {
             Some(asked) => info.set(Options::new(), &asked.text).unwrap_or_default(),
             None => Options::new(),
         };

@@ -1,5 +1,7 @@
 //! Values of a command's own options: sysbench's have bare numbers.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use clap::ValueEnum;
@@ -25,6 +27,17 @@ pub(crate) const SECONDS_MAX: u64 = 31_536_000;
 /// Reads a whole number, of whatever.
 pub(crate) fn count<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "not a whole number that fits: write, for example, 10".to_owned())
+}
+
+/// Reads a whole number that `range` has.
+pub(crate) fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let wrong = || format!("not a whole number from {} to {}", range.start(), range.end());
+        text.parse().ok().filter(|number| range.contains(number)).ok_or_else(wrong)
+    }
 }
 
 /// Reads whole seconds, bare as sysbench has them.
@@ -162,6 +175,11 @@ mod tests {
         assert_eq!(count("12"), Ok(12_u32));
         for wrong in ["", "-1", "1.5", "4294967296", "ten"] {
             assert!(count::<u32>(wrong).is_err(), "{wrong}");
+        }
+        let threads = whole(1..=64_u8);
+        assert_eq!((threads("1"), threads("64")), (Ok(1), Ok(64)));
+        for wrong in ["0", "65", "1e9", "", "-1", "99999999999999999999"] {
+            assert_eq!(threads(wrong), Err("not a whole number from 1 to 64".to_owned()), "{wrong}");
         }
         assert_eq!(seconds("60"), Ok(60));
         for wrong in ["60s", "-1", "31536001"] {

@@ -43,7 +43,15 @@ pub struct Sizes {
     pub rows_per_query: u64,
 }
 
+/// Bytes of a row's columns beside its id and its data: a time and four numbers.
+const COLUMNS_LEN: u64 = 24;
+
 impl Sizes {
+    /// Bytes of a row at least, however it is kept. Of its id a page may keep less than all.
+    pub fn row_len_min(&self) -> u64 {
+        COLUMNS_LEN + u64::from(self.load.data_len)
+    }
+
     /// Checks every number.
     ///
     /// # Errors

@@ -34,26 +34,30 @@ pub(crate) struct DumpArgs {
 enum What {
     /// Both superblocks, field by field.
     Superblock(Database),
-    /// The directory, map pages, and where they say that each page is.
+    /// The directory, map pages, and where they say that each page is; of one --space or of all.
     Map {
         #[command(flatten)]
         database: Database,
         /// Only this space (1, 2, ... in the order of creation; 0 is the catalog)
-        #[arg(long, value_parser = values::count::<u32>)]
+        #[arg(long, value_name = "SPACE", value_parser = values::count::<u32>)]
         space: Option<u32>,
     },
-    /// The image of one page: header, fences, entries.
+    /// The image of one page, by SPACE:NUMBER or --slot: header, fences, entries.
+    #[command(override_usage = "millpond dump page [OPTIONS] <DIR> <SPACE:NUMBER>\n       \
+                                millpond dump page [OPTIONS] <DIR> --slot <SLOT>")]
+    #[command(after_help = "Examples:\n  millpond dump page millpond-bench-data 1:0\n  \
+                            millpond dump page millpond-bench-data --slot 17")]
     Page {
         #[command(flatten)]
         database: Database,
-        /// The page, as SPACE:NUMBER
+        /// The page, as 1:0: its space, which 'millpond info DIR' tells, and its number in it, from 0
         #[arg(value_name = "SPACE:NUMBER", value_parser = page_id, required_unless_present = "slot")]
         page: Option<(u32, u32)>,
-        /// Whatever is in this slot, instead of a page
-        #[arg(long, conflicts_with = "page", value_parser = values::count::<u64>)]
+        /// Whatever is in this slot of the data file, from 0, instead of a page
+        #[arg(long, value_name = "SLOT", conflicts_with = "page", value_parser = values::count::<u64>)]
         slot: Option<u64>,
     },
-    /// The log's groups and records, and where and why it ends.
+    /// The log's groups and records, and where and why it ends; --from an LSN, --limit of groups.
     Log {
         #[command(flatten)]
         database: Database,

@@ -17,7 +17,7 @@ use crate::values::Format;
 #[command(after_long_help = "\
 Takes the engine's options as bench does, so it shows what a run with them would use. A flag comes
 before a MILLPOND_* variable, that before the file of --config, and that before the default. Whether
-they go together, and with the database, is seen when that is opened.
+they go together, and with the database, is seen when that is opened. All mistakes are told at once.
 
 Examples:
   millpond options
@@ -49,7 +49,7 @@ struct Line<'a> {
 
 /// Lists the options.
 pub(crate) fn run(args: &OptionsArgs) -> Result<Answer, Failure> {
-    let settings = args.engine.resolve()?.all;
+    let settings = args.engine.resolve(Vec::new())?.all;
     let text = match args.format {
         Format::Text => text(&settings),
         Format::Json => settings.iter().map(|setting| report_json::line("option", &line(setting))).collect(),

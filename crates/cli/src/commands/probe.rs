@@ -10,6 +10,7 @@ use workload::report_text;
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::print;
+use crate::values;
 
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
@@ -25,7 +26,7 @@ pub(crate) struct ProbeArgs {
     dir: PathBuf,
 
     /// Seconds to measure, 1 to 600
-    #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "S", default_value_t = 1, value_parser = values::whole(1..=600_u64))]
     time: u64,
 
     #[command(flatten)]

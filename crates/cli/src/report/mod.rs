@@ -17,7 +17,7 @@ use tempfile::NamedTempFile;
 
 pub(crate) use shell::page;
 
-use crate::exit::Failure;
+use crate::exit::{Failure, without_temporary_name};
 use crate::output::talk;
 
 /// What every page begins with.
@@ -103,6 +103,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn cannot(path: &Path, cause: &io::Error) -> Failure {
+    let cause = without_temporary_name(cause);
     Failure::message(format!("cannot write the report to '{}': {cause}; name another file", path.display()))
 }
 

@@ -134,6 +134,41 @@ fn wrong_values_name_where_they_come_from() {
 }
 
 #[test]
+fn all_mistakes_are_told_at_once_wherever_they_come_from() {
+    let dir = directory();
+    std::fs::write(dir.path().join("run.toml"), "durability = \"often\"\nio_capcity = 5\n")
+        .expect("a file can be written");
+    let flags = ["--config=run.toml", "--read-ahead-pages=65", "--page-size=5KiB"];
+    for args in [&["options"][..], &["bench", "--tables=0", "oltp_insert"]] {
+        let mut command = millpond(dir.path(), &[args, &flags].concat());
+        command.env("MILLPOND_STALL_THRESHOLD", "20").env("MILLPOND_IO_ENGIN", "threads");
+        let output = command.output().expect("the command starts");
+        assert_code(&output, 2);
+        let (said, count) = (err(&output), if args[0] == "bench" { 7 } else { 6 });
+        assert!(said.starts_with(&format!("error: {count} mistakes in the options:\n  ")), "{said}");
+        assert_eq!(said.lines().count(), count + 1, "{said}");
+        for part in [
+            "'65' for '--read-ahead-pages <PAGES>'",
+            "'5KiB' for '--page-size <SIZE>'",
+            "'20' for 'MILLPOND_STALL_THRESHOLD'",
+            "'MILLPOND_IO_ENGINE'",
+            "\"often\" for 'durability' in 'run.toml'",
+            "'io_capcity', as in 'run.toml'; did you mean 'io_capacity'?",
+        ] {
+            assert!(said.contains(part), "no {part} in: {said}");
+        }
+    }
+    // Those that only an open finds: the database's own, and how options go together.
+    let args = ["bench", "--dir=db", "--buffer-pool-size=1KiB", "--doublewrite=on", "--io-capacity=200", "oltp_insert"];
+    let output = run(dir.path(), &args);
+    assert_code(&output, 2);
+    for part in ["buffer_pool_size is 1.0 KiB", "doublewrite is for page_store=in_place", "io_capacity"] {
+        assert!(err(&output).contains(part), "no {part} in: {}", err(&output));
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it can be read").count(), 1, "nothing was made");
+}
+
+#[test]
 fn cached_is_a_flag_with_and_without_a_value() {
     let dir = directory();
     for (args, value) in [

@@ -10,6 +10,9 @@ pub const C_LEN: usize = 120;
 /// Bytes of the column `pad`, a `CHAR(60)`.
 pub const PAD_LEN: usize = 60;
 
+/// Bytes of a row at least, however it is kept: `k`, `c` and `pad`. Of its id a page may keep less than all.
+pub const LEN_MIN: u64 = (4 + C_LEN + PAD_LEN) as u64;
+
 /// Digits in one group of `c` and `pad`.
 const GROUP_DIGITS: usize = 11;
 

@@ -29,10 +29,13 @@ const OLTP_ONLY: [&str; 5] = ["--events", "--create-secondary", "--secondary", "
 #[command(args_override_self = true)]
 #[command(after_long_help = "\
 Without an action the tables are loaded if they are not there, then the workload runs.
+Scripts for sysbench run with 'millpond bench' in the place of 'sysbench', or with a link of that
+name to this command: options may have underscores, those for a server are ignored, with a line.
 Transactions of several statements are run statement by statement, each its own commit: the
 engine has no others yet. So 'other' counts no BEGIN and COMMIT, only statements to write that
 found no row, as sysbench counts them.
-Exit code: 0 it ran, 2 it could not, 130 interrupted (after the summary so far).
+Exit code: 0 it ran, 2 it could not, 130 interrupted, 143 terminated (both after the summary so
+far).
 
 Examples:
   millpond bench --tables=4 --table-size=250000 --threads=16 --time=60 oltp_update_index
@@ -41,7 +44,8 @@ Examples:
   millpond bench --threads=16 --rate=80% --report=run.html --format=json oltp_update_index
   millpond bench --threads=4 --time=30 insert_benchmark
   millpond bench --threads=4 --steps=l.i0,l.x,l.i1,qr200 --table-size=2M insert_benchmark
-  millpond bench oltp_update_index cleanup")]
+  millpond bench oltp_update_index cleanup
+  millpond bench oltp_read_write --table_size=100000 --mysql-host=localhost prepare")]
 pub(crate) struct BenchArgs {
     /// What is run: one of sysbench's OLTP workloads, or insert_benchmark; --help lists them
     ///
@@ -68,7 +72,7 @@ pub(crate) struct BenchArgs {
     #[arg(hide_possible_values = true, verbatim_doc_comment)]
     pub(crate) workload: Benchmark,
 
-    /// prepare, run or cleanup [default: prepare if needed, then run]
+    /// prepare, run, cleanup or help [default: prepare if needed, then run]
     #[arg(value_name = "ACTION", hide_possible_values = true)]
     pub(crate) action: Option<Action>,
 
@@ -97,17 +101,17 @@ pub(crate) struct LoadArgs {
     pub(crate) dir: PathBuf,
 
     /// Worker threads, 1 to 4096; with --rate the cap on concurrency
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::whole(1..=4096_u32), alias = "num-threads")]
     pub(crate) threads: u32,
 
     /// Seconds to run, 0 for no limit; in insert_benchmark of a timed step
     ///
     /// Its steps l.i0 and l.x last until all is done, and others cannot be without a limit.
-    #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
+    #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds, alias = "max-time")]
     pub(crate) time: u64,
 
     /// Stop after so many events at the latest, 0 for no limit
-    #[arg(long, value_name = "N", default_value = "0", value_parser = values::count::<u64>)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = values::count::<u64>, alias = "max-requests")]
     pub(crate) events: u64,
 
     /// Seconds before those of --time, in which events are run and not counted
@@ -120,6 +124,7 @@ pub(crate) struct LoadArgs {
     /// everything that arrives in it. A share is taken of the rate that a closed loop
     /// makes first, once it is steady (15 to 45 s).
     #[arg(long, value_name = "RATE", default_value = "0", value_parser = values::rate, verbatim_doc_comment)]
+    #[arg(alias = "tx-rate")]
     pub(crate) rate: Rate,
 
     /// Tables, 1 to 10000
@@ -287,7 +292,7 @@ pub(crate) struct OutputArgs {
     pub(crate) report_interval: u64,
 
     /// Percentile of the latencies that is shown, 0 to 100; 0 for none
-    #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = values::whole(0..=100_u32))]
     pub(crate) percentile: u32,
 
     /// Print a histogram of the latencies after the run
@@ -319,6 +324,8 @@ pub(crate) enum Action {
     Run,
     /// Drop the tables
     Cleanup,
+    /// Print this help
+    Help,
 }
 
 impl BenchArgs {
@@ -370,6 +377,17 @@ impl BenchArgs {
         }
     }
 
+    /// Tables of rows that a load makes where none are there yet.
+    pub(crate) fn tables_to_load(&self) -> u32 {
+        match self.workload {
+            _ if !self.prepares() => 0,
+            Benchmark::Oltp(workload) if workload.uses_tables() => self.load.tables,
+            Benchmark::Oltp(_) => 0,
+            Benchmark::Insert if self.insert.steps.0.contains(&Step::Load) => self.load.threads,
+            Benchmark::Insert => 0,
+        }
+    }
+
     /// The tables asked for.
     pub(crate) fn table_set(&self, workload: Workload) -> Result<TableSet, Error> {
         let set = TableSet::new(self.load.tables, self.load.table_size)?;
@@ -417,6 +435,11 @@ impl BenchArgs {
     /// Whether transactions are asked for that the engine does not have: their statements are run one by one.
     pub(crate) fn runs_statement_by_statement(&self, workload: Workload) -> bool {
         workload.is_transactional() && !self.mix.skip_trx
+    }
+
+    /// Whether nothing is to be done but to print help.
+    pub(crate) fn asks_for_help(&self) -> bool {
+        self.action == Some(Action::Help)
     }
 
     /// Whether the tables are to be loaded if they are not there.

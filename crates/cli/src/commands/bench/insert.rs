@@ -21,7 +21,7 @@ use super::args::Action;
 use super::facts::Circumstances;
 use super::measure::PROBE_TIME;
 use super::report::steps_page;
-use super::{Job, interrupted_load, listed};
+use super::{Job, interrupted_load, listed, room};
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
 use crate::progress::Progress;
@@ -64,6 +64,9 @@ pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     let began = SystemTime::now();
     let missing = insert_benchmark::missing(engine, &sizes)?;
     let steps = steps(job, engine, &missing)?;
+    if steps.contains(&Step::Load) {
+        room::check_more(args, u32::try_from(missing.len()).unwrap_or(u32::MAX))?;
+    }
     let device = probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?;
     say(job, &heading(job, &sizes, &device))?;
     let mut ran = Vec::new();

@@ -5,6 +5,7 @@ mod facts;
 mod insert;
 mod measure;
 mod report;
+mod room;
 
 use std::sync::atomic::AtomicBool;
 
@@ -31,8 +32,8 @@ use args::Action;
 
 /// Runs the command; `given` is what the command line says, option by option.
 pub(crate) fn run(args: &BenchArgs, given: &[Setting]) -> Result<Answer, Failure> {
-    args.check(given)?;
-    let engine_settings = args.engine.resolve()?;
+    let mistakes = args.check(given).err().map(|mistake| mistake.to_string());
+    let engine_settings = args.engine.resolve(mistakes.into_iter().collect())?;
     let report = report_file(args)?;
     let stop = signals::stop_flag()?;
     let was_vacant = database_files::is_vacant(&args.load.dir)?;
@@ -41,6 +42,9 @@ pub(crate) fn run(args: &BenchArgs, given: &[Setting]) -> Result<Answer, Failure
             "there is no database in '{}'; make one with the action 'prepare'",
             args.load.dir.display()
         )));
+    }
+    if was_vacant {
+        room::check_new(args, &engine_settings)?;
     }
     let options = engine_settings.options.clone().create(args.prepares());
     let engine = Millpond::open(&args.load.dir, options)?;
@@ -118,10 +122,14 @@ fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
         return Ok(Answer::Yes);
     }
     if args.prepares() {
-        let loaded = if workload.uses_tables() { load(args, workload, engine, stop) } else { make_bulk(args, engine) };
-        match loaded {
-            Err(Error::Interrupted) => return Ok(interrupted_load()),
-            loaded => loaded?,
+        if workload.uses_tables() {
+            let tables = missing(args, workload, engine)?;
+            match load(args, workload, engine, &tables, stop) {
+                Err(Error::Interrupted) => return Ok(interrupted_load()),
+                loaded => loaded?,
+            }
+        } else {
+            make_bulk(args, engine)?;
         }
     }
     if args.runs() { measure::measure(job, workload, engine) } else { Ok(Answer::Yes) }
@@ -133,16 +141,28 @@ fn interrupted_load() -> Answer {
     Answer::Interrupted
 }
 
-/// Loads the tables that are not there.
-fn load(args: &BenchArgs, workload: Workload, engine: &Millpond, stop: &AtomicBool) -> Result<(), Error> {
-    let set = args.table_set(workload)?;
-    let tables = prepare::missing(engine, set)?;
+/// The tables that are not there, for which there may be room.
+fn missing(args: &BenchArgs, workload: Workload, engine: &Millpond) -> Result<Vec<TableNo>, Failure> {
+    let tables = prepare::missing(engine, args.table_set(workload)?)?;
+    if tables.is_empty() && args.action == Some(Action::Prepare) {
+        talk("all tables are loaded already");
+    }
+    room::check_more(args, u32::try_from(tables.len()).unwrap_or(u32::MAX))?;
+    Ok(tables)
+}
+
+/// Loads `tables`, which are not there.
+fn load(
+    args: &BenchArgs,
+    workload: Workload,
+    engine: &Millpond,
+    tables: &[TableNo],
+    stop: &AtomicBool,
+) -> Result<(), Error> {
     if tables.is_empty() {
-        if args.action == Some(Action::Prepare) {
-            talk("all tables are loaded already");
-        }
         return Ok(());
     }
+    let set = args.table_set(workload)?;
     let rows = tables.len() as u64 * set.table_size();
     let plan = LoadPlan {
         set,
@@ -152,10 +172,10 @@ fn load(args: &BenchArgs, workload: Workload, engine: &Millpond, stop: &AtomicBo
         layout: args.layout(),
     };
     let progress = Progress::start("loading", "rows", rows);
-    let loaded = prepare::load(engine, &plan, &tables, stop, &|rows| progress.advance(rows));
+    let loaded = prepare::load(engine, &plan, tables, stop, &|rows| progress.advance(rows));
     let took = progress.finish();
     loaded?;
-    talk(&format!("loaded {} with {rows} rows in {:.1} s", listed(&tables, TableNo::to_string), took.as_secs_f64()));
+    talk(&format!("loaded {} with {rows} rows in {:.1} s", listed(tables, TableNo::to_string), took.as_secs_f64()));
     Ok(())
 }
 

@@ -50,7 +50,8 @@ const DIFFERENCES_MAX: usize = 20;
 /// Arguments of `crashtest`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit code: 0 nothing was lost, 1 something was (the directory is kept), 2 the test could not be run, 130 interrupted.
+Exit code: 0 nothing was lost, 1 something was (the directory is kept), 2 the test could not be run, 130 interrupted,
+143 terminated.
 
 Examples:
   millpond crashtest --rounds 10
@@ -58,7 +59,7 @@ Examples:
   millpond crashtest --profile mysql-8.0")]
 pub(crate) struct CrashtestArgs {
     /// How often to kill
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = option_values::whole(1..=u32::MAX))]
     rounds: u32,
 
     /// Seed of the operations and of the moments of the kills
@@ -70,7 +71,7 @@ pub(crate) struct CrashtestArgs {
     dir: PathBuf,
 
     /// Threads of the process that is killed, 1 to 64
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = option_values::whole(1..=64_u8))]
     threads: u8,
 
     /// Policies as a server had them by default; names: millpond options
