@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command as ClapCommand, CommandFactory, Parser};
 
-use super::{Cli, Command};
+use super::{Cli, Command, Words};
 
 /// Every command and subcommand that is not hidden, with the words that lead to it.
 fn commands() -> Vec<(String, ClapCommand)> {
@@ -72,7 +72,7 @@ fn every_command_has_examples_that_parse() {
         assert!(!examples.is_empty(), "{path} has no example");
         for example in examples {
             let words = example.split_whitespace().skip_while(|word| *word != "millpond");
-            let parsed = Cli::try_parse_from(words);
+            let parsed = Cli::try_parse_from(Words::of(words.map(Into::into)).all);
             assert!(parsed.is_ok(), "{example}: {:?}", parsed.err().map(|error| error.to_string()));
         }
     }

@@ -13,12 +13,16 @@ mod progress;
 mod report;
 mod settings;
 mod signals;
+mod sysbench_words;
 mod values;
+
+use std::ffi::OsString;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use exit::{Answer, Failure};
 use settings::Setting;
+use sysbench_words::Words;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -70,19 +74,36 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    let parsed = Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
-    let (cli, matches) = match parsed {
+    let words = Words::of(std::env::args_os());
+    let (cli, matches) = match parse(&words.all) {
         Ok(parsed) => parsed,
-        Err(usage) => return exit::usage(&usage),
+        Err(usage) => {
+            // The message repeats words, and they may have what rules a terminal.
+            let shown: Vec<OsString> = words.all.iter().map(|word| exit::shown_word(word)).collect();
+            let usage = if shown == words.all { usage } else { parse(&shown).err().unwrap_or(usage) };
+            return exit::usage(&usage);
+        }
     };
     if cli.quiet {
         output::be_quiet();
     }
+    words.ignored.iter().for_each(|line| output::talk(line));
     exit::code(run(cli.command, &matches))
 }
 
+/// Reads a command line.
+fn parse(words: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
+    let matches = Cli::command().try_get_matches_from(words)?;
+    Ok((Cli::from_arg_matches(&matches)?, matches))
+}
+
 fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
+    // These two tell it with all other mistakes.
+    if !matches!(command, Command::Bench(_) | Command::Options(_)) {
+        engine_args::refuse(&engine_args::misspelt_variables())?;
+    }
     match command {
+        Command::Bench(args) if args.asks_for_help() => help_of("bench"),
         Command::Bench(args) => commands::bench::run(&args, &given(matches)),
         Command::Options(args) => commands::options::run(&args),
         Command::Crashtest(args) => commands::crashtest::run(&args),
@@ -97,6 +118,16 @@ fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
         Command::LabArm(args) => commands::lab::arm::run(&args),
         Command::CrashtestVictim(args) => commands::crashtest::victim::run(&args),
     }
+}
+
+/// Prints the help of a command.
+fn help_of(name: &str) -> Result<Answer, Failure> {
+    let mut command = Cli::command();
+    command.build();
+    if let Some(command) = command.find_subcommand_mut(name) {
+        output::print(&command.render_long_help().to_string())?;
+    }
+    Ok(Answer::Yes)
 }
 
 /// What was given to the subcommand, option by option.

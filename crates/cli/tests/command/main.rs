@@ -16,6 +16,8 @@ mod examples;
 mod insert_benchmark;
 mod lab;
 mod options;
+mod sysbench;
+mod thread_limit;
 mod top;
 
 /// A directory on the file system of the build, which is a real one.
@@ -248,11 +250,12 @@ fn remove_takes_away_what_bench_made_and_nothing_else() {
 #[test]
 fn wrong_usage_is_one_message_that_names_option_value_and_way_out() {
     let dir = directory();
-    let cases: [(&[&str], &[&str]); 17] = [
+    let cases: [(&[&str], &[&str]); 18] = [
         (&["bench", "--buffer-pool-size=64", "oltp_insert"], &["--buffer-pool-size", "'64'", "64MiB"]),
         (&["bench", "--redo-capacity", "lots", "oltp_insert"], &["--redo-capacity", "'lots'", "64MiB"]),
         (&["bench", "--rate=fast", "oltp_insert"], &["--rate", "'fast'", "80%"]),
-        (&["bench", "--threads=0", "oltp_insert"], &["--threads", "'0'", "1..=4096"]),
+        (&["bench", "--threads=0", "oltp_insert"], &["--threads", "'0'", "1 to 4096"]),
+        (&["bench", "--threads=1e9", "oltp_insert"], &["--threads", "'1e9'", "1 to 4096"]),
         (&["bench", "--thread=2", "oltp_insert"], &["'--thread'", "'--threads'"]),
         (&["bench", "--tables=0", "oltp_insert"], &["--tables", "0"]),
         (&["bench", "--durability=background", "oltp_insert"], &["--durability", "background(100ms)"]),
@@ -430,6 +433,7 @@ fn help_fits_the_terminal_and_is_a_success() {
         &["info", "-h"],
         &["status", "--help"],
         &["top", "--help"],
+        &["dump", "-h"],
         &["dump", "page", "-h"],
     ] {
         let output = run(dir.path(), args);
@@ -440,6 +444,16 @@ fn help_fits_the_terminal_and_is_a_success() {
             assert!(line.chars().count() <= 120, "{args:?}: longer than 120 columns:\n{line}");
         }
     }
+}
+
+#[test]
+fn help_of_dump_page_shows_both_ways_to_name_a_page() {
+    let dir = directory();
+    let said = out(&run(dir.path(), &["dump", "page", "-h"]));
+    for part in ["<DIR> <SPACE:NUMBER>", "<DIR> --slot <SLOT>", "millpond info DIR", "page millpond-bench-data 1:0"] {
+        assert!(said.contains(part), "no {part} in: {said}");
+    }
+    assert!(out(&run(dir.path(), &["dump", "-h"])).contains("by SPACE:NUMBER or --slot"));
 }
 
 /// Starts a long run and reads its output up to the first interval line.
@@ -472,6 +486,19 @@ fn interrupt_ends_the_run_with_its_summary() {
     assert_eq!(child.wait().expect("it ends").code(), Some(130), "{rest}");
     assert!(rest.contains("SQL statistics:"), "{rest}");
     assert!(rest.contains("Calm:"), "{rest}");
+}
+
+#[test]
+fn request_to_terminate_ends_the_run_with_its_summary_and_its_own_code() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        let dir = directory();
+        let (mut child, mut lines) = start_long_run(dir.path());
+        kill_process(Pid::from_child(&child), signal).expect("it can be told");
+        let mut rest = String::new();
+        lines.read_to_string(&mut rest).expect("it can be read");
+        assert_eq!(child.wait().expect("it ends").code(), Some(code), "{rest}");
+        assert!(rest.contains("SQL statistics:"), "{rest}");
+    }
 }
 
 #[test]
