@@ -105,6 +105,38 @@ fn every_example_in_help_runs() {
     assert!(seen >= 20, "{seen} examples seen");
 }
 
+/// The project's root.
+fn root() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn dependency_and_links_in_the_readme_lead_somewhere() {
+    let readme = include_str!("../../../../README.md");
+    let block = readme.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```")).map(|(block, _)| block);
+    let table: toml::Table = block.expect("a block of Cargo.toml").parse().expect("it is TOML");
+    let path = table["dependencies"]["millpond"]["path"].as_str().expect("a path");
+    // It is that of a project beside the clone.
+    let below = path.strip_prefix("../millpond/").expect("a clone beside the project");
+    let manifest = std::fs::read_to_string(root().join(below).join("Cargo.toml")).expect("the crate is there");
+    let manifest: toml::Table = manifest.parse().expect("it is TOML");
+    assert_eq!(manifest["package"]["name"].as_str(), Some("millpond"));
+
+    let links = readme.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let links: Vec<&str> = links.filter(|link| !link.starts_with("http")).collect();
+    for link in &links {
+        assert!(root().join(link).exists(), "{link} is not there");
+    }
+    for wanted in ["docs/seeing.md", "docs/metrics.md"] {
+        assert!(links.contains(&wanted), "no link to {wanted}: {links:?}");
+    }
+    let makefile = std::fs::read_to_string(root().join("Makefile")).expect("there is one");
+    for target in ["demo", "test", "install", "lab"] {
+        let (said, is_there) = (format!("make {target}"), format!("\n{target}: "));
+        assert!(readme.contains(&said) && makefile.contains(&is_there), "{target}");
+    }
+}
+
 #[test]
 fn every_command_in_the_readme_runs() {
     let dir = directory();
