@@ -2,6 +2,7 @@
 
 use bytesize::ByteSize;
 
+use super::option_text::size_text;
 use super::options::{Durability, Options};
 use crate::pool::dirty::DirtyTracking;
 use crate::redo::log::LogPolicies;
@@ -109,11 +110,13 @@ pub(super) fn mistakes_in_the_log(options: &Options, tracking: DirtyTracking) ->
     if has_window && tracking == DirtyTracking::Scan {
         mistakes.push("log_recent_closed is not none, and dirty pages are found by a scan, which has no order to keep: use dirty_tracking flush_list, or leave it out".to_owned());
     }
-    if let Some(size) = options.log_recent_closed_size {
+    if let Some(wanted) = options.log_recent_closed_size {
+        let size = size_text(wanted);
         if !has_window {
             mistakes.push(format!("log_recent_closed_size is {size}, and log_recent_closed is none: leave it out, or use poll, wake or wake_if_unset"));
-        } else if !(RECENT_CLOSED_MIN..=RECENT_CLOSED_MAX).contains(&size) {
-            mistakes.push(format!("log_recent_closed_size is {size}: use {RECENT_CLOSED_MIN} to {RECENT_CLOSED_MAX}"));
+        } else if !(RECENT_CLOSED_MIN..=RECENT_CLOSED_MAX).contains(&wanted) {
+            let (least, most) = (size_text(RECENT_CLOSED_MIN), size_text(RECENT_CLOSED_MAX));
+            mistakes.push(format!("log_recent_closed_size is {size}: use {least} to {most}"));
         }
     }
     let spins = [
@@ -156,7 +159,7 @@ mod tests {
         for (options, reason) in [
             (new().log_recent_closed(LogRecentClosed::Wake), "dirty pages are found by a scan"),
             (new().log_recent_closed_size(ByteSize::kib(16)), "log_recent_closed is none"),
-            (window().log_recent_closed_size(ByteSize::kib(3)), "log_recent_closed_size is 3.0 KiB: use 4.0 KiB"),
+            (window().log_recent_closed_size(ByteSize::kib(3)), "log_recent_closed_size is 3KiB: use 4KiB"),
             (new().log_spin(LogSpin::Never), "log_spin is given, and log_writer_threads is false"),
             (new().log_spin_cpu_abs_lwm(80), "log_spin_cpu_abs_lwm is 80, and log_writer_threads is false"),
             (threads().log_spin_cpu_pct_hwm(101), "log_spin_cpu_pct_hwm is 101: use 0 to 100"),

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use bytesize::ByteSize;
-
 use super::classic_log_options::mistakes_in_the_log;
-use super::options::{FRAMES_MIN, Options};
+use super::options::{FRAMES_MIN, Options, bytes};
 use super::page_cleaners::ClassicFlushing;
 use crate::base::aligned::to_u64;
 use crate::base::clock;
@@ -279,10 +277,10 @@ fn mistakes_in_the_pool(options: &Options, page_size: u64) -> Vec<String> {
     } else if is_handoff && instances > 1 {
         mistakes.push(format!("buffer_pool_instances is {instances}, and empty_free_list_algorithm is handoff, which has one line for free frames: use 1, or legacy or backoff"));
     } else if instances > 1 && options.buffer_pool_size.as_u64() / page_size.max(1) < FRAMES_MIN * to_u64(instances) {
-        let size = ByteSize::b(FRAMES_MIN * to_u64(instances) * page_size);
+        let size = bytes(FRAMES_MIN * to_u64(instances) * page_size);
         mistakes.push(format!(
             "buffer_pool_size is {}, and buffer_pool_instances is {instances}: use {size} or more, or fewer instances",
-            options.buffer_pool_size
+            bytes(options.buffer_pool_size.as_u64())
         ));
     }
     if !(LRU_SCAN_DEPTH_MIN..=LRU_PAGES_MAX).contains(&options.lru_scan_depth) {

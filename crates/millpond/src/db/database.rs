@@ -17,8 +17,9 @@ use super::keeper::Keeper;
 use super::log_threads;
 use super::lru_managers;
 use super::online::InForce;
+use super::option_text::size_text;
 use super::options::{
-    Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, invalid, needed_capacity, redo_reserve,
+    Limits, Options, PageStoreKind, bytes, epochs_reserve, fitting_frames, invalid, needed_capacity, redo_reserve,
     validate_reserve,
 };
 use super::pacing::Pacing;
@@ -405,7 +406,7 @@ fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Resul
     if let Some(wanted) = options.page_size
         && wanted.as_u64() != page_size
     {
-        let has = ByteSize::b(page_size);
+        let (wanted, has) = (size_text(wanted), bytes(page_size));
         mistakes.push(format!("page_size is {wanted}, and '{place}' has pages of {has}: leave the option out"));
     }
     let has = page_store_of(superblock);

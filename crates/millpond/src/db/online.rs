@@ -14,7 +14,7 @@ use super::database::{Db, page_store_of};
 use super::engine::{Engine, Wish};
 use super::lru_managers;
 use super::option_table::OptionInfo;
-use super::options::{Durability, FRAMES_MIN, Options, PageStoreKind, validate_recovery_time};
+use super::options::{Durability, FRAMES_MIN, Options, PageStoreKind, bytes, validate_recovery_time};
 use super::page_cleaners;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
@@ -228,9 +228,10 @@ impl Db {
         let least = FRAMES_MIN * to_u64(engine.core.pool.instance_count());
         if !(least..=engine.frames_max).contains(&frames) {
             let message = format!(
-                "buffer_pool_size is {size}: use {} ({least} pages) to {} (buffer_pool_size_max) while the database is open",
-                ByteSize::b(least * page_size),
-                ByteSize::b(engine.frames_max * page_size)
+                "buffer_pool_size is {}: use {} ({least} pages) to {} (buffer_pool_size_max) while the database is open",
+                bytes(size.as_u64()),
+                bytes(least * page_size),
+                bytes(engine.frames_max * page_size)
             );
             return Err(Error::InvalidOptions(message.into()));
         }

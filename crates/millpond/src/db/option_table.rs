@@ -86,7 +86,7 @@ impl OptionInfo {
             unit: "bytes",
             range: "128 pages to 1TiB",
             changes: "online",
-            depends: Some("256MiB, the database's, or as the pool needs"),
+            depends: Some("256MiB, or the database's, or the pool's need"),
             get: |options| options.redo_capacity.map(size_text),
             set: |options, text| Ok(options.redo_capacity(size(text)?)),
         },

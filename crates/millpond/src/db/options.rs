@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use super::classic_options::mistakes_in_classic_policies;
+use super::option_text::size_text;
 use super::profile::Profile;
 use crate::base::aligned::{BLOCK_U64, to_u64};
 use crate::base::error::Error;
@@ -333,32 +334,34 @@ impl Options {
         let settled = self.settled();
         let mut mistakes = Vec::new();
         if !is_page_size(page_size) {
-            mistakes.push(format!("page_size is {}: use 4KiB, 8KiB, 16KiB, 32KiB or 64KiB", ByteSize::b(page_size)));
+            mistakes.push(format!("page_size is {}: use 4KiB, 8KiB, 16KiB, 32KiB or 64KiB", bytes(page_size)));
         } else {
             let pool = self.buffer_pool_size.as_u64();
             let pool_min = FRAMES_MIN * page_size;
             if pool < pool_min || pool / page_size > FRAMES_MAX {
                 mistakes.push(format!(
                     "buffer_pool_size is {}: use {} ({FRAMES_MIN} pages) to {} (2^24 pages)",
-                    self.buffer_pool_size,
-                    ByteSize::b(pool_min),
-                    ByteSize::b(FRAMES_MAX * page_size)
+                    size_text(self.buffer_pool_size),
+                    bytes(pool_min),
+                    bytes(FRAMES_MAX * page_size)
                 ));
             }
             if let Some(max) = self.buffer_pool_size_max
                 && (max < self.buffer_pool_size || max.as_u64() / page_size > FRAMES_MAX)
             {
                 mistakes.push(format!(
-                    "buffer_pool_size_max is {max}: use {} (buffer_pool_size) to {} (2^24 pages)",
-                    self.buffer_pool_size,
-                    ByteSize::b(FRAMES_MAX * page_size)
+                    "buffer_pool_size_max is {}: use {} (buffer_pool_size) to {} (2^24 pages)",
+                    size_text(max),
+                    size_text(self.buffer_pool_size),
+                    bytes(FRAMES_MAX * page_size)
                 ));
             }
             let redo_min = REDO_PAGES_MIN * page_size;
             if let Some(redo) = self.redo_capacity
                 && !(redo_min..=CAPACITY_MAX).contains(&redo.as_u64())
             {
-                mistakes.push(format!("redo_capacity is {redo}: use {} to 1TiB", ByteSize::b(redo_min)));
+                let (redo, redo_min) = (size_text(redo), bytes(redo_min));
+                mistakes.push(format!("redo_capacity is {redo}: use {redo_min} to 1TiB"));
             }
         }
         if self.read_ahead_pages > READ_AHEAD_MAX {
@@ -422,14 +425,22 @@ pub(crate) fn needed_capacity(frames: u64) -> u64 {
     (4 * redo_reserve(frames, CAPACITY_MAX)).next_multiple_of(RING * BLOCK_U64)
 }
 
+/// A mebibyte, to which larger sizes are rounded up that nobody gave.
+const MIB: u64 = 1 << 20;
+
+/// So many bytes, as text that an option takes.
+pub(super) fn bytes(count: u64) -> String {
+    size_text(ByteSize::b(count))
+}
+
 /// What is wrong with a log in which writers would have less than three fourths for themselves.
 pub(super) fn mistake_of_reserve(frames: u64, capacity: u64) -> Option<String> {
     let needed = 4 * redo_reserve(frames, capacity);
     (needed > capacity).then(|| {
         format!(
             "redo_capacity is {}, and a buffer pool of {frames} pages needs {}: leave redo_capacity out, or use a larger one or a smaller buffer_pool_size",
-            ByteSize::b(capacity),
-            ByteSize::b(needed)
+            bytes(capacity),
+            bytes(needed.next_multiple_of(if needed > MIB { MIB } else { 1 }))
         )
     })
 }
@@ -479,9 +490,9 @@ mod tests {
         let options = options.doublewrite(Doublewrite::On).flush_neighbors(FlushNeighbors::Area);
         let error = options.validate(16384, PageStoreKind::CopyOnWrite).expect_err("five mistakes").to_string();
         for part in [
-            "buffer_pool_size is 8.0 KiB",
-            "512.0 KiB",
-            "redo_capacity is 1.0 KiB",
+            "buffer_pool_size is 8KiB",
+            "512KiB",
+            "redo_capacity is 1KiB",
             "background(0 ms)",
             "doublewrite is for page_store=in_place",
             "flush_neighbors is for page_store=in_place",
@@ -491,5 +502,9 @@ mod tests {
         let of_new = |page_size| Options::new().validate(page_size, PageStoreKind::CopyOnWrite);
         assert!(of_new(5000).expect_err("odd").to_string().contains("page_size"));
         assert!(of_new(16384).is_ok());
+        // To the byte, or it would seem to be in its range.
+        let nearly = Options::new().redo_capacity(ByteSize::kib(2047)).validate(16384, PageStoreKind::CopyOnWrite);
+        let nearly = nearly.expect_err("too small").to_string();
+        assert!(nearly.contains("redo_capacity is 2047KiB: use 2MiB to"), "{nearly}");
     }
 }

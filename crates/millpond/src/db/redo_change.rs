@@ -9,7 +9,7 @@ use super::background::Threads;
 use super::create::DEFAULT_REDO_CAPACITY;
 use super::database::Db;
 use super::engine::{Engine, Wish, closed};
-use super::options::{REDO_PAGES_MIN, needed_capacity};
+use super::options::{REDO_PAGES_MIN, bytes, needed_capacity};
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
 use crate::base::sync::{Mutex, Rank, Turn, TurnGuard};
@@ -76,8 +76,9 @@ impl Db {
         let smallest = engine.core.log.smallest_capacity().max(REDO_PAGES_MIN * to_u64(engine.core.store.page_size()));
         if !(smallest..=CAPACITY_MAX).contains(&capacity.as_u64()) {
             let message = format!(
-                "redo_capacity is {capacity}: use {} to 1TiB while the database is open; reopening it allows less",
-                ByteSize::b(smallest)
+                "redo_capacity is {}: use {} to 1TiB while the database is open; reopening it allows less",
+                bytes(capacity.as_u64()),
+                bytes(smallest)
             );
             return Err(Error::InvalidOptions(message.into()));
         }

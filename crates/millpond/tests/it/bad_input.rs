@@ -148,13 +148,13 @@ fn a_database_is_not_opened_twice_when_its_lock_file_is_removed() {
 fn options_are_checked_against_their_range_and_against_the_database() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("db");
-    error_of(Db::open(&path, Options::new().page_size(ByteSize::kib(5))), &["page_size", "5.0 KiB", "16KiB"]);
+    error_of(Db::open(&path, Options::new().page_size(ByteSize::kib(5))), &["page_size", "5KiB", "16KiB"]);
     let tiny = Options::new().buffer_pool_size(ByteSize::kib(64)).redo_capacity(ByteSize::kib(64));
     error_of(Db::open(&path, tiny), &["buffer_pool_size", "redo_capacity"]);
     assert!(!path.exists(), "a mistake in the options leaves no trace");
     let disk = disk_of(sample());
     let other = reopen_options().page_size(ByteSize::kib(16));
-    let error = error_of(open(&disk, other), &["page_size is 16.0 KiB", "pages of 4.0 KiB", "leave the option out"]);
+    let error = error_of(open(&disk, other), &["page_size is 16KiB", "pages of 4KiB", "leave the option out"]);
     assert!(matches!(error, Error::InvalidOptions(_)) && error.action() == Action::FixCall);
 }
 

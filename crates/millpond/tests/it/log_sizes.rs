@@ -62,12 +62,12 @@ fn a_larger_pool_has_the_log_made_as_large_as_it_needs() {
         let options = large().redo_capacity(ByteSize::mib(1)).page_size(ByteSize::kib(64)).read_ahead_pages(65);
         Db::open_on(Arc::new(disk.clone()), options).expect_err("three mistakes").to_string()
     });
-    for part in ["page_size is 64.0 KiB", "read_ahead_pages is 65"] {
+    for part in ["page_size is 64KiB", "read_ahead_pages is 65"] {
         assert!(refused.contains(part), "{part} in: {refused}");
     }
     let options = large().redo_capacity(ByteSize::mib(1));
     let (refused, _) = run(1, || Db::open_on(Arc::new(disk.clone()), options).expect_err("too small").to_string());
-    assert!(refused.contains("redo_capacity is 1.0 MiB") && refused.contains("leave redo_capacity out"), "{refused}");
+    assert!(refused.contains("redo_capacity is 1MiB") && refused.contains("leave redo_capacity out"), "{refused}");
 }
 
 /// A database with an empty tree.

@@ -59,8 +59,8 @@ fn what_is_fixed_unknown_or_does_not_go_together_is_refused_with_the_way_out() {
         refused(&db, "stall_threshold", "20", &["stall_threshold=20 is refused", "20ms"]);
         refused(&db, "read_ahead_pages", "65", &["read_ahead_pages=65 is refused", "use 0 to 64"]);
         refused(&db, "recovery_time_target", "1ms", &["recovery_time_target=1ms is refused", "1s to 3600s"]);
-        refused(&db, "buffer_pool_size", "1GiB", &["buffer_pool_size is 1.0 GiB", "buffer_pool_size_max"]);
-        refused(&db, "redo_capacity", "4KiB", &["redo_capacity is 4.0 KiB"]);
+        refused(&db, "buffer_pool_size", "1GiB", &["buffer_pool_size is 1GiB", "buffer_pool_size_max"]);
+        refused(&db, "redo_capacity", "4KiB", &["redo_capacity is 4KiB"]);
         // The controller measures, and the others are not here.
         refused(&db, "io_capacity", "500", &["io_capacity=500 is refused", "envelope", "leave it out"]);
         refused(&db, "flush_neighbors", "area", &["flush_neighbors=area is refused", "copy_on_write"]);
