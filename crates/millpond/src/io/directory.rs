@@ -1,14 +1,17 @@
 //! The real device: a directory of the file system. `pread`, `pwrite` and `fdatasync` in the caller's thread, and
 //! batches of reads or writes that are under way together.
+//!
+//! DIR-1  After the open, every file is found through the directory's descriptor: a process that changes its working
+//!        directory, or a directory that is renamed, does not take the files away.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags};
 
 use super::batch::{Batches, IoEngine};
 use super::device::{Device, Files, ReadPiece, WritePiece};
@@ -17,12 +20,15 @@ use crate::base::laws;
 
 /// A directory on a real file system.
 pub(crate) struct Directory {
+    /// As the caller gave it. For messages only (DIR-1).
     path: PathBuf,
     cached: bool,
     access: Access,
     batches: Arc<Batches>,
-    /// Locked for as long as the database is open.
-    locks: [File; 2],
+    /// The directory itself, locked for as long as the database is open.
+    dir: File,
+    /// The lock file, locked as long.
+    lock: File,
 }
 
 /// What a directory is opened for.
@@ -71,8 +77,8 @@ impl Directory {
             }
             Err(e) => return Err(Error::io(&format!("look at '{}'", path.display()), e)),
         }
-        let lock = Self::lock(path, access)?;
-        Ok(Directory { path: path.to_owned(), cached, access, batches: Arc::new(batches), locks: lock })
+        let [lock, dir] = Self::lock(path, access)?;
+        Ok(Directory { path: path.to_owned(), cached, access, batches: Arc::new(batches), dir, lock })
     }
 
     fn lock(path: &Path, access: Access) -> Result<[File; 2], Error> {
@@ -120,28 +126,31 @@ impl Directory {
     }
 
     fn open_file(&self, name: &str, create: bool) -> io::Result<Arc<dyn Device>> {
-        let path = self.path.join(name);
-        let mut options = OpenOptions::new();
-        let write = self.access != Access::Read;
-        options.read(true).write(write).create(create).truncate(create);
-        if !self.cached {
-            // The flag's bits are a positive int on every Linux target.
-            options.custom_flags(i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0));
+        let mut flags = OFlags::CLOEXEC;
+        flags |= if self.access == Access::Read { OFlags::RDONLY } else { OFlags::RDWR };
+        if create {
+            flags |= OFlags::CREATE | OFlags::TRUNC;
         }
-        let file = options.open(&path).map_err(|e| {
-            if !self.cached && e.kind() == io::ErrorKind::InvalidInput {
-                return io::Error::other(format!("this file system has no O_DIRECT; open with `cached` ({e})"));
+        if !self.cached {
+            flags |= OFlags::DIRECT;
+        }
+        let open = || rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(0o666));
+        let file = rustix::io::retry_on_intr(open).map_err(|errno| {
+            let error = io::Error::from(errno);
+            if !self.cached && error.kind() == io::ErrorKind::InvalidInput {
+                return io::Error::other(format!("this file system has no O_DIRECT; open with `cached` ({error})"));
             }
-            e
+            error
         })?;
-        Ok(Arc::new(RealFile { file, batches: Arc::clone(&self.batches), name: path.display().to_string() }))
+        let name = self.path.join(name).display().to_string();
+        Ok(Arc::new(RealFile { file: file.into(), batches: Arc::clone(&self.batches), name }))
     }
 }
 
 /// The names in a directory that has no lock file, none if it is not there; `None` if it has one, or cannot be listed:
 /// opening tells why.
 pub(crate) fn names_without_lock(path: &Path) -> Option<Vec<String>> {
-    let names = match list(path) {
+    let names = match File::open(path).and_then(|dir| list(&dir)) {
         Ok(names) => names,
         Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(_) => return None,
@@ -151,9 +160,14 @@ pub(crate) fn names_without_lock(path: &Path) -> Option<Vec<String>> {
 }
 
 /// The names in a directory, in order.
-fn list(path: &Path) -> io::Result<Vec<String>> {
-    let names = std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-    let mut names = names.collect::<io::Result<Vec<String>>>()?;
+fn list(dir: &File) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
     names.sort();
     Ok(names)
 }
@@ -186,20 +200,20 @@ impl Files for Directory {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.path.join(from), self.path.join(to))
+        Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.path.join(name))
+        Ok(rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        list(&self.path)
+        list(&self.dir)
     }
 
     fn sync_names(&self) -> io::Result<()> {
         laws::check_io();
-        File::open(&self.path)?.sync_all()
+        self.dir.sync_all()
     }
 
     fn place(&self) -> String {
@@ -207,7 +221,7 @@ impl Files for Directory {
     }
 
     fn release(&self) {
-        for locked in &self.locks {
+        for locked in [&self.lock, &self.dir] {
             // The locks go with the last handle at the latest.
             let _ = locked.unlock();
         }

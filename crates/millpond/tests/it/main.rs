@@ -14,6 +14,7 @@ mod classic_pool;
 mod crash_matrix;
 mod crash_tables;
 mod decoders;
+mod directory;
 mod endings;
 mod failing_syncs;
 mod gather;
