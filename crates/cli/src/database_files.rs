@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -72,12 +73,13 @@ pub(crate) fn is_vacant(dir: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// Makes `dir` if it is not there, and tries whether a file can be made in it.
+/// Makes `dir` if it is not there, for its owner alone as the engine does, and tries whether a file can be made in it.
 ///
 /// # Errors
 /// Neither can be.
 pub(crate) fn make_writable(dir: &Path) -> Result<(), Failure> {
-    let tried = fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir).map(drop));
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    let tried = made.and_then(|()| tempfile::tempfile_in(dir).map(drop));
     tried.map_err(|cause| {
         Failure::message(format!(
             "cannot make files in '{}': {}; name another directory, or give this user access to it",
@@ -123,6 +125,8 @@ fn cannot(deed: &str, path: &Path, cause: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -167,6 +171,7 @@ mod tests {
         let made = dir.path().join("a/b");
         make_writable(&made).unwrap();
         assert!(is_vacant(&made).unwrap());
+        assert_eq!(fs::metadata(&made).unwrap().permissions().mode() & 0o777, 0o700);
         let file = dir.path().join("file");
         fs::write(&file, b"x").unwrap();
         for wrong in [file.clone(), file.join("x")] {

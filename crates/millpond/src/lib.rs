@@ -76,6 +76,7 @@ pub use db::table::{Modify, Table};
 pub use db::tree::{Scan, Tree};
 pub use io::batch::IoEngine;
 pub use io::device::{Device, Files, ReadPiece, WritePiece};
+pub use io::directory::GroupAccess;
 pub use io::slow::SlowFiles;
 pub use io::speed::{Slower, Speed};
 pub use pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};

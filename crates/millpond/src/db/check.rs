@@ -19,9 +19,8 @@ use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::verify::structure_problem;
 use crate::btree::verify::verify_tree;
-use crate::io::batch::IoEngine;
 use crate::io::device::Files;
-use crate::io::directory::{Access, Directory};
+use crate::io::directory::{Access, Directory, HowToOpen};
 use crate::io::overlay::Overlay;
 use crate::mtr::Core;
 use crate::store::look::SlotContent;
@@ -92,7 +91,7 @@ pub struct CheckReport {
 /// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the
 /// report.
 pub fn check(path: impl AsRef<Path>, options: CheckOptions) -> Result<CheckReport, Error> {
-    let directory = Directory::open(path.as_ref(), options.cached, Access::Read, IoEngine::Auto)?;
+    let directory = Directory::open(path.as_ref(), HowToOpen::new(Access::Read, options.cached))?;
     check_on(Arc::new(directory), &options)
 }
 

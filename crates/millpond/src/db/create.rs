@@ -10,7 +10,8 @@ use crate::base::ids::{Lsn, SpaceId, TxnId};
 use crate::base::page::layout::is_page_size;
 use crate::base::random::random_u64;
 use crate::io::device::Files;
-use crate::io::directory::{Access, Directory, LOCK_FILE, names_without_lock};
+use crate::io::directory::{Access, Directory, HowToOpen, names_without_lock};
+use crate::io::directory_lock::LOCK_FILE;
 use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
 use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};
 use crate::store::page_store::PageStore;
@@ -122,7 +123,8 @@ pub(super) fn open_directory(path: &Path, options: &Options) -> Result<Directory
         refuse_strangers(path, options)?;
     }
     let access = if options.create { Access::Create } else { Access::Write };
-    Directory::open(path, options.cached, access, options.io_engine)
+    let how = HowToOpen { access, cached: options.cached, engine: options.io_engine, group: options.group_access };
+    Directory::open(path, how)
 }
 
 #[cfg(test)]

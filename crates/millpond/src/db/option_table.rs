@@ -11,6 +11,7 @@ use super::options::{Options, PageStoreKind, READ_AHEAD_MAX};
 use super::profile::Profile;
 use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
+use crate::io::directory::GroupAccess;
 use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
@@ -44,7 +45,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 37] = [
+    pub const ALL: [OptionInfo; 38] = [
         // First: what is given beside it counts.
         OptionInfo {
             name: "profile",
@@ -155,6 +156,17 @@ impl OptionInfo {
             depends: None,
             get: |options| Some(name_of(&SWITCHES, options.cached)),
             set: |options, text| Ok(options.cached(named(&SWITCHES, text)?)),
+        },
+        OptionInfo {
+            name: "group_access",
+            help: "What the group of the database's files may do; other users may nothing",
+            value: "NAME",
+            unit: "name",
+            range: "none, read, write",
+            changes: "open",
+            depends: Some("none, or the database's"),
+            get: |options| options.group_access.map(|access| name_of(&GROUP_ACCESSES, access)),
+            set: |options, text| Ok(options.group_access(named(&GROUP_ACCESSES, text)?)),
         },
         OptionInfo {
             name: "io_engine",
@@ -531,6 +543,9 @@ const PAGE_STORES: [(&str, PageStoreKind); 2] =
 const DOUBLEWRITES: [(&str, Doublewrite); 3] =
     [("on", Doublewrite::On), ("off", Doublewrite::Off), ("detect_only", Doublewrite::DetectOnly)];
 
+const GROUP_ACCESSES: [(&str, GroupAccess); 3] =
+    [("none", GroupAccess::None), ("read", GroupAccess::Read), ("write", GroupAccess::Write)];
+
 const IO_ENGINES: [(&str, IoEngine); 3] =
     [("auto", IoEngine::Auto), ("io_uring", IoEngine::IoUring), ("threads", IoEngine::Threads)];
 
@@ -627,6 +642,7 @@ mod tests {
             ("page_store", "in_place", "in_place"),
             ("doublewrite", "detect_only", "detect_only"),
             ("cached", "on", "true"),
+            ("group_access", "read", "read"),
             ("io_engine", "io_uring", "io_uring"),
             ("read_ahead_pages", "64", "64"),
             ("empty_free_list_algorithm", "backoff", "backoff"),

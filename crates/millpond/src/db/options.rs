@@ -13,6 +13,7 @@ use crate::base::aligned::{BLOCK_U64, to_u64};
 use crate::base::error::Error;
 use crate::base::page::layout::is_page_size;
 use crate::io::batch::IoEngine;
+use crate::io::directory::GroupAccess;
 use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
@@ -117,6 +118,7 @@ pub struct Options {
     pub(crate) recovery_time_target: Option<Duration>,
     pub(crate) cached: bool,
     pub(crate) create: bool,
+    pub(crate) group_access: Option<GroupAccess>,
     pub(crate) status_socket: Option<PathBuf>,
     pub(crate) metrics_port: u16,
     /// A pool that is too large for the log is made smaller, instead of being refused.
@@ -179,6 +181,7 @@ impl Options {
             recovery_time_target: None,
             cached: false,
             create: true,
+            group_access: None,
             status_socket: None,
             metrics_port: 0,
             fit_pool: false,
@@ -274,6 +277,15 @@ impl Options {
     /// Whether a database is created where there is none. Default: yes.
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// What the group of the database's files may do with them; other users may nothing. The group is the process's, or
+    /// the directory's where that has its set-group-id bit. Given at open, it changes files that are there, too, and
+    /// wants their owner for that. Default: [`GroupAccess::None`] (files of mode 0600, directories of mode 0700), or
+    /// what all files of the database have.
+    pub fn group_access(mut self, access: GroupAccess) -> Self {
+        self.group_access = Some(access);
         self
     }
 

@@ -21,9 +21,8 @@ use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
 use crate::base::page::op::PageOp;
 use crate::base::page::verify::structure_problem;
 use crate::base::page::view::PageView;
-use crate::io::batch::IoEngine;
 use crate::io::device::Files;
-use crate::io::directory::{Access, Directory};
+use crate::io::directory::{Access, Directory, HowToOpen};
 use crate::io::overlay::Overlay;
 use crate::mtr::{Record, formats, frees};
 use crate::redo::files::{LogFiles, MissingFile, Owner, is_log_file};
@@ -85,7 +84,7 @@ pub struct RebuildReport {
 /// missing that may be needed (`force` goes on). [`Error::Format`]: no database. [`Error::InUse`]: it is open. What the
 /// operating system says.
 pub fn rebuild(path: impl AsRef<Path>, options: &RebuildOptions) -> Result<RebuildReport, Error> {
-    rebuild_on(Arc::new(Directory::open(path.as_ref(), options.cached, Access::Write, IoEngine::Auto)?), options)
+    rebuild_on(Arc::new(Directory::open(path.as_ref(), HowToOpen::new(Access::Write, options.cached))?), options)
 }
 
 /// Rebuilds the database on any implementation of [`Files`]. The caller sees to it that nobody has it open.

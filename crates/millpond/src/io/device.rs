@@ -109,6 +109,11 @@ pub trait Files: Send + Sync {
     /// What the operating system says.
     fn sync_names(&self) -> io::Result<()>;
 
+    /// Bytes that are free for this user on the device; `None`: it cannot tell.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// What the directory is called in messages.
     fn place(&self) -> String;
 

@@ -3,11 +3,12 @@
 //!
 //! DIR-1  After the open, every file is found through the directory's descriptor: a process that changes its working
 //!        directory, or a directory that is renamed, does not take the files away.
+//! DIR-2  Files are made for the owner alone (mode 0600), and for the group what the options ask or, without them, what
+//!        all files of the database have. Directories that are made have the same, with the right to enter them.
 
-use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags};
 
 use super::batch::{Batches, IoEngine};
 use super::device::{Device, Files, ReadPiece, WritePiece};
+use super::directory_lock::{DirectoryLock, LOCK_FILE};
 use crate::base::error::Error;
 use crate::base::laws;
 
@@ -25,10 +27,14 @@ pub(crate) struct Directory {
     cached: bool,
     access: Access,
     batches: Arc<Batches>,
-    /// The directory itself, locked for as long as the database is open.
+    /// Permissions of the files that are made (DIR-2).
+    mode: Mode,
+    /// The directory itself.
     dir: File,
-    /// The lock file, locked as long.
-    lock: File,
+    /// Locked until the database is closed.
+    lock: DirectoryLock,
+    /// The directories that this open made, the innermost first.
+    made: Vec<PathBuf>,
 }
 
 /// What a directory is opened for.
@@ -42,18 +48,65 @@ pub(crate) enum Access {
     Create,
 }
 
-/// The file whose lock says that the database is open.
-pub(crate) const LOCK_FILE: &str = "lock.mpd";
+/// What the group of a database's files may do with them. Other users may nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum GroupAccess {
+    /// Nothing: files have mode 0600, directories 0700.
+    #[default]
+    None,
+    /// Look at a database that nobody has open: files have mode 0640, directories 0750.
+    Read,
+    /// Open it, too: files have mode 0660, directories 0770.
+    Write,
+}
+
+impl GroupAccess {
+    fn files(self) -> Mode {
+        Mode::from_raw_mode(match self {
+            GroupAccess::None => 0o600,
+            GroupAccess::Read => 0o640,
+            GroupAccess::Write => 0o660,
+        })
+    }
+
+    fn directories(self) -> Mode {
+        Mode::from_raw_mode(match self {
+            GroupAccess::None => 0o700,
+            GroupAccess::Read => 0o750,
+            GroupAccess::Write => 0o770,
+        })
+    }
+}
+
+/// How a directory is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HowToOpen {
+    pub(crate) access: Access,
+    /// Whether files go through the page cache.
+    pub(crate) cached: bool,
+    pub(crate) engine: IoEngine,
+    /// What is asked for the group; `None`: as the database has it.
+    pub(crate) group: Option<GroupAccess>,
+}
+
+impl HowToOpen {
+    /// For `access`, with the defaults of everything else.
+    pub(crate) fn new(access: Access, cached: bool) -> HowToOpen {
+        HowToOpen { access, cached, engine: IoEngine::Auto, group: None }
+    }
+}
 
 impl Directory {
     /// Opens (and for [`Access::Create`] makes) the directory and takes its lock.
-    pub(crate) fn open(path: &Path, cached: bool, access: Access, engine: IoEngine) -> Result<Directory, Error> {
+    pub(crate) fn open(path: &Path, how: HowToOpen) -> Result<Directory, Error> {
+        let HowToOpen { access, cached, engine, group } = how;
         let batches = Batches::new(engine).map_err(|e| {
             let message = format!("io_engine = io_uring cannot be had here ({e}): leave io_engine at auto");
             Error::InvalidOptions(message.into())
         })?;
+        let mut made = Vec::new();
         if access == Access::Create {
-            create_durably(path).map_err(|e| {
+            made = create_durably(path, group.unwrap_or_default()).map_err(|e| {
                 use io::ErrorKind::{AlreadyExists, NotADirectory, NotFound};
                 if matches!(e.kind(), NotFound | NotADirectory | AlreadyExists) {
                     let message = format!(
@@ -65,64 +118,45 @@ impl Directory {
                 Error::io(&format!("create directory '{}'", path.display()), e)
             })?;
         }
-        match std::fs::metadata(path) {
-            Ok(meta) if !meta.is_dir() => {
-                let message = format!("'{}' is not a directory: name the directory of a database", path.display());
-                return Err(Error::Format(message.into()));
-            }
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let message = format!("'{}' does not exist: name the directory of a database", path.display());
-                return Err(Error::Format(message.into()));
-            }
-            Err(e) => return Err(Error::io(&format!("look at '{}'", path.display()), e)),
+        let dir = open_dir(path)?;
+        let mode = mode_of(&dir, group);
+        let lock = DirectoryLock::take(&dir, path, access, mode).inspect_err(|_| remove_directories(&made))?;
+        let (path, batches) = (path.to_owned(), Arc::new(batches));
+        let directory = Directory { path, cached, access, batches, mode, dir, lock, made };
+        if let Some(group) = group.filter(|_| access != Access::Read) {
+            directory.give_to(group).map_err(|e| {
+                let doing = format!("give the files in '{}' the permissions of group_access", directory.place());
+                Error::io(&doing, e)
+            })?;
         }
-        let [lock, dir] = Self::lock(path, access)?;
-        Ok(Directory { path: path.to_owned(), cached, access, batches: Arc::new(batches), dir, lock })
+        Ok(directory)
     }
 
-    fn lock(path: &Path, access: Access) -> Result<[File; 2], Error> {
-        let lock_path = path.join(LOCK_FILE);
-        let opened = if access == Access::Create {
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock_path)
-        } else {
-            File::open(&lock_path)
-        };
-        // The directory itself, too: a lock file that was removed and made anew is another file. File systems that
-        // cannot lock a directory have the lock file alone.
-        let directory = File::open(path).map_err(|e| Error::io(&format!("open '{}'", path.display()), e))?;
-        let lock = opened.map_err(|e| {
-            if e.kind() == io::ErrorKind::NotFound {
-                let ours = |entry: io::Result<std::fs::DirEntry>| {
-                    entry.is_ok_and(|entry| entry.path().extension() == Some(OsStr::new("mpd")))
-                };
-                if std::fs::read_dir(path).is_ok_and(|mut entries| entries.any(ours)) {
-                    let message = format!(
-                        "file '{LOCK_FILE}' is missing in '{}', where other files of a database are: if nobody has it open, make an empty file of that name",
-                        path.display()
-                    );
-                    return Error::Corruption(message.into());
-                }
-                let message = format!("'{}' is not a Millpond database: it has no file '{LOCK_FILE}'", path.display());
-                return Error::Format(message.into());
-            }
-            Error::io(&format!("open '{}'", lock_path.display()), e)
-        })?;
-        let locked = match directory.try_lock() {
-            Err(std::fs::TryLockError::WouldBlock) => Err(std::fs::TryLockError::WouldBlock),
-            _ => lock.try_lock(),
-        };
-        match locked {
-            Ok(()) => Ok([lock, directory]),
-            Err(std::fs::TryLockError::WouldBlock) => {
-                let message = format!(
-                    "database '{}' is in use, by another process or by this one: close it there first",
-                    path.display()
-                );
-                Err(Error::InUse(message.into()))
-            }
-            Err(std::fs::TryLockError::Error(e)) => Err(Error::io(&format!("lock '{}'", lock_path.display()), e)),
+    /// Takes away the lock file and the directories that this open made, if no other file came into them: no database
+    /// was made.
+    pub(crate) fn take_back(&self) {
+        let is_empty = || list(&self.dir).is_ok_and(|names| names.iter().all(|name| name == LOCK_FILE));
+        if self.lock.is_new && is_empty() && self.remove(LOCK_FILE).is_ok() {
+            remove_directories(&self.made);
         }
+    }
+
+    /// Gives the files that are there, and the directory, the permissions of `group`. The directory keeps what it has
+    /// beyond them: other files may be in it.
+    fn give_to(&self, group: GroupAccess) -> io::Result<()> {
+        let all = Mode::RWXU | Mode::RWXG | Mode::RWXO;
+        for name in list(&self.dir)?.iter().filter(|name| name.ends_with(".mpd")) {
+            let has = Mode::from_raw_mode(rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode);
+            if has & all != self.mode {
+                rustix::fs::chmodat(&self.dir, name, self.mode, AtFlags::empty())?;
+            }
+        }
+        let has = Mode::from_raw_mode(rustix::fs::fstat(&self.dir)?.st_mode);
+        let wanted = has | group.directories();
+        if group != GroupAccess::None && wanted != has {
+            rustix::fs::fchmod(&self.dir, wanted)?;
+        }
+        Ok(())
     }
 
     fn open_file(&self, name: &str, create: bool) -> io::Result<Arc<dyn Device>> {
@@ -134,7 +168,7 @@ impl Directory {
         if !self.cached {
             flags |= OFlags::DIRECT;
         }
-        let open = || rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(0o666));
+        let open = || rustix::fs::openat(&self.dir, name, flags, self.mode);
         let file = rustix::io::retry_on_intr(open).map_err(|errno| {
             let error = io::Error::from(errno);
             if !self.cached && error.kind() == io::ErrorKind::InvalidInput {
@@ -142,6 +176,10 @@ impl Directory {
             }
             error
         })?;
+        if create && self.mode != GroupAccess::None.files() {
+            // The process's umask may have taken the group's.
+            rustix::fs::fchmod(&file, self.mode)?;
+        }
         let name = self.path.join(name).display().to_string();
         Ok(Arc::new(RealFile { file: file.into(), batches: Arc::clone(&self.batches), name }))
     }
@@ -172,13 +210,42 @@ fn list(dir: &File) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// Opens a directory that is to be there.
+fn open_dir(path: &Path) -> Result<File, Error> {
+    let flags = OFlags::DIRECTORY.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotADirectory => {
+            let message = format!("'{}' is not a directory: name the directory of a database", path.display());
+            Error::Format(message.into())
+        }
+        io::ErrorKind::NotFound => {
+            let message = format!("'{}' does not exist: name the directory of a database", path.display());
+            Error::Format(message.into())
+        }
+        _ => Error::io(&format!("open '{}'", path.display()), e),
+    })
+}
+
+/// Permissions of files that are made in the directory (DIR-2).
+fn mode_of(dir: &File, group: Option<GroupAccess>) -> Mode {
+    if let Some(group) = group {
+        return group.files();
+    }
+    let names = list(dir).unwrap_or_default();
+    let files = names.iter().filter(|name| name.ends_with(".mpd"));
+    let modes = files.filter_map(|name| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok());
+    let of_all = modes.map(|stat| Mode::from_raw_mode(stat.st_mode)).reduce(|all, one| all & one);
+    GroupAccess::None.files() | (of_all.unwrap_or(Mode::empty()) & (Mode::RGRP | Mode::WGRP))
+}
+
 /// Makes a directory and all above it, and each durable in the one that holds it: a database in a directory whose
-/// name a crash takes away is lost as a whole.
-fn create_durably(path: &Path) -> io::Result<()> {
-    let missing = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).count();
-    std::fs::create_dir_all(path)?;
+/// name a crash takes away is lost as a whole. Those that were made, the innermost first.
+fn create_durably(path: &Path, group: GroupAccess) -> io::Result<Vec<PathBuf>> {
+    let missing = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+    let missing: Vec<PathBuf> = missing.map(std::path::absolute).collect::<Result<_, _>>()?;
+    DirBuilder::new().recursive(true).mode(group.directories().bits()).create(path)?;
     // At least its own parent: an earlier try may have made the directory and not come this far.
-    for dir in path.ancestors().take(missing.max(1)) {
+    for dir in path.ancestors().take(missing.len().max(1)) {
         let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match File::open(parent) {
             Ok(parent) => parent.sync_all()?,
@@ -187,7 +254,12 @@ fn create_durably(path: &Path) -> io::Result<()> {
             Err(e) => return Err(e),
         }
     }
-    Ok(())
+    Ok(missing)
+}
+
+/// Removes directories as far as they are empty, the innermost first.
+fn remove_directories(made: &[PathBuf]) {
+    let _ = made.iter().try_for_each(std::fs::remove_dir);
 }
 
 impl Files for Directory {
@@ -216,15 +288,18 @@ impl Files for Directory {
         self.dir.sync_all()
     }
 
-    fn place(&self) -> String {
-        self.path.display().to_string()
+    fn free_bytes(&self) -> Option<u64> {
+        let room = rustix::fs::fstatvfs(&self.dir).ok()?;
+        // Some file systems do not count.
+        (room.f_blocks > 0).then(|| room.f_bavail.saturating_mul(room.f_frsize))
     }
 
     fn release(&self) {
-        for locked in [&self.lock, &self.dir] {
-            // The locks go with the last handle at the latest.
-            let _ = locked.unlock();
-        }
+        self.lock.release(&self.dir);
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
     }
 
     fn io_engine(&self) -> &'static str {

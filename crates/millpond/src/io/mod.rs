@@ -3,7 +3,9 @@
 pub(crate) mod batch;
 pub(crate) mod device;
 pub(crate) mod directory;
+pub(crate) mod directory_lock;
 pub(crate) mod lease;
+mod lock_holders;
 pub(crate) mod overlay;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;

@@ -78,6 +78,11 @@ struct State {
 }
 
 impl State {
+    /// Bytes of all files that have a name.
+    fn used(&self) -> u64 {
+        self.names.values().filter_map(|file| self.files.get(file)).map(|bytes| to_u64(bytes.len())).sum()
+    }
+
     /// Whether it had when the last call was made.
     fn has_power(&self) -> bool {
         self.halts_at.is_none_or(|at| at >= self.calls)
@@ -517,6 +522,11 @@ impl Files for SimulatedDisk {
         self.sync(None)
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        let state = self.shared.state.lock();
+        state.space_limit.map(|limit| limit.saturating_sub(state.used()))
+    }
+
     fn place(&self) -> String {
         "simulated disk".to_owned()
     }
@@ -571,7 +581,7 @@ impl Device for SimulatedFile {
         laws::check_io();
         {
             let state = self.disk.shared.state.lock();
-            let used: u64 = state.files.values().map(|bytes| to_u64(bytes.len())).sum();
+            let used = state.used();
             let have = state.files.get(&self.file).map_or(0, |bytes| to_u64(bytes.len()));
             if state.space_limit.is_some_and(|limit| used + len.saturating_sub(have) > limit) {
                 return Err(io::ErrorKind::StorageFull.into());

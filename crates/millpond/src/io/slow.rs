@@ -84,6 +84,10 @@ impl Files for SlowFiles {
         self.files.sync_names()
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        self.files.free_bytes()
+    }
+
     fn place(&self) -> String {
         self.files.place()
     }

@@ -1,9 +1,13 @@
 //! A database's directory on a real file system: how it is found, and by whom.
 
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
-use millpond::{ByteSize, Db, Options};
+use millpond::{ByteSize, CheckOptions, Db, Error, GroupAccess, Inspector, Options, check};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 
 fn options() -> Options {
     Options::new().buffer_pool_size(ByteSize::mib(1)).redo_capacity(ByteSize::mib(4)).cached(true)
@@ -78,4 +82,193 @@ fn renamed_directory_keeps_its_files() {
     let db = Db::open(dir.path().join("new"), options().create(false)).expect("opened");
     assert_eq!(db.open_tree("t").expect("there").get(b"k").expect("read"), Some(b"v".to_vec()));
     assert!(!dir.path().join("old").exists());
+}
+
+/// The permissions of a directory, and of the files in it.
+fn modes(dir: &Path) -> (u32, Vec<(String, u32)>) {
+    let mode = |path: &Path| std::fs::metadata(path).expect("there").mode() & 0o7777;
+    let entries = std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("an entry"));
+    (mode(dir), entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), mode(&entry.path()))).collect())
+}
+
+#[test]
+fn files_are_the_owners_alone_unless_the_group_is_given_some() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = dir.path().join("above/db");
+    let is = |wanted_dir: u32, wanted: u32| {
+        let (of_dir, files) = modes(&db);
+        assert!(files.len() >= 9, "{files:?}");
+        assert!(of_dir == wanted_dir && files.iter().all(|(_, mode)| *mode == wanted), "{of_dir:o} {files:?}");
+    };
+    let (read, write) = (GroupAccess::Read, GroupAccess::Write);
+    for (asked, wanted_dir, wanted) in [
+        (None, 0o700, 0o600),
+        (Some(read), 0o750, 0o640),
+        // As it was: also of the new log.
+        (None, 0o750, 0o640),
+        (Some(write), 0o770, 0o660),
+        (None, 0o770, 0o660),
+        (Some(GroupAccess::None), 0o770, 0o600),
+    ] {
+        let options = asked.map_or_else(options, |access| options().group_access(access));
+        let open = Db::open(&db, options).expect("opened");
+        is(wanted_dir, wanted);
+        open.set_redo_capacity(ByteSize::mib(6)).expect("a new log is made");
+        is(wanted_dir, wanted);
+        open.close().expect("closed");
+    }
+    assert_eq!(modes(&dir.path().join("above")).0, 0o700);
+}
+
+/// Does `deed` as another user, of this group. False: this process may not.
+fn as_another_user(group: u32, deed: impl FnOnce() + Send) -> bool {
+    let other = 65_534;
+    let deed = move || {
+        use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+        let (user, group) = (Uid::from_raw(other), Gid::from_raw(group));
+        let is_other = set_thread_groups(&[])
+            .and_then(|()| set_thread_res_gid(Some(group), Some(group), Some(group)))
+            .and_then(|()| set_thread_res_uid(Some(user), Some(user), Some(user)));
+        if is_other.is_ok() {
+            deed();
+        }
+        is_other.is_ok()
+    };
+    // Of this thread alone.
+    std::thread::scope(|scope| scope.spawn(deed).join().expect("it went well"))
+}
+
+/// Another user's `check` took the lock, and the owner was refused.
+#[test]
+fn another_user_is_refused_by_permission_before_any_lock_is_tried() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
+    let path = dir.path().join("db");
+    // As an administrator may make it: everybody may come in.
+    std::fs::create_dir(&path).expect("made");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("set");
+    let db = Db::open(&path, options()).expect("opened");
+    let look = || {
+        let refused = Inspector::open(&path, true).err().expect("refused");
+        assert!(matches!(refused, Error::Permission(_)), "{refused}");
+        let refused = Db::open(&path, options().create(false)).expect_err("refused");
+        assert!(matches!(refused, Error::Permission(_)), "{refused}");
+        // Whether it is open or not: nothing is told, and nothing is locked.
+    };
+    let own = std::fs::metadata(&path).expect("there").gid();
+    let is_possible = as_another_user(own, look);
+    db.close().expect("closed");
+    if !is_possible {
+        eprintln!("not looked at: only root can act for another user");
+        return;
+    }
+    assert!(as_another_user(own, look));
+    Db::open(&path, options().group_access(GroupAccess::Read)).expect("opened").close().expect("closed");
+    assert!(as_another_user(own, || {
+        let looked = Inspector::open(&path, true).expect("the group may look");
+        looked.info().expect("told");
+        assert!(matches!(Db::open(&path, options()), Err(Error::Permission(_))));
+    }));
+    assert!(as_another_user(own + 1, look));
+    Db::open(&path, options().group_access(GroupAccess::Write)).expect("opened").close().expect("closed");
+    assert!(as_another_user(own, || Db::open(&path, options()).expect("the group may").close().expect("closed")));
+}
+
+fn in_use<T>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::InUse(message)) => message.into(),
+        Err(other) => unreachable!("not in use, but {other}"),
+        Ok(_) => unreachable!("it was opened"),
+    }
+}
+
+#[test]
+fn readers_share_a_database_and_a_writer_is_told_of_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path(), options()).expect("opened");
+    let own = format!("in use by this process ({})", std::process::id());
+    assert!(in_use(Db::open(dir.path(), options())).contains(&own));
+    assert!(in_use(Inspector::open(dir.path(), true)).contains(&own));
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("lock.mpd")).expect("read").trim(),
+        std::process::id().to_string()
+    );
+    db.close().expect("closed");
+    assert_eq!(std::fs::read_to_string(dir.path().join("lock.mpd")).expect("read"), "");
+    let reader = Inspector::open(dir.path(), true).expect("nobody writes");
+    let mut cached = CheckOptions::default();
+    cached.cached = true;
+    check(dir.path(), cached).expect("two may read");
+    assert!(in_use(Db::open(dir.path(), options())).contains(&own));
+    drop(reader);
+    Db::open(dir.path(), options()).expect("nobody reads").close().expect("closed");
+}
+
+/// The files of this process that carry the lock of `dir`, once more: as a forked child has them.
+fn lock_files(dir: &Path) -> [OwnedFd; 2] {
+    let own = Pid::from_raw(std::process::id().cast_signed()).expect("a process id");
+    let process = pidfd_open(own, PidfdFlags::empty()).expect("opened");
+    let again = |path: &Path| {
+        let path = std::fs::canonicalize(path).expect("there");
+        let files = std::fs::read_dir("/proc/self/fd").expect("listed").map(|entry| entry.expect("an entry"));
+        let file = { files }.find(|file| std::fs::read_link(file.path()).is_ok_and(|link| link == path));
+        let number = file.expect("open").file_name().to_str().expect("a number").parse().expect("a number");
+        pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).expect("this process's")
+    };
+    [again(&dir.join("lock.mpd")), again(dir)]
+}
+
+/// A process that sleeps, and has these files.
+fn sleeper([lock, dir]: [OwnedFd; 2]) -> Child {
+    Command::new("sleep").arg("1000").stdin(lock).stderr(dir).stdout(Stdio::null()).spawn().expect("started")
+}
+
+/// Ends a process that may be another one's child, and waits until it has ended.
+fn end(pid: u32) {
+    let process = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    let process = pidfd_open(process, PidfdFlags::empty()).expect("it lives");
+    rustix::process::pidfd_send_signal(&process, Signal::KILL).expect("sent");
+    let mut ended = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut ended, None).expect("it has ended");
+}
+
+#[test]
+fn close_gives_the_lock_back_while_a_forked_process_has_the_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path(), options()).expect("opened");
+    let mut child = sleeper(lock_files(dir.path()));
+    db.close().expect("closed");
+    let db = Db::open(dir.path(), options());
+    end(child.id());
+    child.wait().expect("ended");
+    db.expect("opened again").close().expect("closed");
+}
+
+/// A process opens the database, forks, and is killed: the child has the lock.
+#[test]
+fn in_use_names_the_living_holder_when_the_opener_was_killed() {
+    let test = "in_use_names_the_living_holder_when_the_opener_was_killed";
+    if is_child() {
+        let here = std::env::current_dir().expect("known");
+        let _db = Db::open("db", options()).expect("opened");
+        let child = sleeper(lock_files(&here.join("db")));
+        println!("child {}", child.id());
+        // Until the other process has looked; then it kills this one.
+        loop {
+            std::thread::park();
+        }
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut opener = child(test, dir.path()).stdout(Stdio::piped()).spawn().expect("started");
+    let mut said = BufReader::new(opener.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let sleeper = said.find_map(|line| line.split_once("child ")?.1.trim().parse().ok()).expect("it says so");
+    let message = in_use(Db::open(dir.path().join("db"), options()));
+    let both = [opener.id(), sleeper].map(|pid: u32| format!("process {pid} ("));
+    assert!(both.iter().all(|pid| message.contains(pid)) && message.contains(" and "), "{message}");
+    opener.kill().expect("killed");
+    opener.wait().expect("ended");
+    let message = in_use(Db::open(dir.path().join("db"), options()));
+    assert!(message.contains(&format!("in use by process {sleeper} (sleep): close")), "{message}");
+    end(sleeper);
+    Db::open(dir.path().join("db"), options()).expect("nobody has it").close().expect("closed");
 }

@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SlotId, SpaceId};
-use crate::io::batch::IoEngine;
 use crate::io::device::Files;
-use crate::io::directory::{Access, Directory};
+use crate::io::directory::{Access, Directory, HowToOpen};
 use crate::store::look::{DataFile, read_map, slot_of};
 use crate::store::map::{ENTRIES, MapEntry, MapPage};
 use crate::store::superblock::{Found, OFFSETS, Superblock};
@@ -48,7 +47,7 @@ impl Inspector {
     /// # Errors
     /// [`Error::Format`]: no database. [`Error::InUse`]: it is open. What the operating system says.
     pub fn open(path: impl AsRef<Path>, cached: bool) -> Result<Inspector, Error> {
-        Ok(Inspector { files: Arc::new(Directory::open(path.as_ref(), cached, Access::Read, IoEngine::Auto)?) })
+        Ok(Inspector { files: Arc::new(Directory::open(path.as_ref(), HowToOpen::new(Access::Read, cached))?) })
     }
 
     /// Looks at a database on any implementation of [`Files`].
