@@ -295,7 +295,7 @@ impl PageStore {
             self.data.write_at(&copy, offset).map_err(|e| Error::device(&doing("write"), e))?;
             (put_back, written) = (put_back + 1, true);
         }
-        if written {
+        if written && !planted!("put_back_not_synced") {
             self.data.sync().map_err(|e| Error::device(&format!("sync '{}'", self.data.name()), e))?;
         }
         Ok(put_back)

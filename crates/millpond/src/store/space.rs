@@ -286,6 +286,8 @@ impl PageStore {
         if let Some(rec_lsn) = page.rec_lsn {
             self.counts.remove(rec_lsn);
         }
+        // Free when the drop is durable, and not before: a crash may take it back.
+        let lsn = if planted!("drop_frees_slots_early") { Lsn::ZERO } else { lsn };
         for slot in page.entries.iter().filter_map(|entry| self.slot_of(*entry)) {
             state.replace_slot(lsn, slot);
         }
