@@ -268,6 +268,7 @@ mod tests {
     /// A value that is not the default.
     fn some_of(name: &str) -> &str {
         match name {
+            "group_access" => "read",
             "buffer_pool_size" | "buffer_pool_size_max" => "300MiB",
             "redo_capacity" | "log_recent_closed_size" => "64MiB",
             "recovery_time_target" | "stall_threshold" | "old_blocks_time" => "3s",
