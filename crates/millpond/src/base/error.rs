@@ -44,6 +44,9 @@ pub enum Error {
     /// The file system is full: what needs new pages fails, everything else goes on.
     #[error(transparent)]
     OutOfSpace(Box<Failure>),
+    /// A limit of the operating system was met: of open files, of threads, or of memory.
+    #[error(transparent)]
+    LimitReached(Box<Failure>),
     /// Bytes on the disk are not what was written there.
     #[error("{0}")]
     Corruption(Box<str>),
@@ -91,6 +94,21 @@ pub struct Failure {
     source: io::Error,
 }
 
+/// What helps where a page or a row of a tree is damaged; which tree, `check` tells.
+pub(crate) const MEND_TREE: &str = "if it is of an index, drop that and create it again (`millpond check` tells); else restore the database from a backup";
+
+/// What helps where an index is damaged, or disagrees with its table.
+pub(crate) const MEND_INDEX: &str = "drop the index and create it again, then run `millpond check`: if more is damaged, restore the database from a backup";
+
+/// What helps where map or superblocks are damaged: they are made anew from the page images and the log.
+pub(crate) const MEND_MAP: &str = "run `millpond rebuild`, or restore the database from a backup";
+
+/// A way out that only the place of a failure knows. As the cause of an [`io::Error`] it becomes the sentence of the
+/// [`Error`] that is made of it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WayOut(pub(crate) String);
+
 /// What a caller should do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -103,7 +121,8 @@ pub enum Action {
     FreeSpace,
     /// Close and open the database again: recovery brings back everything acknowledged.
     Reopen,
-    /// Restore from a backup.
+    /// Do what the message names first, such as `millpond rebuild` or another index; where that does not help, restore
+    /// from a backup.
     RestoreFromBackup,
     /// Mend what the message names, such as a full disk: the engine then goes on by itself, and the call can be made
     /// again.
@@ -118,15 +137,22 @@ impl Error {
             Error::OutOfSpace(_) => Action::FreeSpace,
             Error::DeviceFailed(_) | Error::ReadOnly(_) | Error::Closed(_) | Error::Bug(_) => Action::Reopen,
             Error::Corruption(_) => Action::RestoreFromBackup,
-            Error::NotUndone(_) => Action::MendCause,
+            Error::NotUndone(_) | Error::LimitReached(_) => Action::MendCause,
             _ => Action::FixCall,
         }
     }
 
     /// The error for what the operating system said about `doing` (such as `write 4096 bytes at 0 of /db/data`).
     pub(crate) fn io(doing: &str, source: io::Error) -> Error {
+        if let Some(WayOut(way_out)) = source.get_ref().and_then(|cause| cause.downcast_ref()) {
+            return Error::InvalidOptions(format!("could not {doing}: {way_out}").into());
+        }
+        if let Some(limit) = limit_met(&source) {
+            let message = format!("could not {doing}: {limit}, and try again");
+            return Error::LimitReached(Box::new(Failure { message: message.into(), source }));
+        }
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            _ if is_full(&source) => {
                 let message = format!("no space to {doing}: free some on that file system and try again");
                 Error::OutOfSpace(Box::new(Failure { message: message.into(), source }))
             }
@@ -140,6 +166,25 @@ impl Error {
         }
     }
 
+    /// The error for a thread of this name that could not be started.
+    pub(crate) fn thread(name: &str, source: io::Error) -> Error {
+        // `EAGAIN`: the limit is told in this way here, and in no other place.
+        if source.kind() != io::ErrorKind::WouldBlock {
+            return Error::io(&format!("start the thread {name}"), source);
+        }
+        let message = format!(
+            "could not start the thread {name}: no more threads are allowed: raise the limit of threads (`ulimit -u`, or \
+             `pids.max` of the control group), or end some, and try again"
+        );
+        Error::LimitReached(Box::new(Failure { message: message.into(), source }))
+    }
+
+    /// The file system is full.
+    pub(crate) fn out_of_space(message: String) -> Error {
+        let source = io::ErrorKind::StorageFull.into();
+        Error::OutOfSpace(Box::new(Failure { message: message.into(), source }))
+    }
+
     /// The same error, for one more who waited for the same thing.
     pub(crate) fn once_more(&self) -> Error {
         let again = |failure: &Failure| {
@@ -151,6 +196,7 @@ impl Error {
         };
         match self {
             Error::OutOfSpace(failure) => Error::OutOfSpace(again(failure)),
+            Error::LimitReached(failure) => Error::LimitReached(again(failure)),
             Error::DeviceFailed(failure) => Error::DeviceFailed(again(failure)),
             Error::Permission(failure) => Error::Permission(again(failure)),
             Error::ReadOnly(message) => Error::ReadOnly(message.clone()),
@@ -160,11 +206,47 @@ impl Error {
         }
     }
 
-    /// The error for what the operating system said about `doing`, where no kind of failure leaves a way to go on.
+    /// The error for what the operating system said about `doing`, where no kind of failure leaves a way to go on: the
+    /// engine stops.
     pub(crate) fn device(doing: &str, source: io::Error) -> Error {
-        let message = format!("could not {doing}: see the cause, and the kernel's log for the disk; then reopen");
+        let message = if is_full(&source) {
+            format!(
+                "no space to {doing}, without which nothing can be written: free some on that file system, then reopen"
+            )
+        } else if let Some(limit) = limit_met(&source) {
+            format!("could not {doing}: {limit}, then reopen")
+        } else {
+            format!("could not {doing}: see the cause, and the kernel's log for the disk; then reopen")
+        };
         Error::DeviceFailed(Box::new(Failure { message: message.into(), source }))
     }
+
+    /// Whether the cause is a full file system, whatever that means for the caller.
+    pub(crate) fn is_of_full_device(&self) -> bool {
+        matches!(self, Error::OutOfSpace(failure) | Error::DeviceFailed(failure) if is_full(&failure.source))
+    }
+}
+
+fn is_full(source: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+/// Which limit of the operating system was met, and what to do about it.
+fn limit_met(source: &io::Error) -> Option<&'static str> {
+    use rustix::io::Errno;
+    let raw = source.raw_os_error();
+    let is = |errno: Errno| raw == Some(errno.raw_os_error());
+    if is(Errno::MFILE) {
+        return Some(
+            "this process has as many files open as it may: raise its limit (`ulimit -n`), or have it close some",
+        );
+    }
+    if is(Errno::NFILE) {
+        return Some("all processes have as many files open as they may: raise `fs.file-max`, or have some closed");
+    }
+    let no_memory = "there is no memory for it: use a smaller `buffer_pool_size`, or allow the process more memory";
+    (is(Errno::NOMEM) || source.kind() == io::ErrorKind::OutOfMemory).then_some(no_memory)
 }
 
 #[cfg(test)]
@@ -183,5 +265,41 @@ mod tests {
         assert_eq!(cause.map(io::Error::kind), Some(io::ErrorKind::PermissionDenied));
         let other = Error::io("sync '/db/redo'", io::Error::other("gone"));
         assert!(matches!(other, Error::DeviceFailed(_)) && other.action() == Action::Reopen);
+    }
+
+    #[test]
+    fn limits_of_the_system_are_named_with_what_raises_them() {
+        use rustix::io::Errno;
+        let of = |errno: Errno| Error::io("open '/db/data.mpd'", errno.into());
+        for (error, named) in [
+            (of(Errno::MFILE), "`ulimit -n`"),
+            (of(Errno::NFILE), "`fs.file-max`"),
+            (of(Errno::NOMEM), "`buffer_pool_size`"),
+            (Error::thread("mp-keeper", Errno::AGAIN.into()), "`ulimit -u`, or `pids.max`"),
+            (Error::thread("mp-keeper", Errno::NOMEM.into()), "`buffer_pool_size`"),
+        ] {
+            let text = error.to_string();
+            assert!(text.contains(named) && !text.contains("kernel's log"), "{text}");
+            assert!(matches!(error, Error::LimitReached(_)) && error.action() == Action::MendCause, "{error:?}");
+            assert_eq!(error.once_more().to_string(), text);
+        }
+        let stopped = Error::device("write page 1", Errno::NOMEM.into()).to_string();
+        assert!(stopped.contains("`buffer_pool_size`") && stopped.ends_with("then reopen"), "{stopped}");
+    }
+
+    #[test]
+    fn full_disk_that_stops_the_engine_asks_for_a_reopen() {
+        let stopped = Error::device("write superblock 1", io::ErrorKind::StorageFull.into());
+        assert!(stopped.action() == Action::Reopen && stopped.is_of_full_device());
+        let text = stopped.to_string();
+        assert!(text.contains("free some on that file system, then reopen") && !text.contains("try again"), "{text}");
+    }
+
+    #[test]
+    fn way_out_that_the_place_knows_is_in_the_sentence() {
+        let source = io::Error::other(WayOut("use another one".to_owned()));
+        let error = Error::io("open 'x'", source);
+        assert!(matches!(error, Error::InvalidOptions(_)));
+        assert_eq!(error.to_string(), "could not open 'x': use another one");
     }
 }

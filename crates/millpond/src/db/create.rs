@@ -1,8 +1,14 @@
 //! Making the files of a new database.
 
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::options::{Options, PageStoreKind, invalid, mistake_of_reserve, needed_capacity};
+use bytesize::ByteSize;
+
+use super::database::Db;
+use super::option_text::size_text;
+use super::options::{Options, PageStoreKind, REDO_PAGES_MIN, invalid, mistake_of_reserve, needed_capacity};
 use super::redo_change::first_capacity;
 use crate::base::aligned::BLOCK_U64;
 use crate::base::error::Error;
@@ -13,23 +19,19 @@ use crate::io::device::Files;
 use crate::io::directory::{Access, Directory, HowToOpen, names_without_lock};
 use crate::io::directory_lock::LOCK_FILE;
 use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
-use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};
+use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file, without_data_file};
 use crate::store::page_store::PageStore;
 use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
 
 pub(super) const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
 pub(super) const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;
 
-/// A creation that was cut short has the map files only beside the new data file.
+/// Damage, where files are left of a database that lost its data file.
 pub(super) fn check_not_lost(place: &str, names: &[String]) -> Result<(), Error> {
-    let has = |wanted: &str| names.iter().any(|name| name == wanted);
-    if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
-        let message = format!(
-            "'{place}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup"
-        );
-        return Err(Error::Corruption(message.into()));
+    match without_data_file(place, names) {
+        lost @ Error::Corruption(_) => Err(lost),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Refuses to make a database where there are other files, and one that could not be opened. It only looks.
@@ -66,11 +68,98 @@ fn new_capacity(options: &Options, page_size: u64) -> u64 {
     options.redo_capacity.map_or_else(enough, |size| size.as_u64())
 }
 
-/// Makes the files of a new database. It exists from the moment its data file gets its name.
+/// Bytes of a new database's pages, and of its log.
+fn sizes(options: &Options) -> (u64, u64) {
+    let page_size = new_page_size(options);
+    (page_size, new_capacity(options, page_size))
+}
+
+/// Makes the files of a new database, or none. It exists from the moment its data file gets its name.
 pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
     check_creation(&files.place(), names, options)?;
-    let page_size = new_page_size(options);
-    let capacity = new_capacity(options, page_size);
+    // What a creation that was cut short has left is room for this one.
+    remove_unfinished(files, |name| name != DATA_FILE_NEW)
+        .map_err(|e| Error::io(&format!("remove files in '{}'", files.place()), e))?;
+    if let Some(free) = files.free_bytes()
+        && let Some(refused) = without_room(files, options, free)
+    {
+        return Err(Error::out_of_space(refused));
+    }
+    let made = create_files(files, options);
+    if made.is_err() {
+        take_back(files);
+    }
+    match made {
+        Err(error) if error.is_of_full_device() => {
+            // The file system promised more than it has: a quota, or one that cannot tell.
+            let told = files.free_bytes().and_then(|free| without_room(files, options, free));
+            Err(Error::out_of_space(told.unwrap_or_else(|| without_known_room(files, options))))
+        }
+        made => made,
+    }
+}
+
+/// Removes the files of a creation that failed, but for those of a database that exists.
+fn take_back(files: &dyn Files) {
+    // The map files go first, durably: beside them there is always the new data file. What cannot be removed now is
+    // when the database is created.
+    let _ = remove_unfinished(files, |name| name != DATA_FILE_NEW)
+        .and_then(|()| files.sync_names())
+        .and_then(|()| remove_unfinished(files, |_| true));
+}
+
+/// Removes the files of a database that does not exist yet, as far as `wanted` says.
+fn remove_unfinished(files: &dyn Files, wanted: impl Fn(&str) -> bool) -> io::Result<()> {
+    let names = files.list()?;
+    if names.iter().any(|name| name == DATA_FILE) {
+        return Ok(());
+    }
+    let unfinished = |name: &str| name == DATA_FILE_NEW || is_map_file(name) || is_log_file(name);
+    names.iter().filter(|name| unfinished(name) && wanted(name)).try_for_each(|name| files.remove(name))
+}
+
+/// Why a new database does not fit into `free` bytes, and what would; `None`: it does fit.
+fn without_room(files: &dyn Files, options: &Options, free: u64) -> Option<String> {
+    let (page_size, capacity) = sizes(options);
+    let frames = options.frames_max(page_size);
+    let (log, others) = (first_capacity(capacity, frames), PageStore::created_bytes(page_size));
+    if log + others <= free {
+        return None;
+    }
+    // A part stays free for what the file system itself writes.
+    let fitting = (free.saturating_sub(others) / 16 * 15) >> 20 << 20;
+    let is_possible = fitting >= REDO_PAGES_MIN * page_size && mistake_of_reserve(frames, fitting).is_none();
+    let way_out = if is_possible {
+        format!("set redo_capacity to {} or less, or free some", size_text(ByteSize::b(fitting)))
+    } else {
+        "free some, and set a smaller redo_capacity (its default is 256MiB)".to_owned()
+    };
+    let message = format!(
+        "no space for a new database in '{}': its log takes {} (redo_capacity), its other files {}, and {} are free on \
+         that file system: {way_out}",
+        files.place(),
+        size_text(ByteSize::b(log)),
+        ByteSize::b(others),
+        ByteSize::b(free)
+    );
+    Some(message)
+}
+
+/// The same where it is not known what is free.
+fn without_known_room(files: &dyn Files, options: &Options) -> String {
+    let (page_size, capacity) = sizes(options);
+    let log = first_capacity(capacity, options.frames_max(page_size));
+    format!(
+        "no space for a new database in '{}': its log takes {} (redo_capacity), its other files {}: set a smaller \
+         redo_capacity, or free some space on that file system",
+        files.place(),
+        size_text(ByteSize::b(log)),
+        ByteSize::b(PageStore::created_bytes(page_size))
+    )
+}
+
+fn create_files(files: &dyn Files, options: &Options) -> Result<(), Error> {
+    let (page_size, capacity) = sizes(options);
     let uuid = [random_u64(), random_u64()];
     // A larger log is made when it is open.
     let redo = Geometry::of(0, first_capacity(capacity, options.frames_max(page_size)));
@@ -114,7 +203,7 @@ pub(super) fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Err
 }
 
 /// The directory of a database, made if it is not there and the options allow it.
-pub(super) fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
+fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
     // Before anything is created: a mistake in the options leaves no trace.
     if !path.join(DATA_FILE).exists() {
         validate_new(options)?;
@@ -125,6 +214,16 @@ pub(super) fn open_directory(path: &Path, options: &Options) -> Result<Directory
     let access = if options.create { Access::Create } else { Access::Write };
     let how = HowToOpen { access, cached: options.cached, engine: options.io_engine, group: options.group_access };
     Directory::open(path, how)
+}
+
+/// Opens the database in a directory, of whose files `wrap` may make others. A new one that fails leaves nothing.
+pub(super) fn open_in(
+    path: &Path,
+    options: Options,
+    wrap: impl FnOnce(Arc<Directory>) -> Arc<dyn Files>,
+) -> Result<Db, Error> {
+    let directory = Arc::new(open_directory(path, &options)?);
+    Db::open_on(wrap(Arc::clone(&directory)), options).inspect_err(|_| directory.take_back())
 }
 
 #[cfg(test)]

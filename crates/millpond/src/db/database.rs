@@ -10,7 +10,7 @@ use bytesize::ByteSize;
 use super::background::Threads;
 use super::batch::{Place, WriteBatch};
 use super::catalog;
-use super::create::{check_not_lost, create, open_directory};
+use super::create::{create, open_in};
 use super::ddl::create_root;
 use super::engine::{Engine, Opening, Requests, Wish, closed};
 use super::keeper::Keeper;
@@ -61,7 +61,7 @@ use crate::redo::group::BEHIND_MAX;
 use crate::redo::log::{Log, LogLimits};
 use crate::redo::pipeline::Pipeline;
 use crate::store::doublewrite::{CopyFile, Doublewrite};
-use crate::store::open::DATA_FILE;
+use crate::store::open::{DATA_FILE, without_data_file};
 use crate::store::page_store::PageStore;
 use crate::store::superblock::{FEATURE_IN_PLACE, Found, Superblock};
 use crate::txn::slots::Transactions;
@@ -226,8 +226,7 @@ impl Db {
     /// * [`Error::Corruption`]: what was written is not there any more.
     /// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::DeviceFailed`]: what the operating system said.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db, Error> {
-        let directory = open_directory(path.as_ref(), &options)?;
-        Self::open_on(Arc::new(directory), options)
+        open_in(path.as_ref(), options, |directory| directory)
     }
 
     /// Opens the database in directory `path` as [`open`](Self::open) does, as if all its files were on one device of
@@ -237,8 +236,7 @@ impl Db {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_slowed(path: impl AsRef<Path>, options: Options, speed: Speed) -> Result<Db, Error> {
-        let directory = open_directory(path.as_ref(), &options)?;
-        Self::open_on(Arc::new(SlowFiles::new(Arc::new(directory), speed)), options)
+        open_in(path.as_ref(), options, |directory| Arc::new(SlowFiles::new(directory, speed)))
     }
 
     /// Opens the database on any implementation of [`Files`]: a simulated disk, above all. The caller sees to it
@@ -250,14 +248,12 @@ impl Db {
         let options = options.settled();
         let home = Arc::new(Home::new());
         let files: Arc<dyn Files> = Arc::new(LeasedFiles::new(files, Arc::clone(&home)));
-        // Before anything is changed: a path that will not do leaves no more than a directory with a lock file.
+        // Before anything is changed: a path that will not do leaves all as it is.
         let doors = Doors::open(&options)?;
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
         if !names.iter().any(|name| name == DATA_FILE) {
-            check_not_lost(&files.place(), &names)?;
             if !options.create {
-                let message = format!("'{}' is not a Millpond database: it has no file '{DATA_FILE}'", files.place());
-                return Err(Error::Format(message.into()));
+                return Err(without_data_file(&files.place(), &names));
             }
             create(&*files, &names, &options)?;
         }
@@ -560,7 +556,7 @@ fn open_existing(files: Arc<dyn Files>, home: Arc<Home>, options: &Options, door
             enter_background();
             keeper.run();
         })
-        .map_err(|e| Error::io("start the keeper's thread", e))?
+        .map_err(|e| Error::thread("mp-keeper", e))?
     };
     let opened = Opened {
         superblocks,

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags};
 use super::batch::{Batches, IoEngine};
 use super::device::{Device, Files, ReadPiece, WritePiece};
 use super::directory_lock::{DirectoryLock, LOCK_FILE};
-use crate::base::error::Error;
+use crate::base::error::{Error, WayOut};
 use crate::base::laws;
 
 /// A directory on a real file system.
@@ -172,7 +172,8 @@ impl Directory {
         let file = rustix::io::retry_on_intr(open).map_err(|errno| {
             let error = io::Error::from(errno);
             if !self.cached && error.kind() == io::ErrorKind::InvalidInput {
-                return io::Error::other(format!("this file system has no O_DIRECT; open with `cached` ({error})"));
+                let way_out = format!("this file system has no O_DIRECT ({error}): open the database with `cached`");
+                return io::Error::other(WayOut(way_out));
             }
             error
         })?;

@@ -255,8 +255,13 @@ impl MissingFile {
 
     /// Makes it, empty, in one step; durable on return.
     pub(crate) fn create(&self, files: &dyn Files) -> Result<(), Error> {
-        let file = reserve_file(files, FILE_NEW, self.owner, self.index, self.geometry)?;
-        fill_file(&*file, self.geometry.payload_bytes, &|_| Ok(()))?;
+        let made = reserve_file(files, FILE_NEW, self.owner, self.index, self.geometry)
+            .and_then(|file| fill_file(&*file, self.geometry.payload_bytes, &|_| Ok(())));
+        if made.is_err() {
+            // Half a file would keep the disk full.
+            let _ = files.remove(FILE_NEW);
+        }
+        made?;
         let named = files.rename(FILE_NEW, &self.name()).and_then(|()| files.sync_names());
         named.map_err(|e| Error::io(&format!("rename '{FILE_NEW}' to '{}'", self.name()), e))
     }

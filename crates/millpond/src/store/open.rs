@@ -18,11 +18,12 @@ use super::slots::Slots;
 use super::space::{MAP_ZONE, PLACES_START, Room};
 use super::superblock::{FEATURE_IN_PLACE, Found, SLOTS_START, Superblock};
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
-use crate::base::error::Error;
+use crate::base::error::{Error, MEND_MAP};
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::sync::{self, Mutex, Rank, Turn};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
+use crate::redo::files::is_log_file;
 
 /// The data file.
 pub(crate) const DATA_FILE: &str = "data.mpd";
@@ -43,6 +44,22 @@ const READERS_MAX: usize = 8;
 /// Map pages below which another thread is not worth it.
 const PAGES_A_READER: usize = 512;
 
+/// The error for a directory of these names, which has no data file. The creation of a database makes the name of the
+/// new data file durable before there are map files, and gives it its name last: map files alone are of a database that
+/// lost its data file.
+pub(crate) fn without_data_file(place: &str, names: &[String]) -> Error {
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
+        let message = format!(
+            "'{place}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup"
+        );
+        return Error::Corruption(message.into());
+    }
+    let cut_short = has(DATA_FILE_NEW) || names.iter().any(|name| is_log_file(name));
+    let more = if cut_short { "; its creation was cut short: open it with `create` to make it" } else { "" };
+    Error::Format(format!("'{place}' is not a Millpond database: it has no file '{DATA_FILE}'{more}").into())
+}
+
 /// The store's files but for the data file.
 pub(crate) fn is_map_file(name: &str) -> bool {
     name == MAP_FILE || DIRECTORY_FILES.contains(&name)
@@ -50,9 +67,14 @@ pub(crate) fn is_map_file(name: &str) -> bool {
 
 pub(super) fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
     files.open(name).map_err(|e| {
+        if e.kind() == std::io::ErrorKind::NotFound && name == DATA_FILE {
+            return match files.list() {
+                Ok(names) => without_data_file(&files.place(), &names),
+                Err(e) => Error::io(&format!("list '{}'", files.place()), e),
+            };
+        }
         if e.kind() == std::io::ErrorKind::NotFound {
-            let message =
-                format!("file '{name}' is missing in '{}': restore it, or the database from a backup", files.place());
+            let message = format!("file '{name}' is missing in '{}': put it back, or {MEND_MAP}", files.place());
             return Error::Corruption(message.into());
         }
         Error::io(&format!("open '{name}' in '{}'", files.place()), e)
@@ -74,9 +96,7 @@ pub(super) fn check_not_overwritten(found: [Found; 2], beside_map: bool) -> Resu
     if found != [Found::Foreign; 2] || !beside_map {
         return Ok(());
     }
-    let message = format!(
-        "both superblocks of '{DATA_FILE}' are overwritten: run `millpond rebuild`, or restore the database from a backup"
-    );
+    let message = format!("both superblocks of '{DATA_FILE}' are overwritten: {MEND_MAP}");
     Err(Error::Corruption(message.into()))
 }
 
@@ -93,6 +113,8 @@ impl PageStore {
         let sync = |file: &dyn Device| file.sync().map_err(|e| Error::io(&format!("sync '{}'", file.name()), e));
         let room = Room::initial();
         let data = make(DATA_FILE_NEW, Self::data_len(room.slots, u64::from(superblock.page_size)))?;
+        // Before there are map files: what is cut short from here on is seen to be no database that lost its data file.
+        files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
         sync(&*make(MAP_FILE, Self::map_len(room.places))?)?;
         // Both, so that one that is not whole is always damage.
         for (sequence, name) in (0..).zip(DIRECTORY_FILES) {
@@ -110,6 +132,12 @@ impl PageStore {
             files.sync_names()
         };
         name_it().map_err(|e| Error::io(&format!("name the data file in '{}'", files.place()), e))
+    }
+
+    /// Bytes of the files that [`create`](Self::create) makes.
+    pub(crate) fn created_bytes(page_size: u64) -> u64 {
+        let room = Room::initial();
+        Self::data_len(room.slots, page_size) + Self::map_len(room.places) + 2 * room.directory_len
     }
 
     /// Opens the store as its superblock tells: the map of the last checkpoint. Map groups are replayed into it next,
@@ -133,9 +161,8 @@ impl PageStore {
         let mut map = PageMap::new(Arc::clone(&counts));
         let directory = directory::read(&*directory_files[superblock.place()], &superblock)?;
         if directory::decode(&directory, &mut map).is_none() {
-            return Err(Error::Corruption(
-                "the map directory ends too soon, or names a space twice: restore the database from a backup".into(),
-            ));
+            let message = format!("the map directory ends too soon, or names a space twice: {MEND_MAP}");
+            return Err(Error::Corruption(message.into()));
         }
         read_map_pages(&map_file, superblock.uuid, &mut map, &mut Err)?;
         let page_size = u64::from(superblock.page_size);
@@ -205,7 +232,7 @@ impl PageStore {
             return copy.write(data);
         }
         let message = format!(
-            "superblock {other} is damaged and may be newer than superblock {}, of sequence {}: run `millpond rebuild`, or restore the database from a backup",
+            "superblock {other} is damaged and may be newer than superblock {}, of sequence {}: {MEND_MAP}",
             chosen.place(),
             chosen.sequence
         );
@@ -304,7 +331,7 @@ impl PageStore {
         for (id, entry) in state.map.pages() {
             if !self.slot_of(entry).is_some_and(|slot| state.slots.take(slot)) {
                 let message = format!(
-                    "the page map gives page {id} a slot that is not in '{}', or another page's: restore the database from a backup",
+                    "the page map gives page {id} a slot that is not in '{}', or another page's: {MEND_MAP}",
                     self.data.name()
                 );
                 return Err(Error::Corruption(message.into()));
@@ -313,7 +340,7 @@ impl PageStore {
         for (id, page) in state.map.map_pages_mut().filter(|(_, page)| page.place.is_some()) {
             if !Self::place_of(page.place).is_some_and(|place| state.places.take(place)) {
                 let message = format!(
-                    "the map directory gives map page {id} a place that is not in '{}', or another's: restore the database from a backup",
+                    "the map directory gives map page {id} a place that is not in '{}', or another's: {MEND_MAP}",
                     self.map_file.name()
                 );
                 return Err(Error::Corruption(message.into()));
@@ -334,7 +361,7 @@ fn check_numbers(formatted: &HashSet<PageId, FixedState>, slots: u64) -> Result<
         None => Ok(()),
         Some(id) => {
             let message = format!(
-                "the log formats page {id}, and the data file has {slots} slots: restore the database from a backup"
+                "the log formats page {id}, and the data file has {slots} slots: put back the whole data file, or {MEND_MAP}"
             );
             Err(Error::Corruption(message.into()))
         }
@@ -384,10 +411,7 @@ fn read_share(
     for &(id, place) in wanted {
         let offset = place.offset();
         let damaged = |what: &str| {
-            let message = format!(
-                "map page {id} at offset {offset} of '{}': {what}; run `millpond rebuild`, or restore the database from a backup",
-                file.name()
-            );
+            let message = format!("map page {id} at offset {offset} of '{}': {what}; {MEND_MAP}", file.name());
             Error::Corruption(message.into())
         };
         if offset + BLOCK_U64 > len {

@@ -41,6 +41,13 @@ pub(crate) fn kept_name(turn: u64, name: &str) -> String {
 /// A crash on the way leaves the next rebuild what this one had: the old map pages stay where they are, the new ones go
 /// behind them, and a directory is replaced as a whole, when the map pages that the new one names are durable.
 pub(crate) fn rewrite(files: &dyn Files, superblock: Superblock, images: &Images, lsn: Lsn) -> Result<(), Error> {
+    rewrite_files(files, superblock, images, lsn).inspect_err(|_| {
+        // Half a file would keep a full disk full.
+        let _ = files.remove(FILE_NEW);
+    })
+}
+
+fn rewrite_files(files: &dyn Files, superblock: Superblock, images: &Images, lsn: Lsn) -> Result<(), Error> {
     keep_old(files)?;
     let data = open_file(files, DATA_FILE)?;
     let mut map = map_of(&*data, &superblock, images, lsn)?;

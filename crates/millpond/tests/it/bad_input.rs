@@ -4,8 +4,11 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use millpond::simulation::{Image, SimulatedDisk, run};
-use millpond::{Action, ByteSize, CheckOptions, Db, EmptyFreeListAlgorithm, Error, Options, check, check_on};
+use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
+use millpond::{
+    Action, ByteSize, CheckOptions, Db, EmptyFreeListAlgorithm, Error, Inspector, Options, RebuildOptions, check,
+    check_on, rebuild_on,
+};
 
 use crate::crash_matrix::stride;
 use crate::support::{
@@ -453,6 +456,76 @@ fn a_database_without_its_data_file_is_not_made_anew_and_strangers_stay() {
     let disk = disk_of(image);
     open(&disk, reopen_options()).expect("opened").close().expect("closed");
     assert!(disk.image().contains_key("redo-my-notes.mpd"));
+}
+
+/// What the creation of a database is cut short by, at each call: nothing is left, and the next open makes it.
+#[test]
+fn creation_that_fails_at_any_call_leaves_nothing() {
+    for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
+        for call in 0.. {
+            let disk = SimulatedDisk::new();
+            disk.fail_at(call, kind);
+            let opened = open(&disk, small_options()).and_then(Db::close);
+            let left = disk.image();
+            if left.contains_key("data.mpd") {
+                assert!(call > 30, "{call}");
+                break;
+            }
+            let error = opened.expect_err("it has no data file").to_string();
+            assert!(left.is_empty(), "call {call}: {error}: {:?}", left.keys());
+            // The first two look at what is there.
+            let is_full = kind == ErrorKind::StorageFull && call > 1;
+            assert!(!is_full || error.contains("set a smaller redo_capacity"), "call {call}: {error}");
+            open(&disk, small_options()).expect("the disk is mended").close().expect("closed");
+        }
+    }
+}
+
+#[test]
+fn default_database_on_a_small_device_is_refused_with_the_log_that_fits() {
+    let disk = SimulatedDisk::new();
+    disk.limit_space(Some(100 << 20));
+    let error =
+        error_of(open(&disk, Options::new()), &["redo_capacity", "its log takes 256MiB", "to 86MiB or less"]);
+    assert!(matches!(error, Error::OutOfSpace(_)));
+    assert!(disk.image().is_empty() && disk.boundaries() == 0, "nothing was begun");
+    open(&disk, Options::new().redo_capacity(ByteSize::mib(86))).expect("it fits").close().expect("closed");
+    let disk = SimulatedDisk::new();
+    disk.limit_space(Some(1 << 20));
+    error_of(open(&disk, Options::new()), &["redo_capacity", "free some, and set a smaller"]);
+}
+
+/// The power fails while a database is created: what is left is no database that lost something.
+#[test]
+fn first_open_that_was_cut_short_is_never_damage() {
+    let disk = SimulatedDisk::new();
+    open(&disk, small_options()).expect("opened").close().expect("closed");
+    let history = disk.history();
+    let mut unfinished = 0;
+    for boundary in 0..=history.boundaries() {
+        let seed = u64::try_from(boundary).expect("small");
+        for unsynced in [Unsynced::None, Unsynced::All, Unsynced::Subset(seed), Unsynced::Subset(seed + 1000)] {
+            let image = history.crash_image(boundary, unsynced);
+            if image.contains_key("data.mpd") {
+                continue;
+            }
+            unfinished += 1;
+            let names: Vec<String> = image.keys().cloned().collect();
+            let is_no_damage = |error: Error| {
+                assert!(matches!(error, Error::Format(_)), "at {boundary}, {unsynced:?}, of {names:?}: {error}");
+            };
+            let files = || Arc::new(disk_of(image.clone()));
+            is_no_damage(open(&files(), reopen_options()).expect_err("no database"));
+            is_no_damage(check_on(files(), &CheckOptions::default()).expect_err("no database"));
+            is_no_damage(Inspector::on(files()).info().expect_err("no database"));
+            is_no_damage(Inspector::on(files()).superblocks(&mut |_| true).expect_err("no database"));
+            is_no_damage(rebuild_on(files(), &RebuildOptions::default()).expect_err("no database"));
+            let again = files();
+            open(&again, small_options()).expect("made").close().expect("closed");
+            assert!(again.image().contains_key("data.mpd"));
+        }
+    }
+    assert!(unfinished > 100, "{unfinished}");
 }
 
 /// The pool was checked against 16 KiB pages before the database was looked at.

@@ -272,3 +272,83 @@ fn in_use_names_the_living_holder_when_the_opener_was_killed() {
     end(sleeper);
     Db::open(dir.path().join("db"), options()).expect("nobody has it").close().expect("closed");
 }
+
+#[test]
+fn first_open_that_is_refused_leaves_no_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let refused = Db::open(dir.path().join("a/b/db"), options().status_socket(dir.path().join("none/socket")));
+    assert!(refused.expect_err("no such directory").to_string().contains("status_socket"));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0);
+    // A directory that was there stays.
+    std::fs::create_dir(dir.path().join("a")).expect("made");
+    let refused = Db::open(dir.path().join("a"), options().status_socket(dir.path().join("none/socket")));
+    refused.expect_err("no such directory");
+    assert_eq!(std::fs::read_dir(dir.path().join("a")).expect("listed").count(), 0);
+}
+
+/// A default open filled the disk, failed, and left half a log on it.
+#[test]
+fn default_open_on_a_small_disk_names_a_log_that_fits_and_leaves_nothing() {
+    let test = "default_open_on_a_small_disk_names_a_log_that_fits_and_leaves_nothing";
+    if !is_child() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mount = "mount -t tmpfs -o size=100m millpond \"$1\" && cd \"$1\" && shift && exec \"$@\"";
+        let mut with_disk = Command::new("unshare");
+        with_disk.args(["--mount", "sh", "-c", mount, "sh"]).arg(dir.path());
+        let ran = with_disk.arg(std::env::current_exe().expect("known"));
+        let ran = ran.args(["--exact", &format!("directory::{test}"), "--nocapture"]).env(CHILD, "1").output();
+        let said = ran
+            .map_or_else(|e| e.to_string(), |ran| String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into());
+        if said.contains("Operation not permitted") || said.contains("permission denied") {
+            eprintln!("not looked at: only root can mount a file system");
+            return;
+        }
+        assert!(said.contains("1 passed"), "{said}");
+        return;
+    }
+    let options = || Options::new().cached(true);
+    let refused = Db::open("new/db", options()).expect_err("256 MiB do not fit");
+    assert!(matches!(refused, Error::OutOfSpace(_)), "{refused}");
+    let text = refused.to_string();
+    assert_eq!(std::fs::read_dir(".").expect("listed").count(), 0, "{text}");
+    let fitting = text.split_once("set redo_capacity to ").expect(&text).1.split_once(' ').expect(&text).0.to_owned();
+    let info = millpond::OptionInfo::find("redo_capacity").expect("there is one");
+    let db = Db::open("new/db", info.set(options(), &fitting).expect("a size")).expect("it fits");
+    let tree = db.create_tree("t").expect("created");
+    tree.put(b"k", b"v").expect("written");
+    db.close().expect("closed");
+    println!("{text}");
+}
+
+/// Opens a database in a process of its own for which `ulimit` has set a limit; the error.
+fn refused_under(test: &str, limit: &str) -> String {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh"]).arg(std::env::current_exe().expect("known"));
+    limited.args(["--exact", &format!("directory::{test}"), "--nocapture"]).env(CHILD, "1").current_dir(dir.path());
+    let ran = limited.output().expect("started");
+    let said = String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned();
+    let refused = said.lines().find_map(|line| line.split_once("refused: "));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0, "{said}");
+    refused.expect(&said).1.to_owned()
+}
+
+#[test]
+fn limits_of_files_and_memory_are_named_and_leave_nothing() {
+    if is_child() {
+        let options = Options::new().cached(true).page_size(ByteSize::kib(64)).redo_capacity(ByteSize::mib(64));
+        let refused = Db::open("db", options.buffer_pool_size(ByteSize::gib(8))).expect_err("refused");
+        assert!(matches!(refused, Error::LimitReached(_)), "{refused}");
+        println!("refused: {refused}");
+        // A database that exists by now is none that this test is about.
+        if Path::new("db/data.mpd").exists() {
+            std::fs::remove_dir_all("db").expect("removed");
+        }
+        return;
+    }
+    let test = "limits_of_files_and_memory_are_named_and_leave_nothing";
+    let files = refused_under(test, "-n 10");
+    assert!(files.contains("`ulimit -n`"), "{files}");
+    let memory = refused_under(test, "-v 4000000");
+    assert!(memory.contains("`buffer_pool_size`"), "{memory}");
+}
