@@ -3,7 +3,7 @@
 use crossbeam_epoch::{Guard, pin};
 use smallvec::SmallVec;
 
-use crate::base::error::Error;
+use crate::base::error::{Error, MEND_TREE};
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::view::PageView;
 use crate::base::sync::preemption_point;
@@ -298,10 +298,7 @@ pub(crate) fn child_id(space: SpaceId, page: PageView<'_>, index: usize) -> Resu
     let id = PageId(page.header().page_id.get());
     match page.child(index) {
         Some(number) => Ok(PageId::new(space, number)),
-        None => Err(Error::Corruption(
-            format!("inner page {id} has no child {index}: run `millpond check`, restore the database from a backup")
-                .into(),
-        )),
+        None => Err(Error::Corruption(format!("inner page {id} has no child {index}: {MEND_TREE}").into())),
     }
 }
 
@@ -472,9 +469,7 @@ fn check_level(parent: PageView<'_>, child: PageView<'_>) -> Result<(), Error> {
 
 fn contradiction(page: PageView<'_>) -> Error {
     let id = PageId(page.header().page_id.get());
-    let message = format!(
-        "page {id} is not the one that its parent says it is: run `millpond check`, restore the database from a backup"
-    );
+    let message = format!("page {id} is not the one that its parent says it is: {MEND_TREE}");
     Error::Corruption(message.into())
 }
 

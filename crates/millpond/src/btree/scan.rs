@@ -3,7 +3,7 @@
 use std::ops::{Bound, Range};
 
 use super::descent::{Restarts, Root, Stop, Target, leaf_read, leaves_ahead};
-use crate::base::error::Error;
+use crate::base::error::{Error, MEND_TREE};
 use crate::base::ids::{PageId, SpaceId, TxnId};
 use crate::base::page::view::PageView;
 use crate::base::row::{Row, Stamp};
@@ -187,8 +187,7 @@ fn seen<'a>(
 /// An entry of a leaf is no row.
 #[cold]
 pub(crate) fn no_row(id: PageId, index: usize) -> Error {
-    let message =
-        format!("page {id}: entry {index} is no row: run `millpond check`, restore the database from a backup");
+    let message = format!("page {id}: entry {index} is no row: {MEND_TREE}");
     Error::Corruption(message.into())
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::descent::{Restarts, Root, Stop, page_and_parent};
-use crate::base::error::Error;
+use crate::base::error::{Error, MEND_TREE};
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::layout::HEADER_LEN;
 use crate::base::page::op::PageOp;
@@ -96,7 +96,7 @@ fn cut_leaf(page: PageView<'_>, pending: &[&Pending], page_size: usize) -> Resul
 
 fn corruption(page: PageView<'_>, problem: &str) -> Error {
     let id = PageId(page.header().page_id.get());
-    let message = format!("page {id}: {problem}: run `millpond check`, restore the database from a backup");
+    let message = format!("page {id}: {problem}: {MEND_TREE}");
     Error::Corruption(message.into())
 }
 

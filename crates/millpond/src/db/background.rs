@@ -83,7 +83,7 @@ impl Threads {
             engine.core.log.stop(&error);
             engine.bell.ring();
         });
-        self.threads.push((name, thread.map_err(|e| Error::io(&format!("start the thread {name}"), e))?));
+        self.threads.push((name, thread.map_err(|e| Error::thread(name, e))?));
         Ok(())
     }
 

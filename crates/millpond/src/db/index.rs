@@ -11,7 +11,7 @@ use super::row_changes::IndexState;
 use super::table::Table;
 use super::tree::{Direction, Scan, Tree};
 use super::write::write;
-use crate::base::error::Error;
+use crate::base::error::{Error, MEND_INDEX};
 use crate::btree::scan::{OwnedRow, RowRef};
 
 /// An index of a table: its rows in the order of some of their bytes. When it is dropped, its handles get
@@ -107,7 +107,7 @@ impl Index {
             Err(Error::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => {
-                let way_out = "run `millpond check`, restore the database from a backup";
+                let way_out = MEND_INDEX;
                 let (fields, key) = (shown(fields), shown(key));
                 let message = format!("{entries} has the entry {fields} of row {key}, which is another: {way_out}");
                 Err(Error::Corruption(message.into()))
@@ -119,7 +119,7 @@ impl Index {
     #[cold]
     fn no_entry(&self, entry: &[u8]) -> Error {
         let (index, entry) = (&self.state.entries, shown(entry));
-        let way_out = "run `millpond check`, restore the database from a backup";
+        let way_out = MEND_INDEX;
         Error::Corruption(format!("{index} has {entry}, which is no entry: {way_out}").into())
     }
 }

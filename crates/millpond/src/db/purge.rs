@@ -60,7 +60,7 @@ pub(super) fn start(engine: &Arc<Engine>) -> Result<JoinHandle<()>, Error> {
             engine.bell.ring();
         }
     };
-    sync::spawn("mp-purge", purge).map_err(|e| Error::io("start the purge's thread", e))
+    sync::spawn("mp-purge", purge).map_err(|e| Error::thread("mp-purge", e))
 }
 
 /// The thread's body: works until it is asked to stop.

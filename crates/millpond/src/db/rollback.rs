@@ -103,7 +103,7 @@ fn no_record(at: UndoRef) -> Error {
     let UndoRef { page, record } = at;
     let id = PageId::new(SpaceId::UNDO, page);
     let message = format!(
-        "undo page {id}: entry {record} is no record of the transaction that has it: run `millpond check`, restore the database from a backup"
+        "undo page {id}: entry {record} is no record of the transaction that has it: `millpond check` tells what else is damaged: restore the database from a backup"
     );
     Error::Corruption(message.into())
 }

@@ -106,7 +106,7 @@ impl Door {
                 serve(&door, &stopped, PATIENCE, |request| (door.answer)(request, &engine, &about));
             })
         };
-        let thread = thread.map_err(|e| Error::io(&format!("start the thread {}", door.thread), e))?;
+        let thread = thread.map_err(|e| Error::thread(door.thread, e))?;
         Ok(StatusServer { door, stopped, thread: Some(thread), file })
     }
 }

@@ -10,7 +10,7 @@ use super::engine::{Engine, closed};
 use super::index_key::KeyRange;
 use super::plan::shown;
 use super::write::write;
-use crate::base::error::Error;
+use crate::base::error::{Error, MEND_INDEX};
 use crate::base::ids::SpaceId;
 use crate::base::operations::OperationKind;
 use crate::base::sync::{ReadGuard, RwLock};
@@ -111,7 +111,7 @@ impl TreeState {
                 Error::KeyExists(format!("{self} is unique, and another row has {key} there: {way_out}").into())
             }
             Role::Index { is_unique: false, .. } | Role::Chunks | Role::Notes { .. } => {
-                let way_out = "run `millpond check`, restore the database from a backup";
+                let way_out = MEND_INDEX;
                 Error::Corruption(format!("{self} has the entry {key} of a row that has none: {way_out}").into())
             }
         }

@@ -90,7 +90,7 @@ fn read_headers(files: &dyn Files) -> Result<(Owner, Vec<Geometry>), Error> {
     let one = owners.values().next().filter(|_| identities.len() == 1);
     let Some((owner, _)) = one.copied() else {
         let message = format!(
-            "the headers of the log files in '{}' are of {} databases: put back the files of one, or restore a backup",
+            "the headers of the log files in '{}' are of {} databases: put back the files of one, or restore the database from a backup",
             files.place(),
             identities.len()
         );
@@ -193,7 +193,7 @@ fn search(log: &LogFiles) -> Result<(FoundLog, Lsn), Error> {
     // A lap that a crash kept and whose groups it took has none; of equal ones the older.
     let groups = |chain: &Chain| (chain.laps, chain.begins.len() > 1);
     let Some(chosen) = (0..chains.len()).rev().max_by_key(|index| groups(&chains[*index])) else {
-        return Err(Error::Corruption("no log file says where its first group begins: restore a backup".into()));
+        return Err(Error::Corruption("no log file says where its first group begins: put back the log's files, or restore the database from a backup".into()));
     };
     let later = chains.get(chosen + 1).filter(|chain| chain.begins.len() > 1).map(|chain| chain.start.at);
     let chain = chains.swap_remove(chosen);

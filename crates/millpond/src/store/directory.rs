@@ -9,7 +9,7 @@ use super::map::{MapEntry, MapPage, PageMap};
 use super::superblock::{Found, Superblock};
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_up, to_u64, to_usize};
 use crate::base::crc::crc32c;
-use crate::base::error::Error;
+use crate::base::error::{Error, MEND_MAP};
 use crate::base::ids::SpaceId;
 use crate::base::page::op::Reader;
 use crate::io::device::Device;
@@ -70,7 +70,7 @@ pub(crate) fn write(file: &dyn Device, superblock: &Superblock, bytes: &[u8]) ->
         block[..chunk.len()].copy_from_slice(chunk);
         block[chunk.len()..len].fill(0);
         file.write_at(&block[..len], offset)
-            .map_err(|e| Error::io(&format!("write the map directory '{}'", file.name()), e))?;
+            .map_err(|e| Error::device(&format!("write the map directory '{}'", file.name()), e))?;
         offset += to_u64(len);
     }
     Ok(())
@@ -90,7 +90,7 @@ pub(crate) fn superblock_in(file: &dyn Device) -> Result<Option<Superblock>, Err
 pub(crate) fn read(file: &dyn Device, superblock: &Superblock) -> Result<Vec<u8>, Error> {
     let damaged = || {
         let message = format!(
-            "the map directory '{}' is not the one that superblock {} names: run `millpond rebuild`, or restore the database from a backup",
+            "the map directory '{}' is not the one that superblock {} names: {MEND_MAP}",
             file.name(),
             superblock.sequence
         );

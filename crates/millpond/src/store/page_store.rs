@@ -17,7 +17,7 @@ use super::placement::Placement;
 use super::slots::Slots;
 use super::superblock::{SLOTS_START, Superblock};
 use crate::base::aligned::{to_u64, to_usize};
-use crate::base::error::Error;
+use crate::base::error::{Error, MEND_TREE};
 use crate::base::ids::{Lsn, PageId, SlotId, SpaceId, TxnId};
 use crate::base::page::layout::{TREE_PAGE, find_damage, page_lsn, seal};
 use crate::base::sync::{Mutex, Turn};
@@ -290,7 +290,7 @@ impl PageStore {
             let entry = self.state.lock().newest(id);
             let damage = |what: &str| {
                 let message = format!(
-                    "page {id} in '{}': {what}; only what it leads to is affected: restore the database from a backup",
+                    "page {id} in '{}': {what}; only what it leads to is affected: {MEND_TREE}",
                     self.data.name()
                 );
                 Error::Corruption(message.into())

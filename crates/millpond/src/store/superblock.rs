@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::base::aligned::{BLOCK, aligned};
 use crate::base::crc::crc32c;
-use crate::base::error::Error;
+use crate::base::error::{Error, MEND_MAP};
 use crate::base::ids::{Lsn, TxnId};
 use crate::base::page::layout::is_page_size;
 use crate::io::device::Device;
@@ -215,7 +215,7 @@ impl Superblock {
         let raw = self.encode();
         block[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
         data.write_at(&block, OFFSETS[self.place()])
-            .map_err(|e| Error::io(&format!("write superblock {} of '{}'", self.place(), data.name()), e))
+            .map_err(|e| Error::device(&format!("write superblock {} of '{}'", self.place(), data.name()), e))
     }
 
     /// Reads both.
@@ -267,9 +267,7 @@ impl Superblock {
                 )
             }
             _ => {
-                return Err(Error::Corruption(
-                    format!("both superblocks of '{name}' are damaged: run `millpond rebuild`, or restore the database from a backup").into(),
-                ));
+                return Err(Error::Corruption(format!("both superblocks of '{name}' are damaged: {MEND_MAP}").into()));
             }
         };
         Err(Error::Format(message.into()))

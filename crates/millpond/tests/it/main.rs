@@ -49,4 +49,5 @@ mod status;
 mod support;
 mod tables;
 mod tidy;
+mod ways_out;
 mod zones;

@@ -120,6 +120,30 @@ fn nobody_sleeps_under_latches_but_who_is_known_for_it() {
     assert_eq!(who, [(Some("recent_closed.rs".into()), 1)]);
 }
 
+/// A backup is the last thing: an error that sends there says before what may help.
+#[test]
+fn errors_name_what_helps_before_a_backup() {
+    let helps = [
+        "`millpond rebuild",
+        "`millpond check`",
+        "drop the index",
+        "put back",
+        "restore it",
+        "restore them",
+        "use force",
+    ];
+    let mut seen = 0;
+    for (path, text) in sources() {
+        let code = text.lines().take_while(|line| !line.contains("#[cfg(test)]")).filter(|line| line.contains('"'));
+        for line in code.filter(|line| line.contains("backup") && !line.trim_start().starts_with("//")) {
+            seen += 1;
+            assert!(helps.iter().any(|help| line.contains(help)), "{}: {line}", path.display());
+            assert!(line.contains("from a backup"), "{}: {line}", path.display());
+        }
+    }
+    assert!(seen > 10, "only {seen} seen");
+}
+
 #[test]
 fn files_are_short_and_lines_are_not_wide() {
     for (path, text) in sources() {

@@ -48,7 +48,7 @@ impl<T: Send + 'static> Syncer<T> {
             enter_background();
             theirs.work();
         });
-        let thread = thread.map_err(|e| Error::io(&format!("start the thread {name}"), e))?;
+        let thread = thread.map_err(|e| Error::thread(name, e))?;
         Ok(Syncer { shared, busy: false, thread: Some(thread) })
     }
 
