@@ -5,30 +5,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytesize::ByteSize;
-
 use super::background::Threads;
 use super::batch::{Place, WriteBatch};
 use super::catalog;
 use super::create::{create, open_in};
 use super::ddl::create_root;
 use super::engine::{Engine, Opening, Requests, Wish, closed};
+use super::existing::{check_fixed, enlarge_log_first};
 use super::keeper::Keeper;
 use super::log_threads;
 use super::lru_managers;
 use super::online::InForce;
-use super::option_text::size_text;
-use super::options::{
-    Limits, Options, PageStoreKind, bytes, epochs_reserve, fitting_frames, invalid, needed_capacity, redo_reserve,
-    validate_reserve,
-};
+use super::options::{Limits, Options, PageStoreKind, epochs_reserve, fitting_frames, redo_reserve, validate_reserve};
 use super::pacing::Pacing;
 use super::page_cleaners;
 use super::page_writer::{PageWrites, SinglePage, Writers};
-use super::profile::Profile;
 use super::purge;
 use super::recovery_time::RecoveryTime;
-use super::redo_change::{RedoChange, change_at_open, first_capacity};
+use super::redo_change::{RedoChange, change_at_open};
 use super::rollback::{find_losers, roll_back};
 use super::sorter;
 use super::stats::Stats;
@@ -395,66 +389,13 @@ pub(super) fn page_store_of(superblock: &Superblock) -> PageStoreKind {
     if superblock.features & FEATURE_IN_PLACE != 0 { PageStoreKind::InPlace } else { PageStoreKind::CopyOnWrite }
 }
 
-/// The options must not say something else than the database; all mistakes in one error.
-fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Result<(), Error> {
-    let page_size = u64::from(superblock.page_size);
-    let mut mistakes = Vec::new();
-    if let Some(wanted) = options.page_size
-        && wanted.as_u64() != page_size
-    {
-        let (wanted, has) = (size_text(wanted), bytes(page_size));
-        mistakes.push(format!("page_size is {wanted}, and '{place}' has pages of {has}: leave the option out"));
-    }
-    let has = page_store_of(superblock);
-    if let Some(wanted) = options.page_store
-        && wanted != has
-    {
-        let of_profile = if options.profile == Profile::Millpond { "" } else { ", or give it beside the profile" };
-        mistakes.push(format!(
-            "page_store is {wanted}, and '{place}' was created with {has}: leave the option out{of_profile}"
-        ));
-    }
-    mistakes.extend(options.mistakes(page_size, has));
-    invalid(mistakes)
-}
-
-fn superblock_in(files: &dyn Files) -> Result<Superblock, Error> {
-    let data = files.open(DATA_FILE).map_err(|e| Error::io(&format!("open '{DATA_FILE}'"), e))?;
-    Superblock::choose(Superblock::read_both(&*data)?, data.name())
-}
-
-/// A pool that needs a larger log than there is, and options that ask for such a log, or for no capacity at all: the
-/// log is made larger first, by opening the database with a pool that the log is large enough for.
-fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, options: &Options) -> Result<(), Error> {
-    if options.fit_pool {
-        return Ok(());
-    }
-    // What is wrong with it is told when it is opened.
-    let Ok(superblock) = superblock_in(&**files) else { return Ok(()) };
-    check_fixed(options, &superblock, &files.place())?;
-    let page_size = u64::from(superblock.page_size);
-    let frames = options.frames_max(page_size);
-    let next = superblock.switch.map_or(superblock.redo, |switch| switch.to);
-    let smallest = next.capacity().min(superblock.redo.capacity());
-    let enough = || next.capacity().max(needed_capacity(frames));
-    let wanted = options.redo_capacity.map_or_else(enough, |size| size.as_u64());
-    validate_reserve(frames, wanted)?;
-    let fitting = fitting_frames(frames, smallest);
-    if fitting == frames {
-        return Ok(());
-    }
-    let size = ByteSize::b(fitting * page_size);
-    // Not larger than the pool needs: the rest is made beside the load.
-    let redo_capacity = ByteSize::b(first_capacity(wanted, frames));
-    let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, ..options.clone() };
-    let files = Arc::new(LeasedFiles::for_a_while(Arc::clone(files), Arc::clone(home)));
-    let db = open_existing(files, Arc::clone(home), &fewer.redo_capacity(redo_capacity), Doors::none())?;
-    db.set_redo_capacity(redo_capacity)?;
-    db.close()
-}
-
 /// Opens what is there: analysis, a new epoch of the log, redo, the catalog.
-fn open_existing(files: Arc<dyn Files>, home: Arc<Home>, options: &Options, doors: Doors) -> Result<Db, Error> {
+pub(super) fn open_existing(
+    files: Arc<dyn Files>,
+    home: Arc<Home>,
+    options: &Options,
+    doors: Doors,
+) -> Result<Db, Error> {
     let began = clock::now_ns();
     let counts = Arc::new(DirtyCounts::default());
     let (mut store, superblocks) = PageStore::open(&*files, Arc::clone(&counts))?;

@@ -485,8 +485,7 @@ fn creation_that_fails_at_any_call_leaves_nothing() {
 fn default_database_on_a_small_device_is_refused_with_the_log_that_fits() {
     let disk = SimulatedDisk::new();
     disk.limit_space(Some(100 << 20));
-    let error =
-        error_of(open(&disk, Options::new()), &["redo_capacity", "its log takes 256MiB", "to 86MiB or less"]);
+    let error = error_of(open(&disk, Options::new()), &["redo_capacity", "its log takes 256MiB", "to 86MiB or less"]);
     assert!(matches!(error, Error::OutOfSpace(_)));
     assert!(disk.image().is_empty() && disk.boundaries() == 0, "nothing was begun");
     open(&disk, Options::new().redo_capacity(ByteSize::mib(86))).expect("it fits").close().expect("closed");

@@ -251,12 +251,11 @@ fn in_use_names_the_living_holder_when_the_opener_was_killed() {
     if is_child() {
         let here = std::env::current_dir().expect("known");
         let _db = Db::open("db", options()).expect("opened");
-        let child = sleeper(lock_files(&here.join("db")));
+        let mut child = sleeper(lock_files(&here.join("db")));
         println!("child {}", child.id());
-        // Until the other process has looked; then it kills this one.
-        loop {
-            std::thread::park();
-        }
+        // The other process looks, and kills this one first.
+        child.wait().expect("ended");
+        return;
     }
     let dir = tempfile::tempdir().expect("a directory");
     let mut opener = child(test, dir.path()).stdout(Stdio::piped()).spawn().expect("started");
