@@ -53,7 +53,7 @@ pub enum Error {
     /// The device refused a read, a write or a sync.
     #[error(transparent)]
     DeviceFailed(Box<Failure>),
-    /// The engine stopped writing after an earlier failure.
+    /// The engine stopped writing after an earlier failure, or the database was opened with `read_only`.
     #[error("{0}")]
     ReadOnly(Box<str>),
     /// A row is locked by a batch that failed and cannot be undone as things are; nothing was written, and everything
@@ -156,7 +156,14 @@ impl Error {
                 let message = format!("no space to {doing}: free some on that file system and try again");
                 Error::OutOfSpace(Box::new(Failure { message: message.into(), source }))
             }
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            io::ErrorKind::ReadOnlyFilesystem => {
+                let message = format!(
+                    "no permission to {doing}: the file system is read-only; mount it for writing, or open the database \
+                     with `read_only`"
+                );
+                Error::Permission(Box::new(Failure { message: message.into(), source }))
+            }
+            io::ErrorKind::PermissionDenied => {
                 let message = format!(
                     "no permission to {doing}: give this user read and write access to the directory and its files"
                 );

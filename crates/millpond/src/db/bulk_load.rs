@@ -80,7 +80,7 @@ impl Db {
 /// Refuses a load into something that exists, or of a database that was closed.
 pub(super) fn check_may_begin(engine: &Engine, what: &str, name: &str) -> Result<(), Error> {
     let _ddl = engine.ddl();
-    engine.check_open()?;
+    engine.check_changeable()?;
     check_untaken(engine, what, name)
 }
 

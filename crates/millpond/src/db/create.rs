@@ -208,10 +208,14 @@ fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
     if !path.join(DATA_FILE).exists() {
         validate_new(options)?;
     }
-    if options.create {
+    let access = match (options.read_only, options.create) {
+        (true, _) => Access::Read,
+        (false, true) => Access::Create,
+        (false, false) => Access::Write,
+    };
+    if access == Access::Create {
         refuse_strangers(path, options)?;
     }
-    let access = if options.create { Access::Create } else { Access::Write };
     let how = HowToOpen { access, cached: options.cached, engine: options.io_engine, group: options.group_access };
     Directory::open(path, how)
 }

@@ -11,7 +11,7 @@ use super::catalog;
 use super::create::{create, open_in};
 use super::ddl::create_root;
 use super::engine::{Engine, Opening, Requests, Wish, closed};
-use super::existing::{check_fixed, enlarge_log_first};
+use super::existing::{check_fixed, check_redo_fits, enlarge_log_first};
 use super::keeper::Keeper;
 use super::log_threads;
 use super::lru_managers;
@@ -43,6 +43,7 @@ use crate::base::sync::{self, JoinHandle, Mutex, Rank, RwLock, Turn};
 use crate::base::waits::{WaitClass, WaitSummary, Waits, enter_background};
 use crate::io::device::Files;
 use crate::io::lease::LeasedFiles;
+use crate::io::overlay::Overlay;
 use crate::io::slow::SlowFiles;
 use crate::io::speed::Speed;
 use crate::mtr::Core;
@@ -218,7 +219,8 @@ impl Db {
     /// * [`Error::Format`]: not a database, or one of another format version.
     /// * [`Error::InUse`]: another process, or another `Db` of this one, has it open.
     /// * [`Error::Corruption`]: what was written is not there any more.
-    /// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::DeviceFailed`]: what the operating system said.
+    /// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::LimitReached`], [`Error::DeviceFailed`]: what the operating
+    ///   system said.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db, Error> {
         open_in(path.as_ref(), options, |directory| directory)
     }
@@ -239,7 +241,8 @@ impl Db {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Db, Error> {
-        let options = options.settled();
+        let options = options.settled().for_reading();
+        let files: Arc<dyn Files> = if options.read_only { Arc::new(Overlay::releasing(files)) } else { files };
         let home = Arc::new(Home::new());
         let files: Arc<dyn Files> = Arc::new(LeasedFiles::new(files, Arc::clone(&home)));
         // Before anything is changed: a path that will not do leaves all as it is.
@@ -307,7 +310,7 @@ impl Db {
     /// [`Error::ReadOnly`] when the engine has stopped.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let engine = self.here()?;
-        engine.check_open()?;
+        engine.check_changeable()?;
         engine.checkpoint_wait(Wish::All)
     }
 
@@ -413,6 +416,9 @@ pub(super) fn open_existing(
     let analysis_began = clock::now_ns();
     let watched = store.copied(&*files)?;
     let analysis = recovery::analyse(&log_files, &superblock, &store, &counts, (to_usize(frames), watched))?;
+    if options.read_only {
+        check_redo_fits(options, analysis.pages_to_redo(), page_size, &files.place())?;
+    }
     let put_back = store.put_back_torn(&*files, superblock.checkpoint_lsn, |id| analysis.needs_image(id))?;
     let doublewrite = options.doublewrite_of(page_store_of(&superblock));
     if doublewrite != Doublewrite::Off {
@@ -420,7 +426,7 @@ pub(super) fn open_existing(
     }
     let analysed_ns = clock::now_ns() - analysis_began;
     // What was read may be in the caches of kernel and device only (RECOVER-1).
-    if !planted!("log_not_written_again") {
+    if !options.read_only && !planted!("log_not_written_again") {
         log_files.write_again(analysis.durable, analysis.end)?;
     }
     log_files.sync_all()?;
@@ -481,6 +487,7 @@ pub(super) fn open_existing(
         recovery_time: RecoveryTime::new(options.recovery_time_target, superblock.apply_rate),
         redo_change: RedoChange::default(),
         redoing: AtomicBool::new(true),
+        read_only: AtomicBool::new(false),
         opening: Opening {
             redo_bytes: analysis.end.since(superblock.checkpoint_lsn),
             redo_pages: analysis.pages_to_redo(),
@@ -522,6 +529,7 @@ pub(super) fn open_existing(
         inner.abandon();
         return Err(error);
     }
+    inner.engine.read_only.store(options.read_only, Ordering::Relaxed);
     inner.engine.opening.us.store((clock::now_ns() - began) / 1000, Ordering::Relaxed);
     Ok(Db { inner: Arc::new(inner) })
 }
@@ -562,7 +570,9 @@ fn finish_open(
     match catalog::drop_orphans(&engine) {
         Ok(orphans) => inner.opened.orphan_spaces = orphans,
         // What has no name that can be read may have one.
-        Err(Error::Corruption(damage)) if options.at_rest => inner.opened.catalog_damage = Some(damage.into()),
+        Err(Error::Corruption(damage)) if options.at_rest && !options.read_only => {
+            inner.opened.catalog_damage = Some(damage.into())
+        }
         Err(error) => return Err(error),
     }
     let (losers, others) = find_losers(&engine.core)?;
@@ -571,6 +581,7 @@ fn finish_open(
         while let Some(loser) = engine.txns.take_loser() {
             match roll_back(&engine, &loser) {
                 Ok(()) => engine.txns.undone(loser),
+                Err(error) if options.read_only => return Err(error),
                 Err(error) => inner.opened.not_undone.push(format!("batch {} is not undone: {error}", loser.txn)),
             }
         }

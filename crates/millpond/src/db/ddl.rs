@@ -31,7 +31,7 @@ impl Db {
         let engine = self.here()?;
         check_name("tree", name)?;
         let _ddl = engine.ddl();
-        engine.check_open()?;
+        engine.check_changeable()?;
         check_free(engine, name)?;
         let space = engine.core.store.new_space()?;
         create_root(&engine.core, space)?;
@@ -85,7 +85,7 @@ impl Db {
         let mut table = TableEntry { rows: SpaceId::FIRST, chunks: None, definition, indexes };
         check_definition(engine, name, &table)?;
         let _ddl = engine.ddl();
-        engine.check_open()?;
+        engine.check_changeable()?;
         check_free(engine, name)?;
         create_spaces(engine, &mut table)?;
         // A crash before this leaves spaces that no name leads to; the next open drops them.
@@ -132,6 +132,7 @@ impl Db {
     pub fn truncate_tree(&self, name: &str) -> Result<(), Error> {
         let engine = self.here()?;
         let _ddl = engine.ddl();
+        engine.check_changeable()?;
         let tree = self.find_tree(name, "truncate_table", " to truncate: see `trees`")?.state;
         let empty = Entry::Tree { rows: create_space(engine)?, chunks: None };
         self.replace_all(name, tree.with_chunks().cloned().collect(), &empty)
@@ -145,6 +146,7 @@ impl Db {
     pub fn truncate_table(&self, name: &str) -> Result<(), Error> {
         let engine = self.here()?;
         let _ddl = engine.ddl();
+        engine.check_changeable()?;
         let mut empty = self.find_table(name, "truncate_tree", " to truncate: see `tables`")?;
         let table = self.table(name, empty.clone());
         create_spaces(engine, &mut empty)?;
@@ -186,6 +188,7 @@ impl Db {
     /// Drops what `name` stands for: these trees.
     fn drop_all(&self, name: &str, trees: Vec<Arc<TreeState>>) -> Result<(), Error> {
         let engine = self.engine();
+        engine.check_changeable()?;
         let end = close_trees(engine, trees, Gate::Dropped, |spaces| catalog::remove(engine, name, spaces))?;
         wait_durable(engine, end, engine.in_force.durability())
     }

@@ -80,6 +80,8 @@ pub(crate) struct Engine {
     pub(super) classic_flushing: Option<ClassicFlushing>,
     /// Recovery is applying the log: pages are cleaned for their frames only.
     pub(crate) redoing: AtomicBool,
+    /// It was opened to be read only, and is open. Written once, by the open.
+    pub(crate) read_only: AtomicBool,
     pub(crate) opening: Opening,
     pub(super) recovery_time: RecoveryTime,
     pub(super) redo_change: RedoChange,
@@ -292,6 +294,17 @@ impl Engine {
         // Relaxed: who closes has no promise to keep to calls that run at the same time.
         if self.closed.load(Ordering::Relaxed) {
             return Err(closed());
+        }
+        Ok(())
+    }
+
+    /// Refuses what would change the database where it is closed, or was opened to be read only.
+    pub(crate) fn check_changeable(&self) -> Result<(), Error> {
+        self.check_open()?;
+        // Relaxed: written before any caller has a handle.
+        if self.read_only.load(Ordering::Relaxed) {
+            let message = "the database was opened with read_only: open it without, to write";
+            return Err(Error::ReadOnly(message.into()));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use bytesize::ByteSize;
 
 use super::database::{open_existing, page_store_of};
 use super::option_text::size_text;
-use super::options::{Options, bytes, fitting_frames, invalid, needed_capacity, validate_reserve};
+use super::options::{FRAMES_MIN, Options, bytes, fitting_frames, invalid, needed_capacity, validate_reserve};
 use super::profile::Profile;
 use super::redo_change::first_capacity;
 use super::status_server::Doors;
@@ -73,4 +73,18 @@ pub(super) fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, option
     let db = open_existing(files, Arc::clone(home), &fewer.redo_capacity(redo_capacity), Doors::none())?;
     db.set_redo_capacity(redo_capacity)?;
     db.close()
+}
+
+/// Refuses to redo in memory, for a database that is only read, more pages than the pool has frames.
+pub(super) fn check_redo_fits(options: &Options, pages: u64, page_size: u64, place: &str) -> Result<(), Error> {
+    let needed = (pages + FRAMES_MIN) * page_size;
+    if pages == 0 || needed <= options.buffer_pool_size.as_u64() {
+        return Ok(());
+    }
+    let message = format!(
+        "'{place}' was not closed, and its log changes {pages} pages, which stay in memory with read_only: use a \
+         buffer_pool_size of {} or more, or open it once without read_only",
+        size_text(ByteSize::b(needed.next_multiple_of(1 << 20)))
+    );
+    Err(Error::InvalidOptions(message.into()))
 }

@@ -116,6 +116,7 @@ impl Table {
     pub fn drop_index(&self, name: &str) -> Result<(), Error> {
         let engine = &self.engine;
         engine.home.check()?;
+        engine.check_changeable()?;
         let _ddl = engine.ddl();
         let mut entry = self.catalog_entry()?;
         let mut indexes = self.state.close(engine);
@@ -170,6 +171,7 @@ impl Build {
     /// Has changes noted from now on.
     fn begin(table: &Table, definition: IndexDefinition) -> Result<Build, Error> {
         let engine = &table.engine;
+        engine.check_changeable()?;
         {
             let _ddl = engine.ddl();
             table.entry_with(&definition, SpaceId::FIRST)?;

@@ -70,7 +70,7 @@ impl Loading {
         };
         let (lsn, loading) = {
             let _ddl = engine.ddl();
-            engine.check_open()?;
+            engine.check_changeable()?;
             let space = engine.core.store.new_space()?;
             let lsn = create_root(&engine.core, space)?;
             let state = tree_state(engine, name, space, role);

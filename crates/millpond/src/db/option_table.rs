@@ -45,7 +45,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Every option but [`Options::create`], which is a question of what is to be done.
-    pub const ALL: [OptionInfo; 38] = [
+    pub const ALL: [OptionInfo; 39] = [
         // First: what is given beside it counts.
         OptionInfo {
             name: "profile",
@@ -156,6 +156,17 @@ impl OptionInfo {
             depends: None,
             get: |options| Some(name_of(&SWITCHES, options.cached)),
             set: |options, text| Ok(options.cached(named(&SWITCHES, text)?)),
+        },
+        OptionInfo {
+            name: "read_only",
+            help: "Only read the database: nothing is written, what a crash left is redone in memory",
+            value: "BOOL",
+            unit: "name",
+            range: "true, false",
+            changes: "open",
+            depends: None,
+            get: |options| Some(name_of(&SWITCHES, options.read_only)),
+            set: |options, text| Ok(options.read_only(named(&SWITCHES, text)?)),
         },
         OptionInfo {
             name: "group_access",
@@ -642,6 +653,7 @@ mod tests {
             ("page_store", "in_place", "in_place"),
             ("doublewrite", "detect_only", "detect_only"),
             ("cached", "on", "true"),
+            ("read_only", "on", "true"),
             ("group_access", "read", "read"),
             ("io_engine", "io_uring", "io_uring"),
             ("read_ahead_pages", "64", "64"),

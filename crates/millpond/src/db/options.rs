@@ -118,6 +118,7 @@ pub struct Options {
     pub(crate) recovery_time_target: Option<Duration>,
     pub(crate) cached: bool,
     pub(crate) create: bool,
+    pub(crate) read_only: bool,
     pub(crate) group_access: Option<GroupAccess>,
     pub(crate) status_socket: Option<PathBuf>,
     pub(crate) metrics_port: u16,
@@ -181,6 +182,7 @@ impl Options {
             recovery_time_target: None,
             cached: false,
             create: true,
+            read_only: false,
             group_access: None,
             status_socket: None,
             metrics_port: 0,
@@ -278,6 +280,25 @@ impl Options {
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
+    }
+
+    /// Opens the database to be read only: on a read-only file system, too, or by a user that may read its files and not
+    /// write them. Nothing is written. What a crash left to be redone and undone is so in memory, which may take as much
+    /// as the buffer pool beside it; more to redo than fits the pool is refused with the size that does. All calls that
+    /// write get [`Error::ReadOnly`]. Any number of processes may have a database open in this way, while none writes.
+    /// Nothing is created, and `redo_capacity` and `recovery_time_target` say nothing. Default: no.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// What they come to for a database that is only read.
+    pub(super) fn for_reading(self) -> Self {
+        if !self.read_only {
+            return self;
+        }
+        let fits = Options { create: false, at_rest: true, fit_pool: true, ..self };
+        Options { redo_capacity: None, recovery_time_target: None, ..fits }
     }
 
     /// What the group of the database's files may do with them; other users may nothing. The group is the process's, or

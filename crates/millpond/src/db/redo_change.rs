@@ -111,7 +111,7 @@ impl Engine {
     }
 
     fn check_writable(&self) -> Result<(), Error> {
-        self.check_open()?;
+        self.check_changeable()?;
         self.core.log.health()
     }
 }

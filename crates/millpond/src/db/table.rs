@@ -162,6 +162,7 @@ impl Table {
     /// # Errors
     /// Those of [`put`](Self::put).
     pub fn modify(&self, key: &[u8], mut decide: impl FnMut(Option<&[u8]>) -> Modify) -> Result<bool, Error> {
+        self.engine.check_changeable()?;
         loop {
             let old = self.get(key)?;
             let decision = decide(old.as_deref());
@@ -198,6 +199,7 @@ impl Table {
         key: &[u8],
         change: impl Fn(Option<&[u8]>) -> Result<Change<&'r [u8]>, Error>,
     ) -> Result<bool, Error> {
+        self.engine.check_changeable()?;
         loop {
             let old = self.get(key)?;
             match self.try_change(key, old.as_deref(), change(old.as_deref())?) {
@@ -219,6 +221,7 @@ impl Table {
     /// Writes what happens to one row, which is `old` so far, the change last, and what follows for the indexes.
     fn write_row<const N: usize>(&self, row: [Op<'_>; N], old: Option<&[u8]>) -> Result<(), Error> {
         let (engine, state) = (&self.engine, &self.state);
+        engine.check_changeable()?;
         let _paying = engine.begin_write();
         // While nothing is held.
         have_places(engine, &row)?;

@@ -85,6 +85,7 @@ impl<'p, T: Into<Stop<'p>>> From<T> for Halt<'p, '_> {
 /// part of the purge on `metadata`, and at the end, with nothing held, on `log_flush`. Returns whether the batch's
 /// first key (in its order) was there before.
 pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability) -> Result<bool, Error> {
+    engine.check_changeable()?;
     let _paying = engine.begin_write();
     let done = apply(engine, ops)?;
     wait_durable(engine, done.end, durability)?;

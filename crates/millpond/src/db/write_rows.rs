@@ -165,6 +165,7 @@ impl<'a> Wanted<'a> {
 /// Writes a batch with rows of tables among what it changes.
 pub(super) fn write_rows(engine: &Engine, batch: &WriteBatch, durability: Durability) -> Result<(), Error> {
     let wanted = Wanted::of(batch);
+    engine.check_changeable()?;
     let _paying = engine.begin_write();
     // While nothing is held.
     have_places(engine, &wanted.of_trees)?;

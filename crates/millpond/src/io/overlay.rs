@@ -1,5 +1,5 @@
-//! Files whose writes stay in memory: what `check` opens a database over, so that recovery runs and the disk stays
-//! as it is.
+//! Files whose writes stay in memory: what `check`, and an open with `read_only`, open a database over, so that recovery
+//! runs and the disk stays as it is.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,6 +12,8 @@ use crate::base::sync::{Rank, Turn};
 /// Reads come from `below` until a block is written here.
 pub(crate) struct Overlay {
     below: Arc<dyn Files>,
+    /// Whether a release of these files is one of those below.
+    releases: bool,
     files: Turn<BTreeMap<String, Option<Arc<OverlayFile>>>>,
 }
 
@@ -28,7 +30,12 @@ struct OverlayState {
 
 impl Overlay {
     pub(crate) fn new(below: Arc<dyn Files>) -> Self {
-        Overlay { below, files: Turn::new(Rank::OverlayFiles, BTreeMap::new()) }
+        Overlay { below, releases: false, files: Turn::new(Rank::OverlayFiles, BTreeMap::new()) }
+    }
+
+    /// The same for one that has `below` for itself: it releases them, too.
+    pub(crate) fn releasing(below: Arc<dyn Files>) -> Self {
+        Overlay { releases: true, ..Self::new(below) }
     }
 
     fn not_found(name: &str) -> io::Error {
@@ -85,6 +92,12 @@ impl Files for Overlay {
 
     fn sync_names(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn release(&self) {
+        if self.releases {
+            self.below.release();
+        }
     }
 
     fn place(&self) -> String {

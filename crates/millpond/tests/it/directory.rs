@@ -14,9 +14,9 @@ fn options() -> Options {
 }
 
 /// Set in the process that a test starts to do its part.
-const CHILD: &str = "MILLPOND_TEST_CHILD";
+pub(crate) const CHILD: &str = "MILLPOND_TEST_CHILD";
 
-fn is_child() -> bool {
+pub(crate) fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
@@ -121,7 +121,7 @@ fn files_are_the_owners_alone_unless_the_group_is_given_some() {
 }
 
 /// Does `deed` as another user, of this group. False: this process may not.
-fn as_another_user(group: u32, deed: impl FnOnce() + Send) -> bool {
+pub(crate) fn as_another_user(group: u32, deed: impl FnOnce() + Send) -> bool {
     let other = 65_534;
     let deed = move || {
         use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};

@@ -40,6 +40,7 @@ mod pool;
 mod purge;
 mod put_back;
 mod races;
+mod read_only;
 mod rebuild;
 mod rebuild_loss;
 mod recoveries;
