@@ -19,7 +19,8 @@ use crate::io::device::Files;
 use crate::io::directory::{Access, Directory, HowToOpen, names_without_lock};
 use crate::io::directory_lock::LOCK_FILE;
 use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
-use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file, without_data_file};
+use crate::store::look::without_data_file;
+use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};
 use crate::store::page_store::PageStore;
 use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
 

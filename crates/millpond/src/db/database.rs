@@ -56,7 +56,8 @@ use crate::redo::group::BEHIND_MAX;
 use crate::redo::log::{Log, LogLimits};
 use crate::redo::pipeline::Pipeline;
 use crate::store::doublewrite::{CopyFile, Doublewrite};
-use crate::store::open::{DATA_FILE, without_data_file};
+use crate::store::look::without_data_file;
+use crate::store::open::DATA_FILE;
 use crate::store::page_store::PageStore;
 use crate::store::superblock::{FEATURE_IN_PLACE, Found, Superblock};
 use crate::txn::slots::Transactions;
@@ -219,8 +220,7 @@ impl Db {
     /// * [`Error::Format`]: not a database, or one of another format version.
     /// * [`Error::InUse`]: another process, or another `Db` of this one, has it open.
     /// * [`Error::Corruption`]: what was written is not there any more.
-    /// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::LimitReached`], [`Error::DeviceFailed`]: what the operating
-    ///   system said.
+    /// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::LimitReached`], [`Error::DeviceFailed`]: of the system.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db, Error> {
         open_in(path.as_ref(), options, |directory| directory)
     }
@@ -342,7 +342,7 @@ impl Db {
     /// where handles of bulk loads or trees are still there: these get [`Error::Closed`].
     ///
     /// # Errors
-    /// * [`Error::ReadOnly`]: the engine had stopped earlier. What was acknowledged is safe all the same: what waited in
+    /// * [`Error::ReadOnly`]: the engine had stopped earlier. What was acknowledged is safe all the same: what was in
     ///   the log's buffer has been written and synced. Only where the log's own files have failed, the last commits
     ///   that were acknowledged before they were durable may be lost; then the error says so, and how much of the log
     ///   that is.

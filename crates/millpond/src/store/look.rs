@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use super::directory::{self, DIRECTORY_FILES};
 use super::map::{MapEntry, PageMap, tag_of};
-use super::open::{DATA_FILE, MAP_FILE, check_not_overwritten, is_beside_map, len_of, open_file, read_map_pages};
+use super::open::{
+    DATA_FILE, DATA_FILE_NEW, MAP_FILE, check_not_overwritten, is_beside_map, is_map_file, len_of, open_file,
+    read_map_pages,
+};
 use super::superblock::{Found, SLOTS_START, Superblock};
 use crate::base::aligned::{AlignedBuf, aligned, to_usize};
 use crate::base::error::Error;
@@ -13,6 +16,23 @@ use crate::base::ids::{Lsn, PageId, SlotId};
 use crate::base::page::layout::{TREE_PAGE, find_damage, header, page_lsn};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
+use crate::redo::files::is_log_file;
+
+/// The error for a directory of these names, which has no data file. The creation of a database makes the name of the
+/// new data file durable before there are map files, and gives it its name last: map files alone are of a database that
+/// lost its data file.
+pub(crate) fn without_data_file(place: &str, names: &[String]) -> Error {
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
+        let message = format!(
+            "'{place}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup"
+        );
+        return Error::Corruption(message.into());
+    }
+    let cut_short = has(DATA_FILE_NEW) || names.iter().any(|name| is_log_file(name));
+    let more = if cut_short { "; its creation was cut short: open it with `create` to make it" } else { "" };
+    Error::Format(format!("'{place}' is not a Millpond database: it has no file '{DATA_FILE}'{more}").into())
+}
 
 /// What is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

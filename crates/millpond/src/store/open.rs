@@ -11,6 +11,7 @@ use super::copy_on_write::CopyOnWrite;
 use super::counters::StoreCounters;
 use super::directory::{self, DIRECTORY_FILES};
 use super::in_place::InPlace;
+use super::look::without_data_file;
 use super::map::{MapEntry, MapPage, PageMap};
 use super::page_store::{MapRecord, PageStore, State};
 use super::placement::Placement;
@@ -23,7 +24,6 @@ use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::sync::{self, Mutex, Rank, Turn};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
-use crate::redo::files::is_log_file;
 
 /// The data file.
 pub(crate) const DATA_FILE: &str = "data.mpd";
@@ -43,22 +43,6 @@ const READERS_MAX: usize = 8;
 
 /// Map pages below which another thread is not worth it.
 const PAGES_A_READER: usize = 512;
-
-/// The error for a directory of these names, which has no data file. The creation of a database makes the name of the
-/// new data file durable before there are map files, and gives it its name last: map files alone are of a database that
-/// lost its data file.
-pub(crate) fn without_data_file(place: &str, names: &[String]) -> Error {
-    let has = |wanted: &str| names.iter().any(|name| name == wanted);
-    if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
-        let message = format!(
-            "'{place}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup"
-        );
-        return Error::Corruption(message.into());
-    }
-    let cut_short = has(DATA_FILE_NEW) || names.iter().any(|name| is_log_file(name));
-    let more = if cut_short { "; its creation was cut short: open it with `create` to make it" } else { "" };
-    Error::Format(format!("'{place}' is not a Millpond database: it has no file '{DATA_FILE}'{more}").into())
-}
 
 /// The store's files but for the data file.
 pub(crate) fn is_map_file(name: &str) -> bool {
