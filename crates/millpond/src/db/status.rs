@@ -331,8 +331,10 @@ fn rates(page: &mut Page, engine: &Engine, since: &Since<'_>) {
     page.row("hit rate", hits);
     let (reads, writes) = (since.per_s(|stats| stats.data_page_reads), since.per_s(|stats| stats.data_page_writes));
     page.row("pages", format!("{reads:.1} reads/s, {writes:.1} writes/s"));
-    let (kib, syncs) = (since.per_s(|stats| stats.log_bytes_written) / 1024.0, since.per_s(|stats| stats.log_syncs));
-    page.row("log", format!("{kib:.1} KiB/s, {syncs:.1} syncs/s"));
+    let kib_per_s = |of: fn(&Stats) -> u64| since.per_s(of) / 1024.0;
+    let (made, written) = (kib_per_s(|stats| stats.log_lsn_current), kib_per_s(|stats| stats.log_bytes_written));
+    let syncs = since.per_s(|stats| stats.log_syncs);
+    page.row("log", format!("{made:.1} KiB/s made, {written:.1} KiB/s written, {syncs:.1} syncs/s"));
 
     let slowest: Vec<_> = engine.waits.slowest_by_second().us.into_iter().take(SECONDS_SHOWN).collect();
     let slowest: Vec<_> = slowest.into_iter().map(|us| format!("{:.1}", ms_of(us))).collect();

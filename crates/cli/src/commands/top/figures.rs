@@ -162,16 +162,18 @@ impl Figures {
     fn rates(&self) -> Vec<Row<'static>> {
         let rate = |names: &[&str]| format!("{:.1}", self.per_s(names));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate of bytes, not negative")]
-        let log = size(self.per_s(&["log_bytes_written"]) as u64);
+        let [made, log] = ["log_lsn_current", "log_bytes_written"].map(|name| size(self.per_s(&[name]) as u64));
         let (stalls, walls) = (self.grown("stalls"), self.grown("log_wall_waits"));
-        let broken = if stalls + walls > 0 { Mark::Broken } else { Mark::Calm };
+        let mark = |count: u64| if count > 0 { Mark::Broken } else { Mark::Calm };
+        let (broken, full) = (mark(stalls), mark(walls));
         let reads = rate(&["operation_gets", "operation_scans"]);
         let (page_writes, page_reads) = (rate(&["data_page_writes"]), rate(&["data_page_reads"]));
         vec![
             row("rates", [("writes/s", rate(&["operation_writes"])), ("reads/s", reads)], Mark::Calm),
             row("", [("page writes/s", page_writes), ("page reads/s", page_reads)], Mark::Calm),
-            row("", [("log/s", log), ("log syncs/s", rate(&["log_syncs"]))], Mark::Calm),
-            row("", [("stalls", stalls.to_string()), ("log found full", walls.to_string())], broken),
+            row("", [("log made/s", made), ("log written/s", log)], Mark::Calm),
+            row("", [("log syncs/s", rate(&["log_syncs"])), ("log found full", walls.to_string())], full),
+            row("", [("stalls", stalls.to_string())], broken),
         ]
     }
 
@@ -270,7 +272,7 @@ fn waits_of(class: &str, before: &Sample, now: &Sample, since: Duration) -> Opti
     })
 }
 
-fn row<'a>(name: &'a str, cells: [(&'a str, String); 2], mark: Mark) -> Row<'a> {
+fn row<'a>(name: &'a str, cells: impl Into<Vec<(&'a str, String)>>, mark: Mark) -> Row<'a> {
     Row { name, cells: cells.into(), mark }
 }
 
@@ -300,7 +302,8 @@ mod tests {
             millpond_buffer_pool_pages_dirty 16\nmillpond_wait_page_read_us_sum 4000\n\
             millpond_wait_page_read_us_count 2\n";
         let text =
-            format!("{}{more}", TEXT.replace("_us_sum 900", "_us_sum 1900").replace("_us_count 3", "_us_count 5"));
+            format!("{}{more}", TEXT.replace("_us_sum 900", "_us_sum 1900").replace("_us_count 3", "_us_count 5"))
+                .replace("lsn_current_total 1000", "lsn_current_total 3048");
         let mut now = Sample::parse(&text).expect("an engine's");
         now.at = before.at + Duration::from_secs(2);
         (before, now)
@@ -314,7 +317,9 @@ mod tests {
         let after = |name: &str| words.iter().position(|word| *word == name).map(|at| words[at + 1]);
         assert!(block.starts_with("millpond at sock, over 2.0 s\nrates    writes/s "), "{block}");
         assert_eq!((after("writes/s"), after("reads/s")), (Some("25.0"), Some("5.0")), "{block}");
-        assert!(block.contains(" 2.0 KiB  log syncs/s") && block.contains(" 90 % of 1000 B  dirty"), "{block}");
+        // The log that is made, and what is written of it: blocks that are written twice count twice.
+        assert!(words.join(" ").contains(" log made/s 1.0 KiB log written/s 2.0 KiB "), "{block}");
+        assert!(block.contains("log syncs/s ") && block.contains(" 90 % of 1000 B  dirty"), "{block}");
         assert!(block.contains("25 % of 64"), "{block}");
         // The class that was waited for longest comes first.
         let waits = block.split_once("\nwaits    page_read ").expect("first").1;
