@@ -63,7 +63,7 @@ pub(crate) const COLOURS: [(RGBColor, &str); 9] = [
 
 /// A line of a chart over time.
 pub(crate) struct Curve {
-    /// One value for each bin.
+    /// One value for each bin; one that is not a number is a gap in the line.
     pub(crate) values: Vec<f64>,
     /// What is between the least and the most, where that is known.
     pub(crate) band: Option<Vec<(f64, f64)>>,
@@ -169,10 +169,12 @@ impl TimeChart {
                 let back = band.iter().enumerate().rev().map(|(bin, (least, _))| (middle(bin), *least));
                 chart.draw_series([Polygon::new(up.chain(back).collect::<Vec<_>>(), BAND)])?;
             }
-            let points = curve.values.iter().enumerate().map(|(bin, value)| (middle(bin), *value));
-            // One point makes no line.
-            let size = if curve.values.len() == 1 { 3 } else { 0 };
-            chart.draw_series(LineSeries::new(points, colour.stroke_width(width)).point_size(size))?;
+            for run in runs(&curve.values) {
+                let points = run.iter().map(|(bin, value)| (middle(*bin), *value));
+                // One point makes no line.
+                let size = if run.len() == 1 { 3 } else { 0 };
+                chart.draw_series(LineSeries::new(points, colour.stroke_width(width)).point_size(size))?;
+            }
         }
         let bins = self.curves.first().map_or(0, |curve| curve.values.len());
         let edge = |bin: usize| (bin as f64 * self.seconds_each as f64 / unit_s).min(end);
@@ -183,6 +185,13 @@ impl TimeChart {
         };
         Ok((0..bins).map(field).collect())
     }
+}
+
+/// The parts of a line without gaps: bins and values.
+fn runs(values: &[f64]) -> Vec<Vec<(usize, f64)>> {
+    let numbered: Vec<(usize, f64)> = values.iter().copied().enumerate().collect();
+    let parts = numbered.split(|(_, value)| value.is_nan());
+    parts.filter(|part| !part.is_empty()).map(<[(usize, f64)]>::to_vec).collect()
 }
 
 /// How many transactions had which latency: the ends of a bar in ms, and its count.

@@ -69,10 +69,16 @@ pub(crate) struct SmallChart {
 /// The longest wait that was under way in each second, when an operation counts in the second in which it ends: each is
 /// drawn back over the seconds in which it was waited for beyond doubt, by whichever part of its last it ended in.
 pub(crate) fn under_way(ended_ms: &[f64]) -> Vec<f64> {
+    under_way_in(ended_ms, 1)
+}
+
+/// The same in bins of so many seconds.
+pub(crate) fn under_way_in(ended_ms: &[f64], seconds_each: u64) -> Vec<f64> {
+    let bin_ms = 1e3 * seconds_each as f64;
     let mut longest = ended_ms.to_vec();
     for (last, ms) in ended_ms.iter().enumerate() {
         // It began at this time at the latest.
-        let first = ((last + 1) as f64 - ms / 1e3).max(0.0).floor() as usize;
+        let first = ((last + 1) as f64 - ms / bin_ms).max(0.0).floor() as usize;
         for of in longest.iter_mut().take(last).skip(first) {
             *of = of.max(*ms);
         }
@@ -299,6 +305,7 @@ mod tests {
         assert_eq!(under_way(&[1.0, 999.0]), [1.0, 999.0]);
         assert_eq!(under_way(&[1.0, 1_001.0]), [1_001.0, 1_001.0]);
         assert_eq!(under_way(&[9_000.0, 1.0]), [9_000.0, 1.0], "it began before the phase");
+        assert_eq!(under_way_in(&[1.0, 2.0, 13_000.0], 12), [1.0, 13_000.0, 13_000.0]);
     }
 
     #[test]
