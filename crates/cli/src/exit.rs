@@ -5,6 +5,7 @@
 //! | 0 | done, and the answer is yes; or whoever read the output has gone |
 //! | 1 | done, and the answer is no |
 //! | 2 | wrong usage, or it could not be done |
+//! | 3 | done, and there is no answer: the machine stood still (`bench --check`, `lab run`) |
 //! | 130 | interrupted by Ctrl-C, after the summary so far |
 //! | 143, 129 | the same by a request to terminate (SIGTERM), by a hangup (SIGHUP) |
 
@@ -23,6 +24,8 @@ pub(crate) enum Answer {
     Yes,
     /// Something is not as it should be; the output says what.
     No,
+    /// Neither can be said; the output says why.
+    Inconclusive,
     /// The user interrupted it; what was reached has been printed.
     Interrupted,
 }
@@ -86,6 +89,7 @@ pub(crate) fn code(ended: Result<Answer, Failure>) -> ExitCode {
     match ended {
         Ok(Answer::Yes) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
+        Ok(Answer::Inconclusive) => ExitCode::from(3),
         Ok(Answer::Interrupted) => ExitCode::from(signals::exit_code()),
         Err(Failure::Error(error)) => {
             complain(&describe(error.as_ref()));

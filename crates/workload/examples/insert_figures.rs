@@ -116,7 +116,7 @@ fn measure(dir: &Path, kind: &Kind, threads: u64, seconds: u64) -> Outcome<Run> 
     let sums = |second| per_thread.iter().map(|(per_second, _): &(Vec<u64>, Duration)| per_second[second]).sum();
     let per_second: Vec<u64> = (0..usize::try_from(seconds)?).map(sums).collect();
     let slowest = per_thread.iter().map(|(_, slowest)| *slowest).max().unwrap_or_default();
-    Ok(Run { calm: Calm::of(&per_second).ok_or("a run of no second")?, slowest })
+    Ok(Run { calm: Calm::of(&per_second, None).ok_or("a run of no second")?, slowest })
 }
 
 /// Makes rows.

@@ -66,7 +66,7 @@ fn run() -> Outcome<()> {
         let device = probe::sync_pairs(dir, Access::Direct, Duration::from_secs(1))?;
         for kind in &mut kinds {
             let finished = kind.run(seconds, Pace::ClosedLoop)?;
-            let calm = Calm::of(&finished.seconds).ok_or("a run of no second")?;
+            let calm = Calm::of(&finished.seconds, finished.offered_per_s).ok_or("a run of no second")?;
             let log_bytes = finished.counters.log_bytes as f64 / finished.record.latencies.len().max(1) as f64;
             kind.runs.push([calm.median_per_s / device.per_s, calm.median_per_s, log_bytes]);
         }
@@ -144,6 +144,7 @@ impl<'e> Kind<'e> {
 
 /// One row of the second table.
 fn both(what: &str, calm: &Finished, full: &Finished, figure: impl Fn(&Finished, Calm) -> String) {
-    let of = |run: &Finished| Calm::of(&run.seconds).map_or_else(String::new, |calm| figure(run, calm));
+    let of =
+        |run: &Finished| Calm::of(&run.seconds, run.offered_per_s).map_or_else(String::new, |calm| figure(run, calm));
     println!("| {what} | {} | {} |", of(calm), of(full));
 }

@@ -14,17 +14,33 @@ pub struct Calm {
     pub worst_per_s: u64,
     /// Which second that was, from 1; the first of them if there are several.
     pub worst_second: usize,
-    /// Seconds with less than half of the median.
+    /// Seconds with less than half of the offered rate, or, where none is offered, of the median.
     pub brownout_s: usize,
 }
 
 impl Calm {
-    /// Computes the figures from the completions in each whole second; `None` if there is none.
-    pub fn of(seconds: &[u64]) -> Option<Calm> {
+    /// Computes the figures from the completions in each whole second, and the arrivals in a second, if a rate is
+    /// offered; `None` if there is no whole second.
+    pub fn of(seconds: &[u64], offered_per_s: Option<f64>) -> Option<Calm> {
         let (worst_index, &worst_per_s) = seconds.iter().enumerate().min_by_key(|&(_, count)| count)?;
         let median_per_s = median(seconds)?;
-        let brownout_s = seconds.iter().filter(|&&count| (count as f64) < median_per_s / 2.0).count();
+        let below = brownout_below(seconds, offered_per_s);
+        let brownout_s = seconds.iter().filter(|&&count| (count as f64) < below).count();
         Some(Calm { median_per_s, worst_per_s, worst_second: worst_index + 1, brownout_s })
+    }
+}
+
+/// How much a second falls short of chance at most, in standard deviations of the arrivals in it.
+const CHANCE: f64 = 5.0;
+
+/// A second with fewer completions is a brownout: half of the offered rate, or of the median. At a low rate few may
+/// arrive in a second by chance, and where the median is 0 each second without a completion counts.
+pub fn brownout_below(seconds: &[u64], offered_per_s: Option<f64>) -> f64 {
+    match (offered_per_s, median(seconds)) {
+        (Some(offered), _) => (offered / 2.0).min(offered - CHANCE * offered.sqrt()).max(0.0),
+        (None, Some(median)) if median > 0.0 => median / 2.0,
+        (None, Some(_)) => 1.0,
+        (None, None) => 0.0,
     }
 }
 
@@ -44,9 +60,13 @@ pub fn median(counts: &[u64]) -> Option<f64> {
 mod tests {
     use super::*;
 
+    fn closed(seconds: &[u64]) -> Calm {
+        Calm::of(seconds, None).unwrap()
+    }
+
     #[test]
     fn figures_of_an_uneven_run() {
-        let calm = Calm::of(&[100, 110, 49, 90, 0, 120]).unwrap();
+        let calm = closed(&[100, 110, 49, 90, 0, 120]);
         assert_eq!(calm.median_per_s, 95.0);
         assert_eq!((calm.worst_per_s, calm.worst_second), (0, 5));
         assert_eq!(calm.brownout_s, 1, "49 is over half of 95, 0 is not");
@@ -54,19 +74,34 @@ mod tests {
 
     #[test]
     fn half_of_the_median_is_not_yet_a_brownout() {
-        assert_eq!(Calm::of(&[100, 100, 50]).unwrap().brownout_s, 0);
-        assert_eq!(Calm::of(&[100, 100, 49]).unwrap().brownout_s, 1);
+        assert_eq!(closed(&[100, 100, 50]).brownout_s, 0);
+        assert_eq!(closed(&[100, 100, 49]).brownout_s, 1);
     }
 
     #[test]
-    fn run_without_completions_is_not_calm_by_accident() {
-        let calm = Calm::of(&[0, 0, 0]).unwrap();
-        assert_eq!((calm.median_per_s, calm.worst_per_s, calm.worst_second), (0.0, 0, 1));
+    fn median_of_zero_makes_a_brownout_of_each_silent_second() {
+        let calm = closed(&[9_000, 8_900, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((calm.median_per_s, calm.worst_per_s, calm.worst_second), (0.0, 0, 3));
+        assert_eq!(calm.brownout_s, 6);
+        assert_eq!(closed(&[0, 0, 0]).brownout_s, 3);
+    }
+
+    #[test]
+    fn offered_rate_measures_a_run_whose_median_is_low() {
+        let overloaded = [400, 390, 410, 400, 1_000];
+        assert_eq!(closed(&overloaded).brownout_s, 0);
+        assert_eq!(Calm::of(&overloaded, Some(1_000.0)).unwrap().brownout_s, 4);
+    }
+
+    #[test]
+    fn few_arrivals_in_a_second_by_chance_are_no_brownout() {
+        assert_eq!(Calm::of(&[3, 0, 5, 1], Some(3.0)).unwrap().brownout_s, 0);
+        assert_eq!(Calm::of(&[60, 13, 58], Some(60.0)).unwrap().brownout_s, 1, "60 - 5 x 7.7 is 21");
     }
 
     #[test]
     fn no_whole_second_has_no_figures() {
-        assert_eq!(Calm::of(&[]), None);
+        assert_eq!(Calm::of(&[], None), None);
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3]), Some(3.0));
     }

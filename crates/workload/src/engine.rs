@@ -8,6 +8,7 @@
 pub mod purchases;
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -60,6 +61,26 @@ pub trait Instruments: Sync {
     fn take_slow_operations(&self) -> Vec<SlowOperation> {
         Vec::new()
     }
+
+    /// When operations took the stall threshold or longer: the last of them, as many as the engine remembers.
+    fn stall_times(&self) -> Vec<StallTime> {
+        Vec::new()
+    }
+
+    /// Bytes that the engine has handed to the device, and that are not durable yet or not read yet: rather too many
+    /// than too few.
+    fn outstanding_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// When an operation stalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StallTime {
+    /// When it ended.
+    pub ended: Instant,
+    /// How long it took.
+    pub elapsed: Duration,
 }
 
 /// A storage engine with an open database.

@@ -5,10 +5,13 @@
 use serde::Serialize;
 
 use crate::calm::Calm;
+use crate::canary::Seen;
+use crate::canary::log::MachineLog;
 use crate::driver::{Finished, Interval};
 use crate::engine::{SlowOperation, Wait};
 use crate::probe::SyncPairs;
 use crate::recorder::Record;
+use crate::verdict::{History, Judgement, judge};
 
 /// What the figures of a run depend on besides the run.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +73,24 @@ pub struct IntervalFigures {
     pub free_frames: u64,
     /// The part of the transactions' time for which they were slowed down, as debts could not be paid in time else.
     pub throttle_percent: f64,
+    /// What the canaries saw.
+    #[serde(flatten)]
+    pub machine: Option<SeenFigures>,
+}
+
+/// What the canaries saw in an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SeenFigures {
+    /// The longest pair of a write and its sync that the device's canary made, or has under way.
+    pub canary_pair_max_ms: f64,
+    /// How late the CPU's canary woke at most, or is.
+    pub canary_wake_max_ms: f64,
+}
+
+impl SeenFigures {
+    fn of(seen: Seen) -> SeenFigures {
+        SeenFigures { canary_pair_max_ms: ms(seen.device_ns), canary_wake_max_ms: ms(seen.cpu_late_ns) }
+    }
 }
 
 impl IntervalFigures {
@@ -98,6 +119,7 @@ impl IntervalFigures {
             dirty_frames_percent: gauges.dirty_percent,
             free_frames: gauges.free_frames,
             throttle_percent: throttle_percent(interval),
+            machine: interval.machine.map(SeenFigures::of),
         }
     }
 }
@@ -161,6 +183,8 @@ pub struct RunFigures {
     pub latency_p999_ms: f64,
     /// All latencies together.
     pub latency_sum_ms: f64,
+    /// Of these the time from arrival to begin; 0 in a closed loop.
+    pub queued_sum_ms: f64,
     /// Transactions of a thread, on average.
     pub thread_transactions_mean: f64,
     /// Their standard deviation.
@@ -169,10 +193,13 @@ pub struct RunFigures {
     pub thread_time_mean_s: f64,
     /// Their standard deviation.
     pub thread_time_deviation_s: f64,
+    /// Whether a rate was offered, which is the measure of a brownout then.
+    #[serde(skip)]
+    pub is_offered: bool,
     /// Of the whole seconds; `None` if there is none.
     #[serde(flatten)]
     pub calm: Option<Calm>,
-    /// The longest time without a completion while a transaction waited.
+    /// The longest time without a completion while a transaction waited, from the begin of the run to its end.
     pub blackout_ms: f64,
     /// In an open loop: transactions that had arrived and were not begun at the end.
     pub unserved: u64,
@@ -202,6 +229,45 @@ pub struct RunFigures {
     pub device_pairs_per_s: f64,
     /// The slowest of these pairs.
     pub device_worst_pair_ms: f64,
+    /// What the canaries saw beside the run; `None`: the machine was not watched.
+    #[serde(flatten)]
+    pub machine: Option<MachineFigures>,
+    /// Whether the run was calm, and how long the machine stood still.
+    #[serde(flatten)]
+    pub judged: Judgement,
+}
+
+/// What the canaries saw beside a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MachineFigures {
+    /// Pairs of a write and its sync that the device's canary made.
+    pub canary_pairs: u64,
+    /// The median of them.
+    pub canary_median_pair_ms: f64,
+    /// The slowest of those that are the device's own.
+    pub canary_worst_pair_ms: f64,
+    /// The slowest of those that began while the engine had much outstanding.
+    pub canary_worst_shared_pair_ms: f64,
+    /// Wakes of the CPU's canary.
+    pub canary_wakes: u64,
+    /// How late the median one was.
+    pub canary_median_wake_ms: f64,
+    /// How late the latest was.
+    pub canary_worst_wake_ms: f64,
+}
+
+impl MachineFigures {
+    fn of(machine: &MachineLog) -> MachineFigures {
+        MachineFigures {
+            canary_pairs: machine.device.count(),
+            canary_median_pair_ms: ms(machine.device.median_ns()),
+            canary_worst_pair_ms: ms(machine.device.own_worst_ns()),
+            canary_worst_shared_pair_ms: ms(machine.device.shared_worst_ns()),
+            canary_wakes: machine.cpu.count(),
+            canary_median_wake_ms: ms(machine.cpu.median_ns()),
+            canary_worst_wake_ms: ms(machine.cpu.own_worst_ns()),
+        }
+    }
 }
 
 impl RunFigures {
@@ -239,7 +305,9 @@ impl RunFigures {
             thread_transactions_deviation,
             thread_time_mean_s,
             thread_time_deviation_s,
-            calm: Calm::of(&finished.seconds),
+            queued_sum_ms: ms(finished.threads.iter().map(|thread| thread.queued_ns).sum()),
+            is_offered: finished.offered_per_s.is_some(),
+            calm: Calm::of(&finished.seconds, finished.offered_per_s),
             blackout_ms: finished.blackout_ms(),
             unserved: finished.unserved,
             stall_threshold_ms: labels.stall_threshold_ms,
@@ -255,13 +323,42 @@ impl RunFigures {
             slow_operations: finished.slow_operations.clone(),
             device_pairs_per_s: device.per_s,
             device_worst_pair_ms: device.worst_ms,
+            machine: finished.machine.as_ref().map(MachineFigures::of),
+            judged: judged(finished, device, labels),
         }
+    }
+
+    /// The slowest pair that the device made by itself: beside the run, or of the probe where nothing watched.
+    pub fn device_own_ms(&self) -> f64 {
+        self.machine.map_or(self.device_worst_pair_ms, |machine| machine.canary_worst_pair_ms)
+    }
+
+    /// The sentence about the longest gap.
+    pub fn sentence(&self) -> String {
+        self.judged.sentence(self.blackout_ms, self.machine.is_some())
     }
 
     /// Transactions in the median second; of a run without a whole second the mean.
     pub fn usual_per_s(&self) -> f64 {
         self.calm.map_or(self.transactions_per_s, |calm| calm.median_per_s)
     }
+}
+
+/// What is to be said of `finished`.
+pub fn judged(finished: &Finished, device: &SyncPairs, labels: Labels) -> Judgement {
+    judge(&History {
+        seconds: &finished.seconds,
+        counts_from_ns: finished.counts_from_ns,
+        offered_per_s: finished.offered_per_s,
+        gaps: &finished.gaps(),
+        slow: &finished.slow(),
+        slowest_ns: finished.slowest_ns(),
+        stalls: finished.counters.stalls,
+        stall_spans: &finished.stalls,
+        stall_threshold_ns: labels.stall_threshold_ms.saturating_mul(1_000_000),
+        machine: finished.machine.as_ref(),
+        probe_worst_ns: (device.worst_ms * 1e6) as u64,
+    })
 }
 
 /// Those that there were, the most time first.

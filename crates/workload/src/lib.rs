@@ -15,6 +15,9 @@
 //! | [`driver`] | closed loop and open loop, second by second |
 //! | [`recorder`] | what is kept of each transaction |
 //! | [`calm`] | median and worst second, brownout, blackout |
+//! | [`canary`] | what device and CPU do beside a run |
+//! | [`verdict`] | whether a run was calm, and whether the machine let it be |
+//! | [`spans`] | gaps and stops as spans of a run's time |
 //! | [`probe`] | what the device can do by itself |
 //! | [`timeline`] | what was seen second by second |
 //! | [`figures`] | what a run came to, for all that show it |
@@ -25,6 +28,7 @@
 
 pub mod adapters;
 pub mod calm;
+pub mod canary;
 pub mod driver;
 pub mod engine;
 pub mod figures;
@@ -37,7 +41,9 @@ pub mod probe;
 pub mod recorder;
 pub mod report_json;
 pub mod report_text;
+pub mod spans;
 pub mod timeline;
+pub mod verdict;
 pub mod where_text;
 
 mod error;

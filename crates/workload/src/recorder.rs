@@ -1,7 +1,8 @@
 //! What is kept of each transaction, cheaply.
 //!
 //! REC-1  A completion is in exactly one interval, and in exactly one thread's totals.
-//! REC-2  The blackout is never shorter than the true longest gap between completions while a transaction waited.
+//! REC-2  The blackout is never shorter than the true longest gap between completions while a transaction waited. In a
+//!        closed loop one waits always: a gap lasts from one completion to the next, whatever the load itself does.
 //!
 //! Each worker has a [`Slot`], in which it says since when its transaction has been waiting, and which holds the
 //! histogram of the interval under a mutex that only the collector contends for, once a second, to swap it for an
@@ -11,13 +12,14 @@
 //! two CPUs (measured 2026-11, 11 million a second on an engine that does nothing).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
 use crate::generators::oltp::{Queries, Tally};
+use crate::spans::{KEPT_FROM_NS, Longest, Slow, Span};
 
 /// Longest latency told apart from longer ones: an hour, in ns.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -47,6 +49,12 @@ impl RunClock {
     pub fn now_ns(self) -> u64 {
         let elapsed = self.started.elapsed();
         elapsed.as_secs() * SECOND_NS + u64::from(elapsed.subsec_nanos())
+    }
+
+    /// A time that ended at a moment of the system's clock; `None`: that was before the start.
+    pub fn span_of(self, ended: Instant, length: Duration) -> Option<Span> {
+        let to_ns = u64::try_from(ended.checked_duration_since(self.started)?.as_nanos()).ok()?;
+        Some(Span::new(to_ns.saturating_sub(u64::try_from(length.as_nanos()).ok()?), to_ns))
     }
 }
 
@@ -121,23 +129,62 @@ pub struct Totals {
     pub per_second: Vec<u64>,
     /// The longest latency of these, in ns.
     pub worst_ns: Vec<u64>,
-    /// The longest time without a completion that one of this worker's ended, in ns.
-    pub blackout_ns: u64,
+    /// The longest time without a completion that one of this worker's ended.
+    pub blackout: Span,
+    /// All of these times that are long.
+    pub gaps: Longest<Span>,
+    /// The slow ones.
+    pub slow: Longest<Slow>,
+    /// Time from arrival to begin of all transactions, in ns; 0 in a closed loop.
+    pub queued_ns: u64,
+    /// The arrival that this worker had taken and not begun when the time was up, in ns since the start of the run.
+    pub left_ns: Option<u64>,
+}
+
+/// The times of a transaction, in ns since the start of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Since when it has been waiting: its arrival, in a closed loop its begin.
+    pub since_ns: u64,
+    /// When it was begun.
+    pub at_ns: u64,
+}
+
+impl Begun {
+    /// Of a closed loop: it waits from its begin on.
+    pub fn at(at_ns: u64) -> Begun {
+        Begun { since_ns: at_ns, at_ns }
+    }
 }
 
 impl Totals {
-    /// Counts a completion `at_ns` after the counting began.
-    fn complete(&mut self, latency_ns: u64, at_ns: u64) {
+    /// Counts the completion at `now_ns` of a transaction; the counting began at `from_ns`.
+    fn complete(&mut self, begun: Begun, now_ns: u64, from_ns: u64) {
+        let latency_ns = now_ns.saturating_sub(begun.since_ns);
         self.transactions += 1;
         self.latency_ns += latency_ns;
+        self.queued_ns += begun.at_ns.saturating_sub(begun.since_ns);
+        if latency_ns >= KEPT_FROM_NS {
+            self.slow.add(Slow { arrived_ns: begun.since_ns, began_ns: begun.at_ns, ended_ns: now_ns });
+        }
         self.min_ns = Some(self.min_ns.map_or(latency_ns, |min| min.min(latency_ns)));
-        let second = (at_ns / SECOND_NS) as usize;
+        let second = (now_ns.saturating_sub(from_ns) / SECOND_NS) as usize;
         if second >= self.per_second.len() {
             self.per_second.resize(second + 1, 0);
             self.worst_ns.resize(second + 1, 0);
         }
         self.per_second[second] += 1;
         self.worst_ns[second] = self.worst_ns[second].max(latency_ns);
+    }
+
+    /// Counts a time without a completion.
+    fn end_gap(&mut self, gap: Span) {
+        if gap.len_ns() > self.blackout.len_ns() {
+            self.blackout = gap;
+        }
+        if gap.len_ns() >= KEPT_FROM_NS {
+            self.gaps.add(gap);
+        }
     }
 }
 
@@ -161,9 +208,19 @@ struct Pulse {
     last_ns: AtomicU64,
 }
 
+/// When a transaction waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Always: each thread wants the next as soon as its last is done.
+    Always,
+    /// From its arrival on.
+    Arrivals,
+}
+
 /// The recorder of a run, shared by its threads.
 #[derive(Debug)]
 pub struct Recorder {
+    demand: Demand,
     /// When the counting begins, in ns since the start.
     counts_from_ns: u64,
     slots: Vec<CachePadded<Slot>>,
@@ -172,9 +229,10 @@ pub struct Recorder {
 
 impl Recorder {
     /// Makes a recorder for `threads` workers, of transactions that begin `counts_from_ns` after the start or later.
-    pub fn new(threads: usize, counts_from_ns: u64) -> Recorder {
+    pub fn new(threads: usize, counts_from_ns: u64, demand: Demand) -> Recorder {
         let slot = || Slot { waiting_since: AtomicU64::new(IDLE), record: Mutex::new(Record::new()) };
         Recorder {
+            demand,
             counts_from_ns,
             slots: (0..threads).map(|_| CachePadded::new(slot())).collect(),
             pulse: CachePadded::new(Pulse::default()),
@@ -203,17 +261,20 @@ impl Recorder {
         self.slots[worker].record.lock().queries += queries;
     }
 
-    /// Notes that `worker` has completed, at `now_ns`, the transaction that had been waiting since `since_ns`, and what
-    /// it came to.
-    pub fn complete(&self, worker: usize, totals: &mut Totals, since_ns: u64, now_ns: u64, tally: &Tally) {
-        let latency_ns = now_ns.saturating_sub(since_ns);
+    /// Notes that `worker` has completed, at `now_ns`, a transaction of these times, and what it came to.
+    pub fn complete(&self, worker: usize, totals: &mut Totals, begun: Begun, now_ns: u64, tally: &Tally) {
+        let latency_ns = now_ns.saturating_sub(begun.since_ns);
         // Relaxed: the time stamp stands for itself; nothing is published with it.
         let previous_ns = self.pulse.last_ns.fetch_max(now_ns, Ordering::Relaxed);
-        if now_ns.saturating_sub(previous_ns) > totals.blackout_ns {
-            let gap_ns = now_ns - previous_ns.max(self.oldest_waiting_ns()).min(now_ns);
-            totals.blackout_ns = totals.blackout_ns.max(gap_ns);
+        let most_ns = now_ns.saturating_sub(previous_ns);
+        if most_ns > totals.blackout.len_ns() || most_ns >= KEPT_FROM_NS {
+            let from_ns = match self.demand {
+                Demand::Always => previous_ns,
+                Demand::Arrivals => previous_ns.max(self.oldest_waiting_ns()),
+            };
+            totals.end_gap(Span::new(from_ns.min(now_ns), now_ns));
         }
-        totals.complete(latency_ns, now_ns.saturating_sub(self.counts_from_ns));
+        totals.complete(begun, now_ns, self.counts_from_ns);
         let slot = &self.slots[worker];
         {
             let mut record = slot.record.lock();
@@ -234,6 +295,11 @@ impl Recorder {
     /// When the latest transaction was completed, in ns since the start.
     pub fn last_completion_ns(&self) -> u64 {
         self.pulse.last_ns.load(Ordering::Relaxed) // Relaxed: a figure
+    }
+
+    /// For how long the longest waiting of the running transactions has been waiting at `now_ns`; 0: none is running.
+    pub fn longest_wait_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.oldest_waiting_ns())
     }
 
     /// Transactions that are running now.
@@ -260,10 +326,10 @@ mod tests {
 
     #[test]
     fn completion_lands_in_its_second_and_its_interval_once() {
-        let recorder = Recorder::new(2, 0);
+        let recorder = Recorder::new(2, 0, Demand::Arrivals);
         let mut totals = Totals::default();
         recorder.begin(1, 900 * MS);
-        recorder.complete(1, &mut totals, 900 * MS, 1_100 * MS, &tally(2));
+        recorder.complete(1, &mut totals, Begun::at(900 * MS), 1_100 * MS, &tally(2));
         assert_eq!(totals.per_second, [0, 1]);
         assert_eq!(totals.worst_ns, [0, 200 * MS]);
         assert_eq!(totals.transactions, 1);
@@ -281,39 +347,64 @@ mod tests {
 
     #[test]
     fn blackout_is_the_longest_gap_over_all_threads() {
-        let recorder = Recorder::new(2, 0);
+        let recorder = Recorder::new(2, 0, Demand::Arrivals);
         let mut totals = [Totals::default(), Totals::default()];
         for (worker, from, to) in [(0, 0, 10), (1, 0, 12), (0, 10, 50), (1, 12, 51), (0, 50, 60)] {
             recorder.begin(worker, from * MS);
-            recorder.complete(worker, &mut totals[worker], from * MS, to * MS, &tally(0));
+            recorder.complete(worker, &mut totals[worker], Begun::at(from * MS), to * MS, &tally(0));
         }
-        let blackout = totals.iter().map(|t| t.blackout_ns).max();
+        let blackout = totals.iter().map(|t| t.blackout.len_ns()).max();
         assert_eq!(blackout, Some(38 * MS));
     }
 
     #[test]
     fn time_in_which_nothing_waited_is_no_blackout() {
-        let recorder = Recorder::new(1, 0);
+        let recorder = Recorder::new(1, 0, Demand::Arrivals);
         let mut totals = Totals::default();
         for (from, to) in [(0, 2), (500, 503)] {
             recorder.begin(0, from * MS);
-            recorder.complete(0, &mut totals, from * MS, to * MS, &tally(0));
+            recorder.complete(0, &mut totals, Begun::at(from * MS), to * MS, &tally(0));
         }
-        assert_eq!(totals.blackout_ns, 3 * MS);
+        assert_eq!(totals.blackout.len_ns(), 3 * MS);
+    }
+
+    #[test]
+    fn closed_loop_has_its_gap_also_where_no_transaction_was_begun() {
+        // The process stood still between two transactions, and before the first one.
+        let recorder = Recorder::new(1, 0, Demand::Always);
+        let mut totals = Totals::default();
+        for (from, to) in [(90, 92), (92, 93), (10_093, 10_095)] {
+            recorder.begin(0, from * MS);
+            recorder.complete(0, &mut totals, Begun::at(from * MS), to * MS, &tally(0));
+        }
+        assert_eq!(totals.blackout, Span::new(93 * MS, 10_095 * MS));
+        assert_eq!(totals.gaps.kept(), [Span::new(0, 92 * MS), totals.blackout]);
+    }
+
+    #[test]
+    fn time_in_the_queue_and_slow_transactions_are_kept() {
+        let recorder = Recorder::new(1, 0, Demand::Arrivals);
+        let mut totals = Totals::default();
+        for (since, at, to) in [(10, 10, 12), (15, 75, 80)] {
+            let begun = Begun { since_ns: since * MS, at_ns: at * MS };
+            recorder.complete(0, &mut totals, begun, to * MS, &tally(0));
+        }
+        assert_eq!(totals.queued_ns, 60 * MS);
+        assert_eq!(totals.slow.kept(), [Slow { arrived_ns: 15 * MS, began_ns: 75 * MS, ended_ns: 80 * MS }]);
     }
 
     #[test]
     fn seconds_count_from_the_end_of_the_warm_up_and_a_gap_ends_in_it() {
-        let recorder = Recorder::new(2, 2_000 * MS);
+        let recorder = Recorder::new(2, 2_000 * MS, Demand::Arrivals);
         let mut totals = Totals::default();
         recorder.begin(0, 1_000 * MS);
         recorder.begin(1, 1_990 * MS);
         recorder.complete_uncounted(1, 1_995 * MS);
         recorder.begin(1, 2_000 * MS);
-        recorder.complete(1, &mut totals, 2_000 * MS, 2_010 * MS, &tally(0));
+        recorder.complete(1, &mut totals, Begun::at(2_000 * MS), 2_010 * MS, &tally(0));
         recorder.add_queries(1, Queries { write: 5, ..Queries::default() });
         assert_eq!(totals.per_second, [1]);
-        assert_eq!(totals.blackout_ns, 15 * MS, "since the uncounted one, though another waits for longer");
+        assert_eq!(totals.blackout.len_ns(), 15 * MS, "since the uncounted one, though another waits for longer");
         let mut taken = Record::new();
         recorder.take(1, &mut taken);
         assert_eq!((taken.transactions(), taken.queries.write), (1, 6));
@@ -321,21 +412,21 @@ mod tests {
 
     #[test]
     fn gap_counts_from_the_oldest_that_waits_not_from_the_one_that_completes() {
-        let recorder = Recorder::new(2, 0);
+        let recorder = Recorder::new(2, 0, Demand::Arrivals);
         let mut totals = [Totals::default(), Totals::default()];
         recorder.begin(0, 100 * MS);
         recorder.begin(1, 390 * MS);
-        recorder.complete(1, &mut totals[1], 390 * MS, 400 * MS, &tally(0));
-        assert_eq!(totals[1].blackout_ns, 300 * MS);
+        recorder.complete(1, &mut totals[1], Begun::at(390 * MS), 400 * MS, &tally(0));
+        assert_eq!(totals[1].blackout.len_ns(), 300 * MS);
     }
 
     #[test]
     fn concurrency_counts_the_running() {
-        let recorder = Recorder::new(3, 0);
+        let recorder = Recorder::new(3, 0, Demand::Arrivals);
         recorder.begin(0, 5);
         recorder.begin(2, 6);
         assert_eq!(recorder.concurrency(), 2);
-        recorder.complete(2, &mut Totals::default(), 6, 7, &tally(0));
+        recorder.complete(2, &mut Totals::default(), Begun::at(6), 7, &tally(0));
         assert_eq!(recorder.concurrency(), 1);
         recorder.give_up(0);
         assert_eq!(recorder.concurrency(), 0);
@@ -343,10 +434,10 @@ mod tests {
 
     #[test]
     fn quantiles_are_within_a_thousandth_and_never_above_the_maximum() {
-        let recorder = Recorder::new(1, 0);
+        let recorder = Recorder::new(1, 0, Demand::Arrivals);
         let mut totals = Totals::default();
         for us in 1..=1000_u64 {
-            recorder.complete(0, &mut totals, 0, us * 1_000, &tally(0));
+            recorder.complete(0, &mut totals, Begun::at(0), us * 1_000, &tally(0));
         }
         let mut record = Record::new();
         recorder.take(0, &mut record);

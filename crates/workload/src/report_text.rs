@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 
 use crate::engine::Wait;
-use crate::figures::{IntervalFigures, RunFigures, WaitsOf};
+use crate::figures::{IntervalFigures, RunFigures, SeenFigures, WaitsOf};
 use crate::probe::{Access, SyncPairs};
 
 /// What is said of a run whose transactions are not run as such.
@@ -39,7 +39,7 @@ pub fn interval_lines(figures: &IntervalFigures) -> String {
     add(
         &mut text,
         format_args!(
-            " p99.9: {:.2} max: {:.2} age: {:.0}% dirty: {:.0}% free: {} throttle: {:.0}%\n",
+            " p99.9: {:.2} max: {:.2} age: {:.0}% dirty: {:.0}% free: {} throttle: {:.0}%",
             figures.latency_p999_ms,
             figures.latency_max_ms,
             figures.checkpoint_age_percent,
@@ -48,6 +48,11 @@ pub fn interval_lines(figures: &IntervalFigures) -> String {
             figures.throttle_percent,
         ),
     );
+    if let Some(machine) = figures.machine {
+        let SeenFigures { canary_pair_max_ms, canary_wake_max_ms } = machine;
+        add(&mut text, format_args!(" device: {canary_pair_max_ms:.1} cpu: {canary_wake_max_ms:.1}"));
+    }
+    text.push('\n');
     text
 }
 
@@ -83,13 +88,13 @@ pub fn calm_block(figures: &RunFigures) -> String {
                     calm.worst_per_s as f64, calm.worst_second,
                 ),
             );
-            let blackout = format!("{:.1} ms (device: {:.1} ms)", figures.blackout_ms, figures.device_worst_pair_ms);
-            add(
-                &mut text,
-                format_args!(
-                    "    brownout (under half the median):    {brownout:<19}blackout (longest gap): {blackout}\n"
-                ),
-            );
+            let blackout = format!("{:.1} ms (device: {:.1} ms)", figures.blackout_ms, figures.device_own_ms());
+            let half_of = if figures.is_offered {
+                "brownout (under half of the offer):"
+            } else {
+                "brownout (under half the median):"
+            };
+            add(&mut text, format_args!("    {half_of:<37}{brownout:<19}blackout (longest gap): {blackout}\n"));
         }
     }
     let stalls = format!("stalls (slower than {} ms):", figures.stall_threshold_ms);
@@ -118,7 +123,52 @@ pub fn calm_block(figures: &RunFigures) -> String {
     if figures.unserved > 0 {
         add(&mut text, format_args!("    arrived and not begun at the end:    {}\n", figures.unserved));
     }
+    add_machine(&mut text, figures);
     text
+}
+
+/// What the machine did beside the run, and the figures with and without its stops.
+fn add_machine(text: &mut String, figures: &RunFigures) {
+    let judged = &figures.judged;
+    if let Some(machine) = figures.machine {
+        add(
+            text,
+            format_args!(
+                "    device beside the run (canary):      pair {:.1} ms, slowest {:.1}; \
+                 under the engine's writes {:.1}; stood still {:.0} ms\n    \
+                 CPU beside the run (canary):         wake {:.1} ms late, latest {:.1}; stood still {:.0} ms\n",
+                machine.canary_median_pair_ms,
+                machine.canary_worst_pair_ms,
+                machine.canary_worst_shared_pair_ms,
+                judged.device_stopped_ms,
+                machine.canary_median_wake_ms,
+                machine.canary_worst_wake_ms,
+                judged.cpu_stopped_ms,
+            ),
+        );
+    }
+    let brownout_s = figures.calm.map_or(0, |calm| calm.brownout_s);
+    let slowest = if figures.is_offered { "slowest from arrival" } else { "slowest" };
+    add(
+        text,
+        format_args!(
+            "    measured:                            brownout {brownout_s} s, gap {:.1} ms, \
+             {slowest} {:.1} ms, stalls {}\n    \
+             without the machine's stops:         brownout {} s, gap {:.1} ms, {slowest} {:.1} ms, stalls {}\n",
+            figures.blackout_ms,
+            judged.slowest_ms,
+            figures.stalls,
+            judged.brownout_attributed_s,
+            judged.blackout_attributed_ms,
+            judged.slowest_attributed_ms,
+            judged.stalls_attributed,
+        ),
+    );
+}
+
+/// The last lines of a run: what its longest gap was, and the verdict.
+pub fn verdict_lines(figures: &RunFigures) -> String {
+    format!("{}\nverdict: {}\n", figures.sentence(), figures.judged.verdict_text())
 }
 
 /// What was waited for.
@@ -139,9 +189,9 @@ pub fn device_line(device: &SyncPairs) -> String {
     format!("device: {:.0} write+sync pairs/s ({how})\n", device.per_s)
 }
 
-/// How many commits the engine made for each pair that one thread can make.
-pub fn commits_per_pair_line(commits_per_pair: f64) -> String {
-    format!("commits per pair: {commits_per_pair:.1}\n")
+/// How many commits shared a sync of the log, on average.
+pub fn commits_per_sync_line(commits_per_log_sync: f64) -> String {
+    format!("commits per log sync: {commits_per_log_sync:.1}\n")
 }
 
 fn add_sql_statistics(text: &mut String, figures: &RunFigures) {
@@ -202,11 +252,13 @@ fn add(text: &mut String, more: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::canary::Seen;
+    use crate::canary::log::MachineLog;
     use crate::driver::{Finished, Interval, Queue};
     use crate::engine::{Counters, Gauges};
     use crate::figures::Labels;
     use crate::recorder::{Record, Totals};
-    use crate::timeline::Timeline;
+    use crate::spans::Span;
 
     const LABELS: Labels = Labels { percentile: 95, stall_threshold_ms: 100 };
     const DEVICE: SyncPairs = SyncPairs { per_s: 9_782.4, worst_ms: 6.84, access: Access::Direct };
@@ -231,6 +283,7 @@ mod tests {
             gauges: Gauges { age_percent: 31.4, dirty_percent: 21.6, free_frames: 1804, ..Gauges::default() },
             // A fifth of the 9.02 ms of its transactions.
             throttled_us: 1804,
+            machine: None,
         }
     }
 
@@ -239,16 +292,14 @@ mod tests {
             transactions,
             latency_ns: latency_ms * 1_000_000,
             min_ns: Some(500_000),
-            per_second: Vec::new(),
-            worst_ns: Vec::new(),
-            blackout_ns,
+            blackout: Span::new(0, blackout_ns),
+            ..Totals::default()
         };
         Finished {
             threads: vec![thread(2, 3, 7_200_000), thread(4, 9, 1)],
             record: Record { conflicts: 3, ..record(&[500, 500, 1_000, 2_000, 2_000, 6_000]) },
             elapsed_s: 2.0,
             seconds: vec![9_118, 9_000, 9_300, 4_000],
-            unserved: 0,
             counters: Counters {
                 waits: vec![
                     Wait { class: "log_space", count: 0, total_us: 0, stalls: 0 },
@@ -261,9 +312,7 @@ mod tests {
                 checkpoints: 1,
                 ..Counters::default()
             },
-            timeline: Timeline::default(),
-            slow_operations: Vec::new(),
-            was_stopped: false,
+            ..Finished::default()
         }
     }
 
@@ -351,6 +400,8 @@ Threads fairness:
     syncs:                               log 3, data 0; checkpoints: 1
     page writes:                         2, of 6.0 KiB on average
     law violations:                      0
+    measured:                            brownout 1 s, gap 7.2 ms, slowest 6.0 ms, stalls 0
+    without the machine's stops:         brownout 1 s, gap 7.2 ms, slowest 6.0 ms, stalls 0
 "
         );
     }
@@ -362,7 +413,44 @@ Threads fairness:
         beside.waits_of = WaitsOf::ClientsAndWriters;
         let text = calm_block(&beside);
         assert!(text.contains("\n    waited for (writers beside, too):    log_flush 6 x 0.50 ms, "), "{text}");
-        assert!(text.ends_with("\n    law violations:                      2\n"), "{text}");
+        assert!(text.contains("\n    law violations:                      2\n"), "{text}");
+    }
+
+    #[test]
+    fn machine_is_shown_beside_the_run_and_the_last_lines_say_what_it_did() {
+        const MS: u64 = 1_000_000;
+        let mut machine = MachineLog::default();
+        (0..30).for_each(|number| machine.device.add(number * 100 * MS, (number * 100 + 2) * MS, 0));
+        machine.device.add(3_000 * MS, 4_050 * MS, 0);
+        machine.cpu.add(0, 8 * MS, 0);
+        let gap = Span::new(2_995 * MS, 4_055 * MS);
+        let run = figures(&Finished { machine: Some(machine), last_gap: Some(gap), ..finished() });
+        let text = calm_block(&run);
+        for line in [
+            "blackout (longest gap): 1060.0 ms (device: 1050.0 ms)\n",
+            "    device beside the run (canary):      pair 2.0 ms, slowest 1050.0; under the engine's writes 0.0; \
+             stood still 1050 ms\n",
+            "    CPU beside the run (canary):         wake 8.0 ms late, latest 8.0; stood still 0 ms\n",
+            "    measured:                            brownout 1 s, gap 1060.0 ms, slowest 6.0 ms, stalls 0\n",
+            "    without the machine's stops:         brownout 0 s, gap 7.2 ms, slowest 6.0 ms, stalls 0\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert_eq!(
+            verdict_lines(&run),
+            "the longest gap was 1060.0 ms; the device itself stood still for 1050.0 ms of it\n\
+             verdict: inconclusive: the machine stood still; 1 s under half of the median, limit 0 s; \
+             longest gap 1060.0 ms, limit 100 ms\n"
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
+    }
+
+    #[test]
+    fn interval_shows_the_canaries_where_there_are_some() {
+        let seen = Seen { device_ns: 1_200_000, cpu_late_ns: 50_000 };
+        let watched = Interval { machine: Some(seen), ..interval(None) };
+        let text = interval_lines(&IntervalFigures::of(&watched, LABELS));
+        assert!(text.ends_with(" throttle: 20% device: 1.2 cpu: 0.1\n"), "{text}");
     }
 
     #[test]
@@ -374,9 +462,12 @@ Threads fairness:
     }
 
     #[test]
-    fn device_lines_compare_commits_with_pairs() {
+    fn device_and_commits_have_a_line_each() {
         assert_eq!(device_line(&DEVICE), "device: 9782 write+sync pairs/s (one thread)\n");
-        assert_eq!(commits_per_pair_line(33_260.0 / DEVICE.per_s), "commits per pair: 3.4\n");
+        assert_eq!(
+            finished().commits_per_log_sync().map(commits_per_sync_line).as_deref(),
+            Some("commits per log sync: 2.0\n")
+        );
         let cached = SyncPairs { access: Access::Cached, ..DEVICE };
         assert!(device_line(&cached).contains("through the page cache"));
     }

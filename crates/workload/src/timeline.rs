@@ -1,6 +1,7 @@
 //! What was seen of a run second by second, in bounded memory: a run of an hour keeps each second, a longer one keeps
 //! the worst of several together.
 
+use crate::canary::Seen;
 use crate::engine::Gauges;
 
 /// Points that are kept at most. Even, so that they can be joined in pairs.
@@ -24,6 +25,12 @@ pub struct Point {
     pub gauges: Gauges,
     /// Time for which threads were slowed down, of all their time.
     pub throttle_percent: f64,
+    /// For how long the longest waiting transaction had been waiting at the end of a second, in ns.
+    pub waiting_ns: u64,
+    /// In an open loop: transactions that had arrived and not begun at the end of a second.
+    pub queued: u64,
+    /// What the canaries saw.
+    pub machine: Seen,
 }
 
 impl Point {
@@ -47,6 +54,9 @@ impl Point {
                 },
             },
             throttle_percent: self.throttle_percent.max(other.throttle_percent),
+            waiting_ns: self.waiting_ns.max(other.waiting_ns),
+            queued: self.queued.max(other.queued),
+            machine: self.machine.worse(other.machine),
         }
     }
 }
@@ -104,7 +114,7 @@ mod tests {
             free_frames: 10_000 - max_ns,
             ..Gauges::default()
         };
-        Point { max_ns, gauges, throttle_percent: 0.0 }
+        Point { max_ns, gauges, ..Point::default() }
     }
 
     fn timeline(seconds: u64) -> Timeline {

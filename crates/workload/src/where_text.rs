@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! Where the time went:
-//!     per transaction: 0.42 ms = log_flush 0.35 + page_read 0.03 + rest 0.04
-//!     slowest 1: 37.0 ms (write) = page_latch 30.1 + page_read 5.2 + on cpu 0.8 + rest 0.9
+//!     per transaction, from arrival: 3.42 ms = queued 3.00 + log_flush 0.35 + page_read 0.03 + rest 0.04
+//!     slowest 1: 37.0 ms (write, from its begin) = page_latch 30.1 + page_read 5.2 + on cpu 0.8 + rest 0.9
 //!         longest latch 28.0 ms: leaf 6:48 of index 'k' of table 'sbtest2'
 //! ```
 
@@ -15,17 +15,20 @@ use crate::figures::{RunFigures, WaitsOf};
 /// Slow operations that are shown.
 const SHOWN: usize = 5;
 
-/// The `Where the time went:` block. The rest of a transaction is CPU, the wait for one, and under a rate the time in
-/// the queue.
+/// The `Where the time went:` block. The rest of a transaction is CPU and the wait for one. Under a rate a transaction
+/// counts from its arrival, and has its time in the queue as a part; an operation of the engine counts from its begin.
 pub fn where_block(figures: &RunFigures) -> String {
     let mut text = match figures.waits_of {
-        WaitsOf::Clients => format!("Where the time went:\n    per transaction: {}\n", per_transaction(figures)),
+        WaitsOf::Clients => {
+            let from = if figures.is_offered { ", from arrival" } else { "" };
+            format!("Where the time went:\n    per transaction{from}: {}\n", per_transaction(figures))
+        }
         // The latencies are not of all who waited: a transaction's share cannot be told.
         WaitsOf::ClientsAndWriters => "Where the time went (clients and writers beside):\n".to_owned(),
     };
     for (number, slow) in (1..).zip(figures.slow_operations.iter().take(SHOWN)) {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "    slowest {number}: {}", slow_text(slow));
+        let _ = writeln!(text, "    slowest {number}: {}", slow_text(slow, figures.is_offered));
     }
     text
 }
@@ -34,15 +37,18 @@ pub fn where_block(figures: &RunFigures) -> String {
 fn per_transaction(figures: &RunFigures) -> String {
     let transactions = figures.transactions.max(1) as f64;
     let waits = figures.waits.iter().map(|wait| (wait.class, wait.total_us as f64 / 1e3 / transactions));
-    sum(figures.latency_sum_ms / transactions, "", waits.collect(), 2)
+    let queued = [("queued", figures.queued_sum_ms / transactions)];
+    sum(figures.latency_sum_ms / transactions, "", queued.into_iter().chain(waits).collect(), 2)
 }
 
-fn slow_text(slow: &SlowOperation) -> String {
+/// An operation of the engine; where arrivals are told beside, that it counts from its begin.
+fn slow_text(slow: &SlowOperation, has_arrivals: bool) -> String {
     let ms = |us: u64| us as f64 / 1e3;
     let mut parts: Vec<_> = slow.waits.iter().map(|wait| (wait.class, ms(wait.total_us))).collect();
     parts.extend(slow.cpu_us.map(|cpu_us| ("on cpu", ms(cpu_us))));
     parts.extend(slow.runnable_us.map(|runnable_us| ("runnable", ms(runnable_us))));
-    let mut text = sum(ms(slow.elapsed_us), &format!(" ({})", slow.operation), parts, 1);
+    let from = if has_arrivals { ", from its begin" } else { "" };
+    let mut text = sum(ms(slow.elapsed_us), &format!(" ({}{from})", slow.operation), parts, 1);
     if let Some(latch) = slow.latch.as_ref().filter(|latch| latch.waited_us * 10 >= slow.elapsed_us) {
         // Writing to a String cannot fail.
         let _ = write!(text, "\n        longest latch {:.1} ms: {}", ms(latch.waited_us), latch.page);
@@ -66,7 +72,11 @@ fn sum(total_ms: f64, label: &str, mut parts: Vec<(&str, f64)>, digits: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Latch, Wait};
+    use crate::driver::Finished;
+    use crate::engine::{Counters, Latch, Wait};
+    use crate::figures::Labels;
+    use crate::probe::{Access, SyncPairs};
+    use crate::recorder::Totals;
 
     fn slow(total_ms: f64, waits: &[(&'static str, f64)], cpu: Option<(f64, f64)>) -> SlowOperation {
         let us = |ms: f64| (ms * 1e3).round() as u64;
@@ -84,6 +94,7 @@ mod tests {
     #[test]
     fn slow_operation_is_the_sum_of_its_parts_the_most_first() {
         let waits = [("page_read", 5.2), ("log_flush", 30.1), ("lane", 0.01)];
+        let slow_text = |slow: &SlowOperation| super::slow_text(slow, false);
         let text = slow_text(&slow(37.0, &waits, Some((0.8, 0.02))));
         assert_eq!(text, "37.0 ms (write) = log_flush 30.1 + page_read 5.2 + on cpu 0.8 + rest 0.9");
         assert_eq!(slow_text(&slow(8.0, &[], None)), "8.0 ms (write) = rest 8.0");
@@ -95,6 +106,31 @@ mod tests {
         };
         assert_eq!(latched(4_100), "5.0 ms (write) = page_latch 5.0\n        longest latch 4.1 ms: root 7:0");
         assert_eq!(latched(499), "5.0 ms (write) = page_latch 5.0", "less than a tenth explains nothing");
+    }
+
+    #[test]
+    fn time_in_the_queue_is_a_part_of_its_own_and_what_counts_from_where_is_said() {
+        let thread = Totals { transactions: 100, latency_ns: 500_000_000, queued_ns: 450_000_000, ..Totals::default() };
+        let waits = vec![Wait { class: "log_flush", count: 100, total_us: 40_000, stalls: 0 }];
+        let finished = Finished {
+            threads: vec![thread],
+            offered_per_s: Some(50.0),
+            counters: Counters { waits, ..Counters::default() },
+            slow_operations: vec![slow(8.0, &[], None)],
+            ..Finished::default()
+        };
+        let device = SyncPairs { per_s: 1.0, worst_ms: 1.0, access: Access::Direct };
+        let of = |finished: &Finished| {
+            where_block(&RunFigures::of(finished, &device, Labels { percentile: 95, stall_threshold_ms: 100 }))
+        };
+        assert_eq!(
+            of(&finished),
+            "Where the time went:\n    \
+             per transaction, from arrival: 5.00 ms = queued 4.50 + log_flush 0.40 + rest 0.10\n    \
+             slowest 1: 8.0 ms (write, from its begin) = rest 8.0\n"
+        );
+        let closed = of(&Finished { offered_per_s: None, ..finished });
+        assert!(closed.contains("    per transaction: ") && closed.contains(" 8.0 ms (write) = "), "{closed}");
     }
 
     #[test]

@@ -66,6 +66,12 @@ fn json_is_an_object_a_line_with_the_fields_of_the_document_and_nothing_else() {
         assert_documented(summary, "Summary");
         assert_eq!(intervals[0].contains_key("queue_length"), more[0].starts_with("--rate"));
         let figure = |line: &Map<String, Value>, name: &str| line[name].as_f64().expect("a figure");
+        assert!(["calm", "not_calm", "inconclusive"].contains(&summary["verdict"].as_str().expect("a word")));
+        assert!(figure(summary, "canary_pairs") > 0.0 && figure(summary, "canary_wakes") > 0.0);
+        assert!(figure(&intervals[0], "canary_pair_max_ms") > 0.0);
+        assert!(figure(summary, "slowest_ms") >= figure(summary, "latency_max_ms"));
+        assert!(figure(summary, "slowest_attributed_ms") <= figure(summary, "slowest_ms"));
+        assert!(figure(summary, "blackout_attributed_ms") <= figure(summary, "blackout_ms"));
         assert!(figure(summary, "median_per_s") > 0.0);
         let counted: f64 = intervals.iter().map(|interval| figure(interval, "transactions")).sum();
         assert!(counted > 0.0 && counted <= figure(summary, "transactions"));
@@ -96,6 +102,30 @@ fn json_is_an_object_a_line_with_the_fields_of_the_document_and_nothing_else() {
             (&"128MiB".into(), &"256MiB".into())
         );
     }
+}
+
+#[test]
+fn check_answers_with_the_verdicts_exit_code() {
+    let dir = directory();
+    let check =
+        |more: &[&str]| run(dir.path(), &[&["bench", "--table-size=500", "--check", "--format=json"], more].concat());
+    // Whatever this machine makes of the first; the second has no whole second.
+    for more in [&["--time=2", "oltp_point_select"][..], &["--events=3", "oltp_point_select"]] {
+        let output = check(more);
+        let summary = json_lines(&out(&output)).pop().expect("a summary");
+        let code = match summary["verdict"].as_str() {
+            Some("calm") => 0,
+            Some("not_calm") => 1,
+            _ => 3,
+        };
+        assert_code(&output, code);
+        if more[0].starts_with("--events") {
+            assert_eq!(code, 3, "the run has no whole second: {summary:?}");
+        }
+    }
+    let without_run = check(&["oltp_point_select", "cleanup"]);
+    assert_code(&without_run, 2);
+    assert!(err(&without_run).contains("--check"), "{}", err(&without_run));
 }
 
 #[test]
@@ -207,9 +237,11 @@ fn report_has_the_summarys_figures_and_every_chart() {
         );
     }
     assert!(text.contains("--rand-seed 77 given"), "{text}");
+    let verdict = summary.lines().find_map(|line| line.strip_prefix("verdict: ")).expect("it ends with one");
+    assert!(text.contains(&format!("Verdict: {}", verdict.replace(',', ""))), "{verdict}:\n{text}");
     let document = parsed(&page);
     let charts: Vec<_> = document.descendants().filter(|node| node.has_tag_name(SVG)).collect();
-    assert_eq!(charts.len(), 8);
+    assert_eq!(charts.len(), 10);
     for chart in charts {
         assert!(chart.descendants().any(|node| node.is_element() && node.tag_name().name() == "title"), "{chart:?}");
     }

@@ -92,7 +92,8 @@ fn bench_loads_runs_and_prints_lines_that_scripts_can_parse() {
     assert!(text.contains("brownout (under half the median):"), "{text}");
     assert!(field(&text, "blackout (longest gap): ") > 0.0);
     assert!(field(&text, "device: ") > 0.0);
-    assert!(text.contains("commits per pair: "), "{text}");
+    assert!(text.contains("\ncommits per log sync: ") && text.contains("\nverdict: "), "{text}");
+    assert!(text.contains("\nthe longest gap was "), "{text}");
     assert!(err(&output).contains("loaded sbtest1 to sbtest2 with 1000 rows"), "{}", err(&output));
 }
 
@@ -111,7 +112,8 @@ fn bench_under_a_rate_keeps_it_and_shows_the_queue() {
     // Poisson: 1.5 s +- 5 standard deviations of 0.09; a busy machine may be later, none is earlier.
     assert!(field(&text, "    total time:                          ") > 1.05, "{text}");
     assert_eq!(field(&text, "        read:                            "), events);
-    assert!(!text.contains("commits per pair"), "reads are no commits: {text}");
+    assert!(!text.contains("commits per log sync"), "reads are no commits: {text}");
+    assert!(text.contains("    per transaction, from arrival: "), "{text}");
 }
 
 #[test]

@@ -179,7 +179,8 @@ pub(crate) struct Waits {
     slowest: Mutex<Vec<Stall>>,
     /// An operation that took less is neither a stall nor among the slowest.
     remembered_from_ns: AtomicU64,
-    opened_ns: u64,
+    /// When it was made, in ns of the coarse clock. Read by [`Db::since_open`](crate::Db::since_open).
+    pub(crate) opened_ns: u64,
 }
 
 /// What a thread knows about the operation that it is in.

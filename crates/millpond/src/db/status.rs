@@ -88,6 +88,12 @@ impl Db {
             Err(error) => format!("{error}\n"),
         }
     }
+
+    /// Time since the database was opened, by the clock of [`Stall::ended`](crate::Stall::ended): tells how long ago a
+    /// stall ended.
+    pub fn since_open(&self) -> Duration {
+        Duration::from_nanos(clock::coarse_ns().saturating_sub(self.engine().waits.opened_ns))
+    }
 }
 
 /// The whole text. Where it `is_a_look`, the next one says what has come since this.

@@ -28,6 +28,7 @@ pub(super) enum Gaps {
 /// The arrivals of a run, each taken once, in order.
 #[derive(Debug)]
 pub(super) struct Schedule {
+    per_s: f64,
     taken: Mutex<Progress>,
     counted: Mutex<Progress>,
 }
@@ -42,7 +43,17 @@ impl Schedule {
             return Err(Error::Invalid(format!("a rate of {per_s} transactions a second cannot be offered")));
         }
         let progress = || Mutex::new(Progress::new(Arrivals::new(per_s, gaps, seed)));
-        Ok(Schedule { taken: progress(), counted: progress() })
+        Ok(Schedule { per_s, taken: progress(), counted: progress() })
+    }
+
+    /// Arrivals a second, on average.
+    pub(super) fn per_s(&self) -> f64 {
+        self.per_s
+    }
+
+    /// The first arrival that nobody has taken, in ns since the start; it may lie ahead.
+    pub(super) fn next_ns(&self) -> u64 {
+        self.taken.lock().next_ns
     }
 
     /// Takes the next arrival, in ns since the start.

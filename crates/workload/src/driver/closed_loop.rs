@@ -6,7 +6,7 @@
 use super::worker::{Leave, Worker};
 use crate::Error;
 use crate::generators::Client;
-use crate::recorder::Totals;
+use crate::recorder::{Begun, Totals};
 
 /// Runs a worker's thread to its end.
 pub(super) fn run<C: Client>(mut worker: Worker<'_, C>) -> Result<Totals, Error> {
@@ -22,6 +22,6 @@ pub(super) fn run<C: Client>(mut worker: Worker<'_, C>) -> Result<Totals, Error>
         if leave == Leave::Over {
             return worker.finish();
         }
-        worker.execute(clock, leave, begun_ns)?;
+        worker.execute(clock, leave, Begun::at(begun_ns))?;
     }
 }

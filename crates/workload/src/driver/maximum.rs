@@ -36,6 +36,8 @@ pub struct Maximum {
     pub per_s: f64,
     /// Statements of a transaction that changed something, on average.
     pub writes_per_transaction: f64,
+    /// Commits for each sync of the log; `None`: there was no sync.
+    pub commits_per_log_sync: Option<f64>,
     /// Seconds that the phase lasted.
     pub phase_s: usize,
     /// Whether the engine had settled; if not, the rate may be more than it bears for long.
@@ -84,6 +86,7 @@ pub(super) fn measure_for<E: Engine>(
         Some(per_s) if per_s > 0.0 => Ok(Maximum {
             per_s,
             writes_per_transaction: finished.writes_per_transaction(),
+            commits_per_log_sync: finished.commits_per_log_sync(),
             phase_s: rates.len(),
             has_settled: watch.has_settled,
         }),

@@ -11,23 +11,29 @@
 
 mod arrivals;
 mod closed_loop;
+mod collector;
 mod gate;
 pub mod maximum;
 mod open_loop;
 mod worker;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use std::time::Duration;
 
 use crate::Error;
+use crate::canary::log::MachineLog;
+use crate::canary::{Canary, Seen, Watch};
 use crate::engine::{Counters, Engine, Gauges, Instruments, SlowOperation};
 use crate::generators::Client;
 use crate::generators::oltp::{self, Load};
-use crate::recorder::{Record, Recorder, RunClock, Totals};
-use crate::timeline::{Point, Timeline};
+use crate::recorder::{Demand, Record, Recorder, RunClock, Totals};
+use crate::spans::{Slow, Span};
+use crate::timeline::Timeline;
 use arrivals::{Gaps, Schedule};
+use collector::Collector;
 use gate::Gate;
 use worker::{Shared, Worker};
 
@@ -90,6 +96,8 @@ pub struct Interval {
     pub gauges: Gauges,
     /// Microseconds for which operations were slowed down in it.
     pub throttled_us: u64,
+    /// What the canaries saw in it; `None`: the machine is not watched.
+    pub machine: Option<Seen>,
 }
 
 /// The state of an open loop.
@@ -106,6 +114,11 @@ pub trait Observer {
     /// All threads have been started; the run begins.
     fn started(&mut self) {}
 
+    /// What watches the machine beside the run, if anything does.
+    fn canary(&self) -> Option<Arc<Canary>> {
+        None
+    }
+
     /// An interval has ended. [`ControlFlow::Break`] ends the run.
     fn interval(&mut self, interval: &Interval) -> ControlFlow<()>;
 }
@@ -121,7 +134,7 @@ impl Observer for Unobserved {
 }
 
 /// What a run came to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Finished {
     /// Each thread's totals.
     pub threads: Vec<Totals>,
@@ -131,8 +144,20 @@ pub struct Finished {
     pub elapsed_s: f64,
     /// Completions in each whole second.
     pub seconds: Vec<u64>,
+    /// Arrivals a second; `None` in a closed loop.
+    pub offered_per_s: Option<f64>,
+    /// When the counting began, in ns since the start of the run: all spans count from the start.
+    pub counts_from_ns: u64,
     /// Transactions that had arrived and were not begun when the time was up; 0 in a closed loop.
     pub unserved: u64,
+    /// The one of these that had waited longest, as if it had ended when the time was up.
+    pub longest_unserved: Option<Slow>,
+    /// From the last completion to the end of the run, if one was waited for.
+    pub last_gap: Option<Span>,
+    /// What the canaries saw; `None`: the machine was not watched.
+    pub machine: Option<MachineLog>,
+    /// When operations of the engine stalled: the last of them.
+    pub stalls: Vec<Span>,
     /// What the engine counted meanwhile, without the warm-up.
     pub counters: Counters,
     /// What was seen second by second.
@@ -165,9 +190,37 @@ impl Finished {
         self.record.queries.write as f64 / self.transactions().max(1) as f64
     }
 
-    /// The longest time without a completion while a transaction waited, in ms.
+    /// Commits for each sync of the log: each statement that changed something is one. `None`: there was no sync.
+    pub fn commits_per_log_sync(&self) -> Option<f64> {
+        let syncs = self.counters.log_syncs;
+        (syncs > 0).then(|| self.record.queries.write as f64 / syncs as f64)
+    }
+
+    /// Times without a completion while a transaction waited: all that are long, and the longest.
+    pub fn gaps(&self) -> Vec<Span> {
+        let of_threads = self.threads.iter().flat_map(|thread| thread.gaps.kept().iter().chain([&thread.blackout]));
+        of_threads.copied().chain(self.last_gap).collect()
+    }
+
+    /// The longest of these times.
+    pub fn blackout(&self) -> Span {
+        self.gaps().into_iter().max_by_key(|gap| gap.len_ns()).unwrap_or_default()
+    }
+
+    /// Its length, in ms.
     pub fn blackout_ms(&self) -> f64 {
-        self.threads.iter().map(|thread| thread.blackout_ns).max().unwrap_or(0) as f64 / 1e6
+        self.blackout().len_ns() as f64 / 1e6
+    }
+
+    /// Slow transactions, with the one that had waited longest when the time was up.
+    pub fn slow(&self) -> Vec<Slow> {
+        let of_threads = self.threads.iter().flat_map(|thread| thread.slow.kept());
+        of_threads.copied().chain(self.longest_unserved).collect()
+    }
+
+    /// The longest latency, also of a transaction that was still queued at the end, in ns.
+    pub fn slowest_ns(&self) -> u64 {
+        self.longest_unserved.map_or(0, |slow| slow.latency_ns()).max(self.record.max_ns)
     }
 }
 
@@ -207,8 +260,9 @@ pub fn run_clients<C: Client>(
         Pace::FixedRate { per_s } => Some(Schedule::new(per_s, Gaps::Even, plan.seed)?),
     };
     let counts_from_ns = plan.warmup_s * SECOND_NS;
+    let demand = if schedule.is_some() { Demand::Arrivals } else { Demand::Always };
     let shared = Shared {
-        recorder: Recorder::new(plan.threads, counts_from_ns),
+        recorder: Recorder::new(plan.threads, counts_from_ns, demand),
         gate: Gate::new(),
         counts_from_ns,
         end_ns: counts_from_ns + plan.time_s * SECOND_NS,
@@ -218,51 +272,45 @@ pub fn run_clients<C: Client>(
         halted: AtomicBool::new(false),
         collector: thread::current(),
     };
+    let canary = observer.canary();
+    let watch = canary.as_deref().map(Watch::new);
     let (totals, collected) = thread::scope(|scope| {
-        let mut workers = Vec::new();
-        for (number, client) in clients.into_iter().enumerate() {
-            let worker = Worker::new(number, client, &shared, plan.seed);
-            let (shared, schedule) = (&shared, schedule.as_ref());
-            let started = thread::Builder::new().name(format!("load-{}", number + 1)).spawn_scoped(scope, move || {
-                let totals = match schedule {
-                    None => closed_loop::run(worker),
-                    Some(schedule) => open_loop::run(worker, schedule),
-                };
-                if totals.is_err() {
-                    shared.halt();
-                }
-                totals
-            });
-            match started {
-                Ok(worker) => workers.push(worker),
-                Err(source) => {
-                    shared.gate.call_off();
-                    return Err(Error::ThreadStart { number: number + 1, threads: plan.threads, source });
-                }
-            }
-        }
+        // However this ends, the canaries end with it.
+        let _ending = watch.as_ref().map(Ending);
+        let workers = start_workers(scope, clients, plan, &shared, schedule.as_ref())?;
         observer.started();
         // While nobody is at work yet.
         let counters_before = engine.counters();
         drop(engine.take_slow_operations());
         let clock = shared.gate.open();
-        let collector = Collector { engine, plan, shared: &shared, clock, schedule: schedule.as_ref() };
+        start_canaries(scope, watch.as_ref(), engine, clock);
+        let (plan, shared, schedule, watch) = (plan, &shared, schedule.as_ref(), watch.as_ref());
+        let collector = Collector { engine, plan, shared, clock, schedule, watch };
         let collected = collector.run(counters_before, observer);
         let totals = workers
             .into_iter()
             .enumerate()
             .map(|(number, worker)| worker.join().map_err(|_| Error::ThreadPanicked(number + 1))?)
             .collect::<Result<Vec<Totals>, Error>>()?;
-        Ok((totals, collector.finish(collected)))
+        let collected = collector.finish(collected, &totals);
+        Ok::<_, Error>((totals, collected))
     })?;
     let counters = engine.counters().since(&collected.counters_before);
     let slow_operations = engine.take_slow_operations();
+    let stall_times = engine.stall_times();
+    let stalls = stall_times.iter().filter_map(|stall| collected.clock.span_of(stall.ended, stall.elapsed));
     Ok(Finished {
         seconds: whole_seconds(&totals, collected.elapsed_s, plan.time_s),
         threads: totals,
         record: collected.record,
         elapsed_s: collected.elapsed_s,
+        offered_per_s: schedule.as_ref().map(Schedule::per_s),
+        counts_from_ns,
         unserved: collected.unserved,
+        longest_unserved: collected.longest_unserved,
+        last_gap: collected.last_gap,
+        machine: watch.map(Watch::into_log),
+        stalls: stalls.filter(|stall| stall.to_ns >= counts_from_ns).collect(),
         counters,
         timeline: collected.timeline,
         slow_operations,
@@ -270,172 +318,72 @@ pub fn run_clients<C: Client>(
     })
 }
 
+/// Ends the canaries when it is dropped.
+struct Ending<'w, 'c>(&'w Watch<'c>);
+
+impl Drop for Ending<'_, '_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A worker's thread.
+type Started<'scope> = thread::ScopedJoinHandle<'scope, Result<Totals, Error>>;
+
+/// Starts a thread for each client; they wait at the gate.
+fn start_workers<'scope, 'env, C: Client + 'scope>(
+    scope: &'scope thread::Scope<'scope, 'env>,
+    clients: Vec<C>,
+    plan: &Plan,
+    shared: &'scope Shared<'env>,
+    schedule: Option<&'scope Schedule>,
+) -> Result<Vec<Started<'scope>>, Error> {
+    let mut workers = Vec::new();
+    for (number, client) in clients.into_iter().enumerate() {
+        let worker = Worker::new(number, client, shared, plan.seed);
+        let started = thread::Builder::new().name(format!("load-{}", number + 1)).spawn_scoped(scope, move || {
+            let totals = match schedule {
+                None => closed_loop::run(worker),
+                Some(schedule) => open_loop::run(worker, schedule),
+            };
+            if totals.is_err() {
+                shared.halt();
+            }
+            totals
+        });
+        match started {
+            Ok(worker) => workers.push(worker),
+            Err(source) => {
+                shared.gate.call_off();
+                return Err(Error::ThreadStart { number: number + 1, threads: plan.threads, source });
+            }
+        }
+    }
+    Ok(workers)
+}
+
+/// Starts the canaries' threads. A run goes on without one that cannot be started, and the log says so.
+fn start_canaries<'scope, E: Instruments>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    watch: Option<&'scope Watch<'scope>>,
+    engine: &'scope E,
+    clock: RunClock,
+) {
+    let Some(watch) = watch else { return };
+    let named = |name: &str| thread::Builder::new().name(name.to_owned());
+    let device =
+        named("canary-device").spawn_scoped(scope, move || watch.watch_device(clock, || engine.outstanding_bytes()));
+    let cpu = named("canary-cpu").spawn_scoped(scope, move || watch.watch_cpu(clock));
+    if let Some(cause) = device.err().or(cpu.err()) {
+        watch.fail(format!("a canary's thread cannot be started: {cause}"));
+    }
+}
+
 /// The sum of the threads' completions in each second that lies wholly within the run.
 fn whole_seconds(totals: &[Totals], elapsed_s: f64, time_s: u64) -> Vec<u64> {
     let whole = time_s.min(elapsed_s as u64) as usize;
     let of_second = |second: usize| totals.iter().filter_map(|thread| thread.per_second.get(second)).sum();
     (0..whole).map(of_second).collect()
-}
-
-/// What the collector has gathered.
-struct Collected {
-    /// The engine's counters at the end of the warm-up.
-    counters_before: Counters,
-    record: Record,
-    timeline: Timeline,
-    elapsed_s: f64,
-    unserved: u64,
-    was_stopped: bool,
-}
-
-/// Takes the workers' records, second by second.
-struct Collector<'a, E> {
-    engine: &'a E,
-    plan: &'a Plan,
-    shared: &'a Shared<'a>,
-    clock: RunClock,
-    schedule: Option<&'a Schedule>,
-}
-
-impl<E: Instruments> Collector<'_, E> {
-    /// Collects until the time is up or the run is stopped; then the workers end by themselves. `counters_before` are
-    /// of before the run began.
-    fn run(&self, counters_before: Counters, observer: &mut dyn Observer) -> Collected {
-        let warm = self.shared.counts_from_ns;
-        let mut is_broken_off = warm > 0 && self.sleep_until(warm) == Slept::UntilStopped;
-        if warm > 0 {
-            drop(self.engine.take_slow_operations());
-        }
-        let mut collected = Collected {
-            counters_before: if warm > 0 { self.engine.counters() } else { counters_before },
-            record: Record::new(),
-            timeline: Timeline::default(),
-            elapsed_s: 0.0,
-            unserved: 0,
-            was_stopped: false,
-        };
-        let mut interval = Record::new();
-        let mut interval_began_ns = warm;
-        // Throttled time at the end of the last interval, and of the last second.
-        let mut throttled_before = self.engine.gauges().throttled_us;
-        let mut throttled_last = throttled_before;
-        for second in 1..=self.plan.time_s {
-            if is_broken_off {
-                break;
-            }
-            match self.sleep_until(warm + second * SECOND_NS) {
-                Slept::ToTheEnd => {}
-                Slept::UntilStopped => {
-                    is_broken_off = true;
-                    break;
-                }
-                Slept::UntilTheLastEvent => break,
-            }
-            let max_ns = self.take_all(&mut interval);
-            let gauges = self.engine.gauges();
-            let throttled_us = gauges.throttled_us.saturating_sub(throttled_last);
-            throttled_last = gauges.throttled_us;
-            let throttle_percent = throttled_us as f64 / self.plan.threads as f64 / 1e4;
-            collected.timeline.add_second(Point { max_ns, gauges, throttle_percent });
-            let interval_s = self.plan.report_interval_s;
-            if interval_s == 0 || second % interval_s != 0 {
-                continue;
-            }
-            let now_ns = self.clock.now_ns();
-            let length_s = (now_ns - interval_began_ns) as f64 / 1e9;
-            let throttled_us = throttled_last.saturating_sub(throttled_before);
-            throttled_before = throttled_last;
-            let report = self.report(now_ns, length_s, std::mem::take(&mut interval), throttled_us);
-            interval_began_ns = now_ns;
-            collected.record.add(&report.record);
-            is_broken_off = observer.interval(&report).is_break();
-        }
-        collected.record.add(&interval);
-        let stopped_ns = self.clock.now_ns().min(self.shared.end_ns);
-        if !self.shared.has_all_events() {
-            collected.unserved = self.schedule.map_or(0, |schedule| schedule.waiting(stopped_ns));
-        }
-        collected.was_stopped = is_broken_off;
-        if is_broken_off {
-            self.shared.halt();
-        }
-        collected
-    }
-
-    /// Adds what the workers recorded after the last second.
-    fn finish(&self, mut collected: Collected) -> Collected {
-        let ended_ns = match self.schedule {
-            // Who sleeps until an arrival that is not needed any more keeps the run up for nothing.
-            Some(_) if self.shared.has_all_events() => self.shared.recorder.last_completion_ns(),
-            _ => self.clock.now_ns(),
-        };
-        collected.elapsed_s = self.counted_s(ended_ns);
-        let late_ns = self.take_all(&mut collected.record);
-        collected.timeline.add_late(late_ns);
-        collected
-    }
-
-    /// Seconds since the counting began.
-    fn counted_s(&self, now_ns: u64) -> f64 {
-        now_ns.saturating_sub(self.shared.counts_from_ns) as f64 / 1e9
-    }
-
-    fn report(&self, now_ns: u64, length_s: f64, record: Record, throttled_us: u64) -> Interval {
-        let queue = self.schedule.map(|schedule| Queue {
-            length: schedule.waiting(now_ns),
-            concurrency: self.shared.recorder.concurrency(),
-        });
-        Interval {
-            at_s: self.counted_s(now_ns),
-            length_s,
-            threads: self.plan.threads,
-            record,
-            queue,
-            gauges: self.engine.gauges(),
-            throttled_us,
-        }
-    }
-
-    /// Adds what the workers recorded since the last call; returns the longest latency in it, in ns.
-    fn take_all(&self, into: &mut Record) -> u64 {
-        let mut spare = Record::new();
-        let mut max_ns = 0;
-        for worker in 0..self.plan.threads {
-            self.shared.recorder.take(worker, &mut spare);
-            max_ns = max_ns.max(spare.max_ns);
-            into.add(&spare);
-            spare.clear();
-        }
-        max_ns
-    }
-
-    /// Sleeps until `at_ns`, unless the run comes to its end before.
-    fn sleep_until(&self, at_ns: u64) -> Slept {
-        loop {
-            if self.shared.is_stopped() {
-                return Slept::UntilStopped;
-            }
-            if self.shared.has_all_events() {
-                return Slept::UntilTheLastEvent;
-            }
-            let now_ns = self.clock.now_ns();
-            if now_ns >= at_ns {
-                return Slept::ToTheEnd;
-            }
-            thread::park_timeout(NAP.min(Duration::from_nanos(at_ns - now_ns)));
-        }
-    }
-}
-
-/// Why the collector sleeps no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slept {
-    /// The time has come.
-    ToTheEnd,
-    /// The run is to stop.
-    UntilStopped,
-    /// All events have been taken; the last ones may still be running.
-    UntilTheLastEvent,
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::arrivals::Schedule;
 use super::worker::{Leave, Shared, Worker};
 use crate::Error;
 use crate::generators::Client;
-use crate::recorder::{RunClock, Totals};
+use crate::recorder::{Begun, RunClock, Totals};
 
 /// Runs a worker's thread to its end.
 pub(super) fn run<C: Client>(mut worker: Worker<'_, C>, schedule: &Schedule) -> Result<Totals, Error> {
@@ -28,14 +28,15 @@ pub(super) fn run<C: Client>(mut worker: Worker<'_, C>, schedule: &Schedule) -> 
             return worker.finish();
         }
         let arrival_ns = schedule.take();
-        let leave = match sleep_until(worker.shared, clock, arrival_ns) {
-            Some(now_ns) => worker.shared.take_leave(now_ns),
-            None => Leave::Over,
-        };
+        // The arrival lies after the end of the run, or the run was stopped.
+        let Some(begun_ns) = sleep_until(worker.shared, clock, arrival_ns) else { return worker.finish() };
+        let leave = worker.shared.take_leave(begun_ns);
         if leave == Leave::Over {
+            // It had arrived in time, and the time was up before it was begun.
+            worker.leave(arrival_ns);
             return worker.finish();
         }
-        worker.execute(clock, leave, arrival_ns)?;
+        worker.execute(clock, leave, Begun { since_ns: arrival_ns, at_ns: begun_ns })?;
     }
 }
 

@@ -8,6 +8,7 @@ use crate::engine::{IdRange, Index, KRange, Layout, Outcome, RangeSelect, Sessio
 use crate::generators::oltp::{Mix, Queries, TableSet, Workload};
 use crate::generators::row::{C_LEN, Row};
 use crate::keys::RandType;
+use crate::probe::Access;
 
 /// Answers after `work`; fails or stops where told to.
 #[derive(Default)]
@@ -22,6 +23,8 @@ struct Counting {
     is_empty: bool,
     inserts: AtomicU64,
     calls: AtomicU64,
+    /// Bytes outstanding to the device.
+    outstanding: u64,
     /// How often the slowest operations were taken.
     takes: AtomicU64,
 }
@@ -99,6 +102,9 @@ impl Instruments for Counting {
         };
         // Those of the run, if they are asked for behind it.
         if self.calls.load(Ordering::Relaxed) == 0 { vec![remembered(9)] } else { [7, 6].map(remembered).to_vec() }
+    }
+    fn outstanding_bytes(&self) -> u64 {
+        self.outstanding
     }
 }
 
@@ -270,8 +276,64 @@ fn open_loop_above_the_maximum_shows_its_queue() {
     assert!(queue.length > 4_000, "{queue:?}");
     assert!(queue.concurrency <= 2);
     assert!(finished.unserved > 4_000);
+    let slowest_ms = finished.slowest_ns() as f64 / 1e6;
+    assert!(slowest_ms > 800.0, "those that were queued at the end have waited for {slowest_ms} ms");
+    assert!(finished.slow().iter().any(|slow| slow.began_ns == slow.ended_ns), "one of them is among the slow ones");
+    let point = finished.timeline.points()[0];
+    assert!(point.queued > 4_000 && point.waiting_ns > 500_000_000, "{point:?}");
     // Each takes 5 ms at least, and there are two threads.
     assert!(finished.transactions() <= 402, "no transaction begins after the time: {}", finished.transactions());
+}
+
+#[test]
+fn transaction_under_way_when_the_time_is_up_counts_with_all_of_its_gap() {
+    // The second of the run ends while the only thread is in it; whatever comes meanwhile is queued.
+    for pace in [Pace::ClosedLoop, Pace::OpenLoop { per_s: 500.0 }] {
+        let engine = Counting { stall: Some((50, Duration::from_millis(1_500))), ..Counting::default() };
+        let finished =
+            run(&engine, &load_of(&engine), &plan(1, pace), &AtomicBool::new(false), &mut Unobserved).unwrap();
+        assert!(finished.blackout_ms() >= 1_400.0, "{pace:?}: {}", finished.blackout_ms());
+        assert!(finished.slowest_ns() >= 1_500_000_000, "{pace:?}");
+        assert!(finished.gaps().contains(&finished.blackout()));
+        let waited_ns = finished.timeline.points()[0].waiting_ns;
+        assert!(waited_ns > 0, "the second in which it hangs shows that: {waited_ns}");
+    }
+}
+
+/// Watches the machine, and keeps what it sees.
+struct Watched {
+    canary: Arc<Canary>,
+    keep: Keep,
+}
+
+impl Observer for Watched {
+    fn canary(&self) -> Option<Arc<Canary>> {
+        Some(Arc::clone(&self.canary))
+    }
+
+    fn interval(&mut self, interval: &Interval) -> ControlFlow<()> {
+        self.keep.interval(interval)
+    }
+}
+
+#[test]
+fn canaries_run_beside_the_load_and_ask_the_engine_what_it_has_outstanding() {
+    let dir = tempfile::tempdir().unwrap();
+    for (outstanding, is_shared) in [(0, false), (1 << 20, true)] {
+        let engine = Counting { work: Duration::from_millis(1), outstanding, ..Counting::default() };
+        let canary = Arc::new(Canary::new(dir.path(), Access::Cached).unwrap());
+        let mut watched = Watched { canary, keep: Keep::all() };
+        let stop = AtomicBool::new(false);
+        let finished = run(&engine, &load_of(&engine), &plan(1, Pace::ClosedLoop), &stop, &mut watched).unwrap();
+        let machine = finished.machine.unwrap();
+        assert!(machine.failure.is_none() && machine.cpu.count() > 0);
+        assert!((1..=11).contains(&machine.device.count()), "one each 100 ms: {}", machine.device.count());
+        assert_eq!(machine.device.shared_worst_ns() > 0, is_shared);
+        assert_eq!(machine.device.own_worst_ns() == 0, is_shared);
+        let seen = watched.keep.seen[0].machine.unwrap();
+        assert!(seen.device_ns > 0, "{seen:?}");
+        assert!(finished.timeline.points()[0].machine.device_ns > 0);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::generators::Client;
 use crate::generators::oltp::{Ran, Tally};
 use crate::keys::{Random, random};
-use crate::recorder::{Recorder, RunClock, Totals};
+use crate::recorder::{Begun, Recorder, RunClock, Totals};
 
 /// Stream of the first worker's random numbers in the run's seed; stream 1 is the arrivals'.
 const FIRST_STREAM: u64 = 2;
@@ -123,15 +123,20 @@ impl<'a, C: Client> Worker<'a, C> {
         self.client.draw(&mut self.random)
     }
 
-    /// Runs the transaction drawn last, which has been waiting since `since_ns` and has leave to begin, and records it.
-    pub(super) fn execute(&mut self, clock: RunClock, leave: Leave, since_ns: u64) -> Result<(), Error> {
+    /// Notes that the arrival taken last is not begun any more.
+    pub(super) fn leave(&mut self, arrival_ns: u64) {
+        self.totals.left_ns = Some(arrival_ns);
+    }
+
+    /// Runs the transaction drawn last, which has leave to begin, and records it.
+    pub(super) fn execute(&mut self, clock: RunClock, leave: Leave, begun: Begun) -> Result<(), Error> {
         let (shared, recorder) = (self.shared, &self.shared.recorder);
-        recorder.begin(self.number, since_ns);
+        recorder.begin(self.number, begun.since_ns);
         let mut tally = Tally::default();
         match (self.client.run(&mut tally, || shared.is_stopped())?, leave) {
             (Ran::GivenUp, _) => recorder.give_up(self.number),
             (Ran::ToItsEnd, Leave::Counted) => {
-                recorder.complete(self.number, &mut self.totals, since_ns, clock.now_ns(), &tally);
+                recorder.complete(self.number, &mut self.totals, begun, clock.now_ns(), &tally);
             }
             (Ran::ToItsEnd, _) => recorder.complete_uncounted(self.number, clock.now_ns()),
         }

@@ -35,13 +35,17 @@ Transactions of several statements are run statement by statement, each its own 
 engine has no others yet. So 'other' counts no BEGIN and COMMIT, only statements to write that
 found no row, as sysbench counts them.
 Exit code: 0 it ran, 2 it could not, 130 interrupted, 143 terminated (both after the summary so
-far).
+far). With --check: 0 calm, 1 not calm, 3 inconclusive (the machine stood still, or no second was
+whole). Beside a run two canaries watch the machine: a write of 4 KiB and its sync every 100 ms,
+and a thread that asks to sleep for 10 ms. Time in which they stood still is told apart, unless
+the engine itself had 1 MiB or more outstanding to the device then.
 
 Examples:
   millpond bench --tables=4 --table-size=250000 --threads=16 --time=60 oltp_update_index
   millpond bench --threads=16 --rate=80% --buffer-pool-size=64MiB oltp_update_index
   millpond bench --threads=16 --warmup-time=10 --range-size=50 --histogram oltp_read_write
   millpond bench --threads=16 --rate=80% --report=run.html --format=json oltp_update_index
+  millpond bench --threads=16 --rate=80% --time=60 --check oltp_update_index
   millpond bench --threads=4 --time=30 insert_benchmark
   millpond bench --threads=4 --steps=l.i0,l.x,l.i1,qr200 --table-size=2M insert_benchmark
   millpond bench oltp_update_index cleanup
@@ -310,6 +314,17 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) report: Option<PathBuf>,
 
+    /// Answer by the exit code whether the run was calm: 0 it was, 1 it was not, 3 inconclusive
+    ///
+    /// Calm: no second under half of the offered rate (without --rate: of the median, which is
+    /// above 0); longest gap at most max(100 ms, 3 x the device's own); slowest transaction, queued
+    /// ones included, at most max(250 ms, 5 x the device's own); no stall of max(--stall-threshold,
+    /// 3 x the device's own). The device's own is the slowest pair of the canary that is no stop.
+    /// Inconclusive: a limit is broken, and without the time in which device or CPU stood still it
+    /// is not. In insert_benchmark the worst timed step answers.
+    #[arg(long, verbatim_doc_comment)]
+    pub(crate) check: bool,
+
     /// Remove the database when done; refused if it was not made by bench
     #[arg(long)]
     pub(crate) remove: bool,
@@ -341,6 +356,9 @@ impl BenchArgs {
                 Err(Error::Invalid(format!("{name} is not for {}: {way_out}", self.workload.name())))
             }
         };
+        if self.output.check && !self.runs() {
+            return Err(Error::Invalid("--check tells of a run: leave it out, or the action word".to_owned()));
+        }
         match self.workload {
             Benchmark::Oltp(workload) => {
                 refuse(|setting| setting.group == INSERT_HEADING, "leave it out, or run insert_benchmark")?;

@@ -32,6 +32,8 @@ pub(super) struct Facts {
     pub(super) figures: RunFigures,
     /// Commits for each pair that the device makes, where they can be compared.
     pub(super) commits_per_pair: Option<f64>,
+    /// Commits for each sync of the log that was made, where they are durable.
+    pub(super) commits_per_log_sync: Option<f64>,
     /// The latencies of all transactions, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) latency_histogram: Option<Vec<Bucket>>,

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
 use workload::Error;
 use workload::adapters::millpond::Millpond;
+use workload::canary::Canary;
 use workload::driver::{Interval, Observer, Pace, Plan};
 use workload::engine::TableNo;
 use workload::figures::{IntervalFigures, Labels};
@@ -14,6 +16,7 @@ use workload::generators::insert_benchmark::{Step, purchases_name};
 use workload::histogram_text::{Bucket, histogram_block, histogram_buckets};
 use workload::insert_benchmark::{self, Done, Sizes, StepFigures};
 use workload::probe::{self, SyncPairs};
+use workload::verdict::Verdict;
 use workload::where_text::where_block;
 use workload::{report_json, report_text};
 
@@ -21,7 +24,7 @@ use super::args::Action;
 use super::facts::Circumstances;
 use super::measure::PROBE_TIME;
 use super::report::steps_page;
-use super::{Job, interrupted_load, listed, room};
+use super::{Job, checked, interrupted_load, listed, room, tell_unwatched};
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
 use crate::progress::Progress;
@@ -68,14 +71,16 @@ pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
         room::check_more(args, u32::try_from(missing.len()).unwrap_or(u32::MAX))?;
     }
     let device = probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?;
+    let canary = Arc::new(Canary::new(&args.load.dir, job.access())?);
     say(job, &heading(job, &sizes, &device))?;
     let mut ran = Vec::new();
     for step in steps {
-        let Some(done) = run_step(job, engine, &sizes, step, &missing)? else {
+        let Some(done) = run_step(job, engine, &sizes, step, &missing, &canary)? else {
             return Ok(if step == Step::Load { interrupted_load() } else { interrupted_indexes() });
         };
+        tell_unwatched(&done.finished);
         let figures = StepFigures::of(step, &sizes, &done, &device, job.labels());
-        print(&step_report(job, &figures, &done))?;
+        print(&step_report(job, step, &figures, &done))?;
         let is_stopped = done.finished.was_stopped;
         ran.push(Ran { step, figures, done });
         if is_stopped {
@@ -125,6 +130,7 @@ fn run_step(
     sizes: &Sizes,
     step: Step,
     missing: &[TableNo],
+    canary: &Arc<Canary>,
 ) -> Result<Option<Done>, Failure> {
     let args = job.args;
     say(job, &step_heading(job, sizes, step))?;
@@ -137,8 +143,13 @@ fn run_step(
         pace: Pace::ClosedLoop,
         seed: args.load.rand_seed,
     };
-    let mut talk_of_step =
-        Talk { step: step.to_string(), labels: job.labels(), format: args.output.format, failure: None };
+    let mut talk_of_step = Talk {
+        step: step.to_string(),
+        labels: job.labels(),
+        format: args.output.format,
+        canary: Arc::clone(canary),
+        failure: None,
+    };
     let done = match step {
         Step::Load => insert_benchmark::load(engine, sizes, missing, &plan, job.stop, &mut talk_of_step),
         Step::CreateIndexes => insert_benchmark::create_indexes(engine, sizes, &plan, job.stop, &mut talk_of_step),
@@ -188,7 +199,23 @@ fn finish(
         report.write(&steps_page::of_steps(&facts, ran))?;
     }
     printed?;
-    Ok(if facts.interrupted { Answer::Interrupted } else { Answer::Yes })
+    Ok(if facts.interrupted { Answer::Interrupted } else { checked(args, worst_verdict(ran)) })
+}
+
+/// Whether a step lasts for a time and is judged: loads and index builds are as long as they must be.
+pub(super) fn is_judged(step: Step) -> bool {
+    !step.prepares()
+}
+
+/// The worst verdict of the steps that are judged.
+fn worst_verdict(ran: &[Ran]) -> Verdict {
+    let verdicts = ran.iter().filter(|ran| is_judged(ran.step)).map(|ran| ran.figures.figures.judged.verdict);
+    let badness = |verdict: &Verdict| match verdict {
+        Verdict::Calm => 0,
+        Verdict::Inconclusive => 1,
+        Verdict::NotCalm => 2,
+    };
+    verdicts.max_by_key(badness).unwrap_or(Verdict::Calm)
 }
 
 /// Prints what is for people only.
@@ -228,7 +255,7 @@ fn step_heading(job: &Job<'_>, sizes: &Sizes, step: Step) -> String {
 }
 
 /// A step's figures, as a run's are shown.
-fn step_report(job: &Job<'_>, figures: &StepFigures, done: &Done) -> String {
+fn step_report(job: &Job<'_>, step: Step, figures: &StepFigures, done: &Done) -> String {
     let (latencies, has_histogram) = (&done.finished.record.latencies, job.args.output.histogram);
     if job.args.output.format == Format::Json {
         let latency_histogram = has_histogram.then(|| histogram_buckets(latencies));
@@ -242,6 +269,9 @@ fn step_report(job: &Job<'_>, figures: &StepFigures, done: &Done) -> String {
     text.push_str(&report_text::calm_block(&figures.figures));
     text.push_str(&where_block(&figures.figures));
     text.push_str(&rows_block(figures));
+    if is_judged(step) {
+        text.push_str(&report_text::verdict_lines(&figures.figures));
+    }
     text
 }
 
@@ -325,6 +355,8 @@ struct Talk {
     step: String,
     labels: Labels,
     format: Format,
+    /// Watches the machine beside the step.
+    canary: Arc<Canary>,
     /// Why an interval could not be printed.
     failure: Option<Failure>,
 }
@@ -347,6 +379,10 @@ struct StepInterval<'a> {
 }
 
 impl Observer for Talk {
+    fn canary(&self) -> Option<Arc<Canary>> {
+        Some(Arc::clone(&self.canary))
+    }
+
     fn interval(&mut self, interval: &Interval) -> ControlFlow<()> {
         let figures = IntervalFigures::of(interval, self.labels);
         let text = match self.format {

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use workload::Error;
 use workload::adapters::millpond::Millpond;
+use workload::canary::Canary;
 use workload::driver::maximum::{self, Maximum};
 use workload::driver::{self, Finished, Interval, Observer, Pace, Plan};
 use workload::engine::TableNo;
@@ -20,7 +22,7 @@ use workload::{report_json, report_text};
 
 use super::facts::{Before, Circumstances, Facts};
 use super::report::page;
-use super::{BenchArgs, Job};
+use super::{BenchArgs, Job, checked, tell_unwatched};
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
 use crate::progress::Progress;
@@ -37,7 +39,8 @@ pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> R
         return Err(Error::NoBulkTable(table).into());
     }
     let device = probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?;
-    let mut talk_of_run = Talk { job, workload, device, failure: None };
+    let canary = Arc::new(Canary::new(&args.load.dir, job.access())?);
+    let mut talk_of_run = Talk { job, workload, device, canary, failure: None };
     talk_of_run.say(&talk_of_run.heading())?;
     let mut plan = Plan {
         threads: args.load.threads as usize,
@@ -74,6 +77,7 @@ pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> R
     if !finished.was_stopped {
         talk_of_run.probe_again()?;
     }
+    tell_unwatched(&finished);
     let facts = talk_of_run.facts(engine, &before, &finished);
     let printed = print(&talk_of_run.summary(&facts, &finished));
     // Also when nobody reads the summary any more.
@@ -81,7 +85,7 @@ pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> R
         report.write(&page::of_run(&facts, &finished))?;
     }
     printed?;
-    Ok(if finished.was_stopped { Answer::Interrupted } else { Answer::Yes })
+    Ok(if finished.was_stopped { Answer::Interrupted } else { checked(args, facts.figures.judged.verdict) })
 }
 
 /// The first phase, of which a share is taken.
@@ -111,6 +115,8 @@ struct Talk<'a> {
     workload: Workload,
     /// The faster of the probes so far.
     device: SyncPairs,
+    /// Watches the machine beside the run.
+    canary: Arc<Canary>,
     /// Why an interval could not be printed.
     failure: Option<Failure>,
 }
@@ -177,10 +183,10 @@ impl Talk<'_> {
             maximum.phase_s,
             if maximum.has_settled { "" } else { ", not yet steady" },
         );
-        if self.compares_commits(maximum.writes_per_transaction) {
-            let commits_per_s = maximum.per_s * maximum.writes_per_transaction;
+        let per_sync = maximum.commits_per_log_sync;
+        if let Some(per_sync) = per_sync.filter(|_| self.compares_commits(maximum.writes_per_transaction)) {
             text.push_str("at the maximum, ");
-            text.push_str(&report_text::commits_per_pair_line(commits_per_s / self.device.per_s));
+            text.push_str(&report_text::commits_per_sync_line(per_sync));
         }
         let _ = writeln!(text, "offered: {:.2} tps ({:.0}%)", maximum.per_s * share, share * 100.0);
         text
@@ -211,7 +217,9 @@ impl Talk<'_> {
         let figures = RunFigures::of(finished, &self.device, self.labels());
         let writes = finished.writes_per_transaction();
         let commits_per_s = figures.usual_per_s() * writes;
-        let per_pair = self.compares_commits(writes).then(|| commits_per_s / self.device.per_s);
+        let compares = self.compares_commits(writes);
+        let per_pair = compares.then(|| commits_per_s / self.device.per_s);
+        let per_sync = finished.commits_per_log_sync().filter(|_| compares);
         let on = Circumstances::of(self.job, engine, before.began, &self.device);
         Facts {
             on,
@@ -221,6 +229,7 @@ impl Talk<'_> {
             maximum_is_steady: before.maximum.map(|maximum| maximum.has_settled),
             figures,
             commits_per_pair: per_pair,
+            commits_per_log_sync: per_sync,
             latency_histogram: self.job.args.output.histogram.then(|| histogram_buckets(&finished.record.latencies)),
         }
     }
@@ -238,9 +247,10 @@ impl Talk<'_> {
         text.push_str(&where_block(&facts.figures));
         text.push_str(self.statement_by_statement());
         text.push_str(&report_text::device_line(&self.device));
-        if let Some(per_pair) = facts.commits_per_pair {
-            text.push_str(&report_text::commits_per_pair_line(per_pair));
+        if let Some(per_sync) = facts.commits_per_log_sync {
+            text.push_str(&report_text::commits_per_sync_line(per_sync));
         }
+        text.push_str(&report_text::verdict_lines(&facts.figures));
         text
     }
 
@@ -252,6 +262,10 @@ impl Talk<'_> {
 }
 
 impl Observer for Talk<'_> {
+    fn canary(&self) -> Option<Arc<Canary>> {
+        Some(Arc::clone(&self.canary))
+    }
+
     fn started(&mut self) {
         self.failure = self.say("Threads started!\n\n").err();
     }

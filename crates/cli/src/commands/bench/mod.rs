@@ -11,11 +11,13 @@ use std::sync::atomic::AtomicBool;
 
 use workload::Error;
 use workload::adapters::millpond::Millpond;
+use workload::driver::Finished;
 use workload::engine::TableNo;
 use workload::figures::Labels;
 use workload::generators::oltp::{Workload, bulk_name};
 use workload::prepare::{self, LoadPlan};
 use workload::probe::Access;
+use workload::verdict::Verdict;
 
 pub(crate) use args::BenchArgs;
 
@@ -92,6 +94,23 @@ impl Job<'_> {
     /// How the probe writes: as the engine does.
     fn access(&self) -> Access {
         if self.engine_settings.is_cached() { Access::Cached } else { Access::Direct }
+    }
+}
+
+/// The answer of a run, if it is asked for.
+fn checked(args: &BenchArgs, verdict: Verdict) -> Answer {
+    match verdict {
+        _ if !args.output.check => Answer::Yes,
+        Verdict::Calm => Answer::Yes,
+        Verdict::NotCalm => Answer::No,
+        Verdict::Inconclusive => Answer::Inconclusive,
+    }
+}
+
+/// Says why the machine was not watched to the end, if it was not.
+fn tell_unwatched(finished: &Finished) {
+    if let Some(failure) = finished.machine.as_ref().and_then(|machine| machine.failure.as_ref()) {
+        talk(&format!("{failure}; the machine was not watched from then on, and its stops count against the engine"));
     }
 }
 

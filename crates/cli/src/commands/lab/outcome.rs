@@ -173,7 +173,7 @@ impl Outcome {
     ) -> Outcome {
         let phase = phase.to_owned();
         let Some(finished) = finished else { return Outcome { phase, numbers, ..Outcome::default() } };
-        let calm = Calm::of(&finished.seconds);
+        let calm = Calm::of(&finished.seconds, finished.offered_per_s);
         let quantile_ms = |share: f64| finished.record.quantile_ns(share) as f64 / 1e6;
         let points = finished.timeline.points();
         Outcome {

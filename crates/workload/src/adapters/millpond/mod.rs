@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::millpond::{Db, Error as MillpondError, OptionInfo, Options, Table, Tree};
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ pub use session::MillpondSession;
 
 use crate::Error;
 use crate::engine::{
-    Counters, Engine, Gauges, Index, Instruments, Latch, Layout, SlowOperation, TableNo, TableState, Wait,
+    Counters, Engine, Gauges, Index, Instruments, Latch, Layout, SlowOperation, StallTime, TableNo, TableState, Wait,
 };
 use crate::generators::oltp::bulk_name;
 use rows::{K_INDEX, Rows};
@@ -50,6 +50,7 @@ pub const MADE_BY: &[u8] = b"millpond bench";
 #[derive(Clone)]
 pub struct Millpond {
     db: Db,
+    page_len: u64,
     /// Of each table whose primary key is hidden, the key of the next row.
     next_keys: Arc<Mutex<BTreeMap<TableNo, Arc<AtomicU64>>>>,
 }
@@ -72,14 +73,16 @@ impl Millpond {
     /// [`Error::Engine`]: what [`Db::set_redo_capacity`] returns.
     pub fn ready(db: Db, options: &Options) -> Result<Millpond, Error> {
         const NAME: &str = "redo_capacity";
+        let engine = Millpond::of(db);
+        let db = &engine.db;
         let wanted = OptionInfo::find(NAME).and_then(|info| info.get(options));
         wanted.map_or(Ok(()), |size| db.set_option(NAME, &size)).map_err(Error::engine)?;
-        Ok(Millpond::of(db))
+        Ok(engine)
     }
 
     /// A database that is open already.
     fn of(db: Db) -> Millpond {
-        Millpond { db, next_keys: Arc::default() }
+        Millpond { page_len: page_len(&db.options()), db, next_keys: Arc::default() }
     }
 
     /// The database itself: what of it is shown beside the load.
@@ -311,6 +314,35 @@ impl Instruments for Millpond {
     fn take_slow_operations(&self) -> Vec<SlowOperation> {
         self.db.take_slowest().iter().map(slow_operation).collect()
     }
+
+    fn stall_times(&self) -> Vec<StallTime> {
+        let (now, since_open) = (Instant::now(), self.db.since_open());
+        let time = |stall: &millpond::Stall| {
+            let ago = since_open.saturating_sub(stall.ended);
+            Some(StallTime { ended: now.checked_sub(ago)?, elapsed: stall.elapsed })
+        };
+        self.db.stalls().iter().filter_map(time).collect()
+    }
+
+    fn outstanding_bytes(&self) -> u64 {
+        let stats = self.db.stats();
+        // What has been made and is not durable is an upper bound of what the device has in hand.
+        let has_log = stats.log_pending_writes + stats.log_pending_syncs > 0;
+        let log_bytes = stats.log_lsn_current.saturating_sub(stats.log_lsn_last_flush);
+        let pages = stats.buffer_pool_pending_lru
+            + stats.buffer_pool_pending_flush_list
+            + stats.buffer_pool_pending_single_page
+            + stats.data_images_unsynced
+            + stats.data_pending_reads;
+        pages * self.page_len + if has_log { log_bytes } else { 0 }
+    }
+}
+
+/// Bytes of a page; of an engine that does not tell, of the default one.
+fn page_len(options: &Options) -> u64 {
+    const DEFAULT: u64 = 16 << 10;
+    let told = OptionInfo::find("page_size").and_then(|info| info.get(options));
+    told.and_then(|size| size.parse::<millpond::ByteSize>().ok()).map_or(DEFAULT, |size| size.as_u64())
 }
 
 fn slow_operation(stall: &millpond::Stall) -> SlowOperation {

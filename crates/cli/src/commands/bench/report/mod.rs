@@ -1,5 +1,6 @@
 //! The pages of runs.
 
+mod machine;
 pub(super) mod page;
 pub(super) mod steps_page;
 

@@ -7,10 +7,13 @@ use workload::driver::Finished;
 use workload::engine::{Latch, Wait};
 use workload::figures::{RunFigures, WaitsOf};
 use workload::timeline::Point;
+use workload::verdict::Verdict;
 
+use super::machine::machine;
 use crate::commands::bench::facts::{Circumstances, Facts};
 use crate::engine_args::Origin;
 use crate::report::charts::{Curve, HistogramChart, TimeChart, WIDE, bin_name, grouped, number};
+use crate::report::multiples::under_way_in;
 use crate::report::{bins, page};
 use crate::settings::Setting;
 
@@ -20,19 +23,30 @@ pub(in crate::commands::bench) fn of_run(facts: &Facts, finished: &Finished) -> 
         &format!("bench: {}", facts.on.workload),
         &html! {
             (heading(facts))
-            (run(&facts.figures, facts.offered_per_s, finished))
-            (device(&facts.on, &facts.figures, facts.commits_per_pair))
+            (run(&facts.figures, Judged::Yes, finished))
+            (device(&facts.on, &facts.figures, facts.commits_per_log_sync))
             (settings(&facts.on.settings))
         },
     )
 }
 
+/// Whether a verdict is shown of a run: a load and an index build are as long as they must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    Yes,
+    No,
+}
+
 /// How a run went: verdict, charts, waits.
-pub(super) fn run(figures: &RunFigures, offered_per_s: Option<f64>, finished: &Finished) -> Markup {
+pub(super) fn run(figures: &RunFigures, judged: Judged, finished: &Finished) -> Markup {
     html! {
-        (verdict(figures, offered_per_s))
+        @if judged == Judged::Yes { (verdict(figures)) }
+        (unserved(figures, finished.offered_per_s))
+        (key_figures(figures))
         (throughput(finished))
+        (queue(finished))
         (response_times(figures, finished))
+        (machine(figures, finished))
         (waits(figures))
         (slow_operations(figures))
         (debts(finished))
@@ -74,23 +88,46 @@ pub(super) fn origin(on: &Circumstances) -> Markup {
     html! { p.note { "millpond " (on.version) ", began " (on.began) ", on '" (on.dir) "'" } }
 }
 
-fn verdict(figures: &RunFigures, offered_per_s: Option<f64>) -> Markup {
-    let figure = |name: &str, value: Markup, note: String| {
-        html! { div.figure { (name) b { (value) } span.note { (note) } } }
+/// The verdict, and how long of the longest gap the machine stood still.
+fn verdict(figures: &RunFigures) -> Markup {
+    let judged = &figures.judged;
+    let class = match judged.verdict {
+        Verdict::Calm => "good",
+        Verdict::NotCalm => "bad",
+        Verdict::Inconclusive => "doubtful",
     };
+    let mut sentence = figures.sentence();
+    sentence[..1].make_ascii_uppercase();
+    html! {
+        p class=(class) { "Verdict: " (judged.verdict_text()) "." }
+        p { (sentence) "." }
+        @if figures.calm.is_none() {
+            p.bad { "The run has no whole second, so nothing can be said about how even it was." }
+        }
+    }
+}
+
+/// What had arrived and was not begun at the end.
+fn unserved(figures: &RunFigures, offered_per_s: Option<f64>) -> Markup {
     // Some are always on their way; a second's worth is a queue that grows.
     let is_overloaded = offered_per_s.is_some_and(|offered| figures.unserved as f64 > offered);
     html! {
-        @match figures.calm {
-            None => p.bad { "The run has no whole second, so nothing can be said about how even it was." },
-            Some(calm) if calm.brownout_s == 0 => p.good { "No second had less than half of the median." },
-            Some(calm) => p.bad { (seconds(calm.brownout_s)) " had less than half of the median." },
-        }
         @if figures.unserved > 0 {
             p class=(if is_overloaded { "bad" } else { "note" }) {
                 (grouped(figures.unserved)) " transactions had arrived and were not begun when the time was up."
             }
         }
+    }
+}
+
+/// The figures that tell most, each raw and without the machine's stops.
+fn key_figures(figures: &RunFigures) -> Markup {
+    let judged = &figures.judged;
+    let figure = |name: &str, value: Markup, note: String| {
+        html! { div.figure { (name) b { (value) } span.note { (note) } } }
+    };
+    let half_of = if figures.is_offered { "under half of the offered rate" } else { "under half of the median" };
+    html! {
         div.figures {
             @if let Some(Calm { median_per_s, worst_per_s, worst_second, brownout_s }) = figures.calm {
                 (figure("median rate", html! { (rate(median_per_s)) " tps" }, format!("mean {} tps", rate(figures.transactions_per_s))))
@@ -102,18 +139,36 @@ fn verdict(figures: &RunFigures, offered_per_s: Option<f64>) -> Markup {
                 (figure(
                     "brownout",
                     html! { span class=(if brownout_s > 0 { "bad" } else { "" }) { (brownout_s) " s" } },
-                    "under half of the median".to_owned(),
+                    format!("{half_of}; without the machine's stops {} s", judged.brownout_attributed_s),
                 ))
             }
             (figure(
                 "longest gap",
                 html! { (ms(figures.blackout_ms)) " ms" },
-                format!("without a completion; device: {} ms", ms(figures.device_worst_pair_ms)),
+                format!(
+                    "without a completion; without the machine's stops {} ms, limit {:.0} ms; device: {} ms",
+                    ms(judged.blackout_attributed_ms),
+                    judged.blackout_limit_ms,
+                    ms(figures.device_own_ms()),
+                ),
             ))
             (figure(
-                "slowest",
-                html! { (ms(figures.latency_max_ms)) " ms" },
-                format!("99.9 % within {} ms", ms(figures.latency_p999_ms)),
+                if figures.is_offered { "slowest, from arrival" } else { "slowest" },
+                html! { (ms(judged.slowest_ms)) " ms" },
+                format!(
+                    "without the machine's stops {} ms, limit {:.0} ms; 99.9 % within {} ms",
+                    ms(judged.slowest_attributed_ms),
+                    judged.slowest_limit_ms,
+                    ms(figures.latency_p999_ms),
+                ),
+            ))
+            (figure(
+                "stalls",
+                html! { (figures.stalls) },
+                format!(
+                    "operations of {} ms and longer, from their begin; without the machine's stops {}",
+                    figures.stall_threshold_ms, judged.stalls_attributed
+                ),
             ))
         }
     }
@@ -125,6 +180,8 @@ fn throughput(finished: &Finished) -> Markup {
     let is_binned = seconds_each > 1;
     let band = is_binned.then(|| rates.iter().map(|bin| (bin.least as f64, bin.most as f64)).collect());
     let curve = Curve { values: rates.iter().map(|bin| bin.mean).collect(), band };
+    let offered = finished.offered_per_s.map(|offered| Curve { values: vec![offered; rates.len()], band: None });
+    let curves: Vec<Curve> = [Some(curve), offered].into_iter().flatten().collect();
     let title = move |bin: usize| {
         let (name, of) = (bin_name(bin, seconds_each, seconds), rates[bin]);
         if of.least == of.most {
@@ -132,29 +189,61 @@ fn throughput(finished: &Finished) -> Markup {
         }
         format!("{name}: {} tps, from {} to {}", number(of.mean), grouped(of.least), grouped(of.most))
     };
-    let chart = time_chart(seconds_each, seconds, vec![curve], None, "transactions per second", title);
+    let chart = time_chart(seconds_each, seconds, curves, None, "transactions per second", title);
     html! {
         h2 { "Throughput" }
-        @if is_binned {
+        @if is_binned || finished.offered_per_s.is_some() {
             p.note {
-                span.key.first {} "mean of " (seconds_each) " seconds"
-                span.key.band {} "from the worst to the best of them"
+                span.key.first {}
+                @if is_binned { "mean of " (seconds_each) " seconds" } @else { "completed" }
+                @if is_binned { span.key.band {} "from the worst to the best of them" }
+                @if let Some(offered) = finished.offered_per_s { span.key.second {} "offered: " (number(offered)) }
             }
         }
         (chart)
     }
 }
 
+/// Transactions that had arrived and were not begun, where a rate is offered.
+fn queue(finished: &Finished) -> Markup {
+    if finished.offered_per_s.is_none() {
+        return html! {};
+    }
+    let (seconds_each, points) = bins::worst(&finished.timeline);
+    let seconds = finished.seconds.len() as u64;
+    let curve = Curve { values: points.iter().map(|point| point.queued as f64).collect(), band: None };
+    let title = move |bin: usize| {
+        format!("{}: {} queued at the end", bin_name(bin, seconds_each, seconds), grouped(points[bin].queued))
+    };
+    html! {
+        h2 { "Queue" }
+        p.note { "Transactions that had arrived and were not begun at the end of each " (span_of(seconds_each)) "." }
+        (time_chart(seconds_each, seconds, vec![curve], None, "transactions", title))
+    }
+}
+
 fn response_times(figures: &RunFigures, finished: &Finished) -> Markup {
     let (seconds_each, points) = bins::worst(&finished.timeline);
     let seconds = finished.seconds.len() as u64;
-    let values: Vec<f64> = points.iter().map(|point| point.max_ns as f64 / 1e6).collect();
-    let curve = Curve { values: values.clone(), band: None };
-    let title = move |bin: usize| format!("{}: {} ms", bin_name(bin, seconds_each, seconds), ms(values[bin]));
+    let ended: Vec<f64> = points.iter().map(|point| point.max_ns as f64 / 1e6).collect();
+    // Of what ends later it is known when it began at the latest, and for how long it waited when the second was over.
+    let drawn_back = under_way_in(&ended, seconds_each);
+    let waiting = drawn_back.iter().zip(&points).map(|(ms, point)| ms.max(point.waiting_ns as f64 / 1e6));
+    let under_way: Vec<f64> = waiting.collect();
+    let band = ended.iter().copied().zip(under_way.iter().copied()).collect();
+    let curve = Curve { values: ended.clone(), band: Some(band) };
+    let title = move |bin: usize| {
+        let name = bin_name(bin, seconds_each, seconds);
+        format!("{name}: {} ms; under way {} ms", ms(ended[bin]), ms(under_way[bin]))
+    };
     let chart = time_chart(seconds_each, seconds, vec![curve], None, "ms", title);
     html! {
         h2 { "Worst response time" }
-        p.note { "Of all transactions that ended in each " (span_of(seconds_each)) "." }
+        p.note {
+            span.key.first {} "of all transactions that ended in each " (span_of(seconds_each))
+            span.key.band {} "up to the longest that was under way then"
+            @if figures.is_offered { "; from the arrival on" }
+        }
         (chart)
         h2 { "Response times" }
         p.note {
@@ -180,7 +269,7 @@ fn waits(figures: &RunFigures) -> Markup {
         p.note {
             @if has_shares {
                 "Over the whole run, in the engine. The shares are of all response times together, which under a rate \
-                 count from the arrival; what is left over is work, waiting for a CPU, and waiting to be begun."
+                 count from the arrival; the rest is work and waiting for a CPU."
             } @else {
                 "Over the whole step, in the engine, by all threads: also by those that write beside the queries."
             }
@@ -211,12 +300,30 @@ fn waits(figures: &RunFigures) -> Markup {
                     td.number { (format!("{:.3}", per_transaction(waited_us))) }
                     (share_cells(share(waited_us)))
                 }
+                @if figures.is_offered { (before_the_begin(figures)) }
             }
         }
         p.note {
             "syncs of the log: " (grouped(figures.log_syncs)) ", of the data: " (grouped(figures.data_syncs))
             "; checkpoints: " (grouped(figures.checkpoints)) "; writes of pages: " (grouped(figures.page_write_calls))
             ", of " (format!("{:.1}", figures.page_write_mean_bytes as f64 / 1024.0)) " KiB on average; law violations: " (grouped(figures.law_violations))
+        }
+    }
+}
+
+/// Time from arrival to begin, and what is left beside all waits.
+fn before_the_begin(figures: &RunFigures) -> Markup {
+    let waited_ms = figures.waits.iter().map(|wait| wait.total_us).sum::<u64>() as f64 / 1e3;
+    let rest_ms = (figures.latency_sum_ms - figures.queued_sum_ms - waited_ms).max(0.0);
+    html! {
+        @for (name, ms) in [("queued: arrived and not begun", figures.queued_sum_ms), ("rest", rest_ms)] {
+            tr {
+                td { (name) }
+                td {}
+                td {}
+                td.number { (format!("{:.3}", ms / figures.transactions.max(1) as f64)) }
+                (share_cells(ms / figures.latency_sum_ms.max(1e-9) * 100.0))
+            }
         }
     }
 }
@@ -255,7 +362,7 @@ fn slow_operations(figures: &RunFigures) -> Markup {
             p.note {
                 "Of the engine, the " (slow.len()) " slowest"
                 @if figures.waits_of == WaitsOf::ClientsAndWriters { ", also of those that write beside" }
-                "; "
+                ", each from its begin; "
                 (figures.stalls) " took " (figures.stall_threshold_ms) " ms or longer. "
                 "Where the time went (of CPU at most what is left beside the waits):"
             }
@@ -328,9 +435,9 @@ fn pace(finished: &Finished) -> Markup {
     let mib = |bytes: f64| bytes / f64::from(1 << 20);
     let (capacity, needed) = (of(|of| of.gauges.capacity_pages_per_s), of(|of| of.gauges.needed_pages_per_s));
     let grows: Vec<f64> = points.iter().map(|point| mib(point.gauges.log_bytes_per_s)).collect();
-    // Without a limit its curve is that of the growth.
-    let limits: Vec<f64> =
-        points.iter().zip(&grows).map(|(point, grows)| limit_of(point).map_or(*grows, mib)).collect();
+    // Where there is no limit there is no line.
+    let limits: Vec<f64> = points.iter().map(|point| limit_of(point).map_or(f64::NAN, mib)).collect();
+    let is_limited = limits.iter().any(|limit| !limit.is_nan());
     let throttled = of(|of| of.throttle_percent);
     let pages_title = {
         let (capacity, needed) = (capacity.clone(), needed.clone());
@@ -357,8 +464,8 @@ fn pace(finished: &Finished) -> Markup {
         }
         (chart(vec![capacity, needed], None, "pages/s", pages_title))
         p.note {
-            span.key.first {} "growth of the log"
-            span.key.second {} "its limit, where there is one"
+            span.key.first {} "growth of the log, as it is made"
+            @if is_limited { span.key.second {} "its limit, where there is one" }
         }
         (chart(vec![grows, limits], None, "MiB/s", log_title))
         p.note {
@@ -374,7 +481,7 @@ fn limit_of(point: &Point) -> Option<f64> {
 }
 
 /// A chart, or a sentence if there is no second to show.
-fn time_chart(
+pub(super) fn time_chart(
     seconds_each: u64,
     seconds: u64,
     curves: Vec<Curve>,
@@ -388,7 +495,8 @@ fn time_chart(
     html! { (TimeChart { seconds_each, seconds, curves, top, upward, size: WIDE, title: Box::new(title) }) }
 }
 
-pub(super) fn device(on: &Circumstances, figures: &RunFigures, commits_per_pair: Option<f64>) -> Markup {
+/// What was found of device and machine; of one workload how many commits shared a sync.
+pub(super) fn device(on: &Circumstances, figures: &RunFigures, per_log_sync: Option<f64>) -> Markup {
     let (machine, bytes) = (&on.machine, &on.bytes);
     let size = |bytes: u64| ByteSize::b(bytes).to_string();
     let unknown = || "not told by the system".to_owned();
@@ -402,7 +510,7 @@ pub(super) fn device(on: &Circumstances, figures: &RunFigures, commits_per_pair:
                 ms(figures.device_worst_pair_ms)
             ),
         ),
-        ("commits per pair", commits_per_pair.map_or("not comparable".to_owned(), |ratio| format!("{ratio:.1}"))),
+        ("commits per log sync", per_log_sync.map_or("not comparable".to_owned(), |ratio| format!("{ratio:.1}"))),
         ("file system", machine.file_system.clone().unwrap_or_else(unknown)),
         ("device", machine.device.clone().unwrap_or_else(unknown)),
         ("its kind, as the kernel has it", machine.device_kind.map_or_else(unknown, str::to_owned)),
@@ -462,10 +570,6 @@ pub(super) fn ms(ms: f64) -> String {
     format!("{ms:.2}")
 }
 
-fn seconds(count: usize) -> String {
-    if count == 1 { "1 second".to_owned() } else { format!("{count} seconds") }
-}
-
-fn span_of(seconds_each: u64) -> String {
+pub(super) fn span_of(seconds_each: u64) -> String {
     if seconds_each == 1 { "second".to_owned() } else { format!("{seconds_each} seconds") }
 }

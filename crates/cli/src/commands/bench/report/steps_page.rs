@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::page::{device, ms, origin, rate, run, settings};
-use crate::commands::bench::insert::{Facts, Ran, kept};
+use super::page::{Judged, device, ms, origin, rate, run, settings};
+use crate::commands::bench::insert::{Facts, Ran, is_judged, kept};
 use crate::report::charts::{grouped, number};
 use crate::report::page;
 
@@ -74,6 +74,6 @@ fn step(ran: &Ran) -> Markup {
                 " ms of their arrival, the slowest " (ms(max_ms)) " ms."
             }
         }
-        (run(&figures.figures, None, &ran.done.finished))
+        (run(&figures.figures, if is_judged(ran.step) { Judged::Yes } else { Judged::No }, &ran.done.finished))
     }
 }

@@ -1,5 +1,7 @@
 //! Pages of runs that no test has the time to make.
 
+use workload::canary::Seen;
+use workload::canary::log::MachineLog;
 use workload::driver::Finished;
 use workload::engine::{Counters, Gauges, Latch, SlowOperation, Wait};
 use workload::figures::{Labels, RunFigures};
@@ -35,7 +37,9 @@ fn finished(seconds: u64) -> Finished {
             log_limit_per_s: (wave > 30.0).then_some(2.5e6),
             ..Gauges::default()
         };
-        timeline.add_second(Point { max_ns, gauges, throttle_percent: wave / 6.0 });
+        let machine = Seen { device_ns: 3_000_000 + second % 5 * 100_000, cpu_late_ns: 60_000 };
+        let queued = second % 3;
+        timeline.add_second(Point { max_ns, gauges, throttle_percent: wave / 6.0, waiting_ns: 0, queued, machine });
         counts.push(if is_bad { 9_000 } else { 34_000 + second % 11 * 90 });
         record.latencies.saturating_record_n(300_000 + second * 1_000, 30_000);
         record.latencies.saturating_record(max_ns);
@@ -47,7 +51,8 @@ fn finished(seconds: u64) -> Finished {
         record,
         elapsed_s: seconds as f64,
         seconds: counts,
-        unserved: 0,
+        offered_per_s: Some(34_500.0),
+        machine: Some(canaries(seconds)),
         counters: Counters {
             waits: vec![Wait { class: "log_flush", count: 7, total_us: 7_000_000, stalls: 0 }],
             stalls: 1,
@@ -62,9 +67,24 @@ fn finished(seconds: u64) -> Finished {
             runnable_us: None,
             latch: Some(Latch { page: "leaf 7:3 of tree '<t>'".to_owned(), waited_us: 200_000 }),
         }],
-        was_stopped: false,
+        ..Finished::default()
     }
 }
+
+/// What the canaries saw: the device stood still for 700 ms in the bad second.
+fn canaries(seconds: u64) -> MachineLog {
+    const MS: u64 = 1_000_000;
+    let mut log = MachineLog::default();
+    for second in 0..seconds {
+        let length_ms = if second == 999 { 700 } else { 3 };
+        log.device.add(second * 1_000 * MS, (second * 1_000 + length_ms) * MS, 0);
+        log.cpu.add(second * 1_000 * MS, second * 1_000 * MS + 60_000, 0);
+    }
+    log
+}
+
+/// The place of the histogram among the charts of a run with an offered rate.
+const HISTOGRAM: usize = 3;
 
 /// The page of a run, in a directory of this name.
 fn page_of(finished: &Finished, dir: &str) -> String {
@@ -77,6 +97,7 @@ fn page_of(finished: &Finished, dir: &str) -> String {
         maximum_is_steady: None,
         figures: RunFigures::of(finished, &DEVICE, labels),
         commits_per_pair: Some(3.5),
+        commits_per_log_sync: Some(7.5),
         latency_histogram: None,
     };
     page::of_run(&facts, finished)
@@ -124,25 +145,62 @@ fn read(page: &str) -> (String, Vec<usize>) {
 #[test]
 fn an_hour_is_shown_in_few_points_and_its_worst_second_is_not_lost() {
     let (text, points) = read(&page_of(&finished(3_600), "db"));
-    assert_eq!([points[0], points[1], points[3], points[4]], [300; 4]);
+    assert_eq!(points.len(), 11);
+    assert!(points.iter().enumerate().all(|(chart, points)| chart == HISTOGRAM || *points == 300), "{points:?}");
     assert!(text.contains("mean of 12 seconds"), "{text}");
     assert!(text.contains("minutes since the run began"), "{text}");
     assert!(text.contains("seconds 997 to 1008: 32,"), "{text}");
     assert!(text.contains(" tps, from 9,000 to "), "{text}");
-    assert!(text.contains("seconds 997 to 1008: 730.00 ms"), "{text}");
-    assert!(text.contains("1 second had less than half of the median"), "{text}");
+    assert!(text.contains("seconds 997 to 1008: 730.00 ms; under way 730.00 ms"), "{text}");
+    assert!(text.contains("Verdict: NOT CALM: ") && text.contains("stood still for 700.00 ms by itself"), "{text}");
+    assert!(text.contains("under half of the offered rate; without the machine's stops 0 s"), "{text}");
     assert!(text.contains("second 1000; "), "{text}");
 }
 
 #[test]
 fn a_minute_is_shown_second_by_second() {
     let (text, points) = read(&page_of(&finished(60), "db"));
-    assert_eq!([points[0], points[1], points[3], points[4]], [60; 4]);
+    assert!(points.iter().enumerate().all(|(chart, points)| chart == HISTOGRAM || *points == 60), "{points:?}");
+    assert!(text.contains("offered: 34,500") && text.contains("second 17: 1 queued at the end"), "{text}");
+    assert!(
+        text.contains("second 17: slowest pair 3.10 ms") && text.contains("second 17: latest wake 0.06 ms"),
+        "{text}"
+    );
+    assert!(text.contains("Verdict: NOT CALM: stalls of 100 ms and longer 1, limit 0."), "{text}");
+    assert!(text.contains("commits per log sync7.5"), "{text}");
     assert!(text.contains("second 17: 34,"), "{text}");
     assert!(text.contains("seconds since the run began"), "{text}");
     assert!(!text.contains("mean of"), "{text}");
     assert!(text.contains("log_space") && text.contains("70.0 %"), "511 of 730 ms: {text}");
     assert!(text.contains("longest: leaf 7:3 of tree '<t>' (200.0 ms)."), "{text}");
+}
+
+#[test]
+fn second_in_which_everything_hangs_shows_the_wait_and_no_limit_is_drawn_where_there_is_none() {
+    let mut run = finished(20);
+    let mut timeline = Timeline::default();
+    for (second, point) in run.timeline.points().iter().enumerate() {
+        let gauges = Gauges { log_limit_per_s: None, ..point.gauges };
+        // What hangs from second 6 on ends in second 9; another hangs at the end of the run.
+        let (max_ns, waiting_ns) = match second {
+            5..8 => (0, 0),
+            8 => (3_400_000_000, 0),
+            19 => (0, 900_000_000),
+            _ => (point.max_ns, 0),
+        };
+        timeline.add_second(Point { max_ns, waiting_ns, gauges, ..*point });
+    }
+    run.timeline = timeline;
+    let (text, _) = read(&page_of(&run, "db"));
+    for said in [
+        "second 6: 0.00 ms; under way 3400.00 ms",
+        "second 7: 0.00 ms; under way 3400.00 ms",
+        "second 20: 0.00 ms; under way 900.00 ms",
+    ] {
+        assert!(text.contains(said), "{said} in {text}");
+    }
+    assert!(!text.contains("its limit, where there is one"), "{text}");
+    assert!(read(&page_of(&finished(60), "db")).0.contains("its limit, where there is one"));
 }
 
 #[test]
