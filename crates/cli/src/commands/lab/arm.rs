@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,13 +16,15 @@ use millpond::{Db, MetricKind, MetricValue, OptionInfo, Options, Slower, Speed};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use workload::adapters::millpond::Millpond;
-use workload::driver::{self, Pace, Plan, Unobserved};
+use workload::canary::Canary;
+use workload::driver::{self, Interval, Observer, Pace, Plan};
 use workload::engine::{IdColumn, Index, Layout, TableNo};
 use workload::generators::insert_benchmark::Step;
 use workload::generators::oltp::{Load, Mix, TableSet, Workload};
 use workload::insert_benchmark::{self, Done};
 use workload::keys::RandType;
 use workload::prepare::{self, LoadPlan};
+use workload::probe::Access;
 
 use super::beside::{self, Beside};
 use super::marks;
@@ -219,7 +223,7 @@ impl Phase {
                 let done = &beside_done;
                 scope.spawn(move || beside::run(beside, engine.db(), done))
             });
-            let finished = self.work(engine, seed, stop);
+            let finished = self.work(engine, dir, seed, stop);
             // Now: what goes on beside may last longer, and is not of this time then.
             let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
             beside_done.store(true, Ordering::Relaxed);
@@ -267,21 +271,21 @@ impl Phase {
     }
 
     /// `None`: something that has no figures.
-    fn work(&self, engine: &Millpond, seed: u64, stop: &AtomicBool) -> Result<Option<Done>, Failure> {
+    fn work(&self, engine: &Millpond, dir: &Path, seed: u64, stop: &AtomicBool) -> Result<Option<Done>, Failure> {
+        let seen = &mut Watching { canary: Arc::new(Canary::new(dir, Access::Direct)?) };
         match &self.work {
             Work::Prepare(tables) => load(engine, *tables, stop).map(|()| None),
             Work::Oltp { workload, tables, threads, per_s } => {
                 let workload: Workload = workload.parse().map_err(Failure::message)?;
                 let load = Load::new(engine, workload, tables.set()?, RandType::Uniform, &Mix::default())?;
                 let pace = per_s.map_or(Pace::ClosedLoop, |per_s| Pace::OpenLoop { per_s });
-                let finished = driver::run(engine, &load, &self.plan(*threads, pace, seed), stop, &mut Unobserved)?;
+                let finished = driver::run(engine, &load, &self.plan(*threads, pace, seed), stop, seen)?;
                 Ok(Some(Done { finished, beside: None }))
             }
             Work::Insert { step, clients, rows } => {
                 let (step, sizes) = (step.parse().map_err(Failure::message)?, sizes(*clients, *rows));
                 let plan = self.plan(0, Pace::ClosedLoop, seed);
                 let missing = insert_benchmark::missing(engine, &sizes)?;
-                let seen = &mut Unobserved;
                 let done = match step {
                     Step::Load => insert_benchmark::load(engine, &sizes, &missing, &plan, stop, seen),
                     Step::CreateIndexes => insert_benchmark::create_indexes(engine, &sizes, &plan, stop, seen),
@@ -294,6 +298,21 @@ impl Phase {
 
     fn plan(&self, threads: usize, pace: Pace, seed: u64) -> Plan {
         Plan { threads, time_s: self.time_s, warmup_s: 0, events: 0, report_interval_s: 0, pace, seed }
+    }
+}
+
+/// Watches the machine beside a phase, and nothing else.
+struct Watching {
+    canary: Arc<Canary>,
+}
+
+impl Observer for Watching {
+    fn canary(&self) -> Option<Arc<Canary>> {
+        Some(Arc::clone(&self.canary))
+    }
+
+    fn interval(&mut self, _: &Interval) -> ControlFlow<()> {
+        ControlFlow::Continue(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::disturbance::{Beside, Disturbance};
 use super::outcome::{Figures, Outcome, where_slow};
 
 /// What an experiment has found.
@@ -40,6 +41,54 @@ pub(super) struct Verdict {
     pub(super) source: &'static str,
     pub(super) seen: String,
     pub(super) holds: bool,
+    /// Whose behaviour it is about.
+    pub(super) about: About,
+    /// Of a claim that does not hold: what disturbed the runs, so that nothing is known.
+    pub(super) inconclusive: Option<Disturbance>,
+}
+
+/// Whose behaviour a claim is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum About {
+    /// Classic settings: that they do what the texts say of them.
+    Classic,
+    /// Millpond with its defaults, alone or beside them.
+    Millpond,
+}
+
+/// Whether claims hold; the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Held {
+    Yes,
+    /// The machine left it open.
+    Unknown,
+    No,
+}
+
+impl Verdict {
+    /// Whether it holds.
+    pub(super) fn held(&self) -> Held {
+        match (self.holds, self.inconclusive) {
+            (true, _) => Held::Yes,
+            (false, Some(_)) => Held::Unknown,
+            (false, None) => Held::No,
+        }
+    }
+}
+
+/// How many claims hold, those about classic settings apart from those about Millpond.
+pub(super) fn counted<'v>(verdicts: impl Iterator<Item = &'v Verdict> + Clone) -> String {
+    let of = |about: About, name: &str| {
+        let own = verdicts.clone().filter(move |verdict| verdict.about == about);
+        let count = |held: Held| own.clone().filter(|verdict| verdict.held() == held).count();
+        let open = match count(Held::Unknown) {
+            0 => String::new(),
+            open => format!(", {open} inconclusive"),
+        };
+        format!("{name}: {} of {} claims hold{open}", count(Held::Yes), own.clone().count())
+    };
+    format!("{}; {}", of(About::Classic, "classic settings"), of(About::Millpond, "Millpond"))
 }
 
 impl Setting {
@@ -72,6 +121,19 @@ impl Setting {
     /// The least over the rounds of something; 0 of none.
     pub(super) fn least(&self, phase: &str, of: impl Fn(&Outcome) -> f64) -> f64 {
         self.phase(phase).into_iter().map(of).reduce(f64::min).unwrap_or(0.0)
+    }
+
+    /// The worst that the canaries saw beside the phase in any round; `None`: nothing watched.
+    pub(super) fn machine(&self, phase: &str) -> Option<Beside> {
+        let all = self.phase(phase).into_iter().filter_map(|run| run.machine);
+        all.reduce(|a, b| Beside {
+            pair_ms: a.pair_ms.max(b.pair_ms),
+            wake_ms: a.wake_ms.max(b.wake_ms),
+            device_stop_ms: a.device_stop_ms.max(b.device_stop_ms),
+            device_stopped_ms: a.device_stopped_ms.max(b.device_stopped_ms),
+            cpu_stop_ms: a.cpu_stop_ms.max(b.cpu_stop_ms),
+            cpu_stopped_ms: a.cpu_stopped_ms.max(b.cpu_stopped_ms),
+        })
     }
 
     /// Where the slowest operations spent their time, in words, the most first: as many parts as fit whole into so many
@@ -114,7 +176,26 @@ impl Findings {
         holds: bool,
         seen: impl Into<String>,
     ) {
-        self.verdicts.push(Verdict { claim: claim.into(), source, seen: seen.into(), holds });
+        let (claim, seen) = (claim.into(), seen.into());
+        let text = format!("{claim}; {seen}");
+        let names_classic = self.classic().any(|setting| text.contains(setting.name.trim()));
+        let is_ours = source == "ours" && (text.contains("default") || !names_classic);
+        self.note_verdict(source, claim, holds, seen, if is_ours { About::Millpond } else { About::Classic });
+    }
+
+    /// Notes whether a claim about `about` holds. One that does not is left open if the machine stood still beside a run
+    /// of the settings that it names, or, where it names none, of any.
+    fn note_verdict(&mut self, source: &'static str, claim: String, holds: bool, seen: String, about: About) {
+        let text = format!("{claim}; {seen}");
+        let is_named =
+            |setting: &&Setting| (setting.is_default && about == About::Millpond) || text.contains(setting.name.trim());
+        let named: Vec<&Setting> = self.settings.iter().filter(is_named).collect();
+        let inconclusive = match (holds, named.is_empty()) {
+            (true, _) => None,
+            (false, false) => Disturbance::of(named.into_iter()),
+            (false, true) => Disturbance::of(self.settings.iter()),
+        };
+        self.verdicts.push(Verdict { claim, source, seen, holds, about, inconclusive });
     }
 
     /// The default's throughput is at least that of the best classic setting.
@@ -154,7 +235,7 @@ impl Findings {
         let seen = format!("{own:.1} ms and {classic:.1} ms: 1 to {:.1}", classic / own.max(1e-3));
         let when = self.when(phase);
         let claim = format!("{when}the slowest operation takes at most a tenth of that of {}", against.trim());
-        self.judge("ours", claim, own * 10.0 <= classic, seen);
+        self.note_verdict("ours", claim, own * 10.0 <= classic, seen, About::Millpond);
     }
 
     /// The stall is explained: the stall log of `setting` has stalls, of nine in ten of them the line says that `class`
@@ -217,7 +298,7 @@ impl Findings {
     }
 
     /// Whether all claims hold.
-    pub(super) fn holds(&self) -> bool {
-        self.verdicts.iter().all(|verdict| verdict.holds)
+    pub(super) fn answer(&self) -> Held {
+        self.verdicts.iter().map(Verdict::held).max().unwrap_or(Held::Yes)
     }
 }

@@ -219,9 +219,9 @@ static GUIDES: [Guide; 10] = [
 ];
 
 /// The table's columns.
-pub(super) const COLUMNS: [(&str, &str); 12] = [
+pub(super) const COLUMNS: [(&str, &str); 13] = [
     ("transactions a second", "that ended: the mean, in the median second, in the worst one"),
-    ("brownout", "seconds in which under half as many ended as in the median one"),
+    ("brownout", "seconds in which under half as many ended as in the median one, at a fixed rate as arrive"),
     ("longest gap", "the longest time in which nothing ended though something waited"),
     ("response time", "p99, p99.9: 99 of 100, and 999 of 1,000, took no longer; at a fixed rate from arrival"),
     ("slowest", "the slowest of all, the figure that users call a stall"),
@@ -229,6 +229,11 @@ pub(super) const COLUMNS: [(&str, &str); 12] = [
         "stalls",
         "operations of the engine over the stall threshold (`stall_threshold`), each counted once; what a transaction \
          waited for its turn at a fixed rate is not in it, and is in its response time",
+    ),
+    (
+        "the machine beside it",
+        "device: the slowest pair of a 4 KiB write and a sync, one each 100 ms, that was the device's own; CPU: how late \
+         a thread woke at most that asks to sleep for 10 ms; the worst of all rounds",
     ),
     (
         "loops",

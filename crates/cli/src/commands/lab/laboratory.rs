@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
 use super::arm::{ArmPlan, Phase, SlowDevice, Tables, Work};
+use super::disturbance::Beside;
 use super::findings::Setting;
 use super::limits;
 use super::outcome::Outcome;
@@ -396,6 +397,7 @@ impl Lab {
         });
         let ended = child.wait().map_err(|e| cannot("end", &e))?;
         match ended.code() {
+            Some(0) if percent.is_some() => outcomes.map(under_quota),
             Some(0) => outcomes,
             Some(code) if signals::is_interrupted(code) => Err(Failure::message("interrupted")),
             _ => {
@@ -422,6 +424,12 @@ impl Lab {
             thread::sleep(LOOK);
         }
     }
+}
+
+/// Outcomes of a run under a quota.
+fn under_quota(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    outcomes.iter_mut().for_each(|outcome| outcome.machine = outcome.machine.map(Beside::under_quota));
+    outcomes
 }
 
 /// Which of so many settings are run one behind the other in a round, the first being 1: each round begins with another

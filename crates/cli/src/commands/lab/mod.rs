@@ -5,6 +5,7 @@
 
 pub(crate) mod arm;
 mod beside;
+mod disturbance;
 mod experiments;
 mod findings;
 mod guide;
@@ -63,7 +64,8 @@ struct ListArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Each experiment runs classic settings and the default in turn on the same data. The exit code is 1 if a
-claim does not hold. With --quick one round of each, and shorter.
+claim does not hold, and 3 if all do but some that are inconclusive: the device stood still beside
+their runs, or the CPU was contended. With --quick one round of each, and shorter.
 
 What it costs: all take some two hours, with --quick some 14 minutes; 'millpond lab list' says how long
 each. Up to 4 GiB of disk in --dir. 'cpu-quota' and 'log-closer' have their files in /dev/shm, wherever
@@ -174,7 +176,20 @@ fn run_experiments(args: &RunArgs) -> Result<Answer, Failure> {
     if let [first, ..] = failures.as_slice() {
         return Err(Failure::message(format!("{} of the experiments could not be run; {first}", failures.len())));
     }
-    Ok(if all.iter().all(findings::Findings::holds) { Answer::Yes } else { Answer::No })
+    print_totals(args, &all)?;
+    Ok(match all.iter().map(findings::Findings::answer).max() {
+        None | Some(findings::Held::Yes) => Answer::Yes,
+        Some(findings::Held::Unknown) => Answer::Inconclusive,
+        Some(findings::Held::No) => Answer::No,
+    })
+}
+
+/// The claims of several experiments together.
+fn print_totals(args: &RunArgs, all: &[findings::Findings]) -> Result<(), Failure> {
+    if all.len() > 1 && args.format == Format::Text {
+        print(&format!("\nall experiments: {}\n", findings::counted(all.iter().flat_map(|of| &of.verdicts))))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use workload::engine::SlowOperation;
 use workload::recorder::Totals;
 
 use super::beside;
+use super::disturbance::Beside;
 use super::marks::Mark;
 use crate::report::bins;
 
@@ -40,6 +41,8 @@ pub(super) struct Outcome {
     pub(super) numbers: BTreeMap<String, u64>,
     /// Those who inserted beside queries, at a rate.
     pub(super) writers: Option<Writers>,
+    /// What the canaries saw beside it; `None`: nothing watched.
+    pub(super) machine: Option<Beside>,
     /// What went on around the load, and for how long it was quiet before it.
     pub(super) marks: Vec<Mark>,
     pub(super) quiet_s: f64,
@@ -188,7 +191,7 @@ impl Outcome {
                 blackout_ms: finished.blackout_ms(),
                 p99_ms: quantile_ms(0.99),
                 p999_ms: quantile_ms(0.999),
-                slowest_ms: finished.record.max_ns as f64 / 1e6,
+                slowest_ms: finished.slowest_ns() as f64 / 1e6,
                 stalls: finished.counters.stalls as f64,
                 beside_from_s: beside.map_or(0.0, |done| done.from_s),
                 beside_ms: beside.map_or(0.0, |done| done.ms),
@@ -210,6 +213,7 @@ impl Outcome {
             stalled: Stalled::default(),
             numbers,
             writers: None,
+            machine: finished.machine.as_ref().map(Beside::of),
             marks: Vec::new(),
             quiet_s: 0.0,
         }

@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::findings::{Findings, Setting, Verdict};
+use super::findings::{About, Findings, Held, Setting, Verdict};
 use super::guide::{self, COLUMNS, PARTS, TEXTS};
 use super::laboratory::Lab;
 use super::outcome::where_slow;
@@ -57,20 +57,34 @@ fn contents(all: &[Findings]) -> Markup {
     html! {
         div.wide {
             table {
-                tr { th { "experiment" } th { "what is seen" } th.number { "claims" } th.number { "hold" } }
+                tr {
+                    th { "experiment" }
+                    th { "what is seen" }
+                    th.number { "of classic settings hold" }
+                    th.number { "of Millpond hold" }
+                    th.number { "inconclusive" }
+                }
                 @for findings in all {
-                    @let holding = findings.verdicts.iter().filter(|verdict| verdict.holds).count();
+                    @let open = findings.verdicts.iter().filter(|of| of.held() == Held::Unknown).count();
                     tr {
                         td { a href=(format!("#{}", findings.name)) { (findings.name) } }
                         td { (findings.title) }
-                        td.number { (findings.verdicts.len()) }
-                        td.number { span class=(if findings.holds() { "good" } else { "bad" }) { (holding) } }
+                        td.number { (holding(findings, About::Classic)) }
+                        td.number { (holding(findings, About::Millpond)) }
+                        td.number { span class=(if open > 0 { "doubtful" } else { "" }) { (open) } }
                     }
                 }
             }
         }
         p.note { a href="#words" { "What the words mean" } ", " a href="#texts" { "the texts that are cited" } }
     }
+}
+
+/// How many claims hold of those about one.
+fn holding(findings: &Findings, about: About) -> Markup {
+    let of = || findings.verdicts.iter().filter(move |verdict| verdict.about == about);
+    let [yes, no] = [Held::Yes, Held::No].map(|held| of().filter(|verdict| verdict.held() == held).count());
+    html! { span class=(if no > 0 { "bad" } else { "good" }) { (yes) " of " (of().count()) } }
 }
 
 fn experiment(findings: &Findings) -> Markup {
@@ -106,7 +120,11 @@ fn explained(findings: &Findings) -> Markup {
 fn verdict_of(verdict: &Verdict) -> Markup {
     html! {
         p.verdict {
-            @if verdict.holds { b.good { "holds" } } @else { b.bad { "does not hold" } }
+            @match verdict.inconclusive {
+                Some(why) => { b.doubtful { (why.text()) } }
+                None if verdict.holds => { b.good { "holds" } }
+                None => { b.bad { "does not hold" } }
+            }
             " " (verdict.claim) " " span.note { "(" (cited(verdict.source)) ")" } ": " (verdict.seen)
         }
     }
@@ -141,12 +159,15 @@ fn table(findings: &Findings, phase: &str) -> Markup {
                     th.number colspan="3" { "response time" }
                     th {}
                     @if findings.loops.is_some() { th {} }
+                    th.number colspan="2" { "the machine beside it" }
                     th {}
                 }
                 tr {
                     th { "setting" }
                     @for head in heads { th.number { (head) } }
                     @if let Some((_, what)) = findings.loops { th.number { (what) } }
+                    th.number { "device" }
+                    th.number { "CPU" }
                     th { "the slowest waited for" }
                 }
                 @for setting in findings.settings.iter().filter(|setting| !setting.phase(phase).is_empty()) {
@@ -176,6 +197,10 @@ fn row(findings: &Findings, setting: &Setting, phase: &str) -> Markup {
             td.number { (whole(of.stalls)) }
             @if let Some((counter, _)) = findings.loops {
                 td.number { (whole(setting.median(phase, |run| run.number(counter)))) }
+            }
+            @match setting.machine(phase) {
+                Some(machine) => { td.number { (milli(machine.pair_ms)) } td.number { (milli(machine.wake_ms)) } }
+                None => { td {} td {} }
             }
             td { (slow(setting, phase)) }
         }

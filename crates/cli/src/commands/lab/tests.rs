@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::arm::{Phase, Tables, Work};
-use super::findings::{Findings, Setting};
+use super::disturbance::{Beside, Disturbance};
+use super::findings::{About, Findings, Held, Setting, counted};
 use super::laboratory::{Arm, Lab, options};
 use super::outcome::{ClientSeconds, Figures, Outcome, Slow, Stalled};
 use super::{page, text};
@@ -99,6 +100,7 @@ fn setting(name: &str, is_default: bool, per_s: f64, slowest_ms: f64) -> Setting
         mostly: BTreeMap::new(),
         numbers: BTreeMap::from([("loops".to_owned(), 12_345)]),
         writers: None,
+        machine: Some(Beside { pair_ms: 3.1, wake_ms: 2.2, ..Beside::default() }),
         marks: Vec::new(),
         quiet_s: 0.0,
     };
@@ -160,7 +162,7 @@ fn a_stall_is_explained_by_the_class_that_has_most_of_its_time() {
     findings.judge_explained("backoff", "reads", "free_frame");
     findings.judge_explained("backoff", "reads", "log_space");
     assert_eq!(holding(&findings), [true, false]);
-    assert!(!findings.holds());
+    assert_eq!(findings.answer(), Held::No);
     // Each line counts once, however long it is.
     for (mostly, holds) in [(9, true), (8, false)] {
         let stalled = &mut findings.settings[1].rounds[0][0].stalled;
@@ -178,6 +180,57 @@ fn a_stall_is_explained_by_the_class_that_has_most_of_its_time() {
     findings.settings[1].rounds[0][0].stalled = Stalled::default();
     findings.judge_explained("backoff", "reads", "free_frame");
     assert_eq!(holding(&findings), [true, false, false]);
+}
+
+/// Findings whose default, or whose `backoff`, had a machine that stood still beside it.
+fn disturbed(name: &str, machine: Beside) -> Findings {
+    let mut findings = findings(900.0, 50.0);
+    let setting = findings.settings.iter_mut().find(|setting| setting.name == name).unwrap();
+    setting.rounds[0][0].machine = Some(machine);
+    findings
+}
+
+#[test]
+fn claim_that_fails_while_the_machine_stood_still_is_inconclusive_and_says_why() {
+    let device = Beside { device_stop_ms: 300.0, device_stopped_ms: 300.0, ..Beside::default() };
+    let cpu = Beside { cpu_stop_ms: 300.0, cpu_stopped_ms: 300.0, ..Beside::default() };
+    for (machine, why) in [(device, Disturbance::Device), (cpu, Disturbance::Cpu)] {
+        let mut findings = disturbed("default", machine);
+        findings.judge_slowest("reads", "backoff");
+        assert_eq!(findings.verdicts[0].inconclusive, Some(why));
+        assert_eq!(findings.answer(), Held::Unknown);
+        let (_dir, lab) = lab();
+        let text = text::findings(&findings, &lab);
+        assert!(text.contains("OPEN   the slowest") && text.contains(why.text()), "{text}");
+        assert!(page::of(&[findings], &[], &lab).contains(why.text()));
+    }
+    // One that holds holds.
+    let mut findings = disturbed("default", device);
+    findings.settings[2].rounds[0][0].figures.slowest_ms = 1.0;
+    findings.judge_slowest("reads", "backoff");
+    assert_eq!(findings.answer(), Held::Yes);
+}
+
+#[test]
+fn stop_beside_a_setting_that_a_claim_is_not_about_does_not_excuse_it() {
+    let device = Beside { device_stop_ms: 300.0, device_stopped_ms: 300.0, ..Beside::default() };
+    let mut findings = disturbed("legacy", device);
+    findings.judge_slowest("reads", "backoff");
+    assert_eq!(findings.answer(), Held::No);
+}
+
+#[test]
+fn claims_about_classic_settings_are_counted_apart() {
+    let mut findings = findings(900.0, 1.0);
+    findings.judge_explained("backoff", "reads", "free_frame");
+    findings.judge_explained("backoff", "reads", "log_space");
+    findings.judge_throughput("reads");
+    findings.judge_slowest("reads", "backoff");
+    findings.judge("ours", "a reader does not stall writers", true, "0 stalls");
+    let about: Vec<About> = findings.verdicts.iter().map(|verdict| verdict.about).collect();
+    assert_eq!(about, [About::Classic, About::Classic, About::Millpond, About::Millpond, About::Millpond]);
+    let text = counted(findings.verdicts.iter());
+    assert_eq!(text, "classic settings: 1 of 2 claims hold; Millpond: 2 of 3 claims hold");
 }
 
 #[test]
@@ -223,6 +276,8 @@ fn text_has_every_setting_and_verdict_in_120_columns() {
         assert!(text.contains(part), "no '{part}' in:\n{text}");
     }
     assert!(!text.contains("NOT "), "{text}");
+    assert!(text.contains("    beside it: device's own pair 3.1 ms, stood still 0 ms; CPU 2.2 ms late, "), "{text}");
+    assert!(text.ends_with("classic settings: 0 of 0 claims hold; Millpond: 2 of 2 claims hold\n"), "{text}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::experiments::Experiment;
-use super::findings::{Findings, Setting};
+use super::findings::{Findings, Held, Setting, Verdict, counted};
 use super::guide;
 use super::laboratory::Lab;
 
@@ -35,11 +35,22 @@ pub(super) fn findings(findings: &Findings, lab: &Lab) -> String {
         text.push_str(&wrapped(note, ""));
     }
     for verdict in &findings.verdicts {
-        let word = if verdict.holds { "HOLDS" } else { "NOT  " };
-        let line = format!("{word}  {} ({}): {}", verdict.claim, verdict.source, verdict.seen);
-        text.push_str(&wrapped(&line, "       "));
+        text.push_str(&wrapped(&verdict_line(verdict), "       "));
     }
+    text.push_str(&counted(findings.verdicts.iter()));
+    text.push('\n');
     text
+}
+
+/// A claim, and whether it holds.
+fn verdict_line(verdict: &Verdict) -> String {
+    let word = match verdict.held() {
+        Held::Yes => "HOLDS",
+        Held::No => "NOT  ",
+        Held::Unknown => "OPEN ",
+    };
+    let open = verdict.inconclusive.map_or(String::new(), |why| format!("; {}", why.text()));
+    format!("{word}  {} ({}): {}{open}", verdict.claim, verdict.source, verdict.seen)
 }
 
 /// All settings in one phase.
@@ -79,6 +90,13 @@ fn row(setting: &Setting, phase: &str, loops: Option<(&str, &str)>) -> String {
     // A line of its own: beside the figures there is no room for more than one class.
     let waited = format!("{:4}slow ones: ", "");
     let _ = writeln!(lines, "{waited}{}", setting.slow_text(phase, COLUMNS - waited.len()));
+    if let Some(machine) = setting.machine(phase) {
+        let _ = writeln!(
+            lines,
+            "{:4}beside it: device's own pair {:.1} ms, stood still {:.0} ms; CPU {:.1} ms late, stood still {:.0} ms",
+            "", machine.pair_ms, machine.device_stopped_ms, machine.wake_ms, machine.cpu_stopped_ms
+        );
+    }
     lines
 }
 
