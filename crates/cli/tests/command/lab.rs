@@ -83,6 +83,7 @@ fn a_run_of_a_setting_tells_what_each_phase_came_to() {
     assert!(of["figures"]["beside_ms"].as_f64().is_some_and(|ms| ms > 0.0), "the scan took some time: {of}");
     assert!(of["numbers"]["log_syncs"].as_u64().is_some_and(|syncs| syncs > 0), "{of}");
     assert!(of["waits"]["log_flush"].is_array(), "{of}");
+    assert!(of["machine"]["pair_ms"].as_f64().is_some_and(|ms| ms > 0.0), "the canary ran beside it: {of}");
 }
 
 #[test]
