@@ -192,6 +192,17 @@ impl Error {
         Error::OutOfSpace(Box::new(Failure { message: message.into(), source }))
     }
 
+    /// A full file system, with one more way out in its sentence.
+    pub(crate) fn with_advice(self, advice: &str) -> Error {
+        match self {
+            Error::OutOfSpace(failure) | Error::DeviceFailed(failure) => {
+                let message = format!("{}; {advice}", failure.message).into();
+                Error::OutOfSpace(Box::new(Failure { message, source: failure.source }))
+            }
+            other => other,
+        }
+    }
+
     /// The same error, for one more who waited for the same thing.
     pub(crate) fn once_more(&self) -> Error {
         let again = |failure: &Failure| {

@@ -94,7 +94,7 @@ pub(super) fn create(files: &dyn Files, names: &[String], options: &Options) -> 
         Err(error) if error.is_of_full_device() => {
             // The file system promised more than it has: a quota, or one that cannot tell.
             let told = files.free_bytes().and_then(|free| without_room(files, options, free));
-            Err(Error::out_of_space(told.unwrap_or_else(|| without_known_room(files, options))))
+            Err(told.map_or_else(|| error.with_advice(&way_to_less(options)), Error::out_of_space))
         }
         made => made,
     }
@@ -146,17 +146,11 @@ fn without_room(files: &dyn Files, options: &Options, free: u64) -> Option<Strin
     Some(message)
 }
 
-/// The same where it is not known what is free.
-fn without_known_room(files: &dyn Files, options: &Options) -> String {
+/// What to do where it is not known what is free.
+fn way_to_less(options: &Options) -> String {
     let (page_size, capacity) = sizes(options);
-    let log = first_capacity(capacity, options.frames_max(page_size));
-    format!(
-        "no space for a new database in '{}': its log takes {} (redo_capacity), its other files {}: set a smaller \
-         redo_capacity, or free some space on that file system",
-        files.place(),
-        size_text(ByteSize::b(log)),
-        ByteSize::b(PageStore::created_bytes(page_size))
-    )
+    let log = size_text(ByteSize::b(first_capacity(capacity, options.frames_max(page_size))));
+    format!("the log of the new database takes {log}: set a smaller redo_capacity")
 }
 
 fn create_files(files: &dyn Files, options: &Options) -> Result<(), Error> {

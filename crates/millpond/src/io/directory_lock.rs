@@ -47,7 +47,7 @@ impl DirectoryLock {
                     }
                 }
                 Err(TryLockError::Error(e)) => {
-                    return Err(Error::io(&format!("lock '{}'", path.join(LOCK_FILE).display()), e));
+                    return Err(Error::io(&format!("lock '{LOCK_FILE}' in '{}'", path.display()), e));
                 }
             }
         }
@@ -91,7 +91,7 @@ fn open_lock_file(dir: &File, path: &Path, access: Access, mode: Mode) -> Result
     match opened {
         Ok((file, is_new)) => Ok((file.into(), is_new)),
         Err(rustix::io::Errno::NOENT) => Err(without_lock_file(path)),
-        Err(errno) => Err(Error::io(&format!("open '{}'", path.join(LOCK_FILE).display()), errno.into())),
+        Err(errno) => Err(Error::io(&format!("open '{LOCK_FILE}' in '{}'", path.display()), errno.into())),
     }
 }
 
