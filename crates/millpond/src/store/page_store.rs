@@ -18,7 +18,7 @@ use super::slots::Slots;
 use super::superblock::{SLOTS_START, Superblock};
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::{Error, MEND_TREE};
-use crate::base::ids::{Lsn, PageId, SlotId, SpaceId, TxnId};
+use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
 use crate::base::page::layout::{TREE_PAGE, find_damage, page_lsn, seal};
 use crate::base::sync::{Mutex, Turn};
 use crate::io::device::{Device, ReadPiece};
@@ -177,16 +177,6 @@ impl State {
     }
 }
 
-/// The error of a database that has given out all ids of transactions.
-#[cold]
-fn all_txns_used() -> Error {
-    let message = format!(
-        "the database has given out all {} ids of transactions: load what it holds into a new database",
-        TxnId::END
-    );
-    Error::TooLarge(message.into())
-}
-
 impl PageStore {
     pub(crate) fn page_size(&self) -> usize {
         to_usize(self.page_size)
@@ -200,22 +190,6 @@ impl PageStore {
     /// All spaces.
     pub(crate) fn spaces(&self) -> BTreeSet<SpaceId> {
         self.state.lock().map.spaces()
-    }
-
-    /// A transaction id that no transaction had before.
-    pub(crate) fn next_txn(&self) -> Result<TxnId, Error> {
-        let txn = TxnId(self.next_txn.fetch_add(1, Ordering::Relaxed));
-        if txn >= TxnId::END {
-            // The superblock has no room for more. Each try takes the one back that it took.
-            self.next_txn.fetch_sub(1, Ordering::Relaxed);
-            return Err(all_txns_used());
-        }
-        Ok(txn)
-    }
-
-    /// The id that is given out next.
-    pub(crate) fn txn_to_come(&self) -> TxnId {
-        TxnId(self.next_txn.load(Ordering::Relaxed)).min(TxnId::END)
     }
 
     pub(crate) fn has_space(&self, space: SpaceId) -> bool {

@@ -9,7 +9,7 @@ use super::superblock::SLOTS_START;
 use super::zones::ZONE_BYTES;
 use crate::base::aligned::{BLOCK_U64, to_u64};
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId, SpaceId};
+use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::waits::{WaitClass, Waits};
 use crate::io::device::Device;
 
@@ -43,6 +43,16 @@ const SPACES_END: u32 = u32::MAX - 1;
 fn full_space(space: SpaceId) -> Error {
     let message = format!(
         "the tree in space {space} has all {NUMBERS_END} pages that a tree may have: delete rows, or put new ones into another tree"
+    );
+    Error::TooLarge(message.into())
+}
+
+/// The error of a database that has given out all ids of transactions.
+#[cold]
+fn all_txns_used() -> Error {
+    let message = format!(
+        "the database has given out all {} ids of transactions: load what it holds into a new database",
+        TxnId::END
     );
     Error::TooLarge(message.into())
 }
@@ -138,6 +148,22 @@ impl PageStore {
         let space = SpaceId(state.next_space);
         state.next_space += 1;
         Ok(space)
+    }
+
+    /// A transaction id that no transaction had before.
+    pub(crate) fn next_txn(&self) -> Result<TxnId, Error> {
+        let txn = TxnId(self.next_txn.fetch_add(1, Ordering::Relaxed));
+        if txn >= TxnId::END {
+            // The superblock has no room for more. Each try takes the one back that it took.
+            self.next_txn.fetch_sub(1, Ordering::Relaxed);
+            return Err(all_txns_used());
+        }
+        Ok(txn)
+    }
+
+    /// The id that is given out next.
+    pub(crate) fn txn_to_come(&self) -> TxnId {
+        TxnId(self.next_txn.load(Ordering::Relaxed)).min(TxnId::END)
     }
 
     /// Gives out a page id, with a slot charged for it; `share` says how much must be left for others. May have the
