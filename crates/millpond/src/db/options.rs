@@ -282,9 +282,9 @@ impl Options {
         self
     }
 
-    /// Opens the database to be read only: on a read-only file system, too, or by a user that may read its files and not
-    /// write them. Nothing is written. What a crash left to be redone and undone is so in memory, which may take as much
-    /// as the buffer pool beside it; more to redo than fits the pool is refused with the size that does. All calls that
+    /// Opens the database to be read only: also on a read-only file system, or by a user that may read its files and
+    /// not write them. Nothing is written. What a crash left is redone and undone in memory, which takes up to as much
+    /// as the buffer pool. More to redo than fits the pool is refused, with the size that does. All calls that
     /// write get [`Error::ReadOnly`]. Any number of processes may have a database open in this way, while none writes.
     /// Nothing is created, and `redo_capacity` and `recovery_time_target` say nothing. Default: no.
     pub fn read_only(mut self, read_only: bool) -> Self {

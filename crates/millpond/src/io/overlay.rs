@@ -1,5 +1,5 @@
-//! Files whose writes stay in memory: what `check`, and an open with `read_only`, open a database over, so that recovery
-//! runs and the disk stays as it is.
+//! Files whose writes stay in memory: `check`, and an open with `read_only`, open a database over them, so that
+//! recovery runs and the disk stays as it is.
 
 use std::collections::BTreeMap;
 use std::io;
