@@ -113,7 +113,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if sync::panicking() {
             // A checkpoint is no duty of a thread that is unwinding: the next open recovers.
-            self.abandon();
+            self.abandon("a thread that panicked dropped the database");
             return;
         }
         // Who wants to know how closing went calls `close`.
@@ -142,7 +142,7 @@ impl Inner {
         }
         self.stop_purge();
         self.engine.end_redo_change();
-        let result = self.engine.checkpoint_wait(Wish::All);
+        let result = self.engine.last_checkpoint_wait();
         let stopped = self.stop_keeper(keeper);
         let flushed = self.engine.core.log.flush_tail();
         self.let_go();
@@ -162,7 +162,7 @@ impl Inner {
     }
 
     /// The keeper's end without a checkpoint: what is on the device stays as it is.
-    fn abandon(&self) {
+    fn abandon(&self, why: &str) {
         let keeper = self.keeper.lock().take();
         if let Some(keeper) = keeper {
             // Trees outlive this handle, and nobody measures the device any more.
@@ -170,12 +170,12 @@ impl Inner {
             self.stop_purge();
             let _ = self.stop_keeper(keeper);
             let log = &self.engine.core.log;
-            log.stop(&Error::Closed("a thread that panicked dropped the database".into()));
+            log.stop(&Error::Closed(why.into()));
             // The next open recovers what has its place in the log.
             let _ = log.flush_tail();
             // Whoever has a tree still may read on, of what is clean: nobody supplies who waits for a frame.
             self.engine.core.pool.stop();
-            self.engine.txns.locks.stop("the database was dropped by a thread that panicked");
+            self.engine.txns.locks.stop(why);
             self.let_go();
         }
     }
@@ -526,7 +526,7 @@ pub(super) fn open_existing(
         finish_open(&mut inner, &*files, options, log_files, (analysis, analysed_ns))
     });
     if let Err(error) = opened {
-        inner.abandon();
+        inner.abandon("the database could not be opened");
         return Err(error);
     }
     inner.engine.read_only.store(options.read_only, Ordering::Relaxed);

@@ -178,6 +178,11 @@ impl Engine {
         handoff.take_wait(WaitClass::Checkpoint, &self.waits).map_err(|why| stopped(&why))
     }
 
+    /// The checkpoint before the end. Of a database that is only read it would copy what was redone, to no end.
+    pub(super) fn last_checkpoint_wait(&self) -> Result<(), Error> {
+        if self.read_only.load(Ordering::Relaxed) { Ok(()) } else { self.checkpoint_wait(Wish::All) }
+    }
+
     /// Asks the keeper for map groups that name all images written up to now; the answer comes when there are.
     pub(crate) fn ask_naming(&self) -> Result<Arc<Handoff<CheckpointAnswer>>, Error> {
         let handoff = Handoff::new();

@@ -515,7 +515,7 @@ impl OptionInfo {
 
     /// Whether a database keeps it: who leaves it out gets what the database has.
     pub fn is_kept(&self) -> bool {
-        self.depends.is_some_and(|depends| depends.ends_with(", or the database's"))
+        self.depends.is_some_and(|depends| depends.contains(", or the database's"))
     }
 
     /// The value in `options`, in the form that [`set`](Self::set) reads; `None` where the default depends on the

@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags};
 
 use super::batch::{Batches, IoEngine};
 use super::device::{Device, Files, ReadPiece, WritePiece};
@@ -146,9 +146,12 @@ impl Directory {
     fn give_to(&self, group: GroupAccess) -> io::Result<()> {
         let all = Mode::RWXU | Mode::RWXG | Mode::RWXO;
         for name in list(&self.dir)?.iter().filter(|name| name.ends_with(".mpd")) {
-            let has = Mode::from_raw_mode(rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode);
-            if has & all != self.mode {
-                rustix::fs::chmodat(&self.dir, name, self.mode, AtFlags::empty())?;
+            let stat = rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            // A link may lead to a file that is none of the database's.
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            if is_file && Mode::from_raw_mode(stat.st_mode) & all != self.mode {
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                rustix::fs::fchmod(rustix::fs::openat(&self.dir, name, flags, Mode::empty())?, self.mode)?;
             }
         }
         let has = Mode::from_raw_mode(rustix::fs::fstat(&self.dir)?.st_mode);
@@ -163,7 +166,8 @@ impl Directory {
         let mut flags = OFlags::CLOEXEC;
         flags |= if self.access == Access::Read { OFlags::RDONLY } else { OFlags::RDWR };
         if create {
-            flags |= OFlags::CREATE | OFlags::TRUNC;
+            // A link is not followed: what it leads to would be emptied.
+            flags |= OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
         }
         if !self.cached {
             flags |= OFlags::DIRECT;

@@ -97,7 +97,8 @@ impl Noted {
     #[cold]
     fn make_room(&mut self) {
         self.pages.retain(|_, history| history.last > history.image);
-        while self.part == 0 && self.pages.len() > self.most / 2 {
+        // Cutting takes no page that is watched: a lot of a few dozen may be more than a small table's half.
+        while self.part == 0 && self.pages.len() > self.most / 2 + self.watched.len() {
             self.parts *= 2;
             let mut pages = std::mem::take(&mut self.pages);
             pages.retain(|id, _| self.is_wanted(*id));
@@ -150,6 +151,21 @@ mod tests {
 
     fn dirty(at: u64) -> History {
         History { last: Lsn(at), ..History::default() }
+    }
+
+    /// A doublewrite lot has more pages than the table of the smallest pool has room for: none is left out for that.
+    #[test]
+    fn watched_pages_alone_may_fill_the_table_of_a_small_pool() {
+        let id = |n: u32| PageId::new(SpaceId(2), n);
+        let watched: BTreeSet<PageId> = (0..64).map(id).collect();
+        let mut noted = Noted::new(32, watched.clone());
+        for (at, n) in (1..).zip(0..10_000u32) {
+            if let Some(history) = noted.of(id(n)) {
+                *history = dirty(at);
+            }
+        }
+        assert!(watched.iter().all(|id| noted.pages.contains_key(id)) && noted.parts > 64, "{} parts", noted.parts);
+        assert!(noted.pages.len() <= noted.most + watched.len() + noted.most / 8);
     }
 
     /// RECOVER-7: all pages of a log are noted once, in one part or another, and never more than there is room for.

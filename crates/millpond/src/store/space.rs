@@ -251,8 +251,13 @@ impl PageStore {
             return Err(Error::TooLarge(message.into()));
         }
         let step = (room.slots * self.page_size / 4).clamp(1 << 20, 64 << 20) / self.page_size;
+        // What an entry can name.
+        let most = (MapEntry::FILE_END - SLOTS_START) / self.page_size;
+        let most = most / Self::zone_slots(self.page_size) * Self::zone_slots(self.page_size);
         let wanted = Room {
-            slots: if room.slots < comfortable.slots { room.slots + step } else { room.slots }.max(needed.slots),
+            slots: if room.slots < comfortable.slots { room.slots + step } else { room.slots }
+                .max(needed.slots)
+                .min(most),
             places: needed.places + needed.places / 2 + room.slots / u64::from(ENTRIES),
             directory_len: (needed.directory_len * 2).next_multiple_of(16 << 10),
         };
