@@ -275,7 +275,7 @@ mod tests {
             "page_size" => "8KiB",
             "page_store" => "in_place",
             "doublewrite" => "detect_only",
-            "cached" | "log_writer_threads" => "true",
+            "cached" | "read_only" | "log_writer_threads" => "true",
             "io_engine" => "threads",
             "empty_free_list_algorithm" => "backoff",
             "page_replacement" => "midpoint_lru",
