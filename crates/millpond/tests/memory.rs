@@ -66,6 +66,11 @@ fn memory_is_what_is_stated_and_64_mib() {
 /// Rows of a page each, nearly: so many pages are dirty in a large pool when the process is killed.
 const SCATTERED: u32 = 100_000;
 
+/// Each row once, far from the one before: the factor and the number of rows have no divisor in common.
+fn scattered(turn: u32) -> u32 {
+    turn * 7_919 % SCATTERED
+}
+
 /// Fills a pool of 512 MiB with dirty pages of 4 KiB, and ends without closing.
 fn write_scattered(dir: &std::path::Path) -> ! {
     let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(640));
@@ -74,7 +79,7 @@ fn write_scattered(dir: &std::path::Path) -> ! {
     let rows = (0..SCATTERED).map(|row| (row.to_be_bytes(), vec![1; 900]));
     let tree = db.bulk_load("t", rows).expect("loaded");
     for turn in 0..SCATTERED {
-        let row = turn.wrapping_mul(2_654_435_761) % SCATTERED;
+        let row = scattered(turn);
         tree.put(&row.to_be_bytes(), &[2; 900]).expect("written");
     }
     // Durable up to here.
