@@ -243,7 +243,7 @@ fn closed_database_is_free_while_a_child_sleeps() {
 /// The user of the test below: nobody else's threads count against its limit.
 const LONELY_USER: u32 = 54_321;
 
-/// Becomes a user who may have so many threads. No privilege is left to exceed the limit.
+/// Changes the process to a user with a limit of so many threads. No privilege is left to exceed the limit.
 fn become_lonely_user(threads: u64) {
     let limit = libc::rlimit { rlim_cur: threads, rlim_max: threads };
     // SAFETY: `limit` is there to be read; the other two take numbers.

@@ -15,8 +15,8 @@ const LIMITS: [u32; 6] = [1, 4, 7, 8, 9, MOST];
 /// More than the engine has, and fewer than are asked for.
 const MOST: u32 = 40;
 
-/// Runs the command with no more than so many threads, its own first one included. Another user's, for the superuser
-/// has no such limit; who is none has the threads of others of the same name counted, too, and then none is to be had.
+/// Runs the command with no more than so many threads, its own first one included. The superuser has no such limit, so
+/// the command runs as another user. For any other caller all threads of that user count, and then none is to be had.
 fn under(threads: u32, dir: &Path, command: &Path, args: &[&str]) -> Output {
     let mut limited = Command::new("prlimit");
     limited.arg(format!("--nproc={threads}:{threads}")).arg(command).args(args);

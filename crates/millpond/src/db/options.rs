@@ -262,7 +262,7 @@ impl Options {
     /// Bytes that the redo log holds: 128 pages to 1 TiB. Default: 256 MiB, or what the database has, or what the
     /// buffer pool needs if that is more (192 bytes a page). A value that the database does not have gives it a new log
     /// at open. Up to 256 MiB, or what the pool needs, are there when open returns; a larger log is made beside the
-    /// load, which has what is there meanwhile. The status text tells it, and who wants to wait for it calls
+    /// load, which has what is there meanwhile. The status text tells it. To wait for it, call
     /// [`Db::set_redo_capacity`](crate::Db::set_redo_capacity) with the same value. A database that is closed before
     /// keeps what it had.
     pub fn redo_capacity(mut self, size: ByteSize) -> Self {

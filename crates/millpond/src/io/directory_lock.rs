@@ -58,7 +58,7 @@ impl DirectoryLock {
         }
         let is_noted = access != Access::Read;
         if is_noted {
-            // A full disk refuses the note; then `/proc` alone tells who the holder is.
+            // A full disk refuses the note; then `/proc` alone names the holder.
             let note = format!("{}\n", std::process::id());
             let _ = file.set_len(0).and_then(|()| file.write_all_at(note.as_bytes(), 0));
         }

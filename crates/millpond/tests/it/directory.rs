@@ -1,4 +1,4 @@
-//! A database's directory on a real file system: how it is found, and by whom.
+//! A database's directory on a real file system: how it is found, and which processes may open it.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;

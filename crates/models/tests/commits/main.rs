@@ -412,8 +412,8 @@ fn groups_with_a_place_become_durable_behind_a_stop() {
     });
 }
 
-/// REDO-13: nobody waits for a sync, and the device makes none by itself: who appends waits for one before the bytes
-/// that are not durable are more than a group can say.
+/// REDO-13: no commit waits for a sync, and the device makes none by itself. A thread that appends waits for one before
+/// the bytes that are not durable are more than a group can say.
 #[test]
 fn writers_stay_within_what_a_group_can_say_of_durability() {
     const BEHIND: u64 = 9_000;
