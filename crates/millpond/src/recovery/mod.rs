@@ -12,8 +12,8 @@
 //! RECOVER-4  A page stays in its frame from its first change of redo to its last: cleaned in between, it would be
 //!            dirty again, and take a map record's room that nobody has paid for. Model: `recovery`.
 //! RECOVER-7  What is noted of pages is bounded by the pool's frames, not by the log ([`noted`]).
-//! RECOVER-5  What was given back is not redone: the page's history begins anew, its image is forgotten, and so is an
-//!            image of before that a later map group would name.
+//! RECOVER-5  What was given back is not redone: the page's history begins anew, and its image is forgotten. No later
+//!            map group names an image of before: giving back forgets what has landed (STORE-9).
 
 mod noted;
 
@@ -99,24 +99,17 @@ impl Analysis {
                 let Some(records) = MapRecord::all(group.payload) else {
                     return Err(rotten(group.start, "a map group of odd length"));
                 };
-                let mut living = Vec::with_capacity(records.len());
                 for record in records {
                     let (id, image) = (PageId(record.page_id.get()), Lsn(record.image_lsn.get()));
                     if image > group.start {
                         let what = format!("a map group names an image of page {id} of LSN {image}, from the future");
                         return Err(rotten(group.start, &what));
                     }
-                    let Some(history) = self.pages.of(id) else {
-                        living.push(*record);
-                        continue;
-                    };
-                    // RECOVER-5
-                    if image >= history.freed {
+                    if let Some(history) = self.pages.of(id) {
                         history.image = image;
-                        living.push(*record);
                     }
                 }
-                store.replay_records(&living, group.start, group.end).map_err(|what| rotten(group.start, &what))
+                store.replay_records(records, group.start, group.end).map_err(|what| rotten(group.start, &what))
             }
             GroupKind::Pages => {
                 for record in Record::all(group.payload) {
@@ -174,11 +167,8 @@ impl Analysis {
                 GroupKind::Epoch => {}
                 GroupKind::Map => {
                     for record in MapRecord::all(group.payload).into_iter().flatten() {
-                        let image = Lsn(record.image_lsn.get());
-                        if let Some(history) = noted.of(PageId(record.page_id.get()))
-                            && image >= history.freed
-                        {
-                            history.image = image;
+                        if let Some(history) = noted.of(PageId(record.page_id.get())) {
+                            history.image = Lsn(record.image_lsn.get());
                         }
                     }
                 }

@@ -30,8 +30,6 @@ pub(super) struct History {
     pub(super) image: Lsn,
     /// Begin and end of the last group that formatted it: what was before does not matter.
     format: Option<(Lsn, Lsn)>,
-    /// End of the last group that gave it back: what was before is not the page's any more, its images neither.
-    pub(super) freed: Lsn,
 }
 
 /// What is noted of pages.
@@ -124,7 +122,8 @@ impl History {
     /// A group changes the page.
     pub(super) fn change(&mut self, group: &Group<'_>, ops: &[u8]) {
         if frees(ops) {
-            *self = History { freed: group.end, ..History::default() };
+            // What was before is not the page's any more (RECOVER-5).
+            *self = History::default();
             return;
         }
         self.last = group.end;
