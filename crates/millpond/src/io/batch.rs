@@ -22,6 +22,9 @@ const DEPTH: usize = 64;
 /// Threads that transfer where there is no io_uring.
 const THREADS: usize = 8;
 
+/// Threads that the system must have beside them: the engine starts five or six.
+const THREADS_LEFT: usize = 8;
+
 /// Rings that are kept for the next batches: one for each thread that has one under way.
 const RINGS_KEPT: usize = 16;
 
@@ -138,9 +141,16 @@ impl Batches {
     }
 }
 
-/// So many threads; `None`: they are not all to be had.
+/// So many threads; `None`: they are not all to be had beside the engine's own, which start later.
 fn pool_of(threads: usize) -> Option<ThreadPool> {
-    ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("mp-io-{i}")).build().ok()
+    std::thread::scope(|scope| {
+        let stand_in = |_| std::thread::Builder::new().spawn_scoped(scope, std::thread::park).ok();
+        let stand_ins: Vec<_> = (0..THREADS_LEFT).map_while(stand_in).collect();
+        let build = || ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("mp-io-{i}")).build().ok();
+        let pool = (stand_ins.len() == THREADS_LEFT).then(build).flatten();
+        stand_ins.iter().for_each(|thread| thread.thread().unpark());
+        pool
+    })
 }
 
 /// Bytes of a piece, which is a lot at most.

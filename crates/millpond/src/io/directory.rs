@@ -4,7 +4,8 @@
 //! DIR-1  After the open, every file is found through the directory's descriptor: a process that changes its working
 //!        directory, or a directory that is renamed, does not take the files away.
 //! DIR-2  Files are made for the owner alone (mode 0600), and for the group what the options ask or, without them, what
-//!        all files of the database have. Directories that are made have the same, with the right to enter them.
+//!        all files of the database have. Directories that are made have the same, with the right to enter them. Files
+//!        that are there lose what they have for other users when a writer opens them.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -123,8 +124,8 @@ impl Directory {
         let lock = DirectoryLock::take(&dir, path, access, mode).inspect_err(|_| remove_directories(&made))?;
         let (path, batches) = (path.to_owned(), Arc::new(batches));
         let directory = Directory { path, cached, access, batches, mode, dir, lock, made };
-        if let Some(group) = group.filter(|_| access != Access::Read) {
-            directory.give_to(group).map_err(|e| {
+        if access != Access::Read {
+            directory.set_permissions(group).map_err(|e| {
                 let doing = format!("give the files in '{}' the permissions of group_access", directory.place());
                 Error::io(&doing, e)
             })?;
@@ -142,18 +143,28 @@ impl Directory {
     }
 
     /// Gives the files that are there, and the directory, the permissions of `group`. The directory keeps what it has
-    /// beyond them: other files may be in it.
-    fn give_to(&self, group: GroupAccess) -> io::Result<()> {
-        let all = Mode::RWXU | Mode::RWXG | Mode::RWXO;
+    /// beyond them: other files may be in it. Without a `group` the files only lose what they have for other users;
+    /// who may not change that opens the database all the same.
+    fn set_permissions(&self, group: Option<GroupAccess>) -> io::Result<()> {
         for name in list(&self.dir)?.iter().filter(|name| name.ends_with(".mpd")) {
             let stat = rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
             // A link may lead to a file that is none of the database's.
-            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            if is_file && Mode::from_raw_mode(stat.st_mode) & all != self.mode {
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                rustix::fs::fchmod(rustix::fs::openat(&self.dir, name, flags, Mode::empty())?, self.mode)?;
+            if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+                continue;
+            }
+            let has = Mode::from_raw_mode(stat.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+            let wanted = if group.is_some() { self.mode } else { has - Mode::RWXO };
+            if wanted == has {
+                continue;
+            }
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let set = || rustix::fs::fchmod(rustix::fs::openat(&self.dir, name, flags, Mode::empty())?, wanted);
+            match set() {
+                Err(rustix::io::Errno::PERM) if group.is_none() => {}
+                done => done?,
             }
         }
+        let Some(group) = group else { return Ok(()) };
         let has = Mode::from_raw_mode(rustix::fs::fstat(&self.dir)?.st_mode);
         let wanted = has | group.directories();
         if group != GroupAccess::None && wanted != has {

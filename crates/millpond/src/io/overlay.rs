@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use super::device::{Device, Files};
+use super::device::{Device, Files, ReadPiece};
 use crate::base::aligned::{BLOCK, BLOCK_U64, to_u64, to_usize};
 use crate::base::sync::{Rank, Turn};
 
@@ -50,8 +50,20 @@ impl Overlay {
         let len = below.len()?;
         let state = Turn::new(Rank::OverlayFile, OverlayState { len, blocks: BTreeMap::new() });
         let file = Arc::new(OverlayFile { name: below.name().to_owned(), below: Some(below), state });
-        self.files.lock().insert(name.to_owned(), Some(Arc::clone(&file)));
-        Ok(file)
+        // Another thread may have opened, made or removed it meanwhile.
+        let mut files = self.files.lock();
+        files.entry(name.to_owned()).or_insert(Some(file)).clone().ok_or_else(|| Self::not_found(name))
+    }
+}
+
+impl OverlayFile {
+    /// What was written here, laid over what was read from below, which nobody changes.
+    fn lay_over(&self, buf: &mut [u8], offset: u64) {
+        let state = self.state.lock();
+        for (&at, block) in state.blocks.range(offset..offset + to_u64(buf.len())) {
+            let start = to_usize(at - offset);
+            buf[start..start + BLOCK].copy_from_slice(block);
+        }
     }
 }
 
@@ -103,12 +115,15 @@ impl Files for Overlay {
     fn place(&self) -> String {
         self.below.place()
     }
+
+    fn io_engine(&self) -> &'static str {
+        self.below.io_engine()
+    }
 }
 
 impl Device for OverlayFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let state = self.state.lock();
-        if offset + to_u64(buf.len()) > state.len {
+        if offset + to_u64(buf.len()) > self.len()? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if let Some(below) = &self.below {
@@ -119,11 +134,19 @@ impl Device for OverlayFile {
             // What the file grew by since.
             buf[there..].fill(0);
         }
-        for (&at, block) in state.blocks.range(offset..offset + to_u64(buf.len())) {
-            let start = to_usize(at - offset);
-            buf[start..start + BLOCK].copy_from_slice(block);
-        }
+        self.lay_over(buf, offset);
         Ok(())
+    }
+
+    fn read_many(&self, reads: &mut [ReadPiece<'_>]) -> Vec<io::Result<()>> {
+        let is_in = |len| reads.iter().all(|(buf, offset)| offset + to_u64(buf.len()) <= len);
+        let below = self.below.as_ref().filter(|below| below.len().is_ok_and(is_in));
+        let Some(below) = below else {
+            return reads.iter_mut().map(|(buf, offset)| self.read_at(buf, *offset)).collect();
+        };
+        let results = below.read_many(reads);
+        reads.iter_mut().for_each(|(buf, offset)| self.lay_over(buf, *offset));
+        results
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {

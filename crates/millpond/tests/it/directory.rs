@@ -120,6 +120,27 @@ fn files_are_the_owners_alone_unless_the_group_is_given_some() {
     assert_eq!(modes(&dir.path().join("above")).0, 0o700);
 }
 
+/// Databases of before were readable by everybody.
+#[test]
+fn files_lose_what_they_have_for_others_when_a_writer_opens_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    Db::open(dir.path(), options()).expect("opened").close().expect("closed");
+    let give = |mode: u32| {
+        for (name, _) in modes(dir.path()).1 {
+            let path = dir.path().join(name);
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
+        }
+    };
+    for (had, wanted) in [(0o644, 0o640), (0o666, 0o660), (0o604, 0o600)] {
+        give(had);
+        Db::open(dir.path(), options().read_only(true)).expect("opened").close().expect("closed");
+        assert!(modes(dir.path()).1.iter().all(|(_, mode)| *mode == had), "a reader changes nothing");
+        Db::open(dir.path(), options()).expect("opened").close().expect("closed");
+        let files = modes(dir.path()).1;
+        assert!(files.iter().all(|(_, mode)| *mode == wanted), "{files:?}");
+    }
+}
+
 /// Does `deed` as another user, of this group. False: this process may not.
 pub(crate) fn as_another_user(group: u32, deed: impl FnOnce() + Send) -> bool {
     let other = 65_534;
