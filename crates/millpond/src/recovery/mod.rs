@@ -63,8 +63,6 @@ pub(crate) struct Analysis {
     epochs: Vec<(Lsn, u64)>,
     /// The space of the last record that the store was told of.
     noted: Option<SpaceId>,
-    /// Spaces dropped in them.
-    pub(crate) dropped: BTreeSet<SpaceId>,
     pages: Noted,
 }
 
@@ -116,7 +114,7 @@ impl Analysis {
                     match record {
                         Some(Record::DropSpace(space)) => {
                             store.note_space(space);
-                            self.dropped.insert(space);
+                            self.pages.dropped.insert(space);
                         }
                         Some(Record::Page { id, .. }) if id.space() == SpaceId(u32::MAX) => {
                             return Err(rotten(
@@ -183,13 +181,8 @@ impl Analysis {
                 }
             }
         }
-        self.keep_what_is_redone();
+        self.pages.forget_clean();
         Ok(true)
-    }
-
-    fn keep_what_is_redone(&mut self) {
-        let dropped = &self.dropped;
-        self.pages.pages.retain(|id, history| history.last > history.image && !dropped.contains(&id.space()));
     }
 }
 
@@ -224,7 +217,6 @@ pub(crate) fn analyse(
         groups: 0,
         epochs: vec![(from, nonce)],
         noted: None,
-        dropped: BTreeSet::new(),
         pages: Noted::new(frames, watched),
     };
     let mut noted = 0;
@@ -254,8 +246,8 @@ pub(crate) fn analyse(
             format!("it ends here, but the group at LSN {at} shows that more was durable: its files are damaged");
         return Err(rotten(found.end, &what));
     }
-    found.keep_what_is_redone();
-    store.finish_replay(&found.dropped)?;
+    found.pages.forget_clean();
+    store.finish_replay(&found.pages.dropped)?;
     store.note_log_end(found.end);
     Ok(found)
 }

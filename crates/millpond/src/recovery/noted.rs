@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use foldhash::fast::FixedState;
 
-use crate::base::ids::{Lsn, PageId};
+use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::mtr::{formats, frees};
 use crate::redo::group::Group;
 
@@ -45,13 +45,23 @@ pub(super) struct Noted {
     part: u64,
     /// Pages of any part that are noted with the first one: those that may be torn, which is looked at before redo.
     watched: BTreeSet<PageId>,
+    /// Spaces that the log drops: of their pages nothing is redone.
+    pub(super) dropped: BTreeSet<SpaceId>,
 }
 
 impl Noted {
     /// For a pool of so many frames.
     pub(super) fn new(frames: usize, watched: BTreeSet<PageId>) -> Noted {
         let most = Self::most(frames);
-        Noted { pages: HashMap::default(), most, room_at: Self::first_part_of(most), parts: 1, part: 0, watched }
+        Noted {
+            pages: HashMap::default(),
+            most,
+            room_at: Self::first_part_of(most),
+            parts: 1,
+            part: 0,
+            watched,
+            dropped: BTreeSet::new(),
+        }
     }
 
     /// How many of `most` the first part may have: the others, which are not cut any more, are a little larger or
@@ -92,9 +102,15 @@ impl Noted {
         Some(self.pages.entry(id).or_default())
     }
 
+    /// Leaves those that are to be redone, as far as is known by now.
+    pub(super) fn forget_clean(&mut self) {
+        let dropped = &self.dropped;
+        self.pages.retain(|id, history| history.last > history.image && !dropped.contains(&id.space()));
+    }
+
     #[cold]
     fn make_room(&mut self) {
-        self.pages.retain(|_, history| history.last > history.image);
+        self.forget_clean();
         // Cutting takes no page that is watched: a lot of a few dozen may be more than a small table's half.
         while self.part == 0 && self.pages.len() > self.most / 2 + self.watched.len() {
             self.parts *= 2;
@@ -146,7 +162,6 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::ids::SpaceId;
 
     fn dirty(at: u64) -> History {
         History { last: Lsn(at), ..History::default() }
@@ -207,7 +222,21 @@ mod tests {
             }
         }
         assert_eq!(noted.parts, 1);
-        noted.pages.retain(|_, history| history.last > history.image);
+        noted.forget_clean();
         assert_eq!(noted.pages.len(), 400);
+    }
+
+    /// The pages of a tree that the log drops are nobody's: they need no part.
+    #[test]
+    fn pages_of_dropped_spaces_are_forgotten_before_pages_are_cut_into_parts() {
+        let mut noted = Noted::new(400, BTreeSet::new());
+        for space in 2..100 {
+            for n in 0..400 {
+                *noted.of(PageId::new(SpaceId(space), n)).expect("one part") = dirty(1);
+            }
+            noted.dropped.insert(SpaceId(space));
+        }
+        noted.forget_clean();
+        assert_eq!((noted.parts, noted.pages.len()), (1, 0));
     }
 }
