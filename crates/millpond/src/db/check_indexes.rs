@@ -108,6 +108,7 @@ fn compare(table: &Table, sizes: &[u64], all: &mut [Findings<'_>], report: &mut 
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
 
     use super::*;
@@ -125,10 +126,9 @@ mod tests {
         Tree { engine: Arc::clone(&table.engine), state: Arc::clone(&table.state.rows) }
     }
 
-    /// Makes a table of 100 rows, has `harm` done to it, and checks it.
-    fn check_after(harm: impl FnOnce(&Table)) -> CheckReport {
-        let dir = tempfile::tempdir().expect("a directory");
-        let db = Db::open(dir.path(), Options::new().cached(true)).expect("opened");
+    /// Makes a table of 100 rows in `dir` and has `harm` done to it.
+    fn harmed(dir: &Path, harm: impl FnOnce(&Table)) {
+        let db = Db::open(dir, Options::new().cached(true)).expect("opened");
         let definition = TableDefinition::new()
             .index("kind", [Field::value(0..1)])
             .unique("name", [Field::value(1..4)])
@@ -142,6 +142,11 @@ mod tests {
         harm(&table);
         drop(table);
         db.close().expect("closed");
+    }
+
+    fn check_after(harm: impl FnOnce(&Table)) -> CheckReport {
+        let dir = tempfile::tempdir().expect("a directory");
+        harmed(dir.path(), harm);
         check(dir.path(), CheckOptions { cached: true, ..CheckOptions::default() }).expect("checked")
     }
 
@@ -182,6 +187,18 @@ mod tests {
             text("the entry '012\\x00\\x01k12' is of row 'k12', and that row has other fields"),
         ];
         assert_eq!(report.problems, wanted);
+    }
+
+    /// The same in a database that is only read, where nothing can be written to find out.
+    #[test]
+    fn an_index_that_disagrees_is_told_with_read_only() {
+        let dir = tempfile::tempdir().expect("a directory");
+        harmed(dir.path(), |table| assert!(rows(table).update(b"k20", b"x777").is_ok()));
+        let db = Db::open(dir.path(), Options::new().cached(true).read_only(true)).expect("opened");
+        let name = db.open_table("t").expect("opened").index("name").expect("there");
+        let error = name.get(b"020").expect_err("they disagree").to_string();
+        assert!(error.starts_with("index 'name' of table 't' has the entry '020' of row 'k20', which is another"));
+        assert_eq!(name.get(b"777").expect("read"), None);
     }
 
     #[test]

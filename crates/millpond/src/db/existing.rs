@@ -81,10 +81,12 @@ pub(super) fn check_redo_fits(options: &Options, pages: u64, page_size: u64, pla
     if pages == 0 || needed <= options.buffer_pool_size.as_u64() {
         return Ok(());
     }
+    // Where pages are noted in parts they are counted by the first one: it may be that much smaller than another.
+    let enough = needed + needed / 8;
     let message = format!(
         "'{place}' was not closed, and its log changes {pages} pages, which stay in memory with read_only: use a \
          buffer_pool_size of {} or more, or open it once without read_only",
-        size_text(ByteSize::b(needed.next_multiple_of(1 << 20)))
+        size_text(ByteSize::b(enough.next_multiple_of(1 << 20)))
     );
     Err(Error::InvalidOptions(message.into()))
 }

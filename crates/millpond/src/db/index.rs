@@ -5,12 +5,11 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::batch::{Change, Op};
-use super::options::Durability;
 use super::plan::shown;
 use super::row_changes::IndexState;
 use super::table::Table;
 use super::tree::{Direction, Scan, Tree};
-use super::write::write;
+use super::write::apply;
 use crate::base::error::{Error, MEND_INDEX};
 use crate::btree::scan::{OwnedRow, RowRef};
 
@@ -103,7 +102,9 @@ impl Index {
         let (table, entries) = (&self.table.state, &self.state.entries);
         let mut both =
             [Op::new(entries, fields, Change::Expect(Some(key))), Op::new(&table.rows, key, Change::Expect(row))];
-        match write(&self.table.engine, &mut both, Durability::None) {
+        self.table.engine.check_open()?;
+        // Nothing is changed: a database that is only read is looked at, too.
+        match apply(&self.table.engine, &mut both) {
             Err(Error::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => {
