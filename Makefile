@@ -1,6 +1,6 @@
 # Every task is a target; `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo install test check crash planted figures lab fuzz miri clean
+.PHONY: help setup demo install test check crash planted mutants figures lab fuzz miri clean
 
 CARGO ?= cargo
 MILLPOND = target/release/millpond
@@ -49,6 +49,15 @@ crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, 
 
 planted: setup ## Plant one bug at a time; each must be found by a crash test or a model
 	sh scripts/planted.sh
+
+MUTANTS ?= 200
+
+# A Python of its own: what it needs must not touch the system's.
+mutants: setup ## Try 200 mistakes (MUTANTS) that cargo-mutants makes in store, log, mini-transactions and recovery: hours
+	@command -v cargo-mutants >/dev/null 2>&1 || $(CARGO) install --quiet --locked cargo-mutants
+	@test -x target/mutants/python/bin/python || { python3 -m venv target/mutants/python && \
+		target/mutants/python/bin/pip install --quiet tree-sitter tree-sitter-rust; }
+	target/mutants/python/bin/python scripts/mutants.py $(MUTANTS)
 
 CALM_SECONDS ?= 60
 

@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""Mistakes that cargo-mutants would make in store/, redo/, mtr/ and recovery/, tried against their tests.
+
+cargo-mutants says what there is to try; of that a sample with a fixed seed is taken. It would build the engine once a
+mutant, which takes minutes; this builds once, with all of them asleep behind `is_mutated(n)`, as planted bugs are, and
+wakes one at a time. A mutant is caught if a test fails, takes ten times the CPU that it takes without one, or hangs.
+
+    scripts/mutants.py [COUNT] [NUMBER ...]     default: 200, all of them; results go to target/mutants/results.tsv,
+                                                and those that are there already are not tried again
+Needs cargo-mutants, and of Python tree-sitter and tree-sitter-rust: `make mutants` installs them.
+"""
+
+import hashlib
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import tree_sitter
+import tree_sitter_rust
+
+SEED = "1"
+# Each with those files of tests/it that are about it, beside the crash matrix.
+ROOMS = {
+    "store": ["drops", "in_place", "killed", "put_back", "scenarios", "zones"],
+    "redo": ["classic_log", "endings", "killed", "log_sizes", "online", "scenarios"],
+    "mtr": ["merges", "scenarios"],
+    "recovery": ["put_back", "recoveries", "scenarios"],
+}
+ENGINE = "crates/millpond/src"
+OUT = Path("target/mutants").resolve()
+TREE = OUT / "tree"
+RESULTS = OUT / "results.tsv"
+# What a mutant may take at most: one that allocates or writes without end is caught, too.
+MEMORY_MAX = 12 << 30
+FILE_MAX = 16 << 30
+# Seconds without any use of the CPU after which a test has come to a stop.
+HANGS_AFTER_S = 60
+PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_rust.language()))
+
+
+def listed():
+    """All mutants of the rooms, the sample's order first."""
+    globs = [f"--file={ENGINE}/{room}/**" for room in ROOMS]
+    text = subprocess.run(["cargo", "mutants", "--list", "--json", *globs], check=True, capture_output=True, text=True)
+    mutants, seen = json.loads(text.stdout), Counter()
+    for mutant in mutants:
+        at = mutant["span"]["start"]
+        mutant["where"] = f"{mutant['file'].removeprefix(ENGINE + '/')}:{at['line']}:{at['column']}"
+        function = (mutant.get("function") or {}).get("function_name", "")
+        mutant["name"] = f"{function}: {mutant['genre']}: {mutant['replacement'] or 'deleted'}"
+        # Not the line: what is sampled stays so when something above it changes.
+        what = f"{SEED} {mutant['file']} {mutant['name']}"
+        seen[what] += 1
+        mutant["key"] = hashlib.sha256(f"{what} {seen[what]}".encode()).hexdigest()[:12]
+    return sorted(mutants, key=lambda mutant: mutant["key"])
+
+
+def offset(lines, at):
+    """Byte offset of a line and column, both from 1, the column in characters."""
+    line = lines[at["line"] - 1].decode()
+    return sum(len(l) for l in lines[: at["line"] - 1]) + len(line[: at["column"] - 1].encode())
+
+
+def edit_of(mutant, source, tree):
+    """(begin, end, what it becomes when the mutant is awake): an expression, or with begin = end an insertion."""
+    lines = source.splitlines(keepends=True)
+    begin, end = (offset(lines, mutant["span"][at]) for at in ("start", "end"))
+    replacement, awake = mutant["replacement"].encode(), b"crate::planted::is_mutated(%d)" % mutant["number"]
+    node = tree.root_node.descendant_for_byte_range(begin, end)
+    match mutant["genre"]:
+        case "FnValue":
+            while node and node.type != "function_item":
+                node = node.parent
+            # A return of another type than the body's would be one too many of `impl`.
+            returns = mutant["function"]["return_type"]
+            if not node or in_constant(node.child_by_field_name("body")) or "impl " in returns:
+                return None
+            body = node.child_by_field_name("body")
+            value = b"return" if replacement == b"()" else b"return " + replacement
+            return body.start_byte + 1, body.start_byte + 1, b" if %s { %s; } " % (awake, value)
+        case "BinaryOperator" | "UnaryOperator":
+            while node and node.type not in ("binary_expression", "compound_assignment_expr", "unary_expression"):
+                node = node.parent
+            if not node or node.start_byte > begin or in_constant(node):
+                return None
+            text = source[node.start_byte : begin] + replacement + source[end : node.end_byte]
+            return node.start_byte, node.end_byte, (awake, text)
+        case "MatchArmGuard":
+            return begin, end, (awake, replacement)
+        case "MatchArm":
+            while node and node.type != "match_arm":
+                node = node.parent
+            if not node:
+                return None
+            pattern = node.child_by_field_name("pattern")
+            guard = pattern.child_by_field_name("condition")
+            if guard:
+                return guard.start_byte, guard.start_byte, b"!%s && " % awake
+            return pattern.end_byte, pattern.end_byte, b" if !%s " % awake
+    return None
+
+
+def in_constant(node):
+    """Whether it is computed by the compiler, which wakes nothing."""
+    while node:
+        if node.type in ("const_item", "static_item", "array_type"):
+            return True
+        if node.type == "function_item":
+            return any(c.type == "function_modifiers" and b"const" in c.text for c in node.children)
+        node = node.parent
+    return False
+
+
+def rendered(source, edits, begin, end):
+    """The text of a range with its edits: `if awake { mutated } else { as it was, with the edits inside }`."""
+    out, at = b"", begin
+    inside = sorted((e for e in edits if begin <= e[0] and e[1] <= end), key=lambda e: (e[0], -e[1]))
+    for first in inside:
+        if first[0] < at or (first[0] == at and first[1] < at):
+            continue
+        out += source[at : first[0]]
+        at = first[1]
+        if first[0] == first[1]:
+            out += b"".join(e[2] for e in inside if (e[0], e[1]) == (first[0], first[1]))
+            inside = [e for e in inside if (e[0], e[1]) != (first[0], first[1]) or e is first]
+            continue
+        same = [e for e in edits if (e[0], e[1]) == (first[0], first[1])]
+        rest = [e for e in edits if e not in same]
+        text = rendered(source, rest, first[0], first[1])
+        for _, _, (awake, mutated) in same:
+            text = b"(if %s { %s } else { %s })" % (awake, mutated, text)
+        out += text
+    return out + source[at:end]
+
+
+def copy_tree():
+    """The repository's files as they are; those that did not change keep their time, and are not built again."""
+    files = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True).stdout.split("\n")
+    for name in filter(None, files):
+        write(TREE / name, Path(name).read_bytes())
+
+
+def write(path, content):
+    if not path.exists() or path.read_bytes() != content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+IS_MUTATED = """
+/// Whether this mutant is awake: `MILLPOND_MUTANT` names it.
+pub(crate) fn is_mutated(number: usize) -> bool {
+    static AWAKE: std::sync::LazyLock<usize> = std::sync::LazyLock::new(|| {
+        std::env::var("MILLPOND_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(usize::MAX)
+    });
+    *AWAKE == number
+}
+"""
+
+
+def instrument(mutants):
+    """Writes the tree with these mutants in it; returns those that can be written so."""
+    planted = Path(ENGINE, "planted.rs")
+    write(TREE / planted, planted.read_bytes() + IS_MUTATED.encode())
+    done = []
+    for name in sorted({mutant["file"] for mutant in mutants}):
+        source = Path(name).read_bytes()
+        tree, edits = PARSER.parse(source), []
+        for mutant in (m for m in mutants if m["file"] == name):
+            if edit := edit_of(mutant, source, tree):
+                edits.append(edit)
+                done.append(mutant)
+        write(TREE / name, rendered(source, edits, 0, len(source)))
+    return done
+
+
+def cargo(*arguments):
+    environment = os.environ | {"CARGO_TARGET_DIR": str(OUT / "build"), "RUSTFLAGS": "--cap-lints=allow"}
+    return subprocess.run(
+        ["cargo", *arguments, "--message-format=json"], cwd=TREE, env=environment, stdout=subprocess.PIPE, text=True,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def not_compiled(mutants):
+    """Numbers of the mutants in lines that the compiler refuses."""
+    ran = cargo("check", "-p", "millpond", "--lib")
+    if ran.returncode == 0:
+        return set()
+    refused = set()
+    for line in ran.stdout.splitlines():
+        message = json.loads(line).get("message") or {}
+        if message.get("level") != "error":
+            continue
+        for span in message.get("spans", []):
+            lines = (TREE / span["file_name"]).read_text().splitlines()[span["line_start"] - 1 : span["line_end"]]
+            refused |= {int(n) for text in lines for n in re.findall(r"is_mutated\((\d+)\)", text)}
+    if not refused & {mutant["number"] for mutant in mutants}:
+        sys.exit("mutants: the tree is not compiled, and no mutant is the reason: see cargo check in " + str(TREE))
+    return refused
+
+
+def build(mutants, count):
+    """Builds the tests with the first `count` that compile; returns these, and the test programs."""
+    copy_tree()
+    waiting, taken = list(mutants), []
+    while True:
+        while len(taken) < count and waiting:
+            taken.append(waiting.pop(0))
+        written = instrument(taken)
+        refused = not_compiled(written)
+        kept = [mutant for mutant in written if mutant["number"] not in refused]
+        print(f"mutants: {len(kept)} of {len(taken)} can be built", flush=True)
+        if len(kept) == len(taken):
+            break
+        taken = kept
+    ran = cargo("test", "-p", "millpond", "--lib", "--test", "it", "--no-run")
+    programs = {}
+    for line in ran.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and message["profile"]["test"]:
+            programs[message["target"]["name"]] = message["executable"]
+    if ran.returncode != 0:
+        sys.exit("mutants: the tests are not built: see cargo test in " + str(TREE))
+    return taken, programs
+
+
+def limited():
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_MAX, FILE_MAX))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def cpu_seconds(pid):
+    """What a process has had of the CPU: it does not depend on what else the machine does."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def run(program, filters, mutant, cpu_max):
+    """What stopped it: the first test that failed, `time`, `hang`, how it ended, or `None`; and the CPU it took."""
+    environment = os.environ | {"RUST_BACKTRACE": "0"}
+    if mutant is not None:
+        environment["MILLPOND_MUTANT"] = str(mutant)
+    log = OUT / "out.txt"
+    with log.open("wb") as out:
+        child = subprocess.Popen(
+            [program, "--test-threads=2", *filters], cwd=TREE / "crates/millpond", env=environment, stdout=out,
+            stderr=subprocess.STDOUT, preexec_fn=limited,
+        )  # fmt: skip
+    took = moved = 0.0
+    moved_at = time.monotonic()
+    while True:
+        time.sleep(0.05)
+        took = cpu_seconds(child.pid)
+        ended = child.poll()
+        failed = re.search(rb"^test (\S+).* \.\.\. FAILED$", log.read_bytes(), re.MULTILINE)
+        if took > moved + 0.02:
+            moved, moved_at = took, time.monotonic()
+        if failed:
+            by = failed[1].decode()
+        elif ended is not None:
+            by = f"status {ended}" if ended != 0 else None
+        elif took > cpu_max:
+            by = "time"
+        elif time.monotonic() - moved_at > HANGS_AFTER_S:
+            by = "hang"
+        else:
+            continue
+        break
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
+    return by, took
+
+
+def main():
+    count, *numbers = [int(argument) for argument in sys.argv[1:]] or [200]
+    os.chdir(Path(__file__).resolve().parent.parent)
+    mutants = listed()
+    for number, mutant in enumerate(mutants):
+        mutant["number"] = number
+    print(f"mutants: {len(mutants)} in {', '.join(ROOMS)}; of these {count} are sampled", flush=True)
+    sample, programs = build(mutants, count)
+    # The tests of a mutant's room, those of the other files, then crashes, as `make test` samples them.
+    steps = {
+        room: [("millpond", [f"{room}::"]), ("millpond", []), ("it", ["crash_matrix"]), ("it", tests)]
+        for room, tests in ROOMS.items()
+    }
+    known = dict(line.split("\t", 1) for line in RESULTS.read_text().splitlines()) if RESULTS.exists() else {}
+    limits = {}
+    for mutant in sample:
+        if mutant["key"] in known or (numbers and mutant["number"] not in numbers):
+            continue
+        room = mutant["file"].removeprefix(ENGINE + "/").split("/")[0]
+        by = None
+        for program, filters in steps[room]:
+            if (program, *filters) not in limits:
+                failed, took = run(programs[program], filters, None, 36000)
+                if failed:
+                    sys.exit(f"mutants: without one {failed} fails: see {OUT}/out.txt")
+                print(f"mutants: {program} {' '.join(filters)}: {took:.0f} s of CPU without a mutant", flush=True)
+                limits[(program, *filters)] = 20 + 10 * took
+            by, took = run(programs[program], filters, mutant["number"], limits[(program, *filters)])
+            if by:
+                break
+        line = "\t".join([mutant["key"], mutant["where"], mutant["name"], by or "SURVIVED", f"{took:.1f} s"])
+        with RESULTS.open("a") as out:
+            out.write(line + "\n")
+        print(f"{mutant['number']:5} {mutant['where']}: {mutant['name']}: {by or 'SURVIVED'} ({took:.1f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
