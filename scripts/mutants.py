@@ -298,13 +298,13 @@ def main():
         for room, tests in ROOMS.items()
     }
     known = dict(line.split("\t", 1) for line in RESULTS.read_text().splitlines()) if RESULTS.exists() else {}
+    left = [m for m in sample if m["key"] not in known and (not numbers or m["number"] in numbers)]
     limits = {}
-    for mutant in sample:
-        if mutant["key"] in known or (numbers and mutant["number"] not in numbers):
-            continue
-        room = mutant["file"].removeprefix(ENGINE + "/").split("/")[0]
-        by = None
-        for program, filters in steps[room]:
+    # All of them step by step: the first ones are fast and catch most.
+    for step in range(4):
+        for mutant in list(left):
+            room = mutant["file"].removeprefix(ENGINE + "/").split("/")[0]
+            program, filters = steps[room][step]
             if (program, *filters) not in limits:
                 failed, took = run(programs[program], filters, None, 36000)
                 if failed:
@@ -312,12 +312,14 @@ def main():
                 print(f"mutants: {program} {' '.join(filters)}: {took:.0f} s of CPU without a mutant", flush=True)
                 limits[(program, *filters)] = 20 + 10 * took
             by, took = run(programs[program], filters, mutant["number"], limits[(program, *filters)])
-            if by:
-                break
-        line = "\t".join([mutant["key"], mutant["where"], mutant["name"], by or "SURVIVED", f"{took:.1f} s"])
-        with RESULTS.open("a") as out:
-            out.write(line + "\n")
-        print(f"{mutant['number']:5} {mutant['where']}: {mutant['name']}: {by or 'SURVIVED'} ({took:.1f} s)", flush=True)
+            if not by and step < 3:
+                continue
+            left.remove(mutant)
+            line = "\t".join([mutant["key"], mutant["where"], mutant["name"], by or "SURVIVED", f"{took:.1f} s"])
+            with RESULTS.open("a") as out:
+                out.write(line + "\n")
+            print(f"{mutant['number']:5} {mutant['where']}: {mutant['name']}: {by or 'SURVIVED'} ({took:.1f} s)", flush=True)
+        print(f"mutants: {len(left)} left after step {step + 1}: {' '.join(str(m['number']) for m in left)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -472,6 +472,19 @@ fn started_or_here<T>(
     ended.into_iter().collect()
 }
 
+/// Does `work` while so many idle threads exist: the threads that `work` starts take no place that later ones need.
+/// `None`: the system does not have so many.
+pub(crate) fn beside_stand_ins<T>(threads: usize, work: impl FnOnce() -> T) -> Option<T> {
+    std::thread::scope(|scope| {
+        let stand_in = |_| std::thread::Builder::new().spawn_scoped(scope, std::thread::park).ok();
+        let stand_ins: Vec<_> = (0..threads).map_while(stand_in).collect();
+        let done = (stand_ins.len() == threads).then(work);
+        // Ends their waits; one that ended by itself has left a place early.
+        stand_ins.iter().for_each(|thread| thread.thread().unpark());
+        done
+    })
+}
+
 /// Threads that may usefully run at the same time; in a simulation always two.
 pub(crate) fn processors() -> usize {
     #[cfg(feature = "simulation")]

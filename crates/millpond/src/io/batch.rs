@@ -14,7 +14,7 @@ use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use super::device::{ReadPiece, WritePiece};
 use crate::base::aligned::{to_u64, to_usize};
-use crate::base::sync::{Mutex, Rank};
+use crate::base::sync::{self, Mutex, Rank};
 
 /// Transfers of one batch that are under way together.
 const DEPTH: usize = 64;
@@ -143,14 +143,8 @@ impl Batches {
 
 /// So many threads; `None`: they are not all to be had beside the engine's own, which start later.
 fn pool_of(threads: usize) -> Option<ThreadPool> {
-    std::thread::scope(|scope| {
-        let stand_in = |_| std::thread::Builder::new().spawn_scoped(scope, std::thread::park).ok();
-        let stand_ins: Vec<_> = (0..THREADS_LEFT).map_while(stand_in).collect();
-        let build = || ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("mp-io-{i}")).build().ok();
-        let pool = (stand_ins.len() == THREADS_LEFT).then(build).flatten();
-        stand_ins.iter().for_each(|thread| thread.thread().unpark());
-        pool
-    })
+    let build = || ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("mp-io-{i}")).build().ok();
+    sync::beside_stand_ins(THREADS_LEFT, build).flatten()
 }
 
 /// Bytes of a piece, which is a lot at most.
