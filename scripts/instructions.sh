@@ -25,7 +25,7 @@ client() {
         --table-size=20000 --buffer-pool-size=64MiB --rand-type=uniform --time=0 --events="$events" --report-interval=0 "$@" \
         "$workload" run > "$dir/said" 2>&1
     # What only a client does.
-    sed -n 's/^totals: //p' "$(grep -l 'fn=.*closed_loop::run' "$dir"/trace-*)"
+    sed -n 's/^totals: //p' "$(grep -l 'fn=.*worker::Worker<.*>::execute' "$dir"/trace-*)"
 }
 
 for name in old new; do

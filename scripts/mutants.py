@@ -41,7 +41,7 @@ RESULTS = OUT / "results.tsv"
 # What a mutant may take at most: one that allocates or writes without end is caught, too.
 MEMORY_MAX = 12 << 30
 FILE_MAX = 16 << 30
-# Seconds without any use of the CPU after which a test has come to a stop.
+# Seconds in which a test that goes on uses the CPU for one at least: the engine's idle threads alone do not.
 HANGS_AFTER_S = 60
 PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_rust.language()))
 
@@ -263,7 +263,7 @@ def run(program, filters, mutant, cpu_max):
         took = cpu_seconds(child.pid)
         ended = child.poll()
         failed = re.search(rb"^test (\S+).* \.\.\. FAILED$", log.read_bytes(), re.MULTILINE)
-        if took > moved + 0.02:
+        if took > moved + 1:
             moved, moved_at = took, time.monotonic()
         if failed:
             by = failed[1].decode()
