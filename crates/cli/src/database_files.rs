@@ -1,7 +1,7 @@
-//! The files of a millpond database, for commands that made one and take it away again.
+//! The files of a Millpond database, for commands that make one and remove it again.
 //!
-//! Nothing else in the directory is ever touched: what is not a regular file with one of the engine's names stays, and
-//! then so does the directory.
+//! Only regular files with one of the engine's names are ever removed. If anything else is in the directory, the
+//! directory stays, too.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use crate::exit::{Failure, without_temporary_name};
 /// How the names of the engine's files begin; all end in `.mpd`.
 const PREFIXES: [&str; 7] = ["data", "doublewrite", "map", "directory-", "redo-", "sort-", "lock"];
 
-/// What is left after a removal.
+/// Remains after a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Nothing.
@@ -25,7 +25,7 @@ pub(crate) enum Left {
     OtherFiles,
 }
 
-/// How large the files of a database are.
+/// Sizes of a database's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Bytes {
     /// Of the data file.
@@ -36,7 +36,7 @@ pub(crate) struct Bytes {
     pub(crate) other_bytes: u64,
 }
 
-/// How large the files of the database in `dir` are; what cannot be looked at is left out.
+/// Sizes of the files of the database in `dir`; unreadable files are left out.
 pub(crate) fn bytes(dir: &Path) -> Bytes {
     let mut bytes = Bytes::default();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -55,7 +55,7 @@ pub(crate) fn bytes(dir: &Path) -> Bytes {
     bytes
 }
 
-/// Whether there is nothing at `dir`, or an empty directory.
+/// Whether `dir` does not exist, or is an empty directory.
 ///
 /// # Errors
 /// It cannot be read.
@@ -73,10 +73,10 @@ pub(crate) fn is_vacant(dir: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// Makes `dir` if it is not there, for its owner alone as the engine does, and tries whether a file can be made in it.
+/// Creates `dir` if it is missing, for its owner alone as the engine does, and tests that a file can be created in it.
 ///
 /// # Errors
-/// Neither can be.
+/// The directory cannot be created, or no file in it.
 pub(crate) fn make_writable(dir: &Path) -> Result<(), Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     let tried = made.and_then(|()| tempfile::tempfile_in(dir).map(drop));

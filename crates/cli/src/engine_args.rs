@@ -28,20 +28,20 @@ pub(crate) enum Origin {
     Environment,
     /// The file that `--config` names.
     File,
-    /// The profile that somebody asked for.
+    /// The requested profile.
     Profile,
-    /// Nobody asked for another value, and the database keeps its own.
+    /// No value was given, and the database keeps its own.
     Database,
-    /// Nobody asked for another value.
+    /// No value was given.
     Default,
 }
 
-/// What the command line and the environment ask for.
+/// The options that the command line and the environment give.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineArgs {
     config: Option<PathBuf>,
     asked: Vec<Asked>,
-    /// What is wrong with flags and variables.
+    /// Mistakes in flags and variables.
     mistakes: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ struct Asked {
 #[derive(Clone, Debug)]
 pub(crate) struct EngineSetting {
     pub(crate) info: &'static OptionInfo,
-    /// The value, or what it depends on if that is the database or another option.
+    /// The value; if it depends on the database or on another option, words that say so.
     pub(crate) value: String,
     pub(crate) origin: Origin,
 }
@@ -75,7 +75,7 @@ impl EngineSettings {
         self.all.iter().find(|setting| setting.info.name == name).map_or("", |setting| &setting.value)
     }
 
-    /// How long an operation takes that counts as a stall, in ms.
+    /// From this duration on an operation counts as a stall, in ms.
     pub(crate) fn stall_threshold_ms(&self) -> u64 {
         let time = humantime::parse_duration(self.value("stall_threshold")).unwrap_or_default();
         u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -95,7 +95,7 @@ pub(crate) fn flag(info: &OptionInfo) -> String {
 /// How the names of variables begin.
 const VARIABLES: &str = "MILLPOND_";
 
-/// Variables of this name that the project's own tests, scripts and fuzzers read.
+/// Variables with this prefix that the project's own tests, scripts and fuzzers read.
 const OTHER_VARIABLES: [&str; 5] =
     ["MILLPOND_DECODER", "MILLPOND_FULL", "MILLPOND_PLANTED", "MILLPOND_WRITE_DOCS", "MILLPOND_WRITE_GOLDEN"];
 
@@ -104,7 +104,7 @@ pub(crate) fn variable(info: &OptionInfo) -> String {
     format!("{VARIABLES}{}", info.name.to_uppercase())
 }
 
-/// What is wrong with the names of this process's variables: one that is misspelt would set nothing.
+/// Unknown names among this process's `MILLPOND_*` variables: a misspelt variable would set nothing.
 pub(crate) fn misspelt_variables() -> Vec<String> {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     let mut names: Vec<String> = names.filter(|name| name.starts_with(VARIABLES)).collect();
@@ -134,10 +134,10 @@ pub(crate) fn refuse(mistakes: &[String]) -> Result<(), Failure> {
 }
 
 impl EngineArgs {
-    /// Looks into the file, if there is one, and says what is in force. `mistakes` are those of other options.
+    /// Reads the file, if there is one, and returns the values in force. `mistakes` are those of other options.
     ///
     /// # Errors
-    /// Every mistake in flags, variables and file, and those given, in one message; or the file cannot be read.
+    /// All mistakes in flags, variables and file, and `mistakes`, in one message; or the file cannot be read.
     pub(crate) fn resolve(&self, mut mistakes: Vec<String>) -> Result<EngineSettings, Failure> {
         mistakes.extend(self.mistakes.iter().cloned().chain(misspelt_variables()));
         let in_file = match self.config.as_deref().map(read_file) {
@@ -156,7 +156,7 @@ impl EngineArgs {
                 options = info.set(options, &asked.text).map_err(Failure::message)?;
             }
         }
-        // When all are known: what a profile comes to hangs on those beside it.
+        // Computed when all options are known: the values of a profile depend on the other options.
         let setting = |info| {
             let value = OptionInfo::get(info, &options);
             let is_default = value == info.get(&Options::new());
@@ -172,7 +172,7 @@ impl EngineArgs {
     }
 }
 
-/// What a TOML file of options asks for, each value checked; or every mistake in it.
+/// The options in a TOML file, each value checked; or every mistake in it.
 fn read_file(path: &Path) -> Result<Vec<Asked>, Vec<String>> {
     let file = format!("'{}'", path.display());
     let text = std::fs::read_to_string(path)
@@ -190,7 +190,7 @@ fn read_file(path: &Path) -> Result<Vec<Asked>, Vec<String>> {
     if mistakes.is_empty() { Ok(asked) } else { Err(mistakes) }
 }
 
-/// What one line of `file` asks for, or what is wrong with it.
+/// The option of one line of `file`, or its mistake.
 fn asked_in_file(file: &str, name: &str, value: &toml::Value) -> Result<Asked, String> {
     let Some(info) = OptionInfo::find(name) else {
         return Err(format!(
@@ -242,7 +242,7 @@ fn arg(info: &'static OptionInfo) -> Arg {
     if info.value == "BOOL" { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg }
 }
 
-/// What flag or variable ask for one option, or what is wrong with it.
+/// The value of one option from its flag or variable, or its mistake.
 fn asked(info: &'static OptionInfo, matches: &ArgMatches) -> Result<Option<Asked>, String> {
     let Some(given) = matches.get_one::<OsString>(info.name) else { return Ok(None) };
     let text = given.to_string_lossy().into_owned();
@@ -250,7 +250,7 @@ fn asked(info: &'static OptionInfo, matches: &ArgMatches) -> Result<Option<Asked
         Some(ValueSource::EnvVariable) => (Origin::Environment, variable(info)),
         _ => (Origin::Flag, format!("{} <{}>", flag(info), info.value)),
     };
-    // The engine takes a socket's path as text, too.
+    // The engine takes a socket's path as text, so even a path must be UTF-8.
     let checked = if given.to_str().is_some() { info.set(Options::new(), &text) } else { Err("not UTF-8".to_owned()) };
     match checked {
         Ok(_) => Ok(Some(Asked { info, text, origin })),

@@ -1,13 +1,13 @@
-//! How the command ends.
+//! The end of the command: exit codes and error messages.
 //!
 //! | code | meaning |
 //! |---|---|
-//! | 0 | done, and the answer is yes; or whoever read the output has gone |
+//! | 0 | done, and the answer is yes; or the reader of the output has ended |
 //! | 1 | done, and the answer is no |
 //! | 2 | wrong usage, or it could not be done |
 //! | 3 | done, and there is no answer: the machine stood still (`bench --check`, `lab run`) |
 //! | 130 | interrupted by Ctrl-C, after the summary so far |
-//! | 143, 129 | the same by a request to terminate (SIGTERM), by a hangup (SIGHUP) |
+//! | 143, 129 | the same after a request to terminate (SIGTERM), after a hangup (SIGHUP) |
 
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
@@ -17,25 +17,25 @@ use std::process::ExitCode;
 use crate::output::{complain, printable};
 use crate::signals;
 
-/// The answer of a command that could be carried out.
+/// The answer of a command that could be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// All is well.
     Yes,
-    /// Something is not as it should be; the output says what.
+    /// There is a problem; the output describes it.
     No,
-    /// Neither can be said; the output says why.
+    /// Unknown; the output says why.
     Inconclusive,
-    /// The user interrupted it; what was reached has been printed.
+    /// The user interrupted the command; the results so far have been printed.
     Interrupted,
 }
 
-/// Why a command could not be carried out.
+/// Why a command could not be completed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something went wrong; its message goes to standard error.
+    /// An error; its message goes to standard error.
     Error(Box<dyn Error + Send + Sync>),
-    /// Nobody reads the output any more.
+    /// The reader of the output has closed it.
     ClosedPipe,
 }
 
@@ -45,7 +45,7 @@ impl Failure {
         Failure::Error(text.into().into())
     }
 
-    /// What writing to standard output came to.
+    /// The failure after an error of a write to standard output.
     pub(crate) fn of_output(cause: io::Error) -> Failure {
         if cause.kind() == io::ErrorKind::BrokenPipe {
             return Failure::ClosedPipe;
@@ -66,17 +66,17 @@ impl From<millpond::Error> for Failure {
     }
 }
 
-/// What the system said, without the name that a library gave to a file of its own making.
+/// The system's error text, without the name of a library's temporary file.
 pub(crate) fn without_temporary_name(cause: &io::Error) -> String {
     let text = cause.to_string();
-    // An error as the system has it is of no file; `tempfile` wraps it, and adds the path.
+    // The system's own error names no file; `tempfile` wraps it and adds the path.
     match text.rsplit_once(" at path ") {
         Some((said, _)) if cause.raw_os_error().is_none() => said.to_owned(),
         _ => text,
     }
 }
 
-/// The failure where `what`, a thread, cannot be started.
+/// The failure to start `what`, a thread.
 pub(crate) fn no_thread(what: &str, cause: &io::Error) -> Failure {
     Failure::message(format!(
         "cannot start {what}: {cause}; the limit of threads is reached: raise it (ulimit -u, or pids.max of the \
@@ -101,19 +101,19 @@ pub(crate) fn code(ended: Result<Answer, Failure>) -> ExitCode {
 /// A word of the command line as an error may show it.
 pub(crate) fn shown_word(word: &OsStr) -> OsString {
     let text = word.to_string_lossy();
-    // A line's end in a word is none of the message.
+    // A line end in a word must not end the message's line.
     let text = printable(&text).replace('\n', "\\n");
     if text == word.to_string_lossy() { word.to_owned() } else { text.into() }
 }
 
-/// Prints what clap has to say about the arguments (or the help that was asked for), and returns its exit code.
+/// Prints clap's message about the arguments, or the requested help, and returns the exit code.
 pub(crate) fn usage(said: &clap::Error) -> ExitCode {
-    // A closed pipe here is a quiet end, like everywhere.
+    // A closed pipe is a quiet end, as everywhere.
     let _ = said.print();
     if said.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
 }
 
-/// An error's sentence, and below it the causes that it does not say itself.
+/// An error's message, and below it the causes that the message does not include.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let mut text = format!("error: {error}");
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! What help says, held to clap's own model of the command.
+//! Checks the help texts against clap's model of the command.
 
 use clap::{Arg, Command as ClapCommand, CommandFactory, Parser};
 
@@ -51,7 +51,7 @@ fn every_argument_is_documented_and_help_fits_the_terminal() {
             let long_help = arg.get_long_help().map_or(help, ToString::to_string);
             let first = long_help.lines().next().unwrap_or_default();
             assert!(long_words.contains(first), "{path}: {first}");
-            // What help does not list by itself is in the text.
+            // Values that clap does not list must be in the text.
             let possible = if arg.is_hide_possible_values_set() { arg.get_possible_values() } else { Vec::new() };
             for value in possible {
                 assert!(long.contains(value.get_name()), "{path} {}: {}", arg.get_id(), value.get_name());
@@ -87,7 +87,7 @@ fn range(text: &str) -> Option<(u64, u64)> {
     })
 }
 
-/// Whether the command takes an option, as far as that is known before it begins.
+/// Whether the command accepts an option, as far as parsing shows.
 fn takes(path: &str, arg: &Arg, value: u64) -> bool {
     let option = format!("--{}={value}", arg.get_long().unwrap_or_default());
     let mut words: Vec<&str> = path.split(' ').collect();

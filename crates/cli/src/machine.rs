@@ -1,5 +1,5 @@
-//! On what a run was made: kernel, CPUs, the file system and device under a directory. What the system does not tell
-//! is left out.
+//! The machine of a run: kernel, CPUs, the file system and device under a directory. Facts that the system does not
+//! report are left out.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use millpond::Cpus;
 use rustix::fs::{Dev, major, minor, stat};
 use serde::Serialize;
 
-/// The machine, as far as it shows.
+/// The machine's visible facts.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     /// System, release and architecture.
@@ -17,14 +17,14 @@ pub(crate) struct Machine {
     pub(crate) cpus: f64,
     /// The file system's type, such as `ext4`.
     pub(crate) file_system: Option<String>,
-    /// What is mounted, such as `/dev/vda1`.
+    /// The mounted device, such as `/dev/vda1`.
     pub(crate) device: Option<String>,
-    /// `rotating` or `not rotating`, as the kernel has it; virtual disks may say either.
+    /// `rotating` or `not rotating`, as the kernel reports it; a virtual disk may report either.
     pub(crate) device_kind: Option<&'static str>,
 }
 
 impl Machine {
-    /// Looks at the machine, and at the device under `dir`.
+    /// Reads the facts of the machine, and of the device under `dir`.
     pub(crate) fn under(dir: &Path) -> Machine {
         let system = rustix::system::uname();
         let name = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
@@ -45,12 +45,12 @@ impl Machine {
 fn mount_of(mounts: &str, device: Dev) -> Option<(String, String)> {
     let number = format!("{}:{}", major(device), minor(device));
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&number))?;
-    // The fields before the dash are of variable number.
+    // The number of fields before the dash varies.
     let mut fields = line.split_once(" - ")?.1.split(' ');
     Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
 }
 
-/// Whether the disk says that it rotates.
+/// Whether the disk reports that it rotates.
 fn kind_of(device: Dev) -> Option<&'static str> {
     let place = format!("/sys/dev/block/{}:{}", major(device), minor(device));
     // A partition has no queue of its own: its disk is the folder above.

@@ -32,7 +32,7 @@ use sysbench_words::Words;
     about = "A transactional storage engine without stalls: load it, crash it, check it"
 )]
 struct Cli {
-    /// Say nothing on standard error but what went wrong
+    /// Print only errors on standard error
     #[arg(short, long, global = true)]
     quiet: bool,
 
@@ -40,30 +40,30 @@ struct Cli {
     command: Command,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Puts a database under sysbench's load, or the insert benchmark, and shows how it bears it, second by second.
+    /// Runs sysbench's load or the insert benchmark on a database, and shows its figures second by second.
     Bench(Box<commands::bench::BenchArgs>),
-    /// Lists the engine's options, and what a run would use.
+    /// Lists the engine's options, with the values that a run would use.
     Options(commands::options::OptionsArgs),
-    /// Kills a child under load again and again, and compares what is found with what was acknowledged.
+    /// Kills a child under load again and again, and compares the database with the acknowledged changes.
     Crashtest(commands::crashtest::CrashtestArgs),
-    /// Looks at every page of a closed database and says what is wrong with it. Writes nothing.
+    /// Checks every page of a closed database and reports all damage. Writes nothing.
     Check(commands::check::CheckArgs),
-    /// Says what a closed database is: identity, log, files, tables, trees. Writes nothing.
+    /// Shows the facts of a closed database: identity, log, files, tables, trees. Writes nothing.
     Info(commands::info::InfoArgs),
     /// Shows superblocks, map, pages or log of a closed database in words. Writes nothing.
     Dump(commands::dump::DumpArgs),
-    /// Makes map and superblocks anew, from page images and log, when they are lost.
+    /// Rebuilds lost map and superblocks from page images and log.
     Rebuild(commands::rebuild::RebuildArgs),
-    /// Says how a running engine is doing, or how a closed database was left. Writes nothing.
+    /// Shows the state of a running engine, or of a closed database. Writes nothing.
     Status(commands::status::StatusArgs),
     /// Shows what a running engine is doing, live: rates, debts, waits, the slowest operations. Writes nothing.
     Top(commands::top::TopArgs),
-    /// Makes the stalls that users of InnoDB know, beside a default that does not have them, and says what holds.
+    /// Reproduces stalls known from InnoDB beside a default that avoids them, and checks the claims about them.
     Lab(commands::lab::LabArgs),
-    /// Says what the device under a directory can do by itself.
+    /// Measures the device under a directory by itself.
     Probe(commands::probe::ProbeArgs),
     /// The child of `crashtest`.
     #[command(hide = true)]
@@ -78,7 +78,7 @@ fn main() -> std::process::ExitCode {
     let (cli, matches) = match parse(&words.all) {
         Ok(parsed) => parsed,
         Err(usage) => {
-            // The message repeats words, and they may have what rules a terminal.
+            // The message repeats words, which may hold control characters for the terminal.
             let shown: Vec<OsString> = words.all.iter().map(|word| exit::shown_word(word)).collect();
             let usage = if shown == words.all { usage } else { parse(&shown).err().unwrap_or(usage) };
             return exit::usage(&usage);
@@ -98,7 +98,7 @@ fn parse(words: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
 }
 
 fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
-    // These two tell it with all other mistakes.
+    // These two commands report it together with all other mistakes.
     if !matches!(command, Command::Bench(_) | Command::Options(_)) {
         engine_args::refuse(&engine_args::misspelt_variables())?;
     }
@@ -130,7 +130,7 @@ fn help_of(name: &str) -> Result<Answer, Failure> {
     Ok(Answer::Yes)
 }
 
-/// What was given to the subcommand, option by option.
+/// The options that were given to the subcommand.
 fn given(matches: &ArgMatches) -> Vec<Setting> {
     let command = Cli::command();
     let of_subcommand = matches.subcommand().and_then(|(name, given)| Some((command.find_subcommand(name)?, given)));

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::exit::Failure;
 
-/// Whether only data and errors are wanted. One for the process, as the streams are.
+/// Whether only data and errors are wanted. One per process, like the streams.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// From here on nothing is said but data and errors.
+/// From this call on only data and errors are printed.
 pub(crate) fn be_quiet() {
-    IS_QUIET.store(true, Ordering::Relaxed); // Relaxed: stands for itself
+    IS_QUIET.store(true, Ordering::Relaxed); // Relaxed: an independent flag
 }
 
 /// Whether only data and errors are wanted.
@@ -19,7 +19,8 @@ pub(crate) fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed) // Relaxed: as in `be_quiet`
 }
 
-/// A text without control characters but tabs and line ends: those that a name may have would rule the terminal.
+/// A text without control characters other than tab and line end: control characters in a name could control the
+/// terminal.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let is_shown = |c: char| !c.is_control() || c == '\n' || c == '\t';
     if text.chars().all(is_shown) {
@@ -35,20 +36,20 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 /// Writes data to standard output, at once.
 ///
 /// # Errors
-/// [`Failure::ClosedPipe`] if nobody reads it any more.
+/// [`Failure::ClosedPipe`] if the reader has closed it.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()).map_err(Failure::of_output)
 }
 
-/// Writes a line of talk to standard error, unless it is to be quiet there.
+/// Writes a line of talk to standard error, unless `--quiet` is given.
 pub(crate) fn talk(line: &str) {
     if !is_quiet() {
         complain(line);
     }
 }
 
-/// Writes what went wrong to standard error. If nobody listens, there is nobody to tell.
+/// Writes an error to standard error. A failure of this write is ignored.
 pub(crate) fn complain(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(line));
 }

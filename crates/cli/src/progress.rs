@@ -1,5 +1,4 @@
-//! Progress of long work on standard error: a bar if that is a terminal, else one line every 10 s. None if it is to be
-//! quiet.
+//! Progress of long work on standard error: a bar on a terminal, otherwise one line every 10 s; nothing with `--quiet`.
 
 use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
@@ -16,16 +15,16 @@ use crate::output::{is_quiet, talk};
 /// Time between two lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Time between two looks of a turning mark.
+/// Time between two states of a turning mark.
 const TURN_EVERY: Duration = Duration::from_millis(120);
 
 /// The bar's look: done, total, rate, time left.
 const BAR: &str = "{msg} {bar:40} {human_pos} of {human_len} UNIT, {rate} UNIT/s, {eta} left";
 
-/// The look of work of which it is not known how much there is.
+/// The mark's look, for work of unknown length.
 const MARK: &str = "{spinner} {msg}, {elapsed}";
 
-/// Progress of some work, told from several threads. The bar goes when this is dropped.
+/// Progress of some work, reported by several threads. Dropping it removes the bar.
 pub(crate) struct Progress {
     what: &'static str,
     unit: &'static str,
@@ -65,14 +64,14 @@ impl Progress {
         Progress { what, unit, total, started, shown }
     }
 
-    /// Starts to show for how long `what` has been going on.
+    /// Starts to show the elapsed time of `what`.
     pub(crate) fn working(what: &'static str) -> Progress {
         let started = Instant::now();
         let shown = if is_quiet() {
             Shown::Nothing
         } else if stderr().is_terminal() {
             let mark = ProgressBar::new_spinner().with_style(style(MARK)).with_message(what);
-            // The library's own thread would panic where none can be started.
+            // Not the library's own thread, which panics if it cannot be started.
             let turned = mark.clone();
             let clock = Clock::start(TURN_EVERY, move || turned.tick());
             Shown::Mark { mark, clock }
@@ -89,7 +88,7 @@ impl Progress {
             Shown::Nothing | Shown::Mark { .. } | Shown::Clock { .. } => {}
             Shown::Bar(bar) => bar.inc(pieces),
             Shown::Lines { done, next_line } => {
-                // Relaxed: a figure.
+                // Relaxed: an independent figure.
                 let done = done.fetch_add(pieces, Ordering::Relaxed) + pieces;
                 let now = Instant::now();
                 let mut next_line = next_line.lock();
@@ -101,7 +100,7 @@ impl Progress {
         }
     }
 
-    /// Prints something else meanwhile, with the bar out of its way.
+    /// Calls `print` while the bar is hidden.
     pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.shown {
             Shown::Bar(bar) | Shown::Mark { mark: bar, .. } => bar.suspend(print),
@@ -109,7 +108,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away and returns how long it took; the caller says what was done.
+    /// Removes the bar and returns the elapsed time; the caller reports the result.
     pub(crate) fn finish(self) -> Duration {
         self.started.elapsed()
     }
@@ -120,7 +119,7 @@ impl Drop for Progress {
         match &mut self.shown {
             Shown::Bar(bar) => bar.finish_and_clear(),
             Shown::Mark { mark, clock } => {
-                // Or it would be drawn again.
+                // First, or the clock's thread would draw the mark again.
                 drop(clock.take());
                 mark.finish_and_clear();
             }
@@ -129,20 +128,20 @@ impl Drop for Progress {
     }
 }
 
-/// A thread that does something again and again while work is going on.
+/// A thread that repeats an action while work is going on.
 struct Clock {
     has_ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Clock {
-    /// `None` if no thread can be started: then nothing is done.
+    /// Starts the thread; `None` if no thread can be started, and then the action never runs.
     fn start(every: Duration, act: impl Fn() + Send + 'static) -> Option<Clock> {
         let has_ended = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&has_ended);
         let tick = move || {
             let mut next = Instant::now() + every;
-            // Relaxed: stands for itself; who sets it unparks this thread after that.
+            // Relaxed: an independent flag; the thread that sets it unparks this thread afterwards.
             while !ended.load(Ordering::Relaxed) {
                 let now = Instant::now();
                 if now < next {
@@ -169,7 +168,7 @@ impl Drop for Clock {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The library's own rate has four decimals.
+    // The library's own format of the rate has four decimals.
     let rate = |state: &ProgressState, text: &mut dyn Write| {
         let _ = write!(text, "{:.0}", state.per_sec());
     };
@@ -198,7 +197,7 @@ mod tests {
         let clock = Clock::start(Duration::from_millis(1), move || _ = acted.send(()));
         assert!(acts.recv().is_ok() && acts.recv().is_ok());
         drop(clock);
-        // What sends has gone with its thread.
+        // The sender was dropped with its thread.
         acts.iter().for_each(drop);
         assert_eq!(acts.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
     }

@@ -1,4 +1,4 @@
-//! Every option of a command and its value, read from the command's own definition: none can be forgotten.
+//! Every option of a command and its value, read from the command's own definition, so that none is forgotten.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
@@ -10,16 +10,15 @@ use crate::engine_args::{EngineSettings, Origin, flag};
 /// An option of a command, and its value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Setting {
-    /// The heading under which help has it.
+    /// Its heading in the help.
     pub(crate) group: String,
-    /// Its flag, or what help calls it if it has none.
+    /// Its flag; without a flag, its name in the help.
     pub(crate) name: String,
     pub(crate) value: String,
     pub(crate) origin: Origin,
 }
 
-/// What was given to `command`, with defaults, in the order of its help. Options that nobody gave and that have no
-/// default are left out.
+/// The options of `command` that were given or have a default, in the order of its help.
 pub(crate) fn of(command: &Command, given: &ArgMatches) -> Vec<Setting> {
     let mut settings = Vec::new();
     for arg in command.get_arguments() {

@@ -1,4 +1,4 @@
-//! Ctrl-C, a request to terminate, a terminal that has gone: the first ends the work in good order, the second ends the
+//! Ctrl-C, a request to terminate, a closed terminal: the first signal ends the work in good order, the second ends the
 //! command.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,10 +9,10 @@ use signal_hook::flag;
 
 use crate::exit::Failure;
 
-/// The signal that raised the flag, 0 before that. One for the process, as signals are.
+/// The signal that raised the flag; 0 before that. One per process, like signals.
 static RAISED_BY: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
-/// What a shell adds to a signal's number for the exit code of a command that it ended.
+/// A shell adds this to a signal's number for the exit code of a command that the signal ended.
 const EXIT_CODE_BASE: i32 = 128;
 
 /// The exit code of a command that `signal` ended.
@@ -23,7 +23,7 @@ const fn exit_code_of(signal: i32) -> i32 {
 /// The exit code of a command that was interrupted: 130 after Ctrl-C, 143 after a request to terminate, 129 after a
 /// hangup.
 pub(crate) fn exit_code() -> u8 {
-    // Relaxed: stands for itself.
+    // Relaxed: an independent number.
     let signal = RAISED_BY.get().map_or(0, |signal| signal.load(Ordering::Relaxed));
     let signal = i32::try_from(signal).ok().filter(|signal| *signal != 0).unwrap_or(SIGINT);
     u8::try_from(exit_code_of(signal)).unwrap_or(u8::MAX)
@@ -34,7 +34,7 @@ pub(crate) fn is_interrupted(code: i32) -> bool {
     [SIGINT, SIGTERM, SIGHUP].map(exit_code_of).contains(&code)
 }
 
-/// Returns a flag that an interrupt (or a request to terminate, or a hangup that is not ignored) raises.
+/// Returns a flag that an interrupt raises, or a request to terminate, or a hangup that is not ignored.
 ///
 /// # Errors
 /// The system refused to register the handlers.
@@ -52,7 +52,7 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Whether whoever started this, as `nohup` does, wants it to outlive its terminal.
+/// Whether hangups are ignored, as under `nohup`: then the command is to outlive its terminal.
 fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);

@@ -1,16 +1,16 @@
 //! Command lines that were written for sysbench: `sysbench oltp_read_write --table_size=1000 --mysql-host=db run`.
 //!
-//! | sysbench's word | what becomes of it |
+//! | sysbench's word | translation |
 //! |---|---|
 //! | `sysbench`, as the name of the program | `millpond bench` |
 //! | `--table_size` | `--table-size`: underscores and dashes are the same in the name of any option |
 //! | `/usr/share/sysbench/oltp_insert.lua`, `--test=oltp_insert` | `oltp_insert` |
-//! | options for a server, a driver, a log level | ignored, and told in a line each |
+//! | options for a server, a driver, a log level | ignored, with a line for each |
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Why options whose names begin so are ignored: one list for all database drivers.
+/// Prefixes of ignored options, with the reason: one list for all database drivers.
 const IGNORED_PREFIXES: [(&str, &str); 3] = [("mysql-", OF_A_SERVER), ("pgsql-", OF_A_SERVER), ("db-", OF_A_SERVER)];
 
 const OF_A_SERVER: &str = "there is no server: the database is in --dir";
@@ -38,7 +38,7 @@ const IGNORED: [(&str, &str); 16] = [
     ("rand-zipfian-exp", OF_A_DISTRIBUTION),
 ];
 
-/// A command line as this command takes it.
+/// A command line in this command's own words.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Words {
     /// The words, the program's name first.
@@ -55,7 +55,7 @@ impl Words {
         let mut given = given.peekable();
         let is_called_sysbench =
             words.all.first().is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new("sysbench")));
-        // `sysbench --version` stands before scripts.
+        // `sysbench --version` must not become `bench --version`.
         if is_called_sysbench && given.peek().is_some_and(|word| word != "--version") {
             words.all.push("bench".into());
         }
@@ -83,7 +83,7 @@ impl Words {
         words
     }
 
-    /// Takes an option; of `bench` it may be one of sysbench's.
+    /// Translates an option; with `bench` it may be one of sysbench's.
     fn take_option(&mut self, name: &str, value: Option<&str>, is_bench: bool) {
         if is_bench
             && name == "test"
@@ -101,12 +101,12 @@ impl Words {
     }
 }
 
-/// The workload that a script is called after: `oltp_insert` of `/usr/share/sysbench/oltp_insert.lua`.
+/// The workload that a script is named after: `oltp_insert` of `/usr/share/sysbench/oltp_insert.lua`.
 fn script_name(text: &str) -> OsString {
     Path::new(text).file_name().unwrap_or_default().to_str().map_or(text, |name| name.trim_end_matches(".lua")).into()
 }
 
-/// Why an option of this name is ignored; `None`: it is not.
+/// Why an option of this name is ignored; `None` if it is not.
 fn why_ignored(name: &str) -> Option<&'static str> {
     let by_prefix = IGNORED_PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix));
     by_prefix.or_else(|| IGNORED.iter().find(|(ignored, _)| *ignored == name)).map(|(_, why)| *why)

@@ -1,4 +1,4 @@
-//! Values of a command's own options: sysbench's have bare numbers.
+//! Values of a command's own options; sysbench's options take bare numbers.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -24,12 +24,12 @@ pub(crate) fn rows(text: &str) -> Result<u64, String> {
 /// Longest time: a year.
 pub(crate) const SECONDS_MAX: u64 = 31_536_000;
 
-/// Reads a whole number, of whatever.
+/// Reads a whole number of any type.
 pub(crate) fn count<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "not a whole number that fits: write, for example, 10".to_owned())
 }
 
-/// Reads a whole number that `range` has.
+/// Reads a whole number in `range`.
 pub(crate) fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + PartialOrd + Display + Clone,
@@ -40,7 +40,7 @@ where
     }
 }
 
-/// Reads whole seconds, bare as sysbench has them.
+/// Reads whole seconds, bare as in sysbench.
 pub(crate) fn seconds(text: &str) -> Result<u64, String> {
     let seconds: Option<u64> = text.parse().ok();
     seconds
@@ -48,7 +48,7 @@ pub(crate) fn seconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("not whole seconds from 0 to {SECONDS_MAX}: write, for example, 60"))
 }
 
-/// Reads a yes or no, as sysbench takes it: `true`, `false`, `on` or `off`.
+/// Reads a switch, as in sysbench: `true`, `false`, `on` or `off`.
 pub(crate) fn switch(text: &str) -> Result<bool, String> {
     match text {
         "true" | "on" => Ok(true),
@@ -57,7 +57,7 @@ pub(crate) fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// How results are printed.
+/// Format of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people.
@@ -66,12 +66,12 @@ pub(crate) enum Format {
     Json,
 }
 
-/// What `--rate` asks for.
+/// The value of `--rate`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
-    /// As many transactions as the threads can make.
+    /// As many transactions as the threads can run.
     Unlimited,
-    /// So many a second.
+    /// This number of transactions a second.
     PerSecond(f64),
     /// This share of the rate that a first phase measures.
     Share(f64),
@@ -94,7 +94,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// What `bench` puts a database under.
+/// The load that `bench` puts on a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Benchmark {
     /// One of sysbench's workloads.
@@ -125,11 +125,11 @@ pub(crate) fn benchmark() -> impl TypedValueParser<Value = Benchmark> {
     )
 }
 
-/// The steps of the insert benchmark that are asked for.
+/// The requested steps of the insert benchmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Steps(pub(crate) Vec<Step>);
 
-/// Reads steps with commas between them. What prepares is done once.
+/// Reads steps with commas between them. Preparing steps may appear only once.
 pub(crate) fn steps(text: &str) -> Result<Steps, String> {
     let steps: Vec<Step> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
     for (at, step) in steps.iter().enumerate().filter(|(_, step)| step.prepares()) {

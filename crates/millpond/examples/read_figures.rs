@@ -1,9 +1,9 @@
 //! Figures of reads in the pool: `make figures`.
 //!
-//! `read_figures DIR [ROWS [SECONDS]]`: a database of ROWS rows (1 million) is made in DIR, unless it is there. Point
-//! reads and scans of 100 rows, all pages in the pool; medians of three runs of SECONDS (3). Rates are per second of
-//! CPU used, too, since machines are shared; `runnable` is the share of the threads' time for which they waited for a
-//! CPU. Prints a Markdown table.
+//! `read_figures DIR [ROWS [SECONDS]]` makes a database of ROWS rows (1 million) in DIR, unless it exists. It measures
+//! point reads and scans of 100 rows, with all pages in the pool, and prints a Markdown table with medians of three
+//! runs of SECONDS (3). Machines are shared, so rates are also given per second of CPU used. `runnable` is the share of
+//! the threads' time for which they waited for a CPU.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use hdrhistogram::Histogram;
 use millpond::{ByteSize, Db, Durability, Options, Tree, WriteBatch};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes of a value: as sysbench's rows have.
+/// Bytes of a value, as in sysbench's rows.
 const VALUE: usize = 184;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -99,7 +99,7 @@ fn cpu() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// For how long this thread was runnable and had no CPU.
+/// Time for which this thread was runnable without a CPU.
 fn runnable() -> Outcome<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let waited = text.split_ascii_whitespace().nth(1).ok_or("no second number in schedstat")?;

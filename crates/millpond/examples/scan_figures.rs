@@ -1,9 +1,9 @@
 //! Figures of scans from the device: `make figures`.
 //!
-//! `scan_figures DIR [ROWS]`: ROWS rows (400,000) of 500 bytes are loaded in key order into a database made in DIR
-//! whose pool holds a sixth of them, and scanned from end to end: as loaded, and after each row was overwritten three
-//! times in random order; each leaf read by itself, and 32 leaves ahead; by both I/O engines. Medians of three runs, in
-//! turn. Prints a Markdown table.
+//! `scan_figures DIR [ROWS]` makes a database in DIR and loads ROWS rows (400,000) of 500 bytes in key order. The pool
+//! holds a sixth of them. It scans all rows as loaded, and again after about three random overwrites of each row.
+//! Leaves are read one by one, or 32 ahead; the latter by both I/O engines. It prints a Markdown table with medians of
+//! three runs, which take turns.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -69,7 +69,7 @@ fn write(dir: &Path, rows: u64, mut row_of: impl FnMut(u64) -> u64) -> Outcome<(
     Ok(db.close()?)
 }
 
-/// MB of rows in a second.
+/// Scans all rows. Returns MB of rows per second.
 fn scan(dir: &Path, rows: u64, ahead: usize, engine: IoEngine) -> Outcome<f64> {
     let db = Db::open(dir, options(rows).read_ahead_pages(ahead).io_engine(engine))?;
     let tree = db.open_tree("t")?;

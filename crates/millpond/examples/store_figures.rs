@@ -1,7 +1,8 @@
 //! Figures of the store: `make figures`.
 //!
-//! Loads a database, opens it clean, updates it at random, kills a process that does so, and opens what it left. Prints
-//! a Markdown table. `store_figures DIR [GIB]`: the database is made in DIR, which must not exist, and removed.
+//! Loads a database, opens it clean, updates it at random, kills a process during updates, and opens the database that
+//! the process left. Prints a Markdown table. `store_figures DIR [GIB]` makes the database in DIR, which must not
+//! exist, and removes it.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use millpond::{ByteSize, Db, Durability, Error, Options, Stats, WriteBatch};
 
-/// Bytes of a row's value: three to a page.
+/// Bytes of a row's value: three rows fit in a page.
 const VALUE: usize = 4000;
 const PAGE: u64 = 16 << 10;
 const THREADS: u64 = 8;
@@ -29,7 +30,7 @@ fn options() -> Options {
 
 fn open(dir: &Path) -> Result<Db, Error> {
     let db = Db::open(dir, options())?;
-    // What is measured is not beside the making of its files.
+    // Waits for the log's files: no measurement runs while a thread makes them.
     db.set_redo_capacity(REDO_CAPACITY)?;
     Ok(db)
 }
@@ -88,7 +89,7 @@ fn measure(dir: &Path, gib: u64) -> Outcome<()> {
     crash(dir)
 }
 
-/// Rows in ascending order, from one thread.
+/// Loads rows in ascending order from one thread. Returns their number.
 fn load(dir: &Path, gib: u64) -> Outcome<u64> {
     let rows = (gib << 30) / (VALUE as u64 + 100);
     let db = open(dir)?;
@@ -111,7 +112,7 @@ fn load(dir: &Path, gib: u64) -> Outcome<u64> {
     Ok(rows)
 }
 
-/// Uniform updates of whole rows for `time`, or until `stop` says so. Returns how many.
+/// Updates whole rows, uniformly at random, from several threads while `go_on` is true. Returns the number of updates.
 fn update(db: &Db, rows: u64, go_on: impl Fn() -> bool + Sync) -> Outcome<u64> {
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -168,10 +169,10 @@ fn writes(dir: &Path, rows: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Updates until a GiB of log is behind the checkpoint; then says so and goes on until it is killed.
+/// Updates rows. Prints `full` once the checkpoint age exceeds a GiB, and goes on until it is killed.
 fn update_until_killed(dir: &Path) -> Outcome<()> {
     let db = open(dir)?;
-    // As many rows as the pool holds: dirty pages stay until the log wants them written.
+    // As many rows as the pool holds: pages stay dirty until the log needs them written.
     let rows = (400 << 20) / (VALUE as u64 + 100);
     let (began, told) = (Instant::now(), AtomicU64::new(0));
     update(&db, rows, || {

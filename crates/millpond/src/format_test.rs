@@ -9,6 +9,7 @@ use bytesize::ByteSize;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
+use crate::api::database::Db;
 use crate::base::aligned::{BLOCK, to_u64};
 use crate::base::crc::crc32c;
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
@@ -20,18 +21,17 @@ use crate::base::page::layout::{
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{Patch, PatchBuf, find_patch};
 use crate::base::row::{Reference, Row, Stamp, UndoRef};
-use crate::db::catalog_entry::{Entry, TableEntry};
-use crate::db::database::Db;
-use crate::db::definition::{self, TableDefinition};
-use crate::db::index_key::EntryBytes;
-use crate::db::options::Options;
 use crate::io::simulated::SimulatedDisk;
 use crate::mtr::{RECORD_DROP_SPACE, RECORD_HEADER, RECORD_PADDING, RECORD_PAGE, RECORD_TXN};
+use crate::options::Options;
 use crate::redo::files::{LAP_OFFSET, LogFileHeader, LogFileLap, RING, file_name, is_log_file, read_header, read_lap};
 use crate::redo::group::{
     GROUP_HEADER_LEN, GROUP_TRAILER_LEN, GroupHeader, GroupKind, Place, epoch_payload, payload_crc, write_group,
 };
 use crate::redo::scan::PROOF_WINDOW;
+use crate::schema::catalog_entry::{Entry, TableEntry};
+use crate::schema::definition::{self, TableDefinition};
+use crate::schema::index_key::EntryBytes;
 use crate::store::directory::{DIRECTORY_FILES, directory_crc};
 use crate::store::doublewrite::{Copied, DOUBLEWRITE_FILE, Lot};
 use crate::store::map::{ENTRIES, MapEntry, TAG_BITS, tag_of};

@@ -2,8 +2,8 @@
 //!
 //! A [`Db`] is a directory of files that one process has open and many threads use. It holds named [`Tree`]s, ordered
 //! maps from byte strings to byte strings, and [`Table`]s, which keep indexes beside their rows. Writes go through a
-//! redo log and are durable when they return (see [`Durability`]); the pages of the trees live in a buffer pool of
-//! fixed size and are written behind.
+//! redo log and are durable when they return (see [`Durability`]). The pages of the trees live in a buffer pool of
+//! fixed size; a background thread writes them later.
 //!
 //! ```
 //! use millpond::{Db, Options, WriteBatch};
@@ -36,57 +36,73 @@
 #[macro_use]
 mod planted;
 
+mod api;
+mod background;
 mod base;
 mod btree;
-mod db;
+mod ddl;
+mod engine;
 #[cfg(test)]
 mod format_test;
 mod io;
+mod load;
 mod mtr;
+mod observe;
+mod open;
+mod options;
 mod pace;
 mod pool;
+mod read;
 mod recovery;
 mod redo;
+mod schema;
+mod server;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod store;
+mod tools;
 mod txn;
+mod undo;
+mod write;
 
+pub use api::database::Db;
+pub use api::index::{Index, IndexRows, IndexScan};
+pub use api::loads::BulkLoad;
+pub use api::loads::TableBulkLoad;
+pub use api::table::{Modify, Table};
+pub use api::tree::Tree;
 pub use base::cpus::Cpus;
 pub use base::error::{Action, Error, Failure};
 pub use base::stall::{LatchWait, Stall};
 pub use base::waits::{WaitClass, WaitSummary, WaitTimes};
 pub use btree::scan::{OwnedRow, RowRef};
 pub use bytesize::ByteSize;
-pub use db::batch::{BatchTarget, WriteBatch};
-pub use db::bulk_load::BulkLoad;
-pub use db::bulk_load_table::TableBulkLoad;
-pub use db::check::{CheckOptions, CheckReport, check, check_on};
-pub use db::database::Db;
-pub use db::definition::{Field, TableDefinition};
-pub use db::index::{Index, IndexRows, IndexScan};
-pub use db::inspect::{Figure, Inspector, Lines};
-pub use db::metrics::{METRICS, Metric, MetricKind, MetricValue};
-pub use db::option_table::OptionInfo;
-pub use db::options::{Durability, Options, PageStoreKind};
-pub use db::profile::Profile;
-pub use db::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
-pub use db::stats::Stats;
-pub use db::table::{Modify, Table};
-pub use db::tree::{Scan, Tree};
 pub use io::batch::IoEngine;
 pub use io::device::{Device, Files, ReadPiece, WritePiece};
 pub use io::directory::GroupAccess;
 pub use io::slow::SlowFiles;
 pub use io::speed::{Slower, Speed};
+pub use observe::metrics::{METRICS, Metric, MetricKind, MetricValue};
+pub use observe::stats::Stats;
+pub use options::durability::Durability;
+pub use options::profile::Profile;
+pub use options::table::OptionInfo;
+pub use options::{Options, PageStoreKind};
 pub use pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
 pub use pool::dirty::DirtyTracking;
 pub use pool::legacy::EmptyFreeListAlgorithm;
 pub use pool::neighbors::FlushNeighbors;
 pub use pool::replacement::PageReplacement;
+pub use read::scan::Scan;
 pub use redo::log_spin::LogSpin;
 pub use redo::recent_closed::LogRecentClosed;
+pub use schema::definition::{Field, TableDefinition};
 pub use store::doublewrite::Doublewrite;
+pub use tools::check::{CheckOptions, check, check_on};
+pub use tools::check_report::CheckReport;
+pub use tools::inspect::{Figure, Inspector, Lines};
+pub use tools::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
+pub use write::batch::{BatchTarget, WriteBatch};
 
 /// The README's example is a test.
 #[cfg(doctest)]

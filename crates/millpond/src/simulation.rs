@@ -48,3 +48,4 @@ pub fn sleep_ns(ns: u64) {
 pub fn now_ns() -> u64 {
     crate::base::clock::now_ns()
 }
+pub(crate) mod same;

@@ -1,26 +1,26 @@
-//! The memory that a database takes, against what it says. A process of its own: its peak counts. For release builds:
-//! with debug assertions each mini-transaction keeps copies of its pages.
+//! The memory that a database takes, against the stated budget. A process of its own, since its peak counts. For
+//! release builds: with debug assertions each mini-transaction keeps copies of its pages.
 #![cfg(not(debug_assertions))]
 
 use std::sync::Arc;
 
 use millpond::{ByteSize, Db, Durability, Options, WriteBatch};
 
-/// What the process is told that writes, or recovers, for the second test: where.
+/// Variables that tell a process of the second test to write, or to recover; their value is the directory.
 const TO_WRITE: &str = "MILLPOND_MEMORY_TO_WRITE";
 const TO_RECOVER: &str = "MILLPOND_MEMORY_TO_RECOVER";
 
-/// Bytes of memory that this process had resident at most.
+/// Peak resident memory of this process, in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("there");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// A table four times the pool, written and read by 64 threads, scans and batches among it, twice opened.
+/// A table four times the pool, opened twice, written and read by 64 threads, also with scans and batches.
 #[test]
 fn memory_is_what_is_stated_and_64_mib() {
-    // The build's file system has O_DIRECT, which that of temporary files may not have.
+    // The build's file system has O_DIRECT; the file system of temporary files may lack it.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let options = || {
         Options::new()
@@ -59,14 +59,14 @@ fn memory_is_what_is_stated_and_64_mib() {
     println!("{} MiB at most, {} MiB stated", peak >> 20, stated >> 20);
     assert!(stated > 32 << 20 && stated < 64 << 20, "{stated} bytes are stated for a pool of 32 MiB");
     assert!(peak < stated + (64 << 20), "{peak} bytes at most, {stated} stated");
-    // It cannot be much less: the pool was full.
+    // The peak cannot be much lower: the pool was full.
     assert!(peak > 32 << 20, "{peak}");
 }
 
-/// Rows of a page each, nearly: so many pages are dirty in a large pool when the process is killed.
+/// Rows, each nearly as large as a page: about as many pages are dirty in a large pool when the process is killed.
 const SCATTERED: u32 = 100_000;
 
-/// Each row once, far from the one before: the factor and the number of rows have no divisor in common.
+/// A permutation that scatters the rows: factor and number of rows are coprime.
 fn scattered(turn: u32) -> u32 {
     turn * 7_919 % SCATTERED
 }
@@ -82,7 +82,7 @@ fn write_scattered(dir: &std::path::Path) -> ! {
         let row = scattered(turn);
         tree.put(&row.to_be_bytes(), &[2; 900]).expect("written");
     }
-    // Durable up to here.
+    // Makes the log durable up to here.
     let mut batch = WriteBatch::new();
     batch.put(&tree, b"the last", b"1").durability(Durability::Commit);
     db.write(batch).expect("written");

@@ -15,18 +15,18 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Seconds after which a forked process that hangs is killed.
 const HANGS_AFTER_S: u32 = 60;
 
-/// A forked process, and what it says.
+/// A forked process, and its output.
 struct Child {
     pid: libc::pid_t,
     says: std::io::PipeReader,
 }
 
 impl Child {
-    /// Forks a process that does `work` and ends without destructors, as one that is killed.
+    /// Forks a process that does `work`, and ends without destructors, as a killed process does.
     fn fork(work: impl FnOnce(&mut dyn Write)) -> Child {
         let (says, mut out) = std::io::pipe().expect("a pipe");
-        // SAFETY: the child runs on the C library's own fork handlers, which leave its allocator usable, touches no
-        // mutex that another thread of the parent may hold but those that are tested, and ends with `_exit`.
+        // SAFETY: the child runs on the C library's own fork handlers, which leave its allocator usable. It touches no
+        // mutex that another thread of the parent may hold, except those under test, and ends with `_exit`.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
         if pid == 0 {
@@ -39,7 +39,7 @@ impl Child {
         Child { pid, says }
     }
 
-    /// Waits for its end; returns what it said.
+    /// Waits for the child's end. Returns its output.
     fn end(mut self) -> String {
         let mut said = String::new();
         self.says.read_to_string(&mut said).expect("read");
@@ -63,7 +63,7 @@ fn open(dir: &Path) -> Db {
     Db::open(dir, options()).expect("opened")
 }
 
-/// A call that is to be refused.
+/// A call that must be refused.
 type Call<'a> = (&'a str, Box<dyn FnMut() -> Result<(), Error> + 'a>);
 
 fn call<'a, T>(name: &'a str, mut call: impl FnMut() -> Result<T, Error> + 'a) -> Call<'a> {
@@ -127,7 +127,7 @@ fn calls_of_handles<'a>(tree: &'a Tree, table: &'a Table, index: &'a millpond::I
     ]
 }
 
-/// Each call in a child is refused, what only looks finds nothing, drops do nothing, and the opener's database is whole.
+/// Every call in a child is refused, reads find nothing, drops do nothing, and the opener's database is whole.
 #[test]
 fn forked_child_is_refused_each_call_and_changes_nothing() {
     let _turn = turn();
@@ -164,10 +164,10 @@ fn forked_child_is_refused_each_call_and_changes_nothing() {
             drop(calls);
             let (stats, none) = (format!("{:?}", db.stats()), format!("{:?}", millpond::Stats::default()));
             if stats != none || !db.waits().is_empty() || !db.metrics().is_empty() {
-                writeln!(out, "what only looks finds something").expect("said");
+                writeln!(out, "a read finds something").expect("said");
             }
             if !db.stalls().is_empty() || !db.take_slowest().is_empty() || table.indexes().next().is_some() {
-                writeln!(out, "what only looks finds something").expect("said");
+                writeln!(out, "a read finds something").expect("said");
             }
             let finished = load.finish();
             if !matches!(finished, Err(Error::OtherProcess(_))) {
@@ -181,7 +181,7 @@ fn forked_child_is_refused_each_call_and_changes_nothing() {
         assert_eq!(said.lines().last().and_then(|line| line.split(' ').nth(1)), Some("refused"), "{said}");
         out.write_all(said.as_bytes()).expect("said");
         let (_db, tree, _table, _index, mut load, ..) = handles.take().expect("the child took copies");
-        // More than the buffers have, durable, and then it is killed.
+        // More than the buffers hold, durable; then the opener is killed.
         (0..500u32).for_each(|row| tree.put(&row.to_be_bytes(), &[7; 900]).expect("written"));
         load.push(b"b", b"2").expect("pushed");
         drop(load.finish().expect("loaded"));
@@ -201,7 +201,7 @@ fn forked_child_is_refused_each_call_and_changes_nothing() {
     assert_eq!(report.problems, [""; 0]);
 }
 
-/// A daemon that opened before its last fork: the child does not wait for threads that it does not have.
+/// A daemon that opened before its last fork: the child waits for no threads that it does not have.
 #[test]
 fn daemon_that_opened_before_its_fork_is_told_so_at_once() {
     let _turn = turn();
@@ -221,7 +221,7 @@ fn daemon_that_opened_before_its_fork_is_told_so_at_once() {
     assert_eq!(opener.end(), "10000 true");
 }
 
-/// The lock goes with the close, though a child that sleeps has the files open.
+/// The close releases the lock, though a sleeping child has the files open.
 #[test]
 fn closed_database_is_free_while_a_child_sleeps() {
     let _turn = turn();
@@ -240,10 +240,10 @@ fn closed_database_is_free_while_a_child_sleeps() {
     assert_eq!(child.end(), "woken");
 }
 
-/// The user of the test below: nobody else's threads count against its limit.
+/// The user of the test below, with no other threads to count against its limit.
 const LONELY_USER: u32 = 54_321;
 
-/// Changes the process to a user with a limit of so many threads. No privilege is left to exceed the limit.
+/// Changes the process to a user with a limit of `threads` threads. No privilege is left to exceed the limit.
 fn become_lonely_user(threads: u64) {
     let limit = libc::rlimit { rlim_cur: threads, rlim_max: threads };
     // SAFETY: `limit` is there to be read; the other two take numbers.
@@ -253,7 +253,7 @@ fn become_lonely_user(threads: u64) {
     assert_eq!(done, [0; 3], "{}", std::io::Error::last_os_error());
 }
 
-/// Whether the database opens where a user may have so many threads, and has its rows.
+/// Whether the database opens, with its rows, for a user that may have `threads` threads.
 fn opens_with(path: &Path, threads: u64, engine: IoEngine) -> bool {
     let opener = Child::fork(|out| {
         become_lonely_user(threads);
@@ -269,7 +269,7 @@ fn opens_with(path: &Path, threads: u64, engine: IoEngine) -> bool {
     !said.is_empty()
 }
 
-/// A database that was killed opens with as few threads as one that was closed: redo is done by the caller.
+/// A killed database opens with as few threads as a closed one: the caller does the redo.
 #[test]
 fn killed_database_opens_with_as_few_threads_as_a_closed_one() {
     let _turn = turn();
@@ -295,7 +295,7 @@ fn killed_database_opens_with_as_few_threads_as_a_closed_one() {
         writer.end();
         let opens = |threads, engine| opens_with(&path, threads, engine);
         let least = (1..20).find(|threads| opens(*threads, IoEngine::Auto)).expect("it opens with 20 threads");
-        // The threads for transfers, where there is no io_uring, take no place that the engine needs.
+        // Without io_uring, the threads for transfers take no place that the engine needs.
         let refused: Vec<u64> = (least..least + 16).filter(|threads| !opens(*threads, IoEngine::Threads)).collect();
         assert!(refused.is_empty(), "it opens with {least} threads, and does not with {refused:?}");
         least

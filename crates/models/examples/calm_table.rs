@@ -1,7 +1,7 @@
-//! What the controller makes of hours of load, and what each of its rules is worth: two tables in Markdown.
+//! Two tables in Markdown: the controller over hours of load, and the worth of each of its rules.
 //!
-//! `calm_table [NAME [RULE]]`: scenarios whose names contain NAME; with RULE (`all`, or one of [`Off`]'s names), also
-//! without it. Without arguments: all scenarios, then each rule where it is worth most.
+//! `calm_table [NAME [RULE]]`: runs the scenarios whose names contain NAME. With RULE (`all`, or one of [`Off`]'s
+//! names) it runs each also without that rule. Without arguments: all scenarios, then each rule where it is worth most.
 
 use models::calm::{Off, Outcome, Phase, Scenario, run, scenarios};
 

@@ -1,28 +1,28 @@
 //! A full log: why it always drains.
 //!
-//! Modelled are a log of a few units, two writers, a rollback, and the cleaner with its checkpoint, over two pages.
-//! Who appends has taken credit for it before, and the credit covers all that the append can lead to: the group, and
-//! the MAP record by which the cleaner gets rid of the page that the group makes dirty. So for each dirty frame and
-//! for each operation one MAP record's room is kept in reserve, and the cleaner never waits for room. Writers leave
-//! two bands free beyond that: one for a group of the rollback, one for the EPOCH record with which recovery begins.
+//! The model has a log of a few units, two writers, a rollback, and the cleaner with its checkpoint, over two pages. A
+//! writer takes credit before it appends. The credit covers everything that the append can lead to: the group, and the
+//! MAP record by which the cleaner cleans the page that the group dirties. So for each dirty frame and for each
+//! operation one MAP record's room is in reserve, and the cleaner never waits for room. Writers leave two bands free
+//! beyond that: one for a group of the rollback, one for the EPOCH record with which recovery begins.
 //!
 //! Positions are counted from the checkpoint, so the states are finite in number although the log has no end.
 //!
 //! Steps are of two kinds: a demand comes from outside ([`Action::Begin`], [`Action::BeginRollback`],
-//! [`Action::Crash`]), everything else works demands off. That the log drains is said by two properties of single
-//! states, which together are stronger than "an empty log remains reachable": they leave the scheduler no choice that
-//! would go on for ever, fair or not.
+//! [`Action::Crash`]), every other step works demands off. Two properties of single states say that the log drains.
+//! Together they are stronger than "an empty log remains reachable": they leave the scheduler no endless choice, fair
+//! or not.
 //!
-//! * Where no work is left, the log is empty and nobody waits.
+//! * If no work is left, the log is empty and no writer waits.
 //! * Each step of work makes a measure smaller ([`State::work_left`]).
 //!
-//! Two more say who waits for whom: a MAP record waits for nobody, and a rollback waits for the cleaner, never for a
-//! writer, who may hold credit while waiting for a row of the transaction that is being rolled back.
+//! Two more are about waits. A MAP record never waits. A rollback waits for the cleaner, never for a writer, which may
+//! hold credit while it waits for a row of the transaction that is being rolled back.
 //!
-//! Left out: what is in the pages, and that images and superblocks wait for the durable log ([`page_store`] has both);
-//! a crash that cuts off the log's end, as that is a crash before the end was appended; redo, and another crash before
-//! the checkpoint has passed the EPOCH record of the last one ([`recovery`] has both); groups that change several
-//! pages, which take credit for a MAP record each.
+//! Left out: the contents of pages, and that images and superblocks wait for the durable log ([`page_store`] has both);
+//! a crash that cuts off the log's end, which equals a crash before the end was appended; redo, and another crash
+//! before the checkpoint has passed the EPOCH record of the last one ([`recovery`] has both); groups that change
+//! several pages, which take credit for one MAP record for each page.
 //!
 //! [`page_store`]: crate::page_store
 //! [`recovery`]: crate::recovery
@@ -47,7 +47,7 @@ pub const MAP: usize = 1;
 /// Units of an EPOCH record.
 pub const EPOCH: usize = 1;
 
-const DRAINS: &str = "where no work is left, the log is empty and nobody waits";
+const DRAINS: &str = "where no work is left, the log is empty and no writer waits";
 const PROGRESSES: &str = "each step of work leaves less of it";
 const MAP_NEVER_WAITS: &str = "a MAP record never waits";
 const ROLLBACK_WAITS_FOR_CLEANER: &str = "a rollback waits for no writer";
@@ -57,14 +57,14 @@ const ROLLBACK_WAITS_FOR_CLEANER: &str = "a rollback waits for no writer";
 pub enum Bug {
     /// Credit is for the group alone, and leaves nothing in reserve.
     NoReserve,
-    /// There is a reserve for what is dirty already, but credit is for the group alone: the page that the group makes
-    /// dirty adds to the reserve what nobody has left free.
+    /// The reserve covers pages that are dirty already, but credit covers the group alone. The page that the group
+    /// dirties then adds to the reserve room that no writer has left free.
     MapNotInCredit,
-    /// A MAP record waits for room behind the writers who do.
+    /// A MAP record waits for room behind the waiting writers.
     MapWaitsInLine,
     /// Writers leave no band for the rollback.
     NoRollbackBand,
-    /// Nobody leaves a band for the EPOCH record.
+    /// No writer leaves a band for the EPOCH record.
     NoEpochBand,
 }
 
@@ -75,7 +75,7 @@ pub struct FullLog {
     pub planted: Option<Bug>,
 }
 
-/// What a writer is about.
+/// A writer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Writer {
     /// Nothing.
@@ -95,15 +95,16 @@ pub struct Operation {
     written: bool,
 }
 
-/// The log, and who holds it. All positions are counted from the checkpoint.
+/// The log, and the changes in frames, operations and map that hold its checkpoint. Positions count from the
+/// checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// Where the log ends.
     next: usize,
-    /// Where the EPOCH record is that the checkpoint has not passed.
+    /// Begin of the EPOCH record that the checkpoint has not passed.
     epoch: Option<usize>,
     writers: [Writer; GROUPS.len()],
-    /// The writers who wait, in the order in which they came.
+    /// The waiting writers, in the order of their arrival.
     line: Vec<usize>,
     /// Whether a group is to be rolled back.
     rolls_back: bool,
@@ -163,7 +164,7 @@ impl State {
         }
     }
 
-    /// How many MAP records the cleaner will log if nothing becomes dirty any more.
+    /// MAP records that the cleaner will log if nothing else becomes dirty.
     fn maps_to_come(&self) -> usize {
         self.frames.iter().flatten().count() + self.operations.iter().flatten().count()
     }
@@ -173,7 +174,7 @@ impl State {
         self.frames.into_iter().flatten().chain(operations).chain(self.map_rec_lsn).fold(self.next, usize::min)
     }
 
-    /// The checkpoint moves this far, and with it the point from which all positions are counted.
+    /// Moves the checkpoint, and with it the origin of all positions.
     fn move_checkpoint(&mut self, by: usize) {
         self.next -= by;
         self.epoch = self.epoch.and_then(|epoch| epoch.checked_sub(by));
@@ -199,7 +200,7 @@ impl State {
         self.recovers = true;
     }
 
-    /// A measure of the work that is left. Each weight is more than that of all that the step away from it leads to.
+    /// A measure of the remaining work. Each weight exceeds the sum of those that the step away from it leads to.
     pub fn work_left(&self) -> usize {
         const UNNAMED: usize = 1;
         const MAP_PAGE: usize = UNNAMED + 1;
@@ -235,19 +236,19 @@ impl FullLog {
         self.planted == Some(bug)
     }
 
-    /// What a group needs in all: its own units, and those of the MAP record that it leads to.
+    /// Units that a group needs in all: its own, and those of the MAP record that it leads to.
     fn credit(&self, group: usize) -> usize {
         let without_map = self.has(Bug::NoReserve) || self.has(Bug::MapNotInCredit);
         group + if without_map { 0 } else { MAP }
     }
 
-    /// Units that are promised to the writers who have credit.
+    /// Units promised to the writers with credit.
     fn promised(&self, state: &State) -> usize {
         let credited = state.writers.iter().zip(GROUPS).filter(|(writer, _)| **writer == Writer::Credited);
         credited.map(|(_, group)| self.credit(group)).sum()
     }
 
-    /// Whether credit of so many units leaves the reserve and this band free.
+    /// Whether this much credit leaves the reserve and this band free.
     fn fits(&self, state: &State, credit: usize, band: usize) -> bool {
         let reserve = if self.has(Bug::NoReserve) { 0 } else { state.maps_to_come() * MAP + band };
         state.next + self.promised(state) + credit + reserve <= CAPACITY
@@ -342,14 +343,14 @@ impl FullLog {
         Some(())
     }
 
-    /// The steps of work that can be taken.
+    /// The possible steps of work.
     fn work(&self, state: &State) -> Vec<Action> {
         let of_writers = (0..GROUPS.len()).flat_map(|writer| (0..PAGES).map(move |page| Action::Append(writer, page)));
         let steps = of_writers.chain([Action::Grant]).chain(self.work_without_writers(state));
         steps.filter(|&action| self.allows(state, action)).collect()
     }
 
-    /// The same without those that writers take.
+    /// The possible steps of work that need no writer.
     fn work_without_writers(&self, state: &State) -> Vec<Action> {
         let of_a_page = [Action::Undo, Action::Copy, Action::Write, Action::LogMap];
         let of_pages = (0..PAGES).flat_map(|page| of_a_page.map(|action| action(page)));
@@ -413,7 +414,7 @@ impl Model for FullLog {
             Property::sometimes("a crash finds a full log", |_, state: &State| {
                 state.recovers && state.next + EPOCH + state.maps_to_come() * MAP == CAPACITY
             }),
-            Property::sometimes("a rollback passes writers who wait", FullLog::rollback_passes_writers),
+            Property::sometimes("a rollback passes waiting writers", FullLog::rollback_passes_writers),
             Property::sometimes("a page changes while it is cleaned", |_, state: &State| {
                 (0..PAGES).any(|page| state.frames[page].is_some() && state.operations[page].is_some())
             }),

@@ -1,20 +1,20 @@
 //! Small models of Millpond's protocols, in which every reachable state is checked.
 //!
-//! A model says which steps there are, when each is allowed, and what must hold in every state; the checker tries all
-//! orders. Each model can be told to break a rule ([`page_store::Bug`], for one), and the tests demand that the checker
-//! notices: so the rule is known to be needed, and the check to be able to fail.
+//! A model lists its steps, the condition of each, and what must hold in every state; the checker tries all orders.
+//! Each model can be told to break a rule ([`page_store::Bug`], for one), and the tests demand that the checker
+//! notices. So each rule is known to be needed, and the check able to fail.
 //!
-//! | model | what it shows |
+//! | model | result |
 //! |---|---|
 //! | [`page_store`] | no crash loses a durable change or needs a slot that has been given away |
 //! | [`map_pages`] | no crash loses a map page, and the places that are charged are enough to write them at any time |
 //! | [`full_log`] | a full log always drains |
 //! | [`recovery`] | recovery from a full log ends, however often it is cut short |
-//! | [`calm`] | a simulation, which runs: hours of load under the controller; what each of its rules is worth |
+//! | [`calm`] | a simulation, which runs: hours of load under the controller; the worth of each of its rules |
 //!
-//! The models in `tests/` compile the engine's own files, with other primitives below them, and try the orders in which
-//! their threads may run: `latch` and `free_frames` under loom, `page_reads` and `commits` under shuttle. What each
-//! shows, and which bugs it was seen to find, is said at its head.
+//! The models in `tests/` compile the engine's own files over substitute primitives, and try the possible interleavings
+//! of their threads: `latch` and `free_frames` under loom, `page_reads` and `commits` under shuttle. The head of each
+//! says what it shows, and which bugs it was seen to find.
 
 pub mod calm;
 pub mod full_log;
@@ -31,6 +31,7 @@ mod pace {
     pub(crate) mod log_length;
     pub(crate) mod payment;
     pub(crate) mod redo_limit;
+    pub(crate) mod rules;
     pub(crate) mod shares;
     pub(crate) mod tick;
     pub(crate) mod write_capacity;

@@ -1,38 +1,38 @@
 //! Map pages: the places of their images in the map file, the two directories that name them, and the two superblocks.
 //!
-//! Modelled is all that is written for a checkpoint: images of map pages to free places, the directory, a sync of both,
-//! the superblock, its sync; and what is given back when. Spaces, of one map page each, come and go meanwhile. Places
-//! are charged when a space gets its first page id, never when a map page is written.
+//! The model covers all writes for a checkpoint: images of map pages to free places, the directory, a sync of both, the
+//! superblock, its sync. It also covers when places are given back. Spaces, of one map page each, come and go
+//! meanwhile. Places are charged when a space gets its first page id, never when a map page is written.
 //!
-//! Two threads do that. The keeper writes map pages, a lot at a time, gives back what dropped spaces had, and takes the
-//! directory of the next superblock, each when no write of its own is under way. All that follows for the checkpoint
-//! is the second thread's (`Stage`), and the keeper goes on in each stage: so a map page may be written while the
-//! directory that names its older place is on its way. The second thread has one job at a time. A data sync is
-//! the other kind: it is no step here, for no superblock is on its way then, and map pages are in another file. What
-//! comes of it is: MAP records, which the keeper applies when a job has ended, before it gives the next.
+//! Two threads do this. The keeper writes map pages, one lot at a time, gives back the places of dropped spaces, and
+//! takes the directory of the next superblock, each only when it has no write under way. All later steps of the
+//! checkpoint belong to the second thread (`Stage`). The keeper goes on in each stage: so it may write a map page while
+//! the directory that names its older place is on its way. The second thread has one job at a time. Its other kind of
+//! job, a data sync, is no step here: no superblock is on its way then, and map pages are in another file. The result
+//! of a data sync is modelled: MAP records, which the keeper applies when a job has ended, before it starts the next.
 //!
-//! A crash is a step, since what follows depends on it. A process that dies leaves the device all that it has written
-//! ([`Action::Kill`]), synced or not: the next one reads it, and the power may fail later still. A loss of power
-//! ([`Action::PowerLoss`]) takes what no sync covers: images and directories count as torn then, and a superblock, of
-//! one sector, is the old one or the new one. Once a superblock may be damaged while the database is closed
-//! ([`Action::Damage`]).
+//! A crash is a step, since later steps depend on it. A killed process leaves everything that it has written on the
+//! device ([`Action::Kill`]), synced or not: the next process reads it, and the power may fail later still. A loss of
+//! power ([`Action::PowerLoss`]) takes everything that no sync covers: images and directories count as torn then, and a
+//! superblock, of one sector, is the old one or the new one. Once, while the database is closed, a superblock may be
+//! damaged ([`Action::Damage`]).
 //!
 //! Invariants, each a property of the model:
 //!
 //! * A crash at any moment recovers: the superblock that counts names a whole directory, and each place in it has the
-//!   image that was meant. Only damage to a superblock that may have been the newer one is refused.
-//! * A map page that is to be written finds a place: three for each map page that is charged (in the durable directory,
-//!   in the one under way, written since) and one for each of a lot are enough; two and the lot are not. Those of the
-//!   lot are for a keeper that applies MAP records while a checkpoint is under way ([`MapPages::records_meanwhile`]):
-//!   without that a map page is written once in a checkpoint at most.
-//! * A place belongs to one.
+//!   intended image. Recovery refuses only damage to a superblock that may have been the newer one.
+//! * A map page always finds a place for its write. Enough are three places for each charged map page (in the durable
+//!   directory, in the one under way, written since) and one for each page of a lot; two and the lot are not. The lot's
+//!   places serve a keeper that applies MAP records while a checkpoint is under way ([`MapPages::records_meanwhile`]):
+//!   otherwise a map page is written at most once in a checkpoint.
+//! * A place has one owner.
 //!
-//! Left out: what is in the map pages, and the log ([`page_store`] has both): which map pages are dirty after recovery
-//! is left open, and when each is written. A space of several map pages is as several spaces. Growth of the file: a
-//! space that has no room is not made, and room is never given back. That a directory may be old after a loss of power:
-//! one that is not synced is named by no superblock that counts.
+//! Left out: the contents of map pages, and the log ([`page_store`] has both): the model leaves open which map pages
+//! are dirty after recovery, and when each is written. A space of several map pages equals several spaces. Growth of
+//! the file is left out: a space without room is not made, and room is never given back. So is that a directory may be
+//! old after a loss of power: no superblock that counts names an unsynced directory.
 //!
-//! Turns and sequences are counted from the lowest one that is still on the device, so the states are finite in number.
+//! Turns and sequences count from the lowest one that is still on the device, so the states are finite in number.
 //!
 //! [`page_store`]: crate::page_store
 
@@ -52,30 +52,29 @@ const PLACE_HAS_ONE_OWNER: &str = "a place belongs to one";
 /// A rule that the model is told to break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A place less than needed is charged.
+    /// One place too few is charged.
     OnePlaceLess,
-    /// Two places are charged for a map page: as if none were written while a directory is on its way.
+    /// Two places are charged for a map page, as if none were written while a directory is on its way.
     NoThirdPlace,
-    /// A dropped space is charged no places any more, although what it had has not been given back yet.
+    /// A dropped space is charged no places any more, although its places have not been given back yet.
     DroppedNotCharged,
-    /// A place that is replaced is free at once, also when the durable directory names it.
+    /// A replaced place is free at once, even if the durable directory names it.
     FreedWhenReplaced,
-    /// A place that is replaced is free at once if the durable directory does not name it, though the one under way
-    /// does.
+    /// A replaced place is free at once if the durable directory does not name it, though the directory under way does.
     OneUnderWayForgotten,
-    /// What is replaced while a superblock is under way is free when that is durable.
+    /// A place replaced while a superblock is under way is free when that superblock is durable.
     FreedWithOneUnderWay,
-    /// What a superblock replaces is free when that is written.
+    /// Places that a superblock replaces are free when it is written.
     FreedBeforeSync,
     /// A directory names images whose writes are under way.
     NamedBeforeWritten,
     /// The superblock is written before the directory and the images are synced.
     DirectoryNotSynced,
-    /// What was read at open is not synced: the newest superblock may be in the device's cache only.
+    /// The superblocks read at open are not synced: the newest may be in the device's cache only.
     NotSyncedAtOpen,
-    /// Where one superblock is damaged, the other counts, whichever is the older.
+    /// If one superblock is damaged, the other counts, whichever is the older.
     OtherTakenBlindly,
-    /// A damaged superblock is left as it is.
+    /// A damaged superblock is left damaged.
     DamageNotMended,
 }
 
@@ -86,7 +85,7 @@ pub struct MapPages {
     pub charged: usize,
     /// Map pages written together, at most.
     pub lot: usize,
-    /// Whether MAP records are applied while a checkpoint is under way, too. The engine's keeper applies none then, but
+    /// Whether MAP records are also applied while a checkpoint is under way. The engine's keeper applies none then, but
     /// charges places as if it did.
     pub records_meanwhile: bool,
     /// Whether a superblock may be damaged.
@@ -101,9 +100,10 @@ pub struct State {
     device: Device,
     /// `None`: the database is closed.
     memory: Option<Memory>,
-    /// The sequence of the newest superblock that is durable, or was.
+    /// The sequence of the newest superblock that is or was durable.
     newest: usize,
-    /// Whether a superblock was damaged, and whether it was since a database that was opened had synced it.
+    /// Whether a superblock was damaged, and whether that happened since an opened database last synced the
+    /// superblocks.
     damaged: bool,
     damaged_since: bool,
 }
@@ -115,7 +115,7 @@ pub enum Action {
     Create,
     /// Drops the space of this map page.
     Drop(usize),
-    /// Gives back what a dropped space had.
+    /// Returns the places of a dropped space.
     GiveBack(usize),
     /// Applies a MAP record to this map page.
     Apply(usize),
@@ -125,24 +125,24 @@ pub enum Action {
     CompleteLot,
     /// Takes the directory of the next superblock.
     TakeDirectory,
-    /// Writes it.
+    /// Writes the directory.
     WriteDirectory,
     /// Syncs the images and the directory.
     SyncDirectory,
     /// Writes the superblock.
     WriteSuperblock,
-    /// Syncs it.
+    /// Syncs the superblock.
     SyncSuperblock,
     /// The process ends.
     Kill,
-    /// The power fails. Whether what was written last, and not synced, is there of superblocks and of directories'
-    /// heads.
+    /// The power fails. Whether the last written, unsynced superblocks survive, and whether such heads of directories
+    /// do.
     PowerLoss(bool, bool),
     /// A superblock's place is damaged.
     Damage(usize),
-    /// Opens what is on the device.
+    /// Opens the database on the device.
     Open,
-    /// Syncs what was read, and what was mended; the log is replayed.
+    /// Syncs the superblocks that were read or mended; the log is replayed.
     SyncOpened,
 }
 
@@ -192,7 +192,7 @@ impl MapPages {
             }
     }
 
-    /// Whether a map page more is charged its places.
+    /// Whether places are left to charge for one more map page.
     fn has_room(&self, memory: &Memory) -> bool {
         let dropped = if self.has(Bug::DroppedNotCharged) { 0 } else { memory.dropped.len() };
         memory.live.len() + dropped < self.charged
@@ -251,7 +251,7 @@ impl MapPages {
         Some(())
     }
 
-    /// Frees a place, or keeps it until the next superblock that is begun is durable: a directory may name it.
+    /// Frees a place, or keeps it until the superblock of the next directory taken is durable: a directory may name it.
     fn replace(&self, memory: &mut Memory, device: &Device, place: usize, unnamed: bool) {
         let durable = &device.directories[memory.sequence % 2];
         let forgotten = match self.planted {
@@ -266,7 +266,7 @@ impl MapPages {
         }
     }
 
-    /// Takes a step that is allowed, and that a process takes.
+    /// Takes a step of the process. It is allowed.
     fn apply_to_memory(&self, state: &mut State, action: Action) -> Option<()> {
         let State { device, memory, .. } = state;
         let memory = memory.as_mut()?;
@@ -326,7 +326,7 @@ impl MapPages {
             }
             Action::SyncDirectory => {
                 if !self.has(Bug::DirectoryNotSynced) {
-                    // What is under way to the device now need not be covered.
+                    // The sync need not cover writes that are under way to the device now.
                     (0..device.synced.len())
                         .filter(|&place| !memory.places_under_way().any(|other| other == place))
                         .for_each(|place| device.synced[place] = true);
@@ -476,7 +476,7 @@ mod tests {
         holds(1, 1, true, true);
         holds(2, 1, false, true);
         holds(2, 1, true, false);
-        // Some three minutes, and 2 GB: `make crash` has them.
+        // These take some three minutes, and 2 GB: `make crash` runs them.
         if std::env::var_os("MILLPOND_FULL").is_some() {
             holds(2, 1, true, true);
             holds(2, 2, true, true);
@@ -498,7 +498,7 @@ mod tests {
 
     #[test]
     fn dropped_spaces_are_charged_until_they_are_given_back() {
-        // What is charged for one is taken by several; with two the way there is long.
+        // Several pages use the places charged for one; with two charged the path is long.
         let model = MapPages { charged: 1, damage: false, ..planted(Bug::DroppedNotCharged) };
         counterexample(model, FINDS_PLACE);
     }

@@ -1,31 +1,30 @@
 //! The copy-on-write page store: when a change is safe, and when a slot is free.
 //!
-//! Modelled are two pages in four slots, one map page, and the log, from a page's change to the superblock that lets
-//! go of the log before it. A page is copied, written, synced, and named by a MAP record. The end of a write and the
-//! end of a sync are steps of their own, so that anything may happen between submission and completion.
+//! The model has two pages in four slots, one map page, and the log, from a page's change to the superblock that
+//! releases the log before it. A page is copied, written, synced, and named by a MAP record. The end of a write and the
+//! end of a sync are separate steps, so that anything may happen between submission and completion.
 //!
-//! A data sync, and what follows when a checkpoint was decided on, are jobs of the keeper's second thread, one at a
+//! A data sync, and the steps after the decision for a checkpoint, are jobs of the keeper's second thread, one at a
 //! time ([`Job`]). The keeper writes images, MAP records and the map page meanwhile, in every stage of a job. The sync
 //! that makes a superblock durable covers images as a data sync does.
 //!
 //! A crash is no step: [`State::recover`] tries every crash in every state. It lets the log end anywhere behind its
-//! durable part, lets a superblock that is not synced be there or not, and takes each image that no sync covers for
-//! torn. That such an image came through, or never began, need not be tried as well: recovery that survives a torn slot
-//! has not looked at it.
+//! durable part, includes or omits an unsynced superblock, and takes each image that no sync covers for torn. The cases
+//! that such an image survived, or never began, need no trial: a recovery that survives a torn slot has not read it.
 //!
 //! Invariants, each a property of the model:
 //!
 //! * A crash at any moment recovers: each page has a whole image that is not ahead of the log's end, and the log still
 //!   has all changes that the image lacks.
 //! * A page whose frame may be evicted is read in its newest version.
-//! * A slot belongs to one: the map, an operation, the retired slots, the free slots.
+//! * A slot has one owner: the map, an operation, the retired slots, or the free slots.
 //! * No image is on the device before the log is durable past its LSN.
 //!
-//! Left out: what a change is (an LSN stands for the content), and groups that change several pages; the places of map
-//! pages, the directories, and that a superblock has two places ([`map_pages`] has them); the log's size
-//! ([`full_log`] has it); all that comes after recovery. A frame that may be evicted can do nothing that an evicted
-//! one cannot, so eviction is no step either. Slots are alike, so the lowest free one is taken. A page has one
-//! operation at a time, from copy to MAP record.
+//! Left out: the nature of a change (an LSN stands for the content), and groups that change several pages; the places
+//! of map pages, the directories, and that a superblock has two places ([`map_pages`] has them); the log's size
+//! ([`full_log`] has it); everything after recovery. A frame that may be evicted can do nothing that an evicted frame
+//! cannot, so eviction is no step either. Slots are alike, so the lowest free one is taken. A page has one operation at
+//! a time, from copy to MAP record.
 //!
 //! [`full_log`]: crate::full_log
 //! [`map_pages`]: crate::map_pages
@@ -55,24 +54,25 @@ pub enum Bug {
     SlotFreedEarly,
     /// The end of a sync is taken to cover writes that completed after its submission.
     SyncCoversLaterWrites,
-    /// The same of the sync that makes a superblock durable.
+    /// The same for the sync that makes a superblock durable.
     SuperblockCoversLaterWrites,
-    /// The frame gives its dirtiness away with the copy, and the operation does not hold it.
+    /// The frame gives its dirtiness away with the copy, and the operation does not take it.
     OperationHoldsNothing,
-    /// The map page does not hold the MAP records that its image lacks.
+    /// The map page does not hold the checkpoint for the MAP records that its image lacks.
     MapPageHoldsNothing,
-    /// The checkpoint is decided on when the superblock is written, and the map page's image when the job begins: the
-    /// map page may be written in between, and holds nothing any more that the older image lacks.
+    /// The checkpoint is decided on when the superblock is written, but the map page's image when the job begins. If
+    /// the map page is written in between, it no longer holds the checkpoint for MAP records that the older image
+    /// lacks.
     CheckpointAfterDirectory,
     /// The log before a checkpoint is gone when the superblock is written, not when it is durable.
     LogGoneBeforeSync,
-    /// The superblock does not wait for the log. Its checkpoint counts on MAP records that a crash may cut off: the
-    /// changes that their images have are before the checkpoint then, and the images are nowhere named.
+    /// The superblock does not wait for the log. Its checkpoint relies on MAP records that a crash may cut off. Then
+    /// the changes in their images are before the checkpoint, and nothing names the images.
     SuperblockBeforeLog,
-    /// An image does not wait for the log. No crash loses anything by it: whoever finds the image was led there by a
-    /// MAP record, which is behind the image's last change in the same log, or by a superblock, which waits for the
-    /// log. It is forbidden because the tag in a map entry is derived from the page LSN: after a crash that cuts the
-    /// log before the image, its LSN is given again, to another content, and the tag would fit both.
+    /// An image does not wait for the log. No crash loses anything by it: recovery finds an image by a MAP record,
+    /// which is behind the image's last change in the same log, or by a superblock, which waits for the log. It is
+    /// forbidden because the tag in a map entry is derived from the page LSN: after a crash that cuts the log before
+    /// the image, its LSN is given again, to another content, and the tag would fit both.
     ImageBeforeLog,
     /// A frame may be evicted while the newest image of its page is still being written.
     EvictedDuringWrite,
@@ -81,7 +81,7 @@ pub enum Bug {
 /// The model.
 #[derive(Clone, Copy, Debug)]
 pub struct PageStore {
-    /// Records after which the log takes no more: what bounds the states.
+    /// Records after which the log takes no more: this bounds the states.
     pub log_limit: usize,
     /// The rule to break, if any.
     pub planted: Option<Bug>,
@@ -103,7 +103,7 @@ pub struct Image {
     lsn: Lsn,
 }
 
-/// How far an operation is.
+/// Progress of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Under way to the device.
@@ -126,14 +126,14 @@ pub struct Operation {
     written: Option<(usize, Stage)>,
 }
 
-/// Who has a slot.
+/// The owner of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// Nobody.
+    /// No owner.
     Free,
     /// The map, or an operation.
     Used,
-    /// Whoever recovers, until the log is durable up to here.
+    /// Recovery may need its image until the log is durable up to here.
     Retired(Lsn),
 }
 
@@ -141,33 +141,33 @@ pub enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
     owner: Owner,
-    /// Whose image was written here last, and of which LSN.
+    /// The page whose image was written here last, and its LSN.
     content: Option<(usize, Lsn)>,
     /// Whether a sync has covered that write.
     synced: bool,
 }
 
-/// What a checkpoint makes durable.
+/// The data that a checkpoint makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Superblock {
-    /// C: the log before it is gone.
+    /// The log before this LSN is gone.
     checkpoint: Lsn,
     /// The map page's image.
     map: [Image; PAGES],
 }
 
-/// What the keeper's second thread has to do.
+/// The task of the keeper's second thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Job {
     /// Nothing.
     None,
     /// It waits for a data sync.
     DataSync,
-    /// It is to write this superblock, once the log is durable up to there.
+    /// It is to write this superblock, once the log is durable up to this LSN.
     Checkpoint(Superblock, Lsn),
     /// It has written it.
     SuperblockWritten(Superblock),
-    /// It waits for the sync of it.
+    /// It waits for the sync of the superblock.
     SuperblockSync(Superblock),
 }
 
@@ -186,9 +186,9 @@ pub struct State {
     /// The map page's last image, which the next superblock will name.
     map_image: [Image; PAGES],
     job: Job,
-    /// The one that is durable.
+    /// The durable superblock.
     superblock: Superblock,
-    /// The log before is gone.
+    /// The log before this LSN is gone.
     log_begin: Lsn,
 }
 
@@ -213,7 +213,7 @@ pub enum Action {
     LogMap(usize),
     /// Writes the map page.
     WriteMapPage,
-    /// Decides what the next superblock says.
+    /// Decides on the contents of the next superblock.
     BeginCheckpoint,
     /// Writes the superblock.
     WriteSuperblock,
@@ -278,7 +278,7 @@ impl State {
         (0..PAGES).any(|page| self.stage(page) == Some(stage))
     }
 
-    /// What a read of the page finds: an image that is written and not in the map yet, or else that of the map.
+    /// The image that a read of the page finds: written but not in the map yet, or else that of the map.
     fn read(&self, page: usize) -> Option<(usize, Lsn)> {
         let unsynced = self.operations[page].and_then(|operation| operation.written);
         let slot = match unsynced {
@@ -288,7 +288,7 @@ impl State {
         self.slots[slot].content
     }
 
-    /// Where redo has to begin: no change is before it that an image in the map lacks.
+    /// The LSN where redo has to begin: no change that an image in the map lacks is before it.
     fn oldest_holder(&self) -> Lsn {
         let frames = self.frames.into_iter().flatten();
         let operations = self.operations.iter().flatten().filter_map(|operation| operation.rec_lsn);
@@ -366,7 +366,7 @@ impl State {
         (0..PAGES).any(|page| self.stage(page) == Some(Stage::Unsynced) && self.frames[page].is_none())
     }
 
-    /// Whether a slot that had the first image of a page has another one.
+    /// Whether a slot that had a page's first image has another image now.
     fn slot_used_again(&self) -> bool {
         self.slots.iter().take(PAGES).any(|slot| slot.content.is_some_and(|(_, lsn)| lsn > 0))
     }

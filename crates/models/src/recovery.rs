@@ -1,33 +1,32 @@
-//! Recovery from a full log: why it comes to its end, however often it is cut short.
+//! Recovery from a full log: why it ends, however often it is cut short.
 //!
-//! Modelled are a log of a few records, a writer, and the keeper, over three pages in a pool of two frames, of which
+//! The model has a log of a few records, a writer, and the keeper, over three pages in a pool of two frames, of which
 //! recovery redoes one at a time. So pages are cleaned while others wait for their redo, and the checkpoint, which
-//! would give the log room again, waits for the last of them. In [`full_log`] all pages are in memory after a crash;
-//! here they are in the log, and so is what shows that they are cleaned.
+//! would make room in the log, waits for the last of them. In [`full_log`] all pages are in memory after a crash; here
+//! they are in the log, and so are the records that show that they are cleaned.
 //!
-//! A record takes one unit of the log. Positions are counted from the checkpoint, so the states are finite in number
-//! although the log has no end. Crashes are bounded by the band that epochs have: so many as it has units, until the
-//! checkpoint passes the EPOCH records of the first of them.
+//! A record takes one unit of the log. Positions count from the checkpoint, so the states are finite in number although
+//! the log has no end. The band for epochs bounds the crashes: one for each of its units, until the checkpoint passes
+//! the EPOCH records of the first of them.
 //!
-//! Steps are of two kinds: a demand comes from outside ([`Action::Grant`], [`Action::Crash`]), everything else works
-//! demands off. That recovery ends and that the log drains is said by two properties of single states, as in
-//! [`full_log`]:
+//! Steps are of two kinds: a demand comes from outside ([`Action::Grant`], [`Action::Crash`]), every other step works
+//! demands off. Two properties of single states say that recovery ends and that the log drains, as in [`full_log`]:
 //!
-//! * Where no work is left, the log is empty.
+//! * If no work is left, the log is empty.
 //! * Each step of work makes a measure smaller ([`State::work_left`]).
 //!
-//! Two more say what that takes, and that nothing is lost:
+//! Two more state the condition for that, and that nothing is lost:
 //!
 //! * Neither MAP nor EPOCH records wait for room. So each page to redo takes the room of one MAP record, which the
-//!   writer who changed it has paid for, in this recovery or in any that is cut short.
-//! * What is before the checkpoint is in an image that superblock or log name, and when recovery has ended every page
-//!   is its newest version.
+//!   credit of the page's writer covers, in this recovery and in any that is cut short.
+//! * Changes before the checkpoint are in an image that superblock or log name. When recovery has ended, every page is
+//!   in its newest version.
 //!
-//! The engine's reserve is fixed, and at least what is reserved here.
+//! The engine's reserve is fixed, and at least as large as the reserve here.
 //!
-//! Left out: what [`page_store`] and [`full_log`] have, above all what an image waits for, several writers, and a crash
-//! that cuts off the log's end, which is a crash before the end was appended. Frames of clean pages are as free ones.
-//! Pages of a batch are redone in any order, one change after the other.
+//! Left out: everything that [`page_store`] and [`full_log`] model, above all the waits before an image is written;
+//! several writers; a crash that cuts off the log's end, which equals a crash before the end was appended. Frames of
+//! clean pages equal free frames. Pages of a batch are redone in any order, one change after the other.
 //!
 //! [`full_log`]: crate::full_log
 //! [`page_store`]: crate::page_store
@@ -40,10 +39,10 @@ pub const PAGES: usize = 3;
 /// Units that only EPOCH records may take.
 pub const EPOCHS: usize = 2;
 
-/// Images that may be written and not named by a MAP record.
+/// Images that may be written but not named by a MAP record.
 pub const IN_FLIGHT: usize = 1;
 
-/// A position in the log. An LSN of a page is the end of the record of its last change; 0: it is before the checkpoint.
+/// A position in the log. A page's LSN is the end of the record of its last change; 0: that is before the checkpoint.
 pub type Lsn = usize;
 
 const DRAINS: &str = "where no work is left, the log is empty";
@@ -54,15 +53,15 @@ const NOTHING_LOST: &str = "no change is lost";
 /// A rule that the model is told to break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A page may be cleaned for its frame while it is redone: the next change makes it dirty again, and it takes
-    /// another MAP record, which nobody has paid for.
+    /// A page may be cleaned for its frame while it is redone. The next change makes it dirty again, and it takes
+    /// another MAP record, which no credit covers.
     CleanedHalfRedone,
-    /// Cleaning leaves the whole band of the epochs free, also when EPOCH records are in the log already: then these
-    /// have taken the room of MAP records.
+    /// Cleaning leaves the whole band of the epochs free, even if the log already has EPOCH records: then these have
+    /// taken the room of MAP records.
     BandIsNotUsedUp,
     /// There is no band for EPOCH records.
     NoEpochBand,
-    /// The checkpoint does not wait for the pages that are not redone.
+    /// The checkpoint does not wait for pages that are not redone yet.
     UnredoneNotCounted,
 }
 
@@ -88,7 +87,7 @@ pub enum Record {
     Epoch,
 }
 
-/// A page with changes that are in no image which a MAP record names: in a frame, or written.
+/// A page with changes that are in no image named by a MAP record: in a frame, or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version {
     lsn: Lsn,
@@ -105,34 +104,34 @@ pub struct MapImage {
     images: [Lsn; PAGES],
 }
 
-/// What is done with the log.
+/// The current use of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// It is written.
     Running,
     /// It ends in a crash that no EPOCH record seals.
     Crashed,
-    /// It is redone: for each page whether it waits, and whether it is of the batch at work.
+    /// It is redone. For each page: whether it waits for its redo, and whether it is in the current batch.
     Redoing([bool; PAGES], [bool; PAGES]),
 }
 
 /// Memory and device together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// From the checkpoint on.
+    /// Records from the checkpoint on.
     log: Vec<Record>,
     phase: Phase,
     /// Whether the writer has credit.
     credited: bool,
     /// Dirty pages in frames.
     frames: [Option<Version>; PAGES],
-    /// Images written and not named.
+    /// Images written but not named.
     in_flight: [Option<Version>; PAGES],
     /// The map page's image, if it is newer than the one that the superblock names.
     written: Option<MapImage>,
-    /// The one that the superblock names.
+    /// The map page's image that the superblock names.
     named: MapImage,
-    /// A change was before the checkpoint that no image has.
+    /// A change that no image has was before the checkpoint.
     lost: bool,
 }
 
@@ -164,7 +163,7 @@ pub enum Action {
 }
 
 impl Record {
-    /// The same of another page.
+    /// The same record for another page.
     fn of(self, page: usize) -> Record {
         match self {
             Record::Change(_) => Record::Change(page),
@@ -192,12 +191,12 @@ impl State {
         self.log.len()
     }
 
-    /// The map in memory: that of the superblock, and all MAP records since.
+    /// The map in memory: that of the superblock, updated by all MAP records since.
     fn map(&self) -> MapImage {
         self.map_from(0)
     }
 
-    /// The same if the log began here.
+    /// The same if the log began at `begin`.
     fn map_from(&self, begin: Lsn) -> MapImage {
         let mut map = self.named;
         for (start, &record) in self.log.iter().enumerate().skip(begin) {
@@ -217,7 +216,7 @@ impl State {
         (known..self.next()).find(|&start| matches!(self.log[start], Record::Map(..)))
     }
 
-    /// What is read of a page: its LSN.
+    /// The LSN that a read of the page finds.
     fn lsn(&self, page: usize) -> Lsn {
         let version = self.frames[page].or(self.in_flight[page]);
         version.map_or(self.map().images[page], |version| version.lsn)
@@ -266,7 +265,7 @@ impl State {
         self.written = None;
     }
 
-    /// The checkpoint moves this far, and with it the point from which all positions are counted.
+    /// Moves the checkpoint, and with it the origin of all positions.
     fn move_checkpoint(&mut self, by: Lsn) {
         let images = self.map_from(by).images;
         let gone = |start: Lsn, record: &Record| matches!(*record, Record::Change(page) if images[page] <= start);
@@ -281,7 +280,7 @@ impl State {
         lsns.chain(in_log).chain(named).for_each(|lsn| *lsn = lsn.saturating_sub(by));
     }
 
-    /// A measure of the work that is left. Each weight is more than that of all that the step away from it leads to.
+    /// A measure of the remaining work. Each weight exceeds the sum of those that the step away from it leads to.
     pub fn work_left(&self) -> usize {
         const RECORD: usize = 1;
         const UNNAMED: usize = 1;
@@ -307,14 +306,14 @@ impl State {
             + changes.sum::<usize>() * CHANGE
     }
 
-    /// Where the log has records of this page.
+    /// The log's records of this page, with their positions.
     fn records(&self, page: usize) -> Vec<(Lsn, Record)> {
         let of_page = |record: &Record| matches!(*record, Record::Change(of) | Record::Map(of, _) if of == page);
         let numbered = self.log.iter().enumerate().filter(|(_, record)| of_page(record));
         numbered.map(|(start, &record)| (start, record.of(0))).collect()
     }
 
-    /// Gives the pages, which are alike, their names in an order that depends on what is known of them.
+    /// Renames the pages, which are alike, in an order that depends on their state only.
     fn normalise(&mut self) {
         let mut order: [usize; PAGES] = std::array::from_fn(|page| page);
         order.sort_by_cached_key(|&page| {
@@ -338,7 +337,7 @@ impl State {
         }
     }
 
-    /// Whether every page is its newest version, unless it waits for its redo.
+    /// Whether every page that does not wait for its redo is in its newest version.
     fn is_newest(&self) -> bool {
         let newest = |page| self.changes_after(page, self.lsn(page)).next().is_none();
         self.phase == Phase::Crashed || (0..PAGES).all(|page| self.waits(page) || newest(page))
@@ -354,18 +353,18 @@ impl Recovery {
         self.planted == Some(bug)
     }
 
-    /// What cleaning leaves free: the epochs' band, as far as it is not used up.
+    /// Units that cleaning leaves free: the epochs' band, as far as it is not used up.
     fn left(&self, state: &State) -> usize {
         let band = if self.has(Bug::NoEpochBand) { 0 } else { EPOCHS };
         band.saturating_sub(if self.has(Bug::BandIsNotUsedUp) { 0 } else { state.epochs() })
     }
 
-    /// What writers leave free: a MAP record for each page that is dirty or in flight, and what cleaning leaves.
+    /// Units that writers leave free: a MAP record for each page that is dirty or in flight, and cleaning's share.
     fn reserve(&self, state: &State) -> usize {
         state.dirty_frames() + state.images_in_flight() + self.left(state)
     }
 
-    /// What is promised to the writer: a change, and the MAP record that it leads to.
+    /// Units promised to the writer: a change, and the MAP record that it leads to.
     fn promised(&self, state: &State) -> usize {
         if state.credited { 2 } else { 0 }
     }
@@ -378,13 +377,13 @@ impl Recovery {
         state.next() < self.capacity
     }
 
-    /// Whether the page is in a frame that it need not share, or gets one.
+    /// Whether the page has a frame, or gets one.
     fn finds_frame(&self, state: &State, page: usize) -> bool {
         state.frames[page].is_some() || state.dirty_frames() < self.frames
     }
 
     fn may_clean(&self, state: &State, page: usize) -> bool {
-        // A page of the batch is pinned. If it is not, the keeper takes it only for want of frames.
+        // A page of the batch is pinned. With the bug the keeper takes it, but only for want of frames.
         let frames_are_short = state.dirty_frames() == self.frames;
         let stays = state.in_batch(page) && !(self.has(Bug::CleanedHalfRedone) && frames_are_short);
         state.frames[page].is_some() && !stays && state.images_in_flight() < IN_FLIGHT
@@ -474,7 +473,7 @@ impl Recovery {
         }
     }
 
-    /// The steps of work that can be taken.
+    /// The possible steps of work.
     fn work(&self, state: &State) -> Vec<Action> {
         let of_a_page = [Action::Append, Action::Clean, Action::Take, Action::Redo];
         let of_pages = (0..PAGES).flat_map(|page| of_a_page.map(|action| action(page)));
@@ -546,7 +545,7 @@ mod tests {
 
     #[test]
     fn recovery_from_a_full_log_ends() {
-        // A unit more takes half a minute: `make crash` has it.
+        // One more unit takes half a minute: `make crash` has that.
         let capacity = if std::env::var_os("MILLPOND_FULL").is_some() { 10 } else { 9 };
         assert_holds(Recovery { capacity, frames: 2, planted: None });
     }

@@ -1,5 +1,5 @@
-//! The controller's first test: hours of load in virtual time. No second under half of the median, nobody finds the log
-//! full; and each rule is needed.
+//! Hours of load in virtual time under the controller: no second falls under half of the median, no update finds the
+//! log full, and each rule is needed.
 
 use models::calm::{Evenness, Off, Outcome, Scenario, run, scenarios};
 
@@ -27,7 +27,7 @@ fn assert_calm(scenario: &Scenario, outcome: &Outcome) {
 #[test]
 fn hours_are_calm() {
     let all = scenarios();
-    // Two threads: each takes the next one.
+    // Two threads, each of which takes the next scenario.
     let next = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let work = || {
@@ -40,7 +40,7 @@ fn hours_are_calm() {
     });
 }
 
-/// A scenario with and without a rule.
+/// A scenario with a rule, and without it.
 fn with_and_without(name: &str, off: Off) -> (Outcome, Outcome) {
     let mut scenario = scenario(name);
     scenario.seconds = 450;
@@ -106,7 +106,7 @@ fn without_a_slow_average_waves_are_seen_too_late() {
 
 #[test]
 fn without_shares_those_who_wait_for_frames_keep_the_log_nearly_full() {
-    // In a log of half the size writers are slowed down before that shows. The brake keeps it from being full.
+    // In a log of half the size the throttle acts before the difference shows. The brake keeps the log from being full.
     let mut scenario = scenario("64 MiB, hot pages");
     (scenario.log_bytes, scenario.seconds) = (32 << 20, 450);
     let (with, without) = (run(&scenario, Off::Nothing), run(&scenario, Off::Shares));

@@ -1,9 +1,9 @@
 //! Figures of bulk loads: `make figures`.
 //!
 //! `bulk_figures DIR [ROWS [RUNS]]`: ROWS (20 million) sorted rows of the size of sysbench's, 8 bytes of key and 184 of
-//! value, are loaded into a new database in DIR, which must not exist and is removed. RUNS (3) times, each beside the
-//! device's own sequential write of as many bytes; medians. Then a thread that updates rows of another tree, each a durable
-//! commit, by itself and beside a load. Prints a Markdown table.
+//! value, are loaded into a new database in DIR. DIR must not exist, and is removed at the end. Each of RUNS (3) loads
+//! is compared with a sequential write of as many bytes to the device. In each run, a thread also updates rows of
+//! another tree, each in a durable commit: by itself, then beside a load. Prints a Markdown table of the median run.
 
 mod beside;
 mod common;
@@ -24,7 +24,7 @@ use common::{Outcome, VALUE, exit, must_be_new};
 /// Bytes of a key.
 const KEY: usize = size_of::<u64>();
 
-/// Bytes of which the values are parts: so many that they are in the CPU's cache.
+/// Bytes of the text that the values are cut from: few enough for the CPU's cache.
 const TEXT: usize = 64 << 10;
 
 /// One run.
@@ -119,7 +119,7 @@ fn load(db: &Db, name: &str, rows: u64, text: &[u8]) -> Outcome<Tree> {
     Ok(load.finish()?)
 }
 
-/// Updates rows of a small tree, which is made first, as long as `go_on` says so.
+/// Makes a small tree, then updates its rows while `go_on` returns true.
 fn update_tree(db: &Db, name: &str, go_on: impl Fn() -> bool) -> Outcome<Updates> {
     let tree = db.bulk_load(name, (0..10_000u64).map(|row| (row.to_be_bytes(), [0; VALUE])))?;
     update_while(go_on, |count| {

@@ -1,9 +1,9 @@
-//! Figures of an index that is made of a table with rows.
+//! Figures of an index that is created on a table with rows.
 //!
 //! `index_figures DIR [ROWS [POOL_MIB]]`: ROWS (20 million) rows of the size of sysbench's, 8 bytes of key and 184 of
-//! value, are loaded into a new database in DIR, which must not exist and is removed, with a pool of POOL_MIB (256): with
-//! an index on k, 4 bytes at random, and without. Then the index is made: by itself, and beside a thread that updates
-//! rows of the table, each a durable commit that changes k. Prints a Markdown table.
+//! value, are loaded into a new database in DIR with a pool of POOL_MIB (256). DIR must not exist, and is removed at
+//! the end. One load has an index on k, 4 random bytes; the other has none. Then the index is created: by itself, and
+//! beside a thread that updates k in rows of the table, each in a durable commit. Prints a Markdown table.
 
 mod beside;
 mod common;
@@ -19,7 +19,7 @@ use rand::{RngExt, SeedableRng};
 use beside::{Updates, update_while};
 use common::{Outcome, VALUE, exit, must_be_new};
 
-/// Bytes of which the values are parts: so many that they are in the CPU's cache.
+/// Bytes of the text that the values are cut from: few enough for the CPU's cache.
 const TEXT: usize = 64 << 10;
 
 fn main() -> ExitCode {
@@ -109,7 +109,7 @@ fn load(db: &Db, definition: TableDefinition, rows: u64) -> Outcome<Table> {
     Ok(load.finish()?)
 }
 
-/// Gives rows at random another k, as long as `go_on` says so.
+/// Changes k of random rows while `go_on` returns true.
 fn update_table(table: &Table, rows: u64, go_on: impl Fn() -> bool) -> Outcome<Updates> {
     let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(2);
     update_while(go_on, |_| {

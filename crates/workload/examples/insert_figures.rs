@@ -1,9 +1,10 @@
 //! Figures of logged inserts into a table with an index.
 //!
-//! `insert_figures DIR [SECONDS [ROWS]]`: batches of 1,000 rows of the size of sysbench's, 8 bytes of ascending key and 184 of
-//! value, with an index on k, the value's first 4 bytes. Each batch is one durable commit. SECONDS (10) each: k ascending,
-//! k at random with all in the pool, k at random in a table of ROWS (4 million) rows whose index is larger than the pool; with one
-//! thread, and with four. Each in a new database in DIR, which must not exist and is removed. Prints a Markdown table.
+//! `insert_figures DIR [SECONDS [ROWS]]`: batches of 1,000 rows of the size of sysbench's, 8 bytes of ascending key and
+//! 184 of value, with an index on k, the value's first 4 bytes. Each batch is one durable commit. SECONDS (10) each: k
+//! ascending, k at random with all pages in the pool, k at random in a table of ROWS (4 million) rows whose index is
+//! larger than the pool; with one thread, and with four. Each run has a new database in DIR. DIR must not exist, and is
+//! removed at the end. Prints a Markdown table.
 
 mod common;
 
@@ -35,7 +36,7 @@ struct Kind {
     rows_before: u64,
 }
 
-/// What one run was like.
+/// Figures of one run.
 struct Run {
     calm: Calm,
     slowest: Duration,
@@ -132,7 +133,7 @@ impl Rows {
         Rows { random, value }
     }
 
-    /// Inserts those from `first` on in a batch.
+    /// Inserts a batch of rows, keys from `first` on.
     fn insert(&mut self, db: &Db, table: &Table, first: u64, k: K, durability: Durability) -> Outcome<()> {
         let mut batch = WriteBatch::new();
         batch.durability(durability);

@@ -1,9 +1,9 @@
 //! Figures of durable updates: `make figures`.
 //!
-//! `update_figures DIR [SECONDS [CALM_SECONDS]]`: sysbench's `oltp_update_index` on two databases made in DIR, one that is
-//! all in its pool and one of four times its pool. Three rounds, each with the device's own figure and a run of SECONDS
-//! (10) of every kind, in turn; medians. Then CALM_SECONDS (60) at 80 % of the maximum, data four times the pool, and as
-//! long at the maximum. Prints Markdown tables.
+//! `update_figures DIR [SECONDS [CALM_SECONDS]]`: sysbench's `oltp_update_index` on two databases made in DIR. One fits
+//! in its pool, the other is four times its pool. Three rounds, each a probe of the device and a run of SECONDS (10) of
+//! every kind; the table shows medians. Then, with data four times the pool, CALM_SECONDS (60) at 80 % of the maximum
+//! rate and as long at the maximum. Prints Markdown tables.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,10 +23,10 @@ use workload::probe::{self, Access};
 /// Tables of each database.
 const TABLES: u32 = 4;
 
-/// Rows of each table of the database that is in its pool: 25 MiB with the indexes, for 256.
+/// Rows of each table of the database that fits in its pool: 25 MiB with the indexes, in a pool of 256 MiB.
 const IN_POOL_ROWS: u64 = 25_000;
 
-/// Rows of each table of the other: 250 MiB with the indexes, for 64.
+/// Rows of each table of the other database: 250 MiB with the indexes, in a pool of 64 MiB.
 const LARGER_ROWS: u64 = 250_000;
 
 /// Share of the maximum at which the engine must be calm.
@@ -112,7 +112,7 @@ fn database(dir: &Path, table_size: u64, pool: ByteSize) -> Outcome<Millpond> {
     Ok(engine)
 }
 
-/// One kind of run, and what its runs came to: commits per pair of the device, per second, bytes of log for each.
+/// One kind of run. Each entry of `runs`: commits per sync pair, commits per second, bytes of log per commit.
 struct Kind<'e> {
     name: &'static str,
     engine: &'e Millpond,

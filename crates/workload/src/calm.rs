@@ -1,7 +1,7 @@
 //! How even a run was: the figures that a mean hides.
 //!
-//! Only whole seconds count: the one in which the run stopped is left out, and all threads begin together, so the first
-//! is whole. A run shorter than a second has no figures.
+//! Only whole seconds count. All threads begin together, so the first second is whole; the second in which the run
+//! stops is left out. A run shorter than a second has no figures.
 
 use serde::Serialize;
 
@@ -12,15 +12,15 @@ pub struct Calm {
     pub median_per_s: f64,
     /// Completions in the worst second.
     pub worst_per_s: u64,
-    /// Which second that was, from 1; the first of them if there are several.
+    /// Number of the worst second, from 1; the first one if several are equally bad.
     pub worst_second: usize,
-    /// Seconds with less than half of the offered rate, or, where none is offered, of the median.
+    /// Seconds with less than half of the offered rate; without an offered rate, of the median.
     pub brownout_s: usize,
 }
 
 impl Calm {
-    /// Computes the figures from the completions in each whole second, and the arrivals in a second, if a rate is
-    /// offered; `None` if there is no whole second.
+    /// Computes the figures from the completions in each whole second. `offered_per_s` is the offered rate, if any.
+    /// Returns `None` if there is no whole second.
     pub fn of(seconds: &[u64], offered_per_s: Option<f64>) -> Option<Calm> {
         let (worst_index, &worst_per_s) = seconds.iter().enumerate().min_by_key(|&(_, count)| count)?;
         let median_per_s = median(seconds)?;
@@ -30,11 +30,12 @@ impl Calm {
     }
 }
 
-/// How much a second falls short of chance at most, in standard deviations of the arrivals in it.
+/// A second may fall short of the offered rate by this many standard deviations of its arrivals: that is chance.
 const CHANCE: f64 = 5.0;
 
-/// A second with fewer completions is a brownout: half of the offered rate, or of the median. At a low rate few may
-/// arrive in a second by chance, and where the median is 0 each second without a completion counts.
+/// The limit of a brownout: a second with fewer completions is one. It is half of the offered rate, or of the median.
+/// At a low offered rate the limit is lower, since few may arrive by chance. With a median of 0, each second without a
+/// completion is a brownout.
 pub fn brownout_below(seconds: &[u64], offered_per_s: Option<f64>) -> f64 {
     match (offered_per_s, median(seconds)) {
         (Some(offered), _) => (offered / 2.0).min(offered - CHANCE * offered.sqrt()).max(0.0),

@@ -1,9 +1,9 @@
-//! What a storage engine must offer to be put under load: the tables of sysbench, and no more. Those of the insert
-//! benchmark are in [`purchases`].
+//! The interface of a storage engine under load: sysbench's tables, and no more. The tables of the insert benchmark are
+//! in [`purchases`].
 //!
-//! An [`Engine`] is shared by all threads. Each thread has a [`Session`] of its own, taken before the run, which holds
-//! table handles and buffers: a transaction costs no look-up by name and no allocation on this side of the engine.
-//! Everything is a generic parameter, so that a transaction is a direct call.
+//! All threads share an [`Engine`]. Each thread opens a [`Session`] of its own before the run. The session holds table
+//! handles and buffers, so a transaction needs no look-up by name and no allocation outside the engine. Engine and
+//! session are generic parameters, so a transaction is a direct call.
 
 pub mod purchases;
 
@@ -22,7 +22,7 @@ pub struct TableNo(u32);
 impl TableNo {
     /// The tables 1 to `count`.
     pub fn first(count: u32) -> impl ExactSizeIterator<Item = TableNo> {
-        // An inclusive range of u32 has no exact size; the shifted one has.
+        // An inclusive range of u32 has no exact size; a half-open one has.
         (0..count).map(TableNo::from_index)
     }
 
@@ -48,33 +48,33 @@ impl fmt::Display for TableNo {
     }
 }
 
-/// What an engine tells of itself while it is under load.
+/// Figures that an engine reports while it is under load.
 pub trait Instruments: Sync {
     /// The engine's state now, for the interval lines.
     fn gauges(&self) -> Gauges;
 
-    /// What the engine has counted since it was opened.
+    /// The engine's counters since it was opened.
     fn counters(&self) -> Counters;
 
-    /// The slowest operations since the last call, the slowest first, which are forgotten; an engine may remember few, or
-    /// none.
+    /// Returns the slowest operations since the last call, the slowest first, and forgets them. An engine may remember
+    /// few or none.
     fn take_slow_operations(&self) -> Vec<SlowOperation> {
         Vec::new()
     }
 
-    /// When operations took the stall threshold or longer: the last of them, as many as the engine remembers.
+    /// Times of the last operations that took the stall threshold or longer, as many as the engine remembers.
     fn stall_times(&self) -> Vec<StallTime> {
         Vec::new()
     }
 
-    /// Bytes that the engine has handed to the device, and that are not durable yet or not read yet: rather too many
-    /// than too few.
+    /// Bytes of I/O that the engine has in flight: writes that are not durable and reads that are not done. An upper
+    /// bound.
     fn outstanding_bytes(&self) -> u64 {
         0
     }
 }
 
-/// When an operation stalled.
+/// The time of a stalled operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallTime {
     /// When it ended.
@@ -90,7 +90,7 @@ pub trait Engine: Instruments {
     where
         Self: 'e;
 
-    /// Says whether a table is there and with how many rows it was loaded.
+    /// Returns whether a table exists, and how many rows were loaded into it.
     ///
     /// # Errors
     /// [`Error::Engine`]: the engine could not answer.
@@ -117,13 +117,13 @@ pub trait Engine: Instruments {
     /// Makes all that was loaded durable, so that a run starts with an empty log.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn finish_load(&self) -> Result<(), Error>;
 
     /// Drops a table, its index and the note on it; `false` if there was none.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn drop_table(&self, table: TableNo) -> Result<bool, Error>;
 
     /// The largest id in a table, 0 if it is empty.
@@ -132,14 +132,14 @@ pub trait Engine: Instruments {
     /// [`Error::Engine`]: the engine could not answer.
     fn last_id(&self, table: TableNo) -> Result<u64, Error>;
 
-    /// Notes that a run begins that draws new ids for a table by itself; returns how many did before, since it was
-    /// created.
+    /// Notes that a run begins that draws spread new ids for a table; returns how many such runs began before, since
+    /// the table was created.
     ///
     /// # Errors
     /// [`Error::Engine`]: the note could not be written.
     fn begin_run(&self, table: TableNo) -> Result<u32, Error>;
 
-    /// Notes that rows of a table will be deleted, so that one that is missing tells nothing any more.
+    /// Notes that a run may delete rows of a table, so that a missing row is no error any more.
     ///
     /// # Errors
     /// [`Error::Engine`]: the note could not be written.
@@ -160,10 +160,10 @@ pub trait Engine: Instruments {
     /// Drops a table of `bulk_insert`; `false` if there was none.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn drop_bulk_table(&self, table: TableNo) -> Result<bool, Error>;
 
-    /// The largest id in a table of `bulk_insert`, 0 if it is empty; `None` if it is not there.
+    /// The largest id in a table of `bulk_insert`, 0 if the table is empty; `None` if the table is missing.
     ///
     /// # Errors
     /// [`Error::Engine`]: the engine could not answer.
@@ -172,79 +172,80 @@ pub trait Engine: Instruments {
     /// Opens a session on one table of `bulk_insert` alone.
     ///
     /// # Errors
-    /// [`Error::NoBulkTable`]: it is not there. [`Error::Engine`]: the engine could not.
+    /// [`Error::NoBulkTable`]: the table is missing. [`Error::Engine`]: the engine failed.
     fn bulk_session(&self, table: TableNo) -> Result<Self::Session<'_>, Error>;
 
     /// Opens a session on the tables 1 to `tables`.
     ///
     /// # Errors
-    /// [`Error::NotLoaded`]: one of them is not there. [`Error::Engine`]: the engine could not.
+    /// [`Error::NotLoaded`]: one of them is missing. [`Error::Engine`]: the engine failed.
     fn session(&self, tables: u32) -> Result<Self::Session<'_>, Error>;
 }
 
-/// One thread's access to an engine. Each method is one transaction, durable as the engine was opened to make it.
+/// One thread's access to an engine. Each method is one transaction, with the durability that the engine was opened
+/// with.
 pub trait Session {
     /// `SELECT c FROM sbtestN WHERE id = ?`.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn select_row(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error>;
 
     /// `SELECT ... FROM sbtestN WHERE id BETWEEN ? AND ?`; returns how many rows the range had.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn select_range(&mut self, table: TableNo, ids: IdRange, select: RangeSelect) -> Result<u64, Error>;
 
-    /// `SELECT id, k, c, pad FROM sbtestN WHERE k IN (?, ...)`, by the index on `k`; returns how many rows there were.
-    /// `ks` ascend, each is there once.
+    /// `SELECT id, k, c, pad FROM sbtestN WHERE k IN (?, ...)`, by the index on `k`; returns the number of rows.
+    /// `ks` ascend without duplicates.
     ///
     /// # Errors
-    /// [`Error::NoIndex`]: the table has none. [`Error::Engine`]: the engine could not.
+    /// [`Error::NoIndex`]: the table has none. [`Error::Engine`]: the engine failed.
     fn select_points(&mut self, table: TableNo, ks: &[u32]) -> Result<u64, Error>;
 
-    /// `SELECT count(k) FROM sbtestN WHERE k BETWEEN ? AND ? OR ...`, by the index on `k`. The ranges ascend, none
-    /// overlaps another.
+    /// `SELECT count(k) FROM sbtestN WHERE k BETWEEN ? AND ? OR ...`, by the index on `k`. The ranges ascend
+    /// and do not overlap.
     ///
     /// # Errors
-    /// [`Error::NoIndex`]: the table has none. [`Error::Engine`]: the engine could not.
+    /// [`Error::NoIndex`]: the table has none. [`Error::Engine`]: the engine failed.
     fn count_ranges(&mut self, table: TableNo, ranges: &[KRange]) -> Result<u64, Error>;
 
     /// `UPDATE sbtestN SET k = k + 1 WHERE id = ?`, with the index on `k` if there is one.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn increment_k(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error>;
 
     /// `UPDATE sbtestN SET c = ? WHERE id = ?`.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn replace_c(&mut self, table: TableNo, id: u64, c: &[u8; C_LEN]) -> Result<Outcome, Error>;
 
     /// `DELETE FROM sbtestN WHERE id = ?`, with the index on `k` if there is one.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn delete_row(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error>;
 
     /// `INSERT INTO sbtestN (id, k, c, pad) VALUES (?, ?, ?, ?)`, with the index on `k` if there is one.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn insert_row(&mut self, table: TableNo, row: &Row) -> Result<Outcome, Error>;
 
-    /// `INSERT INTO sbtestN VALUES (?, ?), ...` with these ids, each with itself as `k`, into the table of a session
-    /// from [`Engine::bulk_session`]. An engine that cannot take so many rows at once takes them in parts.
+    /// `INSERT INTO sbtestN VALUES (?, ?), ...` with these ids, each with `k` equal to the id, into the table of a
+    /// session from [`Engine::bulk_session`]. An engine that cannot insert so many rows at once splits them.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not, or a row exists. [`Error::Invalid`]: the session is of another kind.
+    /// [`Error::Engine`]: the engine failed, or a row exists. [`Error::Invalid`]: the session is of another kind.
     fn insert_bulk(&mut self, ids: IdRange) -> Result<(), Error>;
 
-    /// Inserts rows in ascending order of id, in one transaction that need not be durable at once.
+    /// Inserts rows in ascending order of id, in one transaction that may become durable later.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not, or a row exists.
+    /// [`Error::Engine`]: the engine failed, or a row exists.
     fn load_rows(&mut self, table: TableNo, rows: &[Row]) -> Result<(), Error>;
 }
 
@@ -256,9 +257,9 @@ pub enum Outcome {
     Done,
     /// There is no such row; nothing was changed.
     NoRow,
-    /// The row to insert is there already; nothing was changed.
+    /// The row to insert exists already; nothing was changed.
     Exists,
-    /// Another transaction was in its way; nothing was changed, and it may be run again.
+    /// The statement met a conflict with another transaction. Nothing was changed, and the caller may retry.
     Conflict,
 }
 
@@ -280,7 +281,7 @@ pub struct KRange {
     pub last: u32,
 }
 
-/// What is selected of a range of ids.
+/// Columns or aggregate that a range query selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeSelect {
     /// `c` of each row.
@@ -293,89 +294,89 @@ pub enum RangeSelect {
     SortedDistinct,
 }
 
-/// What a table is made with.
+/// Layout of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// What `id` is.
+    /// The role of `id`.
     pub id: IdColumn,
     /// Whether there is an index on `k`.
     pub k: Index,
 }
 
-/// What `id` is in a table.
+/// The role of `id` in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdColumn {
     /// The primary key.
     PrimaryKey,
-    /// A column with an index that is not unique. The primary key is a number that the engine gives to each row, in the
-    /// order in which they come, and shows to nobody.
+    /// A column with a non-unique index. The primary key is a hidden number that the engine assigns to each row, in the
+    /// order of insertion.
     Indexed,
 }
 
 /// Whether a table has an index on `k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Index {
-    /// It has: whatever changes `k` changes the index in the same batch.
+    /// The table has it. A change of `k` changes the index in the same batch.
     OnK,
-    /// It has none.
+    /// The table has none.
     Absent,
 }
 
-/// What is known of a table.
+/// State of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableState {
-    /// It is not there.
+    /// The table does not exist.
     Missing,
-    /// It is there, but its load did not come to its end.
+    /// The table exists, but its load did not finish.
     HalfLoaded,
-    /// It was loaded with this many rows.
+    /// The table was loaded with this many rows.
     Loaded(u64),
 }
 
 /// An engine's state at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gauges {
-    /// Checkpoint age of effective log capacity, in percent.
+    /// Checkpoint age, in percent of the effective log capacity.
     pub age_percent: f64,
-    /// Dirty frames of all frames, in percent.
+    /// Dirty frames, in percent of all frames.
     pub dirty_percent: f64,
     /// Frames free to take.
     pub free_frames: u64,
-    /// Microseconds for which operations were slowed down on purpose, since the engine was opened.
+    /// Time for which the engine throttled operations, since it was opened, in us.
     pub throttled_us: u64,
-    /// Pages a second that the device was found to write.
+    /// Measured write capacity of the device, in pages a second.
     pub capacity_pages_per_s: f64,
-    /// Pages a second that have to be written for the log.
+    /// Flush rate that the growth of the log requires, in pages a second.
     pub needed_pages_per_s: f64,
-    /// Bytes a second by which the log grows.
+    /// Growth of the log, in bytes a second.
     pub log_bytes_per_s: f64,
-    /// By which it may grow; `None`: nobody is slowed down.
+    /// Limit of the log's growth, in bytes a second; `None` if the engine throttles no thread.
     pub log_limit_per_s: Option<f64>,
 }
 
 /// An operation that was slow, and where its time went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SlowOperation {
-    /// Which.
+    /// Name of the operation.
     pub operation: &'static str,
     /// How long it took, in microseconds.
     pub elapsed_us: u64,
-    /// What it waited for, and how long.
+    /// Waits of the operation, by class.
     pub waits: Vec<Wait>,
-    /// For how long its thread ran beside these waits, in microseconds; `None` where the system does not tell.
+    /// CPU time of its thread outside of these waits, in us; `None` if the system does not report it.
     pub cpu_us: Option<u64>,
-    /// For how long it could have run and had no CPU, likewise.
+    /// Time in which the thread was runnable without a CPU, in us; `None` likewise.
     pub runnable_us: Option<u64>,
-    /// The page latch for which it waited longest; `None` where it waited for none.
+    /// The page latch with the longest wait; `None` if the operation waited for none.
     pub latch: Option<Latch>,
 }
 
-/// A page latch that was waited for.
+/// A page latch for which an operation waited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Latch {
-    /// What page it is, in words.
+    /// Description of the page.
     pub page: String,
-    /// For how long, in microseconds.
+    /// Length of the wait, in us.
     pub waited_us: u64,
 }
 
@@ -384,16 +385,16 @@ pub struct Latch {
 pub struct Wait {
     /// The name of the class, such as `free_frame`.
     pub class: &'static str,
-    /// How many there were.
+    /// Number of waits.
     pub count: u64,
-    /// Their time together, in microseconds.
+    /// Sum of their times, in us.
     pub total_us: u64,
-    /// Stalls of whose time they had at least half.
+    /// Stalls in which this class took at least half of the time.
     pub stalls: u64,
 }
 
 impl Wait {
-    /// What came after `earlier`.
+    /// The waits since `earlier`.
     fn since(self, earlier: &[Wait]) -> Wait {
         let before = earlier.iter().find(|wait| wait.class == self.class);
         let since = |of: fn(&Wait) -> u64| of(&self).saturating_sub(before.map_or(0, of));
@@ -402,31 +403,31 @@ impl Wait {
     }
 }
 
-/// What an engine counts; none ever decreases.
+/// Counters of an engine; none ever decreases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// What operations waited for.
+    /// Waits of operations, by class.
     pub waits: Vec<Wait>,
     /// Operations that took longer than the engine's stall threshold.
     pub stalls: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
-    /// Bytes of log made.
+    /// Bytes of log generated.
     pub log_bytes: u64,
     /// Syncs of the data.
     pub data_syncs: u64,
-    /// Writes of pages to the data file, each of one page or of several that lie behind each other.
+    /// Write calls to the data file, each of one page or of several adjacent pages.
     pub page_write_calls: u64,
-    /// Their bytes.
+    /// Bytes of these writes.
     pub page_write_bytes: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
-    /// How often the engine did what it forbids itself: each is a bug.
+    /// How often the engine broke one of its own rules; each time is a bug.
     pub law_violations: u64,
 }
 
 impl Counters {
-    /// What was counted since `earlier`.
+    /// The counts since `earlier`.
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
             waits: self.waits.iter().map(|wait| wait.since(&earlier.waits)).collect(),

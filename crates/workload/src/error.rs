@@ -1,4 +1,4 @@
-//! What can go wrong outside a transaction's own answer.
+//! Errors outside of a transaction's own outcome.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use crate::engine::purchases::PurchaseLoad;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The engine said no. Its own sentence is shown.
+    /// The engine failed. The message is the engine's own.
     #[error(transparent)]
     Engine(Box<dyn std::error::Error + Send + Sync>),
 
-    /// A table is there, with another number of rows than asked for.
+    /// A table exists with another number of rows than asked for.
     #[error(
         "table '{table}' was loaded with {found} rows, not {wanted}; \
          run with --table-size={found}, or drop the tables with the action 'cleanup' first"
@@ -32,7 +32,7 @@ pub enum Error {
     #[error("table '{0}' was not loaded to its end; drop the tables with the action 'cleanup', then load them again")]
     HalfLoaded(TableNo),
 
-    /// A run needs a table that is not there.
+    /// A run needs a table that does not exist.
     #[error("table '{0}' does not exist; load it with the action 'prepare', or ask for fewer --tables")]
     NotLoaded(TableNo),
 
@@ -43,17 +43,17 @@ pub enum Error {
     )]
     NoIndex(TableNo),
 
-    /// A run of `bulk_insert` needs a table that is not there.
+    /// A run of `bulk_insert` needs a table that does not exist.
     #[error("table '{0}.bulk' does not exist; make it with the action 'prepare', or ask for fewer --threads")]
     NoBulkTable(TableNo),
 
-    /// A step of the insert benchmark needs a table that is not there.
+    /// A step of the insert benchmark needs a table that does not exist.
     #[error(
         "table '{0}' does not exist; load it with the action 'prepare' or the step l.i0, or ask for fewer --threads"
     )]
     NoPurchases(String),
 
-    /// A step of the insert benchmark reads an index that is not there.
+    /// A step of the insert benchmark reads an index that does not exist.
     #[error(
         "table '{table}' has no index '{index}', which is read here; make it with the action 'prepare' or the step l.x"
     )]
@@ -68,7 +68,7 @@ pub enum Error {
     #[error("table '{0}' was not loaded to its end; drop the tables with the action 'cleanup', then load them again")]
     HalfLoadedPurchases(String),
 
-    /// A table of the insert benchmark is there, loaded otherwise than asked for.
+    /// A table of the insert benchmark was loaded with another size than asked for.
     #[error(
         "table '{table}' was loaded with {} rows of {} bytes of data; run with --table-size={} --data-length={}, \
          or drop the tables with the action 'cleanup' first",
@@ -77,11 +77,11 @@ pub enum Error {
     OtherPurchases {
         /// The table.
         table: String,
-        /// What it was loaded with.
+        /// The size with which the table was loaded.
         found: PurchaseLoad,
     },
 
-    /// A row of a table of the insert benchmark is not there, though it is none of those that were deleted.
+    /// A row of a table of the insert benchmark is missing, though no transaction deleted it.
     #[error("row {id} of table '{table}' is missing, though nothing deleted it; run 'millpond check' on the database")]
     PurchaseMissing {
         /// The table.
@@ -97,11 +97,11 @@ pub enum Error {
         table: String,
         /// The index.
         index: &'static str,
-        /// In what.
+        /// How they disagree.
         how: String,
     },
 
-    /// A row of a loaded table is not there: the engine lost it.
+    /// A row of a loaded table is missing: the engine lost it.
     #[error(
         "row {id} of table '{table}' is missing, though it was loaded and nothing deleted it; \
          run 'millpond check' on the database"
@@ -113,7 +113,7 @@ pub enum Error {
         id: u64,
     },
 
-    /// A range of a loaded table is not whole: the engine lost rows.
+    /// A range of a loaded table lacks rows: the engine lost them.
     #[error(
         "rows {first} to {last} of table '{table}' are {found}, though {wanted} were loaded and nothing deleted any; \
          run 'millpond check' on the database"
@@ -131,7 +131,7 @@ pub enum Error {
         wanted: u64,
     },
 
-    /// A row is there that has not been inserted yet.
+    /// A new row exists before it was inserted.
     #[error("row {id} of table '{table}' exists, though it is only now inserted; run 'millpond check' on the database")]
     RowExists {
         /// The table.
@@ -140,7 +140,7 @@ pub enum Error {
         id: u64,
     },
 
-    /// A row does not look as the generator wrote it.
+    /// A row has another length than the generator wrote.
     #[error(
         "row {id} of table '{table}' has {length} bytes where {wanted} belong; run 'millpond check' on the database"
     )]
@@ -155,7 +155,7 @@ pub enum Error {
         wanted: usize,
     },
 
-    /// The run would draw rows from an empty range, or the like.
+    /// The request makes no sense, such as to draw rows from an empty range.
     #[error("{0}")]
     Invalid(String),
 
@@ -165,28 +165,28 @@ pub enum Error {
          pids.max of the control group), or run with fewer --threads"
     )]
     ThreadStart {
-        /// Which thread, from 1.
+        /// Number of the thread, from 1.
         number: usize,
-        /// How many were asked for.
+        /// Number of threads asked for.
         threads: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// A thread of the load panicked: a defect in the engine or here.
+    /// A thread of the load panicked: a defect in the engine or in this crate.
     #[error("load thread {0} panicked; its message is above; please report it")]
     ThreadPanicked(usize),
 
-    /// A file of the probe could not be made, written or synced.
+    /// A file of the probe could not be created, written or synced.
     #[error(
         "cannot {deed} '{path}', a file to measure the device with: free space there, or give this user access to it"
     )]
     File {
-        /// What was tried.
+        /// The attempted action.
         deed: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 

@@ -1,6 +1,6 @@
-//! The figures of an interval and of a run: text, JSON lines and page show these, so none can say other than another.
+//! The figures of an interval and of a run. Text, JSON lines and page all show these, so they cannot disagree.
 //!
-//! The fields' names are those of the JSON lines, and carry their unit: `docs/bench-output.md` has them in tables.
+//! The fields have the names of the JSON lines, which carry the unit; `docs/bench-output.md` lists them in tables.
 
 use serde::Serialize;
 
@@ -13,12 +13,12 @@ use crate::probe::SyncPairs;
 use crate::recorder::Record;
 use crate::verdict::{History, Judgement, judge};
 
-/// What the figures of a run depend on besides the run.
+/// Settings that the figures depend on besides the run.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels {
     /// The percentile shown, 1 to 100; 0 for none.
     pub percentile: u32,
-    /// How long an operation takes that the engine counts as a stall, in ms.
+    /// From this duration on the engine counts an operation as a stall, in ms.
     pub stall_threshold_ms: u64,
 }
 
@@ -39,17 +39,17 @@ pub struct IntervalFigures {
     pub threads: usize,
     /// Transactions completed.
     pub transactions: u64,
-    /// The same, a second.
+    /// Transactions a second.
     pub transactions_per_s: f64,
     /// Statements a second.
     pub queries_per_s: f64,
-    /// Those that read.
+    /// Statements that read, a second.
     pub reads_per_s: f64,
-    /// Those that changed a row.
+    /// Statements that changed a row, a second.
     pub writes_per_s: f64,
-    /// Those that were to change a row and found none.
+    /// Statements that should change a row and found none, a second.
     pub others_per_s: f64,
-    /// Conflicts a second, each followed by another try.
+    /// Conflicts a second, each followed by a retry.
     pub conflicts_per_s: f64,
     /// The percentile that is shown, 0 for none.
     pub latency_percentile: u32,
@@ -65,25 +65,26 @@ pub struct IntervalFigures {
     /// In an open loop: transactions that are running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
-    /// Checkpoint age at the end of the interval, of what the log may hold.
+    /// Checkpoint age at the end of the interval, in percent of the effective log capacity.
     pub checkpoint_age_percent: f64,
-    /// Dirty frames then, of all frames.
+    /// Dirty frames at the end of the interval, in percent of all frames.
     pub dirty_frames_percent: f64,
-    /// Free frames then.
+    /// Free frames at the end of the interval.
     pub free_frames: u64,
-    /// The part of the transactions' time for which they were slowed down, as debts could not be paid in time else.
+    /// Share of the transactions' time for which the engine throttled them, to keep checkpoint age and dirty pages in
+    /// bounds.
     pub throttle_percent: f64,
-    /// What the canaries saw.
+    /// Figures of the canaries; `None` if the machine is not watched.
     #[serde(flatten)]
     pub machine: Option<SeenFigures>,
 }
 
-/// What the canaries saw in an interval.
+/// Figures of the canaries in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SeenFigures {
-    /// The longest pair of a write and its sync that the device's canary made, or has under way.
+    /// The device canary's longest pair of write and sync, ended or under way.
     pub canary_pair_max_ms: f64,
-    /// How late the CPU's canary woke at most, or is.
+    /// The largest delay of the CPU canary's wakes, ended or overdue.
     pub canary_wake_max_ms: f64,
 }
 
@@ -128,17 +129,18 @@ impl IntervalFigures {
 fn throttle_percent(interval: &Interval) -> f64 {
     let latencies = &interval.record.latencies;
     let all_us = latencies.mean() * latencies.len() as f64 / 1e3;
-    // Who waits at the interval's end has not completed his transaction.
+    // Capped: a transaction that is still throttled at the interval's end is not among the latencies.
     (interval.throttled_us as f64 * 100.0 / all_us.max(1.0)).min(100.0)
 }
 
-/// Whose the waits, slow operations, stalls and syncs of a run are; the engine tells of all its threads together.
+/// The threads that the waits, slow operations, stalls and syncs of a run cover; the engine reports all its threads
+/// together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitsOf {
-    /// Of the threads that were measured: there were no others.
+    /// The measured threads: there were no others.
     Clients,
-    /// Of these and of those that wrote beside them.
+    /// The measured threads, and the threads that wrote beside them.
     ClientsAndWriters,
 }
 
@@ -147,27 +149,27 @@ pub enum WaitsOf {
 pub struct RunFigures {
     /// Whether the run was stopped before its time.
     pub interrupted: bool,
-    /// Seconds that it lasted, without the warm-up.
+    /// Seconds that the run lasted, without the warm-up.
     pub elapsed_s: f64,
     /// Worker threads.
     pub threads: usize,
     /// Transactions completed.
     pub transactions: u64,
-    /// The same, a second.
+    /// Transactions a second.
     pub transactions_per_s: f64,
     /// Statements.
     pub queries: u64,
     /// Statements a second.
     pub queries_per_s: f64,
-    /// Those that read.
+    /// Statements that read.
     pub reads: u64,
-    /// Those that changed a row.
+    /// Statements that changed a row.
     pub writes: u64,
-    /// Those that were to change a row and found none.
+    /// Statements that should change a row and found none.
     pub others: u64,
-    /// Statements that met a conflict, and were run again.
+    /// Conflicts of statements, each followed by a retry.
     pub conflicts: u64,
-    /// Conflicts a second, each followed by another try.
+    /// Conflicts a second, each followed by a retry.
     pub conflicts_per_s: f64,
     /// The shortest latency.
     pub latency_min_ms: f64,
@@ -181,31 +183,31 @@ pub struct RunFigures {
     pub latency_percentile_ms: f64,
     /// The latency that 999 of 1,000 transactions did not exceed.
     pub latency_p999_ms: f64,
-    /// All latencies together.
+    /// Sum of all latencies.
     pub latency_sum_ms: f64,
-    /// Of these the time from arrival to begin; 0 in a closed loop.
+    /// Part of the sum from arrival to begin; 0 in a closed loop.
     pub queued_sum_ms: f64,
-    /// Transactions of a thread, on average.
+    /// Transactions per thread, on average.
     pub thread_transactions_mean: f64,
     /// Their standard deviation.
     pub thread_transactions_deviation: f64,
-    /// A thread's latencies together, on average.
+    /// Sum of a thread's latencies, on average.
     pub thread_time_mean_s: f64,
     /// Their standard deviation.
     pub thread_time_deviation_s: f64,
-    /// Whether a rate was offered, which is the measure of a brownout then.
+    /// Whether a rate was offered; then a brownout is measured against it.
     #[serde(skip)]
     pub is_offered: bool,
-    /// Of the whole seconds; `None` if there is none.
+    /// Evenness over the whole seconds; `None` if there is none.
     #[serde(flatten)]
     pub calm: Option<Calm>,
     /// The longest time without a completion while a transaction waited, from the begin of the run to its end.
     pub blackout_ms: f64,
     /// In an open loop: transactions that had arrived and were not begun at the end.
     pub unserved: u64,
-    /// How long an operation takes that counts as a stall.
+    /// From this duration on an operation counts as a stall.
     pub stall_threshold_ms: u64,
-    /// Operations that took so long.
+    /// Operations that took the threshold or longer.
     pub stalls: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
@@ -213,23 +215,23 @@ pub struct RunFigures {
     pub data_syncs: u64,
     /// Writes of pages to the data file.
     pub page_write_calls: u64,
-    /// Bytes of such a write, on average; 0 without one.
+    /// Bytes per write call, on average; 0 without a call.
     pub page_write_mean_bytes: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
-    /// How often the engine did what it forbids itself: each is a bug.
+    /// How often the engine broke one of its own rules; each time is a bug.
     pub law_violations: u64,
-    /// Whose the waits and slow operations are.
+    /// The threads that waits and slow operations cover.
     pub waits_of: WaitsOf,
-    /// What operations waited for, the most time first.
+    /// Waits of operations, the class with the most time first.
     pub waits: Vec<Wait>,
-    /// The slowest operations of the engine, the slowest first.
+    /// The engine's slowest operations, the slowest first.
     pub slow_operations: Vec<SlowOperation>,
     /// Pairs of a write and a sync that one thread makes on the device in a second.
     pub device_pairs_per_s: f64,
     /// The slowest of these pairs.
     pub device_worst_pair_ms: f64,
-    /// What the canaries saw beside the run; `None`: the machine was not watched.
+    /// Figures of the canaries; `None` if the machine was not watched.
     #[serde(flatten)]
     pub machine: Option<MachineFigures>,
     /// Whether the run was calm, and how long the machine stood still.
@@ -237,22 +239,22 @@ pub struct RunFigures {
     pub judged: Judgement,
 }
 
-/// What the canaries saw beside a run.
+/// Figures of the canaries beside a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MachineFigures {
     /// Pairs of a write and its sync that the device's canary made.
     pub canary_pairs: u64,
-    /// The median of them.
+    /// The median pair.
     pub canary_median_pair_ms: f64,
-    /// The slowest of those that are the device's own.
+    /// The slowest pair of the device's own.
     pub canary_worst_pair_ms: f64,
-    /// The slowest of those that began while the engine had much outstanding.
+    /// The slowest pair that began while the engine had much outstanding.
     pub canary_worst_shared_pair_ms: f64,
     /// Wakes of the CPU's canary.
     pub canary_wakes: u64,
-    /// How late the median one was.
+    /// The median delay of a wake.
     pub canary_median_wake_ms: f64,
-    /// How late the latest was.
+    /// The largest delay of a wake.
     pub canary_worst_wake_ms: f64,
 }
 
@@ -271,7 +273,7 @@ impl MachineFigures {
 }
 
 impl RunFigures {
-    /// The figures of `finished`, beside what the probe said of the device.
+    /// The figures of `finished`, with the probe's figures of the device.
     pub fn of(finished: &Finished, device: &SyncPairs, labels: Labels) -> RunFigures {
         let (record, counters) = (&finished.record, &finished.counters);
         let transactions = finished.transactions();
@@ -328,7 +330,7 @@ impl RunFigures {
         }
     }
 
-    /// The slowest pair that the device made by itself: beside the run, or of the probe where nothing watched.
+    /// The device's slowest pair of its own: of the canary, or of the probe if no canary watched.
     pub fn device_own_ms(&self) -> f64 {
         self.machine.map_or(self.device_worst_pair_ms, |machine| machine.canary_worst_pair_ms)
     }
@@ -338,13 +340,13 @@ impl RunFigures {
         self.judged.sentence(self.blackout_ms, self.machine.is_some())
     }
 
-    /// Transactions in the median second; of a run without a whole second the mean.
+    /// Transactions in the median second; the mean if the run has no whole second.
     pub fn usual_per_s(&self) -> f64 {
         self.calm.map_or(self.transactions_per_s, |calm| calm.median_per_s)
     }
 }
 
-/// What is to be said of `finished`.
+/// The judgement on `finished`.
 pub fn judged(finished: &Finished, device: &SyncPairs, labels: Labels) -> Judgement {
     judge(&History {
         seconds: &finished.seconds,
@@ -361,7 +363,7 @@ pub fn judged(finished: &Finished, device: &SyncPairs, labels: Labels) -> Judgem
     })
 }
 
-/// Those that there were, the most time first.
+/// The waits that occurred, the most time first.
 fn most_first(waits: &[Wait]) -> Vec<Wait> {
     let mut waits: Vec<Wait> = waits.iter().filter(|wait| wait.count > 0).copied().collect();
     waits.sort_by_key(|wait| std::cmp::Reverse(wait.total_us));
@@ -373,7 +375,7 @@ fn percentile_ms(record: &Record, labels: Labels) -> f64 {
     if labels.percentile == 0 { 0.0 } else { ms(record.quantile_ns(labels.share())) }
 }
 
-/// The mean and the standard deviation of the values, as sysbench computes them (of the whole, not of a sample).
+/// The mean and the standard deviation of the values, as sysbench computes them (population, not sample).
 fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     let count = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / count;

@@ -1,5 +1,5 @@
-//! The histogram of a run's latencies, in sysbench's buckets, which grow by 1.8 %: as sysbench's text, a bar for each
-//! that has any, and as numbers.
+//! The histogram of a run's latencies in sysbench's buckets, which grow by 1.8 %: as numbers, and as sysbench's text
+//! with a bar for each bucket that is not empty.
 
 use std::fmt::Write as _;
 
@@ -21,15 +21,15 @@ const BAR_LEN: usize = 40;
 pub struct Bucket {
     /// The latency in the middle of the bucket.
     pub latency_ms: f64,
-    /// How many there were; more than 0.
+    /// Number of transactions; more than 0.
     pub count: u64,
 }
 
-/// Latencies in ns as sysbench's buckets, the shortest first; those without any are left out.
+/// Latencies in ns as sysbench's buckets, the shortest first; empty buckets are left out.
 pub fn histogram_buckets(latencies: &Histogram<u64>) -> Vec<Bucket> {
     let mut counts = [0_u64; BUCKETS];
     for step in latencies.iter_recorded() {
-        // The middle of what the histogram does not tell apart, a thousandth.
+        // The middle of the range that the histogram does not distinguish, a thousandth of the value.
         let ns = latencies.median_equivalent(step.value_iterated_to());
         counts[bucket(ns as f64 / 1e6)] += step.count_at_value();
     }
@@ -61,7 +61,7 @@ fn buckets_per_e() -> f64 {
 
 /// The bucket of a latency: the one with the nearest value, on a scale of logarithms.
 fn bucket(ms: f64) -> usize {
-    // The conversion makes 0 of what is below the first, which has a negative logarithm.
+    // The conversion turns negative numbers, from latencies below the first bucket, into 0.
     (((ms / FIRST_MS).ln() * buckets_per_e() + 0.5) as usize).min(BUCKETS - 1)
 }
 

@@ -1,5 +1,5 @@
-//! The steps of the insert benchmark, one after the other: each client has a table, one thread, and beside queries a
-//! second one that writes.
+//! The steps of the insert benchmark, one after the other. Each client has a table and a thread; beside queries it has
+//! a second thread that writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,13 +17,13 @@ use crate::probe::SyncPairs;
 /// Most bytes of data in a row: as in iibench.
 const DATA_LEN_MAX: u32 = 4_000;
 
-/// Most rows in a transaction or a query; more are a slip of the keyboard.
+/// The most rows in a transaction or a query; a higher number is a typing error.
 const COUNT_MAX: u64 = 100_000;
 
-/// The share of what was to be written beside queries that has to be written for the rate to count as kept.
+/// The rate beside queries counts as kept if at least this share of the arrivals was written.
 const KEPT_SHARE: f64 = 0.95;
 
-/// Load and indexes have all the time that they need.
+/// Time limit of load and index creation: in effect none.
 const LONGEST_S: u64 = 31_536_000;
 
 /// The sizes of everything.
@@ -37,7 +37,7 @@ pub struct Sizes {
     pub load_rows_per_commit: u64,
     /// Rows that a transaction inserts, and deletes, in `l.i1` and beside queries.
     pub rows_per_commit: u64,
-    /// The same in `l.i2`.
+    /// Rows that a transaction inserts, and deletes, in `l.i2`.
     pub small_rows_per_commit: u64,
     /// Rows or entries that a query reads.
     pub rows_per_query: u64,
@@ -47,7 +47,7 @@ pub struct Sizes {
 const COLUMNS_LEN: u64 = 24;
 
 impl Sizes {
-    /// Bytes of a row at least, however it is kept. Of its id a page may keep less than all.
+    /// The least bytes of a row, in any layout. The id is not counted, since a page may store a part of it only.
     pub fn row_len_min(&self) -> u64 {
         COLUMNS_LEN + u64::from(self.load.data_len)
     }
@@ -93,17 +93,17 @@ impl Sizes {
     }
 }
 
-/// What a step came to.
+/// Results of a step.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// The clients' threads.
+    /// Results of the clients' threads.
     pub finished: Finished,
-    /// The threads that wrote beside queries.
+    /// Results of the threads that wrote beside queries.
     pub beside: Option<Finished>,
 }
 
 impl Done {
-    /// Beside queries: whether what arrived was written, but for a twentieth that waited at the end.
+    /// Beside queries: whether at least 95 % of the arrivals were written by the end.
     pub fn is_rate_kept(&self) -> Option<bool> {
         let is_kept = |beside: &Finished| {
             let written = beside.transactions();
@@ -116,7 +116,7 @@ impl Done {
 /// The tables that are still to be loaded.
 ///
 /// # Errors
-/// [`Error::HalfLoadedPurchases`], [`Error::OtherPurchases`]: one is there and not as it must be. [`Error::Engine`]: the
+/// [`Error::HalfLoadedPurchases`], [`Error::OtherPurchases`]: a table exists, but does not fit. [`Error::Engine`]: the
 /// engine could not answer.
 pub fn missing<E: PurchaseEngine>(engine: &E, sizes: &Sizes) -> Result<Vec<TableNo>, Error> {
     let mut missing = Vec::new();
@@ -133,10 +133,10 @@ pub fn missing<E: PurchaseEngine>(engine: &E, sizes: &Sizes) -> Result<Vec<Table
     Ok(missing)
 }
 
-/// Drops the tables that are there; says which.
+/// Drops the tables that exist; returns their numbers.
 ///
 /// # Errors
-/// [`Error::Engine`]: the engine said no.
+/// [`Error::Engine`]: the engine failed.
 pub fn drop_tables<E: PurchaseEngine>(engine: &E, clients: u32) -> Result<Vec<TableNo>, Error> {
     let mut dropped = Vec::new();
     for table in TableNo::first(clients) {
@@ -147,8 +147,7 @@ pub fn drop_tables<E: PurchaseEngine>(engine: &E, clients: u32) -> Result<Vec<Ta
     Ok(dropped)
 }
 
-/// Loads `tables`, which must be missing, each by a thread of its own. Of `plan` its pace, threads, times and events do
-/// not count.
+/// Loads `tables`, which must be missing, with a thread for each. Ignores pace, threads, times and events of `plan`.
 ///
 /// # Errors
 /// [`Error::Interrupted`]: `stop` became true, or the observer broke off; the tables are half loaded. Otherwise as
@@ -177,10 +176,10 @@ pub fn load<E: PurchaseEngine>(
     Ok(Done { finished, beside: None })
 }
 
-/// The indexes that tables do not have, table by table; none for those that have all.
+/// The missing indexes, table by table; tables that have all indexes are left out.
 ///
 /// # Errors
-/// [`Error::NoPurchases`]: a table is not there. [`Error::Engine`]: the engine could not answer.
+/// [`Error::NoPurchases`]: a table is missing. [`Error::Engine`]: the engine could not answer.
 pub fn missing_indexes<E: PurchaseEngine>(
     engine: &E,
     clients: u32,
@@ -195,8 +194,8 @@ pub fn missing_indexes<E: PurchaseEngine>(
     Ok(missing)
 }
 
-/// Makes the indexes that are missing, those of each table by a thread of its own. Of `plan` its pace, threads, times
-/// and events do not count. Who is stopped finishes the index that is being made.
+/// Creates the missing indexes, with a thread for each table. Ignores pace, threads, times and events of `plan`. On a
+/// stop, each thread first finishes the index that it is creating.
 ///
 /// # Errors
 /// [`Error::Interrupted`]: `stop` became true, or the observer broke off; some indexes are there. Otherwise as
@@ -222,16 +221,16 @@ pub fn create_indexes<E: PurchaseEngine>(
     Ok(Done { finished, beside: None })
 }
 
-/// The plan of a step that lasts until all is done.
+/// The plan of a step that lasts until all events are done.
 fn to_the_end(plan: &Plan, threads: usize, events: u64) -> Plan {
     Plan { threads, time_s: LONGEST_S, warmup_s: 0, events, pace: Pace::ClosedLoop, ..*plan }
 }
 
-/// Runs a step over tables that are loaded. Of `plan` its pace, threads and events do not count.
+/// Runs a step over loaded tables. Ignores pace, threads and events of `plan`.
 ///
 /// # Errors
-/// [`Error::NoPurchases`]: a table is not there. [`Error::PurchaseMissing`]: a query found a row gone that was not
-/// deleted. [`Error::NoPurchaseIndex`]: it reads one that is not there. [`Error::Invalid`]: the step is one of
+/// [`Error::NoPurchases`]: a table is missing. [`Error::PurchaseMissing`]: a query missed a row that no transaction
+/// deleted. [`Error::NoPurchaseIndex`]: the step reads an index that is missing. [`Error::Invalid`]: the step is one of
 /// [`load`] or [`create_indexes`]. Otherwise as [`driver::run`].
 pub fn run<E: PurchaseEngine>(
     engine: &E,
@@ -274,10 +273,10 @@ pub fn run<E: PurchaseEngine>(
     let readers = readers.collect::<Result<Vec<_>, Error>>()?;
     let per_s = rows_per_s / rows_per_commit as f64 * spans.len() as f64;
     let beside_plan = Plan { pace: Pace::FixedRate { per_s }, report_interval_s: 0, seed: !plan.seed, ..plan };
-    // Who cannot go on, or is not to, stops the others.
+    // If one group of threads fails or is stopped, it stops the other group.
     let ended = |ended: Result<Finished, Error>| {
         if ended.as_ref().map_or(true, |finished| finished.was_stopped) {
-            stop.store(true, Ordering::Relaxed); // Relaxed: stands for itself
+            stop.store(true, Ordering::Relaxed); // Relaxed: an independent flag
         }
         ended
     };
@@ -294,8 +293,7 @@ pub fn run<E: PurchaseEngine>(
 /// Reads all tables and their indexes.
 ///
 /// # Errors
-/// [`Error::IndexDisagrees`]: a row has not its entries, or an entry not its row. [`Error::Engine`]: the engine could
-/// not.
+/// [`Error::IndexDisagrees`]: a row lacks an entry, or an entry lacks its row. [`Error::Engine`]: the engine failed.
 pub fn verify<E: PurchaseEngine>(engine: &E, clients: u32) -> Result<Verified, Error> {
     let mut all = Verified::default();
     for table in TableNo::first(clients) {
@@ -305,7 +303,7 @@ pub fn verify<E: PurchaseEngine>(engine: &E, clients: u32) -> Result<Verified, E
     Ok(all)
 }
 
-/// The engine, for those who write beside queries: what it tells of itself goes to the others.
+/// Instruments without figures, for the writers beside queries: only the clients' run reports the engine's figures.
 struct Unwatched;
 
 impl Instruments for Unwatched {
@@ -321,7 +319,7 @@ impl Instruments for Unwatched {
 /// The figures of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepFigures {
-    /// Its name.
+    /// Name of the step.
     pub step: String,
     /// Clients, each with a table.
     pub clients: usize,
@@ -329,33 +327,33 @@ pub struct StepFigures {
     pub rows_per_commit: u64,
     /// Index entries made by `l.x`, 0 in other steps.
     pub entries_made: u64,
-    /// The same, a second.
+    /// Index entries made a second.
     pub entries_made_per_s: f64,
     /// Rows inserted in the step.
     pub rows_inserted: u64,
-    /// The same, a second.
+    /// Rows inserted a second.
     pub rows_inserted_per_s: f64,
     /// Rows deleted in the step.
     pub rows_deleted: u64,
-    /// Beside queries: rows to insert a second, by all clients together.
+    /// Beside queries: target rate of inserted rows a second, of all clients together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_wanted_per_s: Option<f64>,
-    /// Beside queries: whether so many were inserted, but for a twentieth that waited at the end.
+    /// Beside queries: whether at least 95 % of the arrivals were written by the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_rate_kept: Option<bool>,
-    /// Beside queries: the latency that the share of the percentile's transactions did not exceed, from their arrival.
+    /// Beside queries: the writers' latency from the arrival, at the percentile that is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside_latency_percentile_ms: Option<f64>,
-    /// Beside queries: the longest of these latencies.
+    /// Beside queries: the writers' longest latency from the arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside_latency_max_ms: Option<f64>,
-    /// Those of the clients' threads; what the engine tells of itself is of all threads.
+    /// Figures of the clients' threads; the engine's own figures cover all threads.
     #[serde(flatten)]
     pub figures: RunFigures,
 }
 
 impl StepFigures {
-    /// The figures of a step of so many rows in a transaction, beside what the probe said of the device.
+    /// The figures of a step, with the probe's figures of the device.
     pub fn of(step: Step, sizes: &Sizes, done: &Done, device: &SyncPairs, labels: Labels) -> StepFigures {
         let rows_per_commit = sizes.rows_per_commit(step);
         let mut figures = RunFigures::of(&done.finished, device, labels);

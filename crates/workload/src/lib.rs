@@ -1,30 +1,30 @@
-//! Load for storage engines, and its measure.
+//! Load generation for storage engines, and measurement.
 //!
-//! The tables, the transactions, the random numbers and the reports are sysbench's, so that numbers can be compared
-//! and existing scripts can parse them. What sysbench does not show is added: the second-by-second calm of a run. The
-//! insert benchmark has iibench's table and steps, and the same reports.
+//! Tables, transactions, random numbers and reports are sysbench's, so that numbers can be compared and existing
+//! scripts can parse them. The reports add the second-by-second calm of a run, which sysbench does not show. The insert
+//! benchmark has iibench's table and steps, and the same reports.
 //!
 //! | part | what it does |
 //! |---|---|
-//! | [`engine`] | what a storage engine must offer to be put under load |
-//! | [`adapters`] | one file an engine |
-//! | [`keys`] | which rows a transaction touches |
+//! | [`engine`] | the interface of a storage engine under load |
+//! | [`adapters`] | adapters of engines, one file each |
+//! | [`keys`] | distributions of the rows that transactions touch |
 //! | [`generators`] | rows, and the transactions over them |
 //! | [`prepare`] | loads and drops the tables |
 //! | [`insert_benchmark`] | the steps of the insert benchmark, one after the other |
 //! | [`driver`] | closed loop and open loop, second by second |
-//! | [`recorder`] | what is kept of each transaction |
+//! | [`recorder`] | records each transaction |
 //! | [`calm`] | median and worst second, brownout, blackout |
-//! | [`canary`] | what device and CPU do beside a run |
-//! | [`verdict`] | whether a run was calm, and whether the machine let it be |
+//! | [`canary`] | watches device and CPU beside a run |
+//! | [`verdict`] | whether a run was calm, and whether the machine stood still |
 //! | [`spans`] | gaps and stops as spans of a run's time |
-//! | [`probe`] | what the device can do by itself |
-//! | [`timeline`] | what was seen second by second |
-//! | [`figures`] | what a run came to, for all that show it |
-//! | [`report_text`] | all of it as text |
-//! | [`report_json`] | all of it as JSON, a line an object |
+//! | [`probe`] | measures the device by itself |
+//! | [`timeline`] | figures second by second |
+//! | [`figures`] | results of a run, for every output format |
+//! | [`report_text`] | the results as text |
+//! | [`report_json`] | the results as JSON, one object a line |
 //! | [`histogram_text`] | the latencies as a histogram |
-//! | [`where_text`] | where the time went, by what was waited for |
+//! | [`where_text`] | where the time went, by wait class |
 
 pub mod adapters;
 pub mod calm;

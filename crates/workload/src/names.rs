@@ -1,6 +1,6 @@
-//! Values that go by names on the command line.
+//! Values that have names on the command line.
 
-/// The one of `all` that is called `text`; otherwise what there is to choose from.
+/// The value of `all` with the name `text`; otherwise an error that lists the names.
 pub(crate) fn by_name<T: Copy, const N: usize>(
     text: &str,
     all: [T; N],

@@ -1,7 +1,7 @@
 //! Loads sysbench's tables, and drops them.
 //!
-//! Several threads share the work in batches, each with random numbers of its own from the seed, so a table's content
-//! depends on the seed alone. A table counts as loaded only when all of it is there ([`Engine::finish_table`]).
+//! Several threads share the work in batches. Each batch has its own random stream of the seed, so a table's content
+//! depends on the seed alone. A table counts as loaded only when all its rows are in ([`Engine::finish_table`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -20,20 +20,20 @@ const BATCH_ROWS: u64 = 200;
 pub struct LoadPlan {
     /// The tables.
     pub set: TableSet,
-    /// How `k` is drawn.
+    /// Distribution of `k`.
     pub rand_type: RandType,
     /// Seed of the rows.
     pub seed: u64,
     /// Threads that load.
     pub threads: usize,
-    /// What the tables are made with.
+    /// Layout of the tables.
     pub layout: Layout,
 }
 
 /// The tables of `set` that are still to be loaded.
 ///
 /// # Errors
-/// [`Error::TableSize`]: one is there with another size. [`Error::HalfLoaded`]: one was not loaded to its end.
+/// [`Error::TableSize`]: a table exists with another size. [`Error::HalfLoaded`]: a table's load did not finish.
 /// [`Error::Engine`]: the engine could not answer.
 pub fn missing<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>, Error> {
     let mut missing = Vec::new();
@@ -50,11 +50,11 @@ pub fn missing<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>, Err
     Ok(missing)
 }
 
-/// Loads `tables`, which must be missing; `progress` is told, from several threads, of each batch's number of rows.
+/// Loads `tables`, which must be missing. Several threads call `progress` with the number of rows of each batch.
 ///
 /// # Errors
-/// [`Error::Interrupted`]: `stop` became true; the tables are half loaded. [`Error::ThreadStart`]: the system has no
-/// thread for it; the tables are dropped again. [`Error::Engine`]: the engine said no.
+/// [`Error::Interrupted`]: `stop` became true; the tables are half loaded. [`Error::ThreadStart`]: a thread
+/// cannot be started; the tables are dropped again. [`Error::Engine`]: the engine failed.
 pub fn load<E: Engine>(
     engine: &E,
     plan: &LoadPlan,
@@ -78,7 +78,7 @@ pub fn load<E: Engine>(
     engine.finish_load()
 }
 
-/// Loads the rows of `tables`, which are there and empty.
+/// Loads the rows of `tables`, which exist and are empty.
 fn load_rows<E: Engine>(
     engine: &E,
     plan: &LoadPlan,
@@ -104,7 +104,7 @@ fn load_rows<E: Engine>(
             match loader.spawn_scoped(scope, move || work.run(session)) {
                 Ok(loader) => loaders.push(loader),
                 Err(source) => {
-                    work.has_failed.store(true, Ordering::Relaxed); // Relaxed: stands for itself
+                    work.has_failed.store(true, Ordering::Relaxed); // Relaxed: an independent flag
                     return Err(Error::ThreadStart { number: number + 1, threads: plan.threads, source });
                 }
             }
@@ -116,10 +116,10 @@ fn load_rows<E: Engine>(
     })
 }
 
-/// Drops the tables of `set` that are there; says which.
+/// Drops the tables of `set` that exist; returns their numbers.
 ///
 /// # Errors
-/// [`Error::Engine`]: the engine said no.
+/// [`Error::Engine`]: the engine failed.
 pub fn drop_tables<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>, Error> {
     let mut dropped = Vec::new();
     for table in set.numbers() {
@@ -130,7 +130,7 @@ pub fn drop_tables<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>,
     Ok(dropped)
 }
 
-/// The tables of `bulk_insert` that are not there, of those for so many threads.
+/// The missing tables of `bulk_insert` for `threads` threads.
 ///
 /// # Errors
 /// [`Error::Engine`]: the engine could not answer.
@@ -144,18 +144,18 @@ pub fn missing_bulk<E: Engine>(engine: &E, threads: u32) -> Result<Vec<TableNo>,
     Ok(missing)
 }
 
-/// Makes tables of `bulk_insert`, which must be missing; they are empty.
+/// Creates empty tables of `bulk_insert`, which must be missing.
 ///
 /// # Errors
-/// [`Error::Engine`]: the engine said no.
+/// [`Error::Engine`]: the engine failed.
 pub fn make_bulk<E: Engine>(engine: &E, tables: &[TableNo]) -> Result<(), Error> {
     tables.iter().try_for_each(|&table| engine.create_bulk_table(table))
 }
 
-/// Drops the tables of `bulk_insert` that are there, of those for so many threads; says which.
+/// Drops the existing tables of `bulk_insert` for `threads` threads; returns their numbers.
 ///
 /// # Errors
-/// [`Error::Engine`]: the engine said no.
+/// [`Error::Engine`]: the engine failed.
 pub fn drop_bulk<E: Engine>(engine: &E, threads: u32) -> Result<Vec<TableNo>, Error> {
     let mut dropped = Vec::new();
     for table in TableNo::first(threads) {
@@ -182,7 +182,7 @@ impl Work<'_> {
     fn run(&self, mut session: impl Session) -> Result<(), Error> {
         let done = self.load_all(&mut session);
         if done.is_err() {
-            self.has_failed.store(true, Ordering::Relaxed); // Relaxed: stands for itself
+            self.has_failed.store(true, Ordering::Relaxed); // Relaxed: an independent flag
         }
         done
     }
@@ -192,7 +192,7 @@ impl Work<'_> {
         let batches_per_table = size.div_ceil(BATCH_ROWS);
         let mut rows = Vec::new();
         loop {
-            // Relaxed: the number only has to be unique, and the flags stand for themselves.
+            // Relaxed: the number only has to be unique, and the flags are independent.
             let batch = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(&table) = self.tables.get((batch / batches_per_table) as usize) else { return Ok(()) };
             if self.has_failed.load(Ordering::Relaxed) {
@@ -221,7 +221,7 @@ mod tests {
     use crate::adapters::millpond::Millpond;
     use crate::engine::{IdColumn, Index, Outcome};
 
-    /// Through the page cache: these tests are about tables, and run on any file system.
+    /// Uses the page cache: these tests are about tables, and run on any file system.
     fn options() -> Options {
         Options::new().cached(true)
     }

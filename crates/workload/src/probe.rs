@@ -1,8 +1,8 @@
-//! What the device can do by itself: 4 KiB writes, each made durable before the next, by one thread; and long writes one
-//! behind the other.
+//! Measures the device by itself, with one thread: 4 KiB writes, each synced before the next, and long sequential
+//! writes.
 //!
-//! The first is the yardstick for durable commits: an engine that lets many threads share one sync commits more often than
-//! this rate; one that does not cannot reach it.
+//! The first rate is the yardstick for durable commits. An engine with group commit, where many threads share a sync,
+//! can exceed it; without group commit an engine cannot reach it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,10 +21,11 @@ pub const FILE_NAME: &str = "millpond-probe.tmp";
 /// Bytes of one write, and their alignment.
 const WRITE_LEN: usize = 4096;
 
-/// Writes before the file is begun again: 4 MiB, all of it written before the clock starts, so that no write grows it.
+/// Writes before the probe starts again at offset 0: 4 MiB, all written before the clock starts, so that no write grows
+/// the file.
 const WRITES_PER_LAP: u64 = 1024;
 
-/// Whether the page cache is in between.
+/// Whether writes go through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Straight to the device (`O_DIRECT`).
@@ -33,30 +34,30 @@ pub enum Access {
     Cached,
 }
 
-/// What was measured.
+/// Measured sync pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SyncPairs {
     /// Pairs of a 4 KiB write and its sync that one thread made in a second.
     pub per_s: f64,
     /// The longest that one pair took, in ms.
     pub worst_ms: f64,
-    /// How the file was opened: a file system without direct I/O is measured through the page cache.
+    /// Mode in which the file was opened; a file system without direct I/O is measured through the page cache.
     pub access: Access,
 }
 
 impl SyncPairs {
-    /// The faster of two measurements: what slowed the other one was not the device.
+    /// The faster of two measurements: something other than the device slowed down the other one.
     pub fn faster(self, other: SyncPairs) -> SyncPairs {
         if other.per_s > self.per_s { other } else { self }
     }
 
-    /// Whether two measurements differ so much, by more than half, that something else was at work in one of them.
+    /// Whether two measurements differ by more than half, so that something disturbed one of them.
     pub fn contradicts(self, other: SyncPairs) -> bool {
         self.per_s.max(other.per_s) > 1.5 * self.per_s.min(other.per_s)
     }
 }
 
-/// Measures write + sync pairs in `dir` for about `duration`, which it keeps the calling thread waiting.
+/// Measures write + sync pairs in `dir`; blocks the calling thread for about `duration`.
 ///
 /// # Errors
 /// [`Error::File`]: the file could not be made, written, synced or removed.
@@ -74,8 +75,8 @@ pub fn sync_pairs(dir: &Path, access: Access, duration: Duration) -> Result<Sync
 /// Bytes of one sequential write.
 const SEQUENTIAL_LEN: usize = 1 << 20;
 
-/// Measures how many bytes a second one thread writes one behind the other into a new file in `dir`: `bytes` of them, in
-/// writes of 1 MiB, all durable in the end. Room for the file is allocated before.
+/// Measures the bytes a second of one thread that writes `bytes` sequentially into a new file in `dir`, in writes of 1
+/// MiB, with a sync at the end. The file's space is allocated before the clock starts.
 ///
 /// # Errors
 /// [`Error::File`]: the file could not be made, written, synced or removed.
@@ -115,7 +116,7 @@ fn measure(file: &File, path: &Path, access: Access, duration: Duration) -> Resu
     let mut worst = Duration::ZERO;
     let mut pairs = 0_u64;
     while started.elapsed() < duration || pairs == 0 {
-        // Other bytes each time: some devices spare themselves a write of the same.
+        // Other bytes each time: some devices skip a write of identical data.
         buffer[..8].copy_from_slice(&pairs.to_le_bytes());
         file.write_all_at(&buffer, pairs % WRITES_PER_LAP * WRITE_LEN as u64).map_err(failed("write", path))?;
         fdatasync(file).map_err(|cause| failed("sync", path)(cause.into()))?;

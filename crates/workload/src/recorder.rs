@@ -1,15 +1,15 @@
-//! What is kept of each transaction, cheaply.
+//! Records each transaction, cheaply.
 //!
 //! REC-1  A completion is in exactly one interval, and in exactly one thread's totals.
 //! REC-2  The blackout is never shorter than the true longest gap between completions while a transaction waited. In a
-//!        closed loop one waits always: a gap lasts from one completion to the next, whatever the load itself does.
+//!        closed loop a transaction always waits: a gap lasts from one completion to the next, whatever the load does.
 //!
-//! Each worker has a [`Slot`], in which it says since when its transaction has been waiting, and which holds the
-//! histogram of the interval under a mutex that only the collector contends for, once a second, to swap it for an
-//! empty one. What is wanted only at the end ([`Totals`]) stays with the worker and costs no sharing at all.
-//! The gap between completions needs all threads: one shared time stamp (`Pulse`), one atomic maximum a transaction.
-//! Drawing, two readings of the clock and recording take 0.1 us a transaction in one thread and 0.2 us in 16 threads on
-//! two CPUs (measured 2026-11, 11 million a second on an engine that does nothing).
+//! Each worker has a [`Slot`], in which it stores since when its transaction has been waiting. The slot also holds the
+//! interval's histogram under a mutex. Only the collector contends for the mutex: once a second it swaps in an empty
+//! histogram. Figures for the end of the run ([`Totals`]) stay with the worker and are not shared.
+//! The gap between completions concerns all threads: one shared time stamp (`Pulse`), one atomic maximum a transaction.
+//! A draw, two readings of the clock and the recording take 0.1 us a transaction in one thread and 0.2 us in 16 threads
+//! on two CPUs (measured 2026-11, 11 million a second on an engine that does nothing).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::generators::oltp::{Queries, Tally};
 use crate::spans::{KEPT_FROM_NS, Longest, Slow, Span};
 
-/// Longest latency told apart from longer ones: an hour, in ns.
+/// The histogram's upper bound: an hour, in ns; longer latencies count as this.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Significant digits of a latency.
@@ -30,7 +30,7 @@ const DIGITS: u8 = 3;
 /// Nanoseconds in a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What a slot says when no transaction waits.
+/// Value of a slot while no transaction waits.
 const IDLE: u64 = u64::MAX;
 
 /// Time since the run began, in ns.
@@ -51,7 +51,7 @@ impl RunClock {
         elapsed.as_secs() * SECOND_NS + u64::from(elapsed.subsec_nanos())
     }
 
-    /// A time that ended at a moment of the system's clock; `None`: that was before the start.
+    /// The span of `length` that ended at `ended`; `None` if it ended before the start.
     pub fn span_of(self, ended: Instant, length: Duration) -> Option<Span> {
         let to_ns = u64::try_from(ended.checked_duration_since(self.started)?.as_nanos()).ok()?;
         Some(Span::new(to_ns.saturating_sub(u64::try_from(length.as_nanos()).ok()?), to_ns))
@@ -63,14 +63,14 @@ pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).expect("1 ns to an hour with 3 digits are valid bounds")
 }
 
-/// What the collector takes from a worker each second.
+/// A worker's record, which the collector takes each second.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Latencies in ns.
     pub latencies: Histogram<u64>,
-    /// The longest, exactly.
+    /// The longest latency, exact, in ns.
     pub max_ns: u64,
-    /// Conflicts, each followed by another try.
+    /// Conflicts, each followed by a retry.
     pub conflicts: u64,
     /// Statements.
     pub queries: Queries,
@@ -82,7 +82,7 @@ impl Record {
         Record { latencies: latency_histogram(), max_ns: 0, conflicts: 0, queries: Queries::default() }
     }
 
-    /// Empties it, keeping its memory.
+    /// Empties the record, but keeps its memory.
     pub fn clear(&mut self) {
         self.latencies.reset();
         self.max_ns = 0;
@@ -116,7 +116,7 @@ impl Default for Record {
     }
 }
 
-/// What a worker keeps for the end of the run.
+/// A worker's totals for the end of the run.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     /// Transactions completed.
@@ -127,31 +127,31 @@ pub struct Totals {
     pub min_ns: Option<u64>,
     /// Completions in each second since the counting began.
     pub per_second: Vec<u64>,
-    /// The longest latency of these, in ns.
+    /// The longest latency of each second, in ns.
     pub worst_ns: Vec<u64>,
-    /// The longest time without a completion that one of this worker's ended.
+    /// The longest time without a completion of any thread that a completion of this worker ended.
     pub blackout: Span,
-    /// All of these times that are long.
+    /// All such times of at least [`KEPT_FROM_NS`].
     pub gaps: Longest<Span>,
-    /// The slow ones.
+    /// Transactions with a latency of at least [`KEPT_FROM_NS`].
     pub slow: Longest<Slow>,
     /// Time from arrival to begin of all transactions, in ns; 0 in a closed loop.
     pub queued_ns: u64,
-    /// The arrival that this worker had taken and not begun when the time was up, in ns since the start of the run.
+    /// The arrival that this worker took but did not begin before the time was up, in ns since the start of the run.
     pub left_ns: Option<u64>,
 }
 
 /// The times of a transaction, in ns since the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// Since when it has been waiting: its arrival, in a closed loop its begin.
+    /// Begin of the wait: the arrival; in a closed loop, the begin of the transaction.
     pub since_ns: u64,
-    /// When it was begun.
+    /// Begin of the transaction.
     pub at_ns: u64,
 }
 
 impl Begun {
-    /// Of a closed loop: it waits from its begin on.
+    /// The times in a closed loop: the transaction waits from its begin on.
     pub fn at(at_ns: u64) -> Begun {
         Begun { since_ns: at_ns, at_ns }
     }
@@ -191,7 +191,8 @@ impl Totals {
 /// One worker's place in the [`Recorder`].
 #[derive(Debug)]
 pub struct Slot {
-    /// Since when its transaction has been waiting, in ns since the start, or [`IDLE`].
+    /// Begin of the wait of the worker's transaction, in ns since the start, or [`IDLE`]. Written by the worker, read
+    /// by all.
     waiting_since: AtomicU64,
     record: Mutex<Record>,
 }
@@ -208,10 +209,10 @@ struct Pulse {
     last_ns: AtomicU64,
 }
 
-/// When a transaction waits.
+/// From when on a transaction waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Always: each thread wants the next as soon as its last is done.
+    /// Always: each thread begins the next transaction as soon as the last is done.
     Always,
     /// From its arrival on.
     Arrivals,
@@ -221,14 +222,14 @@ pub enum Demand {
 #[derive(Debug)]
 pub struct Recorder {
     demand: Demand,
-    /// When the counting begins, in ns since the start.
+    /// End of the warm-up, in ns since the start.
     counts_from_ns: u64,
     slots: Vec<CachePadded<Slot>>,
     pulse: CachePadded<Pulse>,
 }
 
 impl Recorder {
-    /// Makes a recorder for `threads` workers, of transactions that begin `counts_from_ns` after the start or later.
+    /// Makes a recorder for `threads` workers; counting begins `counts_from_ns` after the start.
     pub fn new(threads: usize, counts_from_ns: u64, demand: Demand) -> Recorder {
         let slot = || Slot { waiting_since: AtomicU64::new(IDLE), record: Mutex::new(Record::new()) };
         Recorder {
@@ -250,7 +251,7 @@ impl Recorder {
         self.slots[worker].waiting_since.store(IDLE, Ordering::Relaxed); // Relaxed: as in `begin`
     }
 
-    /// Notes that `worker` has completed, at `now_ns`, a transaction that does not count. It ends a gap all the same.
+    /// Notes that `worker` completed a transaction at `now_ns` that does not count. The completion still ends a gap.
     pub fn complete_uncounted(&self, worker: usize, now_ns: u64) {
         self.pulse.last_ns.fetch_max(now_ns, Ordering::Relaxed); // Relaxed: as in `complete`
         self.give_up(worker);
@@ -261,10 +262,10 @@ impl Recorder {
         self.slots[worker].record.lock().queries += queries;
     }
 
-    /// Notes that `worker` has completed, at `now_ns`, a transaction of these times, and what it came to.
+    /// Records a transaction of `worker` that completed at `now_ns`, with its times and counts.
     pub fn complete(&self, worker: usize, totals: &mut Totals, begun: Begun, now_ns: u64, tally: &Tally) {
         let latency_ns = now_ns.saturating_sub(begun.since_ns);
-        // Relaxed: the time stamp stands for itself; nothing is published with it.
+        // Relaxed: the time stamp publishes no other data.
         let previous_ns = self.pulse.last_ns.fetch_max(now_ns, Ordering::Relaxed);
         let most_ns = now_ns.saturating_sub(previous_ns);
         if most_ns > totals.blackout.len_ns() || most_ns >= KEPT_FROM_NS {
@@ -286,18 +287,18 @@ impl Recorder {
         slot.waiting_since.store(IDLE, Ordering::Relaxed); // Relaxed: as in `begin`
     }
 
-    /// Moves what `worker` recorded since the last call into `taken`, which must be empty.
+    /// Moves the record of `worker` since the last call into `taken`, which must be empty.
     pub fn take(&self, worker: usize, taken: &mut Record) {
         debug_assert_eq!(taken.transactions(), 0, "REC-1: a record is emptied before it is swapped in");
         std::mem::swap(&mut *self.slots[worker].record.lock(), taken);
     }
 
-    /// When the latest transaction was completed, in ns since the start.
+    /// Time of the latest completion, in ns since the start.
     pub fn last_completion_ns(&self) -> u64 {
         self.pulse.last_ns.load(Ordering::Relaxed) // Relaxed: a figure
     }
 
-    /// For how long the longest waiting of the running transactions has been waiting at `now_ns`; 0: none is running.
+    /// Age of the wait of the oldest running transaction at `now_ns`, in ns; 0 if none is running.
     pub fn longest_wait_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.oldest_waiting_ns())
     }
@@ -307,7 +308,7 @@ impl Recorder {
         self.slots.iter().filter(|slot| slot.waiting_since_ns() != IDLE).count() as u64
     }
 
-    /// Since when the longest waiting of the running transactions has been waiting.
+    /// Begin of the wait of the oldest running transaction.
     fn oldest_waiting_ns(&self) -> u64 {
         self.slots.iter().map(|slot| slot.waiting_since_ns()).min().unwrap_or(IDLE)
     }
@@ -319,7 +320,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A transaction of one write, after so many conflicts.
+    /// A transaction of one write, after `conflicts` conflicts.
     fn tally(conflicts: u64) -> Tally {
         Tally { queries: Queries { write: 1, ..Queries::default() }, conflicts }
     }

@@ -1,13 +1,13 @@
-//! A run as JSON: one object a line, for programs. `docs/bench-output.md` has the fields in tables.
+//! A run as JSON: one object a line, for programs. `docs/bench-output.md` lists the fields in tables.
 //!
-//! Within a schema fields are added, and none is renamed or left out.
+//! A schema may gain fields, but never renames or drops one.
 
 use serde::Serialize;
 
 /// The version of the fields' names and meanings.
 pub const SCHEMA: u32 = 1;
 
-/// What every line begins with.
+/// A line: schema and kind first, then the figures.
 #[derive(Serialize)]
 struct Line<'a, T> {
     schema: u32,
@@ -16,7 +16,7 @@ struct Line<'a, T> {
     figures: &'a T,
 }
 
-/// `figures` as a line of `kind`, with its line end.
+/// `figures` as a line of `kind`, with a line end.
 pub fn line<T: Serialize>(kind: &str, figures: &T) -> String {
     let line = Line { schema: SCHEMA, kind, figures };
     let mut text = serde_json::to_string(&line).expect("figures have names for keys and nothing that can fail");

@@ -5,7 +5,7 @@
 //! [ 1s ] queue length: 0, concurrency: 9 p99.9: 4.10 max: 6.02 age: 31% dirty: 22% free: 1804 throttle: 20%
 //! ```
 //!
-//! The second line's first two fields come only with `--rate`, as in sysbench.
+//! The first two fields of the second line are shown only with `--rate`, as in sysbench.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::engine::Wait;
 use crate::figures::{IntervalFigures, RunFigures, SeenFigures, WaitsOf};
 use crate::probe::{Access, SyncPairs};
 
-/// What is said of a run whose transactions are not run as such.
+/// The note for a run whose transactions run statement by statement.
 pub const STATEMENT_BY_STATEMENT: &str = "transactions: statement by statement, each its own commit \
      (the engine has none of several statements yet)\n";
 
@@ -127,7 +127,7 @@ pub fn calm_block(figures: &RunFigures) -> String {
     text
 }
 
-/// What the machine did beside the run, and the figures with and without its stops.
+/// Adds the machine's stops beside the run, and the figures with and without them.
 fn add_machine(text: &mut String, figures: &RunFigures) {
     let judged = &figures.judged;
     if let Some(machine) = figures.machine {
@@ -166,12 +166,12 @@ fn add_machine(text: &mut String, figures: &RunFigures) {
     );
 }
 
-/// The last lines of a run: what its longest gap was, and the verdict.
+/// The last lines of a run: its longest gap, and the verdict.
 pub fn verdict_lines(figures: &RunFigures) -> String {
     format!("{}\nverdict: {}\n", figures.sentence(), figures.judged.verdict_text())
 }
 
-/// What was waited for.
+/// The waits as text.
 fn waits_text(waits: &[Wait]) -> String {
     let text = |wait: &Wait| {
         let ms = wait.total_us as f64 / 1e3;
@@ -180,7 +180,7 @@ fn waits_text(waits: &[Wait]) -> String {
     if waits.is_empty() { "nothing".to_owned() } else { waits.iter().map(text).collect::<Vec<_>>().join(", ") }
 }
 
-/// The probe's line: what one thread can do on the device.
+/// The probe's line: the sync pairs of one thread on the device.
 pub fn device_line(device: &SyncPairs) -> String {
     let how = match device.access {
         Access::Direct => "one thread",
@@ -189,7 +189,7 @@ pub fn device_line(device: &SyncPairs) -> String {
     format!("device: {:.0} write+sync pairs/s ({how})\n", device.per_s)
 }
 
-/// How many commits shared a sync of the log, on average.
+/// The line of the average number of commits that shared a sync of the log.
 pub fn commits_per_sync_line(commits_per_log_sync: f64) -> String {
     format!("commits per log sync: {commits_per_log_sync:.1}\n")
 }
@@ -281,7 +281,7 @@ mod tests {
             record: Record { conflicts: 1, ..record(&[1_000, 2_000, 6_020]) },
             queue,
             gauges: Gauges { age_percent: 31.4, dirty_percent: 21.6, free_frames: 1804, ..Gauges::default() },
-            // A fifth of the 9.02 ms of its transactions.
+            // A fifth of the 9.02 ms that the transactions took.
             throttled_us: 1804,
             machine: None,
         }

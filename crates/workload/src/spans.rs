@@ -1,9 +1,9 @@
-//! Spans of a run's time, in ns since its start: gaps, slow transactions, times in which the machine stood still.
+//! Spans of a run's time, in ns since its start: gaps, slow transactions, stops of the machine.
 
-/// A gap or a transaction this long is kept with its place in the run: half of the least limit of a verdict.
+/// A gap or a transaction of at least this length is kept as a span: half of the least limit of a verdict.
 pub const KEPT_FROM_NS: u64 = 50_000_000;
 
-/// Spans that one list keeps at most.
+/// The most spans that one list keeps.
 const KEPT_MAX: usize = 4_096;
 
 /// Slow transactions that end in the same tenth of a second of one thread share an entry.
@@ -12,24 +12,24 @@ const MERGED_NS: u64 = 100_000_000;
 /// From one moment to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
-    /// Its begin, in ns since the start of the run.
+    /// Begin, in ns since the start of the run.
     pub from_ns: u64,
-    /// Its end, likewise; never before its begin.
+    /// End, in ns since the start of the run; never before the begin.
     pub to_ns: u64,
 }
 
 impl Span {
-    /// The span between two moments; empty if the second is the earlier one.
+    /// The span between two times; empty if the second is the earlier one.
     pub fn new(from_ns: u64, to_ns: u64) -> Span {
         Span { from_ns, to_ns: to_ns.max(from_ns) }
     }
 
-    /// How long it is, in ns.
+    /// Length in ns.
     pub fn len_ns(self) -> u64 {
         self.to_ns - self.from_ns
     }
 
-    /// How much of it lies in `others`, which are in order and apart, as [`union`] makes them.
+    /// Length of the overlap with `others`, which are sorted and disjoint, as [`union`] returns them, in ns.
     pub fn within_ns(self, others: &[Span]) -> u64 {
         let shared = |other: &Span| other.to_ns.min(self.to_ns).saturating_sub(other.from_ns.max(self.from_ns));
         let first = others.partition_point(|other| other.to_ns <= self.from_ns);
@@ -37,7 +37,7 @@ impl Span {
     }
 }
 
-/// The same time as spans that are in order and do not touch.
+/// Merges spans into sorted, disjoint spans that do not touch.
 pub fn union(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_unstable();
     let mut apart: Vec<Span> = Vec::with_capacity(spans.len());
@@ -53,11 +53,11 @@ pub fn union(mut spans: Vec<Span>) -> Vec<Span> {
 /// A slow transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slow {
-    /// When it arrived, in ns since the start of the run; in a closed loop it begins then.
+    /// Arrival, in ns since the start of the run; in a closed loop, the begin.
     pub arrived_ns: u64,
-    /// When it began.
+    /// Begin, in ns since the start of the run.
     pub began_ns: u64,
-    /// When it ended.
+    /// End, in ns since the start of the run.
     pub ended_ns: u64,
 }
 
@@ -68,7 +68,7 @@ impl Slow {
     }
 }
 
-/// The long gaps or slow transactions of one thread, in bounded memory: of too many the longest stay.
+/// The long gaps or slow transactions of one thread, in bounded memory: beyond the bound, the longest stay.
 #[derive(Clone, Debug)]
 pub struct Longest<T> {
     kept: Vec<T>,
@@ -81,7 +81,7 @@ impl<T> Default for Longest<T> {
 }
 
 impl<T: Copy> Longest<T> {
-    /// What is kept.
+    /// The kept ones.
     pub fn kept(&self) -> &[T] {
         &self.kept
     }
@@ -103,8 +103,8 @@ impl Longest<Span> {
 }
 
 impl Longest<Slow> {
-    /// Keeps a transaction; of those that end within the same tenth of a second the longest. An earlier arrival has
-    /// all of a later one's time, so little that tells them apart is lost.
+    /// Keeps a transaction; of several that end within the same tenth of a second, the longest. That one spans nearly
+    /// the whole time of the others, so little information is lost.
     pub fn add(&mut self, slow: Slow) {
         match self.kept.last_mut() {
             Some(last) if last.ended_ns / MERGED_NS == slow.ended_ns / MERGED_NS => {

@@ -1,35 +1,35 @@
-//! What was seen of a run second by second, in bounded memory: a run of an hour keeps each second, a longer one keeps
-//! the worst of several together.
+//! Figures of a run second by second, in bounded memory: a run of up to an hour keeps each second, a longer one the
+//! worst of several seconds.
 
 use crate::canary::Seen;
 use crate::engine::Gauges;
 
-/// Points that are kept at most. Even, so that they can be joined in pairs.
+/// The most points that are kept. Even, so that points can be joined in pairs.
 pub const POINTS_MAX: usize = 3_600;
 
-/// Seconds of a run, in points of the same length.
+/// The seconds of a run, in points of equal length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
     seconds_each: u64,
     points: Vec<Point>,
-    /// Seconds that the last point has.
+    /// Seconds in the last point.
     last_s: u64,
 }
 
-/// The worst that was seen in some seconds.
+/// The worst figures of some seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
     /// The longest latency, in ns.
     pub max_ns: u64,
-    /// The highest age and share of dirty frames at the end of a second, and the fewest free frames.
+    /// The worst of each gauge at the end of a second, such as the highest checkpoint age and the fewest free frames.
     pub gauges: Gauges,
-    /// Time for which threads were slowed down, of all their time.
+    /// Throttled time, in percent of the threads' time.
     pub throttle_percent: f64,
-    /// For how long the longest waiting transaction had been waiting at the end of a second, in ns.
+    /// Age of the oldest waiting transaction at the end of a second, in ns.
     pub waiting_ns: u64,
     /// In an open loop: transactions that had arrived and not begun at the end of a second.
     pub queued: u64,
-    /// What the canaries saw.
+    /// The canaries' worst beats.
     pub machine: Seen,
 }
 
@@ -85,7 +85,7 @@ impl Timeline {
         self.last_s = 1;
     }
 
-    /// Notes a latency of a transaction that ended after the last second, in ns.
+    /// Adds the latency of a transaction that ended after the last second, in ns.
     pub fn add_late(&mut self, max_ns: u64) {
         if let Some(last) = self.points.last_mut() {
             last.max_ns = last.max_ns.max(max_ns);

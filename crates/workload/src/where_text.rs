@@ -1,4 +1,4 @@
-//! Where the time went, as text: of a transaction on average, and of the slowest operations of the run.
+//! Where the time went, as text: for an average transaction, and for the slowest operations of the run.
 //!
 //! ```text
 //! Where the time went:
@@ -15,15 +15,16 @@ use crate::figures::{RunFigures, WaitsOf};
 /// Slow operations that are shown.
 const SHOWN: usize = 5;
 
-/// The `Where the time went:` block. The rest of a transaction is CPU and the wait for one. Under a rate a transaction
-/// counts from its arrival, and has its time in the queue as a part; an operation of the engine counts from its begin.
+/// The `Where the time went:` block. The rest of a transaction is CPU time and waits for a CPU. Under a rate a
+/// transaction counts from its arrival, so its time in the queue is a part. An operation of the engine counts from its
+/// begin.
 pub fn where_block(figures: &RunFigures) -> String {
     let mut text = match figures.waits_of {
         WaitsOf::Clients => {
             let from = if figures.is_offered { ", from arrival" } else { "" };
             format!("Where the time went:\n    per transaction{from}: {}\n", per_transaction(figures))
         }
-        // The latencies are not of all who waited: a transaction's share cannot be told.
+        // The waits cover more threads than the latencies, so a transaction's share is unknown.
         WaitsOf::ClientsAndWriters => "Where the time went (clients and writers beside):\n".to_owned(),
     };
     for (number, slow) in (1..).zip(figures.slow_operations.iter().take(SHOWN)) {
@@ -41,7 +42,7 @@ fn per_transaction(figures: &RunFigures) -> String {
     sum(figures.latency_sum_ms / transactions, "", queued.into_iter().chain(waits).collect(), 2)
 }
 
-/// An operation of the engine; where arrivals are told beside, that it counts from its begin.
+/// An operation of the engine. With arrivals in the report, the text says that the operation counts from its begin.
 fn slow_text(slow: &SlowOperation, has_arrivals: bool) -> String {
     let ms = |us: u64| us as f64 / 1e3;
     let mut parts: Vec<_> = slow.waits.iter().map(|wait| (wait.class, ms(wait.total_us))).collect();
@@ -56,7 +57,7 @@ fn slow_text(slow: &SlowOperation, has_arrivals: bool) -> String {
     text
 }
 
-/// A time and what it is the sum of, the most first; parts that would be shown as 0 are left to the rest.
+/// A time as a sum of its parts, the largest first; parts that would be shown as 0 belong to the rest.
 fn sum(total_ms: f64, label: &str, mut parts: Vec<(&str, f64)>, digits: usize) -> String {
     let least_ms = 0.5 * 0.1_f64.powi(digits as i32);
     parts.retain(|(_, ms)| *ms >= least_ms);

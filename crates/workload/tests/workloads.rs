@@ -1,4 +1,4 @@
-//! Every workload on a real database: the statements that were counted, and tables whose indexes agree with them.
+//! Every workload on a real database: checks the counted statements, and that tables and indexes agree.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -12,12 +12,12 @@ use workload::generators::oltp::{Load, Mix, Queries, TableSet, Workload};
 use workload::keys::RandType;
 use workload::prepare::{self, LoadPlan};
 
-/// Few rows for many threads: they get in each other's way.
+/// Few rows for many threads, so that they conflict.
 const ROWS: u64 = 300;
 const THREADS: usize = 4;
 const EVENTS: u64 = 400;
 
-/// Through the page cache: these tests are about tables, and run on any file system.
+/// Uses the page cache: these tests are about tables, and run on any file system.
 fn options() -> Options {
     Options::new().cached(true)
 }
@@ -66,7 +66,7 @@ fn run_mix(
     driver::run(engine, &load, &plan, &AtomicBool::new(false), &mut Unobserved)
 }
 
-/// The ids of each table, ascending, after a look whether every row has its index entries, and every entry its row.
+/// The ids of each table, ascending, after a check that every row has its index entries and every entry its row.
 fn consistent_ids(dir: &Path, tables: u32) -> Vec<Vec<u64>> {
     let db = Db::open(dir, options()).expect("it opens");
     let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |n, &b| n << 8 | u64::from(b));
@@ -95,7 +95,7 @@ fn consistent_ids(dir: &Path, tables: u32) -> Vec<Vec<u64>> {
     ids
 }
 
-/// Statements of a transaction that read, and that write, whatever the tables are like.
+/// Reading and writing statements of a transaction, for any tables.
 const STATEMENTS: [(Workload, u64, u64); 7] = [
     (Workload::PointSelect, 1, 0),
     (Workload::ReadOnly, 14, 0),
@@ -117,14 +117,14 @@ fn every_workload_over_tables_makes_its_statements_and_leaves_rows_and_index_ent
         let queries = finished.record.queries;
         assert_eq!(finished.transactions(), EVENTS, "{workload}");
         assert_eq!(queries.read, read * EVENTS, "{workload}");
-        // A row that another thread has deleted and not inserted again yet is a statement of the kind `other`.
+        // A statement counts as `other` if another thread has deleted the row and not yet inserted it again.
         assert_eq!(queries.write + queries.other, write * EVENTS, "{workload}");
         let deletes = matches!(workload, Workload::ReadWrite | Workload::WriteOnly);
         assert!(queries.other == 0 || deletes, "{workload}: {queries:?}");
         let engine = Millpond::open(dir.path(), options()).unwrap();
         let alone = run_with(&engine, workload, tables, 20, 1).unwrap().record.queries;
         engine.close().unwrap();
-        assert_eq!((alone.write, alone.other), (write * 20, 0), "{workload}: nobody else deletes");
+        assert_eq!((alone.write, alone.other), (write * 20, 0), "{workload}: no other thread deletes");
         let ids = consistent_ids(dir.path(), tables);
         let inserted = if workload == Workload::Insert { EVENTS + 20 } else { 0 };
         assert_eq!(ids.iter().map(Vec::len).sum::<usize>() as u64, 2 * ROWS + inserted, "{workload}");
@@ -136,7 +136,7 @@ fn every_workload_over_tables_makes_its_statements_and_leaves_rows_and_index_ent
 fn tables_with_id_as_a_column_bear_every_workload() {
     let dir = tempfile::tempdir().unwrap();
     let engine = loaded_with(dir.path(), 1, Layout { id: IdColumn::Indexed, k: Index::OnK });
-    // One thread: two that delete and insert the same id may leave two rows with it, as in sysbench.
+    // One thread: two threads that delete and insert the same id may leave two rows with it, as in sysbench.
     let alone = |workload| run_with(&engine, workload, 1, EVENTS, 1).unwrap().record.queries;
     let by_k = [(Workload::RandomPoints, 1, 0), (Workload::RandomRanges, 1, 0)];
     for (workload, read, write) in by_k.into_iter().chain(STATEMENTS) {
@@ -145,7 +145,7 @@ fn tables_with_id_as_a_column_bear_every_workload() {
     }
     engine.close().unwrap();
     assert_eq!(consistent_ids(dir.path(), 1), [(1..=ROWS + EVENTS).collect::<Vec<_>>()]);
-    // After an open, and with several threads: whatever they do to each other's ids, entries stay with their rows.
+    // After a reopen, with several threads on the same ids: entries must stay with their rows.
     let engine = Millpond::open(dir.path(), options()).unwrap();
     for workload in [Workload::Insert, Workload::ReadWrite, Workload::WriteOnly, Workload::UpdateIndex] {
         assert_eq!(run(&engine, workload, 1, EVENTS).unwrap().transactions(), EVENTS, "{workload}");
@@ -166,14 +166,14 @@ fn ids_that_are_drawn_are_new_in_each_run_of_both_kinds_of_tables() {
             let engine = loaded_with(dir.path(), 2, Layout { id, k: Index::OnK });
             let finished = run_mix(&engine, Workload::Insert, 2, EVENTS, THREADS, &drawn).unwrap();
             assert_eq!(finished.record.queries, Queries { read: 0, write: EVENTS, other: 0 });
-            // Every other workload goes over such tables, too. (One thread: see above.)
+            // Every other workload runs over such tables, too. (One thread: see above.)
             run_mix(&engine, Workload::ReadWrite, 2, 50, 1, &drawn).unwrap();
             engine.close().unwrap();
             let ids = consistent_ids(dir.path(), 2);
             assert_eq!(ids.iter().map(Vec::len).sum::<usize>() as u64, 2 * ROWS + runs * EVENTS);
             assert!(ids.iter().all(|ids| ids[ROWS as usize..].iter().all(|id| *id > u64::from(u32::MAX))));
         }
-        // Those that ascend go on above them.
+        // Ascending ids continue above the spread ones.
         let engine = Millpond::open(dir.path(), options()).unwrap();
         let last = engine.last_id(TableNo::from_index(0)).unwrap();
         run(&engine, Workload::Insert, 2, EVENTS).unwrap();
@@ -194,7 +194,7 @@ fn tables_without_an_index_bear_every_workload_that_needs_none() {
         let refused = run(&engine, workload, 1, EVENTS).unwrap_err().to_string();
         assert!(refused.contains("'sbtest1'") && refused.contains("--create-secondary=on"), "{refused}");
     }
-    // A table that is made again has nothing from the one before.
+    // A table that is created again keeps no note of the one before.
     let set = TableSet::new(1, ROWS).unwrap();
     assert_eq!(prepare::drop_tables(&engine, set).unwrap().len(), 1);
     assert_eq!(engine.index(TableNo::from_index(0)).unwrap(), Index::OnK);
@@ -225,7 +225,7 @@ fn deleted_rows_are_gone_are_counted_once_and_are_no_error_for_later_runs() {
     let queries = finished.record.queries;
     assert_eq!(queries.write + queries.other, 3 * EVENTS);
     assert!(queries.other > 0, "{queries:?}");
-    // Whichever rows are gone now, all of these go on.
+    // These workloads run, whichever rows are gone now.
     let selects = run(&engine, Workload::ReadOnly, 1, EVENTS).unwrap();
     assert_eq!(selects.record.queries.read, 14 * EVENTS);
     let updates = run(&engine, Workload::UpdateNonIndex, 1, EVENTS).unwrap();

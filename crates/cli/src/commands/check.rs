@@ -37,7 +37,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Answer, Failure> {
             print(&text(&args.dir.display().to_string(), &report))?;
             Ok(if report.problems.is_empty() { Answer::Yes } else { Answer::No })
         }
-        // Damage so deep that there is nothing to report on: the answer is still no, not "could not be done".
+        // Damage too deep for a report: the answer is still "no", not "could not be done".
         Err(error @ millpond::Error::Corruption(..)) => {
             complain(&describe(&error));
             Ok(Answer::No)
@@ -64,7 +64,7 @@ fn text(dir: &str, report: &CheckReport) -> String {
     ] {
         let _ = writeln!(text, "{name:<14}{value}");
     }
-    // Behind the number of free slots: what is in them.
+    // After the number of free slots: their content.
     text.pop();
     let (never, older) = (report.never_written, report.older_images);
     let torn = report.free_slots - never - older;

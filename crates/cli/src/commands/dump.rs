@@ -10,7 +10,7 @@ use crate::exit::{Answer, Failure};
 use crate::output::print;
 use crate::values;
 
-/// Lines that are printed together.
+/// The most lines that are printed with one write.
 const TOGETHER: usize = 1 << 16;
 
 /// Arguments of `dump`.
@@ -34,7 +34,7 @@ pub(crate) struct DumpArgs {
 enum What {
     /// Both superblocks, field by field.
     Superblock(Database),
-    /// The directory, map pages, and where they say that each page is; of one --space or of all.
+    /// The directory, map pages, and the slot of each page in them; of one --space or of all.
     Map {
         #[command(flatten)]
         database: Database,
@@ -50,10 +50,10 @@ enum What {
     Page {
         #[command(flatten)]
         database: Database,
-        /// The page, as 1:0: its space, which 'millpond info DIR' tells, and its number in it, from 0
+        /// The page, as 1:0: its space (see 'millpond info DIR') and its number in the space, from 0
         #[arg(value_name = "SPACE:NUMBER", value_parser = page_id, required_unless_present = "slot")]
         page: Option<(u32, u32)>,
-        /// Whatever is in this slot of the data file, from 0, instead of a page
+        /// The content of this slot of the data file, from 0, instead of a page
         #[arg(long, value_name = "SLOT", conflicts_with = "page", value_parser = values::count::<u64>)]
         slot: Option<u64>,
     },
@@ -64,13 +64,13 @@ enum What {
         /// Begin with the group that holds this LSN, instead of the checkpoint
         #[arg(long, value_name = "LSN", value_parser = values::count::<u64>)]
         from: Option<u64>,
-        /// At most so many groups
+        /// At most N groups
         #[arg(long, value_name = "N", value_parser = values::count::<u64>)]
         limit: Option<u64>,
     },
 }
 
-/// Which database.
+/// The database to dump.
 #[derive(Debug, Args)]
 struct Database {
     /// The database's directory

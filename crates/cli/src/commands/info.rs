@@ -12,7 +12,7 @@ use crate::output::print;
 
 /// Arguments of `info`.
 #[derive(Debug, Args)]
-#[command(after_long_help = "What the log holds beyond the last checkpoint is replayed in memory; nothing is written.
+#[command(after_long_help = "Changes in the log after the last checkpoint are replayed in memory; nothing is written.
 
 Example:
   millpond info millpond-bench-data")]
@@ -24,7 +24,7 @@ pub(crate) struct InfoArgs {
     cached: CachedArg,
 }
 
-/// Tells what a database is.
+/// Prints the facts of a database.
 pub(crate) fn run(args: &InfoArgs) -> Result<Answer, Failure> {
     let rows = Inspector::open(&args.dir, args.cached.0)?.info()?;
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 2;

@@ -15,9 +15,10 @@ use crate::values::Format;
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(after_long_help = "\
-Takes the engine's options as bench does, so it shows what a run with them would use. A flag comes
-before a MILLPOND_* variable, that before the file of --config, and that before the default. Whether
-they go together, and with the database, is seen when that is opened. All mistakes are told at once.
+Takes the engine's options as bench does, and shows the values that a run with them would use. A
+flag comes before a MILLPOND_* variable, that before the file of --config, and that before the
+default. Opening a database checks that the options fit together, and fit the database. All
+mistakes are reported at once.
 
 Examples:
   millpond options
@@ -74,7 +75,7 @@ fn line(setting: &EngineSetting) -> Line<'_> {
     }
 }
 
-/// Two lines an option: its name, value and where that comes from; what it is.
+/// Two lines an option: name, value and origin; description.
 fn text(settings: &[EngineSetting]) -> String {
     let width = |of: fn(&EngineSetting) -> &str| settings.iter().map(|setting| of(setting).len()).max().unwrap_or(0);
     let (names, values) = (width(|setting| setting.info.name), width(|setting| &setting.value));

@@ -14,13 +14,11 @@ use crate::values;
 
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
-#[command(
-    after_long_help = "The figures are those of one thread in a file of 4 MiB, made and removed in DIR: a write of 4 KiB and
-its sync, again and again. This is what durable commits are compared with.
+#[command(after_long_help = "One thread writes 4 KiB and syncs, again and again, in a file of 4 MiB that is made and
+removed in DIR. Durable commits are compared with this rate.
 
 Example:
-  millpond probe . --time 3"
-)]
+  millpond probe . --time 3")]
 pub(crate) struct ProbeArgs {
     /// A directory on the device
     dir: PathBuf,

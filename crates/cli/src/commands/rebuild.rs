@@ -14,17 +14,17 @@ use crate::progress::Progress;
 /// Arguments of `rebuild`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "For a database that does not open because both superblocks, or parts of the map, are
-damaged. Of each page the newest image in the data file is taken; the next open then recovers from the log. Copy the
-files first, if you can. Cut short, run it again. The old superblocks and map are kept in files 'old-<n>-*': remove
-them when all is well.
+damaged. It takes the newest image of each page from the data file; the next open then recovers from the log. Copy the
+files first, if you can. After an interrupt, run it again. The old superblocks and map are kept in files 'old-<n>-*':
+remove them when all is well.
 
-A page is lost if the log, or what can be read of the old maps, shows that a newer image was there. It is unproven if
-neither knows it: then an older image would not be noticed.
+A page is lost if the log, or a readable part of the old maps, shows that a newer image existed. It is unproven if
+neither knows the page: then an older image would not be noticed.
 
-With --force also where log files are missing: a database that was closed does without them, of another one what was
-written last may be lost. A damaged log file has to be taken away for that.
+With --force it also runs if log files are missing. A closed database does not need them; another database may lose its
+last writes. Move a damaged log file away first.
 
-Exit code: 0 nothing is known to be lost, 1 something is (the output says what), 2 it could not be done.
+Exit code: 0 nothing is known to be lost, 1 something is (the output lists it), 2 it could not be done.
 
 Example:
   millpond rebuild millpond-bench-data")]
@@ -35,7 +35,7 @@ pub(crate) struct RebuildArgs {
     #[command(flatten)]
     cached: CachedArg,
 
-    /// Also when the database opens, and also when newer data may be missing from what is found
+    /// Also if the database opens, and if newer data may be missing from the images found
     #[arg(long)]
     force: bool,
 }

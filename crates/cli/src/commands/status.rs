@@ -17,8 +17,8 @@ use crate::output::print;
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "A running engine answers on the socket that it was given (bench --status-socket=PATH, or
-Options::status_socket), and in Prometheus' format on its port (--metrics-port=PORT, or Options::metrics_port). Of a
-directory that nobody has open it says how it was left. Nothing is written to the database.
+Options::status_socket), and in Prometheus' format on its port (--metrics-port=PORT, or Options::metrics_port). Of the
+directory of a closed database it shows the state of the files. Nothing is written to the database.
 
 Examples:
   millpond bench --status-socket=/tmp/millpond.sock --time=60 oltp_update_index
@@ -26,11 +26,11 @@ Examples:
   millpond status --format=prometheus /tmp/millpond.sock
   millpond status millpond-bench-data")]
 pub(crate) struct StatusArgs {
-    /// The status socket or port of a running engine, or the directory of a database that nobody has open
+    /// The status socket or port of a running engine, or the directory of a closed database
     #[arg(value_name = "DIR|SOCKET|PORT")]
     target: PathBuf,
 
-    /// In which form: text; json; prometheus, for an engine only, and of a port always
+    /// Form: text; json; prometheus, for an engine only, and always for a port
     #[arg(long, value_name = "FORM", hide_possible_values = true)]
     format: Option<Format>,
 
@@ -50,7 +50,7 @@ enum Format {
 }
 
 impl Format {
-    /// The word for it on the socket.
+    /// The request word on the socket.
     fn request(self) -> &'static str {
         match self {
             Format::Text => "text\n",
@@ -60,7 +60,7 @@ impl Format {
     }
 }
 
-/// Says how an engine is doing, or how a database was left.
+/// Prints the state of a running engine, or of a closed database.
 pub(crate) fn run(args: &StatusArgs) -> Result<Answer, Failure> {
     let source = Source::parse(&args.target)?;
     let text = match &source {
@@ -80,15 +80,15 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Answer, Failure> {
     Ok(Answer::Yes)
 }
 
-/// What a running engine answers.
+/// The answer of a running engine.
 fn ask(source: &Source, format: Format) -> Result<String, Failure> {
     let awaited = source.ask(format.request())?;
-    // The answer ends it, or that it is late.
+    // The wait ends with the answer, or with an error when the answer is late.
     let answer = awaited.wait(Duration::MAX).unwrap_or_else(|| Err(ErrorKind::TimedOut.into()));
     answer.map_err(|why| source.failure(&why, "the directory of a database, "))
 }
 
-/// How the database in a directory was left.
+/// The state of the closed database in a directory.
 fn left(args: &StatusArgs) -> Result<String, Failure> {
     if args.format == Some(Format::Prometheus) {
         return Err(Failure::message(format!(
@@ -128,7 +128,7 @@ fn json(figures: impl Iterator<Item = (&'static str, Figure)>) -> String {
         Figure::Number(number) => number.into(),
         Figure::Flag(flag) => flag.into(),
         Figure::Numbers(numbers) => numbers.into_iter().map(|(name, number)| (name, Value::from(number))).collect(),
-        // `Unknown`, and what a later engine tells.
+        // `Unknown`, and values of a later engine.
         _ => Value::Null,
     };
     let object: Value = figures.map(|(name, figure)| (name.to_owned(), value(figure))).collect();

@@ -1,9 +1,9 @@
-//! Many seconds in few points: what a chart can show.
+//! Groups many seconds into the few points that a chart can show.
 
 use workload::recorder::Record;
 use workload::timeline::{Point, Timeline};
 
-/// Points that a chart shows at most.
+/// The most points that a chart shows.
 pub(crate) const BINS_MAX: usize = 300;
 
 /// The rates of some seconds together.
@@ -14,12 +14,12 @@ pub(crate) struct RateBin {
     pub(crate) most: u64,
 }
 
-/// How many of `count` things go into one bin.
+/// The number of things per bin, for `count` things.
 fn per_bin(count: usize) -> usize {
     count.div_ceil(BINS_MAX).max(1)
 }
 
-/// The completions of each second in bins, and how many seconds each has; the last one may have fewer.
+/// The completions of each second in bins, and the seconds per bin; the last bin may have fewer.
 pub(crate) fn rates(seconds: &[u64]) -> (u64, Vec<RateBin>) {
     let size = per_bin(seconds.len());
     let bin = |seconds: &[u64]| RateBin {
@@ -30,7 +30,7 @@ pub(crate) fn rates(seconds: &[u64]) -> (u64, Vec<RateBin>) {
     (size as u64, seconds.chunks(size).map(bin).collect())
 }
 
-/// The timeline in bins, each the worst of its points, and how many seconds each has; the last one may have fewer.
+/// The timeline in bins, each the worst of its points, and the seconds per bin; the last bin may have fewer.
 pub(crate) fn worst(timeline: &Timeline) -> (u64, Vec<Point>) {
     let size = per_bin(timeline.points().len());
     let bin = |points: &[Point]| points[1..].iter().fold(points[0], |worst, &point| worst.worse(point));
@@ -40,12 +40,12 @@ pub(crate) fn worst(timeline: &Timeline) -> (u64, Vec<Point>) {
 /// Bars of the histogram in each factor of ten.
 const BARS_PER_DECADE: i32 = 20;
 
-/// The latencies in bars that grow by the same factor: ends in ms, and count. One empty bar at each end, and a factor
-/// of ten at least.
+/// The latencies in bars of equal width on a logarithmic scale: ends in ms, and count. There is an empty bar at each
+/// end, and the range is at least a factor of ten.
 pub(crate) fn latency_bars(record: &Record) -> Vec<(f64, f64, u64)> {
     let latencies = &record.latencies;
     let per_decade = f64::from(BARS_PER_DECADE);
-    // The middle of what the histogram does not tell apart, a thousandth.
+    // The middle of the range that the histogram does not distinguish, a thousandth of the value.
     let bar_of = |ns: u64| ((latencies.median_equivalent(ns) as f64 / 1e6).log10() * per_decade).floor() as i32;
     let counts: Vec<(i32, u64)> =
         latencies.iter_recorded().map(|step| (bar_of(step.value_iterated_to()), step.count_at_value())).collect();

@@ -1,8 +1,8 @@
 //! The page's charts, as SVG.
 //!
-//! The library draws with the colours of the light page; the page's style replaces them by its own, so that charts are
-//! light or dark as the page is ([`COLOURS`]). Over each point lies an invisible field whose title a reader's mouse
-//! shows: the library has no such thing, so these are added to what it has drawn.
+//! The library draws with the colours of the light page. The page's style replaces them by its own, so that charts are
+//! light or dark like the page ([`COLOURS`]). Over each point lies an invisible field with a title that the mouse
+//! shows. The library cannot make such fields, so they are added to its drawing.
 
 use std::iter;
 
@@ -18,8 +18,8 @@ use plotters::element::{Polygon, Rectangle};
 use plotters::prelude::{IntoLogRange, LineSeries};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
 
-/// Size of a chart, in its own units; the page scales it. Of one that has all the width, of one beside
-/// another, and of one among many.
+/// Sizes of charts, in their own units; the page scales them. For a chart of full width, for one of two side by side,
+/// and for one among many.
 pub(crate) const WIDE: (u32, u32) = (960, 250);
 pub(crate) const HALF: (u32, u32) = (520, 190);
 pub(crate) const SMALL: (u32, u32) = (340, 150);
@@ -29,11 +29,11 @@ pub(super) const RIGHT: u32 = 24;
 
 const FONT_SIZE: u32 = 13;
 
-/// Ticks of the axes, at most.
+/// The most ticks of the axes.
 const X_TICKS: usize = 13;
 const Y_TICKS: usize = 6;
 
-/// Powers of ten of which a logarithmic axis shows more than the power itself.
+/// Up to this many powers of ten, a logarithmic axis also has ticks between the powers.
 const DECADES_WITH_STEPS: i32 = 5;
 
 pub(super) const INK: RGBColor = RGBColor(0x4f, 0x4f, 0x4d);
@@ -41,10 +41,10 @@ pub(super) const GRID: RGBColor = RGBColor(0xe3, 0xe3, 0xe0);
 pub(super) const FIRST: RGBColor = RGBColor(0x1f, 0x6f, 0xb5);
 pub(super) const SECOND: RGBColor = RGBColor(0xb8, 0x5c, 0x00);
 const BAND: RGBColor = RGBColor(0xbd, 0xd8, 0xee);
-/// A stall, and seconds in which somebody waits for what ends later.
+/// Colours of a stall, and of seconds in which an operation waits that ends later.
 pub(super) const STALL: RGBColor = RGBColor(0xb3, 0x26, 0x1e);
 pub(super) const WAITED: RGBColor = RGBColor(0xf1, 0xc4, 0xbf);
-/// What goes on around a load, and what a curve is to be compared with.
+/// Colours of events around a load, and of the curve for comparison.
 pub(super) const AROUND: RGBColor = RGBColor(0xf0, 0xe8, 0xcf);
 pub(super) const GHOST: RGBColor = RGBColor(0x6b, 0x6b, 0x67);
 
@@ -63,30 +63,30 @@ pub(crate) const COLOURS: [(RGBColor, &str); 9] = [
 
 /// A line of a chart over time.
 pub(crate) struct Curve {
-    /// One value for each bin; one that is not a number is a gap in the line.
+    /// One value for each bin; NaN is a gap in the line.
     pub(crate) values: Vec<f64>,
-    /// What is between the least and the most, where that is known.
+    /// The range from least to most in each bin, if it is known.
     pub(crate) band: Option<Vec<(f64, f64)>>,
 }
 
 /// A chart over the time of a run.
 pub(crate) struct TimeChart {
     pub(crate) seconds_each: u64,
-    /// How long the run lasted.
+    /// Length of the run, in seconds.
     pub(crate) seconds: u64,
-    /// One, or two; or one for each client, which all look the same.
+    /// One or two curves; or one for each client, all with the same look.
     pub(crate) curves: Vec<Curve>,
     /// The end of the upward axis; `None`: a little above the highest value.
     pub(crate) top: Option<f64>,
-    /// What is upward, with its unit.
+    /// Label of the upward axis, with its unit.
     pub(crate) upward: &'static str,
-    /// As [`WIDE`].
+    /// Width and height, such as [`WIDE`].
     pub(crate) size: (u32, u32),
-    /// What a bin's title says, given its number.
+    /// Returns the title of a bin, given its number.
     pub(crate) title: Box<dyn Fn(usize) -> String>,
 }
 
-/// Draws a grid and axes of numbers with so many ticks each, at most, where the axis does not know them itself.
+/// Draws grid and axes, with at most the given number of ticks for an axis that does not set its own.
 pub(super) fn draw_axes<X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
     (x_ticks, y_ticks): (usize, usize),
@@ -121,7 +121,7 @@ pub(super) struct Field {
     pub(super) title: String,
 }
 
-/// Seconds, minutes or hours: the unit in which a time has few digits, and how many seconds it has.
+/// Seconds, minutes or hours: the unit in which a time has few digits, and the seconds per unit.
 fn time_unit(seconds: u64) -> (&'static str, f64) {
     match seconds {
         0..=600 => ("seconds", 1.0),
@@ -160,7 +160,7 @@ impl TimeChart {
             .build_cartesian_2d(0.0..end, 0.0..top)?;
         let across = format!("{unit} since the run began");
         draw_axes(&mut chart, (X_TICKS, Y_TICKS), &across, &|y| number(*y))?;
-        // A bin's value stands in the middle of its time.
+        // A bin's value is drawn in the middle of its time.
         let middle = |bin: usize| ((bin as f64 + 0.5) * self.seconds_each as f64 / unit_s).min(end);
         let (second, width) = if self.curves.len() > 2 { (FIRST, 1) } else { (SECOND, 2) };
         for (curve, colour) in self.curves.iter().zip(iter::once(FIRST).chain(iter::repeat(second))) {
@@ -171,7 +171,7 @@ impl TimeChart {
             }
             for run in runs(&curve.values) {
                 let points = run.iter().map(|(bin, value)| (middle(*bin), *value));
-                // One point makes no line.
+                // A single point makes no line, so it is drawn as a dot.
                 let size = if run.len() == 1 { 3 } else { 0 };
                 chart.draw_series(LineSeries::new(points, colour.stroke_width(width)).point_size(size))?;
             }
@@ -194,7 +194,7 @@ fn runs(values: &[f64]) -> Vec<Vec<(usize, f64)>> {
     parts.filter(|part| !part.is_empty()).map(<[(usize, f64)]>::to_vec).collect()
 }
 
-/// How many transactions had which latency: the ends of a bar in ms, and its count.
+/// A histogram of latencies: for each bar its ends in ms, and its count.
 pub(crate) struct HistogramChart {
     pub(crate) bars: Vec<(f64, f64, u64)>,
 }
@@ -206,7 +206,7 @@ impl Render for HistogramChart {
 }
 
 impl HistogramChart {
-    /// As large as this.
+    /// The chart in this size.
     pub(crate) fn of_size(&self, size: (u32, u32)) -> Markup {
         svg("transactions", size, |area| self.draw(area))
     }
@@ -214,7 +214,7 @@ impl HistogramChart {
     fn draw(&self, area: &Area<'_>) -> Drawn {
         let (Some(first), Some(last)) = (self.bars.first(), self.bars.last()) else { return Ok(Vec::new()) };
         let most = self.bars.iter().map(|(_, _, count)| *count).max().unwrap_or(1);
-        // Below one, so that a single transaction has a bar.
+        // Below 1, so that a single transaction has a visible bar.
         let bottom = 0.5;
         let top = most as f64 * 2.0;
         let mut chart = ChartBuilder::on(area)
@@ -253,7 +253,7 @@ pub(super) fn text_style() -> TextStyle<'static> {
     ("sans-serif", FONT_SIZE).into_font().color(&INK)
 }
 
-/// What `draw` draws, with the titles that it returns laid over it.
+/// The drawing of `draw`, with the titles that it returns laid over it.
 pub(super) fn svg(upward: &str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Markup {
     let mut text = String::new();
     let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
@@ -275,7 +275,7 @@ pub(super) fn svg(upward: &str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -
     }
 }
 
-/// Ticks of a logarithmic axis: at 1, 2 and 5 of each power of ten, or at the powers alone where those are many.
+/// Ticks of a logarithmic axis: at 1, 2 and 5 of each power of ten, or at the powers alone if there are many.
 pub(super) fn log_ticks(from: f64, to: f64) -> Vec<f64> {
     let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);
     let steps: &[f64] = if last - first > DECADES_WITH_STEPS { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -283,7 +283,7 @@ pub(super) fn log_ticks(from: f64, to: f64) -> Vec<f64> {
     ticks.filter(|tick| (from..=to).contains(tick)).collect()
 }
 
-/// A number with as many digits as are of use, and its thousands set apart.
+/// A number with its useful digits, and with thousands separators.
 pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
@@ -298,7 +298,7 @@ pub(crate) fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A whole number with its thousands set apart.
+/// A whole number with thousands separators.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -1,7 +1,7 @@
-//! `--report`: what was measured as one HTML page.
+//! `--report`: the results as one HTML page.
 //!
-//! The page holds everything in itself: style, and charts as SVG. It is written beside its place and renamed, so that
-//! a reader sees the old page or the new one, and that it can be is tried before the run.
+//! The page contains everything: style, and charts as SVG. It is written to a file beside the target, then renamed, so
+//! that a reader sees the old page or the new one. Before the run the command tests that this is possible.
 
 pub(crate) mod bins;
 pub(crate) mod charts;
@@ -20,7 +20,7 @@ pub(crate) use shell::page;
 use crate::exit::{Failure, without_temporary_name};
 use crate::output::talk;
 
-/// What every page begins with.
+/// The first bytes of every page.
 const PAGE_BEGIN: &[u8] = b"<!DOCTYPE html>";
 
 /// A file that a report can be written to.
@@ -30,13 +30,12 @@ pub(crate) struct ReportFile {
 }
 
 impl ReportFile {
-    /// Tries whether a report can be written to `path`; what is there stays as it is.
+    /// Tests whether a report can be written to `path`; leaves an existing file unchanged.
     ///
     /// # Errors
-    /// It cannot: there is no such directory, or it may not be written to, or `path` is something else than a file, or
-    /// one that is no page.
+    /// The directory does not exist or is not writable, or `path` is no file, or a file that is no page.
     pub(crate) fn check(path: &Path) -> Result<ReportFile, Failure> {
-        // A link stays one: what it leads to is replaced.
+        // A link stays a link: its target is replaced.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if path.exists() && !path.is_file() {
             return Err(Failure::message(format!(
@@ -54,10 +53,10 @@ impl ReportFile {
         Ok(ReportFile { path })
     }
 
-    /// Writes the page as it is so far, and says nothing of it.
+    /// Writes the page as it is so far, without a message.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn save(&self, page: &str) -> Result<(), Failure> {
         write_whole(&self.path, page.as_bytes()).map_err(|cause| cannot(&self.path, &cause))
     }
@@ -65,7 +64,7 @@ impl ReportFile {
     /// Writes the page.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn write(&self, page: &str) -> Result<(), Failure> {
         self.save(page)?;
         talk(&format!("wrote the report to '{}'", self.path.display()));
@@ -73,7 +72,7 @@ impl ReportFile {
     }
 }
 
-/// Whether there is no file, an empty one, or a page: a slip of the hand is not to cost a database's file.
+/// Whether `path` is missing, empty, or a page. So a typing error cannot destroy a file of a database.
 fn may_be_replaced(path: &Path) -> io::Result<bool> {
     let mut begin = Vec::new();
     match File::open(path) {
@@ -83,13 +82,13 @@ fn may_be_replaced(path: &Path) -> io::Result<bool> {
     Ok(begin.is_empty() || begin.eq_ignore_ascii_case(PAGE_BEGIN))
 }
 
-/// A file beside `path` that goes when it is dropped.
+/// A temporary file beside `path`, removed on drop.
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tempfile::Builder::new()
         .prefix(".millpond-report-")
         .suffix(".tmp")
-        // As for any file that a command makes; the system takes away what the user's mask says.
+        // The usual mode of a new file; the system applies the user's umask.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(directory)
 }

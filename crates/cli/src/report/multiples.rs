@@ -1,5 +1,5 @@
-//! Small charts of the same thing under several settings, made to be looked at side by side: the same axes, what a
-//! curve is to be compared with drawn faintly behind it, and what went on around a load as shaded spans.
+//! Small multiples: charts of the same figure under several settings, on the same axes. The curve for comparison is
+//! drawn faintly behind each curve, and events around a load are shaded spans.
 
 use std::ops::Range;
 
@@ -15,17 +15,17 @@ use super::charts::{
     number, svg,
 };
 
-/// Ticks of an axis over time, at most, and steps between them, in seconds.
+/// The most ticks of an axis over time, and the possible steps between them, in seconds.
 const X_TICKS: f64 = 8.0;
 const X_STEPS: [f64; 8] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 600.0];
 
-/// How much of a chart's height tells alone what went on around.
+/// Share of a chart's height for the strip that shows only events around the load.
 const STRIP: f64 = 0.07;
 
-/// Ticks of an upward axis, at most.
+/// The most ticks of an upward axis.
 const Y_TICKS: f64 = 5.0;
 
-/// Ticks of both axes where these do not know them themselves: the library's.
+/// The library's default number of ticks, for axes that do not set their own.
 const TICKS: (usize, usize) = (11, 11);
 
 /// The upward axis.
@@ -37,12 +37,12 @@ pub(crate) enum Scale {
     LogMs { bottom: f64, top: f64 },
 }
 
-/// What a small chart shows of each second.
+/// The values of a small chart, second by second.
 #[derive(Debug)]
 pub(crate) enum Values {
     /// One line.
     Line(Vec<f64>),
-    /// Lines that look the same, such as one for each client.
+    /// Lines with the same look, such as one for each client.
     Lines(Vec<Vec<f64>>),
     /// A bar for the longest wait that ended in a second, and behind it one for the longest that was under way.
     Waits { ended: Vec<f64>, under_way: Vec<f64> },
@@ -53,31 +53,31 @@ pub(crate) struct SmallChart {
     pub(crate) seconds: usize,
     pub(crate) scale: Scale,
     pub(crate) values: Values,
-    /// What it is to be compared with.
+    /// The curve for comparison.
     pub(crate) ghost: Option<Vec<f64>>,
-    /// When something went on around the load.
+    /// Spans of events around the load, in seconds.
     pub(crate) around: Vec<(f64, f64)>,
     /// Seconds, from 0, in which nothing ended.
     pub(crate) silent: Vec<usize>,
-    /// What is longer is a stall.
+    /// Stall threshold, in ms.
     pub(crate) threshold: Option<f64>,
     pub(crate) upward: String,
-    /// What a second's title says, given its number from 0.
+    /// Returns the title of a second, given its number from 0.
     pub(crate) title: Box<dyn Fn(usize) -> String>,
 }
 
-/// The longest wait that was under way in each second, when an operation counts in the second in which it ends: each is
-/// drawn back over the seconds in which it was waited for beyond doubt, by whichever part of its last it ended in.
+/// The longest operation under way in each second. `ended_ms` has the longest operation that ended in each second. Each
+/// one is extended back over the seconds in which it was certainly under way, whenever in its last second it ended.
 pub(crate) fn under_way(ended_ms: &[f64]) -> Vec<f64> {
     under_way_in(ended_ms, 1)
 }
 
-/// The same in bins of so many seconds.
+/// The same in bins of `seconds_each` seconds.
 pub(crate) fn under_way_in(ended_ms: &[f64], seconds_each: u64) -> Vec<f64> {
     let bin_ms = 1e3 * seconds_each as f64;
     let mut longest = ended_ms.to_vec();
     for (last, ms) in ended_ms.iter().enumerate() {
-        // It began at this time at the latest.
+        // The bin of the latest possible begin.
         let first = ((last + 1) as f64 - ms / bin_ms).max(0.0).floor() as usize;
         for of in longest.iter_mut().take(last).skip(first) {
             *of = of.max(*ms);
@@ -87,7 +87,7 @@ pub(crate) fn under_way_in(ended_ms: &[f64], seconds_each: u64) -> Vec<f64> {
 }
 
 impl Scale {
-    /// For response times from `least` to `most`, in ms: whole powers of ten at the bottom.
+    /// A scale for response times from `least` to `most`, in ms; the bottom is a power of ten.
     pub(crate) fn log_ms(least: f64, most: f64) -> Scale {
         let bottom = 10_f64.powf(least.max(0.01).log10().floor());
         Scale::LogMs { bottom, top: (most * 1.3).max(bottom * 20.0) }
@@ -136,7 +136,7 @@ impl Scale {
     }
 }
 
-/// An axis whose ticks are given: the library sets its own where they would fit, and they would not be powers of ten.
+/// An axis with given ticks: the library's own ticks would not be powers of ten.
 struct Axis {
     range: Range<f64>,
     ticks: Vec<f64>,
@@ -201,12 +201,12 @@ impl SmallChart {
                 block(middle - 0.4, middle + 0.4, scale.of(*ms), if is_stall(*ms) { STALL } else { FIRST })
             }))?;
         }
-        // Again at the top, where waits and silence would hide it.
+        // Drawn again at the top, because bars of waits and silence would hide the span.
         let strip = |(from, to): &(f64, f64)| {
             Rectangle::new([(*from, high - STRIP * (high - low)), (*to, high)], AROUND.filled())
         };
         chart.draw_series(self.around.iter().map(strip))?;
-        // A second's value stands in the middle of it.
+        // A second's value is drawn in the middle of the second.
         let points = |values: &[f64]| {
             let point = |(at, value): (usize, &f64)| (at as f64 + 0.5, scale.of(*value));
             values.iter().enumerate().map(point).collect::<Vec<_>>()
@@ -237,20 +237,20 @@ impl SmallChart {
     }
 }
 
-/// A line of a [`QuietChart`]: its key's class on the page, and its colour.
+/// The lines of a [`QuietChart`]: class of the key on the page, and colour.
 const LINES: [(&str, RGBColor); 3] = [("first", FIRST), ("second", SECOND), ("ink", INK)];
 
-/// A wait over the quiet time before it: a line for each setting, and the curve that is told of one of them.
+/// Waits over the quiet time before them: a line for each setting, and the predicted curve.
 pub(crate) struct QuietChart {
     /// Seconds of quiet, and ms; the first line is the default's.
     pub(crate) lines: Vec<Vec<(f64, f64)>>,
-    /// What is told, in ms, of seconds of quiet.
+    /// The predicted wait in ms, given the seconds of quiet.
     pub(crate) told: fn(f64) -> f64,
     pub(crate) upward: &'static str,
 }
 
 impl QuietChart {
-    /// The class of the key of a line, by its place; those after the second look the same.
+    /// The class of the key of a line, by its index; lines after the second look the same.
     pub(crate) fn key(line: usize) -> &'static str {
         LINES[line.min(LINES.len() - 1)].0
     }
@@ -276,7 +276,7 @@ impl QuietChart {
         draw_axes(&mut chart, TICKS, "seconds of quiet before", &|y| number(*y))?;
         let curve = (0..=200).map(|at| f64::from(at) * end / 200.0).map(|quiet_s| (quiet_s, (self.told)(quiet_s)));
         chart.draw_series(LineSeries::new(curve, GHOST.stroke_width(1)))?;
-        // The default's last, over the others.
+        // The default's line is drawn last, over the others.
         for (at, line) in self.lines.iter().enumerate().rev() {
             let colour = LINES[at.min(LINES.len() - 1)].1;
             let series = LineSeries::new(line.iter().copied(), colour.filled().stroke_width(2));
@@ -301,7 +301,7 @@ mod tests {
         let ended = [4.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 5_748.0, 2.0];
         let longest = under_way(&ended);
         assert_eq!(longest, [4.0, 3.0, 5_748.0, 5_748.0, 5_748.0, 5_748.0, 5_748.0, 5_748.0, 2.0]);
-        // It may have begun in the second in which it ended: nothing is said of the one before.
+        // The operation may have begun in the second in which it ended, so the second before stays unchanged.
         assert_eq!(under_way(&[1.0, 999.0]), [1.0, 999.0]);
         assert_eq!(under_way(&[1.0, 1_001.0]), [1_001.0, 1_001.0]);
         assert_eq!(under_way(&[9_000.0, 1.0]), [9_000.0, 1.0], "it began before the phase");

@@ -1,4 +1,4 @@
-//! What is around every page: head, style, colours.
+//! The frame of every page: head, style, colours.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -13,7 +13,7 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
         (DOCTYPE)
         html lang="en" {
             head {
-                // By hand, with its slash: so the page is XML, too.
+                // Written out with a closing slash, so that the page is also XML.
                 (PreEscaped("<meta charset=\"utf-8\"/>"))
                 (PreEscaped("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"))
                 title { "millpond " (title) }

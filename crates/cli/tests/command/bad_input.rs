@@ -1,4 +1,4 @@
-//! What users get wrong, each with one clear error: directories, files, permissions, numbers, names, conflicts, streams.
+//! Mistakes of users, each with one clear error: directories, files, permissions, numbers, names, conflicts, streams.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// Holds that a command fails with exit code 2, prints nothing, and says all of these.
+/// Asserts that a command fails with exit code 2, prints nothing on standard output, and says all of `texts`.
 #[track_caller]
 fn assert_refused(command: &mut Command, texts: &[&str]) {
     let output = command.output().expect("the command starts");
@@ -21,7 +21,7 @@ fn assert_refused(command: &mut Command, texts: &[&str]) {
     }
 }
 
-/// The commands that look at a closed database, each over the directory `dir`.
+/// The commands that read a closed database, each with the directory `dir`.
 fn lookers(dir: &str) -> Vec<Vec<&str>> {
     vec![
         vec!["check", dir],
@@ -74,7 +74,7 @@ fn what_is_no_database_is_named_with_a_way_out() {
     assert_eq!(fs::read_dir(dir.path().join("other")).expect("it can be read").count(), 1, "nor beside the notes");
 }
 
-/// Where another user may run the command, if this one may do everything: the command, and a directory beside it.
+/// A directory with the command in which an unprivileged user may run it, if this user is the superuser.
 pub(super) fn for_a_user() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it can be opened to others");
@@ -285,7 +285,7 @@ fn tables_that_cannot_fit_the_disk_are_refused_before_anything_is_made() {
     let inserts = ["bench", "--threads=4096", "--table-size=4294967295", "--data-length=4000", "insert_benchmark"];
     assert_refused(&mut millpond(dir.path(), &inserts), &[&texts[..], &["--threads"]].concat());
     assert_eq!(fs::read_dir(dir.path()).expect("it can be read").count(), 0, "nothing was made");
-    // Nor beside other tables, none of which goes.
+    // The same beside other tables, which all stay.
     prepare(dir.path());
     let more =
         ["bench", "--dir=db", "--threads=4096", "--table-size=4294967295", "--data-length=4000", "insert_benchmark"];
@@ -316,7 +316,8 @@ fn full_or_closed_standard_output_is_an_error_or_a_quiet_end() {
 #[test]
 fn no_room_for_the_files_is_one_error_with_a_way_out() {
     let dir = directory();
-    // A file may have 1 or 2 MiB, as the shell counts, and who writes more is told so instead of killed.
+    // A file may have 1 or 2 MiB, depending on the shell's unit. A larger write fails with an error instead of a
+    // signal.
     let limited = |args: &str| {
         let script = format!("trap '' XFSZ; ulimit -f 2048; exec \"$0\" {args}");
         let mut command = Command::new("sh");

@@ -1,4 +1,4 @@
-//! What `bench` tells programs and pages: JSON lines, the report.
+//! The output of `bench` for programs and as a page: JSON lines, the report.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::*;
 
-/// The page that tells what the fields are.
+/// The document that describes the fields.
 const DOCUMENT: &str = include_str!("../../../../docs/bench-output.md");
 
-/// The fields in the table under a heading of the document, and those that are not always there.
+/// The fields in the table under a heading of the document, and the optional ones among them.
 fn documented(heading: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let after = DOCUMENT.split_once(&format!("\n## {heading}\n")).expect("the heading is there").1;
     let table = after.split("\n## ").next().unwrap_or_default();
@@ -25,7 +25,8 @@ fn documented(heading: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (always, sometimes)
 }
 
-/// Holds a line to the document: every field is in it, none that is always there is missing, units are numbers.
+/// Checks a line against the document: every field is documented, every required field is present, fields with a unit
+/// are numbers.
 #[track_caller]
 pub(super) fn assert_documented(line: &Map<String, Value>, heading: &str) {
     let (always, sometimes) = documented(heading);
@@ -109,7 +110,7 @@ fn check_answers_with_the_verdicts_exit_code() {
     let dir = directory();
     let check =
         |more: &[&str]| run(dir.path(), &[&["bench", "--table-size=500", "--check", "--format=json"], more].concat());
-    // Whatever this machine makes of the first; the second has no whole second.
+    // The first run's verdict depends on the machine; the second run has no whole second.
     for more in [&["--time=2", "oltp_point_select"][..], &["--events=3", "oltp_point_select"]] {
         let output = check(more);
         let summary = json_lines(&out(&output)).pop().expect("a summary");

@@ -1,4 +1,4 @@
-//! The tables that `bench` makes and finds: with id as a column, with ids that are drawn.
+//! The tables that `bench` creates and uses: with id as a column, with drawn ids.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn every_workload_runs_with_secondary_and_without_auto_inc() {
         let info = out(&run(dir.path(), &["info", database]));
         assert_eq!(info.contains("index 'xid'"), database == "secondary", "{info}");
     }
-    // A run takes the tables as they are, and draws ids that no run before drew.
+    // A run uses the tables as they are, and draws ids that no earlier run drew.
     for _ in 0..2 {
         let args = ["bench", "--table-size=300", "--events=100", "--auto-inc=off", "--dir=drawn", "oltp_insert", "run"];
         assert_code(&run(dir.path(), &args), 0);

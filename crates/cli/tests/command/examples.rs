@@ -1,18 +1,19 @@
-//! Every example in help and in the README runs, made short.
+//! Every example in the help and in the README runs, in a short form.
 
 use super::*;
 
-/// The database that examples are about where they name none of their own.
+/// The database of examples that name none.
 const DATABASE: &str = "millpond-bench-data";
 
-/// The words of each example in a text: of help, which are indented, or of the README, which have a prompt.
+/// The words of each example in a text. Examples are lines that begin with `before`: an indent in help, a prompt in the
+/// README.
 fn examples<'t>(text: &'t str, before: &str) -> Vec<Vec<&'t str>> {
     let lines = text.lines().filter_map(|line| line.strip_prefix(before));
     let commands = lines.filter(|line| line.starts_with("millpond ") || line.starts_with("MILLPOND_"));
     commands.map(|line| line.split(" # ").next().unwrap_or_default().split_whitespace().collect()).collect()
 }
 
-/// The words behind `millpond`, with sizes and times made small and paths put where they may be.
+/// The words after `millpond`, with small sizes and times, and with paths that the test may use.
 fn made_short(words: &[&str]) -> Vec<String> {
     let mut short: Vec<String> = Vec::new();
     for word in words.iter().skip_while(|word| **word != "millpond").skip(1) {
@@ -44,7 +45,7 @@ fn assert_runs(dir: &Path, words: &[&str]) {
     if args[0] == "bench" && !args.iter().any(|arg| arg.starts_with("--time")) {
         args.push("--time=1".to_owned());
     }
-    // The README's and the help's databases have several tables; each run here begins with none.
+    // Examples in README and help use different numbers of tables, so each run here begins without a database.
     let begins_anew = args[0] == "bench" && !args.iter().any(|arg| arg == "cleanup");
     if begins_anew {
         std::fs::remove_dir_all(dir.join(DATABASE)).ok();
@@ -65,8 +66,8 @@ fn assert_runs(dir: &Path, words: &[&str]) {
     drop(engine);
 }
 
-/// An engine that tells how it is doing, until it is dropped; and the end of what it prints into, without which it would
-/// end with its next line.
+/// An engine that answers on its status socket until it is dropped, and the read end of its standard output. Without
+/// that end the engine's process would end at its next line.
 struct Engine(std::process::Child, #[expect(dead_code, reason = "kept open")] BufReader<std::process::ChildStdout>);
 
 impl Engine {
@@ -96,7 +97,7 @@ fn every_example_in_help_runs() {
         for example in examples {
             seen += 1;
             assert_runs(dir.path(), &example);
-            // What follows is about tables that are there.
+            // The examples that follow need tables.
             if example.contains(&"cleanup") {
                 assert_runs(dir.path(), &["millpond", "bench", "oltp_update_index", "prepare"]);
             }
@@ -116,7 +117,7 @@ fn dependency_and_links_in_the_readme_lead_somewhere() {
     let block = readme.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```")).map(|(block, _)| block);
     let table: toml::Table = block.expect("a block of Cargo.toml").parse().expect("it is TOML");
     let path = table["dependencies"]["millpond"]["path"].as_str().expect("a path");
-    // It is that of a project beside the clone.
+    // The path is that of a project beside the clone.
     let below = path.strip_prefix("../millpond/").expect("a clone beside the project");
     let manifest = std::fs::read_to_string(root().join(below).join("Cargo.toml")).expect("the crate is there");
     let manifest: toml::Table = manifest.parse().expect("it is TOML");

@@ -1,4 +1,4 @@
-//! `bench insert_benchmark`: its steps as text, as JSON and as a page; runs over tables that are there; wrong usage.
+//! `bench insert_benchmark`: its steps as text, as JSON and as a page; runs over existing tables; wrong usage.
 
 use super::bench_output::{assert_documented, json_lines, text_of};
 use super::*;
@@ -40,7 +40,7 @@ fn every_step_is_shown_by_itself_and_all_in_a_table_and_a_page() {
     }
     assert_eq!(text.matches("    inserted:      ").count(), 9, "{text}");
     assert_eq!(text.matches("    rate beside the queries:   ").count(), 6, "{text}");
-    // Queries commit nothing: what waits for the log are those that write beside them.
+    // Queries commit nothing: only the writers beside them wait for the log.
     assert_eq!(text.matches("\n    waited for (writers beside, too):    ").count(), 6, "{text}");
     assert_eq!(text.matches("\nWhere the time went (clients and writers beside):\n").count(), 6, "{text}");
     assert_eq!(text.matches("\n    per transaction: ").count(), 4, "{text}");

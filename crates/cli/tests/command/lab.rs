@@ -1,4 +1,4 @@
-//! The stall lab: its list, wrong usage, and a run of one setting as the lab has it made.
+//! The stall lab: its list, wrong usage, and a run of one setting in the way of the lab.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// What a run of one setting with this plan prints.
+/// The output of a run of one setting with this plan.
 fn arm(dir: &Path, plan: &Value) -> Output {
     let mut child = millpond(dir, &["lab-arm"])
         .stdin(Stdio::piped())

@@ -1,4 +1,4 @@
-//! The command as people and scripts meet it: small runs, wrong usage, interrupts.
+//! The command as people and scripts use it: small runs, wrong usage, interrupts.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -20,7 +20,7 @@ mod sysbench;
 mod thread_limit;
 mod top;
 
-/// A directory on the file system of the build, which is a real one.
+/// A directory on the file system of the build, which is on a real device.
 fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build's own directory can be written to")
 }
@@ -74,7 +74,7 @@ fn bench_loads_runs_and_prints_lines_that_scripts_can_parse() {
     let intervals: Vec<&str> = text.lines().filter(|line| line.starts_with("[ ")).collect();
     assert_eq!(intervals.len(), 4, "{text}");
     for pair in intervals.chunks(2) {
-        // The second that a line is of is the one in which a busy machine came to it.
+        // On a busy machine a line may name a later second than planned.
         assert!(pair[0].contains("s ] thds: 4 tps: ") && pair[1].contains("s ] p99.9: "), "{text}");
         assert_eq!(field(pair[0], " tps: "), field(pair[0], " qps: "));
         assert_eq!(field(pair[0], "(r/w/o: 0.00/"), field(pair[0], " tps: "));
@@ -128,7 +128,7 @@ fn bench_goes_through_prepare_run_and_cleanup() {
         assert_code(&act("prepare"), 0);
     }
     for _ in 0..2 {
-        // The second run inserts above what the first one inserted.
+        // The second run inserts above the ids of the first.
         assert_code(&act("run"), 0);
     }
     let other_size = run(dir.path(), &["bench", "--table-size=301", "oltp_insert"]);
@@ -147,7 +147,7 @@ fn tables_without_an_index_are_loaded_and_run_and_refused_to_selects_by_k() {
     let dir = directory();
     let act = |more: &[&str]| run(dir.path(), &[&["bench", "--table-size=300", "--time=1"], more].concat());
     assert_code(&act(&["--create-secondary=off", "oltp_update_index", "prepare"]), 0);
-    // A run finds the tables as they are.
+    // A run uses the tables as they are.
     assert_code(&act(&["oltp_read_write", "run"]), 0);
     let refused = act(&["select_random_points", "run"]);
     assert_code(&refused, 2);
@@ -220,7 +220,7 @@ fn warm_up_histogram_and_skipped_transactions_are_as_asked_for() {
     assert!(!text.contains("statement by statement"), "none were asked for: {text}");
     let events = field(&text, "total number of events:              ");
     assert_eq!(field(&text, "        read:                            "), 10.0 * events);
-    // Without the second of the warm-up, however long a busy machine took for all of it.
+    // The second of the warm-up is left out, however long a busy machine took for the run.
     let counted_s = field(&text, "    total time:                          ");
     assert!((2.0..=since_the_start_s - 1.0).contains(&counted_s), "{counted_s} of {since_the_start_s}: {text}");
     assert!(text.contains("\nLatency histogram (values are in milliseconds)\n       value  -"), "{text}");
@@ -289,7 +289,7 @@ fn check_of_a_damaged_database_answers_no() {
     assert_code(&run(dir.path(), &["bench", "--dir=db", "--table-size=2000", "oltp_insert", "prepare"]), 0);
     let data = dir.path().join("db").join("data.mpd");
     let mut bytes = std::fs::read(&data).expect("the data file can be read");
-    // One byte in each slot, wherever the pages are: superblocks stay, no page does.
+    // Changes one byte in each slot, wherever the pages are: superblocks stay whole, no page does.
     bytes.iter_mut().skip((1 << 20) + 300).step_by(16_384).for_each(|byte| *byte ^= 0x55);
     std::fs::write(&data, &bytes).expect("the data file can be written");
     let output = run(dir.path(), &["check", "db"]);
@@ -492,7 +492,7 @@ fn interrupt_ends_the_run_with_its_summary() {
 
 #[test]
 fn request_to_terminate_ends_the_run_with_its_summary_and_its_own_code() {
-    // A child of `nohup` outlives its terminal, as it is asked to: then nothing is to be seen of a hangup here.
+    // A child of `nohup` ignores hangups, so then the test of a hangup is skipped.
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("there").trim();
     let is_ignored = u64::from_str_radix(ignored, 16).expect("a mask") & 1 == 1;

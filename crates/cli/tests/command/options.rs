@@ -1,4 +1,4 @@
-//! The engine's options: from flags, variables and a file, and what `millpond options` says of them.
+//! The engine's options from flags, variables and a file, and the output of `millpond options`.
 
 use millpond::OptionInfo;
 use serde_json::Value;
@@ -158,7 +158,7 @@ fn all_mistakes_are_told_at_once_wherever_they_come_from() {
             assert!(said.contains(part), "no {part} in: {said}");
         }
     }
-    // Those that only an open finds: the database's own, and how options go together.
+    // Mistakes that only an open finds: options that contradict the database, and options that do not fit together.
     let args = ["bench", "--dir=db", "--buffer-pool-size=1KiB", "--doublewrite=on", "--io-capacity=200", "oltp_insert"];
     let output = run(dir.path(), &args);
     assert_code(&output, 2);
@@ -206,7 +206,7 @@ fn a_profile_sets_what_nobody_asked_for_and_says_so() {
     assert_eq!(of(&lines, "buffer_pool_size").1, "default");
 }
 
-/// What is in force with a profile, whichever of its values other options have left without a use.
+/// The values in force with a profile, even if other options leave some of its values unused.
 #[test]
 fn a_profile_says_what_is_in_force_beside_other_options() {
     let dir = directory();

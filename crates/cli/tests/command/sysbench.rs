@@ -1,4 +1,4 @@
-//! Scripts for sysbench, as they are: the order of words, underscores, options for a server, the four commands.
+//! Unchanged scripts for sysbench: the order of words, underscores, options for a server, the four commands.
 
 use super::*;
 

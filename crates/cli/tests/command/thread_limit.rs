@@ -1,4 +1,4 @@
-//! A system that has no more threads is one clear error, wherever the next one is wanted.
+//! A lack of threads gives one clear error, wherever the command needs the next thread.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -6,17 +6,17 @@ use std::os::unix::process::CommandExt;
 use super::bad_input::for_a_user;
 use super::*;
 
-/// A user of these tests alone: the limit counts all processes that a user has.
+/// A user id only for these tests: the limit counts all threads of a user.
 const USER: u32 = 61_843;
 
-/// Threads under which the command is tried: none for the engine, some of those it has, some of the load's, enough.
+/// Limits of threads: none left for the engine, some of its threads, some of the load's threads, enough.
 const LIMITS: [u32; 6] = [1, 4, 7, 8, 9, MOST];
 
-/// More than the engine has, and fewer than are asked for.
+/// More than the engine needs, and fewer than the largest request.
 const MOST: u32 = 40;
 
-/// Runs the command with no more than so many threads, its own first one included. The superuser has no such limit, so
-/// the command runs as another user. For any other caller all threads of that user count, and then none is to be had.
+/// Runs the command with at most `threads` threads, its first one included. The superuser has no such limit, so the
+/// command runs as another user. For any other caller all threads of that user count, so that none is left.
 fn under(threads: u32, dir: &Path, command: &Path, args: &[&str]) -> Output {
     let mut limited = Command::new("prlimit");
     limited.arg(format!("--nproc={threads}:{threads}")).arg(command).args(args);
@@ -55,13 +55,13 @@ fn too_few_threads_end_in_an_error_and_never_in_a_panic() {
             let output = under(threads, &own, &command, &args);
             let (said, code) = (err(&output), output.status.code());
             assert!(!said.contains("panicked"), "{args:?} with {threads} threads: {said}");
-            // A test that could not be made says nothing about the database.
+            // A failed start says nothing about the database, so the exit code is never 1.
             assert!(matches!(code, Some(0 | 2)), "{args:?} with {threads} threads: {code:?}, {said}");
             assert!(code == Some(0) || said.contains("error: "), "{args:?}: {said}");
             if code == Some(0) { ran += 1 } else { refused += 1 }
         }
     }
-    // With one thread nothing runs; with forty all does, but where the limit is of all that a user has.
+    // With one thread nothing runs. With forty all commands run, unless the user's other threads count, too.
     assert!(refused >= 3 && (ran >= 3 || !rustix::process::geteuid().is_root()), "{refused} refused, {ran} ran");
 }
 

@@ -1,4 +1,4 @@
-//! `millpond top`: over a socket and over a port, until there is nobody to watch any more.
+//! `millpond top`: over a socket and over a port, until the engine ends.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,13 +12,13 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::*;
 
-/// A port that is free, as far as one can know.
+/// A port that was free a moment ago.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is one");
     listener.local_addr().expect("it has one").port()
 }
 
-/// The number behind a name in a block.
+/// The number after a name in a block.
 #[track_caller]
 fn number_after(block: &str, name: &str) -> f64 {
     let word = block.split_once(name).and_then(|(_, rest)| rest.split_whitespace().next());
@@ -85,7 +85,7 @@ fn top_shows_a_running_engine_over_its_socket_and_its_port_and_ends_with_it() {
     assert!(!said.contains("error") && said.ends_with("the engine at 'sock' has ended: it was closed\n"), "{said}");
 }
 
-/// As many connections as wait for an engine's `accept`: the next one blocks.
+/// Connections that fill the backlog of an engine's `accept`: the next one blocks.
 const BACKLOG: usize = 17;
 
 #[test]
@@ -110,15 +110,15 @@ fn an_engine_that_is_stopped_is_a_failure_although_nobody_can_connect() {
     assert!(err(&killed).contains("its engine has ended without a close"), "{}", err(&killed));
 }
 
-/// What an engine answers, cut short.
+/// A shortened answer of an engine.
 const ENGINE: &str = "millpond_log_lsn_current_total 1000\n";
 
-/// Who answers on a socket as often as there are answers, and ends.
+/// A thread that gives `answers` on a socket, one per connection, and ends.
 fn answer(dir: &Path, answers: &'static [&'static str]) -> thread::JoinHandle<()> {
     let listener = UnixListener::bind(dir.join("sock")).expect("a socket can be made");
     thread::spawn(move || {
         for text in answers {
-            let (mut stream, _) = listener.accept().expect("somebody asks");
+            let (mut stream, _) = listener.accept().expect("top connects");
             stream.read_to_string(&mut String::new()).expect("it can be read");
             stream.write_all(text.as_bytes()).expect("it can be written");
         }
@@ -143,7 +143,7 @@ fn an_end_is_quiet_but_for_who_wants_one_interval_and_what_is_no_engine_is_a_fai
     }
 }
 
-/// A terminal of 100 columns: what a user sees of it and types, and what a command has.
+/// A pseudo-terminal of 100 columns: the user's end, and the command's end.
 fn terminal() -> (File, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
     grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it may be opened");
@@ -160,14 +160,14 @@ fn top_on_a_terminal(dir: &Path) -> (std::process::Child, File) {
     let (ours, theirs) = terminal();
     let mut top = millpond(dir, &["top", "--interval=100ms", "sock"]);
     top.stdin(theirs.try_clone().expect("one more")).stdout(theirs.try_clone().expect("one more")).stderr(theirs);
-    // The command goes, with its handles of the terminal: with the child's gone, too, reading ends.
+    // `top` drops its handles of the terminal here, so reading ends when the child has ended.
     (top.spawn().expect("the command starts"), ours)
 }
 
-/// All that is drawn and said until the end.
+/// All output on the terminal until the end.
 fn rest_of(ours: &mut File) -> String {
     let (mut seen, mut bytes) = (Vec::new(), [0; 4096]);
-    // A terminal that nobody has any more is an error, not an end.
+    // A terminal without a process at its other end gives an error, not an end of file.
     while let Ok(len @ 1..) = ours.read(&mut bytes) {
         seen.extend_from_slice(&bytes[..len]);
     }

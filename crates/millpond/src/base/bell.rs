@@ -1,6 +1,6 @@
-//! How the layers below ask the keeper for work: they ring, it looks.
+//! The keeper's doorbell: lower layers ring it when there is work, and the keeper then looks for that work.
 //!
-//! A ring is remembered until the keeper has looked, so none is lost between its look and its wait.
+//! A ring stays set until the keeper waits again, so none is lost between its look at the work and its wait.
 
 use super::sync::{Condvar, Mutex, Rank};
 
@@ -17,7 +17,7 @@ impl Default for Bell {
 }
 
 impl Bell {
-    /// Asks the keeper to look at its debts now. Cheap when it was asked already.
+    /// Asks the keeper to look for work now. Cheap if the bell was rung already.
     pub(crate) fn ring(&self) {
         let mut rung = self.rung.lock();
         if *rung {
@@ -28,7 +28,7 @@ impl Bell {
         self.changed.notify_one();
     }
 
-    /// Waits for a ring, at most until `deadline_ns`.
+    /// Waits for a ring, at most until `deadline_ns` of the engine's clock. Resets the bell.
     pub(crate) fn wait_until(&self, deadline_ns: u64) {
         let mut rung = self.rung.lock();
         while !*rung {

@@ -1,15 +1,15 @@
-//! A setting that is one of a few values, and may change while others read it.
+//! A setting with a few possible values, which may change while other threads read it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Which of a few values is in force.
+/// The value in force, out of a fixed list.
 pub(crate) struct Choice<T: 'static> {
     of: &'static [T],
     at: AtomicUsize,
 }
 
 impl<T: Copy + PartialEq> Choice<T> {
-    /// One of `of`, first `value`, which is among them.
+    /// A setting with the possible values `of`, at first `value`, which must be among them.
     pub(crate) fn new(of: &'static [T], value: T) -> Choice<T> {
         let choice = Choice { of, at: AtomicUsize::new(0) };
         choice.set(value);
@@ -18,14 +18,15 @@ impl<T: Copy + PartialEq> Choice<T> {
 
     /// The value in force.
     pub(crate) fn get(&self) -> T {
-        // Relaxed, as in `set`: nothing else is said by it. Who reads an old value has come a moment earlier.
+        // Relaxed, as in `set`: no other data depends on it. A thread that reads the old value might as well have come
+        // earlier.
         self.of[self.at.load(Ordering::Relaxed)]
     }
 
-    /// Puts another one in force.
+    /// Puts `value` in force.
     pub(crate) fn set(&self, value: T) {
         let at = self.of.iter().position(|of| *of == value);
-        debug_assert!(at.is_some(), "each value that it may have is listed");
+        debug_assert!(at.is_some(), "`value` is one of the listed values");
         if let Some(at) = at {
             self.at.store(at, Ordering::Relaxed);
         }

@@ -1,14 +1,14 @@
 //! The engine's only clock.
 //!
-//! Real time outside of simulations; virtual time under the deterministic scheduler, where it moves only when every
-//! thread is parked. Nothing else in the engine reads a clock.
+//! Real time outside of simulations. Under the deterministic scheduler, virtual time, which moves only when every
+//! thread is parked. No other code of the engine reads a clock.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// When the first call was, also as the coarse clock counts.
+/// The time of the first call, by `Instant` and by the coarse clock.
 static ORIGIN: LazyLock<(Instant, u64)> = LazyLock::new(|| (Instant::now(), since_boot_ns(ClockId::Monotonic)));
 
 /// Nanoseconds since the first call in this process (real time), or since the simulation began (virtual time).
@@ -20,12 +20,12 @@ pub(crate) fn now_ns() -> u64 {
     nanos(ORIGIN.0.elapsed())
 }
 
-/// A time in nanoseconds, as all of the engine counts it; at most 584 years.
+/// `time` in nanoseconds, the engine's unit of time; at most 584 years.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The same, up to a tick of the system old (1 to 10 ms), for a fraction of the cost.
+/// As [`now_ns`], but up to one tick of the system (1 to 10 ms) late, for a fraction of the cost.
 pub(crate) fn coarse_ns() -> u64 {
     #[cfg(feature = "simulation")]
     if let Some(task) = super::scheduler::current() {
@@ -49,7 +49,7 @@ pub(super) fn instant_at(at_ns: u64) -> Instant {
 mod tests {
     use super::*;
 
-    /// Both count from the same moment; how old the coarse one may be is for the system to say, but not a second.
+    /// Both clocks have the same origin. The system decides how late the coarse one may be, but never a second.
     #[test]
     fn the_coarse_clock_is_a_little_behind_the_other() {
         for _ in 0..1000 {

@@ -1,9 +1,9 @@
-//! What InnoDB's monitors count in sets of three: what calls came to together, how many there were, and what the last
-//! one came to.
+//! A set of three counters, as in InnoDB's monitors: the total over all calls, the number of calls, and the number of
+//! the last call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Calls, each of which comes to a number: pages that were looked at, or written.
+/// Calls that each yield a number, such as pages scanned or pages written.
 #[derive(Debug, Default)]
 pub(crate) struct CountedCalls {
     total: AtomicU64,
@@ -12,25 +12,25 @@ pub(crate) struct CountedCalls {
 }
 
 impl CountedCalls {
-    /// One more call, which came to `count`.
+    /// Counts one more call, which yielded `count`.
     pub(crate) fn add(&self, count: u64) {
-        // Relaxed, here and below: each number stands for itself.
+        // Relaxed, here and below: each counter is read by itself.
         self.total.fetch_add(count, Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.last.store(count, Ordering::Relaxed);
     }
 
-    /// What all of them came to.
+    /// The sum over all calls.
     pub(crate) fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// How many there were.
+    /// The number of calls.
     pub(crate) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// What the last one came to.
+    /// The number that the last call yielded.
     pub(crate) fn last(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
-//! How much CPU this process may really use.
+//! The CPU that the system lets this process use.
 //!
-//! The least of: the CPUs that it may run on, and the quota of each control group above it, of version 1 and 2, with
-//! its fraction: a quota of 150 ms in 100 ms is 1.5 CPUs. A machine's number of CPUs says nothing of that; who spins,
-//! or starts threads, by that number stands still when the quota is used up.
+//! The minimum of two limits: the CPUs in the process's affinity mask, and the smallest quota of the control groups
+//! above it (version 1 and 2). A quota may be a fraction: 150 ms in 100 ms is 1.5 CPUs. The machine's number of CPUs
+//! ignores both. A process that sizes its spinning or its threads by that number is stopped when its quota is used up.
 //!
 //! After the kernel's `Documentation/admin-guide/cgroup-v2.rst` (`cpu.max`, `cpu.stat`) and
 //! `Documentation/scheduler/sched-bwc.rst` (`cpu.cfs_quota_us`, `cpu.cfs_period_us`).
@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::aligned::to_u64;
 
-/// What the system grants.
+/// The CPU that the system grants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Cpus {
@@ -23,22 +23,22 @@ pub struct Cpus {
     pub affinity: f64,
     /// The smallest quota of a control group, in CPUs; `None`: there is none.
     pub quota: Option<f64>,
-    /// Periods of the quota so far, and those in which the process was stopped because it had used it up.
+    /// Periods of that quota so far.
     pub periods: u64,
-    /// Of these periods.
+    /// Periods in which the system stopped the process because it had used up the quota.
     pub throttled: u64,
 }
 
-/// Microseconds of CPU that this process has used, in user mode and in the kernel, since it began.
+/// CPU time, in us, that this process has used since it began, in user mode and in the kernel.
 pub(crate) fn used_us() -> u64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     let whole = u64::try_from(used.tv_sec).unwrap_or(0).saturating_mul(1_000_000);
     whole.saturating_add(u64::try_from(used.tv_nsec).unwrap_or(0) / 1000)
 }
 
-/// Nanoseconds for which this thread ran, and for which it was runnable and did not.
+/// Nanoseconds for which this thread ran, and for which it was runnable without a CPU.
 pub(super) fn schedstat() -> Option<(u64, u64)> {
-    // Opened each time: a file kept open in each thread would be too many for a process of many threads.
+    // Opened at each call: one file kept open in each thread would be too many in a process of many threads.
     let mut text = [0; 64];
     let len = File::open("/proc/thread-self/schedstat").ok()?.read_at(&mut text, 0).ok()?;
     let mut numbers = str::from_utf8(&text[..len]).ok()?.split_ascii_whitespace().map(str::parse);
@@ -46,29 +46,29 @@ pub(super) fn schedstat() -> Option<(u64, u64)> {
 }
 
 impl Cpus {
-    /// Reads it anew: some small files of `/proc` and `/sys`, some 50 microseconds.
+    /// Reads the limits: some small files of `/proc` and `/sys`, about 50 microseconds.
     pub fn read() -> Cpus {
         let affinity = sched_getaffinity(None).map_or(1, |set| set.count());
         let file = |path: &str| std::fs::read_to_string(path).ok();
         Self::from(f64::from(affinity), file)
     }
 
-    /// CPUs that the process can keep busy, fractions kept.
+    /// CPUs that the process can keep busy, with fractions.
     pub fn effective(&self) -> f64 {
         self.quota.map_or(self.affinity, |quota| quota.min(self.affinity))
     }
 
-    /// The same in hundredths of a CPU, rounded.
+    /// [`effective`](Self::effective) in hundredths of a CPU, rounded.
     pub(crate) fn effective_pct(&self) -> u64 {
         whole(self.effective() * 100.0)
     }
 
-    /// CPUs that the process may run on.
+    /// CPUs in the process's affinity mask.
     pub(crate) fn count(&self) -> u64 {
         whole(self.affinity)
     }
 
-    /// As [`read`](Self::read), of the files that `file` gives.
+    /// As [`read`](Self::read), with the contents of files from `file`.
     fn from(affinity: f64, file: impl Fn(&str) -> Option<String>) -> Cpus {
         let mut cpus = Cpus { affinity, quota: None, periods: 0, throttled: 0 };
         let groups = file("/proc/self/cgroup").unwrap_or_default();
@@ -101,7 +101,7 @@ impl Cpus {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some CPUs, or hundredths of them")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few CPUs, or hundredths of them")]
 fn whole(number: f64) -> u64 {
     number.round().max(0.0) as u64
 }
@@ -110,7 +110,7 @@ fn share(quota_us: f64, period_us: f64) -> Option<f64> {
     (quota_us > 0.0 && period_us > 0.0).then_some(quota_us / period_us)
 }
 
-/// `max 100000` or `150000 100000`.
+/// Parses `max 100000` or `150000 100000`.
 fn quota_v2(text: &str) -> Option<f64> {
     let mut numbers = text.split_ascii_whitespace();
     let (quota, period) = (numbers.next()?, numbers.next()?);
@@ -122,14 +122,14 @@ fn counter(stat: &str, name: &str) -> u64 {
     line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Where a hierarchy of control groups is mounted, and which group of it the mount shows as its root.
+/// Where a hierarchy of control groups is mounted, and which of its groups the mount shows as its root.
 struct Mount<'m> {
     root: &'m str,
     point: &'m str,
 }
 
 impl<'m> Mount<'m> {
-    /// In a line of `mountinfo` the fields 4 and 5 are root and mount point; after ` - ` come type, source, options.
+    /// Fields 4 and 5 of a line of `mountinfo` are root and mount point. Type, source and options follow after ` - `.
     fn find(mounts: &'m str, unified: bool) -> Option<Mount<'m>> {
         mounts.lines().find_map(|line| {
             let (before, after) = line.split_once(" - ")?;
@@ -142,7 +142,7 @@ impl<'m> Mount<'m> {
         })
     }
 
-    /// The directories of the group at `path` and of all above it.
+    /// The directories of the group at `path` and of all groups above it.
     fn directories(&self, path: &str) -> Vec<String> {
         // In a container the mount may show the container's own group as its root.
         let below = path.strip_prefix(self.root.trim_end_matches('/')).unwrap_or("");
@@ -156,7 +156,7 @@ impl<'m> Mount<'m> {
     }
 }
 
-/// Threads that may usefully run at the same time: effective CPUs, rounded, one at least.
+/// The number of threads that can run at the same time: effective CPUs, rounded, at least 1.
 pub(crate) fn threads(cpus: &Cpus) -> usize {
     let rounded = cpus.effective().round().max(1.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the number of CPUs")]

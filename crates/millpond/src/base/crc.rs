@@ -1,10 +1,10 @@
-//! CRC-32C with a seed, so that bytes which are whole but in the wrong place do not pass.
+//! CRC-32C with a seed, so that whole bytes in the wrong place fail the check.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// CRC-32C (Castagnoli) of the seed's words followed by the parts.
 ///
-/// The seed names where the bytes belong (database, page, LSN): equal bytes elsewhere get another checksum.
+/// The seed names the place of the bytes (database, page, LSN): equal bytes elsewhere get another checksum.
 pub(crate) fn crc32c(seed: &[u64], parts: &[&[u8]]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     for word in seed {

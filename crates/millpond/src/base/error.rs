@@ -2,9 +2,9 @@
 
 use std::io;
 
-/// What went wrong, in one sentence that names the thing and the way out.
+/// The failure in one sentence, which names the thing that failed and the way out.
 ///
-/// A variant is what a caller can tell apart; [`action`](Error::action) says what to do about it.
+/// A variant is a case that a caller can tell apart; [`action`](Error::action) tells the caller what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,10 +23,10 @@ pub enum Error {
     /// A tree or a table of this name exists already.
     #[error("{0}")]
     TreeExists(Box<str>),
-    /// What was asked for is of another kind: a table and no tree, a tree and no table, an index that is not unique.
+    /// The thing asked for is of another kind: a table and no tree, a tree and no table, an index that is not unique.
     #[error("{0}")]
     WrongKind(Box<str>),
-    /// A row of a table lacks bytes that an index is made of.
+    /// A row of a table lacks bytes that an index consists of.
     #[error("{0}")]
     RowTooShort(Box<str>),
     /// A key is longer than the page size allows.
@@ -41,13 +41,13 @@ pub enum Error {
     /// Options out of range, or not those that the database was created with.
     #[error("{0}")]
     InvalidOptions(Box<str>),
-    /// The file system is full: what needs new pages fails, everything else goes on.
+    /// The file system is full: operations that need new pages fail, all others go on.
     #[error(transparent)]
     OutOfSpace(Box<Failure>),
-    /// A limit of the operating system was met: of open files, of threads, or of memory.
+    /// A limit of the operating system is reached: open files, threads, or memory.
     #[error(transparent)]
     LimitReached(Box<Failure>),
-    /// Bytes on the disk are not what was written there.
+    /// Bytes on the disk differ from those that were written there.
     #[error("{0}")]
     Corruption(Box<str>),
     /// The device refused a read, a write or a sync.
@@ -56,37 +56,37 @@ pub enum Error {
     /// The engine stopped writing after an earlier failure, or the database was opened with `read_only`.
     #[error("{0}")]
     ReadOnly(Box<str>),
-    /// A row is locked by a batch that failed and cannot be undone as things are; nothing was written, and everything
-    /// else goes on. The engine tries again by itself.
+    /// A failed batch holds a lock on the row, and the engine cannot undo that batch now. Nothing was written, and
+    /// everything else goes on. The engine retries the undo by itself.
     #[error("{0}")]
     NotUndone(Box<str>),
-    /// A tree, a database or the numbers that it gives out have come to the format's end. What is there can be read and
+    /// A tree, a database or a sequence of ids has reached the limit of the format. Existing data can be read and
     /// changed.
     #[error("{0}")]
     TooLarge(Box<str>),
     /// The database is open already, in another process or in this one.
     #[error("{0}")]
     InUse(Box<str>),
-    /// Not a database, or one of another format version.
+    /// Not a database, or a database of another format version.
     #[error("{0}")]
     Format(Box<str>),
-    /// The operating system forbids it.
+    /// The operating system denies permission.
     #[error(transparent)]
     Permission(Box<Failure>),
     /// The database was closed.
     #[error("{0}")]
     Closed(Box<str>),
-    /// The database was opened by another process, of which this one is a fork.
+    /// Another process opened the database, and this one is a fork of it.
     #[error("{0}")]
     OtherProcess(Box<str>),
-    /// The engine contradicts itself: a bug in it.
+    /// The engine contradicts itself: a bug in the engine.
     #[error("{0}")]
     Bug(Box<str>),
 }
 
 const _: () = assert!(size_of::<Error>() <= 24);
 
-/// A sentence, and the operating system's error behind it.
+/// A sentence, with the operating system's error as its cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -94,17 +94,17 @@ pub struct Failure {
     source: io::Error,
 }
 
-/// What helps where a page or a row of a tree is damaged; which tree, `check` tells.
+/// The way out where a page or a row of a tree is damaged; `check` tells which tree it is.
 pub(crate) const MEND_TREE: &str = "if it is of an index, drop that and create it again (`millpond check` tells); else restore the database from a backup";
 
-/// What helps where an index is damaged, or disagrees with its table.
+/// The way out where an index is damaged, or disagrees with its table.
 pub(crate) const MEND_INDEX: &str = "drop the index and create it again, then run `millpond check`: if more is damaged, restore the database from a backup";
 
-/// What helps where map or superblocks are damaged: they are made anew from the page images and the log.
+/// The way out where map or superblocks are damaged: a rebuild makes both from the page images and the log.
 pub(crate) const MEND_MAP: &str = "run `millpond rebuild`, or restore the database from a backup";
 
-/// A way out that only the place of a failure knows. As the cause of an [`io::Error`] it becomes the sentence of the
-/// [`Error`] that is made of it.
+/// A way out that only the code at the failure knows. As the cause of an [`io::Error`] it becomes part of the sentence
+/// of the [`Error`] made from it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct WayOut(pub(crate) String);
@@ -119,18 +119,18 @@ pub enum Action {
     FixCall,
     /// Free space on the file system; the next call then succeeds.
     FreeSpace,
-    /// Close and open the database again: recovery brings back everything acknowledged.
+    /// Close and open the database again: recovery restores every acknowledged change.
     Reopen,
-    /// Do what the message names first, such as `millpond rebuild` or another index; where that does not help, restore
-    /// from a backup.
+    /// Follow the first advice of the message, such as `millpond rebuild` or creating an index again. Where that does
+    /// not help, restore from a backup.
     RestoreFromBackup,
-    /// Mend what the message names, such as a full disk: the engine then goes on by itself, and the call can be made
-    /// again.
+    /// Remove the cause that the message names, such as a full disk. The engine then goes on by itself, and the call
+    /// can be repeated.
     MendCause,
 }
 
 impl Error {
-    /// What to do about it.
+    /// The advice to the caller.
     pub fn action(&self) -> Action {
         match self {
             Error::Conflict(_) => Action::Retry,
@@ -142,7 +142,7 @@ impl Error {
         }
     }
 
-    /// The error for what the operating system said about `doing` (such as `write 4096 bytes at 0 of /db/data`).
+    /// The error for an operating system's error in `doing` (such as `write 4096 bytes at 0 of /db/data`).
     pub(crate) fn io(doing: &str, source: io::Error) -> Error {
         if let Some(WayOut(way_out)) = source.get_ref().and_then(|cause| cause.downcast_ref()) {
             return Error::InvalidOptions(format!("could not {doing}: {way_out}").into());
@@ -173,9 +173,9 @@ impl Error {
         }
     }
 
-    /// The error for a thread of this name that could not be started.
+    /// The error for the thread `name`, which the system did not start.
     pub(crate) fn thread(name: &str, source: io::Error) -> Error {
-        // `EAGAIN`: the limit is told in this way here, and in no other place.
+        // `EAGAIN` means a limit only here: for other calls it has other meanings.
         if source.kind() != io::ErrorKind::WouldBlock {
             return Error::io(&format!("start the thread {name}"), source);
         }
@@ -192,7 +192,7 @@ impl Error {
         Error::OutOfSpace(Box::new(Failure { message: message.into(), source }))
     }
 
-    /// A full file system, with one more way out in its sentence.
+    /// Adds one more way out to the sentence of a full file system.
     pub(crate) fn with_advice(self, advice: &str) -> Error {
         match self {
             Error::OutOfSpace(failure) | Error::DeviceFailed(failure) => {
@@ -203,7 +203,7 @@ impl Error {
         }
     }
 
-    /// The same error, for one more who waited for the same thing.
+    /// A copy of the error, for another thread that waited for the same result.
     pub(crate) fn once_more(&self) -> Error {
         let again = |failure: &Failure| {
             let source = match failure.source.raw_os_error() {
@@ -224,8 +224,7 @@ impl Error {
         }
     }
 
-    /// The error for what the operating system said about `doing`, where no kind of failure leaves a way to go on: the
-    /// engine stops.
+    /// The error for an operating system's error in `doing`, where the engine must stop whatever the cause is.
     pub(crate) fn device(doing: &str, source: io::Error) -> Error {
         let message = if is_full(&source) {
             format!(
@@ -239,7 +238,7 @@ impl Error {
         Error::DeviceFailed(Box::new(Failure { message: message.into(), source }))
     }
 
-    /// Whether the cause is a full file system, whatever that means for the caller.
+    /// Whether the cause is a full file system, whatever its variant.
     pub(crate) fn is_of_full_device(&self) -> bool {
         matches!(self, Error::OutOfSpace(failure) | Error::DeviceFailed(failure) if is_full(&failure.source))
     }
@@ -250,7 +249,7 @@ fn is_full(source: &io::Error) -> bool {
     matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// Which limit of the operating system was met, and what to do about it.
+/// The operating system's limit that was reached, with the advice; `None`: it was no limit.
 fn limit_met(source: &io::Error) -> Option<&'static str> {
     use rustix::io::Errno;
     let raw = source.raw_os_error();
@@ -265,6 +264,14 @@ fn limit_met(source: &io::Error) -> Option<&'static str> {
     }
     let no_memory = "there is no memory for it: use a smaller `buffer_pool_size`, or allow the process more memory";
     (is(Errno::NOMEM) || source.kind() == io::ErrorKind::OutOfMemory).then_some(no_memory)
+}
+
+/// Why there is nothing any more.
+pub(crate) const CLOSED: &str = "the database was closed";
+
+/// The answer of a database that was closed.
+pub(crate) fn closed() -> Error {
+    Error::Closed(format!("{CLOSED}: open it again").into())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One wait, ended by one supplier: the waiter parks, the supplier hands it a value.
+//! One wait, ended by one supplier: the waiter parks, and the supplier hands it a value.
 //!
 //! HANDOFF-1  `give` is called at most once, and `take_wait` at most once.
 
@@ -15,12 +15,12 @@ pub(crate) struct Handoff<T> {
 }
 
 impl<T> Handoff<T> {
-    /// A new hand-off, shared by the waiter and whoever will end its wait.
+    /// A new hand-off, shared by the waiter and its supplier.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Handoff { value: Mutex::new(Rank::Handoff, None), given: Condvar::new() })
     }
 
-    /// Ends the wait.
+    /// Hands over the value, which ends the wait.
     pub(crate) fn give(&self, value: T) {
         let mut slot = self.value.lock();
         debug_assert!(slot.is_none(), "HANDOFF-1: a wait is ended once");
@@ -29,7 +29,7 @@ impl<T> Handoff<T> {
         self.given.notify_one();
     }
 
-    /// Parks until somebody gives. Callers hold no latch (LAW-1).
+    /// Parks until the supplier gives a value. The caller holds no page latch (LAW-1).
     pub(crate) fn take_wait(&self, class: WaitClass, waits: &Waits) -> T {
         laws::check_park();
         waits.timed(class, || {

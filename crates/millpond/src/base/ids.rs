@@ -1,4 +1,4 @@
-//! Newtypes for every id and position: an integer never crosses a module border bare.
+//! Newtypes for every id and position: no bare integer crosses a module border.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl SpaceId {
     /// The space of the undo pages.
     pub(crate) const UNDO: SpaceId = SpaceId(1);
 
-    /// The first that a tree may have.
+    /// The first space that a tree may have.
     pub(crate) const FIRST: SpaceId = SpaceId(2);
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for PageId {
     }
 }
 
-/// A transaction: 48 bits, ascending with its first write, never reused.
+/// A transaction's id: 48 bits, ascending in the order of first writes, never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TxnId(pub(crate) u64);
 
@@ -88,16 +88,16 @@ impl TxnId {
     /// Bytes of an id in rows and in the log.
     pub(crate) const LEN: usize = 6;
 
-    /// No id gets as far.
+    /// The exclusive upper bound of ids.
     pub(crate) const END: TxnId = TxnId(1 << 48);
 
-    /// As it is written.
+    /// The id as rows and the log store it.
     pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
         let [a, b, c, d, e, f, ..] = self.0.to_le_bytes();
         [a, b, c, d, e, f]
     }
 
-    /// As it was written.
+    /// The id from its stored bytes.
     pub(crate) fn from_bytes([a, b, c, d, e, f]: [u8; Self::LEN]) -> TxnId {
         TxnId(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
     }

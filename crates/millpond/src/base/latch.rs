@@ -1,13 +1,14 @@
 //! The latch word: many readers or one writer.
 //!
 //! LATCH-1  The word holds either the exclusive bit or a count of readers, never both.
-//! LATCH-2  `PARKED` is set under the queue's lock by whoever is about to park, and cleared under it by whoever wakes
-//!          the last. Whoever leaves the latch and sees it keeps the latch until it has woken the queue's front: one
-//!          writer, or all readers before the next writer.
-//! LATCH-3  A newcomer may overtake who waits, but not for long: about every half millisecond the latch is handed to
-//!          the queue's front without being free in between. New readers never overtake who is parked.
+//! LATCH-2  A thread about to park sets `PARKED` under the queue's lock. The thread that wakes the last parked thread
+//!          clears it under the same lock. A thread that releases the latch and sees `PARKED` keeps it exclusively
+//!          until it has woken the queue's front: one writer, or all readers before the next writer.
+//! LATCH-3  A newcomer may overtake parked threads, but not for long: about every half millisecond the releasing thread
+//!          hands the latch to the queue's front, without freeing it in between. New readers never overtake a parked
+//!          thread.
 //!
-//! Nobody spins: a latch may be held by a thread that has no CPU. Who ends the wait: whoever releases the latch.
+//! No thread spins, because the holder of a latch may have no CPU. A wait ends when the holder releases the latch.
 
 #![allow(unsafe_code, reason = "a lock word: `lock_api` builds the guards on it")]
 
@@ -18,30 +19,30 @@ use super::primitives::{
     unpark_filter,
 };
 
-/// Held by a writer.
+/// A writer holds the latch.
 const EXCLUSIVE: u64 = 1;
 
-/// Somebody is parked.
+/// A thread is parked.
 const PARKED: u64 = 2;
 
-/// One reader.
+/// One reader, in the count of readers.
 const READER: u64 = 4;
 
-/// What a parked thread waits for.
+/// The access that a parked thread waits for.
 const WANTS_SHARED: ParkToken = DEFAULT_PARK_TOKEN;
 const WANTS_EXCLUSIVE: ParkToken = ParkToken(1);
 
-/// What a parked thread is woken with: try again, or it is yours.
+/// The message to a woken thread: try again, or the latch is yours.
 const RETRY: UnparkToken = UnparkToken(0);
 const YOURS: UnparkToken = UnparkToken(1);
 
 /// How a wait ended.
 enum Woken {
-    /// The latch is ours.
+    /// The waker handed us the latch.
     Holding,
-    /// It is our turn to try.
+    /// The waker told us to try again, ahead of parked threads.
     InTurn,
-    /// There was nothing to wait for any more.
+    /// The latch was free before we parked.
     NotParked,
 }
 
@@ -55,7 +56,7 @@ impl Latch {
         std::ptr::from_ref(self).addr()
     }
 
-    /// What keeps a reader out: a writer, and those who wait, unless it is the reader's turn.
+    /// The bits that keep a reader out: a writer, and parked threads, unless it is the reader's turn.
     fn blocks_shared(in_turn: bool) -> u64 {
         if in_turn || planted!("latch_readers_pass") { EXCLUSIVE } else { EXCLUSIVE | PARKED }
     }
@@ -69,7 +70,7 @@ impl Latch {
 
     fn take_exclusive(&self) -> bool {
         let free = |word: u64| (word & !PARKED == 0).then_some(word | EXCLUSIVE);
-        // Acquire: pairs with the Releases of all who had it before.
+        // Acquire: pairs with the Releases of all earlier holders.
         self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).is_ok()
     }
 
@@ -77,10 +78,10 @@ impl Latch {
     fn wait(&self, wants: ParkToken, blocking: u64) -> Woken {
         let still_blocked = || {
             let mark = |word: u64| (word & blocking != 0).then_some(word | PARKED);
-            // Relaxed: the queue's lock orders this with whoever wakes.
+            // Relaxed: the queue's lock orders this with the waker.
             self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, mark).is_ok()
         };
-        // SAFETY: the address is this latch's own, and nobody parks on it for anything else; the closures neither
+        // SAFETY: the address is this latch's own, and threads park on it only for this latch; the closures neither
         // panic nor park.
         let result = unsafe { park(self.address(), still_blocked, || (), |_, _| (), wants, None) };
         match result {
@@ -92,7 +93,7 @@ impl Latch {
 
     #[cold]
     fn wait_shared(&self) {
-        // The second look, before parking.
+        // Tries again before it parks.
         let mut in_turn = false;
         while !self.take_shared(in_turn) {
             match self.wait(WANTS_SHARED, Self::blocks_shared(in_turn)) {
@@ -112,10 +113,11 @@ impl Latch {
         }
     }
 
-    /// Releases the latch and wakes the queue's front, or hands it over. We have it exclusively, and saw `PARKED`.
+    /// Releases the latch and wakes the queue's front, or hands the latch over. The caller holds it exclusively, and
+    /// saw `PARKED`.
     #[cold]
     fn release_and_wake(&self) {
-        // What those woken would hold together: one writer, or readers.
+        // The access that the woken threads would hold together: one writer, or a count of readers.
         let held = Cell::new(0);
         let front = |token: ParkToken| match held.get() {
             0 if token == WANTS_EXCLUSIVE => {
@@ -132,8 +134,8 @@ impl Latch {
         let woken = |result: UnparkResult| {
             let parked = if result.have_more_threads && !planted!("latch_parked_forgotten") { PARKED } else { 0 };
             let (word, token) = if result.be_fair { (held.get() | parked, YOURS) } else { (parked, RETRY) };
-            // Nobody else changes the word: we have the latch, and the queue's lock. Release: pairs with the Acquire of
-            // whoever takes it; those to whom it is handed learn of it from their waker.
+            // No other thread changes the word: we hold the latch, and the queue's lock. Release: pairs with the
+            // Acquire of the next holder. Threads that get the latch handed over are ordered by the waking itself.
             self.word.store(word, Ordering::Release);
             token
         };
@@ -142,8 +144,8 @@ impl Latch {
     }
 }
 
-// SAFETY: LATCH-1: a thread gets the exclusive bit only from a word without holders, and a reader's count only from
-// one without it; it gives back what it got. Acquire on taking pairs with Release on giving back.
+// SAFETY: LATCH-1: a thread gets the exclusive bit only from a word without holders, and a reader's count only from a
+// word without the bit; it gives back what it got. Acquire on taking pairs with Release on giving back.
 unsafe impl lock_api::RawRwLock for Latch {
     const INIT: Latch = Latch { word: AtomicU64::new(0) };
 
@@ -160,10 +162,10 @@ unsafe impl lock_api::RawRwLock for Latch {
     }
 
     unsafe fn unlock_shared(&self) {
-        // The last reader keeps the others out until it has woken who waits: free in between, the latch could not be
-        // handed over.
+        // The last reader takes the latch exclusively until it has woken the queue's front. A latch that is free in
+        // between could not be handed over.
         let leave = |word: u64| Some(if word == READER | PARKED { EXCLUSIVE | PARKED } else { word - READER });
-        // Release: pairs with the Acquire of the writer after us, and of the last reader, who passes it on.
+        // Release: pairs with the Acquire of the next writer, and of the last reader, which passes it on.
         if self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, leave) == Ok(READER | PARKED) {
             self.release_and_wake();
         }
@@ -180,7 +182,7 @@ unsafe impl lock_api::RawRwLock for Latch {
     }
 
     unsafe fn unlock_exclusive(&self) {
-        // Release: pairs with the Acquire of whoever has it next.
+        // Release: pairs with the Acquire of the next holder.
         if self.word.compare_exchange(EXCLUSIVE, 0, Ordering::Release, Ordering::Relaxed).is_err() {
             self.release_and_wake();
         }

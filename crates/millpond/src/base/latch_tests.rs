@@ -1,4 +1,4 @@
-//! Tests of the latch word. In a file of their own: a checked model compiles the word with other primitives.
+//! Tests of the latch word, in a file of their own because a checked model compiles the word with other primitives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ fn writers_exclude_everybody_and_readers_only_writers() {
     assert!(latch.try_read().is_some());
 }
 
-/// A reader that comes after a parked writer is served after it, however many readers hold the latch.
+/// A reader that comes after a parked writer waits for it, however many readers hold the latch.
 #[test]
 fn new_readers_do_not_overtake_a_parked_writer() {
     let latch = RwLock::<Latch, Vec<&'static str>>::new(Vec::new());
@@ -31,7 +31,7 @@ fn new_readers_do_not_overtake_a_parked_writer() {
             std::thread::yield_now();
         }
         let late = scope.spawn(|| latch.read().clone());
-        // Time for a reader that does not wait its turn to show itself.
+        // Gives a reader that overtakes the writer time to do so.
         for _ in 0..1000 {
             std::thread::yield_now();
         }
@@ -40,7 +40,7 @@ fn new_readers_do_not_overtake_a_parked_writer() {
     });
 }
 
-/// Two counters that only differ while a writer is at work.
+/// Two counters that differ only while a writer is at work.
 #[test]
 fn no_reader_sees_half_of_a_change_and_nobody_waits_for_ever() {
     let latch = Arc::new(RwLock::<Latch, [u64; 2]>::new([0; 2]));

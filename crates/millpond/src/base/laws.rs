@@ -1,13 +1,14 @@
-//! The laws that can be looked at while the engine runs: asserted in debug builds, counted in release builds.
+//! The laws that the engine checks while it runs: asserted in debug builds, counted in release builds.
 //!
-//! LAW-1  Who parks, or reads or writes a device, holds no page latch. (Waiting for another latch is not parking: the
-//!        order of latches sees to it that it ends. The classic `log_recent_closed` waits under latches, as the server
-//!        does that it is after: by a sleep of its own, `nap_latched`, that no other code has, and counted by loops.)
-//! LAW-2  No wait ends by a timer, but the keeper's for its next tick, payments, those of the classic policies, and the
-//!        rests of who makes files for a large log, for which no operation waits. (Looked at by a test: no other code
-//!        has one.)
-//! LAW-5  Who reads or writes a device holds no mutex of a structure. The locks that are held over I/O on
-//!        purpose are [`Turn`](super::sync::Turn)s.
+//! LAW-1  A thread that parks, or reads or writes a device, holds no page latch. (Waiting for another latch is not
+//!        parking: the order of latches guarantees that such a wait ends. One exception: the classic
+//!        `log_recent_closed` waits under latches, as the server that it models does. Only it calls `nap_latched`, and
+//!        it counts its loops.)
+//! LAW-2  No wait ends by a timer. Exceptions: the keeper's wait for its next tick, payments, the classic policies, and
+//!        the rests of the thread that makes files for a larger log, for which no operation waits. (A test scans the
+//!        sources for timed waits in other files.)
+//! LAW-5  A thread that reads or writes a device holds no mutex of a structure. Locks that are held over I/O on purpose
+//!        are [`Turn`](super::sync::Turn)s.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,10 +22,10 @@ thread_local! {
     static RANKS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How often a law was broken in this process. Each is a bug.
+/// Violations of laws in this process. Each is a bug.
 static VIOLATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// A page latch that this thread holds. Guards own one.
+/// One page latch that this thread holds. Each latch guard owns one.
 pub(crate) struct LatchHeld(());
 
 impl LatchHeld {
@@ -40,7 +41,7 @@ impl Drop for LatchHeld {
     }
 }
 
-/// A mutex or turn that this thread holds. Guards own one.
+/// A mutex or turn that this thread holds. Each guard owns one.
 pub(super) struct MutexHeld(Rank);
 
 impl MutexHeld {
@@ -52,7 +53,7 @@ impl MutexHeld {
         MutexHeld(rank)
     }
 
-    /// What is held.
+    /// The rank of the mutex or turn.
     pub(super) fn rank(&self) -> Rank {
         self.0
     }
@@ -69,7 +70,7 @@ fn broken(law: &str, held: u32) {
     debug_assert!(sync::panicking(), "{law}: {held} held");
 }
 
-/// This thread is about to wait for a mutex or turn (RANK-1). In debug builds only.
+/// Checks a thread that is about to wait for a mutex or turn (RANK-1). In debug builds only.
 #[inline]
 pub(super) fn check_rank(rank: Rank) {
     if cfg!(debug_assertions) {
@@ -78,8 +79,8 @@ pub(super) fn check_rank(rank: Rank) {
     }
 }
 
-/// This thread is about to wait for something else than a mutex; `own` is that of the condition variable (RANK-2). In
-/// debug builds only.
+/// Checks a thread that is about to wait for anything but a mutex (RANK-2). `own` is the rank of the condition
+/// variable's mutex. In debug builds only.
 #[inline]
 pub(super) fn check_no_mutex(own: Option<Rank>) {
     if cfg!(debug_assertions) {
@@ -88,7 +89,7 @@ pub(super) fn check_no_mutex(own: Option<Rank>) {
     }
 }
 
-/// This thread is about to park.
+/// Checks a thread that is about to park (LAW-1, RANK-2).
 pub(crate) fn check_park() {
     let latches = LATCHES.with(Cell::get);
     if latches > 0 {
@@ -97,7 +98,7 @@ pub(crate) fn check_park() {
     check_no_mutex(None);
 }
 
-/// This thread is about to read, write or sync a device.
+/// Checks a thread that is about to read, write or sync a device (LAW-1, LAW-5).
 pub(crate) fn check_io() {
     let (latches, mutexes) = (LATCHES.with(Cell::get), (RANKS.with(Cell::get) & MUTEXES).count_ones());
     if latches > 0 {
@@ -108,7 +109,7 @@ pub(crate) fn check_io() {
     }
 }
 
-/// How often a law was broken in this process.
+/// Violations of laws in this process.
 pub(crate) fn violations() -> u64 {
     VIOLATIONS.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! What all layers share: ids, errors, page layout and page operations, checksums, and the one seam for time and
+//! The base of all layers: ids, errors, page layout and page operations, checksums, and the one seam for time and
 //! waiting.
 
 pub(crate) mod aligned;
@@ -20,6 +20,7 @@ pub(crate) mod page;
 pub(crate) mod pending;
 pub(crate) mod primitives;
 pub(crate) mod process;
+pub(crate) mod quoted;
 pub(crate) mod random;
 pub(crate) mod rank;
 #[cfg(test)]

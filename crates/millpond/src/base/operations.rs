@@ -1,15 +1,15 @@
-//! How many operations there were, and how long the slowest of each of the last seconds took.
+//! Counts operations, and keeps the time of the slowest operation in each of the last seconds.
 //!
-//! A thread counts in one of a few stripes, so that two seldom count in the same line of memory. The slowest are a ring
-//! of seconds, of which nothing is ever taken out: however many look at it, all see the same. An entry has its second
-//! in the upper bits and the time in the lower ones, so one `fetch_max` makes a newer second's entry take the place of
-//! an older one's, and a slower operation's that of a faster one's. Mostly a load says that there is nothing to do.
+//! Each thread counts in one of a few stripes, so two threads seldom write to the same cache line. The slowest times
+//! are a ring of seconds. Readers take nothing out of it, so all readers see the same. An entry has its second in the
+//! upper bits and the time in the lower ones. So one `fetch_max` replaces an older second's entry by a newer one's, and
+//! a faster operation's by a slower one's. Mostly a load shows that nothing has to change.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::aligned::{to_u64, to_usize};
 
-/// What an operation does, as its caller sees it: one that is done inside of another is no operation.
+/// The kind of an operation that a caller requests. An operation inside of another is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperationKind {
     /// Reads the value of a key.
@@ -27,7 +27,7 @@ pub(crate) enum OperationKind {
 const KINDS: usize = 5;
 
 impl OperationKind {
-    /// The name that stalls have.
+    /// The name that a [`Stall`](super::stall::Stall) uses.
     pub(crate) fn name(self) -> &'static str {
         match self {
             OperationKind::Get => "get",
@@ -39,7 +39,7 @@ impl OperationKind {
     }
 }
 
-/// Seconds that are told of, the one under way among them: who looks once a minute misses none.
+/// Seconds that a reader sees, the current one included: a reader that looks once a minute misses none.
 const TOLD: usize = 61;
 
 /// Entries of the ring.
@@ -50,7 +50,7 @@ const US_BITS: u32 = 40;
 
 const STRIPES: usize = 16;
 
-/// Of two lines, since processors fetch them in pairs.
+/// Two cache lines long, since processors fetch lines in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Stripe([AtomicU64; KINDS]);
@@ -66,11 +66,11 @@ pub(crate) struct Operations {
 pub(crate) struct Slowest {
     /// The second that is under way, by the engine's clock.
     pub(crate) second: u64,
-    /// Microseconds of the slowest that ended so many seconds ago; 0: it took less than one, or there was none.
+    /// Microseconds of the slowest operation that ended `index` seconds ago. 0: it took less than one, or none ended.
     pub(crate) us: Vec<u64>,
 }
 
-/// The stripe of a thread that asks for one, once.
+/// Assigns the next stripe, round-robin. A thread calls it once.
 pub(super) fn next_stripe() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES
@@ -92,12 +92,12 @@ impl Operations {
         }
     }
 
-    /// One has ended at `now_ns`, in a thread of this stripe.
+    /// Records an operation that ended at `now_ns`, in a thread of this stripe.
     pub(super) fn ended(&self, kind: OperationKind, stripe: usize, now_ns: u64, elapsed_ns: u64) {
-        // Relaxed, here and below: each number stands for itself.
+        // Relaxed, here and below: each counter is read by itself.
         self.stripes[stripe].0[kind as usize].fetch_add(1, Ordering::Relaxed);
         let second = second_of(now_ns);
-        // From 1 on: an entry of second 0 is not one that was never made.
+        // Stored as second + 1, so that an entry of second 0 differs from an empty one.
         let entry = ((second + 1) << US_BITS) | (elapsed_ns / 1_000).min((1 << US_BITS) - 1);
         let slot = &self.slowest[slot_of(second)];
         if slot.load(Ordering::Relaxed) < entry {
@@ -105,7 +105,7 @@ impl Operations {
         }
     }
 
-    /// How many have ended.
+    /// The number of operations that have ended.
     pub(crate) fn count(&self, kind: OperationKind) -> u64 {
         self.stripes.iter().map(|stripe| stripe.0[kind as usize].load(Ordering::Relaxed)).sum()
     }
@@ -142,7 +142,7 @@ mod tests {
         }
         let later = operations.slowest(60 * S);
         assert_eq!((later.us[57], later.us[59], later.us[60]), (1_000, 2_000, 9_000));
-        assert_eq!(operations.slowest(64 * S).us.iter().sum::<u64>(), 0, "second 0 is not told as second 64");
+        assert_eq!(operations.slowest(64 * S).us.iter().sum::<u64>(), 0, "second 0 is not reported as second 64");
     }
 
     #[test]
@@ -151,11 +151,11 @@ mod tests {
         operations.ended(OperationKind::Write, 0, 5 * S, 900 * S);
         operations.ended(OperationKind::Write, 0, 69 * S, 1_000_000);
         assert_eq!(operations.slowest(69 * S).us[0], 1_000);
-        // Who comes late with an older one changes nothing.
+        // An older second's entry that comes late changes nothing.
         operations.ended(OperationKind::Write, 0, 5 * S, 900 * S);
         assert_eq!(operations.slowest(69 * S).us[0], 1_000);
         operations.ended(OperationKind::Write, 0, 70 * S, u64::MAX);
-        assert_eq!(operations.slowest(70 * S).us[..2], [(1 << US_BITS) - 1, 1_000], "as long as an entry can say");
+        assert_eq!(operations.slowest(70 * S).us[..2], [(1 << US_BITS) - 1, 1_000], "an entry's longest time");
     }
 
     #[test]

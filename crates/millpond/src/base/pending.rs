@@ -1,12 +1,12 @@
-//! What the device has in hand at the moment.
+//! Work that the device has in hand now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How much of a kind the device has in hand: pages, or calls.
+/// A gauge of pages or calls that the device has in hand.
 #[derive(Debug, Default)]
 pub(crate) struct Pending(AtomicU64);
 
-/// Something that it has in hand, until dropped.
+/// A part of [`Pending`] that counts until it is dropped.
 #[must_use]
 pub(crate) struct InHandOf<'p> {
     pending: &'p Pending,
@@ -14,20 +14,20 @@ pub(crate) struct InHandOf<'p> {
 }
 
 impl Pending {
-    /// So many more, until what is returned is dropped.
+    /// Adds `count` until the returned guard is dropped.
     pub(crate) fn begin(&self, count: u64) -> InHandOf<'_> {
-        // Relaxed, here and below: the number stands for itself.
+        // Relaxed, here and below: the number is read by itself.
         self.0.fetch_add(count, Ordering::Relaxed);
         InHandOf { pending: self, count }
     }
 
-    /// So many more, while `call` runs.
+    /// Adds `count` while `call` runs.
     pub(crate) fn during<T>(&self, count: u64, call: impl FnOnce() -> T) -> T {
         let _these = self.begin(count);
         call()
     }
 
-    /// How many there are.
+    /// The current value.
     pub(crate) fn now(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What the latch word is made of, in one place: so that a checked model can replace it as a whole.
+//! The primitives of the latch word, in one place, so that a checked model can replace them all.
 
 pub(crate) use parking_lot_core::{
     DEFAULT_PARK_TOKEN, FilterOp, ParkResult, ParkToken, UnparkResult, UnparkToken, park, unpark_filter,

@@ -1,9 +1,10 @@
-//! The process that opened a database, told from those that were forked from it.
+//! Tells the process that opened a database from processes that were forked from it.
 //!
-//! A forked child has the opener's memory, mutexes and files, and none of its threads: whatever it did to the database
-//! would be undone, or done twice, by the opener. So every call asks first whether it is in the opener's process. The
-//! answer is one load: a byte in a page that the kernel gives to a child filled with zeroes (`MADV_WIPEONFORK`, Linux
-//! 4.14, madvise(2)). Where the kernel refuses that, the process id is asked for: a system call for each operation.
+//! A forked child has the opener's memory, mutexes and files, and none of its threads. The opener would undo or repeat
+//! any change that the child made to the database. So every call first checks that it runs in the opener's process. The
+//! check is one load of a byte in a page that the kernel gives to a child filled with zeroes (`MADV_WIPEONFORK`, Linux
+//! 4.14, madvise(2)). Where the kernel refuses that, the check compares process ids: one system call for each
+//! operation.
 
 #![allow(unsafe_code, reason = "a page of its own, which the kernel wipes in a child")]
 
@@ -12,23 +13,23 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::error::Error;
 
-/// Bytes of the mark's mapping: the kernel makes whole pages of it.
+/// Bytes of the mark's mapping; the kernel rounds them up to whole pages.
 const MARK_LEN: usize = 4096;
 
 /// The process in which a database was opened.
 pub(crate) struct Home {
-    /// Not zero in the opener's process; zero in its children, and theirs. `None`: the kernel cannot do that.
+    /// Not zero in the opener's process, zero in its descendants. `None`: the kernel does not support this.
     mark: Option<NonNull<AtomicU8>>,
     pid: u32,
 }
 
-// SAFETY: the mark is an atomic that is there as long as the `Home`, and is never written after `new`.
+// SAFETY: the mark is an atomic that lives as long as the `Home`, and is never written after `new`.
 unsafe impl Send for Home {}
 // SAFETY: as above.
 unsafe impl Sync for Home {}
 
 impl Home {
-    /// This process.
+    /// The current process.
     pub(crate) fn new() -> Home {
         Home { mark: Self::map_mark(), pid: std::process::id() }
     }
@@ -38,11 +39,11 @@ impl Home {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address that the kernel chooses, is nobody else's memory.
+        // SAFETY: a new mapping, at an address that the kernel chooses, overlaps no other memory.
         let page = unsafe { mmap_anonymous(std::ptr::null_mut(), MARK_LEN, protection, MapFlags::PRIVATE) }.ok()?;
-        // SAFETY: it is the mapping made above, whole.
+        // SAFETY: this is the whole mapping made above.
         if unsafe { madvise(page, MARK_LEN, Advice::LinuxWipeOnFork) }.is_err() {
-            // SAFETY: as above, and no reference to it exists.
+            // SAFETY: as above, and no reference to the mapping exists.
             let _ = unsafe { munmap(page, MARK_LEN) };
             return None;
         }
@@ -57,17 +58,17 @@ impl Home {
         None
     }
 
-    /// Whether the caller is in that process. Costs a load.
+    /// Whether the caller is in the opener's process. Costs a load.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         match self.mark {
-            // SAFETY: the mapping is there until the drop. Relaxed: it never changes within a process.
+            // SAFETY: the mapping exists until the drop. Relaxed: the mark never changes within a process.
             Some(mark) => unsafe { mark.as_ref() }.load(Ordering::Relaxed) != 0,
             None => std::process::id() == self.pid,
         }
     }
 
-    /// An error in any other process.
+    /// An error in any process but the opener's.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.is_here() { Ok(()) } else { Err(self.elsewhere()) }
@@ -102,7 +103,7 @@ mod tests {
     fn opener_is_told_from_another_process() {
         let home = Home::new();
         assert!(home.is_here() && home.check().is_ok());
-        // As a child of it finds the page, and without one.
+        // A child's view of the page (wiped), and a `Home` without a page.
         let wiped = Home { mark: Home::map_mark(), pid: 1 };
         if let Some(mark) = wiped.mark {
             // SAFETY: mapped above.

@@ -8,7 +8,7 @@ pub(crate) fn random_u64() -> u64 {
     }
     let mut bytes = [0u8; 8];
     if getrandom::fill(&mut bytes).is_err() {
-        // No entropy source: the id need only differ from earlier ones of this database, and time passes.
+        // No entropy source: the id need only differ from earlier ones of this database, so the clock suffices.
         return super::clock::now_ns();
     }
     u64::from_le_bytes(bytes)

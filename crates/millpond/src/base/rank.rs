@@ -1,16 +1,16 @@
-//! The order in which mutexes are taken.
+//! The order in which threads take mutexes.
 //!
-//! RANK-1  Who waits for a mutex or a turn holds none of its rank, and none of a later one.
-//! RANK-2  Who waits for a latch, a hand-off or a condition variable holds no mutex (but the condition's own). Turns he
-//!         may hold.
+//! RANK-1  A thread that waits for a mutex or a turn holds none of the same rank, and none of a later rank.
+//! RANK-2  A thread that waits for a latch, a hand-off or a condition variable holds no mutex but the condition's own.
+//!         It may hold turns.
 //!
-//! So no circle of threads that wait for each other goes through a mutex. Whoever only tries (`try_lock`) waits for
-//! nobody and is free to, but holds no two of one rank. Asserted in debug builds, wherever the tests go.
+//! So no cycle of waiting threads includes a mutex. A thread that only tries (`try_lock`) never waits, so it may try
+//! any rank, but holds no two of one rank. Asserted in debug builds, on the paths that tests run.
 
-/// What a mutex guards, the outermost first.
+/// The structure that a mutex guards, the outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    // Turns: pieces of work one at a time, I/O and waits included.
+    // Turns: serialise a piece of work, I/O and waits included.
     IndexBuild,
     RedoChange,
     Ddl,
@@ -19,16 +19,16 @@ pub(crate) enum Rank {
     Lru,
     LoadWriter,
     PageWriter,
-    /// Copies of a lot of images, until these have overwritten others.
+    /// Copies of a batch of images, held until the images are written in place.
     Doublewrite,
     Growth,
     Syncing,
-    /// Writes and syncs of the log by its own threads.
+    /// Writes and syncs by the log's own threads.
     LogWriter,
     LogFlusher,
     OverlayFiles,
     OverlayFile,
-    // Mutexes: held for microseconds, over nothing that waits.
+    // Mutexes: held for microseconds, never across a wait.
     Options,
     Threads,
     Files,
@@ -66,16 +66,16 @@ pub(crate) enum Rank {
 }
 
 impl Rank {
-    /// Whether it is that of a [`Turn`](super::sync::Turn).
+    /// Whether this is the rank of a [`Turn`](super::sync::Turn).
     pub(crate) const fn is_turn(self) -> bool {
         (self as u8) < Rank::Options as u8
     }
 
-    /// Its place in a set of ranks: bit 0 is the outermost.
+    /// The rank's bit in a set of ranks: bit 0 is the outermost.
     pub(super) const fn bit(self) -> u64 {
         1 << self as u8
     }
 }
 
-/// All ranks of mutexes that are no turns.
+/// The set of all ranks that are no turns.
 pub(super) const MUTEXES: u64 = !(Rank::Options.bit() - 1);

@@ -1,11 +1,11 @@
-//! Rows: what the value of a leaf's entry is.
+//! Rows: the values of a leaf's entries.
 //!
-//! ROW-1  A row is a byte of flags, a stamp if a flag says so, and the payload. Who changes a row stamps it; a row that
-//!        nobody has changed for long pays one byte.
-//! ROW-2  A row with a delete mark is not there for those who look for it. It goes when no transaction may ask for it
-//!        any more: when its stamp is below the oldest one that is active.
-//! ROW-3  A payload that is too long for its leaf is in chunks, rows of another tree, and the row has a [`Reference`]
-//!        to them. Chunks come and go in the transaction of their row, and no two payloads ever have the same
+//! ROW-1  A row is a byte of flags, a stamp if a flag says so, and the payload. A transaction that changes a row stamps
+//!        it. A row that has not changed for long has a head of one byte.
+//! ROW-2  Readers treat a row with a delete mark as absent. The row is removed when its stamp is below the oldest
+//!        active transaction, so that no transaction may need it any more.
+//! ROW-3  A payload that is too long for its leaf is split into chunks, rows of another tree, and the row holds a
+//!        [`Reference`] to them. Chunks come and go in the transaction of their row. No two payloads ever have the same
 //!        reference.
 
 use super::ids::TxnId;
@@ -16,31 +16,31 @@ const STAMPED: u8 = 1;
 /// The row was deleted.
 const DELETED: u8 = 2;
 
-/// What comes before the payload of a row that nobody has changed for long.
+/// The head of a row that has not changed for long: the bytes before the payload.
 pub(crate) const COLD: [u8; 1] = [0];
 
 /// The payload is a reference to chunks.
 const CHUNKED: u8 = 4;
 
-/// The same of a row whose payload is a [`Reference`].
+/// The head of such a row with a [`Reference`] as its payload.
 pub(crate) const COLD_CHUNKED: [u8; 1] = [CHUNKED];
 
 /// Bytes of a stamp.
 const STAMP_LEN: usize = TxnId::LEN + 6;
 
-/// Bytes of what comes before the payload of a row that was just changed.
+/// Bytes of the head of a recently changed row.
 pub(crate) const HEAD_LEN: usize = 1 + STAMP_LEN;
 
-/// Who changed a row last, and where what was before is.
+/// The transaction that changed a row last, and the undo record with the version before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) txn: TxnId,
-    /// What was before; `None`: there was no row.
+    /// The version before; `None`: there was no row.
     pub(crate) undo: Option<UndoRef>,
 }
 
-/// An undo record: the number of its page, and its own in the page. In rows the page's number is one larger, and 0 says
-/// that there is none.
+/// An undo record: the number of its page, and its own number in the page. In a stored row the page's number is one
+/// larger, and 0 means that there is no undo record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UndoRef {
     pub(crate) page: u32,
@@ -52,13 +52,13 @@ pub(crate) struct UndoRef {
 pub(crate) struct Row<'a> {
     pub(crate) stamp: Option<Stamp>,
     pub(crate) is_deleted: bool,
-    /// The payload is a [`Reference`].
+    /// Whether the payload is a [`Reference`].
     pub(crate) is_chunked: bool,
     pub(crate) payload: &'a [u8],
 }
 
-/// What a row has whose payload is in chunks: the transaction that wrote it, a number that no other payload of it has,
-/// and the payload's length.
+/// The payload of a row in chunks: the transaction that wrote it, a number unique within that transaction, and the
+/// length of the whole payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Reference {
     pub(crate) txn: TxnId,
@@ -70,12 +70,12 @@ pub(crate) struct Reference {
 pub(crate) const REFERENCE_LEN: usize = TxnId::LEN + 2 * size_of::<u32>();
 
 impl Reference {
-    /// The payload of the row.
+    /// The row's payload.
     pub(crate) fn to_bytes(self) -> [u8; REFERENCE_LEN] {
         self.with(self.len.to_le_bytes())
     }
 
-    /// The reference with these bytes.
+    /// Decodes a row's payload.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Reference> {
         let mut txn = *bytes.first_chunk::<{ TxnId::LEN }>()?;
         txn.reverse();
@@ -84,7 +84,7 @@ impl Reference {
         Some(Reference { txn: TxnId::from_bytes(txn), number, len })
     }
 
-    /// The key of chunk `index`: those of one payload follow one another.
+    /// The key of chunk `index`. The chunks of one payload are adjacent.
     pub(crate) fn chunk_key(self, index: u32) -> [u8; REFERENCE_LEN] {
         self.with(index.to_be_bytes())
     }
@@ -100,7 +100,7 @@ impl Reference {
 }
 
 impl Stamp {
-    /// What comes before the payload of a row with this stamp.
+    /// The bytes before the payload of a row with this stamp.
     pub(crate) fn head(self, is_deleted: bool, is_chunked: bool) -> [u8; HEAD_LEN] {
         let mut head = [0; HEAD_LEN];
         head[0] = STAMPED | if is_deleted { DELETED } else { 0 } | if is_chunked { CHUNKED } else { 0 };
@@ -114,7 +114,7 @@ impl Stamp {
 }
 
 impl<'a> Row<'a> {
-    /// The row in a leaf's entry; `None`: the bytes are none.
+    /// Decodes the value of a leaf's entry; `None`: it is not a row.
     #[inline]
     pub(crate) fn decode(value: &'a [u8]) -> Option<Row<'a>> {
         let (&flags, rest) = value.split_first()?;
@@ -123,7 +123,7 @@ impl<'a> Row<'a> {
         }
         let (is_deleted, is_chunked) = (flags & DELETED != 0, flags & CHUNKED != 0);
         if flags & STAMPED == 0 {
-            // Who deletes leaves a stamp, and it goes together with the row.
+            // A delete leaves a stamp, and compaction removes the stamp only together with the row.
             let row = Row { stamp: None, is_deleted, is_chunked, payload: rest };
             return (!is_deleted && row.has_its_length()).then_some(row);
         }
@@ -140,7 +140,7 @@ impl<'a> Row<'a> {
         !self.is_chunked || self.payload.len() == REFERENCE_LEN
     }
 
-    /// The chunks that the row's payload is in.
+    /// The reference to the chunks of the row's payload, if it has chunks.
     pub(crate) fn reference(&self) -> Option<Reference> {
         if self.is_chunked { Reference::from_bytes(self.payload) } else { None }
     }
@@ -150,7 +150,7 @@ impl<'a> Row<'a> {
         if self.stamp.is_some() { HEAD_LEN } else { 1 }
     }
 
-    /// What is left of the row when stamps below `oldest` are dropped; `None`: nothing (ROW-2).
+    /// The row after stamps below `oldest` are dropped; `None`: the row is removed (ROW-2).
     pub(crate) fn compacted(value: &'a [u8], oldest: TxnId) -> Option<Compacted<'a>> {
         match Row::decode(value) {
             Some(Row { stamp: Some(stamp), is_deleted, is_chunked, payload }) if stamp.txn < oldest => {
@@ -161,17 +161,17 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What a compaction leaves of a row.
+/// A row after a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compacted<'a> {
-    /// All of it.
+    /// Unchanged.
     Same(&'a [u8]),
-    /// These flags and the payload, without a stamp.
+    /// The remaining flags and the payload, without a stamp.
     Cold(u8, &'a [u8]),
 }
 
 impl Compacted<'_> {
-    /// Bytes of the row.
+    /// The row's length in bytes.
     pub(crate) fn len(self) -> usize {
         match self {
             Compacted::Same(value) => value.len(),

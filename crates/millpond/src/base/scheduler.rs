@@ -1,12 +1,11 @@
-//! The deterministic scheduler: real threads, of which one at a time holds the baton.
+//! The deterministic scheduler: real threads, of which only the one with the baton runs.
 //!
-//! Every lock, wait, I/O and preemption point of `base::sync` and the simulated disk is a place where the baton may
-//! pass; a seed chooses to whom. Virtual time moves only when all tasks are parked: then to the earliest deadline. When
-//! all are parked and none has a deadline, that is a deadlock: every task panics, and the panic lists who waits for
-//! what.
+//! The baton may pass at every lock, wait, I/O and preemption point of `base::sync` and the simulated disk. The seed
+//! chooses the next task. When all tasks are parked, virtual time moves to the earliest deadline. If no parked task has
+//! a deadline, that is a deadlock: every task panics, and the panic lists what each task waits for.
 //!
 //! SCHED-1  Exactly one task runs at any time, until the simulation is aborted by a panic.
-//! SCHED-2  The choice depends on the seed and the tasks' own doings alone: not on addresses, clocks or hash seeds.
+//! SCHED-2  The choice depends only on the seed and the tasks' actions, not on addresses, clocks or hash seeds.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -18,13 +17,13 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Switches without virtual time moving after which a simulation is taken for a livelock.
+/// Switches without progress of virtual time that count as a livelock.
 const LIVELOCK_SWITCHES: u64 = 20_000_000;
 
-/// Of so many preemptions one is long.
+/// One of this many preemptions is long.
 const LONG_PREEMPTION_ONE_IN: u64 = 8;
 
-/// Virtual time that it takes. Any will do: it passes when nobody else can run.
+/// Virtual time, in ns, of a long preemption. Any value will do: it passes when no other task can run.
 const LONG_PREEMPTION_NS: u64 = 1_000;
 
 /// A task's number in its simulation; the caller of [`run`] is 0.
@@ -40,7 +39,7 @@ enum Status {
 struct TaskState {
     name: String,
     status: Status,
-    /// The task's thread, once it has begun; parked while it waits for the baton.
+    /// The task's thread, once it has begun. It is parked while it waits for the baton.
     thread: Option<Thread>,
 }
 
@@ -56,9 +55,9 @@ struct State {
     tasks: Vec<TaskState>,
     running: TaskId,
     switches: u64,
-    /// Switches since virtual time moved last.
+    /// Switches since virtual time last moved.
     switches_at_this_time: u64,
-    /// A digest of all choices made: equal for equal seeds.
+    /// A digest of all choices: equal seeds give equal digests.
     trace: u64,
     aborted: Option<String>,
 }
@@ -83,7 +82,7 @@ pub(crate) fn current() -> Option<Task> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// What a simulation did, for comparing two runs of one seed.
+/// The summary of a simulation, for comparing two runs of one seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// How often the baton could have passed.
@@ -94,10 +93,10 @@ pub struct Trace {
     pub now_ns: u64,
 }
 
-/// Runs `work` and all threads that it starts through `sync::spawn` under the schedule that
-/// `seed` chooses.
+/// Runs `work`, and all threads that it starts through `sync::spawn`, under the schedule that `seed` chooses.
 ///
-/// `work` must join what it starts. A panic of any task, or a deadlock, ends the simulation and is passed on.
+/// `work` must join the threads that it starts. A panic of any task, or a deadlock, ends the simulation and panics in
+/// the caller.
 pub fn run<T>(seed: u64, work: impl FnOnce() -> T) -> (T, Trace) {
     assert!(current().is_none(), "a simulation inside of a simulation");
     let _processor = Processor::take();
@@ -135,18 +134,18 @@ pub fn run<T>(seed: u64, work: impl FnOnce() -> T) -> (T, Trace) {
     }
 }
 
-/// Processors that simulations run on.
+/// Processors that simulations are pinned to.
 static TAKEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// A processor on which all threads of a simulation stay. One runs at a time, and a baton that goes to a thread on a
-/// sleeping processor takes several times as long. Without one that is free they run where the system has them.
+/// A processor that all threads of a simulation are pinned to. Only one thread runs at a time, and passing the baton to
+/// a sleeping processor takes several times as long. If no processor is free, the system places the threads.
 struct Processor {
     number: usize,
     before: CpuSet,
 }
 
 impl Processor {
-    /// What the caller starts from here on inherits it.
+    /// Takes a free processor. Threads that the caller starts from here on inherit it.
     fn take() -> Option<Processor> {
         if cfg!(miri) {
             return None;
@@ -164,7 +163,7 @@ impl Processor {
 
 impl Drop for Processor {
     fn drop(&mut self) {
-        // A thread that has to stay where it is runs slower, no more.
+        // If this fails, the thread stays pinned and only runs slower.
         let _ = sched_setaffinity(None, &self.before);
         TAKEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|&number| number != self.number);
     }
@@ -185,7 +184,7 @@ impl Task {
         self.state().now_ns
     }
 
-    /// 64 bits from the seed.
+    /// 64 random bits from the seed.
     pub(crate) fn random_u64(&self) -> u64 {
         self.state().rng.next_u64()
     }
@@ -231,7 +230,7 @@ impl Task {
         }
     }
 
-    /// Stands for "task `id` has ended" among the addresses that tasks wait on. Odd, so that no object lives there.
+    /// An address on which tasks wait for the end of task `id`. Odd, so that no object has the same address.
     fn end_address_of(id: TaskId) -> usize {
         id * 2 + 1
     }
@@ -249,7 +248,7 @@ impl Task {
         }
     }
 
-    /// A place where the baton may pass.
+    /// Offers the baton to another task.
     pub(crate) fn yield_now(&self) {
         let mut state = self.state();
         if state.aborted.is_some() {
@@ -261,8 +260,8 @@ impl Task {
         self.wait_for_baton(state, next);
     }
 
-    /// A place where the thread may lose its processor: for a moment, or for so long that all others get as far as they
-    /// can without it. A baton passed at random comes back before another thread has done much.
+    /// A point where the thread may lose its processor: for a moment, or until all other threads have run as far as
+    /// they can. With random passing alone, the baton comes back before another thread has done much.
     pub(crate) fn preempt(&self) {
         if self.random_u64().is_multiple_of(LONG_PREEMPTION_ONE_IN) {
             self.sleep_ns(LONG_PREEMPTION_NS);
@@ -271,8 +270,8 @@ impl Task {
         }
     }
 
-    /// Parks until `address` is woken or `deadline_ns` has come. False: the simulation is over and the caller, which
-    /// is unwinding, must get on without it.
+    /// Parks until `address` is woken or `deadline_ns` has come. False: the simulation is over; the caller is unwinding
+    /// and must go on without the wait.
     pub(crate) fn block(&self, address: usize, deadline_ns: Option<u64>, why: &'static str) -> bool {
         let mut state = self.state();
         if state.aborted.is_some() {
@@ -284,11 +283,11 @@ impl Task {
         self.wait_for_baton(state, next)
     }
 
-    /// Lets virtual time pass.
+    /// Waits for `ns` nanoseconds of virtual time.
     pub(crate) fn sleep_ns(&self, ns: u64) {
         let until = self.now_ns() + ns;
         while self.now_ns() < until {
-            // Nobody wakes address 0: only the deadline ends this.
+            // No task wakes address 0: only the deadline ends this wait.
             if !self.block(0, Some(until), "virtual time") {
                 return;
             }
@@ -300,7 +299,7 @@ impl Task {
         Self::wake(&mut self.state(), address, usize::MAX);
     }
 
-    /// Makes one task parked on `address` runnable: the longest-waiting is not known, so the seed chooses.
+    /// Makes one task parked on `address` runnable. Arrival order is not recorded, so the seed chooses.
     pub(crate) fn wake_one(&self, address: usize) {
         Self::wake(&mut self.state(), address, 1);
     }
@@ -324,9 +323,9 @@ impl Task {
         usize::try_from(state.rng.next_u64() % among).expect("SCHED: less than a usize")
     }
 
-    /// Chooses who runs next, and returns the thread to be unparked for it: by the caller, after the mutex is free, so
-    /// that it does not wake up only to wait for that. None: the caller runs on, or the thread has not begun and will
-    /// see for itself, or all were unparked.
+    /// Chooses the next task and returns its thread. The caller unparks it after it has released the mutex, so that the
+    /// thread does not wake up only to wait for that. None: the caller runs on, or the chosen thread has not begun and
+    /// will look by itself, or all threads were unparked.
     fn pass_baton(&self, state: &mut State) -> Option<Thread> {
         let mut runnable: Vec<TaskId> =
             (0..state.tasks.len()).filter(|&id| state.tasks[id].status == Status::Runnable).collect();
@@ -385,7 +384,7 @@ impl Task {
         }
     }
 
-    /// Unparks `next`, to whom the baton went, and waits for it to come back.
+    /// Unparks `next`, which has the baton now, and waits for the baton to come back.
     fn wait_for_baton<'a>(&'a self, mut state: MutexGuard<'a, State>, mut next: Option<Thread>) -> bool {
         loop {
             if state.aborted.is_some() {
@@ -397,13 +396,14 @@ impl Task {
             }
             drop(state);
             Self::unpark(next.take());
-            // A token that is left over from another use of the thread costs one round.
+            // A left-over unpark token from another use of the thread costs one round.
             std::thread::park();
             state = self.state();
         }
     }
 
-    /// The simulation is over: unwind, unless unwinding already (destructors then run freely on the real primitives).
+    /// The simulation is over: panics, unless the thread is unwinding already. Destructors then run on the real
+    /// primitives.
     #[expect(clippy::panic, reason = "an aborted simulation fails its test: unwinding is how its threads end")]
     fn leave(&self) -> bool {
         if std::thread::panicking() {
@@ -424,7 +424,7 @@ impl Task {
     }
 
     fn describe_deadlock(state: &State) -> String {
-        let mut text = "deadlock: nobody can run".to_owned();
+        let mut text = "deadlock: no task can run".to_owned();
         for task in &state.tasks {
             if let Status::Blocked { why, .. } = task.status {
                 let _ = write!(text, "; {} waits for {why}", task.name);
@@ -440,7 +440,7 @@ mod tests {
     use super::super::sync;
     use super::*;
 
-    /// Four tasks add to a counter in turns and note the order.
+    /// Four tasks increment a counter and record their order.
     fn order_of(seed: u64) -> (Vec<usize>, Trace) {
         run(seed, || {
             let notes: Arc<sync::Mutex<_>> = Arc::new(sync::Mutex::new(Rank::Threads, Vec::new()));

@@ -1,4 +1,4 @@
-//! A slow operation, and where its time went.
+//! A slow operation, and how its time was spent.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,44 +6,45 @@ use std::time::Duration;
 use super::ids::{PageId, SpaceId};
 use super::waits::WaitClass;
 
-/// A slow operation, and where its time went.
+/// A slow operation, and how its time was spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stall {
-    /// Which operation.
+    /// The kind of operation.
     pub operation: &'static str,
-    /// How long it took, to a few milliseconds; at least as long as it waited.
+    /// The duration, to a few milliseconds; at least the sum of its waits.
     pub elapsed: Duration,
-    /// When it ended: so long after the database was opened, to a few milliseconds.
+    /// The time from the opening of the database to the end of the operation, to a few milliseconds.
     pub ended: Duration,
-    /// What it waited for, and how long; classes without a wait are left out.
+    /// Each wait class that the operation waited for, and for how long; classes without a wait are left out.
     pub waits: Vec<(WaitClass, Duration)>,
-    /// CPU that its thread used, and the time for which it was runnable and had none: at most what is left beside its
-    /// waits, for the system does not tell how much of either came within these. `None` where it tells neither.
+    /// CPU time of the operation's thread, and the time for which that was runnable without a CPU. Both are capped at
+    /// the time outside of waits, for the system does not tell which part fell into waits. `None`: the system tells
+    /// neither.
     pub cpu: Option<(Duration, Duration)>,
-    /// The latch for which it waited longest, if it waited for any.
+    /// The latch with the longest wait, if the operation waited for any.
     pub latch: Option<LatchWait>,
 }
 
-/// A wait for a page's latch. It is a part of [`WaitClass::PageLatch`] or, where whoever had the latch waited for the
-/// window, of [`WaitClass::RecentClosed`].
+/// A wait for a page's latch. It is part of [`WaitClass::PageLatch`], or of [`WaitClass::RecentClosed`] where the
+/// latch's holder itself waited for the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LatchWait {
-    /// The space that the page is of: a tree has one. 0: the catalog; 1: undo pages.
+    /// The page's space: each tree has its own. 0: the catalog; 1: undo pages.
     pub space: u32,
     /// The page's number in its space. 0: the root of a tree.
     pub page: u32,
-    /// Levels between it and the leaves of its tree; 0: it is a leaf.
+    /// The page's level above the leaves of its tree; 0: a leaf.
     pub level: u8,
-    /// How long it was waited for.
+    /// The duration of the wait.
     pub time: Duration,
-    /// The tree, as `index 'k' of table 't'`; `None` where it is not open any more, and for undo pages.
+    /// The tree, as `index 'k' of table 't'`; `None` where it is no longer open, and for undo pages.
     pub tree: Option<String>,
 }
 
 impl LatchWait {
-    /// For `ns` nanoseconds, for a page of this level; the tree is not known yet.
+    /// A wait of `ns` nanoseconds for a page of this level. The tree is filled in later.
     pub(crate) fn new(page: PageId, level: u8, ns: u64) -> LatchWait {
         let time = Duration::from_nanos(ns);
         LatchWait { space: page.space().0, page: page.number(), level, time, tree: None }

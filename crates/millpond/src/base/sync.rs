@@ -1,8 +1,8 @@
 //! Mutexes, latches, condition variables and threads: the one seam through which the engine waits.
 //!
-//! Without the feature `simulation` these are thin names for `parking_lot` and `std::thread`. With it, a thread that
-//! runs under a [scheduler](super::scheduler) gives its turn back at every lock, wait and I/O, so that
-//! a seed decides the interleaving.
+//! Without the feature `simulation` these are thin wrappers around `parking_lot` and `std::thread`. With it, a thread
+//! that runs under a [scheduler](super::scheduler) offers the baton at every lock, wait and I/O, so that a seed decides
+//! the interleaving.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -23,8 +23,8 @@ fn address<T: ?Sized>(of: &T) -> usize {
     std::ptr::from_ref(of).addr()
 }
 
-/// A place between two looks at what others change meanwhile, where nothing is locked or waited for: here, too, the
-/// thread may lose its processor. Nothing but the scheduler takes notice.
+/// A point between two reads of shared state, without a lock or a wait, where the thread may lose its processor. Only
+/// the scheduler acts on it.
 #[inline]
 pub(crate) fn preemption_point() {
     #[cfg(feature = "simulation")]
@@ -33,8 +33,8 @@ pub(crate) fn preemption_point() {
     }
 }
 
-/// Tells the scheduler that what lives at this address was released. Declared after the real guard in the wrappers
-/// below: fields drop in order of declaration, so the release comes first.
+/// Tells the scheduler that the lock at this address was released. The wrappers below declare it after the real guard:
+/// fields drop in order of declaration, so the real release comes first.
 struct Released {
     #[cfg(feature = "simulation")]
     address: usize,
@@ -49,13 +49,13 @@ impl Drop for Released {
     }
 }
 
-/// Mutual exclusion for a structure. Held for short, never over I/O (LAW-5), unless it is a [`Turn`].
+/// Mutual exclusion for a structure. Held briefly, never over I/O (LAW-5), unless it is a [`Turn`].
 pub(crate) struct Mutex<T, const OVER_IO: bool = false> {
     inner: parking_lot::Mutex<T>,
     rank: Rank,
 }
 
-/// Mutual exclusion for a piece of work, I/O and waits included: one at a time.
+/// Mutual exclusion for a piece of work, I/O and waits included.
 pub(crate) type Turn<T> = Mutex<T, true>;
 
 /// Access to a [`Mutex`]'s value until dropped.
@@ -74,7 +74,7 @@ pub(crate) struct MutexGuard<'a, T, const OVER_IO: bool = false> {
 pub(crate) type TurnGuard<'a, T> = MutexGuard<'a, T, true>;
 
 impl<T, const OVER_IO: bool> Mutex<T, OVER_IO> {
-    /// A mutex around `value`, with its place in the order of all.
+    /// A mutex around `value`, with its place in the order of all mutexes.
     pub(crate) fn new(rank: Rank, value: T) -> Self {
         assert_eq!(rank.is_turn(), OVER_IO, "{rank:?}: turns come before mutexes");
         Mutex { inner: parking_lot::Mutex::new(value), rank }
@@ -91,13 +91,13 @@ impl<T, const OVER_IO: bool> Mutex<T, OVER_IO> {
         self.guard(self.inner.lock())
     }
 
-    /// The same; true: somebody else had it, and was waited for.
+    /// As [`lock`](Self::lock); true: another thread held the mutex, so the caller waited.
     pub(crate) fn lock_and_tell(&self) -> (MutexGuard<'_, T, OVER_IO>, bool) {
         self.check_laws();
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
             task.yield_now();
-            // Nobody else runs in between.
+            // No other task runs in between.
             let waits = self.inner.is_locked();
             return (self.lock_in_turn(&task), waits);
         }
@@ -113,7 +113,7 @@ impl<T, const OVER_IO: bool> Mutex<T, OVER_IO> {
         laws::check_rank(self.rank);
     }
 
-    /// Takes the mutex if nobody has it.
+    /// Takes the mutex if no thread holds it.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T, OVER_IO>> {
         self.inner.try_lock().map(|inner| self.guard(inner))
     }
@@ -166,13 +166,13 @@ pub(crate) struct Condvar {
 }
 
 impl Condvar {
-    /// A condition variable with nobody waiting.
+    /// A condition variable without waiters.
     pub(crate) fn new() -> Self {
         Condvar::default()
     }
 
-    /// Releases the mutex, waits for a notification, takes the mutex again. May wake for nothing. `what` is waited for:
-    /// the scheduler tells it of a deadlock. Waits of operations are counted in [`super::handoff`].
+    /// Releases the mutex, waits for a notification, takes the mutex again. May wake spuriously. `what` names the
+    /// awaited event in the scheduler's deadlock report. [`super::handoff`] counts the waits of operations.
     pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>, what: &'static str) -> MutexGuard<'a, T> {
         let _ = what;
         laws::check_no_mutex(Some(guard.held.rank()));
@@ -187,7 +187,7 @@ impl Condvar {
         guard
     }
 
-    /// As [`wait`](Self::wait), but at most until `deadline_ns` of [`clock::now_ns`]; true if the time ran out.
+    /// As [`wait`](Self::wait), but at most until `deadline_ns` of [`clock::now_ns`]; true: the deadline has passed.
     pub(crate) fn wait_until<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -290,7 +290,7 @@ impl<T> RwLock<T> {
         self.write_guard(self.inner.write())
     }
 
-    /// Shared access, if it is to be had without waiting.
+    /// Takes shared access if that needs no waiting.
     pub(crate) fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
@@ -299,7 +299,7 @@ impl<T> RwLock<T> {
         self.inner.try_read().map(|inner| self.read_guard(inner))
     }
 
-    /// Exclusive access, if it is to be had without waiting.
+    /// Takes exclusive access if that needs no waiting.
     pub(crate) fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         #[cfg(feature = "simulation")]
         if let Some(task) = scheduler::current() {
@@ -344,7 +344,7 @@ impl<T> DerefMut for WriteGuard<'_, T> {
     }
 }
 
-/// Has the thread sleep until `deadline_ns` of [`clock::now_ns`]: for those who pay with time.
+/// Sleeps until `deadline_ns` of [`clock::now_ns`]: for payments in time.
 pub(crate) fn sleep_until(deadline_ns: u64) {
     laws::check_park();
     let ns = deadline_ns.saturating_sub(clock::now_ns());
@@ -356,14 +356,13 @@ pub(crate) fn sleep_until(deadline_ns: u64) {
     std::thread::sleep(Duration::from_nanos(ns));
 }
 
-/// Has the thread sleep for so long, holding nothing: for the classic policies that go by the clock.
+/// Sleeps for `ns` nanoseconds, without latches or mutexes: for the classic policies that go by the clock.
 pub(crate) fn nap(ns: u64) {
     laws::check_park();
     nap_latched(ns);
 }
 
-/// The same under page latches, which LAW-1 forbids to all but the one policy that is known for it,
-/// `log_recent_closed`.
+/// As [`nap`], but page latches may be held. LAW-1 allows that only to the policy `log_recent_closed`.
 pub(crate) fn nap_latched(ns: u64) {
     laws::check_no_mutex(None);
     #[cfg(feature = "simulation")]
@@ -374,7 +373,7 @@ pub(crate) fn nap_latched(ns: u64) {
     std::thread::sleep(Duration::from_nanos(ns));
 }
 
-/// Whether time is a scheduler's.
+/// Whether the thread runs under a scheduler, on virtual time.
 pub(crate) fn is_simulated() -> bool {
     #[cfg(feature = "simulation")]
     if scheduler::current().is_some() {
@@ -406,7 +405,7 @@ impl<T> JoinHandle<T> {
 /// Starts a named thread. Under the scheduler it becomes one more task of the same simulation.
 ///
 /// # Errors
-/// The operating system has no thread to give.
+/// The operating system could not start a thread.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -426,12 +425,12 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// Runs `threads` pieces of work, each on a background thread, or, if it is one, on the caller's; their results in
-/// order, or the first error. Where the system has fewer threads to give, the caller does what is left, piece by piece:
-/// no piece may wait for another.
+/// Runs `threads` pieces of work, each on a background thread; a single piece, on the caller's thread. Returns their
+/// results in order, or the first error. If the system cannot start all threads, the caller does the remaining pieces
+/// one by one. So no piece may wait for another.
 ///
 /// # Errors
-/// Those of the work; a thread that panicked.
+/// An error of the work; a thread that panicked.
 pub(crate) fn in_parallel<T, W>(name: &str, threads: usize, work: impl Fn(usize) -> W) -> Result<Vec<T>, Error>
 where
     T: Send + 'static,
@@ -450,14 +449,14 @@ where
     started_or_here(name, threads, start, |piece| work(piece)())
 }
 
-/// The same with a way to `start` a piece's thread that may have none to give; the caller does such a piece `here`.
+/// As [`in_parallel`], but `start` starts a piece's thread, and `here` does a piece whose thread did not start.
 fn started_or_here<T>(
     name: &str,
     threads: usize,
     start: impl Fn(usize) -> io::Result<JoinHandle<Result<T, Error>>>,
     here: impl Fn(usize) -> Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
-    // All are started, then all are joined: none outlives this call.
+    // All threads are started, then all are joined: none outlives this call.
     let running: Vec<_> = (0..threads).map(start).collect();
     let ended: Vec<_> = running
         .into_iter()
@@ -472,20 +471,20 @@ fn started_or_here<T>(
     ended.into_iter().collect()
 }
 
-/// Does `work` while so many idle threads exist: the threads that `work` starts take no place that later ones need.
-/// `None`: the system does not have so many.
+/// Runs `work` while `threads` idle threads exist: so the threads that `work` starts leave room for as many later ones.
+/// `None`: the system cannot start that many.
 pub(crate) fn beside_stand_ins<T>(threads: usize, work: impl FnOnce() -> T) -> Option<T> {
     std::thread::scope(|scope| {
         let stand_in = |_| std::thread::Builder::new().spawn_scoped(scope, std::thread::park).ok();
         let stand_ins: Vec<_> = (0..threads).map_while(stand_in).collect();
         let done = (stand_ins.len() == threads).then(work);
-        // Ends their waits; one that ended by itself has left a place early.
+        // Ends the idle threads. One that woke spuriously has ended already, and left its place early.
         stand_ins.iter().for_each(|thread| thread.thread().unpark());
         done
     })
 }
 
-/// Threads that may usefully run at the same time; in a simulation always two.
+/// The number of threads that can usefully run at the same time; 2 in a simulation.
 pub(crate) fn processors() -> usize {
     #[cfg(feature = "simulation")]
     if scheduler::current().is_some() {

@@ -1,19 +1,19 @@
-//! Waits that have not ended.
+//! Waits in progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Waits that have not ended: how many, and when they began, all in one word, so that both are of the same moment. The
-/// lower bits count; the upper ones are the sum of the microseconds at which they began, as far as they fit.
+/// Waits in progress: their number and start times in one word, so that both are of the same moment. The lower bits
+/// hold the number; the upper ones hold the sum of the start times in microseconds, modulo their width.
 #[derive(Default)]
 pub(super) struct UnderWay(AtomicU64);
 
 impl UnderWay {
     const COUNT_BITS: u32 = 16;
 
-    /// A wait begins; returns what ends it.
+    /// Records the start of a wait; returns the amount that [`end`](Self::end) takes off.
     pub(super) fn begin(&self, now_ns: u64) -> u64 {
         let one = ((now_ns / 1000) << Self::COUNT_BITS) | 1;
-        // Relaxed: nothing is told by it but this.
+        // Relaxed: no other data depends on it.
         self.0.fetch_add(one, Ordering::Relaxed);
         one
     }
@@ -22,13 +22,13 @@ impl UnderWay {
         self.0.fetch_sub(one, Ordering::Relaxed);
     }
 
-    /// How many there are, and their microseconds so far, together.
+    /// The number of waits in progress, and the sum of their durations so far, in microseconds.
     pub(super) fn now(&self, now_ns: u64) -> (u64, u64) {
         let word = self.0.load(Ordering::Relaxed);
         let count = word & ((1 << Self::COUNT_BITS) - 1);
         let us = ((now_ns / 1000) << Self::COUNT_BITS).wrapping_mul(count).wrapping_sub(word - count);
         let us = us >> Self::COUNT_BITS;
-        // One that has begun since the clock was read takes more off than there is.
+        // A wait that began after the clock was read makes the sum negative: report 0.
         (count, if us >> (u64::BITS - Self::COUNT_BITS - 1) == 0 { us } else { 0 })
     }
 }
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(under_way.now(6_000_000), (1, 0), "the clock was read before it began");
         under_way.end(second);
         assert_eq!(under_way.now(11_000_000), (0, 0));
-        // However long the process runs: a sum that does not fit is taken off again as a whole.
+        // The sum may overflow, however long the process runs: the same amount is subtracted at the end.
         let late_ns = u64::MAX / 2;
         let many: Vec<u64> = (0..1_000).map(|_| under_way.begin(late_ns)).collect();
         assert_eq!(under_way.now(late_ns + 2_000_000), (1_000, 2_000_000));

@@ -1,14 +1,13 @@
-//! Every wait has a name and is timed; a slow operation tells where its time went.
+//! Every wait has a class and is timed; a slow operation reports how its time was spent.
 //!
-//! LAW-1  Who parks holds no page latch, but for another latch in the order of latches.
-//! LAW-4  Every park of the foreground is counted under its class, once, however often its thread woke.
+//! LAW-1  A thread that parks holds no page latch. Waiting for another latch, in the order of latches, is no parking.
+//! LAW-4  Every foreground wait is counted under its class, once, however often its thread woke.
 //!
-//! Fast operations pay for two looks at a coarse clock, a counter, and a look at the slowest of the second
-//! ([`operations`](super::operations)). A thread's share of CPU, and of waiting for one, is read from its `schedstat`
-//! at most every few milliseconds, and at the end of a slow operation: so both may begin as much earlier than the
-//! operation, and go on while it waits (to spin, to wake, to write for others). Of a slow operation no more of them is
-//! told than what is left beside its waits, and a wait inside of another is counted once, as the inner one: so the
-//! parts of an operation are never more than the whole.
+//! A fast operation costs two reads of a coarse clock, a counter, and a look at the slowest of the second
+//! ([`operations`](super::operations)). CPU time and runnable time come from the thread's `schedstat`, read at most
+//! once in a tick of that clock, and at the end of a slow operation. So both may begin up to a tick before the
+//! operation, and include CPU used during waits (to spin, to wake, to write for others). A slow operation therefore
+//! caps both at the time outside of its waits. A nested wait is counted once, as the inner one.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -26,52 +25,51 @@ use super::stall::{LatchWait, Stall};
 use super::sync::{Mutex, Rank};
 use super::under_way::UnderWay;
 
-/// What an operation waits for. Every park names its class.
+/// The cause of an operation's wait. Every park names its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitClass {
-    /// A free frame of the buffer pool; ended by whoever frees one (the keeper, mostly). Also a wait for
-    /// [`Admission`](Self::Admission) or for the [`Lane`](Self::Lane), where those ahead waited for a frame for at
-    /// least half of it: it is counted as what it comes from.
+    /// A free frame of the buffer pool. The thread that frees one ends the wait (mostly the keeper). A wait for
+    /// [`Admission`](Self::Admission) or the [`Lane`](Self::Lane) is counted here, too, where the operations ahead
+    /// waited for a frame for at least half of it.
     FreeFrame,
-    /// Leave to miss pages and pin them, where many do at once; ended by one of these who is through.
+    /// Permission to miss pages and pin them, where many operations do. An operation that has finished ends the wait.
     Admission,
-    /// Room in the log's buffer or files; ended by the flush leader or the checkpoint.
+    /// Room in the log's buffer or files. The flush leader or the checkpoint ends the wait.
     LogSpace,
-    /// The log being in the hands of the device up to a commit that waits for no sync (`flush_log_at_commit=2`), or,
-    /// with `log_writer_threads`, for room in its buffer; ended by the flush leader, or by the thread that tells. The
-    /// leader's own write.
+    /// The log being written to the device up to a commit that needs no sync (`flush_log_at_commit=2`), or, with
+    /// `log_writer_threads`, room in the log's buffer. The flush leader or the notifying thread ends the wait.
     LogWrite,
-    /// The log being durable up to a commit; ended by the flush leader. The leader's own write and sync.
+    /// The log being durable up to a commit. The flush leader ends the wait. Includes the leader's own write and sync.
     LogFlush,
-    /// A page's read from the device, one's own or another thread's; ended by that thread.
+    /// A page's read from the device, by this thread or another one. The reading thread ends the wait.
     PageRead,
-    /// A page's latch; ended by whoever holds it, who waits for nothing but another latch below (or, with a classic
-    /// policy, for [`RecentClosed`](Self::RecentClosed), which it is counted as then).
+    /// A page's latch. Its holder ends the wait, and itself waits only for other latches below. (With a classic policy
+    /// the holder may wait for [`RecentClosed`](Self::RecentClosed); the wait is then counted there.)
     PageLatch,
-    /// A checkpoint that was asked for, or another duty of the keeper (pages of a bulk load being durable and named,
-    /// another size of pool or log); ended by the keeper.
+    /// A requested checkpoint, or another duty of the keeper: making a bulk load's pages durable and named in the map,
+    /// or resizing pool or log. The keeper ends the wait.
     Checkpoint,
-    /// The lane of one; ended by the operation that is in it.
+    /// The lane: its single place for an operation that was restarted often. The operation in the lane ends the wait.
     Lane,
-    /// Another thread's creation, dropping or closing of a tree, table or index, operations on one that goes, the turn
-    /// of who needs all spaces where they are (purge, for a leaf's rows), or another bulk load's writes; ended when
-    /// they are through.
+    /// A conflict over trees, tables and indexes: another thread creates, drops or closes one, operations on a dropped
+    /// one are still running, an operation (purge, for a leaf's rows) needs all spaces to stay, or another bulk load
+    /// writes. The end of that work ends the wait.
     Metadata,
-    /// A row that a batch of several groups has changed or looked at; ended when that is committed or undone.
+    /// A row that a batch of several groups has changed or read. That batch's commit or rollback ends the wait.
     RowLock,
-    /// Room in the data files; ended by the thread that makes them grow, one's own or another.
+    /// Room in the data files. The thread that makes the files grow, this one or another, ends the wait.
     FileGrowth,
-    /// One's turn to pay for what one has logged, while the device cannot have pages clean as fast as they are dirtied;
-    /// ended by time, at a place that follows from how much was logged.
+    /// A payment for the log bytes that this thread wrote, while pages become dirty faster than the device can clean
+    /// them. The wait ends at a time that follows from the amount logged.
     Throttle,
-    /// Room in the window within which pages are marked dirty out of order, with latches held, or the latch of one who
-    /// waits so: only with the classic `log_recent_closed`; ended by the closer, who goes by the clock.
+    /// Room in the window within which pages are marked dirty out of order, with latches held; or a latch whose holder
+    /// waits so. Only with the classic `log_recent_closed`. The closer, which goes by the clock, ends the wait.
     RecentClosed,
 }
 
 impl WaitClass {
-    /// All of them, in the order of their declaration.
+    /// All classes, in the order of their declaration.
     pub const ALL: [WaitClass; 14] = [
         WaitClass::FreeFrame,
         WaitClass::Admission,
@@ -112,47 +110,47 @@ impl WaitClass {
 
 const CLASSES: usize = WaitClass::ALL.len();
 
-/// Slow operations that are remembered.
+/// Number of stalls kept.
 const STALLS_KEPT: usize = 256;
 
-/// Of the others, the slowest that are remembered.
+/// Number of slowest operations kept, whether stalls or not.
 const SLOWEST_KEPT: usize = 8;
 
-/// How many waits of a class there were, and how long they took.
+/// The number of a class's waits, and how long they took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitSummary {
-    /// What was waited for.
+    /// The class of the waits.
     pub class: WaitClass,
     /// Waits that have ended.
     pub count: u64,
-    /// Their time together.
+    /// The sum of their durations.
     pub total: Duration,
-    /// The time that 99 of 100 did not exceed, to three digits.
+    /// The 99th percentile of their durations, to three digits.
     pub p99: Duration,
-    /// The longest.
+    /// The longest duration.
     pub longest: Duration,
-    /// Threads that wait now, and have not been counted yet. One that waits for two things, one inside of the other, is
-    /// among both.
+    /// Threads that wait now, and are not yet in `count`. A thread that waits inside of another wait is in both
+    /// classes.
     pub waiting: u64,
-    /// How long these have waited so far, together.
+    /// The sum of the durations so far of the waits in progress.
     pub waiting_for: Duration,
-    /// Stalls of whose time this had at least half.
+    /// Stalls that spent at least half of their time in this class.
     pub stalls: u64,
 }
 
 /// Upper bounds of the buckets of [`WaitTimes`], in microseconds.
 const BOUNDS_US: [u64; 8] = [10, 100, 1_000, 3_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
-/// How long the waits of a class took.
+/// The distribution of the durations of a class's waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitTimes {
     /// Waits that have ended.
     pub count: u64,
-    /// Their time together, in microseconds.
+    /// The sum of their durations, in microseconds.
     pub total_us: u64,
-    /// How many took at most so many microseconds, to a thousandth: (bound, waits), each including those before it.
+    /// Cumulative buckets: (bound in microseconds, waits that took at most that long), to a thousandth.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -169,44 +167,44 @@ struct Class {
 pub(crate) struct Waits {
     classes: [Class; CLASSES],
     operations: Operations,
-    /// Of these, those that waited for a page's read.
+    /// Operations that waited for a page's read.
     missed: AtomicU64,
-    /// Changes with `slowest` held only.
+    /// Written only with `slowest` locked.
     stall_threshold_ns: AtomicU64,
     stall_count: AtomicU64,
     stalls: Mutex<VecDeque<Stall>>,
-    /// The slowest first.
+    /// Sorted, the slowest first.
     slowest: Mutex<Vec<Stall>>,
-    /// An operation that took less is neither a stall nor among the slowest.
+    /// Operations shorter than this, in ns, are neither stalls nor among the slowest. Written with `slowest` locked.
     remembered_from_ns: AtomicU64,
-    /// When it was made, in ns of the coarse clock. Read by [`Db::since_open`](crate::Db::since_open).
+    /// Time of opening, in ns of the coarse clock. Read by [`Db::since_open`](crate::Db::since_open).
     pub(crate) opened_ns: u64,
 }
 
-/// What a thread knows about the operation that it is in.
+/// The state of a thread's current operation.
 struct Thread {
-    /// How many operations it is in, one inside of the other.
+    /// Nesting depth of operations.
     depth: Cell<u32>,
-    /// Where it counts operations; [`NO_STRIPE`]: it has not yet.
+    /// The thread's stripe of the operation counters; [`NO_STRIPE`]: not assigned yet.
     stripe: Cell<usize>,
     began_ns: Cell<u64>,
     waited_ns: [Cell<u64>; CLASSES],
-    /// The time of all waits that this thread ever noted, and what that was when the operation began.
+    /// The sum of all waits that this thread has recorded, and that sum when the operation began, in ns.
     noted_ns: Cell<u64>,
     noted_before_ns: Cell<u64>,
-    /// The longest wait of the operation for a latch, and the page and its level; 0: none yet.
+    /// The operation's longest wait for a latch, in ns (0: none), with the page and its level.
     latch_ns: Cell<u64>,
     latch_of: Cell<(PageId, u8)>,
-    /// Classes that it waits for at the moment, one inside of the other, a bit each.
+    /// The classes of the nested waits in progress, one bit each.
     waits_for: Cell<u32>,
-    /// Work of the engine's own, which nobody waits for as such.
+    /// Set in the engine's own threads: their waits are not counted.
     background: Cell<bool>,
-    /// When `schedstat` was read last, and what it said.
+    /// The time of the last read of `schedstat`, and its result.
     looked_ns: Cell<u64>,
     looked: Cell<Option<(u64, u64)>>,
 }
 
-/// Not a stripe.
+/// No stripe is assigned.
 const NO_STRIPE: usize = usize::MAX;
 
 thread_local! {
@@ -228,11 +226,11 @@ thread_local! {
     };
 }
 
-/// A wait that a thread is in, until dropped, also by a panic.
+/// A wait in progress on this thread. Its drop ends it, also in a panic.
 struct Within<'w> {
-    /// The classes that it waits for around that.
+    /// The classes of the waits around this one, as bits.
     outer: u32,
-    /// Where it is among the waits under way, if it is the foreground's.
+    /// The class's waits in progress and this wait's amount in them, for a foreground thread.
     under_way: Option<(&'w UnderWay, u64)>,
 }
 
@@ -255,17 +253,18 @@ impl Drop for Within<'_> {
     }
 }
 
-/// From here on what this thread waits for is the engine's own affair.
+/// Marks this thread as one of the engine's own: its waits are not counted from here on.
 pub(crate) fn enter_background() {
     THREAD.with(|thread| thread.background.set(true));
 }
 
-/// Whether those ahead have waited for something for at least half of a wait: then this was a wait for that, too.
+/// Whether the operations ahead waited for a resource for at least half of a wait: then that wait counts as one for it,
+/// too.
 pub(crate) fn is_half(ahead_us: u64, wait_ns: u64) -> bool {
     ahead_us * 2_000 >= wait_ns.max(1)
 }
 
-/// This thread has waited for the latch of a page, so many levels above the leaves.
+/// Records this thread's wait for the latch of `page`, which is `level` levels above the leaves.
 pub(crate) fn note_latch(page: PageId, level: u8, ns: u64) {
     THREAD.with(|thread| {
         if ns > thread.latch_ns.get() {
@@ -275,7 +274,7 @@ pub(crate) fn note_latch(page: PageId, level: u8, ns: u64) {
     });
 }
 
-/// For how long this thread has waited within its operation for what a class says, itself or behind others who did.
+/// The time for which this thread's operation has waited in a class, directly or behind others.
 #[derive(Clone, Copy)]
 pub(crate) struct Waited {
     class: WaitClass,
@@ -287,7 +286,7 @@ impl Waited {
         Waited { class, ns: THREAD.with(|thread| thread.waited_ns[class as usize].get()) }
     }
 
-    /// Microseconds since then.
+    /// Microseconds of waiting in this class since `self` was taken.
     pub(crate) fn elapsed_us(self) -> u32 {
         u32::try_from((Waited::on(self.class).ns.saturating_sub(self.ns)) / 1_000).unwrap_or(u32::MAX)
     }
@@ -301,7 +300,7 @@ pub(crate) struct Operation<'w> {
 }
 
 impl Waits {
-    /// None yet; operations of `stall_threshold` and longer are remembered.
+    /// No waits yet; operations of at least `stall_threshold` are stalls.
     pub(crate) fn new(stall_threshold: Duration) -> Waits {
         let class = |_| Class {
             count: AtomicU64::new(0),
@@ -328,18 +327,19 @@ impl Waits {
         }
     }
 
-    /// Runs `wait`, and notes how long it took, but for the waits inside of it for something else, which are noted as
-    /// what they are. Inside of one of the same class it is a part of that one, and not noted.
+    /// Runs `wait` and records its duration. Nested waits of other classes are recorded under their own class and
+    /// subtracted. A wait nested in one of the same class is part of that one, and is not recorded.
     pub(crate) fn timed<T>(&self, class: WaitClass, wait: impl FnOnce() -> T) -> T {
         self.timed_if(class, || (true, wait()))
     }
 
-    /// The same for something that waits only at times, and says whether it did.
+    /// As [`timed`](Self::timed), for a `wait` that returns whether it did wait.
     pub(crate) fn timed_if<T>(&self, class: WaitClass, wait: impl FnOnce() -> (bool, T)) -> T {
         self.timed_as(class, wait, |_| class)
     }
 
-    /// The same for something of which is known only behind it what was waited for, from how many nanoseconds it took.
+    /// As [`timed_if`](Self::timed_if), where the class is known only afterwards: `class_of` gets the wait's
+    /// nanoseconds.
     pub(crate) fn timed_as<T>(
         &self,
         class: WaitClass,
@@ -382,7 +382,7 @@ impl Waits {
         class.times_us.lock().saturating_record(ns / 1000);
     }
 
-    /// Begins an operation; it ends when what is returned is dropped.
+    /// Begins an operation, which ends when the returned guard is dropped.
     pub(crate) fn operation(&self, kind: OperationKind) -> Operation<'_> {
         THREAD.with(|thread| {
             let depth = thread.depth.get();
@@ -396,7 +396,8 @@ impl Waits {
                 thread.looked_ns.set(now);
                 thread.looked.set(schedstat());
             }
-            // Few operations wait: who has noted nothing since the last one began has zeros there.
+            // Few operations wait: if the thread has recorded no wait since its last operation began, the times are
+            // still zero.
             if thread.noted_before_ns.get() != thread.noted_ns.get() {
                 thread.waited_ns.iter().for_each(|waited| waited.set(0));
                 thread.noted_before_ns.set(thread.noted_ns.get());
@@ -406,22 +407,22 @@ impl Waits {
         Operation { waits: self, kind }
     }
 
-    /// How many operations of the kind have ended.
+    /// The number of operations of this kind that have ended.
     pub(crate) fn operations(&self, kind: OperationKind) -> u64 {
         self.operations.count(kind)
     }
 
-    /// How many operations have waited for a page's read.
+    /// The number of operations that waited for a page's read.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// The slowest operations of the last seconds, to a few milliseconds. Anybody may look.
+    /// The slowest operation of each of the last seconds, to a few milliseconds. Reading takes nothing out.
     pub(crate) fn slowest_by_second(&self) -> Slowest {
         self.operations.slowest(clock::coarse_ns())
     }
 
-    /// The waits so far, by class.
+    /// The waits so far, for each class.
     pub(crate) fn summary(&self) -> Vec<WaitSummary> {
         let now_ns = clock::now_ns();
         let summary = |(class, of): (WaitClass, &Class)| {
@@ -441,7 +442,8 @@ impl Waits {
         WaitClass::ALL.into_iter().zip(&self.classes).map(summary).collect()
     }
 
-    /// Of each class, how many wait now, for how many microseconds so far, together, and stalls that it had half of.
+    /// For each class: the waits in progress, the sum of their microseconds so far, and the stalls that spent at least
+    /// half of their time in it.
     pub(crate) fn by_class(&self) -> [(u64, u64, u64); CLASSES] {
         let now_ns = clock::now_ns();
         self.classes.each_ref().map(|of| {
@@ -450,8 +452,7 @@ impl Waits {
         })
     }
 
-    /// How many waits of each class took how many microseconds, to three digits: (microseconds, waits), the shortest
-    /// first.
+    /// For each class the pairs (microseconds, number of waits that took as long), to three digits, the shortest first.
     pub(crate) fn recorded(&self) -> [Vec<(u64, u64)>; CLASSES] {
         self.classes.each_ref().map(|of| {
             let times = of.times_us.lock();
@@ -459,7 +460,7 @@ impl Waits {
         })
     }
 
-    /// How long the waits of one class took.
+    /// The distribution of the waits of one class.
     pub(crate) fn times(&self, class: WaitClass) -> WaitTimes {
         let of = &self.classes[class as usize];
         let times = of.times_us.lock();
@@ -472,43 +473,43 @@ impl Waits {
         WaitTimes { count: times.len(), total_us, buckets: BOUNDS_US.into_iter().zip(counts).collect() }
     }
 
-    /// Bytes that this takes: mostly the histograms.
+    /// Memory in bytes, mostly of the histograms.
     pub(crate) fn memory_budget(&self) -> u64 {
         let times = |class: &Class| to_u64(class.times_us.lock().distinct_values() * size_of::<u64>());
         self.classes.iter().map(times).sum()
     }
 
-    /// How many operations were slow, and the last of them.
+    /// The number of stalls, and the last of them.
     pub(crate) fn stalls(&self) -> (u64, Vec<Stall>) {
         (self.stall_count.load(Ordering::Relaxed), self.stalls.lock().iter().cloned().collect())
     }
 
-    /// The slowest operations since the last call, slowest first, and forgets them. Operations that began and ended
-    /// within one tick of the coarse clock are not among them.
+    /// Takes the slowest operations since the last call, slowest first. Operations that began and ended within one tick
+    /// of the coarse clock are not among them.
     pub(crate) fn take_slowest(&self) -> Vec<Stall> {
         let mut slowest = self.slowest.lock();
         self.remembered_from_ns.store(self.stall_threshold_ns().min(1), Ordering::Relaxed);
         std::mem::take(&mut slowest)
     }
 
-    /// From how long on an operation is a stall.
+    /// The duration from which an operation is a stall.
     pub(crate) fn stall_threshold(&self) -> Duration {
         Duration::from_nanos(self.stall_threshold_ns())
     }
 
     fn stall_threshold_ns(&self) -> u64 {
-        // Relaxed: an operation that ends while it changes may be measured by either.
+        // Relaxed: an operation that ends during a change may be measured by the old or the new value.
         self.stall_threshold_ns.load(Ordering::Relaxed)
     }
 
-    /// From now on operations of this length and longer are stalls; those remembered stay.
+    /// Makes operations of at least `threshold` stalls from now on; the recorded ones stay.
     pub(crate) fn set_stall_threshold(&self, threshold: Duration) {
         let slowest = self.slowest.lock();
         self.stall_threshold_ns.store(nanos(threshold), Ordering::Relaxed);
         self.remember_from(&slowest);
     }
 
-    /// An operation that took less than this is neither a stall nor slower than the least of `slowest`.
+    /// Sets the duration below which an operation is neither a stall nor slower than the last of `slowest`.
     fn remember_from(&self, slowest: &[Stall]) {
         let from_ns = slowest.get(SLOWEST_KEPT - 1).map_or(1, |least| nanos(least.elapsed).saturating_add(1));
         self.remembered_from_ns.store(from_ns.min(self.stall_threshold_ns()), Ordering::Relaxed);
@@ -517,7 +518,7 @@ impl Waits {
     fn remember(&self, stall: Stall, elapsed_ns: u64) {
         if elapsed_ns >= self.stall_threshold_ns() {
             self.stall_count.fetch_add(1, Ordering::Relaxed);
-            // All of them, however many are kept.
+            // Counts all stalls, not only the kept ones.
             for (class, _) in stall.waits.iter().filter(|(_, time)| 2 * nanos(*time) >= elapsed_ns) {
                 self.classes[*class as usize].stalls.fetch_add(1, Ordering::Relaxed);
             }
@@ -544,7 +545,8 @@ impl Drop for Operation<'_> {
         let slow = THREAD.with(|thread| {
             let depth = thread.depth.get() - 1;
             thread.depth.set(depth);
-            // The waits are timed with a better clock: a tick that was missed is not taken from them.
+            // The waits have a finer clock than the operation: a missed tick must not make the whole shorter than its
+            // waits.
             let waited_ns = thread.noted_ns.get() - thread.noted_before_ns.get();
             let now = clock::coarse_ns();
             let elapsed = now.saturating_sub(thread.began_ns.get()).max(waited_ns);
@@ -568,7 +570,7 @@ impl Drop for Operation<'_> {
 }
 
 impl Operation<'_> {
-    /// It is one of the slowest, or a stall. By itself: what all operations come through is short.
+    /// Records a slowest operation or a stall. A function of its own, so that the path of all operations stays short.
     #[cold]
     fn was_slow(&self, now: u64, elapsed: u64, waited_ns: u64) {
         let stall = THREAD.with(|thread| {
@@ -626,7 +628,7 @@ mod tests {
         drop(inner);
         drop(slow);
         let counts = [OperationKind::Get, OperationKind::Scan].map(|kind| waits.operations(kind));
-        assert_eq!(counts, [1, 0], "what is inside of another is none");
+        assert_eq!(counts, [1, 0], "an operation inside of another is not counted");
         let slowest = waits.slowest_by_second();
         assert!(slowest.us.iter().max() >= Some(&30_000) && slowest == waits.slowest_by_second(), "{slowest:?}");
         let (count, stalls) = waits.stalls();
@@ -666,7 +668,8 @@ mod tests {
                 std::hint::spin_loop();
             }
         };
-        // From the first operation on the thread's times of CPU are known, and go on before the second one.
+        // From the first operation on, the thread has a `schedstat` reading, which the CPU used before the second one
+        // adds to.
         let waits = Waits::new(Duration::from_millis(10));
         drop(waits.operation(OperationKind::Get));
         spin(3);
@@ -685,7 +688,7 @@ mod tests {
         assert!(waited >= Duration::from_millis(70), "{stall:?}");
         let [frame, log] = [WaitClass::FreeFrame, WaitClass::LogFlush].map(|class| waits.summary()[class as usize]);
         assert!(frame.total >= Duration::from_millis(30) && log.total >= Duration::from_millis(40));
-        assert_eq!(frame.total + log.total, waited, "neither is told twice");
+        assert_eq!(frame.total + log.total, waited, "neither is counted twice");
     }
 
     #[test]
@@ -703,7 +706,7 @@ mod tests {
         assert!(of(WaitClass::LogSpace).total >= Duration::from_millis(2));
         assert!(of(WaitClass::PageRead).total >= Duration::from_millis(2));
         waits.timed(WaitClass::LogSpace, || ());
-        assert_eq!(of(WaitClass::LogSpace).count, 2, "and afterwards it is noted again");
+        assert_eq!(of(WaitClass::LogSpace).count, 2, "afterwards it is recorded again");
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             waits.timed(WaitClass::Lane, || panic!("inside"));
         }));
@@ -724,7 +727,7 @@ mod tests {
         assert_eq!(waits.times(WaitClass::FileGrowth).count, 0);
     }
 
-    /// An operation that took so many milliseconds.
+    /// An operation that took `ms` milliseconds.
     fn stall(ms: u64) -> Stall {
         Stall {
             operation: "get",
@@ -745,7 +748,7 @@ mod tests {
         assert_eq!(waits.remembered_from_ns.load(Ordering::Relaxed), 3_000_001);
         assert_eq!(waits.take_slowest(), [60, 40, 30, 9, 8, 7, 5, 3].map(stall));
         assert_eq!((waits.take_slowest(), waits.remembered_from_ns.load(Ordering::Relaxed)), (Vec::new(), 1));
-        assert_eq!(waits.stalls(), (1, vec![stall(60)]), "the others were no stalls");
+        assert_eq!(waits.stalls(), (1, vec![stall(60)]), "the other operations are no stalls");
     }
 
     #[test]
@@ -755,13 +758,13 @@ mod tests {
             (|ms| waits.remember(stall(ms), ms * 1_000_000), || waits.remembered_from_ns.load(Ordering::Relaxed));
         (0..8).for_each(|_| remember(49));
         waits.set_stall_threshold(Duration::from_millis(10));
-        assert_eq!((waits.stalls().0, from()), (0, 10_000_000), "none of them was one");
+        assert_eq!((waits.stalls().0, from()), (0, 10_000_000), "no operation is a stall");
         remember(10);
         assert_eq!(waits.stalls(), (1, vec![stall(10)]));
         waits.set_stall_threshold(Duration::from_secs(3600));
         assert_eq!(from(), 49_000_001, "the least of the slowest");
         remember(70);
-        assert_eq!(waits.stalls(), (1, vec![stall(10)]), "what was remembered stays");
+        assert_eq!(waits.stalls(), (1, vec![stall(10)]), "recorded stalls stay");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Trees built from the bottom up, of sorted rows: pages are made once, in the order of their keys, and written as they
-//! are. Nothing leads to them before the root does, so no page is latched, logged, or in a frame.
+//! Trees built from sorted rows, from the bottom up: pages are made once, in key order, and written as they are. No
+//! pointer leads to them before the root's, so no page is latched, logged, or in a frame.
 //!
-//! A page is cut when the next entry makes it too full: what comes behind it decides on its high fence, and so on its
-//! prefix. The last page of a level has neither, and may have to be cut once more.
+//! A page is cut when the next entry makes it too full: the entry after the cut decides the page's high fence, and so
+//! its prefix. The last page of a level has neither, and may have to be cut once more.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::base::page::layout::HEADER_LEN;
 use crate::base::page::op::PageOp;
 use crate::base::page::view::{common_len, entry_len, prefix_len};
 
-/// Where the pages go, but for the root.
+/// The destination of all pages except the root.
 pub(crate) trait Pages {
-    /// The id of the next page, and where to make it. The bytes there have the page LSN already.
+    /// The id of the next page, and the memory to make it in, where the page LSN is set already.
     fn next(&mut self) -> Result<(PageId, &mut [u8]), Error>;
 }
 
-/// How full pages are made: to 15/16. What is left is room for a stamp in each of a leaf's rows if these have 180 bytes
-/// or more; without it the first updates would split every leaf.
+/// How full pages are made: to 15/16. The rest is room for a stamp in each row of a leaf, if rows have 180 bytes or
+/// more. Without it the first updates would split every leaf.
 fn full(page_size: usize) -> usize {
     page_size / 16 * 15
 }
@@ -32,7 +32,7 @@ pub(crate) struct Builder {
     full: usize,
 }
 
-/// The entries of one level that are in no page yet: those of its last page, as far as it is known.
+/// The entries of one level that are in no page yet: the level's last page, as far as it is known.
 struct Level {
     level: u8,
     /// The page's low fence.
@@ -47,21 +47,21 @@ struct Level {
 struct Entry {
     key: Range<usize>,
     value: Range<usize>,
-    /// So many bytes of the key tell it from the one before: the fence between the two.
+    /// The number of key bytes that tell it from the key before: the fence between the two.
     fence: usize,
 }
 
-/// A page that was made: what its parent has to know.
+/// A page that was made, as its parent names it.
 struct Child {
     low: Vec<u8>,
     id: PageId,
 }
 
-/// What is to be in the root.
+/// The contents of the root.
 pub(crate) struct RootPage(Level);
 
 impl RootPage {
-    /// The operation that formats it.
+    /// The operation that formats the root.
     pub(crate) fn op(&self) -> PageOp<'_> {
         self.0.page(self.0.entries.len(), None)
     }
@@ -73,12 +73,12 @@ impl RootPage {
 }
 
 impl Builder {
-    /// For a tree with pages of `page_size` bytes.
+    /// Makes a builder for a tree with pages of `page_size` bytes.
     pub(crate) fn new(page_size: usize) -> Builder {
         Builder::filled_to(full(page_size))
     }
 
-    /// For a tree whose pages have so many bytes when they are full.
+    /// Makes a builder for a tree whose pages have `full` bytes when they are full.
     pub(crate) fn filled_to(full: usize) -> Builder {
         Builder { levels: vec![Level::new(0)], full }
     }
@@ -89,7 +89,7 @@ impl Builder {
         leaves.entries.last().map(|entry| &leaves.bytes[entry.key.clone()])
     }
 
-    /// Adds a row, of two parts. Its key is above the last one's, key and payload are within the limits.
+    /// Adds a row, of two parts. Its key is above the last one's; key and payload are within the limits.
     pub(crate) fn push(&mut self, key: &[u8], row: [&[u8]; 2], pages: &mut impl Pages) -> Result<(), Error> {
         let full = self.full;
         let Some(leaves) = self.levels.first_mut() else { return Ok(()) };
@@ -99,7 +99,7 @@ impl Builder {
         }
     }
 
-    /// Enters a page of the level below into `level`.
+    /// Adds an entry for a page of the level below to `level`.
     fn adopt(&mut self, mut level: usize, mut child: Child, pages: &mut impl Pages) -> Result<(), Error> {
         loop {
             if level == self.levels.len() {
@@ -115,7 +115,7 @@ impl Builder {
         }
     }
 
-    /// Makes the last page of each level. Returns the root, which is none of them.
+    /// Makes the last page of each level below the root. Returns the root's contents, for which no page is made.
     pub(crate) fn finish(mut self, pages: &mut impl Pages) -> Result<RootPage, Error> {
         for level in 0.. {
             loop {
@@ -147,8 +147,8 @@ impl Level {
         HEADER_LEN + fences + self.len - self.entries.len() * prefix_len(&self.low, high)
     }
 
-    /// Adds an entry, whose value is of two parts. If it makes the page too full, the page is made without the entry
-    /// before it: with that one last, nothing is known of the page's end.
+    /// Adds an entry, whose value is of two parts. If it makes the page too full, makes the page without the last entry
+    /// before it: that entry's key gives the page its high fence.
     fn push(
         &mut self,
         key: &[u8],
@@ -157,7 +157,7 @@ impl Level {
         pages: &mut impl Pages,
     ) -> Result<Option<Child>, Error> {
         let fence = match self.entries.last() {
-            // Leaves are told apart by as little as will do; of inner pages a fence is the key of an entry.
+            // Between leaves the fence is as short as possible; between inner pages it is the key of an entry.
             Some(last) if self.level == 0 => common_len(&self.bytes[last.key.clone()], key) + 1,
             _ => key.len(),
         };
@@ -184,7 +184,7 @@ impl Level {
         PageOp::Init { level: self.level, low: &self.low, high, entries }
     }
 
-    /// Makes a page of the first `count` entries, or of all, which are the level's last then.
+    /// Makes a page of the first `count` entries, or of all, which are then the level's last.
     fn make(&mut self, count: Option<usize>, pages: &mut impl Pages) -> Result<Child, Error> {
         let high = count.map(|count| {
             let next = &self.entries[count];
@@ -212,7 +212,7 @@ impl Level {
         }
     }
 
-    /// How many of the entries, of which there are two at least, have half of the bytes.
+    /// How many of the entries hold half of the bytes. There are at least two entries.
     fn half(&self) -> usize {
         let mut bytes = 0;
         let half = self.entries.iter().take_while(|entry| {
@@ -233,7 +233,7 @@ mod tests {
     use rand_core::{Rng, SeedableRng};
     use std::collections::BTreeMap;
 
-    /// Pages in memory, numbered from 1 on.
+    /// Pages in memory, numbered from 1.
     struct InMemory {
         page_size: usize,
         made: Vec<Vec<u8>>,
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// The rows below a page, all of whose fences, levels and insides are verified.
+    /// Collects the rows below a page, and verifies all fences, levels and contents.
     fn rows(page: &[u8], made: &[Vec<u8>], low: &[u8], high: Option<&[u8]>, out: &mut Vec<(Vec<u8>, Vec<u8>)>) {
         let view = PageView::new(page);
         assert_eq!(structure_problem(page), None);
@@ -313,18 +313,18 @@ mod tests {
         let rows = |count: u64| (0..count).map(|row| (row.to_be_bytes().to_vec(), vec![1; 184])).collect();
         assert_eq!(build(16384, &BTreeMap::new()), (0, 0));
         assert_eq!(build(16384, &rows(70)), (0, 0));
-        // 15,360 bytes, of which header and fences take some 80, and each row 200 at most and 195 with the prefix.
+        // Of 15,360 bytes, header and fences take some 80. Each row takes at most 200, and 195 without its prefix.
         let (level, pages) = build(16384, &rows(10_000));
         assert!(level == 1 && (127..=132).contains(&pages), "{pages} pages under a root of level {level}");
     }
 
-    /// Each number of rows up to the third level: also those that leave one entry for a level's last page.
+    /// Each number of rows up to the third level, also those that leave one entry for a level's last page.
     #[test]
     fn every_small_number_of_rows_makes_a_tree() {
         let mut model = BTreeMap::new();
         let mut highest = 0;
         for number in 0..700u32 {
-            // Eight in a row differ in their last byte only: so are fences that come between them long.
+            // Eight in a row differ only in their last byte: fences between them are long.
             let mut key = (number / 8).to_be_bytes().to_vec();
             key.resize(767, b'.');
             key.push(number.to_be_bytes()[3]);

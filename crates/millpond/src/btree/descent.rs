@@ -1,4 +1,4 @@
-//! From the root to a leaf.
+//! Descents: from the root to a leaf.
 
 use crossbeam_epoch::{Guard, pin};
 use smallvec::SmallVec;
@@ -21,20 +21,20 @@ use crate::store::space::Share;
 /// Restarts after which an operation goes on in the lane of one.
 const RESTARTS_BEFORE_LANE: u32 = 8;
 
-/// Pages that an operation loads one by one before it gathers once more: inner pages were missing, or guesses wrong.
+/// Pages that an operation loads one by one before it gathers again: inner pages were missing, or guesses were wrong.
 const MISSED_BEFORE_GATHERING: u32 = 2;
 
-/// Pages without an image that an operation may have been sent to, before that is damage. Whoever looked at the parent
-/// may come to a page that was given back since; for that to happen again, another merge must just have come between.
+/// Pages without an image that an operation may come to before that counts as damage. After a look at the parent, the
+/// page that it names may be given back. For that to happen again, another merge must just have come between.
 const HOLES_MAX: u32 = 64;
 
-/// Why a descent ended without its leaf. In each case nothing is latched any more when the caller deals with it.
+/// Why a descent ended without its leaf. In each case nothing is latched when the caller deals with it.
 pub(crate) enum Stop<'p> {
     /// This page must be read first.
     Load(PageId),
     /// This page's latch was refused; wait for it holding nothing.
     Refused(Pin<'p>),
-    /// It cannot be done.
+    /// The descent failed.
     Failed(Error),
 }
 
@@ -44,17 +44,17 @@ impl From<Error> for Stop<'_> {
     }
 }
 
-/// Counts an operation's restarts, and keeps what must stay in memory between them.
+/// Counts an operation's restarts, and keeps the pages that must stay in memory between them.
 pub(crate) struct Restarts<'p> {
     pool: &'p Pool,
     count: u32,
-    /// Pages that could not be read.
+    /// Number of pages that could not be read; a page that has an image counts as many.
     holes: u32,
-    /// Pages that were loaded one by one since it held nothing.
+    /// Number of pages loaded one by one since the operation last held nothing.
     missed: u32,
-    /// What was loaded last, one by one.
+    /// The pages loaded last, one by one.
     loaded: SmallVec<[Pin<'p>; 1]>,
-    /// What was gathered, or loaded in the lane.
+    /// The pages that were gathered, or loaded in the lane.
     kept: Vec<Pin<'p>>,
     lane: Option<InLane<'p>>,
     admitted: Option<Admitted<'p>>,
@@ -76,18 +76,18 @@ impl<'p> Restarts<'p> {
         }
     }
 
-    /// The operation undoes others: it may have the last room there is.
+    /// Marks the operation as a rollback: it may use the last room in the data files.
     pub(crate) fn for_rollback(&mut self) -> &mut Self {
         self.room = Share::Rollback;
         self
     }
 
-    /// Which room the operation may have.
+    /// The share of room in the data files that the operation may use.
     pub(crate) fn room(&self) -> Share {
         self.room
     }
 
-    /// Gives up everything: the caller is about to wait, for frames or for the log.
+    /// Gives up everything: the caller is about to wait for frames or for the log.
     pub(crate) fn begin_wait(&mut self) {
         self.missed = 0;
         self.give_up_pages();
@@ -100,8 +100,8 @@ impl<'p> Restarts<'p> {
         self.kept.clear();
     }
 
-    /// The operation starts again because pages of its own are missing. After some such restarts it goes on in the lane
-    /// of one, where they can be [kept](Self::keep). Nothing is latched here.
+    /// Restarts the operation because pages of its own are missing. After several such restarts it goes on in the lane
+    /// of one, where pages can be [kept](Self::keep). Nothing is latched here.
     pub(crate) fn start_again(&mut self) {
         self.count += 1;
         if self.lane.is_none() {
@@ -112,38 +112,38 @@ impl<'p> Restarts<'p> {
         }
     }
 
-    /// The operation is to split a page first: outside the lane it gives up everything, in it the pages that it has
-    /// come to stay. Nothing is latched here.
+    /// Prepares for a split: outside the lane the operation gives up everything, in the lane it keeps its pages.
+    /// Nothing is latched here.
     pub(crate) fn begin_split(&mut self) {
         if self.lane.is_none() {
             self.begin_wait();
         } else if self.kept.len() > self.pool.len() / 2 {
-            // The pool may have been made smaller meanwhile.
+            // The pool may have shrunk meanwhile.
             self.kept.clear();
         }
     }
 
-    /// Keeps a page in memory as long as the operation is in the lane; others keep nothing.
+    /// Keeps a page in memory while the operation is in the lane; outside the lane nothing is kept.
     pub(crate) fn keep(&mut self, pin: Pin<'p>) {
         if self.lane.is_some() {
             self.kept.push(pin);
         }
     }
 
-    /// Whether it is time to [gather](Self::gather) what the operation will come to: it is about to load the first page
-    /// since it holds nothing, or has loaded some more one by one.
+    /// Whether it is time to [gather](Self::gather) the pages that the operation will come to. It is for the first page
+    /// loaded since the operation held nothing, and after every [`MISSED_BEFORE_GATHERING`] loaded one by one.
     pub(crate) fn is_to_gather(&self) -> bool {
         self.missed.is_multiple_of(MISSED_BEFORE_GATHERING)
     }
 
-    /// Has `ids` in memory, pages that the operation will probably come to, and keeps them there until it ends or
-    /// [waits](Self::begin_wait). Of one that is missing alone nothing is gained. Nothing is latched here. May wait on
+    /// Reads `ids` into memory, pages that the operation will probably come to, and keeps them until it ends or
+    /// [waits](Self::begin_wait). Does nothing unless at least two are missing. Nothing is latched here. May wait on
     /// `admission`, `free_frame` and `page_read`.
     pub(crate) fn gather(&mut self, ids: &[PageId]) {
         if ids.iter().filter(|id| !self.pool.is_known(**id)).take(2).count() < 2 {
             return;
         }
-        // Some more are missed later, for these are guesses.
+        // Some more pages are missed later, since `ids` are guesses.
         let places = ids.len() + self.pool.way();
         if self.lane.is_none() && self.admitted.as_ref().is_none_or(|admitted| admitted.places() < places) {
             self.begin_wait();
@@ -156,13 +156,13 @@ impl<'p> Restarts<'p> {
         self.kept.extend(pins);
     }
 
-    /// How many pages the operation keeps in the lane; `None`: it is not in it.
+    /// Number of pages that the operation keeps in the lane; `None`: it is not in the lane.
     #[cfg(test)]
     pub(crate) fn kept_in_lane(&self) -> Option<usize> {
         self.lane.is_some().then_some(self.kept.len())
     }
 
-    /// Room in the log. Who must wait for it gives up everything first.
+    /// Reserves room in the log. An operation that must wait for it gives up everything first.
     pub(crate) fn reserve<'l>(&mut self, log: &'l Log, bytes: usize, pages: usize) -> Result<LogCredit<'l>, Error> {
         if let Some(credit) = log.try_reserve(bytes, pages)? {
             return Ok(credit);
@@ -171,7 +171,7 @@ impl<'p> Restarts<'p> {
         log.reserve(bytes, pages)
     }
 
-    /// Deals with what stopped a descent, so that the operation can start again. Nothing is latched here.
+    /// Deals with the [`Stop`] of a descent, so that the operation can start again. Nothing is latched here.
     pub(crate) fn resolve(&mut self, stop: Stop<'p>) -> Result<(), Error> {
         self.count += 1;
         match stop {
@@ -185,12 +185,12 @@ impl<'p> Restarts<'p> {
                 if self.loaded.len() >= self.pool.way() {
                     self.loaded.clear();
                 }
-                // Who is in the lane waits for nobody who may wait for the lane.
+                // An operation in the lane must not wait for one that may wait for the lane.
                 if self.admitted.is_none() && self.lane.is_none() {
                     self.admitted = Some(self.pool.admit());
                 }
                 if self.count > RESTARTS_BEFORE_LANE && self.lane.is_none() {
-                    // Who is in the lane may be waiting for the frames of what we have.
+                    // The operation in the lane may be waiting for the frames that this one has pinned.
                     self.give_up_pages();
                     self.lane = Some(self.pool.enter_lane());
                 }
@@ -200,8 +200,8 @@ impl<'p> Restarts<'p> {
                     Err(error) => return Err(error),
                 };
                 if self.lane.is_some() {
-                    // What a batch may change times a tree's depth is below this: what goes beyond is of descents that
-                    // were given up.
+                    // A batch's number of changes times a tree's depth is below this limit. More pages come from
+                    // descents that were given up.
                     if self.kept.len() > self.pool.len() / 2 {
                         self.kept.clear();
                     }
@@ -214,8 +214,8 @@ impl<'p> Restarts<'p> {
         Ok(())
     }
 
-    /// The page. What is kept outside the lane is not kept over a wait for a frame that somebody else has to free: in a
-    /// pool that was made smaller meanwhile it may be all there is.
+    /// Loads and pins the page. Outside the lane the operation unpins its pages before it waits for a frame that
+    /// another thread must free: in a pool that has shrunk they may be all there is.
     fn load(&mut self, id: PageId) -> Result<Pin<'p>, Error> {
         if self.lane.is_none() && !(self.loaded.is_empty() && self.kept.is_empty()) {
             if let Some(pin) = self.pool.load_holding(id)? {
@@ -226,8 +226,8 @@ impl<'p> Restarts<'p> {
         self.pool.load(id)
     }
 
-    /// Whether the page that cannot be read may have been given back since its parent was looked at: then the descent
-    /// starts again. One that has an image may have been given out again meanwhile: it is read once more.
+    /// Whether the unreadable page may have been given back since the operation looked at its parent: then the descent
+    /// starts again. If the page has an image, its id may have been allocated again: it is read once more.
     fn may_be_gone(&mut self, id: PageId, error: &Error) -> bool {
         if !matches!(error, Error::Corruption(_)) {
             return false;
@@ -237,12 +237,12 @@ impl<'p> Restarts<'p> {
     }
 }
 
-/// Which leaf is looked for.
+/// The leaf that a descent looks for.
 #[derive(Clone, Copy)]
 pub(crate) enum Target<'k> {
-    /// The one that covers this key.
+    /// The leaf that covers this key.
     Key(&'k [u8]),
-    /// The one that covers the largest keys below this bound; `None`: the last one.
+    /// The leaf that covers the largest keys below this bound; `None`: the last leaf.
     Below(Option<&'k [u8]>),
 }
 
@@ -267,16 +267,16 @@ impl Target<'_> {
     }
 }
 
-/// What the caller of a descent holds already (BTREE-3).
+/// Which latches the caller of a descent holds already (BTREE-3).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
-    /// No latch: all latches are waited for.
+pub(crate) enum LatchOrder {
+    /// None: the descent waits for all latches.
     First,
-    /// Leaves to the left: inner pages are only tried, the leaf is waited for.
+    /// Leaves to the left: the descent only tries inner pages, and waits for the leaf.
     Further,
 }
 
-/// Where a tree begins. The root's id is fixed for life.
+/// The root of a tree. Its page id is fixed for life.
 pub(crate) struct Root {
     id: PageId,
     hint: FrameHint,
@@ -302,12 +302,12 @@ pub(crate) fn child_id(space: SpaceId, page: PageView<'_>, index: usize) -> Resu
     }
 }
 
-/// The page, if it is in memory; else it must be loaded first.
+/// Pins the page if it is in memory; else it must be loaded first.
 pub(crate) fn fetch(core: &Core, id: PageId) -> Result<Pin<'_>, Stop<'_>> {
     core.pool.fetch(id).ok_or(Stop::Load(id))
 }
 
-/// The page latched shared; it may be where `hint` says.
+/// Latches the page shared; it may be where `hint` says.
 fn latch_read<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<PageRead<'p>, Stop<'p>> {
     if let Some(page) = core.pool.read_at(id, hint) {
         return Ok(page);
@@ -317,7 +317,7 @@ fn latch_read<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<PageRe
     Ok(page)
 }
 
-/// The page latched exclusively; it may be where `hint` says.
+/// Latches the page exclusively; it may be where `hint` says.
 fn latch_write<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<PageWrite<'p>, Stop<'p>> {
     if let Some(page) = core.pool.write_at(id, hint) {
         return Ok(page);
@@ -327,7 +327,7 @@ fn latch_write<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<PageW
     Ok(page)
 }
 
-/// The page latched exclusively, if its latch is free.
+/// Latches the page exclusively, if its latch is free.
 fn try_latch_write<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<Option<PageWrite<'p>>, Stop<'p>> {
     match core.pool.write_at(id, hint) {
         Some(page) => Ok(Some(page)),
@@ -335,8 +335,8 @@ fn try_latch_write<'p>(core: &'p Core, id: PageId, hint: &FrameHint) -> Result<O
     }
 }
 
-/// Follows routes to the page of `level` that the target is in, or was: without a latch, so the caller looks. An error
-/// is the page at which that ends: it has no route, or the root is not above `level`.
+/// Follows routes to the page of `level` that contains the target, or did: no latch is held, so the caller checks. An
+/// error is the page at which the routes end: it has no route, or the root is not above `level`.
 fn by_routes<'g>(
     core: &'g Core,
     root: &'g Root,
@@ -349,13 +349,13 @@ fn by_routes<'g>(
     loop {
         let route = core.pool.route(id, hint, guard).ok_or(id)?;
         let view = route.view();
-        // Levels descend: else damage could send us in circles.
+        // Levels descend: otherwise damage could lead the descent in circles.
         if expected.is_some_and(|level| view.level() != level) {
             return Err(id);
         }
         expected = view.level().checked_sub(1);
-        // BTREE-3: a page that was split since its parent's route was read would send us to its last child, perhaps a
-        // leaf that we hold, or one to the left.
+        // BTREE-3: a page split since its parent's route was read would lead to its last child. That may be a leaf that
+        // this thread holds, or one to the left.
         if !planted!("route_of_split_page") && !target.is_within(view) {
             return Err(id);
         }
@@ -372,8 +372,8 @@ fn by_routes<'g>(
     }
 }
 
-/// Up to `count` leaves from the one on that the target is in, or was, as far as they have one parent; to the left, if
-/// `leftwards`. A guess, without a latch.
+/// Up to `count` leaves with one parent, from the target's leaf on; to the left, if `leftwards`. A guess, without a
+/// latch.
 pub(crate) fn leaves_ahead(core: &Core, root: &Root, target: Target<'_>, leftwards: bool, count: usize) -> Vec<PageId> {
     let guard = pin();
     let (id, hint) = by_routes(core, root, target, 1, &guard).unwrap_or((root.id, &root.hint));
@@ -389,8 +389,8 @@ pub(crate) fn leaves_ahead(core: &Core, root: &Root, target: Target<'_>, leftwar
     children.map(|number| PageId::new(root.space(), number)).collect()
 }
 
-/// The leaf that covers `key`, or did; an error is the page above it from which there is no route. A guess; no latch is
-/// held or waited for.
+/// The leaf that covers `key`, or did. An error is the page above it from which there is no route. A guess; no latch is
+/// held on return or waited for.
 fn leaf_ahead(core: &Core, root: &Root, key: &[u8]) -> Result<PageId, PageId> {
     let guard = pin();
     let mut before = None;
@@ -408,15 +408,15 @@ fn leaf_ahead(core: &Core, root: &Root, key: &[u8]) -> Result<PageId, PageId> {
     }
 }
 
-/// Pages that an operation will come to.
+/// Pages that an operation will probably come to.
 pub(crate) struct Ahead {
     pub(crate) pages: Vec<PageId>,
-    /// How many of them are leaves.
+    /// Number of leaves among them.
     pub(crate) leaves: usize,
 }
 
-/// The leaves of `keys`, which are in their order, as far as can be guessed, and inner pages whose children cannot: no
-/// more than one beyond `most`.
+/// The leaves of `keys`, which are sorted, as far as they can be guessed, and inner pages whose children cannot: at
+/// most one page beyond `most`.
 pub(crate) fn pages_ahead<'a>(core: &Core, keys: impl IntoIterator<Item = (&'a Root, &'a [u8])>, most: usize) -> Ahead {
     let mut ahead = Ahead { pages: Vec::new(), leaves: 0 };
     for (root, key) in keys {
@@ -435,7 +435,7 @@ pub(crate) fn pages_ahead<'a>(core: &Core, keys: impl IntoIterator<Item = (&'a R
     ahead
 }
 
-/// The leaf, latched shared.
+/// Descends to the target's leaf and latches it shared.
 pub(crate) fn leaf_read<'p>(core: &'p Core, root: &Root, target: Target<'_>) -> Result<PageRead<'p>, Stop<'p>> {
     let guard = pin();
     let (id, hint) = by_routes(core, root, target, 0, &guard).unwrap_or((root.id, &root.hint));
@@ -444,7 +444,7 @@ pub(crate) fn leaf_read<'p>(core: &'p Core, root: &Root, target: Target<'_>) -> 
         return Ok(page);
     }
     if id != root.id {
-        // An old route, or damage: the latched way tells.
+        // An outdated route, or damage: the descent with latches tells.
         drop(page);
         page = latch_read(core, root.id, &root.hint)?;
     }
@@ -462,7 +462,7 @@ pub(crate) fn leaf_read<'p>(core: &'p Core, root: &Root, target: Target<'_>) -> 
     Ok(page)
 }
 
-/// A child is one level below its parent: else a descent could go in circles.
+/// A child is one level below its parent: otherwise a descent could go in circles.
 fn check_level(parent: PageView<'_>, child: PageView<'_>) -> Result<(), Error> {
     if child.level().checked_add(1) == Some(parent.level()) { Ok(()) } else { Err(contradiction(child)) }
 }
@@ -473,25 +473,25 @@ fn contradiction(page: PageView<'_>) -> Error {
     Error::Corruption(message.into())
 }
 
-/// BTREE-2, looked at from below: pages that contradict each other are damage, and must not send a scan in circles.
+/// Checks BTREE-2 from below: pages that contradict each other are damage, and must not lead a scan in circles.
 fn check_arrival(page: PageView<'_>, target: Target<'_>) -> Result<(), Error> {
     if page.is_leaf() && target.is_within(page) { Ok(()) } else { Err(contradiction(page)) }
 }
 
-/// The leaf that covers `key`, latched exclusively.
+/// Descends to the leaf that covers `key` and latches it exclusively.
 pub(crate) fn leaf_write<'p>(
     core: &'p Core,
     root: &Root,
     key: &[u8],
-    manner: Manner,
+    manner: LatchOrder,
 ) -> Result<PageWrite<'p>, Stop<'p>> {
     let (guard, target) = (pin(), Target::Key(key));
     if let Ok((id, hint)) = by_routes(core, root, target, 0, &guard) {
         let page = match manner {
-            Manner::First => Some(latch_write(core, id, hint)?),
-            // BTREE-3: the page may be another leaf by now, of keys to the left.
-            Manner::Further if planted!("route_of_split_page") => Some(latch_write(core, id, hint)?),
-            Manner::Further => try_latch_write(core, id, hint)?,
+            LatchOrder::First => Some(latch_write(core, id, hint)?),
+            // BTREE-3: the page may be another leaf by now, with keys to the left.
+            LatchOrder::Further if planted!("route_of_split_page") => Some(latch_write(core, id, hint)?),
+            LatchOrder::Further => try_latch_write(core, id, hint)?,
         };
         if let Some(page) = page.filter(|page| page.view().is_leaf() && page.view().covers(key)) {
             return Ok(page);
@@ -499,8 +499,8 @@ pub(crate) fn leaf_write<'p>(
     }
     loop {
         let mut page = match manner {
-            Manner::First => latch_read(core, root.id, &root.hint)?,
-            Manner::Further => fetch(core, root.id)?.try_read().map_err(Stop::Refused)?,
+            LatchOrder::First => latch_read(core, root.id, &root.hint)?,
+            LatchOrder::Further => fetch(core, root.id)?.try_read().map_err(Stop::Refused)?,
         };
         if page.view().is_leaf() {
             drop(page);
@@ -523,13 +523,13 @@ pub(crate) fn leaf_write<'p>(
                 return Ok(leaf);
             }
             let next = match manner {
-                Manner::First => {
+                LatchOrder::First => {
                     let before = Waited::on(WaitClass::RecentClosed);
                     let next = pin.read();
                     page.pass_on(before);
                     next
                 }
-                Manner::Further => pin.try_read().map_err(Stop::Refused)?,
+                LatchOrder::Further => pin.try_read().map_err(Stop::Refused)?,
             };
             check_level(page.view(), next.view())?;
             page = next;
@@ -537,8 +537,8 @@ pub(crate) fn leaf_write<'p>(
     }
 }
 
-/// The page of `level` that covers `key` and its parent, both latched exclusively; no parent: it is the root. If the
-/// root is below `level` by now, it is the root, too.
+/// Latches the page of `level` that covers `key`, and its parent, exclusively; no parent: the page is the root. If the
+/// root is below `level` by now, returns the root, too.
 pub(crate) fn page_and_parent<'p>(
     core: &'p Core,
     root: &Root,

@@ -1,11 +1,11 @@
-//! Merges: a page that has become too empty and its neighbour become one, and the other is given back.
+//! Merges: an underfull page and its neighbour become one page, and the other is given back.
 //!
-//! The left one of the two is formatted anew with what both hold, the right one is freed, its separator leaves the
-//! parent: one mini-transaction. A root with one child takes that child's contents over: the tree gets lower.
+//! The left page is formatted anew with the entries of both, the right page is freed, and its separator leaves the
+//! parent: one mini-transaction. A root with one child takes over that child's contents: the tree becomes lower.
 //!
-//! Nobody waits for a merge, so it never waits for anything that others may keep for long: pages must be in memory (the
-//! caller learns which are not), the neighbour's latch and the room in the log are only tried for. Who merges is the
-//! one who logs map groups (STORE-9).
+//! No thread waits for a merge, so a merge never waits for anything that others may keep for long. Pages must be in
+//! memory (the caller learns which are not). The neighbour's latch and the room in the log are only tried for. The
+//! thread that merges is the one that logs map groups (STORE-9).
 
 use std::borrow::Cow;
 
@@ -21,13 +21,13 @@ use crate::mtr::{Core, Mtr};
 use crate::pool::frame::PageWrite;
 use crate::redo::credits::LogCredit;
 
-/// What became of a page that was said to be too empty.
+/// The outcome for a page that was reported as underfull.
 pub(crate) enum Outcome {
-    /// It is not, any more, or it cannot be merged as things are.
+    /// The page is no longer underfull, or cannot be merged as things are.
     Nothing,
-    /// It is its parent's only child: the parent is to be merged.
+    /// The page is its parent's only child: the parent is to be merged.
     OnlyChild,
-    /// A latch was not to be had.
+    /// A latch was refused.
     Refused,
     /// This page is not in memory.
     Missing(PageId),
@@ -36,14 +36,14 @@ pub(crate) enum Outcome {
     Merged(Merged),
 }
 
-/// A page was given back.
+/// The result of a merge, which gave a page back.
 pub(crate) struct Merged {
     pub(crate) freed: PageId,
-    /// It is in no frame any more: its id may be given out again.
+    /// The freed page is in no frame any more: its id may be allocated again.
     pub(crate) is_gone: bool,
-    /// The page that is left is too empty still.
+    /// The remaining page is still underfull.
     pub(crate) again: bool,
-    /// The parent may be too empty now, or is a root with one child.
+    /// The parent may be underfull now, or is a root with one child.
     pub(crate) parent: bool,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn is_underfull(page: PageView<'_>, page_size: usize) -> bool {
     page.free_bytes() > page_size / 4 * 3
 }
 
-/// How full a merge leaves a page at most: some rows find room before it is split again.
+/// The most bytes that a merge leaves in a page: some rows find room before the page is split again.
 fn full_enough(page_size: usize) -> usize {
     page_size / 5 * 4
 }
@@ -62,15 +62,15 @@ fn redo_len(page_size: usize) -> usize {
     2 * page_size + 1024
 }
 
-/// Merges the page of `level` that covers `key` with a neighbour, if it is too empty and both fit into one. The caller
-/// lets no page be written meanwhile.
+/// Merges the page of `level` that covers `key` with a neighbour, if it is underfull and both fit into one page. The
+/// caller ensures that no page is written meanwhile.
 pub(crate) fn merge(core: &Core, root: &Root, key: &[u8], level: u8) -> Result<Outcome, Error> {
     let page_size = core.store.page_size();
     let Some(credit) = core.log.try_reserve(redo_len(page_size), 3)? else { return Ok(Outcome::LogFull) };
     match page_and_parent(core, root, key, level) {
         Ok((Some(parent), page)) => merge_child(core, root, parent, page, key, credit),
         Ok((None, page)) => take_over_child(core, root, page, credit),
-        // Damage is for those to report who need the page.
+        // Damage is reported by operations that need the page.
         Err(Stop::Failed(Error::Corruption(_))) => Ok(Outcome::Nothing),
         Err(Stop::Load(id)) => Ok(Outcome::Missing(id)),
         Err(Stop::Refused(_)) => Ok(Outcome::Refused),
@@ -88,7 +88,7 @@ fn merge_child(
 ) -> Result<Outcome, Error> {
     let page_size = core.store.page_size();
     if parent.view().len() < 2 {
-        // An only child has no neighbour to go to: its parent is what can go.
+        // An only child has no neighbour to merge with: its parent may be merged.
         return if parent.id() == PageId::root(root.space()) {
             drop(page);
             take_over_child(core, root, parent, credit)
@@ -108,7 +108,7 @@ fn merge_child(
             missing = missing.or(Some(id));
             continue;
         };
-        // BTREE-3: the neighbour is only tried, on either side.
+        // BTREE-3: the neighbour's latch is only tried, on either side.
         let Some(other) = pin.try_write() else {
             refused = true;
             continue;
@@ -127,15 +127,15 @@ fn merge_child(
     })
 }
 
-/// Whether the two are what the parent says of them: entry `at` is the right one's. Damage is not made worse.
+/// Whether the pages are as the parent says: entry `at` is the right one's. A merge must not make damage worse.
 fn belong_together(parent: PageView<'_>, at: usize, left: PageView<'_>, right: PageView<'_>) -> bool {
     let number = |page: PageView<'_>| Some(PageId(page.header().page_id.get()).number());
     let named = parent.child(at) == number(right) && parent.child(at - 1) == number(left);
     named && left.high_fence() == Some(right.low_fence()) && parent.key(at) == right.low_fence()
 }
 
-/// Whether one page holds the entries of both, with a prefix that is shorter perhaps, and is not too full. One without
-/// entries goes in any case: nothing comes back to it where keys only ascend.
+/// Whether one page holds the entries of both, with a perhaps shorter prefix, and is not too full. A page without
+/// entries is merged in any case: with ascending keys it gets no entries any more.
 fn both_fit(left: &PageWrite<'_>, right: &PageWrite<'_>) -> bool {
     let (low, high) = (left.view().low_fence(), right.view().high_fence());
     let prefix = prefix_len(low, high);
@@ -147,12 +147,12 @@ fn both_fit(left: &PageWrite<'_>, right: &PageWrite<'_>) -> bool {
     let page_size = left.bytes().len();
     let is_any_empty = left.view().len() == 0 || right.view().len() == 0;
     let limit = if is_any_empty { page_size } else { full_enough(page_size) };
-    // Mostly they do not fit: the cheaper question first.
+    // Most pairs do not fit: the cheaper test first.
     HEADER_LEN + fences + len(left.view()) + len(right.view()) <= limit
         && [left, right].iter().all(|page| structure_problem(page.bytes()).is_none())
 }
 
-/// The entries of a page for one whose prefix has `prefix` bytes, no more than the page's.
+/// The entries of a page for a page with a prefix of `prefix` bytes, no more than this page's.
 fn entries(page: PageView<'_>, prefix: usize) -> impl Iterator<Item = (Cow<'_, [u8]>, &[u8])> {
     let lost = page.prefix().get(prefix..).unwrap_or_default();
     (0..page.len()).map(move |i| {
@@ -162,7 +162,7 @@ fn entries(page: PageView<'_>, prefix: usize) -> impl Iterator<Item = (Cow<'_, [
     })
 }
 
-/// `mtr` is over the parent, the left page, and the right one, which goes.
+/// Merges the right page into the left one. `mtr` has the parent, the left page, and the right page, which is freed.
 fn join(core: &Core, root: &Root, mut mtr: Mtr<'_>, credit: LogCredit<'_>) -> Result<Outcome, Error> {
     let page_size = core.store.page_size();
     let [parent_id, left_id, right_id] = [0, 1, 2].map(|index| mtr.page(index).id());
@@ -182,7 +182,7 @@ fn join(core: &Core, root: &Root, mut mtr: Mtr<'_>, credit: LogCredit<'_>) -> Re
     give_back(core, mtr, right_id, credit, again, parent)
 }
 
-/// The root takes its only child's contents over.
+/// Moves the contents of the root's only child into the root.
 fn take_over_child(core: &Core, root: &Root, page: PageWrite<'_>, credit: LogCredit<'_>) -> Result<Outcome, Error> {
     if page.view().is_leaf() || page.view().len() != 1 {
         return Ok(Outcome::Nothing);
@@ -203,12 +203,12 @@ fn take_over_child(core: &Core, root: &Root, page: PageWrite<'_>, credit: LogCre
     let mut mtr = Mtr::new(&core.log, [page, child]);
     mtr.apply(0, root_id, &PageOp::Init { level: view.level(), low: b"", high: None, entries: named })?;
     mtr.apply(1, child_id, &PageOp::Free)?;
-    // A root with one child again.
+    // Whether the root again has one child.
     let parent = !view.is_leaf() && view.len() == 1;
     give_back(core, mtr, child_id, credit, false, parent)
 }
 
-/// Ends `mtr`, which has freed a page, and has store and pool know of it.
+/// Commits `mtr`, which has freed a page, and tells the store and the pool.
 fn give_back(
     core: &Core,
     mtr: Mtr<'_>,
@@ -222,11 +222,12 @@ fn give_back(
     Ok(Outcome::Merged(Merged { freed, is_gone, again, parent }))
 }
 
-/// The same; whether the page is in no frame any more.
+/// Commits `mtr`, which has freed page `freed`, and tells the store and the pool. Returns whether the page is in no
+/// frame any more.
 pub(crate) fn commit_freeing(core: &Core, mtr: Mtr<'_>, freed: PageId, credit: LogCredit<'_>) -> Result<bool, Error> {
     let (end, hold) = mtr.commit_holding(credit)?;
     core.store.free_page(freed, hold.start(), end);
     drop(hold);
-    // Until here the page kept its frame, and nobody could read an image of it.
+    // Until here the page kept its frame, so no thread could read an image of it.
     Ok(core.pool.discard_freed(freed))
 }

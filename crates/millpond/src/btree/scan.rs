@@ -1,4 +1,4 @@
-//! Range scans, a leaf at a time: each leaf is seen as it is at one moment; between leaves nothing is held.
+//! Range scans, a leaf at a time. A scan sees each leaf as it is at one moment, and holds nothing between leaves.
 
 use std::ops::{Bound, Range};
 
@@ -12,43 +12,44 @@ use crate::mtr::Core;
 /// A key and its value, borrowed.
 pub type RowRef<'a> = (&'a [u8], &'a [u8]);
 
-/// A key and its value, in memory of their own.
+/// A key and its value, owned.
 pub type OwnedRow = (Vec<u8>, Vec<u8>);
 
 /// Rows of a leaf, copied into one piece of memory, in key order; taken from either end.
 #[derive(Default)]
 pub(crate) struct Rows {
     bytes: Vec<u8>,
-    /// Where each row's key begins, where it ends and the value begins, and where that ends.
+    /// For each row, offsets into `bytes`: where its key begins, where its value begins, and where that ends.
     places: Vec<[usize; 3]>,
-    /// Those that were not taken.
+    /// The rows not taken yet, as indexes into `places`.
     left: Range<usize>,
-    /// Rows whose payloads are elsewhere, by their indexes in `places`.
+    /// Rows whose payloads are elsewhere, as indexes into `places`.
     elsewhere: Vec<(usize, Elsewhere)>,
 }
 
-/// Where a row's payload is, if not in the leaf.
+/// Where a row's payload is, if it is not in the leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Elsewhere {
-    /// The transaction of the stamp is in flight: what was before counts. The whole value is here, with the stamp.
+    /// The transaction of the stamp is in flight: the payload before it counts. The whole value is here, with the
+    /// stamp.
     Before(Stamp),
-    /// In chunks; the reference is here.
+    /// In chunks; the reference to them is here.
     Chunks,
 }
 
 impl Rows {
-    /// Whether all were taken.
+    /// Whether all rows were taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// The first row that was not taken.
+    /// Takes the first remaining row.
     pub(crate) fn take_first(&mut self) -> Option<RowRef<'_>> {
         let index = self.left.next()?;
         Some(self.row(index))
     }
 
-    /// The last row that was not taken.
+    /// Takes the last remaining row.
     pub(crate) fn take_last(&mut self) -> Option<RowRef<'_>> {
         let index = self.left.next_back()?;
         Some(self.row(index))
@@ -59,8 +60,8 @@ impl Rows {
         (&self.bytes[key..value], &self.bytes[value..end])
     }
 
-    /// Has `find` say what the payloads are that are elsewhere, or that there is no row. `None`: they are not there any
-    /// more; all rows are to be read again.
+    /// Replaces payloads that are elsewhere by those that `find` returns, and removes rows for which it finds none.
+    /// `None`: a payload is gone by now, and all rows are to be read again.
     pub(crate) fn resolve(
         &mut self,
         mut find: impl FnMut(RowRef<'_>, Elsewhere) -> Result<Option<Option<Vec<u8>>>, Error>,
@@ -92,7 +93,7 @@ impl Rows {
         Ok(Some(()))
     }
 
-    /// The rows of `page` between the bounds, instead of those that were here.
+    /// Replaces all rows by those of `page` between the bounds.
     fn fill(
         &mut self,
         page: PageView<'_>,
@@ -116,7 +117,7 @@ impl Rows {
         let prefix = page.prefix();
         let entries = page.entries(first..end);
         self.places.reserve(entries.len());
-        // As many bytes as so many entries have on average, so that memory grows once.
+        // As many bytes as this number of entries has on average, so that memory grows once.
         self.bytes.reserve(entries.len() * (page.page_size() / page.len().max(1) + prefix.len()));
         for (index, (suffix, value)) in (first..).zip(entries) {
             let payload = match seen(page, index, value, is_in_flight)? {
@@ -139,17 +140,17 @@ impl Rows {
     }
 }
 
-/// What a reader finds at an entry of a leaf.
+/// The meaning of a leaf's entry for a reader.
 pub(crate) enum Seen<'a> {
-    /// This payload.
+    /// A row with this payload.
     Row(&'a [u8]),
     /// The row is deleted.
     Gone,
-    /// What is here says where its payload is.
+    /// A row whose payload is elsewhere; these bytes lead to it.
     Elsewhere(&'a [u8], Elsewhere),
 }
 
-/// What entry `index` of a leaf is to a reader. Leaves of the catalog have plain values.
+/// Reads entry `index` of a leaf. Leaves of the catalog have plain values.
 #[inline]
 pub(crate) fn row<'a>(
     page: PageView<'a>,
@@ -159,7 +160,7 @@ pub(crate) fn row<'a>(
     seen(page, index, page.value(index), is_in_flight)
 }
 
-/// The same, when the entry's value is at hand.
+/// The same, with the entry's value at hand.
 #[inline]
 fn seen<'a>(
     page: PageView<'a>,
@@ -184,27 +185,27 @@ fn seen<'a>(
     }
 }
 
-/// An entry of a leaf is no row.
+/// The error for an entry of a leaf that is no row.
 #[cold]
 pub(crate) fn no_row(id: PageId, index: usize) -> Error {
     let message = format!("page {id}: entry {index} is no row: {MEND_TREE}");
     Error::Corruption(message.into())
 }
 
-/// How far ahead a scan reads. The first leaf that it misses is read by itself, for most scans are short; from then on
-/// it has ever more read together, so that the device has several reads under way.
+/// How far ahead a scan reads. The first leaf that it misses is read alone, since most scans are short. Then the scan
+/// reads more and more leaves together, so that the device has several reads under way.
 pub(crate) struct ReadAhead {
     max: usize,
     window: usize,
 }
 
 impl ReadAhead {
-    /// At most `max` leaves together.
+    /// Reads at most `max` leaves together.
     pub(crate) fn new(max: usize) -> ReadAhead {
         ReadAhead { max, window: 0 }
     }
 
-    /// A leaf was missing: has it read together with those that the scan comes to next.
+    /// Called when a leaf is missing: reads it together with the leaves that the scan comes to next.
     fn missed(&mut self, core: &Core, root: &Root, target: Target<'_>, leftwards: bool) {
         let window = self.window.min(core.pool.len() / 64);
         self.window = (2 * self.window).max(4).min(self.max);
@@ -230,8 +231,8 @@ fn above_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-/// Fills `rows` with those of the first leaf at or above `lower`; returns the leaf's high fence, from which the scan
-/// goes on. `None`: the range is exhausted. What is elsewhere is to be [resolved](Rows::resolve).
+/// Fills `rows` with those of the first leaf at or above `lower`. Returns the leaf's high fence, at which the scan goes
+/// on; `None`: the range is exhausted. Rows with payloads elsewhere are to be [resolved](Rows::resolve).
 pub(crate) fn leaf_forward(
     core: &Core,
     root: &Root,
@@ -264,8 +265,8 @@ pub(crate) fn leaf_forward(
     }
 }
 
-/// Fills `rows` with those of the last leaf at or below `upper`; returns the leaf's low fence, below which the scan
-/// goes on. `None`: the range is exhausted. What is elsewhere is to be [resolved](Rows::resolve).
+/// Fills `rows` with those of the last leaf at or below `upper`. Returns the leaf's low fence, below which the scan
+/// goes on; `None`: the range is exhausted. Rows with payloads elsewhere are to be [resolved](Rows::resolve).
 pub(crate) fn leaf_backward(
     core: &Core,
     root: &Root,

@@ -1,7 +1,7 @@
-//! Splits: a page gives its upper part to a new one, and its parent learns of it, in a mini-transaction of its own.
+//! Splits: the upper part of a page moves to a new one, which the parent then names, in a mini-transaction of its own.
 //!
-//! Who finds no room releases everything, has the page split, and starts again. When the parent has no room for the
-//! separator, the parent is split first.
+//! An operation that finds no room releases everything, splits the page, and starts again. If the parent has no room
+//! for the separator, the parent is split first.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use crate::store::space::Share;
 /// Bytes of an inner page's value: the child's number.
 const CHILD_LEN: usize = size_of::<u32>();
 
-/// An entry that is to come into the page being split.
+/// An entry that is to be inserted into the page being split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(crate) key: Vec<u8>,
@@ -41,7 +41,7 @@ fn shortest_separator<'k>(low: &[u8], high: &'k [u8]) -> &'k [u8] {
     &high[..(common_len(low, high) + 1).min(high.len())]
 }
 
-/// Bytes that a page with these fences takes, into which `range` of `page` goes. Its prefix is not shorter than that of
+/// Bytes that a page with these fences takes with the entries `range` of `page`. Its prefix is not shorter than that of
 /// `page` (PAGE-4).
 fn part_len(page: PageView<'_>, range: Range<usize>, low: &[u8], high: Option<&[u8]>) -> usize {
     let entries: usize = range.clone().map(|i| page.entry_len(i)).sum();
@@ -55,12 +55,12 @@ fn both_fit(page: PageView<'_>, cut: &Cut, page_size: usize) -> bool {
         && part_len(page, cut.keep..page.len(), &cut.separator, page.high_fence()) <= page_size
 }
 
-/// Chooses the cut of a leaf so that the pending entries find room in few splits. `None`: they fit as it is.
+/// Chooses the cut of a leaf so that the pending entries find room in few splits. `None`: they fit without a cut.
 ///
-/// All of `pending` belong into the page. Each cut has entries, there or pending, on both sides, so that repeated
+/// All of `pending` belong into the page. Each cut has entries, existing or pending, on both sides, so that repeated
 /// splits come to an end.
 fn cut_leaf(page: PageView<'_>, pending: &[&Pending], page_size: usize) -> Result<Option<Cut>, Error> {
-    // The entries as they will be, without the prefix: those there, and the pending ones (which replace equal keys).
+    // The future entries, without the prefix: the existing ones, and the pending ones (which replace equal keys).
     let mut entries: Vec<(&[u8], usize, bool)> =
         (0..page.len()).map(|i| (page.suffix(i), page.entry_len(i), false)).collect();
     for new in pending {
@@ -76,7 +76,7 @@ fn cut_leaf(page: PageView<'_>, pending: &[&Pending], page_size: usize) -> Resul
     if total <= room {
         return Ok(None);
     }
-    // Ascending inserts leave the left page as full as it gets; others leave halves, in bytes.
+    // Ascending inserts leave the left page as full as possible; other inserts leave halves, in bytes.
     let appends = entries.iter().position(|(_, _, is_new)| *is_new) == Some(page.len());
     let goal = if appends { room } else { total / 2 };
     let mut used = 0;
@@ -100,7 +100,7 @@ fn corruption(page: PageView<'_>, problem: &str) -> Error {
     Error::Corruption(message.into())
 }
 
-/// The limits of keys and values see to it that there always is one.
+/// The error for a page without a cut. The limits of keys and values ensure that there always is one.
 fn no_cut(page: PageView<'_>) -> Error {
     corruption(page, "it is full and cannot be split")
 }
@@ -112,11 +112,11 @@ fn nearest_first(wanted: usize, range: Range<usize>) -> impl Iterator<Item = usi
     numbers.into_iter()
 }
 
-/// Chooses the cut of an inner page: halves, or the last entry alone when `key` lies beyond it (ascending inserts).
-/// `None`: it has fewer than two entries.
+/// Chooses the cut of an inner page: halves, or the last entry alone when `key` belongs to it (ascending inserts).
+/// `None`: the page has fewer than two entries.
 fn cut_inner(page: PageView<'_>, key: &[u8], page_size: usize) -> Result<Option<Cut>, Error> {
     if page.len() < 2 {
-        // Another thread has split it meanwhile.
+        // Another thread has split the page meanwhile.
         return Ok(None);
     }
     let last = page.len() - 1;
@@ -137,7 +137,7 @@ fn cut_inner(page: PageView<'_>, key: &[u8], page_size: usize) -> Result<Option<
     cut.map(Some).ok_or_else(|| no_cut(page))
 }
 
-/// What a split needs before its first latch: two page ids, two frames. What is not used goes back.
+/// The supplies of a split, taken before its first latch: two page ids, two frames. Unused ones are given back.
 struct Supplies<'p> {
     core: &'p Core,
     ids: SmallVec<[PageId; 2]>,
@@ -147,7 +147,7 @@ struct Supplies<'p> {
 impl<'p> Supplies<'p> {
     fn have(core: &'p Core, space: SpaceId, room: Share) -> Result<Self, Error> {
         let mut supplies = Supplies { core, ids: SmallVec::new(), frames: Vec::new() };
-        // Ids first: who has the files grow holds no frame.
+        // Ids first: a thread that makes the files grow holds no frame.
         for _ in 0..2 {
             supplies.ids.push(core.store.allocate(space, room, core.pool.waits())?);
         }
@@ -169,7 +169,7 @@ impl Drop for Supplies<'_> {
     }
 }
 
-/// Splits the leaf that covers the first of `pending`, unless those of them that belong into it fit by now.
+/// Splits the leaf that covers the first of `pending`, unless the pending entries of that leaf fit by now.
 pub(crate) fn split_leaf<'p>(
     core: &'p Core,
     root: &Root,
@@ -206,8 +206,8 @@ fn split_level<'p>(
     }
 }
 
-/// Bytes of redo that a split takes at most: three pages' contents. An operation that formats a page takes no more than
-/// the page, for it has keys without the prefix, as the page has.
+/// Bytes of redo that a split takes at most: the contents of three pages. An operation that formats a page takes no
+/// more than the page, since both hold the keys without their prefix.
 fn redo_len(page_size: usize) -> usize {
     3 * page_size + 1024
 }
@@ -220,21 +220,21 @@ fn attempt<'p>(
     pending: &[Pending],
     restarts: &mut Restarts<'p>,
 ) -> Result<Outcome, Stop<'p>> {
-    // First the log, then frames: who waits for the log holds no frame.
+    // First the log, then frames: a thread that waits for the log holds no frame.
     let credit = restarts.reserve(&core.log, redo_len(core.store.page_size()), 3)?;
     let mut supplies = Supplies::have(core, root.space(), restarts.room())?;
     let (parent, page) = page_and_parent(core, root, key, level)?;
-    // Damage must not be spread over two pages. A sound page's separator is between its fences (PAGE-4).
+    // Damage must not spread over two pages. A sound page's separator is between its fences (PAGE-4).
     if let Some(problem) = structure_problem(page.bytes()) {
         return Err(corruption(page.view(), &problem).into());
     }
     if page.view().level() != level {
-        // The tree got lower meanwhile, and this is its root.
+        // The tree has become lower meanwhile, and this is its root.
         return Ok(Outcome::Done);
     }
     let page_size = core.store.page_size();
     let cut = if level == 0 {
-        // Another thread may have split the leaf meanwhile: the others of `pending` are of its neighbours then.
+        // Another thread may have split the leaf meanwhile: the other pending entries then belong to its neighbours.
         let ours: Vec<&Pending> = pending.iter().filter(|new| page.view().covers(&new.key)).collect();
         cut_leaf(page.view(), &ours, page_size)?
     } else {
@@ -264,7 +264,7 @@ fn attempt<'p>(
     }
 }
 
-/// The operation that formats a page with `range` of `page`, which lies between these fences.
+/// The operation that formats a page between these fences with the entries `range` of `page`.
 fn part<'a>(page: PageView<'a>, range: Range<usize>, low: &'a [u8], high: Option<&'a [u8]>) -> PageOp<'a> {
     let gained = prefix_len(low, high) - page.prefix_len();
     let entries = range.map(|i| (page.suffix(i).get(gained..).unwrap_or_default(), page.value(i)));
@@ -359,7 +359,8 @@ mod tests {
         assert_eq!((above.keep, above.separator.as_slice()), (1, &b"z"[..]));
     }
 
-    /// Cuts a page, and the part of it that covers what is new, until that fits. Each cut fits its log and both pages.
+    /// Cuts a page, and the part of it that covers the new entry, until that fits. Each cut fits its log and both
+    /// pages.
     fn cut_until_it_fits(page: &[u8], new: &Pending) -> usize {
         let (mut page, mut cuts) = (page.to_vec(), 0);
         while let Some(cut) = cut_leaf(PageView::new(&page), &[new], page.len()).expect("can be cut") {

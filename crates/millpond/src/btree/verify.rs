@@ -1,4 +1,4 @@
-//! Walks a whole tree and reports everything that is not as it must be. The tree is at rest.
+//! Verifies a whole tree and reports all problems. The tree is at rest.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use crate::base::page::view::PageView;
 use crate::base::row::Row;
 use crate::mtr::Core;
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct TreeReport {
     pub(crate) pages: BTreeSet<PageId>,
-    /// Rows that are there.
+    /// Number of rows without a delete mark.
     pub(crate) entries: u64,
-    /// Rows with a delete mark.
+    /// Number of rows with a delete mark.
     pub(crate) deleted: u64,
     pub(crate) height: u8,
     pub(crate) problems: Vec<String>,
@@ -56,7 +56,7 @@ pub(crate) fn verify_tree(core: &Core, space: SpaceId) -> TreeReport {
         check_page(view, &expected, &mut report);
         if view.is_leaf() {
             for index in 0..view.len() {
-                // At rest nothing is in flight.
+                // At rest no transaction is in flight.
                 match row(view, index, |_| false) {
                     Ok(Seen::Gone) => report.deleted += 1,
                     Ok(_) => report.entries += 1,

@@ -1,7 +1,7 @@
-//! Transfers that are under way together: by io_uring where the kernel allows it, else by a few threads.
+//! Batches of transfers that run at the same time: by io_uring where the kernel allows it, else by a few threads.
 //!
-//! In both cases the caller waits for all of them, so a batch is as easy to reason about as one call. Buffers are not
-//! registered with the kernel: with transfers of 16 KiB that gained nothing that could be measured.
+//! In both cases the caller waits for the whole batch, so a batch is as easy to reason about as one call. Buffers are
+//! not registered with the kernel: with transfers of 16 KiB no gain was measurable.
 
 use std::fs::File;
 use std::io;
@@ -16,19 +16,19 @@ use super::device::{ReadPiece, WritePiece};
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::sync::{self, Mutex, Rank};
 
-/// Transfers of one batch that are under way together.
+/// Transfers of one batch that are in flight at the same time.
 const DEPTH: usize = 64;
 
-/// Threads that transfer where there is no io_uring.
+/// Transfer threads without io_uring.
 const THREADS: usize = 8;
 
-/// Threads that the system must have beside them: the engine starts five or six.
+/// Threads that the system must be able to start beside these: the engine itself starts five or six.
 const THREADS_LEFT: usize = 8;
 
-/// Rings that are kept for the next batches: one for each thread that has one under way.
+/// Idle rings kept for later batches: one for each thread that runs a batch at the same time.
 const RINGS_KEPT: usize = 16;
 
-/// How several transfers are under way together.
+/// How the transfers of a batch run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IoEngine {
     /// io_uring if the kernel allows it (many containers do not), else threads.
@@ -36,20 +36,20 @@ pub enum IoEngine {
     Auto,
     /// io_uring, or an error.
     IoUring,
-    /// Eight threads that read and write.
+    /// Eight transfer threads.
     Threads,
 }
 
-/// The way that was chosen.
+/// The engine in use.
 pub(crate) enum Batches {
     IoUring(Rings),
-    /// `None`: the system has no threads to give. The caller transfers piece by piece, and the threads that there are
-    /// stay free for the engine.
+    /// `None`: the system cannot start enough threads. The caller then transfers piece by piece, which leaves the
+    /// available threads to the engine.
     Threads(Option<ThreadPool>),
 }
 
 impl Batches {
-    /// The way that `engine` asks for.
+    /// The engine that the option asks for.
     pub(crate) fn new(engine: IoEngine) -> io::Result<Batches> {
         if engine != IoEngine::Threads {
             match Rings::new() {
@@ -61,7 +61,7 @@ impl Batches {
         Ok(Batches::Threads(pool_of(THREADS)))
     }
 
-    /// What reports call it.
+    /// The name in reports.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Batches::IoUring(_) => "io_uring",
@@ -83,8 +83,7 @@ impl Batches {
                 };
                 let entries = reads.iter_mut().map(entry).collect();
                 #[expect(unsafe_code, reason = "the kernel fills buffers that it was given by address")]
-                // SAFETY: the entries name buffers that are borrowed exclusively, and a file that is open, until `run`
-                // has returned.
+                // SAFETY: until `run` returns, the entries name exclusively borrowed buffers and an open file.
                 let ends = unsafe { rings.run(entries) };
                 let finish = |((buf, offset), end): (&mut ReadPiece<'_>, io::Result<usize>)| {
                     let done = done_of(end, buf.len())?;
@@ -118,8 +117,7 @@ impl Batches {
                 };
                 let entries = writes.iter().map(entry).collect();
                 #[expect(unsafe_code, reason = "the kernel reads buffers that it was given by address")]
-                // SAFETY: the entries name buffers that are borrowed, and a file that is open, until `run` has
-                // returned.
+                // SAFETY: until `run` returns, the entries name borrowed buffers and an open file.
                 let ends = unsafe { rings.run(entries) };
                 let finish = |((buf, offset), end): (&WritePiece<'_>, io::Result<usize>)| {
                     let done = done_of(end, buf.len())?;
@@ -141,19 +139,19 @@ impl Batches {
     }
 }
 
-/// So many threads; `None`: they are not all to be had beside the engine's own, which start later.
+/// A pool of `threads` threads. `None`: the system cannot start these and, later, the engine's own.
 fn pool_of(threads: usize) -> Option<ThreadPool> {
     let build = || ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("mp-io-{i}")).build().ok();
     sync::beside_stand_ins(THREADS_LEFT, build).flatten()
 }
 
-/// Bytes of a piece, which is a lot at most.
+/// The length of a piece. A piece is at most one lot (batch of pages).
 fn piece_len(buf: &[u8]) -> u32 {
     u32::try_from(buf.len()).unwrap_or(u32::MAX)
 }
 
-/// How much of a transfer of `len` bytes is done; the rest of it is for an ordinary call, which also tells the error of
-/// one that was only interrupted.
+/// The transferred bytes of a transfer of `len` bytes. The caller does the rest with an ordinary call, which also
+/// returns the error of a transfer that was only interrupted.
 fn done_of(end: io::Result<usize>, len: usize) -> io::Result<usize> {
     match end {
         Ok(done) => Ok(done.min(len)),
@@ -162,7 +160,7 @@ fn done_of(end: io::Result<usize>, len: usize) -> io::Result<usize> {
     }
 }
 
-/// Rings, one for each batch that is under way.
+/// Idle rings. Each batch in progress has a ring of its own.
 pub(crate) struct Rings {
     idle: Mutex<Vec<IoUring>>,
 }
@@ -172,16 +170,16 @@ impl Rings {
         Ok(Rings { idle: Mutex::new(Rank::Device, vec![new_ring()?]) })
     }
 
-    /// Has the kernel do all of `entries`; for each the bytes that were transferred, or the error.
+    /// Runs all of `entries`; returns for each the number of transferred bytes, or the error.
     ///
     /// # Safety
-    /// What the entries name must stay until this returns.
+    /// Buffers and files that the entries name must stay valid until this returns.
     #[expect(unsafe_code, reason = "io_uring is given addresses")]
     unsafe fn run(&self, entries: Vec<Entry>) -> Vec<io::Result<usize>> {
         let mut results: Vec<io::Result<usize>> = entries.iter().map(|_| Ok(0)).collect();
         let idle = self.idle.lock().pop();
         let Ok(mut ring) = idle.map_or_else(new_ring, Ok) else {
-            // Nothing is done: ordinary calls do it.
+            // Nothing is transferred yet: the caller does it with ordinary calls.
             return results;
         };
         let (mut entries, mut pushed, mut ended, total) = (entries.into_iter(), 0, 0, results.len());
@@ -190,9 +188,9 @@ impl Rings {
             while pushed - ended < DEPTH
                 && let Some(entry) = entries.next()
             {
-                // SAFETY: the caller keeps what the entry names; a ring has room for `DEPTH`.
+                // SAFETY: the caller keeps buffers and file valid; a ring has room for `DEPTH` entries.
                 let full = unsafe { queue.push(&entry.user_data(to_u64(pushed))) };
-                debug_assert!(full.is_ok(), "a ring has room for what is under way");
+                debug_assert!(full.is_ok(), "a ring has room for `DEPTH` entries");
                 pushed += 1;
             }
             drop(queue);
@@ -204,11 +202,13 @@ impl Rings {
                 ended += 1;
             }
             if let Err(error) = waited {
-                // Interrupted, or short of memory: again, but never without those that the kernel has taken.
+                // Interrupted, or short of memory: tries again, and never returns before the entries that the kernel
+                // has taken.
                 let taken = pushed - ended - ring.submission().len();
                 let passing = matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ResourceBusy);
                 if taken == 0 && !passing {
-                    // The kernel takes nothing: this ring goes, and what is not done is done by ordinary calls.
+                    // The kernel takes no entries: the ring is dropped, and the caller does the rest with ordinary
+                    // calls.
                     return results;
                 }
                 std::hint::spin_loop();
@@ -224,7 +224,7 @@ impl Rings {
 
 fn new_ring() -> io::Result<IoUring> {
     let ring = IoUring::new(u32::try_from(DEPTH).unwrap_or(u32::MAX))?;
-    // Linux 5.1 to 5.5 have rings without these two.
+    // Linux 5.1 to 5.5 have rings that lack these two operations.
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     if probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE) {
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_batch_larger_than_a_ring_is_transferred_and_each_piece_has_its_own_result() {
         let chosen =
-            [IoEngine::Auto, IoEngine::Threads].map(|engine| Batches::new(engine).expect("one way or the other"));
+            [IoEngine::Auto, IoEngine::Threads].map(|engine| Batches::new(engine).expect("one engine is available"));
         for batches in chosen.into_iter().chain([Batches::Threads(None)]) {
             let file = tempfile::tempfile().expect("a file");
             let pieces: Vec<Vec<u8>> = (0..3 * DEPTH + 1).map(|i| vec![i.to_le_bytes()[0]; 4096]).collect();
@@ -251,7 +251,7 @@ mod tests {
             let mut found = vec![vec![0xee; 4096]; pieces.len()];
             let mut reads: Vec<ReadPiece<'_>> =
                 found.iter_mut().enumerate().map(|(i, buf)| (&mut buf[..], offset(i))).collect();
-            // One piece is beyond the end of the file, and one ends beyond it.
+            // One piece lies beyond the end of the file, and one crosses it.
             reads[7].1 = 1 << 40;
             reads[9].1 = offset(pieces.len() - 1) + 1024;
             let ends = batches.read(&file, &mut reads);
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_write_that_fails_says_so() {
         let chosen =
-            [IoEngine::Auto, IoEngine::Threads].map(|engine| Batches::new(engine).expect("one way or the other"));
+            [IoEngine::Auto, IoEngine::Threads].map(|engine| Batches::new(engine).expect("one engine is available"));
         for batches in chosen.into_iter().chain([Batches::Threads(None)]) {
             let file = File::open("/dev/null").expect("there");
             let ends = batches.write(&file, &[(&[1; 512], 0), (&[2; 512], 512)]);

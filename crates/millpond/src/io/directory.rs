@@ -1,11 +1,11 @@
-//! The real device: a directory of the file system. `pread`, `pwrite` and `fdatasync` in the caller's thread, and
-//! batches of reads or writes that are under way together.
+//! The real device: a directory of the file system. `pread`, `pwrite` and `fdatasync` run in the caller's thread.
+//! Batches of reads or writes run at the same time.
 //!
-//! DIR-1  After the open, every file is found through the directory's descriptor: a process that changes its working
-//!        directory, or a directory that is renamed, does not take the files away.
-//! DIR-2  Files are made for the owner alone (mode 0600), and for the group what the options ask or, without them, what
-//!        all files of the database have. Directories that are made have the same, with the right to enter them. Files
-//!        that are there lose what they have for other users when a writer opens them.
+//! DIR-1  After the open, every file is reached through the directory's descriptor: the database keeps its files when
+//!        the process changes its working directory, or the directory is renamed.
+//! DIR-2  New files are accessible to the owner (mode 0600), and to the group as the options say, or, without an
+//!        option, as all existing files of the database are. New directories get the same access, with the right to
+//!        enter them. When a writer opens existing files, they lose their permissions for other users.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -17,47 +17,36 @@ use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags};
 
 use super::batch::{Batches, IoEngine};
 use super::device::{Device, Files, ReadPiece, WritePiece};
-use super::directory_lock::{DirectoryLock, LOCK_FILE};
+use super::directory_lock::{Access, DirectoryLock, LOCK_FILE};
 use crate::base::error::{Error, WayOut};
 use crate::base::laws;
 
 /// A directory on a real file system.
 pub(crate) struct Directory {
-    /// As the caller gave it. For messages only (DIR-1).
+    /// The path as the caller gave it. For messages only (DIR-1).
     path: PathBuf,
     cached: bool,
     access: Access,
     batches: Arc<Batches>,
-    /// Permissions of the files that are made (DIR-2).
+    /// Permissions of new files (DIR-2).
     mode: Mode,
     /// The directory itself.
     dir: File,
-    /// Locked until the database is closed.
+    /// Held until the database is closed.
     lock: DirectoryLock,
-    /// The directories that this open made, the innermost first.
+    /// The directories that this open created, the innermost first.
     made: Vec<PathBuf>,
 }
 
-/// What a directory is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Only to look: nothing is written.
-    Read,
-    /// A database that is there.
-    Write,
-    /// One that is there, or will be.
-    Create,
-}
-
-/// What the group of a database's files may do with them. Other users may nothing.
+/// The group's access to a database's files. Other users have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum GroupAccess {
     /// Nothing: files have mode 0600, directories 0700.
     #[default]
     None,
-    /// Look at a database that nobody has open: files have mode 0640, directories 0750.
+    /// Inspect a database that no process has open: files have mode 0640, directories 0750.
     Read,
-    /// Open it, too: files have mode 0660, directories 0770.
+    /// Open the database, too: files have mode 0660, directories 0770.
     Write,
 }
 
@@ -86,23 +75,23 @@ pub(crate) struct HowToOpen {
     /// Whether files go through the page cache.
     pub(crate) cached: bool,
     pub(crate) engine: IoEngine,
-    /// What is asked for the group; `None`: as the database has it.
+    /// The requested access of the group; `None`: as the database's files have it.
     pub(crate) group: Option<GroupAccess>,
 }
 
 impl HowToOpen {
-    /// For `access`, with the defaults of everything else.
+    /// `access` and `cached`, with the defaults for everything else.
     pub(crate) fn new(access: Access, cached: bool) -> HowToOpen {
         HowToOpen { access, cached, engine: IoEngine::Auto, group: None }
     }
 }
 
 impl Directory {
-    /// Opens (and for [`Access::Create`] makes) the directory and takes its lock.
+    /// Opens the directory (and creates it for [`Access::Create`]) and takes its lock.
     pub(crate) fn open(path: &Path, how: HowToOpen) -> Result<Directory, Error> {
         let HowToOpen { access, cached, engine, group } = how;
         let batches = Batches::new(engine).map_err(|e| {
-            let message = format!("io_engine = io_uring cannot be had here ({e}): leave io_engine at auto");
+            let message = format!("io_engine = io_uring is not available here ({e}): leave io_engine at auto");
             Error::InvalidOptions(message.into())
         })?;
         let mut made = Vec::new();
@@ -133,8 +122,8 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Takes away the lock file and the directories that this open made, if no other file came into them: no database
-    /// was made.
+    /// Removes the lock file and the directories that this open created, unless they contain other files: for an open
+    /// that failed to create a database.
     pub(crate) fn take_back(&self) {
         let is_empty = || list(&self.dir).is_ok_and(|names| names.iter().all(|name| name == LOCK_FILE));
         if self.lock.is_new && is_empty() && self.remove(LOCK_FILE).is_ok() {
@@ -142,13 +131,13 @@ impl Directory {
         }
     }
 
-    /// Gives the files that are there, and the directory, the permissions of `group`. The directory keeps what it has
-    /// beyond them: other files may be in it. Without a `group` the files only lose what they have for other users;
-    /// who may not change that opens the database all the same.
+    /// Gives the directory and its existing files the permissions of `group`. The directory keeps further permissions,
+    /// because it may contain other files. Without a `group` the files only lose their permissions for other users. A
+    /// user that may not change these opens the database all the same.
     fn set_permissions(&self, group: Option<GroupAccess>) -> io::Result<()> {
         for name in list(&self.dir)?.iter().filter(|name| name.ends_with(".mpd")) {
             let stat = rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            // A link may lead to a file that is none of the database's.
+            // A link may lead to a file outside of the database.
             if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                 continue;
             }
@@ -177,7 +166,7 @@ impl Directory {
         let mut flags = OFlags::CLOEXEC;
         flags |= if self.access == Access::Read { OFlags::RDONLY } else { OFlags::RDWR };
         if create {
-            // A link is not followed: what it leads to would be emptied.
+            // Does not follow a link, whose target would be emptied.
             flags |= OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
         }
         if !self.cached {
@@ -193,7 +182,7 @@ impl Directory {
             error
         })?;
         if create && self.mode != GroupAccess::None.files() {
-            // The process's umask may have taken the group's.
+            // The process's umask may have removed the group's permissions.
             rustix::fs::fchmod(&file, self.mode)?;
         }
         let name = self.path.join(name).display().to_string();
@@ -201,15 +190,15 @@ impl Directory {
     }
 }
 
-/// The names in a directory that has no lock file, none if it is not there; `None` if it has one, or cannot be listed:
-/// opening tells why.
+/// The names in a directory without a lock file; none if the directory does not exist. `None`: it has a lock file, or
+/// is unreadable; the following open reports why.
 pub(crate) fn names_without_lock(path: &Path) -> Option<Vec<String>> {
     let names = match File::open(path).and_then(|dir| list(&dir)) {
         Ok(names) => names,
         Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(_) => return None,
     };
-    // Behind the list: who makes a database makes this file first, so of its files none is in a list without it.
+    // Checked after the list: a creator makes this file first, so a list made without it has no file of that database.
     (!path.join(LOCK_FILE).exists()).then_some(names)
 }
 
@@ -226,7 +215,7 @@ fn list(dir: &File) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Opens a directory that is to be there.
+/// Opens an existing directory.
 fn open_dir(path: &Path) -> Result<File, Error> {
     let flags = OFlags::DIRECTORY.bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| match e.kind() {
@@ -242,7 +231,7 @@ fn open_dir(path: &Path) -> Result<File, Error> {
     })
 }
 
-/// Permissions of files that are made in the directory (DIR-2).
+/// Permissions of new files in the directory (DIR-2).
 fn mode_of(dir: &File, group: Option<GroupAccess>) -> Mode {
     if let Some(group) = group {
         return group.files();
@@ -254,18 +243,19 @@ fn mode_of(dir: &File, group: Option<GroupAccess>) -> Mode {
     GroupAccess::None.files() | (of_all.unwrap_or(Mode::empty()) & (Mode::RGRP | Mode::WGRP))
 }
 
-/// Makes a directory and all above it, and each durable in the one that holds it: a database in a directory whose
-/// name a crash takes away is lost as a whole. Those that were made, the innermost first.
+/// Creates a directory and its missing ancestors, and makes each durable in its parent: if a crash removed the name of
+/// a database's directory, the whole database would be lost. Returns the created directories, the innermost first.
 fn create_durably(path: &Path, group: GroupAccess) -> io::Result<Vec<PathBuf>> {
     let missing = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
     let missing: Vec<PathBuf> = missing.map(std::path::absolute).collect::<Result<_, _>>()?;
     DirBuilder::new().recursive(true).mode(group.directories().bits()).create(path)?;
-    // At least its own parent: an earlier try may have made the directory and not come this far.
+    // Syncs at least the directory's own parent: an earlier try may have created the directory and stopped before the
+    // sync.
     for dir in path.ancestors().take(missing.len().max(1)) {
         let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match File::open(parent) {
             Ok(parent) => parent.sync_all()?,
-            // A directory that may be written and not read cannot be synced; the file system's own timer must do.
+            // A directory without read permission cannot be synced; the file system's own timer must suffice.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
             Err(e) => return Err(e),
         }
@@ -273,7 +263,7 @@ fn create_durably(path: &Path, group: GroupAccess) -> io::Result<Vec<PathBuf>> {
     Ok(missing)
 }
 
-/// Removes directories as far as they are empty, the innermost first.
+/// Removes directories, the innermost first, until one is not empty.
 fn remove_directories(made: &[PathBuf]) {
     let _ = made.iter().try_for_each(std::fs::remove_dir);
 }
@@ -306,7 +296,7 @@ impl Files for Directory {
 
     fn free_bytes(&self) -> Option<u64> {
         let room = rustix::fs::fstatvfs(&self.dir).ok()?;
-        // Some file systems do not count.
+        // Some file systems do not report free space.
         (room.f_blocks > 0).then(|| room.f_bavail.saturating_mul(room.f_frsize))
     }
 

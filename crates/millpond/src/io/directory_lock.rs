@@ -1,10 +1,11 @@
-//! The lock of a database's directory: one process writes, or any number of processes read.
+//! The lock of a database's directory: for one writing process, or for any number of reading ones.
 //!
-//! LOCK-1  Two files carry the lock: the directory, and `lock.mpd` in it. A lock file that was removed and made anew is
-//!         another file; a file system that cannot lock a directory has the lock file alone.
-//! LOCK-2  The permissions of `lock.mpd` decide before any lock is tried: a user that may not open it locks nobody out.
-//! LOCK-3  A writer notes its process id in `lock.mpd` and takes it out again when it closes. The note is a hint for
-//!         people: nothing relies on it.
+//! LOCK-1  Two files carry the lock: the directory, and `lock.mpd` in it. A lock file that was removed and created
+//!         again is another file. On a file system that cannot lock a directory, only the lock file carries the lock.
+//! LOCK-2  The permissions of `lock.mpd` apply before any lock is tried: a user that may not open it cannot lock others
+//!         out.
+//! LOCK-3  A writer notes its process id in `lock.mpd`, and removes the note when it closes. The note is a hint for
+//!         people: no code relies on it.
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
@@ -14,24 +15,23 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::directory::Access;
 use super::lock_holders::{Holder, find_holders, sentence};
 use crate::base::error::Error;
 
-/// The file whose lock says that the database is open.
+/// The file whose lock marks the database as open.
 pub(crate) const LOCK_FILE: &str = "lock.mpd";
 
 /// The locked files of a directory.
 pub(super) struct DirectoryLock {
     file: File,
-    /// Whether the process's id is noted in the file (LOCK-3).
+    /// Whether the file notes this process's id (LOCK-3).
     is_noted: bool,
-    /// Whether this open made the file.
+    /// Whether this open created the file.
     pub(super) is_new: bool,
 }
 
 impl DirectoryLock {
-    /// Locks directory `dir`, which is called `path` in messages: shared by readers, or for a writer alone.
+    /// Locks directory `dir`, called `path` in messages: shared for readers, exclusively for a writer.
     pub(super) fn take(dir: &File, path: &Path, access: Access, mode: Mode) -> Result<DirectoryLock, Error> {
         let (file, is_new) = open_lock_file(dir, path, access, mode)?;
         let mut tries = 0;
@@ -41,7 +41,7 @@ impl DirectoryLock {
                 Err(TryLockError::WouldBlock) => {
                     let holders = find_holders([&file, dir]);
                     tries += 1;
-                    // With no holder to be seen, it may have gone just now.
+                    // If no holder is visible, it may just have closed: tries once more.
                     if !holders.is_empty() || tries == 2 {
                         return Err(in_use(path, &holders, &file));
                     }
@@ -52,25 +52,25 @@ impl DirectoryLock {
             }
         }
         if is_new {
-            // Before any other file is made: without it, what a loss of power leaves of them would be taken for a
-            // database that lost its lock file.
+            // Synced before any other file is created. Otherwise, after a loss of power, remaining files would look
+            // like a database that lost its lock file.
             dir.sync_all().map_err(|e| Error::io(&format!("sync directory '{}'", path.display()), e))?;
         }
         let is_noted = access != Access::Read;
         if is_noted {
-            // A full disk refuses the note; then `/proc` alone names the holder.
+            // A full disk refuses the note; then only `/proc` names the holder.
             let note = format!("{}\n", std::process::id());
             let _ = file.set_len(0).and_then(|()| file.write_all_at(note.as_bytes(), 0));
         }
         Ok(DirectoryLock { file, is_noted, is_new })
     }
 
-    /// Gives the lock back, also for processes that were forked off this one and have the same open files.
+    /// Releases the lock, also for forked processes, which share its open files.
     pub(super) fn release(&self, dir: &File) {
         if self.is_noted {
             let _ = self.file.set_len(0);
         }
-        // What fails here is undone when the files are closed.
+        // If this fails, closing the files releases the locks.
         let _ = self.file.unlock();
         let _ = dir.unlock();
     }
@@ -83,7 +83,7 @@ fn open_lock_file(dir: &File, path: &Path, access: Access, mode: Mode) -> Result
         Access::Write => open(OFlags::RDWR).map(|file| (file, false)),
         Access::Create => match open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => Ok((file, true)),
-            // Without `EXCL`: it may have been removed since.
+            // Without `EXCL`: the file may have been removed since.
             Err(rustix::io::Errno::EXIST) => open(OFlags::RDWR | OFlags::CREATE).map(|file| (file, false)),
             Err(errno) => Err(errno),
         },
@@ -101,7 +101,7 @@ fn without_lock_file(path: &Path) -> Error {
     };
     if std::fs::read_dir(path).is_ok_and(|mut entries| entries.any(ours)) {
         let message = format!(
-            "file '{LOCK_FILE}' is missing in '{}', where other files of a database are: if nobody has it open, make an empty file of that name",
+            "file '{LOCK_FILE}' is missing in '{}', where other files of a database are: if no process has it open, make an empty file of that name",
             path.display()
         );
         return Error::Corruption(message.into());
@@ -128,4 +128,15 @@ fn in_use(path: &Path, holders: &[Holder], file: &File) -> Error {
     let message =
         format!("database '{}' is in use by {}: close it there first", path.display(), sentence(holders, noted));
     Error::InUse(message.into())
+}
+
+/// What a directory is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Inspection only: nothing is written.
+    Read,
+    /// An existing database.
+    Write,
+    /// An existing database, or a new one.
+    Create,
 }

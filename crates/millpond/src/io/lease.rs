@@ -1,12 +1,12 @@
-//! Files that a database may change only while it has their lock, and only in the process that opened it.
+//! Files that a database may change only while it holds their lock, and only in the process that opened it.
 //!
-//! LEASE-1 Whatever changes files (a write, a sync, growth, a name) holds the lease, shared, until the call has
-//!         returned. When [`LeasedFiles::end`] has returned, no change of this database is under way, and none begins:
-//!         the lock may be given to another process.
-//! LEASE-2 In a forked child of the opener nothing is changed.
+//! LEASE-1 Every operation that changes files (a write, a sync, growth, a name) holds the lease, shared, until the call
+//! has returned. When [`LeasedFiles::end`] has returned, no change of this database is in progress, and none begins:
+//! the lock may be given to another process.
+//! LEASE-2 A forked child of the opener changes nothing.
 //!
-//! This is the one place that every change passes, in whichever thread: the keeper's, the log's, and those of callers
-//! that load, sort, or write pages themselves. Reads need no lease.
+//! Every change passes this one place, in any thread: the keeper's, the log's, and callers that load, sort, or write
+//! pages themselves. Reads need no lease.
 
 use std::io;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use super::device::{Device, Files, ReadPiece, WritePiece};
 use crate::base::process::Home;
 use crate::base::sync::{Condvar, Mutex, Rank};
 
-/// The lease has ended. The other bits count the changes under way.
+/// The lease has ended. The other bits count the changes in progress.
 const ENDED: usize = 1 << (usize::BITS - 1);
 
 struct Lease {
     home: Arc<Home>,
-    /// `ENDED`, and how many changes are under way. A change that is refused counts for a moment, too.
+    /// The bit `ENDED`, and the count of changes in progress, which briefly includes refused ones.
     state: AtomicUsize,
-    /// For the wait until the last change that was under way when the lease ended is over.
+    /// With `idle`: the wait until the last change in progress at the lease's end is over.
     ending: Mutex<()>,
     idle: Condvar,
 }
 
-/// A change under way, until dropped.
+/// A change in progress, until dropped.
 struct Change<'l>(&'l Lease);
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         // SeqCst, as everywhere here: the end sees the change, or the change sees the end.
         if self.0.state.fetch_sub(1, Ordering::SeqCst) == ENDED + 1 {
-            // The waiter has looked before, and is asleep, or looks again.
+            // The waiter checked the state under this mutex: it sleeps by now, or will check again.
             drop(self.0.ending.lock());
             self.0.idle.notify_all();
         }
@@ -56,34 +56,34 @@ impl Lease {
         self.state.fetch_or(ENDED, Ordering::SeqCst);
         let mut ending = self.ending.lock();
         while self.state.load(Ordering::SeqCst) != ENDED && !planted!("lease_not_waited_for") {
-            ending = self.idle.wait(ending, "changes of files that are under way");
+            ending = self.idle.wait(ending, "changes of files in progress");
         }
     }
 }
 
-/// Files of a database that is open.
+/// The files of an open database.
 pub(crate) struct LeasedFiles {
     files: Arc<dyn Files>,
     lease: Arc<Lease>,
-    /// The lock outlives the lease: its holder opens the files once more.
+    /// The lock outlives the lease, because its holder opens the files once more.
     keeps_lock: bool,
 }
 
 impl LeasedFiles {
-    /// `files`, which `home` has the lock of.
+    /// Leases `files`, whose lock `home` holds.
     pub(crate) fn new(files: Arc<dyn Files>, home: Arc<Home>) -> LeasedFiles {
         let lease =
             Lease { home, state: AtomicUsize::new(0), ending: Mutex::new(Rank::Bell, ()), idle: Condvar::new() };
         LeasedFiles { files, lease: Arc::new(lease), keeps_lock: false }
     }
 
-    /// The same, where the caller goes on with `files`, and their lock, when the lease has ended.
+    /// As [`new`](Self::new), for a caller that keeps `files` and their lock after the lease has ended.
     pub(crate) fn for_a_while(files: Arc<dyn Files>, home: Arc<Home>) -> LeasedFiles {
         LeasedFiles { keeps_lock: true, ..Self::new(files, home) }
     }
 
-    /// Waits until no change of the files is under way, refuses all later ones, and lets the lock go. Ends when the
-    /// device has done what it is at. Callers hold no latch and no mutex.
+    /// Refuses later changes of the files, waits until none is in progress, and releases the lock. The wait ends when
+    /// the device has finished its current calls. The caller holds no latch and no mutex.
     pub(crate) fn end(&self) {
         self.lease.end_wait();
         if !self.keeps_lock {
@@ -213,7 +213,7 @@ mod tests {
             .expect("a thread");
             sleep_ns(1_000_000);
             files.end();
-            assert!(is_over.load(Ordering::SeqCst), "the end comes behind the write");
+            assert!(is_over.load(Ordering::SeqCst), "the lease ends after the write");
             writer.join().expect("no panic");
             assert!(file.write_at(&[2; 4096], 0).is_err() && file.sync().is_err() && files.remove("data.mpd").is_err());
             assert!(file.write_many(&[(&[2; 4096], 0)])[0].is_err());

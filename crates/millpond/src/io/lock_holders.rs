@@ -1,7 +1,7 @@
-//! Which processes hold a file lock, as `/proc` tells.
+//! Finds the processes that hold a file lock, in `/proc`.
 //!
-//! A lock of `flock` belongs to the open file, which forked processes share: the process that took it may be gone while
-//! a child of it holds the lock still. So the open files of all processes that can be seen are looked at first.
+//! A `flock` lock belongs to the open file, which forked processes share: a child may still hold the lock when the
+//! process that took it has ended. So the open files of all visible processes are searched first.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -11,20 +11,21 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) pid: u32,
-    /// What the process calls itself, if that can be seen.
+    /// The process's own name, if it is readable.
     pub(super) name: Option<String>,
 }
 
 /// Device and inode.
 type Identity = (u64, u64);
 
-/// The living processes that hold a lock of one of `files`, in the order of their ids; none: they cannot be seen.
+/// The living processes that hold a lock of one of `files`, sorted by id; empty: none is visible.
 pub(super) fn find_holders(files: [&File; 2]) -> Vec<Holder> {
     let identities: Vec<Identity> =
         files.iter().filter_map(|file| file.metadata().ok()).map(|meta| (meta.dev(), meta.ino())).collect();
     let mut pids: Vec<u32> = pids().filter(|pid| has_lock(*pid, &identities)).collect();
     if pids.is_empty() {
-        // Another user's: its files cannot be seen, but the system's table of locks has the process that took it.
+        // The holder belongs to another user: its files are invisible, but the system's lock table names the process
+        // that took it.
         let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
         pids = takers(&locks, &identities).filter(|pid| of_process(*pid).exists()).collect();
     }
@@ -33,7 +34,7 @@ pub(super) fn find_holders(files: [&File; 2]) -> Vec<Holder> {
     pids.into_iter().map(|pid| Holder { pid, name: name_of(pid) }).collect()
 }
 
-/// The holders as the end of a sentence: "in use by ...". `noted` is the process id in the lock file.
+/// The end of the sentence "in use by ...". `noted` is the process id in the lock file.
 pub(super) fn sentence(holders: &[Holder], noted: Option<u32>) -> String {
     let own = std::process::id();
     let told = |holder: &Holder| match &holder.name {
@@ -59,12 +60,12 @@ fn pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether one of the process's open files is locked, and is one of `identities`.
+/// Whether the process has a locked open file that is one of `identities`.
 fn has_lock(pid: u32, identities: &[Identity]) -> bool {
     let process = of_process(pid);
     let infos = std::fs::read_dir(process.join("fdinfo")).into_iter().flatten().flatten();
     infos.into_iter().any(|entry| {
-        // First: a look at the file itself may hang where a network file system does.
+        // Checks this first: to stat the file itself may hang on a network file system.
         let is_locked = std::fs::read_to_string(entry.path())
             .is_ok_and(|info| info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK")));
         let file = process.join("fd").join(entry.file_name());
@@ -72,7 +73,7 @@ fn has_lock(pid: u32, identities: &[Identity]) -> bool {
     })
 }
 
-/// The processes that took a lock of one of `identities`, as the text of `/proc/locks` has them.
+/// The processes that took a lock of one of `identities`, parsed from the text of `/proc/locks`.
 fn takers(locks: &str, identities: &[Identity]) -> impl Iterator<Item = u32> {
     let wanted: Vec<String> = identities
         .iter()

@@ -1,4 +1,4 @@
-//! Devices: where bytes go, and when they are safe there.
+//! Devices: where bytes are stored, and when they are durable.
 
 pub(crate) mod batch;
 pub(crate) mod device;

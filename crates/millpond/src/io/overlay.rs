@@ -1,5 +1,5 @@
-//! Files whose writes stay in memory: `check`, and an open with `read_only`, open a database over them, so that
-//! recovery runs and the disk stays as it is.
+//! Files whose writes stay in memory. `check` and an open with `read_only` open a database over them, so that recovery
+//! runs and the disk stays unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,10 +9,10 @@ use super::device::{Device, Files, ReadPiece};
 use crate::base::aligned::{BLOCK, BLOCK_U64, to_u64, to_usize};
 use crate::base::sync::{Rank, Turn};
 
-/// Reads come from `below` until a block is written here.
+/// Reads a block from `below` until it is written here.
 pub(crate) struct Overlay {
     below: Arc<dyn Files>,
-    /// Whether a release of these files is one of those below.
+    /// Whether releasing these files releases those below.
     releases: bool,
     files: Turn<BTreeMap<String, Option<Arc<OverlayFile>>>>,
 }
@@ -33,7 +33,7 @@ impl Overlay {
         Overlay { below, releases: false, files: Turn::new(Rank::OverlayFiles, BTreeMap::new()) }
     }
 
-    /// The same for one that has `below` for itself: it releases them, too.
+    /// As [`new`](Self::new), for the only user of `below`: it releases those files, too.
     pub(crate) fn releasing(below: Arc<dyn Files>) -> Self {
         Overlay { releases: true, ..Self::new(below) }
     }
@@ -50,14 +50,14 @@ impl Overlay {
         let len = below.len()?;
         let state = Turn::new(Rank::OverlayFile, OverlayState { len, blocks: BTreeMap::new() });
         let file = Arc::new(OverlayFile { name: below.name().to_owned(), below: Some(below), state });
-        // Another thread may have opened, made or removed it meanwhile.
+        // Another thread may have opened, created or removed it meanwhile.
         let mut files = self.files.lock();
         files.entry(name.to_owned()).or_insert(Some(file)).clone().ok_or_else(|| Self::not_found(name))
     }
 }
 
 impl OverlayFile {
-    /// What was written here, laid over what was read from below, which nobody changes.
+    /// Overwrites bytes read from below, which nothing changes, with the blocks written here.
     fn lay_over(&self, buf: &mut [u8], offset: u64) {
         let state = self.state.lock();
         for (&at, block) in state.blocks.range(offset..offset + to_u64(buf.len())) {
@@ -131,7 +131,7 @@ impl Device for OverlayFile {
             if there > 0 {
                 below.read_at(&mut buf[..there], offset)?;
             }
-            // What the file grew by since.
+            // Bytes by which the file has grown here.
             buf[there..].fill(0);
         }
         self.lay_over(buf, offset);

@@ -1,11 +1,11 @@
-//! A disk in memory with a memory for crashes.
+//! An in-memory disk that can produce its state after a crash.
 //!
-//! It keeps every write, sync and naming in order, so that after the run the state of the disk at **any** I/O boundary
-//! can be made: with none, all or any subset of the writes that no sync had covered then, torn at 512 bytes.
-//! Under the deterministic scheduler each call takes virtual time and gives the baton back.
+//! It records every write, sync and naming in order. After the run it can produce the state of the disk at **any** I/O
+//! boundary: with none, all or any subset of the writes that were unsynced then, torn at 512 bytes. Under the
+//! deterministic scheduler each call takes virtual time and offers the baton.
 //!
-//! SIM-1  A write belongs to every image from its beginning on; it is certain in an image once a sync that began
-//!        after the write's return has returned. The same holds for names and lengths.
+//! SIM-1  A crash image may contain a write from the moment it begins. It contains the write with certainty once a sync
+//!        that began after the write's return has returned. The same holds for names and lengths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,10 +20,10 @@ use crate::base::laws;
 use crate::base::scheduler;
 use crate::base::sync::{Mutex, Rank};
 
-/// The unit that a device writes whole or not at all, in bytes.
+/// The unit, in bytes, that a device writes atomically.
 pub const SECTOR: usize = 512;
 
-/// How long a call takes in virtual time.
+/// The virtual time that a call takes.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceTime {
     /// A read, in nanoseconds.
@@ -78,12 +78,12 @@ struct State {
 }
 
 impl State {
-    /// Bytes of all files that have a name.
+    /// Bytes of all named files.
     fn used(&self) -> u64 {
         self.names.values().filter_map(|file| self.files.get(file)).map(|bytes| to_u64(bytes.len())).sum()
     }
 
-    /// Whether it had when the last call was made.
+    /// Whether the disk had power at the last call.
     fn has_power(&self) -> bool {
         self.halts_at.is_none_or(|at| at >= self.calls)
     }
@@ -100,20 +100,20 @@ pub struct SimulatedDisk {
     shared: Arc<Shared>,
 }
 
-/// What of the writes that no sync covered is on the disk after the crash.
+/// Which of the unsynced writes are on the disk after the crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsynced {
     /// None of them.
     None,
     /// All of them.
     All,
-    /// Each with probability one half, chosen by the seed, in the order in which they were written.
+    /// Each with probability one half, chosen by the seed, in write order.
     Subset(u64),
-    /// As `Subset`, and of those chosen, each 512-byte sector with probability one half.
+    /// As `Subset`, and each 512-byte sector of the chosen writes with probability one half.
     Torn(u64),
     /// All but one write, chosen by the seed.
     AllButOne(u64),
-    /// All, but of one write, chosen by the seed, only some sectors.
+    /// All writes, but only some sectors of one write, chosen by the seed.
     OneTorn(u64),
 }
 
@@ -140,41 +140,41 @@ impl SimulatedDisk {
         self.shared.state.lock().history.len()
     }
 
-    /// How many calls were made.
+    /// The number of calls so far.
     pub fn calls(&self) -> u64 {
         self.shared.state.lock().calls
     }
 
-    /// Makes call number `call` (as [`calls`](Self::calls) counts) fail with `kind`. A write that fails has written
-    /// half of its sectors. A sync of a file that fails has given up what was written to it: it can be read, and no
-    /// later sync covers it (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
-    /// Anything else has done nothing.
+    /// Makes call number `call` (as [`calls`](Self::calls) counts) fail with `kind`. A failed write has written half of
+    /// its sectors. A failed sync of a file gives up the earlier writes to it: they stay readable, and no later sync
+    /// covers them (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). Any other failed
+    /// call changes nothing.
     pub fn fail_at(&self, call: u64, kind: io::ErrorKind) {
         self.shared.state.lock().fail_at = Some((call, kind));
     }
 
-    /// From now on every call fails: the power is gone.
+    /// Cuts the power: every call from now on fails.
     pub fn halt(&self) {
         self.halt_at(0);
     }
 
-    /// From call number `call` (as [`calls`](Self::calls) counts) on every call fails, and does nothing: the process
-    /// that makes them is dead. What it did before stays as it is, synced or not.
+    /// Makes every call from number `call` (as [`calls`](Self::calls) counts) on fail and change nothing, as if the
+    /// process had died. Its earlier writes stay, synced or not.
     pub fn halt_at(&self, call: u64) {
         self.shared.state.lock().halts_at = Some(call);
     }
 
-    /// From now on calls succeed again: another process makes them.
+    /// Makes calls succeed again, as those of another process.
     pub fn go_on(&self) {
         self.shared.state.lock().halts_at = None;
     }
 
-    /// From now on a write to file `name` takes so many nanoseconds more.
+    /// Makes each write to file `name` take `ns` nanoseconds more from now on.
     pub fn slow_down(&self, name: &str, ns: u64) {
         self.shared.state.lock().slow.insert(name.to_owned(), ns);
     }
 
-    /// Makes all writes to a file fail, or none any more.
+    /// Makes all writes to a file fail, or succeed again.
     pub fn refuse_writes(&self, name: &str, refuse: bool) {
         let refusing = &mut self.shared.state.lock().refusing;
         if refuse {
@@ -184,12 +184,12 @@ impl SimulatedDisk {
         };
     }
 
-    /// Makes growth beyond `bytes` of all files together fail with `StorageFull`; `None` lifts the limit.
+    /// Makes growth fail with `StorageFull` when all files together would exceed `bytes`; `None` lifts the limit.
     pub fn limit_space(&self, bytes: Option<u64>) {
         self.shared.state.lock().space_limit = bytes;
     }
 
-    /// Flips bit `bit` of the byte at `offset` of file `name`, behind the engine's back. False: no such byte.
+    /// Flips bit `bit` of the byte at `offset` of file `name`, unseen by the engine. False: there is no such byte.
     pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) -> bool {
         let mut state = self.shared.state.lock();
         let Some(&file) = state.names.get(name) else { return false };
@@ -202,13 +202,13 @@ impl SimulatedDisk {
         }
     }
 
-    /// What is in the files now, as a clean power-off would leave it.
+    /// The current contents of the files, as after a clean power-off.
     pub fn image(&self) -> Image {
         let state = self.shared.state.lock();
         state.names.iter().map(|(name, file)| (name.clone(), state.files[file].clone())).collect()
     }
 
-    /// The disk's past, to make crash images from.
+    /// The disk's history, for making crash images.
     pub fn history(&self) -> History {
         let state = self.shared.state.lock();
         let synced_at = synced_at(&state.history);
@@ -221,7 +221,7 @@ impl SimulatedDisk {
         history.crash_image(history.boundaries(), unsynced)
     }
 
-    /// A place where the baton passes, then the checks that every call begins with.
+    /// Offers the baton for `service_ns` of virtual time, then does the checks common to all calls.
     fn enter(&self, service_ns: u64) -> io::Result<()> {
         if let Some(task) = scheduler::current() {
             task.sleep_ns(service_ns);
@@ -238,7 +238,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// Begins a change, lets time pass, and ends it: between, a crash may have any part of it.
+    /// Begins a change, lets time pass, and ends it. A crash in between may leave any part of the change.
     fn change(&self, change: Change, service_ns: u64) -> io::Result<()> {
         if let Err(error) = self.enter(0) {
             if let Change::Write { file, offset, bytes } = change {
@@ -292,7 +292,7 @@ impl Default for SimulatedDisk {
     }
 }
 
-/// What a [`SimulatedDisk`] did, from which the disk after a crash at any boundary can be made.
+/// The history of a [`SimulatedDisk`], which yields the disk after a crash at any boundary.
 pub struct History {
     initial: Image,
     events: Vec<Event>,
@@ -305,7 +305,7 @@ impl History {
         self.events.len()
     }
 
-    /// The writes to the file `name`: at which boundary, to which offset, how many bytes.
+    /// The writes to the file `name`: boundary, offset, and length in bytes.
     pub fn writes(&self, name: &str) -> Vec<(usize, u64, usize)> {
         let begun = (0u64..).zip(self.initial.keys()).find(|(_, other)| *other == name).map(|(file, _)| file);
         let named = self.events.iter().rev().find_map(|event| match event {
@@ -322,8 +322,8 @@ impl History {
         self.events.iter().enumerate().filter_map(write).collect()
     }
 
-    /// The disk at the end, everything on it, but for the write at `boundary`, which the device said to have done: it
-    /// never came, or went `to` another offset of its file.
+    /// The disk at the end with all writes, except that the write at `boundary`, which the device reported as done, was
+    /// lost, or went `to` another offset of its file.
     pub fn image_with_fault(&self, boundary: usize, to: Option<u64>) -> Image {
         self.image(self.boundaries(), Unsynced::All, Some((boundary, to)))
     }
@@ -355,7 +355,7 @@ impl History {
             0 => None,
             count => Some(unsynced_writes[to_usize(rng.next_u64() % to_u64(count))]),
         };
-        // The journal of a file system commits names in order: of those not synced a prefix survives.
+        // A file system's journal commits names in order: a prefix of the unsynced ones survives.
         let mut names_survive = true;
         for (position, event) in self.events[..boundary].iter().enumerate() {
             let Event::Change { change, .. } = event else { continue };
@@ -410,7 +410,7 @@ impl History {
     }
 }
 
-/// For each event that is a change, the position of the first sync that makes it certain; `usize::MAX` without one.
+/// For each change, the position of the first sync that makes it certain; `usize::MAX`: none does.
 fn synced_at(history: &[Event]) -> Vec<usize> {
     let mut first = vec![usize::MAX; history.len()];
     let mut given_up = vec![false; history.len()];
@@ -484,7 +484,7 @@ impl Files for SimulatedDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn Device>> {
         let there = self.shared.state.lock().names.get(name).copied();
         if let Some(file) = there {
-            // It stays the same file, and an image may have any part of what was in it.
+            // It stays the same file, and a crash image may contain any part of its old contents.
             self.change(Change::Empty { file }, 0)?;
             return Ok(self.file(name, file));
         }
@@ -503,7 +503,7 @@ impl Files for SimulatedDisk {
         let Some(file) = self.shared.state.lock().names.get(from).copied() else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        // The new name first: an image between the two has both, and none has neither.
+        // The new name comes first: an image between the two changes has both names, and no image lacks both.
         self.change(Change::Name { name: to.to_owned(), file: Some(file) }, 0)?;
         self.change(Change::Name { name: from.to_owned(), file: None }, 0)
     }
@@ -678,7 +678,7 @@ mod tests {
         assert!(disk.create("f").expect("created").is_empty().expect("a length"));
         let after = |unsynced| disk.crash_now(unsynced)["f"].clone();
         assert_eq!(after(Unsynced::None), block(1));
-        assert_eq!(after(Unsynced::All), Vec::<u8>::new(), "no name has to be synced for that");
+        assert_eq!(after(Unsynced::All), Vec::<u8>::new(), "emptying needs no sync of names");
     }
 
     #[test]
@@ -686,16 +686,16 @@ mod tests {
         let disk = SimulatedDisk::new();
         let file = disk.create("f").expect("created");
         disk.fail_at(disk.calls() + 1, io::ErrorKind::StorageFull);
-        file.write_at(&block(1), 0).expect("the first is not the one");
-        assert_eq!(file.write_at(&block(1), 0).expect_err("the second is").kind(), io::ErrorKind::StorageFull);
+        file.write_at(&block(1), 0).expect("the first call succeeds");
+        assert_eq!(file.write_at(&block(1), 0).expect_err("the second call fails").kind(), io::ErrorKind::StorageFull);
         disk.limit_space(Some(8192));
         assert!(file.grow(8192).is_ok());
         assert_eq!(file.grow(12288).expect_err("over the limit").kind(), io::ErrorKind::StorageFull);
         disk.halt_at(disk.calls() + 1);
-        file.write_at(&block(2), 0).expect("before it dies");
+        file.write_at(&block(2), 0).expect("before the halt");
         assert!(file.write_at(&block(3), 0).is_err() && file.sync().is_err());
         disk.go_on();
-        assert_eq!(disk.image()["f"][..4096], block(2), "what it did is there");
+        assert_eq!(disk.image()["f"][..4096], block(2), "writes before the halt stay");
         disk.halt();
         assert!(file.sync().is_err());
     }

@@ -1,6 +1,6 @@
-//! A device that is as slow as one says: to see how a database bears it.
+//! A device with a limited speed, to test how a database copes with it.
 //!
-//! All writes and syncs of all files, or of one, go through one queue, at a [`Speed`]; reads do not. A sync counts as
+//! All writes and syncs of all files, or of one, pass through one queue at a [`Speed`]; reads do not. A sync counts as
 //! a write.
 
 use std::io;
@@ -12,7 +12,7 @@ use super::speed::Speed;
 use crate::base::aligned::to_u64;
 use crate::base::{clock, sync};
 
-/// Files on another device, whose writes take their time.
+/// Files on another device, with delayed writes.
 #[derive(Clone)]
 pub struct SlowFiles {
     files: Arc<dyn Files>,
@@ -23,12 +23,12 @@ pub struct SlowFiles {
 struct Queue {
     speed: Speed,
     began_ns: u64,
-    /// When all writes so far will be done, counted from the begin.
+    /// When all writes so far will be done, in ns from `began_ns`.
     free_at_ns: AtomicU64,
 }
 
 impl Queue {
-    /// Waits until `writes` of `bytes` together would be done, behind all that came before.
+    /// Waits until `writes` writes of `bytes` in total would be done, behind all earlier ones.
     fn wait(&self, writes: u64, bytes: u64) {
         let now_ns = clock::now_ns().saturating_sub(self.began_ns);
         let end_of = |free_at_ns: u64| self.speed.end_of(free_at_ns.max(now_ns), writes, bytes);
@@ -45,7 +45,7 @@ impl SlowFiles {
         SlowFiles { files, only: None, queue: Arc::new(queue) }
     }
 
-    /// Only the file of this name is slow, such as `data.mpd`: the others are on a device of their own.
+    /// Slows only the file of this name, such as `data.mpd`, as if the others were on another device.
     #[must_use]
     pub fn only(self, name: &str) -> SlowFiles {
         SlowFiles { only: Some(name.to_owned()), ..self }

@@ -1,31 +1,31 @@
-//! How fast a device is, as arithmetic: writes and bytes a second, and when it is slower.
+//! A device's speed, as arithmetic: writes and bytes a second, with slower periods.
 
 /// A device's speed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speed {
-    /// Writes a second, however large.
+    /// Writes a second, whatever their size.
     pub writes_per_s: f64,
     /// Bytes a second.
     pub bytes_per_s: f64,
-    /// When it is slower. Of several at one time, the first counts.
+    /// Slower periods. Where several overlap, the first in the list counts.
     pub slower: Vec<Slower>,
 }
 
-/// A time in which a device is slower.
+/// A period in which a device is slower.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slower {
-    /// When it begins, in nanoseconds from the device's begin.
+    /// Its begin, in nanoseconds from the device's begin.
     pub from_ns: u64,
-    /// How long it lasts.
+    /// Its length, in nanoseconds.
     pub for_ns: u64,
-    /// Begins again after so long; 0: never.
+    /// It recurs after this many nanoseconds; 0: never.
     pub every_ns: u64,
-    /// What is left of the speed: 0 to 1.
+    /// The remaining part of the speed: 0 to 1.
     pub factor: f64,
 }
 
 impl Slower {
-    /// Whether the device is slower at `at_ns`, and until when it is as it is then.
+    /// Whether the device is slower at `at_ns`, and until when that stays so.
     fn at(&self, at_ns: u64) -> (bool, u64) {
         let Some(since) = at_ns.checked_sub(self.from_ns) else { return (false, self.from_ns) };
         let (lap, within) = match self.every_ns {
@@ -42,12 +42,12 @@ impl Slower {
 }
 
 impl Speed {
-    /// A device that makes so many writes a second, and is never slower.
+    /// A device that does `writes_per_s` writes a second, and is never slower.
     pub fn of_writes(writes_per_s: f64) -> Speed {
         Speed { writes_per_s, bytes_per_s: f64::INFINITY, slower: Vec::new() }
     }
 
-    /// The part of its speed that the device has at `at_ns`, and until when.
+    /// The part of its speed that the device has at `at_ns`, and until when that stays so.
     fn factor(&self, at_ns: u64) -> (f64, u64) {
         let mut until = u64::MAX;
         for slower in &self.slower {
@@ -60,7 +60,7 @@ impl Speed {
         (1.0, until)
     }
 
-    /// When `writes` of `bytes` together are done that begin at `begin_ns`, one after the other.
+    /// When `writes` writes of `bytes` in total, done one after the other from `begin_ns`, are done.
     pub fn end_of(&self, begin_ns: u64, writes: u64, bytes: u64) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
         let mut left_ns = (writes as f64 / self.writes_per_s).max(bytes as f64 / self.bytes_per_s) * 1e9;

@@ -1,14 +1,14 @@
-//! Page changes that happen together or not at all.
+//! Mini-transactions: page changes that happen together or not at all.
 //!
 //! MTR-1  The pages of a mini-transaction stay latched exclusively from their first change until the group has its
-//!        place in the log, they are counted dirty, and their LSNs are stamped.
-//! MTR-2  Room in the log is had before the first latch; a mini-transaction that has begun to change pages cannot fail.
-//! MTR-3  The changes of one page follow one another, and are one record: redo takes each page by itself.
-//! MTR-4  The operations, applied to the pages of before, give the pages of after, byte for byte (checked in debug
-//!          builds).
-//! MTR-5  Pages that were changed by a mini-transaction without a place in the log (a panic, an operation that a page
-//!          refuses) stay latched until the log has stopped, and are kept in memory as dirty: no such change is ever
-//!          written, nor read after a restart.
+//!        place in the log, the pages are counted dirty, and their LSNs are stamped.
+//! MTR-2  Log space is reserved before the first latch; a mini-transaction that has begun to change pages cannot fail.
+//! MTR-3  The changes of one page are consecutive and form one record: redo processes each page by itself.
+//! MTR-4  The operations, applied to the pages as they were before, give the changed pages, byte for byte (checked in
+//!        debug builds).
+//! MTR-5  A mini-transaction may change pages and get no place in the log (a panic, an operation that a page refuses).
+//!        Its pages stay latched until the log has stopped, and stay in memory as dirty: no such change is ever
+//!        written, nor read after a restart.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use smallvec::SmallVec;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::apply::{Misfit, apply};
-use crate::base::page::op::{PageOp, Reader};
+use crate::base::page::op::PageOp;
+use crate::base::page::reader::Reader;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::PageWrite;
 use crate::redo::credits::LogCredit;
@@ -27,7 +28,7 @@ use crate::redo::log::Log;
 use crate::store::page_store::PageStore;
 use crate::store::space::Share;
 
-/// What a mini-transaction works on.
+/// The parts that a mini-transaction works on.
 pub(crate) struct Core {
     pub(crate) store: Arc<PageStore>,
     pub(crate) pool: Pool,
@@ -35,8 +36,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A page that nobody has seen, latched. May wait on `file_growth`, then on `free_frame`: who has the files grow
-    /// holds no frame. Callers hold no latch and no frame.
+    /// A new page, latched, which no other thread has seen. May wait on `file_growth`, then on `free_frame`: a thread
+    /// that has the files grow holds no frame. Callers hold no latch and no frame.
     pub(crate) fn new_page(&self, space: SpaceId, share: Share) -> Result<(PageId, PageWrite<'_>), Error> {
         let id = self.store.allocate(space, share, self.pool.waits())?;
         match self.pool.take_frame() {
@@ -60,24 +61,24 @@ pub(crate) const RECORD_HEADER: usize = 21;
 /// Bytes of the record that names a transaction.
 pub(crate) const TXN_LEN: usize = 1 + TxnId::LEN;
 
-/// Where the length is in a page's record.
+/// Offset of the length in a page's record.
 const LEN_AT: usize = 17;
 
 /// A record of a group's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    /// Changes of a page whose LSN was `previous` before the group: operations, encoded.
+    /// Changes of a page, as encoded operations. The page's LSN was `previous` before the group.
     Page { id: PageId, previous: Lsn, ops: &'a [u8] },
-    /// A space is gone; earlier records of its pages do not matter any more.
+    /// A space is dropped; earlier records of its pages no longer matter.
     DropSpace(SpaceId),
-    /// The group is of this transaction, the first of it to be in the log.
+    /// The transaction of the group, whose first group in the log this is.
     Txn(TxnId),
-    /// Nothing, to the payload's end.
+    /// No content, to the payload's end.
     Padding,
 }
 
 impl<'a> Record<'a> {
-    /// The records of a payload; `None` in the place of one that cannot be read, which is then the last.
+    /// The records of a payload. An unreadable record yields `None`, and ends the iteration.
     pub(crate) fn all(payload: &'a [u8]) -> impl Iterator<Item = Option<Record<'a>>> {
         each(payload, Self::decode)
     }
@@ -119,12 +120,12 @@ fn each<'a, T>(bytes: &'a [u8], decode: impl Fn(&mut Reader<'a>) -> Option<T>) -
     })
 }
 
-/// Whether operations begin by formatting the page: then its old contents do not matter.
+/// Whether the operations begin by formatting the page: then its old contents do not matter.
 pub(crate) fn formats(ops: &[u8]) -> bool {
     PageOp::is_init(ops)
 }
 
-/// Whether operations give the page back: then neither its contents nor its images matter any more.
+/// Whether the operations free the page: then neither its contents nor its images matter any more.
 pub(crate) fn frees(ops: &[u8]) -> bool {
     PageOp::is_free(ops)
 }
@@ -142,19 +143,19 @@ pub(crate) fn replay(page: &mut [u8], id: PageId, ops: &[u8]) -> Result<(), Stri
 pub(crate) struct Mtr<'p> {
     log: &'p Log,
     pages: SmallVec<[PageWrite<'p>; 4]>,
-    /// The thread's own, back in its place when this is dropped.
+    /// The thread's own buffer. Drop puts it back into `PAYLOAD`.
     payload: Vec<u8>,
-    /// The page whose record is being written, and where it begins.
+    /// Index of the page whose record is being written, and the record's begin in `payload`.
     open: Option<(usize, usize)>,
-    /// The pages that have a record: the others were only looked at.
+    /// Indexes of the pages that have a record. The other pages were only read.
     changed: SmallVec<[usize; 4]>,
-    /// Debug builds: the pages as they were (MTR-4).
+    /// Debug builds: indexes and bytes of the pages before their change (MTR-4).
     before: Vec<(usize, Vec<u8>)>,
-    /// What was changed is in the log.
+    /// The changes are in the log.
     is_logged: bool,
 }
 
-/// Keeps the checkpoint before a group until what the group says is done.
+/// Keeps the checkpoint before a group until the caller has done what the group announces.
 #[must_use]
 pub(crate) struct Hold<'p> {
     log: &'p Log,
@@ -179,7 +180,7 @@ thread_local! {
     static PAYLOAD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Bytes of a payload's memory that a thread keeps.
+/// Most bytes of payload memory that a thread keeps.
 const PAYLOAD_KEPT: usize = 64 << 10;
 
 impl Drop for Mtr<'_> {
@@ -192,14 +193,14 @@ impl Drop for Mtr<'_> {
         let mut payload = std::mem::take(&mut self.payload);
         if payload.capacity() <= PAYLOAD_KEPT {
             payload.clear();
-            // A thread that ends may have none any more.
+            // A thread that is ending may have lost its thread-locals.
             let _ = PAYLOAD.try_with(|place| place.set(payload));
         }
     }
 }
 
 impl<'p> Mtr<'p> {
-    /// One over `pages`, which are latched and not yet changed.
+    /// A mini-transaction over `pages`, which are latched and not yet changed.
     pub(crate) fn new(log: &'p Log, pages: impl IntoIterator<Item = PageWrite<'p>>) -> Self {
         let pages = pages.into_iter().collect();
         Mtr {
@@ -234,7 +235,8 @@ impl<'p> Mtr<'p> {
             }
         }
         if let Err(misfit) = apply(self.pages[index].bytes_mut(), id, op) {
-            // Earlier operations of this group are in the pages and will not be in the log: nothing may leave any more.
+            // Earlier operations of this group are in the pages and will not be in the log: no page may be written any
+            // more.
             let error = Error::Bug(format!("MTR-2: page {id} refused an operation: {misfit:?}").into());
             self.log.stop(&error);
             return Err(error);
@@ -251,7 +253,7 @@ impl<'p> Mtr<'p> {
         }
     }
 
-    /// The pages hold changes that the log does not: as dirty ones they are not evicted, and reads stay consistent.
+    /// Marks the pages dirty, since their changes are not in the log: they are not evicted, and reads stay consistent.
     fn keep_in_memory(&self) {
         let next = self.log.positions().next;
         for &index in &self.changed {
@@ -259,14 +261,14 @@ impl<'p> Mtr<'p> {
         }
     }
 
-    /// Notes that a space is dropped.
+    /// Records that a space is dropped.
     pub(crate) fn drop_space(&mut self, space: SpaceId) {
         self.close_record();
         self.payload.push(RECORD_DROP_SPACE);
         self.payload.extend_from_slice(&space.0.to_le_bytes());
     }
 
-    /// Notes that the group is of this transaction, so that no other gets its id.
+    /// Records the group's transaction, so that no other transaction gets its id.
     pub(crate) fn note_txn(&mut self, txn: TxnId) {
         self.close_record();
         self.payload.push(RECORD_TXN);
@@ -278,7 +280,7 @@ impl<'p> Mtr<'p> {
         self.commit_holding(credit).map(|(end, _)| end)
     }
 
-    /// The same, with the checkpoint held before the group for as long as the caller wants.
+    /// As [`commit`](Self::commit), and holds the checkpoint before the group as long as the caller keeps the [`Hold`].
     pub(crate) fn commit_holding(mut self, credit: LogCredit<'_>) -> Result<(Lsn, Hold<'p>), Error> {
         self.close_record();
         if cfg!(debug_assertions) {
@@ -302,7 +304,7 @@ impl<'p> Mtr<'p> {
                 return Err(appended.err().unwrap_or_else(|| Error::Bug("REDO: a group was not marked".into())));
             }
         };
-        // Only what has a record: redo would miss the change behind any other LSN.
+        // Only pages with a record: with another LSN, redo would miss the change behind it.
         for &index in &self.changed {
             self.pages[index].set_lsn(end);
         }
@@ -315,7 +317,7 @@ impl<'p> Mtr<'p> {
             let Record::Page { id, ops, .. } = record else { continue };
             for (index, copy) in self.before.iter_mut().filter(|(index, _)| self.pages[*index].id() == id) {
                 assert_eq!(replay(copy, id, ops), Ok(()), "MTR-4: page {id}");
-                assert!(*copy == self.pages[*index].bytes(), "MTR-4: page {id} is not what its operations make");
+                assert!(*copy == self.pages[*index].bytes(), "MTR-4: page {id} is not the result of its operations");
             }
         }
     }

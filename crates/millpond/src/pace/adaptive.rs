@@ -1,26 +1,29 @@
-//! InnoDB's adaptive flushing, as MySQL 5.7 and 8.0 have it: once a second the mean of three numbers of pages. What the
-//! part of the log that is taken says, or the part of the pool that is dirty if that says more, in per cent of
-//! `io_capacity`; what has been written in a second lately; and a third of what has to be clean for the log to move on
-//! by three seconds of its growth. At most `io_capacity_max`. (That of 5.6, which began it, is the mean of the first
-//! two.)
+//! InnoDB's adaptive flushing, as in MySQL 5.7 and 8.0: once a second, the mean of three numbers of pages, at most
+//! `io_capacity_max`.
+//! 1. `io_capacity`, scaled by the larger of two percentages: one for the used part of the log, one for the dirty part
+//!    of the pool.
+//! 2. The recent average of pages written in a second.
+//! 3. A third of the pages that must be clean for the log to move on by three seconds of its growth.
+//!
+//! (MySQL 5.6, which introduced it, takes the mean of the first two.)
 
 use super::classic_flushing::{CleanerLsnAgeFactor, Flushing, Seen, Settings};
 use super::sync_only;
 
-/// Under this part of the log, in per cent, its age is no reason to write.
+/// Below this part of the log, in per cent, the log's age asks for no writes.
 const LOW_WATER_PCT: u64 = 10;
 
 /// Seconds over which rates are averaged: `innodb_flushing_avg_loops`.
 const AVERAGED: u32 = 30;
 
-/// Seconds of growth that the log is to move on by.
+/// Seconds of log growth whose space must become free.
 const SECONDS_AHEAD: f64 = 3.0;
 
-/// The method.
+/// The method's memory.
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive {
     last: Option<Seen>,
-    /// Where the averages were taken last, and turns since.
+    /// Where the current averaging interval began, and the turns in it.
     since: Option<Seen>,
     turns: u32,
     pages_per_s: f64,
@@ -32,8 +35,9 @@ fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// Per cent of `io_capacity` that the log's age asks for: a power of how near it is to where everybody waits. After
-/// MySQL's manual, "Configuring Buffer Pool Flushing", and Percona Server's, "Improved InnoDB I/O Scalability".
+/// The percentage of `io_capacity` that the log's age asks for: a power of the ratio of the age to the limit at which
+/// all writers wait. After MySQL's manual, "Configuring Buffer Pool Flushing", and Percona Server's, "Improved InnoDB
+/// I/O Scalability".
 fn for_log(age: u64, log_bytes: u64, settings: &Settings) -> f64 {
     if age < log_bytes / 100 * LOW_WATER_PCT {
         return 0.0;
@@ -46,8 +50,8 @@ fn for_log(age: u64, log_bytes: u64, settings: &Settings) -> f64 {
     }
 }
 
-/// Per cent of `io_capacity` that dirty pages ask for: all, where there are too many; below that nothing, or, from the
-/// low water mark on, as much as they are of what there may be.
+/// The percentage of `io_capacity` that dirty pages ask for. Without a low water mark: 100 above the maximum of dirty
+/// pages, else 0. With one: the ratio of dirty pages to that maximum, from the mark on.
 fn for_dirty(seen: &Seen, settings: &Settings) -> f64 {
     if settings.max_dirty_pages_pct_lwm == 0 {
         return if seen.is_too_dirty(settings) { 100.0 } else { 0.0 };
@@ -99,14 +103,14 @@ mod tests {
     #[test]
     fn the_logs_age_asks_for_its_one_and_a_halfth_power() {
         let log = 15_000_000;
-        assert!(for_log(1_499_999, log, &SETTINGS).abs() < f64::EPSILON, "under the low water mark");
-        // At the limit, ten times io_capacity by 1000 / 7.5 per cent; at a quarter of it an eighth.
+        assert!(for_log(1_499_999, log, &SETTINGS).abs() < f64::EPSILON, "below the low water mark");
+        // At the limit, ten times 1000 / 7.5 per cent of `io_capacity`; at a quarter of the limit, an eighth of that.
         let limit = 10_500_000;
         assert!((for_log(limit, log, &SETTINGS) - 10_000.0 / 7.5).abs() < 0.1);
         assert!((for_log(limit / 4, log, &SETTINGS) - 10_000.0 / 7.5 / 8.0).abs() < 0.1);
     }
 
-    /// With the 2.5th power: the same at 93 per cent of the way, less before, more behind.
+    /// With the 2.5th power: the same at 93 per cent of the limit, less below, more above.
     #[test]
     fn a_high_checkpoint_asks_for_less_at_first() {
         let high = Settings { cleaner_lsn_age_factor: CleanerLsnAgeFactor::HighCheckpoint, ..SETTINGS };
@@ -114,7 +118,7 @@ mod tests {
         assert!((at(25, &high) - 10.0 * 3_125.0 / 700.5).abs() < 0.1);
         assert!((at(100, &high) - 10.0 * 100_000.0 / 700.5).abs() < 0.1);
         assert!(at(93, &high) < at(93, &SETTINGS) && at(94, &high) > at(94, &SETTINGS));
-        assert!(at(14, &high).abs() < f64::EPSILON, "under the low water mark of the log");
+        assert!(at(14, &high).abs() < f64::EPSILON, "below the low water mark of the log");
     }
 
     #[test]
@@ -140,19 +144,19 @@ mod tests {
             frames: 1_000,
             written: 300 * second,
         };
-        // 1333 % of 200 pages, nothing else: a third of 2,666.
+        // 1,333 % of 200 pages, and nothing else: a third of 2,666.
         assert_eq!(cleaner.pages(&seen(1, 10_500_000), &SETTINGS, &|_| 0), 888);
         for second in 2..=31 {
             assert_eq!(cleaner.pages(&seen(second, 0), &SETTINGS, &|_| 0), if second >= 30 { 50 } else { 0 });
         }
-        // Averages: half of 300 pages and of 1,000 bytes a second; 600 that were dirtied in the next 3 s of growth.
+        // Averages: half of 300 pages and of 1,000 bytes a second; 600 pages dirtied in the next 3 s of growth.
         let due = |lsn: u64| if lsn == 100_032_000 + 1_500 { 600 } else { 0 };
         assert_eq!(cleaner.pages(&seen(32, 0), &SETTINGS, &due), (150 + 200) / 3);
         assert_eq!(cleaner.pages(&seen(33, 15_000_000), &SETTINGS, &|_| 100_000), 2_000);
         assert_eq!(cleaner.pages(&seen(33, 0), &SETTINGS, &|_| 0), 200, "idle");
     }
 
-    /// A third of `io_capacity`, and of what the log's age asks for where that is more: the larger counts, not both.
+    /// A third of the larger of two: `io_capacity`, and the pages that the log's age asks for.
     #[test]
     fn too_many_dirty_pages_ask_for_all_of_io_capacity() {
         let pages = |dirty, age| {
@@ -161,7 +165,7 @@ mod tests {
             Adaptive::default().pages(&seen, &SETTINGS, &|_| 0)
         };
         assert_eq!([pages(750, 0), pages(751, 0), pages(1_000, 0)], [0, 200 / 3, 200 / 3]);
-        // At a seventh of the limit 72 %: 14.29 to the power of 1.5 is 54, ten times that by 7.5.
+        // At a seventh of the limit, 72 %: 14.29 to the power of 1.5 is 54, times ten, divided by 7.5.
         assert_eq!([pages(750, 1_500_000), pages(751, 1_500_000)], [143 / 3, 200 / 3]);
         assert_eq!([pages(750, 10_500_000), pages(751, 10_500_000)], [2_666 / 3; 2]);
     }

@@ -1,50 +1,52 @@
-//! How many dirty pages a classic page cleaner writes: what its methods have in common. Each has a file of its own:
-//! [`sync_only`](super::sync_only), [`adaptive`](super::adaptive), [`keep_average`](super::keep_average). They go by
-//! the clock and by what somebody said of the device; the default, an [`envelope`](super::envelope), by neither.
+//! The common parts of the classic page cleaners, which decide how many dirty pages to write. Each method has its own
+//! file: [`sync_only`](super::sync_only), [`adaptive`](super::adaptive), [`keep_average`](super::keep_average). They
+//! rely on the clock and on options that describe the device. The default, an [`envelope`](super::envelope), uses
+//! neither.
 
-/// How it is decided how many dirty pages are written, and when.
+/// How the engine decides how many dirty pages to write, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum AdaptiveFlushingMethod {
-    /// At the smallest rate that has all pages clean in time, with a device that is measured; writers are slowed down
-    /// by what it cannot give. There is no point at which everybody waits.
+    /// The smallest rate that cleans all pages in time, on a device whose speed the engine measures. Writers are slowed
+    /// down by the part that the device cannot do. No point exists at which all writers wait.
     #[default]
     Envelope,
-    /// InnoDB's since MySQL 5.7, and nearly that of 5.6: once a second, by the part of the log that is taken and the
-    /// part of the pool that is dirty, in per cent of `io_capacity`.
+    /// InnoDB's since MySQL 5.7, and nearly that of 5.6: once a second, a percentage of `io_capacity` that follows from
+    /// the used part of the log and the dirty part of the pool.
     Adaptive,
-    /// Percona Server's of 5.5, for fast devices: ten times a second, as much as the log has grown.
+    /// Percona Server's of 5.5, for fast devices: ten times a second, in proportion to the growth of the log.
     KeepAverage,
-    /// InnoDB's of 5.5 without more: nothing before too much of the pool is dirty, and at three quarters of the log
-    /// everybody waits while the oldest pages are written.
+    /// InnoDB's of 5.5 without heuristics: no writes until too much of the pool is dirty. At three quarters of the log
+    /// all writers wait while the oldest pages are written.
     SyncOnly,
 }
 
-/// How steeply the log's age asks for pages, with [`AdaptiveFlushingMethod::Adaptive`].
+/// How steeply the number of pages grows with the log's age, in [`AdaptiveFlushingMethod::Adaptive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum CleanerLsnAgeFactor {
-    /// With its 1.5th power: MySQL's.
+    /// With the 1.5th power: MySQL's.
     #[default]
     Legacy,
-    /// With its 2.5th power: less while there is much room, more when there is little. Percona Server's, by default.
+    /// With the 2.5th power: fewer pages while the log has much room, more while it has little. Percona Server's
+    /// default.
     HighCheckpoint,
 }
 
-/// What an operator says of the device, and wants of the pool.
+/// The operator's description of the device, and wishes for the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Pages a second that it may be given in the background.
+    /// Pages a second for background writes.
     pub(crate) io_capacity: usize,
-    /// Pages a second when it matters.
+    /// Pages a second at most, under pressure.
     pub(crate) io_capacity_max: usize,
-    /// Per cent of the pool that may be dirty.
+    /// Percentage of the pool that may be dirty.
     pub(crate) max_dirty_pages_pct: usize,
-    /// Per cent of it from which on some are written for that; 0: not before there are too many.
+    /// Percentage of dirty pages from which on some are written; 0: none before the maximum.
     pub(crate) max_dirty_pages_pct_lwm: usize,
     pub(crate) cleaner_lsn_age_factor: CleanerLsnAgeFactor,
 }
 
 impl Settings {
-    /// What an InnoDB has that was told nothing.
+    /// InnoDB's defaults.
     #[cfg(test)]
     pub(crate) const INNODB: Settings = Settings {
         io_capacity: 200,
@@ -55,20 +57,20 @@ impl Settings {
     };
 }
 
-/// What a cleaner sees when its turn has come.
+/// A cleaner's view at the begin of its turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) now_ns: u64,
-    /// The end of the log.
+    /// LSN of the log's end.
     pub(crate) lsn: u64,
-    /// The begin of the oldest change that is in a frame only; `lsn`, if there is none.
+    /// LSN of the oldest change that is only in a frame; `lsn` if there is none.
     pub(crate) oldest: u64,
-    /// Bytes that the log may have.
+    /// Bytes that the log may hold.
     pub(crate) log_bytes: u64,
-    /// Dirty pages, and frames.
+    /// Dirty pages and frames, in number.
     pub(crate) dirty: u64,
     pub(crate) frames: u64,
-    /// Pages that were written since the engine began, for whatever reason.
+    /// Pages written since the engine began, for any reason.
     pub(crate) written: u64,
 }
 
@@ -78,7 +80,7 @@ impl Seen {
         self.lsn.saturating_sub(self.oldest)
     }
 
-    /// Whether more of the pool is dirty than may be.
+    /// Whether more of the pool is dirty than `max_dirty_pages_pct`.
     pub(crate) fn is_too_dirty(&self, settings: &Settings) -> bool {
         u128::from(self.dirty) * 100 > u128::from(self.frames) * settings.max_dirty_pages_pct as u128
     }
@@ -86,11 +88,11 @@ impl Seen {
 
 /// A method.
 pub(crate) trait Flushing: Send {
-    /// Milliseconds from one turn to the next.
+    /// Milliseconds between two turns.
     fn interval_ms(&self) -> u64 {
         1_000
     }
 
-    /// Pages that are to be written in this turn; `dirtied_before` tells how many were dirtied before an LSN.
+    /// Number of pages to write in this turn. `dirtied_before` counts the pages dirtied before an LSN.
     fn pages(&mut self, seen: &Seen, settings: &Settings, dirtied_before: &dyn Fn(u64) -> usize) -> usize;
 }

@@ -1,26 +1,28 @@
-//! The deadline envelope: the smallest constant rate that has every dirty page clean before the log comes to its
+//! The deadline envelope: the smallest constant rate that cleans every dirty page before the log reaches that page's
 //! deadline.
 //!
-//! For each dirty page, those at least as old must be written until then: `pages / time left`. The largest of these is
-//! the rate. A dense cluster of pages is seen when it is dirtied, and spread over all the time there is.
+//! For each dirty page, all pages at least as old must be written by its deadline: `pages / time left`. The maximum
+//! over all pages is the rate. So a dense cluster of pages counts from the moment it becomes dirty, and its writes are
+//! spread over the whole time to its deadline.
 
-/// The dirty pages by age, and the log that they hold.
+/// The dirty pages by age, and the log that they hold back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Envelope<'a> {
-    /// LSNs by which groups of pages were dirtied first, ascending, with how many pages there are in each.
+    /// Groups of dirty pages, ascending: (LSN before which they were first dirtied, number of pages).
     pub(crate) ages: &'a [(u64, u64)],
-    /// Where the log ends.
+    /// LSN of the log's end.
     pub(crate) next_lsn: u64,
-    /// What was dirtied before counts as if it had been there.
+    /// Pages dirtied before this LSN count as dirtied at it.
     pub(crate) ring_lsn: u64,
-    /// A page must be clean when the log has grown by so many bytes since its first change.
+    /// Bytes of log growth, from a page's first change, by which the page must be clean.
     pub(crate) window_bytes: f64,
-    /// Nothing is asked for in less time than this, in seconds: a tick.
+    /// Shortest time, in seconds, in which pages are due: a tick.
     pub(crate) soonest_s: f64,
 }
 
 impl Envelope<'_> {
-    /// For each group: pages at least as old, and bytes of log until its deadline, which may be behind.
+    /// For each group: the number of pages at least as old, and the bytes of log until its deadline (negative:
+    /// overdue).
     pub(super) fn deadlines(self) -> impl Iterator<Item = (f64, f64)> {
         let mut pages = 0;
         self.ages.iter().map(move |&(lsn, count)| {
@@ -30,7 +32,7 @@ impl Envelope<'_> {
         })
     }
 
-    /// Pages a second that have to be written while the log grows by `redo_per_s` bytes a second.
+    /// Pages to write in a second while the log grows by `redo_per_s` bytes a second.
     pub(crate) fn pages_per_s(self, redo_per_s: f64) -> f64 {
         let rate = |(pages, room): (f64, f64)| pages / (room / redo_per_s.max(1.0)).max(self.soonest_s);
         self.deadlines().map(rate).fold(0.0, f64::max)
@@ -55,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_cluster_is_spread_over_the_time_until_its_deadline() {
-        // 1,000 pages dirtied at LSN 0; the log grows by 10 MB/s: 10 s to write them, at any time.
+        // 1,000 pages dirtied at LSN 0; the log grows by 10 MB/s, so there are 10 s for them.
         let (mut dirty, mut next_lsn) = (1000.0, 0);
         for _ in 0..490 {
             let left = [(0, dirty as u64 + 1)];
@@ -64,7 +66,7 @@ mod tests {
             dirty -= rate * 0.02;
             next_lsn += MB / 5;
         }
-        assert!(dirty < 30.0, "clean in time, but for {dirty}");
+        assert!(dirty < 30.0, "clean in time, except {dirty}");
     }
 
     #[test]

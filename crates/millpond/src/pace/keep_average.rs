@@ -1,15 +1,16 @@
-//! Percona Server's `keep_average` (5.1 and 5.5): ten times a second it writes the part of the dirty pages that the log
-//! has grown by, of what it may grow to before everybody waits, and one more, less what others have written meanwhile.
+//! Percona Server's `keep_average` (5.1 and 5.5). Ten times a second it writes a part of the dirty pages, and one page
+//! more, less the pages that other threads wrote meanwhile. The part is the log's growth in that time, divided by the
+//! growth at which all writers wait.
 
 use super::classic_flushing::{Flushing, Seen, Settings};
 use super::sync_only;
 use crate::base::aligned::to_u64;
 
-/// The method.
+/// The method's memory.
 #[derive(Debug, Default)]
 pub(crate) struct KeepAverage {
     last: Option<Seen>,
-    /// Pages of its own last turn.
+    /// Pages asked for in the last turn.
     asked: u64,
 }
 
@@ -28,7 +29,7 @@ impl Flushing for KeepAverage {
         }
         let limit = sync_only::early(seen.log_bytes).max(1);
         let part = u128::from(seen.dirty) * u128::from(grown) / u128::from(limit) + 1;
-        // What others wrote beside it.
+        // Pages that other threads wrote meanwhile.
         let others = seen.written.saturating_sub(last.written).saturating_sub(self.asked);
         let wanted = u64::try_from(part).unwrap_or(u64::MAX).saturating_sub(others);
         let least = if seen.is_too_dirty(settings) { a_turn } else { 0 };
@@ -51,9 +52,9 @@ mod tests {
             cleaner.pages(&seen, &settings, &|_| 0)
         };
         assert_eq!(pages(1_000, 0), 0, "nothing is known yet");
-        // A hundredth of what it may grow to, 14 fifteenths of three quarters, and one.
+        // A hundredth of the limit, which is 14 fifteenths of three quarters of the log, and one.
         assert_eq!(pages(1_028, 0), 51);
-        // Its own 51, and 20 that left for their frames.
+        // Its own 51, and 20 that were written for their frames.
         assert_eq!(pages(1_056, 71), 31);
         assert_eq!(pages(1_056, 102), 20, "idle");
         // These 20 were its own, too.
@@ -72,7 +73,7 @@ mod tests {
             turn(1_000);
             turn(1_000 + grown)
         };
-        // A thousandth of what the log may grow to is seven of these pages, or ten; a hundredth 75. And one.
+        // A thousandth of the limit is seven of these pages, or ten; a hundredth is 75. And one.
         assert_eq!([pages(7_500, 3), pages(7_501, 3), pages(10_000, 3)], [9, 21, 21]);
         assert_eq!([pages(7_500, 28), pages(7_501, 28)], [76, 76]);
     }

@@ -1,29 +1,29 @@
-//! How long the log may be on the way to less, when somebody wants shorter recoveries.
+//! The log's length on the way to a shorter one, for shorter recoveries.
 //!
-//! What is dirty then was dirtied for a longer log. Had it to be clean at once, writers would be stopped for it; so the
-//! log becomes shorter as fast as pages are written that are due earlier now.
+//! The dirty pages of that moment were dirtied for a longer log. To clean them at once, the engine would have to stop
+//! writers. So the log shrinks only as fast as the pages are written, which are due earlier now.
 
 use super::envelope::float;
 
-/// The checkpoint age, as a part of the length, under which pages are written in time.
+/// While the checkpoint age is below this part of the length, pages are written in time.
 const IN_TIME: f64 = 0.75;
 
-/// While they are, the log becomes shorter by its length in so many seconds...
+/// In that case the log shrinks with this time constant, in seconds...
 const SHORTER_S: f64 = 10.0;
 
-/// ...and in so many while they are not.
+/// ...and otherwise with this one.
 const SLOWLY_S: f64 = 60.0;
 
 /// The length in force.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogLength {
-    /// 0: it is the first.
+    /// 0: no tick has set it yet.
     bytes: f64,
 }
 
 impl LogLength {
-    /// The length `seconds` later, where `goal` bytes are wanted, the log has room for `capacity`, and the checkpoint
-    /// age is `age`.
+    /// The length `seconds` later. `goal`: bytes wanted; `capacity`: bytes that the log has room for; `age`: the
+    /// checkpoint age.
     pub(crate) fn tick(&mut self, seconds: f64, goal: u64, capacity: u64, age: u64) -> u64 {
         let (goal, age) = (float(goal), float(age));
         if self.bytes == 0.0 {

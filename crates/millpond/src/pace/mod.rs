@@ -1,16 +1,21 @@
-//! How fast a debt is paid, as arithmetic: no I/O, no threads, no clock.
+//! How fast the engine works off its debts, as arithmetic: no I/O, no threads, no clock.
 //!
-//! A debt has a number, a rate and a deadline. What is dirty has to be clean before the log comes to its deadline
-//! ([`envelope`]); frames have to be free before they are wanted ([`free_frames`]); the device has so much to give
-//! ([`write_capacity`]), which the two share ([`shares`]); what it cannot give in time is what writers are slowed down
-//! by ([`redo_limit`]), each by its own part, and in turn ([`payment`]); a log that is to be shorter becomes so by
-//! and by ([`log_length`]). [`tick`] puts these together. Where long
-//! writes cost less than short ones, zones of the data file are emptied for them ([`zone_cleaning`]). What purge does
-//! not get on with, who leaves it does himself, in proportion ([`purge_debt`]).
+//! A debt has a number, a rate and a deadline:
 //!
-//! What the servers of old did instead is beside them ([`classic_flushing`]).
+//! * Dirty pages must be clean before the log reaches their deadline ([`envelope`]).
+//! * Frames must be free before threads need them ([`free_frames`]).
+//! * The device has a limited capacity ([`write_capacity`]), which the two share ([`shares`]).
+//! * Where the device is too slow, writers are slowed down ([`redo_limit`]), each by its own part, and in turn
+//!   ([`payment`]).
+//! * A log that is to be shorter shrinks gradually ([`log_length`]).
 //!
-//! Its test is a simulation of hours of load (`crates/models/src/calm.rs`), which also shows what each rule is worth.
+//! [`tick`] combines these. Where long writes cost less than short ones, zones of the data file are emptied for them
+//! ([`zone_cleaning`]). Where purge falls behind, each writer purges in proportion to the work that it leaves
+//! ([`purge_debt`]).
+//!
+//! Beside them are the classic methods of older servers ([`classic_flushing`]).
+//!
+//! A simulation of hours of load tests them (`crates/models/src/calm.rs`), and shows the effect of each rule.
 
 pub(crate) mod adaptive;
 pub(crate) mod classic_flushing;
@@ -21,6 +26,7 @@ pub(crate) mod log_length;
 pub(crate) mod payment;
 pub(crate) mod purge_debt;
 pub(crate) mod redo_limit;
+pub(crate) mod rules;
 pub(crate) mod shares;
 pub(crate) mod sync_only;
 pub(crate) mod tick;

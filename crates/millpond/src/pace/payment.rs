@@ -1,42 +1,42 @@
-//! How writers pay for what they log while they are slowed down: with time, each in its place.
+//! How writers pay for their log bytes while they are slowed down: with time, each at its place in a queue.
 //!
-//! A charge puts bytes of log into a queue, which all share, and which is paid off as fast as the limit in force. The
-//! place at which it ends is the payer's, who sleeps until it is paid *before his next transaction*, holding nothing.
-//! So payers are served first come, first served, any number of threads is slowed down to the limit together, and who
-//! writes little has mostly paid by the time he comes again. The debt of one who does not come again stays in the
-//! queue. What is queued are bytes, not time: another limit acts on all of them at once, and none
-//! forgives them, but for the end of all limits.
+//! A charge adds bytes of log to a queue that all writers share. The queue is paid off at the limit in force. A payer's
+//! place is the end of its charge. The payer sleeps until its place is paid *before its next transaction*, and holds
+//! nothing meanwhile. So payers are served FIFO, any number of threads together stays within the limit, and a payer
+//! that writes little has mostly paid by its next transaction. The debt of a payer that does not return stays in the
+//! queue. The queue counts bytes, not time: another limit applies to all of them at once. Only the end of all limits
+//! cancels debts.
 //!
-//! What large transactions log beyond what they pay on their way has a queue of its own, which has a fourth of the
-//! limit while others owe anything: who writes a row does not wait behind a million of another's.
+//! Log bytes of large transactions, beyond those paid on their way, have a queue of their own. It gets a fourth of the
+//! limit while others owe anything: so the writer of a row does not wait behind a million rows of another.
 //!
-//! PACE-1  Nobody pays while he holds what others wait for: before a transaction all of it; inside of one only at a
-//!         statement's start, what is over [`INSIDE_BYTES`], for [`INSIDE_NS`] at most, and not while anybody waits for
-//!         a row, unless the log is nearly full. Never between a commit and its acknowledgement, and never for rolling
-//!         back, purge, recovery.
+//! PACE-1  A thread pays nothing while it holds a resource that others wait for. Before a transaction it pays all.
+//!         Inside of one it pays only at a statement's start, only the debt over [`INSIDE_BYTES`], for at most
+//!         [`INSIDE_NS`], and not while a thread waits for a row, unless the log is nearly full. It never pays between
+//!         a commit and its acknowledgement, and never for rollback, purge or recovery.
 
 use super::envelope::float;
 
-/// What a transaction may owe before it pays at a statement's start, in bytes of log.
+/// The debt, in bytes of log, from which a transaction pays at a statement's start.
 pub(crate) const INSIDE_BYTES: u64 = 256 << 10;
 
-/// What it pays there at most.
+/// The longest payment there, in ns.
 const INSIDE_NS: u64 = 20_000_000;
 
-/// So far ahead of their places payers may be, in seconds: writers come in bursts, as frames and commits do, and a
-/// sleep that is shorter than a millisecond takes longer than it should.
+/// How far, in seconds, payers may run ahead of their places. Writers come in bursts, as frames and commits do, and a
+/// sleep of less than a millisecond takes too long.
 const AHEAD_S: f64 = 0.01;
 
-/// The part of the limit that large transactions have while others owe anything.
+/// The part of the limit for large transactions while others owe anything.
 const LARGE_SHARE: f64 = 0.25;
 
-/// Who sleeps looks again at once when the limit has become larger by this factor...
+/// A sleeper is woken when the limit has grown by this factor...
 const NEWS_FACTOR: f64 = 2.0;
 
-/// ...and after so many seconds in any case: it may have become larger by less.
+/// ...and wakes after this many seconds in any case, for smaller growth.
 const SLEEP_MAX_S: f64 = 0.25;
 
-/// Bytes that are owed, in the order in which they are paid.
+/// Bytes owed, in the order of payment. Both fields are totals.
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
     charged: f64,
@@ -48,15 +48,15 @@ impl Queue {
         self.charged - self.paid
     }
 
-    /// Pays `bytes`, and returns what is left of them.
+    /// Pays `bytes` and returns the unused rest.
     fn pay(&mut self, bytes: f64) -> f64 {
         let paid = bytes.min(self.owed());
         self.paid += paid;
         bytes - paid
     }
 
-    /// In how many seconds it is paid up to `place`, if nobody owes more by then: at `share` of `limit` bytes a second
-    /// while `other` owes anything, which has the rest, and at all of it from then on.
+    /// Seconds until `place` is paid, if no new debts arise. This queue gets `share` of `limit` bytes a second while
+    /// `other`, which gets the rest, owes anything, and then all of it.
     fn seconds_to(&self, place: f64, other: &Queue, share: f64, limit: f64) -> f64 {
         let bytes = place - self.paid;
         let shared_s = other.owed() / (limit * (1.0 - share));
@@ -65,23 +65,23 @@ impl Queue {
     }
 }
 
-/// Where a payer's debts end, in either queue.
+/// The ends of a payer's debts in both queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub(crate) struct Places {
     small: f64,
     large: f64,
 }
 
-/// All payments.
+/// The payments of all writers.
 #[derive(Clone, Debug)]
 pub(crate) struct Payments {
-    /// Bytes a second; infinity: nobody pays.
+    /// Bytes a second; infinity: no limit.
     limit: f64,
-    /// Nobody pays any more, whatever the limit.
+    /// No thread pays any more, whatever the limit.
     has_ended: bool,
     /// The limit that sleepers know of, or a smaller one.
     told: f64,
-    /// Up to when is paid what is paid.
+    /// The time up to which the queues are paid.
     at_ns: u64,
     small: Queue,
     large: Queue,
@@ -94,24 +94,24 @@ impl Default for Payments {
     }
 }
 
-/// When a debt is paid.
+/// The occasion of a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Before a transaction.
     Begin,
-    /// At the start of a statement of a transaction that has rows locked.
+    /// At the start of a statement of a transaction that holds row locks.
     Statement {
-        /// What the transaction has logged since it paid last, in bytes.
+        /// Log bytes of the transaction since its last payment.
         owed: u64,
-        /// Somebody waits for a row.
+        /// A thread waits for a row.
         others_wait: bool,
         log_nearly_full: bool,
     },
 }
 
 impl Payments {
-    /// Slows writers down to so many bytes of log a second together from now on; infinity: no longer, and nobody owes
-    /// anything any more. True: who sleeps is to look again.
+    /// Limits all writers together to `bytes_per_s` from now on. Infinity ends the limit and cancels all debts. True:
+    /// sleepers must look again.
     pub(crate) fn set_limit(&mut self, bytes_per_s: f64, now_ns: u64) -> bool {
         self.go_on(now_ns);
         self.limit = if self.has_ended { f64::INFINITY } else { bytes_per_s.max(1.0) };
@@ -124,7 +124,7 @@ impl Payments {
         is_news
     }
 
-    /// Nobody pays any more. True: who sleeps is to look again.
+    /// Ends all payments for good. True: sleepers must look again.
     pub(crate) fn end(&mut self, now_ns: u64) -> bool {
         self.has_ended = true;
         self.set_limit(f64::INFINITY, now_ns)
@@ -135,7 +135,7 @@ impl Payments {
         self.limit.is_finite()
     }
 
-    /// Pays what is paid by now. Time in which nobody owed anything is gone.
+    /// Pays up to now. Time without debts is not saved up.
     fn go_on(&mut self, now_ns: u64) {
         let seconds = float(now_ns.saturating_sub(self.at_ns)) / 1e9;
         self.at_ns = self.at_ns.max(now_ns);
@@ -148,7 +148,8 @@ impl Payments {
         }
     }
 
-    /// Charges `bytes` of log, which a large transaction has logged on its way, or not. The payer's places follow.
+    /// Charges `bytes` of log, which a large transaction logged on its way (`is_large`) or any other. Updates the
+    /// payer's places.
     pub(crate) fn charge(&mut self, bytes: u64, is_large: bool, now_ns: u64, places: &mut Places) {
         if !self.is_limited() {
             return;
@@ -160,13 +161,13 @@ impl Payments {
         *place = queue.charged;
     }
 
-    /// The places of one who has none: behind all who have, but for large transactions.
+    /// The places of a payer without any: behind all others, except large transactions.
     pub(crate) fn last_places(&self) -> Places {
         Places { small: self.small.charged, large: 0.0 }
     }
 
-    /// When who has these places, and has waited since `since_ns`, may go on as far as can be said now, if that is not
-    /// at once.
+    /// When a payer with these places, which has waited since `since_ns`, may go on; `None`: at once. It may be too
+    /// early; the payer then asks again.
     pub(crate) fn wait_until_ns(&mut self, places: Places, since_ns: u64, now_ns: u64, when: Place) -> Option<u64> {
         self.go_on(now_ns);
         let most_ns = match when {
@@ -206,7 +207,7 @@ mod tests {
         places
     }
 
-    /// As one sleeps who is told when he may go on.
+    /// Simulates a sleeper, which learns when it may go on.
     fn begin(payments: &mut Payments, places: Places, now_ns: u64) -> Option<u64> {
         let (mut payments, mut until) = (payments.clone(), None);
         while let Some(later) = payments.wait_until_ns(places, now_ns, until.unwrap_or(now_ns), Place::Begin) {
@@ -223,7 +224,7 @@ mod tests {
     #[test]
     fn payers_are_served_in_their_order_and_as_fast_as_the_limit() {
         let mut payments = Payments::default();
-        assert_eq!(charged(&mut payments, 1 << 20, false, 5), Places::default(), "nobody is limited");
+        assert_eq!(charged(&mut payments, 1 << 20, false, 5), Places::default(), "no limit");
         payments.set_limit(1e6, 7 * S);
         let places: Vec<Places> = (0..1000).map(|_| charged(&mut payments, 1000, false, 7 * S)).collect();
         assert!(places.is_sorted());
@@ -234,7 +235,7 @@ mod tests {
             assert_eq!(begin(&mut payments, places[at], 7 * S).map(micros), Some(micros(due)));
             assert_eq!(begin(&mut payments.clone(), places[at], due + 1000), None);
         }
-        // Time that nobody used is gone.
+        // Unused time is lost.
         let place = charged(&mut payments, 100_000, false, 60 * S);
         assert_eq!(begin(&mut payments, place, 60 * S).map(micros), Some(micros(60 * S + 90_000_000)));
     }
@@ -254,7 +255,7 @@ mod tests {
         payments.set_limit(1e4, 2 * S);
         assert_eq!(begin(&mut payments, place, 2 * S), None, "what was owed then is forgiven");
         let place = charged(&mut payments, 1_000_000, false, 2 * S);
-        assert!(payments.end(2 * S) && !payments.set_limit(1e4, 2 * S), "whoever had a limit in mind still");
+        assert!(payments.end(2 * S) && !payments.set_limit(1e4, 2 * S), "a limit set after the end has no effect");
         assert_eq!(begin(&mut payments, place, 2 * S), None);
     }
 
@@ -264,12 +265,12 @@ mod tests {
         let large = charged(&mut payments, 64_000_000, true, 0);
         let small = charged(&mut payments, 75_000, false, 0);
         let until = begin(&mut payments, small, 0).expect("a while");
-        assert!((89_999_000..=90_000_000).contains(&until), "three fourths are his: {until}");
+        assert!((89_999_000..=90_000_000).contains(&until), "three fourths are for the small one: {until}");
         assert_eq!(begin(&mut payments, small, 91_000_000), None);
-        assert_eq!(payments.last_places(), small, "who is new does not wait for it");
+        assert_eq!(payments.last_places(), small, "a new payer does not wait for it");
         let until = begin(&mut payments, large, 100_000_000).expect("a minute");
-        assert!((63 * S..65 * S).contains(&until), "all is the large one's when nobody else owes: {until}");
-        // Who waits beside a large one's last bytes has all of the limit after these.
+        assert!((63 * S..65 * S).contains(&until), "the large one gets all when no other owes: {until}");
+        // A payer that waits while the large one's last bytes are paid gets the whole limit after these.
         let mut payments = limited(1e6, 0);
         charged(&mut payments, 10_000, true, 0);
         let small = charged(&mut payments, 210_000, false, 0);

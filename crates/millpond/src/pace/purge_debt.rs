@@ -1,40 +1,38 @@
-//! How much of the purge a writer does himself, while purge by itself does not get on as fast as writers leave work for
-//! it: as much as it is behind by. So all pay alike, each a little, and what waits stands still somewhere between half
-//! and all of what may.
+//! How many rows a writer purges itself while purge falls behind: in proportion to the backlog. So all writers pay
+//! alike, each a little, and the backlog settles between half and all of its maximum.
 //!
-//! It is counted in rows: a record is of one, or of all that a batch has deleted.
+//! The unit is a row: an undo record is of one row, or of all rows that a batch deleted.
 
-/// Rows that are seen to for each that is left, while as many pages wait as may: one for one would keep what waits as
-/// it is.
+/// Rows to purge for each row left, at the maximum of the backlog. One for one would only keep the backlog constant.
 const ROWS_MAX: u64 = 4;
 
-/// Rows that one sees to together: who looks for one has the next of its page at hand.
+/// Rows that a writer purges together: the next row of a page is then at hand.
 const TOGETHER: u64 = 4;
 
-/// Parts of a row.
+/// Units of debt in a row.
 const UNIT: u64 = 1024;
 
-/// Whether somebody who has seen to `done` of the `owed` rows goes through another record, of `rows`, as a whole: the
-/// first one always, and then as long as that brings him nearer to what he owes.
+/// Whether a writer that has purged `done` of its `owed` rows takes another whole record of `rows`: always the first
+/// one, then as long as that brings it closer to `owed`.
 pub(crate) fn takes_another(done: usize, owed: usize, rows: usize) -> bool {
     done == 0 || (done < owed && owed - done >= rows / 2)
 }
 
-/// What writers owe together.
+/// The common debt of all writers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PurgeDebt {
-    /// Owed by nobody yet, for it is below a turn.
+    /// Debt below [`TOGETHER`] rows, which no writer has been asked for yet.
     units: u64,
-    /// Was done already: a record is gone through as a whole.
+    /// Work done in advance, because a record is purged as a whole.
     ahead: u64,
 }
 
 impl PurgeDebt {
-    /// Somebody left `rows` for purge, while `waiting` pages wait, of which there may be `most`. Returns how many rows
-    /// he is to see to now: with up to half of `most` none; from there on it grows in proportion.
+    /// A writer leaves `rows` to purge, while the backlog is `waiting` pages of at most `most`. Returns the rows that
+    /// the writer must purge now: none up to half of `most`, then in proportion.
     pub(crate) fn left(&mut self, rows: u64, waiting: u64, most: u64) -> u64 {
         let half = most / 2;
-        // Who has left nothing owes nothing, whatever others have put off.
+        // A writer that leaves nothing owes nothing, whatever debt others have put off.
         if waiting <= half || rows == 0 {
             return 0;
         }
@@ -50,7 +48,7 @@ impl PurgeDebt {
         rows
     }
 
-    /// Somebody who had to see to `owed` rows has seen to `done`: the next have the difference off, or it is theirs.
+    /// A writer that owed `owed` rows has purged `done`: the difference is credited or charged to the next writers.
     pub(crate) fn paid(&mut self, owed: u64, done: u64) {
         self.units += owed.saturating_sub(done) * UNIT;
         self.ahead += done.saturating_sub(owed) * UNIT;
@@ -64,8 +62,8 @@ mod tests {
     /// Rows of a page.
     const PAGE: f64 = 100.0;
 
-    /// Writers leave records of so many `rows`, purge sees to `purged` of each row; what waits after as many as
-    /// `records`, in pages, and the most rows that one writer had to see to.
+    /// Writers leave records of `rows` rows each, and purge handles the part `purged` of each. Returns, after `records`
+    /// records, the backlog in pages and the most rows that one writer purged.
     fn after(records: u32, rows: u32, purged: f64, waiting: f64, most: u64) -> (f64, u64) {
         let (mut debt, mut waiting, mut longest) = (PurgeDebt::default(), waiting * PAGE, 0);
         for _ in 0..records {
@@ -99,7 +97,7 @@ mod tests {
                 let (waiting, longest) = after(1_000_000, 1, purged, begin, most);
                 #[expect(clippy::cast_precision_loss, reason = "a few")]
                 let half = most as f64 / 2.0;
-                // A quarter of the way for each record in four.
+                // One row in four per record, over half of the backlog.
                 let stands = half + half * (1.0 - purged) / 4.0;
                 assert!((waiting - stands).abs() < 1.1, "{purged} from {begin} of {most}: {waiting}, not {stands}");
                 assert!(longest <= 8, "{longest} rows at once");
@@ -107,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The same for batches: none of them has to go through the records of several while others go through none.
+    /// The same for batches: no batch purges several records while others purge none.
     #[test]
     fn batches_go_through_one_record_of_their_length_each() {
         for rows in [200, 35] {
@@ -130,7 +128,7 @@ mod tests {
         assert_eq!(debt.left(1, 17, 32), 0);
     }
 
-    /// Half of a record of 200 was put off: it is no business of those who only insert.
+    /// Half of a record of 200 was put off: writers that only insert do not pay for it.
     #[test]
     fn who_leaves_nothing_owes_nothing() {
         let mut debt = PurgeDebt::default();
@@ -142,13 +140,13 @@ mod tests {
         );
     }
 
-    /// What was done ahead is not owed again, however little each owes.
+    /// Work done in advance is credited once, however little each writer owes.
     #[test]
     fn what_was_done_ahead_is_taken_off_once() {
         let mut debt = PurgeDebt::default();
         debt.paid(10, 20);
         let owed: u64 = (0..20).map(|_| debt.left(1, 20, 32)).sum();
-        // One for each, ten of them done already; of the last three none is due yet.
+        // One row each, ten of them done in advance; of the last three none is due yet.
         assert!((8..=10).contains(&owed), "{owed}");
     }
 }

@@ -1,16 +1,17 @@
-//! How writes for free frames and writes for the log share the device: each has at least a fourth of it while it has
+//! How writes for free frames and writes for the log share the device: each gets at least a fourth of it while it has
 //! work.
 //!
-//! Who waits for a frame waits now, and a deadline is mostly far: frames come first. When the log is nearly full it is
-//! the other way round. Who comes second has a page for each three of the other's that were written while it had work.
+//! Frames come first: a thread that needs one waits now, while a log deadline is mostly far away. When the log is
+//! nearly full, the log comes first. The second gets one page for each three of the first that were written while the
+//! second had work.
 
-/// The smallest part of either while both have work.
+/// The smallest part of each while both have work.
 const SHARE: f64 = 0.25;
 
-/// A turn comes when so many pages have come together.
+/// The second's turn comes at this many pages of arrears.
 const TURN_PAGES: f64 = 32.0;
 
-/// What pages are written for.
+/// The purpose of a page write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     /// Free frames.
@@ -19,20 +20,20 @@ pub(crate) enum For {
     Log,
 }
 
-/// Pages that each of the two is behind.
+/// The arrears of each of the two, in pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shares {
     behind: [f64; 2],
 }
 
 impl Shares {
-    /// What comes next, if both have work. `urgent`: the log is nearly full.
+    /// The purpose of the next write, if both have work. `urgent`: the log is nearly full.
     pub(crate) fn next(&self, urgent: bool) -> For {
         let (first, second) = if urgent { (For::Log, For::Frames) } else { (For::Frames, For::Log) };
         if self.behind[second as usize] >= TURN_PAGES { second } else { first }
     }
 
-    /// So many pages are written, while both have work.
+    /// Records that `pages` pages are written for `what`, while both have work.
     pub(crate) fn written(&mut self, what: For, pages: f64) {
         let [frames, log] = &mut self.behind;
         let (own, other) = if what == For::Frames { (frames, log) } else { (log, frames) };
@@ -61,7 +62,7 @@ mod tests {
                 }
                 let found = frames / (1000.0 * lot);
                 assert!((found - part).abs() < 0.09, "{urgent}, lots of {lot}: {found}");
-                assert!(longest <= 256.0, "nobody waits for long: {longest}");
+                assert!(longest <= 256.0, "each is served soon: {longest}");
             }
         }
     }

@@ -1,24 +1,24 @@
-//! InnoDB's flushing as MySQL 5.5 has it without its heuristics: lazy, until the log is three quarters full. Then who
-//! wants to write first flushes twice what the log is over that, from the oldest change on, and all others wait.
+//! InnoDB's flushing as in MySQL 5.5 without its heuristics: lazy until the log is three quarters full. The first
+//! writer after that flushes twice the excess, from the oldest change on, and all others wait.
 
 use super::classic_flushing::{Flushing, Seen, Settings};
 
-/// Bytes of log since the oldest change from which on everybody waits.
+/// Bytes of log since the oldest change at which all writers wait.
 pub(crate) fn limit(log_bytes: u64) -> u64 {
     log_bytes / 4 * 3
 }
 
-/// From which on those flush who do so ahead of that: InnoDB's two limits are 15 and 14 sixteenths of its margin.
+/// The age from which on preventive flushing starts: InnoDB's two limits are 15 and 14 sixteenths of its margin.
 pub(crate) fn early(log_bytes: u64) -> u64 {
     limit(log_bytes) / 15 * 14
 }
 
-/// How far past the oldest change pages are flushed then.
+/// Bytes of log, from the oldest change on, whose pages are then flushed.
 pub(crate) fn advance(age: u64, limit: u64) -> u64 {
     2 * age.saturating_sub(limit)
 }
 
-/// The method.
+/// The method's memory.
 #[derive(Debug, Default)]
 pub(crate) struct SyncOnly {
     lsn: u64,
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn everybody_waits_at_three_quarters_of_the_log() {
         assert_eq!(limit(3800 * MB), 2850 * MB);
-        // A server that was seen in it: the log's end, and its last checkpoint.
+        // Observed on a server in that state: the log's end, and its last checkpoint.
         let age = 135_550_126_707 - 132_524_978_607_u64;
         assert!(age > limit(3800 * MB));
         assert_eq!(advance(age, limit(3800 * MB)), 2 * (age - 2850 * MB));

@@ -1,130 +1,111 @@
-//! The controller: what is known about log, pages and device, every 20 ms, becomes rates.
+//! The controller: every 20 ms it turns the state of log, pages and device into rates.
 //!
-//! A pure function of its inputs and of its own memory. Mostly the keeper runs it; whoever finds it overdue does, so
-//! that a keeper that waits for a slow device does not leave writers with the rates of before.
+//! A pure function of its inputs and its own memory. Mostly the keeper runs it. Any thread that finds it overdue runs
+//! it, too, so that writers do not keep old rates while the keeper waits for a slow device.
 
 use super::envelope::{Envelope, float};
 use super::redo_limit::{Pressure, RedoLimit};
 use super::shares::{For, Shares};
 use super::write_capacity::{WriteCapacity, Written};
+use crate::pace::rules::Rules;
 
-/// Between two ticks.
+/// Nanoseconds between two ticks.
 pub(crate) const TICK_NS: u64 = 20_000_000;
 
-/// A tick that is so late is run by whoever finds it.
+/// A tick this late, in ns, is run by the thread that finds it.
 pub(crate) const OVERDUE_NS: u64 = 40_000_000;
 
-/// The checkpoint age, as a part of the log's capacity, that pages are written for: what is left is for a device that
-/// is slower for a while. A page has to be clean earlier, by the log that is written until a checkpoint has passed it.
+/// The checkpoint age, as a part of the log's capacity, for which pages are written. The rest is a reserve for a device
+/// that is slower for a while. Pages must be clean earlier still, by the log that is written until a checkpoint has
+/// passed them (the lag).
 const WINDOW: f64 = 0.75;
 
-/// But it may be dirty for this part.
+/// A page may stay dirty for at least this part of the log.
 const SHORTEST_WINDOW: f64 = 0.25;
 
-/// That takes at least so many seconds: a data sync, and a checkpoint.
+/// The least lag, in seconds of log: a data sync, and a checkpoint.
 const PUBLISHED_S: f64 = 0.3;
 
-/// An average of how much log is written until a checkpoint has passed what is clean, in seconds. Not a maximum: a
-/// device that stops holds checkpoints back, too, and is what the rest of the log is for.
+/// Averaging time of the lag, in seconds. An average, not a maximum: a device that stops holds checkpoints back, too,
+/// and for that there is the reserve.
 const LAG_S: f64 = 5.0;
 
-/// From one checkpoint to the next it grows from nearly nothing: at the most it is so many times the average.
+/// The lag grows from nearly zero between two checkpoints: its maximum is this factor of the average.
 const PEAK: f64 = 1.5;
 
-/// The checkpoint age that writers are slowed down for.
+/// The checkpoint age, as a part of the log's capacity, for which writers are slowed down.
 const LAST_WINDOW: f64 = 0.88;
 
-/// More than is needed is written, by this factor: what is late was not foreseen.
+/// Factor by which more is written than needed, because some delays are not foreseen.
 const MARGIN: f64 = 1.05;
 
-/// Averages of the log's growth: the larger counts.
+/// Averaging times of the log's growth, in seconds: the larger average counts.
 const FAST_S: f64 = 0.25;
 const SLOW_S: f64 = 4.0;
 
-/// An average of what is written, and of what is dirtied, in seconds.
+/// Averaging times of pages written, and of pages dirtied, in seconds.
 const WRITTEN_S: f64 = 0.5;
 const DIRTIED_S: f64 = 4.0;
 
-/// Pages that are dirty for so long are written while the log is quiet, although nothing needs it...
+/// Pages that have been dirty for this many seconds are written while the log is quiet, although nothing needs it...
 const IDLE_AFTER_S: f64 = 10.0;
 
-/// ...in so much time, but for the last ones: a page a second.
+/// ...within this many seconds, except for the last ones, which leave at a page a second.
 const IDLE_WITHIN_S: f64 = 120.0;
 
-/// A log is quiet that has grown by less than this part of its capacity in that time, as a divisor.
+/// A log is quiet if it has grown in that time by less than this part of its capacity, as a divisor.
 const QUIET_PART: u64 = 64;
 
-/// The log is nearly full for the [`Shares`] of the device.
+/// The checkpoint age from which on the log counts as nearly full in the [`Shares`] of the device.
 const URGENT_AGE: f64 = 0.80;
 
-/// A log that is filled in so many seconds leaves no time to gather pages for a lot.
+/// A log that fills up in less than this many seconds leaves no time to gather pages for a lot (batch of pages).
 const SHORT_LAP_S: f64 = 5.0;
 
-/// A device is saturated that has always had a page to write for so long.
+/// A device is saturated if it had a page to write all the time for this many ns.
 const SATURATED_NS: u64 = 250_000_000;
 
-/// What may be owed to the log at once, in seconds of the rate: what the device did not do is not made up in a burst.
+/// The largest arrears of the log, in seconds of the rate: work that the device did not do is not made up in a burst.
 const OWED_S: f64 = 0.25;
 
-/// Rules that the simulation switches off, one at a time, to see what they are worth. The engine has all of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    /// Writers are slowed down with evidence only.
-    pub(crate) evidence: bool,
-    /// A deadline counts as some seconds away.
-    pub(crate) floor: bool,
-    /// What the device can do is measured.
-    pub(crate) measured: bool,
-    /// Writers become slower and slower before the log is full.
-    pub(crate) brake: bool,
-    /// A lull does not make the log's growth look small.
-    pub(crate) slow_average: bool,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Rules { evidence: true, floor: true, measured: true, brake: true, slow_average: true }
-    }
-}
-
-/// What is known at a tick.
+/// The controller's inputs at a tick.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs<'a> {
     pub(crate) now_ns: u64,
-    /// Where the log ends.
+    /// LSN of the log's end.
     pub(crate) next_lsn: u64,
-    /// Where redo would begin.
+    /// LSN where redo would begin.
     pub(crate) checkpoint_lsn: u64,
-    /// Bytes that the log is to have from there, and that it can have.
+    /// Bytes that the log should hold from there, and bytes that it can hold.
     pub(crate) capacity: u64,
     pub(crate) full: u64,
-    /// Where the files begin that have so much room: all that is older has to be clean by the time that the log has
-    /// filled these.
+    /// LSN where the files of that size begin. All pages dirtied before it must be clean by the time that the log has
+    /// filled these files.
     pub(crate) ring_lsn: u64,
     /// Dirty pages by age, as in [`Envelope`].
     pub(crate) ages: &'a [(u64, u64)],
     /// Pages written so far.
     pub(crate) written: u64,
-    /// Pages of whole lots.
+    /// Pages of whole lots (batches) written so far.
     pub(crate) written_in_lots: u64,
-    /// Time that the device took for these.
+    /// Time, in ns, that the device took for these.
     pub(crate) lots_ns: u64,
-    /// Since when there has always been something to write; `None`: there is nothing.
+    /// The time since when there has always been a page to write; `None`: there is none now.
     pub(crate) busy_since_ns: Option<u64>,
 }
 
-/// What the controller has decided.
+/// The controller's decisions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     /// Pages a second to write for the log.
     pub(crate) flush_pages_per_s: f64,
-    /// Bytes a second by which the log may grow; infinity: nobody is slowed down.
+    /// Bytes a second by which the log may grow; infinity: writers are not slowed down.
     pub(crate) redo_limit: f64,
-    /// Bytes a second by which it grows.
+    /// Growth of the log, in bytes a second.
     pub(crate) redo_per_s: f64,
-    /// Pages a second that the device can write; 0: nothing is known.
+    /// Capacity of the device, in pages a second; 0: unknown.
     pub(crate) capacity_pages_per_s: f64,
-    /// What is written for the log is so because the log is quiet, and not because it needs that.
+    /// Whether pages are written for the log only because it is quiet, and not because it needs them.
     pub(crate) for_idleness: bool,
 }
 
@@ -140,11 +121,11 @@ pub(crate) struct Pace {
     capacity: WriteCapacity,
     shares: Shares,
     limit: RedoLimit,
-    /// Where the log was, some seconds ago and since then: (time, LSN).
+    /// The log's end in the last seconds, oldest first: (time, LSN).
     past: std::collections::VecDeque<(u64, u64)>,
     /// Bytes of log from the checkpoint to the oldest dirty page, on average.
     lag_bytes: f64,
-    /// How long it takes to fill the log.
+    /// Seconds in which the log fills up.
     lap_s: f64,
     owed: f64,
     urgent: bool,
@@ -162,7 +143,7 @@ struct Last {
 }
 
 impl Pace {
-    /// A controller of a device that could write so many pages a second in an earlier run; 0: nothing is known.
+    /// A controller of a device whose capacity an earlier run measured, in pages a second; 0: unknown.
     pub(crate) fn new(earlier_pages_per_s: f64, rules: Rules) -> Pace {
         let capacity = WriteCapacity::new(earlier_pages_per_s);
         Pace {
@@ -190,7 +171,7 @@ impl Pace {
         }
     }
 
-    /// The next rates.
+    /// Computes the next rates.
     pub(crate) fn tick(&mut self, inputs: Inputs<'_>) -> Rates {
         let dirty = inputs.ages.iter().map(|(_, pages)| pages).sum();
         let last = self.last.replace(Last {
@@ -251,7 +232,7 @@ impl Pace {
             room: float(inputs.full.saturating_sub(taken)),
             full: float(inputs.full),
             redo_per_s,
-            // No more than there is: where all pages are dirty, hardly any becomes so.
+            // At most 1: while all pages are dirty, hardly any page becomes dirty.
             kept_up_per_s: self.slow * (self.written_per_s / self.dirtied_per_s.max(1.0)).min(1.0),
             pages_per_s: self.capacity.pages_per_s(),
             saturated,
@@ -268,9 +249,9 @@ impl Pace {
         self.slow = follow(self.slow, bytes_per_s, seconds, SLOW_S);
     }
 
-    /// Pages that have been dirty for longer than [`IDLE_AFTER_S`].
+    /// Pages that have been dirty for longer than [`IDLE_AFTER_S`], while the log is quiet.
     fn idle_pages(&mut self, inputs: Inputs<'_>) -> f64 {
-        // One position a second is enough.
+        // One position a second suffices.
         if self.past.back().is_none_or(|(at, _)| float(inputs.now_ns - at) >= 1e9) {
             self.past.push_back((inputs.now_ns, inputs.next_lsn));
         }
@@ -293,7 +274,7 @@ impl Pace {
         owed
     }
 
-    /// So many pages are being written; `both`: pages are wanted for the other, too.
+    /// Records that `pages` pages are being written for `what`; `both`: the other purpose has work, too.
     pub(crate) fn pay(&mut self, what: For, pages: usize, both: bool) {
         let pages = float(pages as u64);
         if what == For::Log {
@@ -304,7 +285,7 @@ impl Pace {
         }
     }
 
-    /// What is written next, if pages are wanted for frames and for the log.
+    /// The purpose of the next write, if frames and log both have work.
     pub(crate) fn next(&self) -> For {
         self.shares.next(self.urgent)
     }
@@ -314,7 +295,7 @@ impl Pace {
         self.urgent
     }
 
-    /// Whether the log is filled so fast that nothing may wait for others.
+    /// Whether the log fills up so fast that pages must not wait for a whole lot.
     pub(crate) fn is_log_short_lived(&self) -> bool {
         self.lap_s < SHORT_LAP_S
     }
@@ -330,7 +311,7 @@ impl Pace {
     }
 }
 
-/// A moving average over `within_s` seconds, `seconds` later.
+/// A moving average over `within_s` seconds, updated after `seconds`.
 fn follow(average: f64, now: f64, seconds: f64, within_s: f64) -> f64 {
     average + (now - average) * (1.0 - (-seconds / within_s).exp())
 }

@@ -1,58 +1,58 @@
-//! What the device can write, in pages a second: measured while it had always something to write.
+//! The device's write capacity, in pages a second, measured while it always had a page to write.
 //!
-//! Nobody is asked for it. While the queue of pages to write is never empty, what was done is what can be done. Before
-//! that was ever seen for long, the time that whole lots took tells. Afterwards they only raise the measure, slowly: a
-//! quiet night does not make it small.
+//! No option asks for it. While the queue of pages to write is never empty, the rate of writes is the capacity. Before
+//! that has lasted long enough, the duration of whole lots (batches of pages) is the measure. Afterwards lots only
+//! raise the measure, slowly. So a quiet night does not lower it.
 
-/// How long it takes to follow a device that has changed, in seconds of a queue that is never empty: at most, and where
-/// the log is filled in less, at least.
+/// Seconds of a never-empty queue in which the measure follows a change of the device: at most, and, where the log
+/// fills up sooner, at least.
 const FOLLOW_S: f64 = 8.0;
 const FOLLOW_LEAST_S: f64 = 1.0;
 
-/// Of the time in which the log is filled, so much is left to see that the device has changed.
+/// The part of the time in which the log fills up that is used to follow a change of the device.
 const FOLLOW_PART: f64 = 0.5;
 
-/// What was measured in an earlier run counts as so many seconds of this one's.
+/// A measurement of an earlier run counts as this many seconds of this one.
 const EARLIER_S: f64 = 0.1;
 
-/// A tick counts for so many seconds at most. One that comes late says little: perhaps all of the process stood still,
-/// and not the device.
+/// A tick counts for at most this many seconds. A late tick says little: perhaps the whole process stood still, and not
+/// the device.
 const TICK_MAX_S: f64 = 0.25;
 
-/// Growth a second while the queue is empty at times.
+/// Growth of the measure in a second while the queue is empty at times.
 const PROBE: f64 = 0.1;
 
 /// The measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteCapacity {
     pages_per_s: f64,
-    /// Seconds that this was measured by, up to [`FOLLOW_S`]: also where a device is followed in less, for from then on
-    /// only a queue that is never empty tells.
+    /// Seconds of measurement, up to [`FOLLOW_S`]. That bound holds also where the device is followed faster: once it
+    /// is reached, only a never-empty queue counts.
     measured_s: f64,
     lots_pages_per_s: f64,
 }
 
-/// What was written between two ticks.
+/// Pages written between two ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     pub(crate) pages: f64,
-    /// Pages of whole lots, and how long the device took for these, in seconds.
+    /// Pages of whole lots, and the seconds that the device took for these.
     pub(crate) lots_pages: f64,
     pub(crate) lots_s: f64,
-    /// There was always a page to write.
+    /// The device had a page to write all the time.
     pub(crate) saturated: bool,
-    /// In how many seconds the log is filled.
+    /// Seconds in which the log fills up.
     pub(crate) lap_s: f64,
 }
 
 impl WriteCapacity {
-    /// What an earlier run has measured; 0: nothing is known.
+    /// Begins with the measurement of an earlier run; 0: unknown.
     pub(crate) fn new(earlier_pages_per_s: f64) -> WriteCapacity {
         let measured_s = if earlier_pages_per_s > 0.0 { EARLIER_S } else { 0.0 };
         WriteCapacity { pages_per_s: earlier_pages_per_s, measured_s, lots_pages_per_s: earlier_pages_per_s }
     }
 
-    /// So much was written in the last `seconds`.
+    /// Records the writes of the last `seconds`.
     pub(crate) fn tick(&mut self, seconds: f64, written: Written) {
         let Written { pages, lots_pages, lots_s, saturated, lap_s } = written;
         let follow_s = (lap_s * FOLLOW_PART).clamp(FOLLOW_LEAST_S, FOLLOW_S);
@@ -69,7 +69,7 @@ impl WriteCapacity {
         };
         if weight_s > 0.0 && (saturated || self.measured_s < follow_s) {
             self.measured_s = (self.measured_s + weight_s).min(FOLLOW_S);
-            // Never nothing, which is what is not known.
+            // Never 0, which means unknown.
             self.pages_per_s = follow(self.pages_per_s, rate, weight_s, self.measured_s.min(follow_s)).max(1.0);
         } else {
             let probed = self.pages_per_s * (1.0 + PROBE * seconds);
@@ -87,7 +87,7 @@ impl WriteCapacity {
 mod tests {
     use super::*;
 
-    /// Ticks of 20 ms, each with so many pages, and so many in whole lots that took all of it.
+    /// Ticks of 20 ms, each with `pages` pages, and as many in whole lots that took all of it.
     fn ticks(capacity: &mut WriteCapacity, count: u32, pages: f64, saturated: bool) {
         let written =
             Written { pages, lots_pages: pages, lots_s: if saturated { 0.02 } else { 0.01 }, saturated, lap_s: 60.0 };
@@ -128,7 +128,7 @@ mod tests {
         let mut capacity = WriteCapacity::new(0.0);
         let busy = Written { pages: 20.0, lots_pages: 20.0, lots_s: 0.02, saturated: true, lap_s: 2.0 };
         (0..500).for_each(|_| capacity.tick(0.02, busy));
-        // Lone lots go into a cache, at ten times the speed; then they are slow.
+        // Single lots go into a cache at ten times the speed; later ones are slow.
         for lots_pages in [10.0, 0.1] {
             let quiet = Written { pages: lots_pages, lots_pages, lots_s: 0.001, saturated: false, lap_s: 60.0 };
             (0..100).for_each(|_| capacity.tick(0.02, quiet));

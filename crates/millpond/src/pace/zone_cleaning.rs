@@ -1,51 +1,50 @@
-//! Whether zones of the data file are worth emptying, and how many are owed.
+//! Whether zones of the data file are worth emptying, and how many zones are due.
 //!
-//! Images go to free slots, and these are scattered: at high fill a lot of pages leaves in many short writes. A zone
-//! that is emptied, its live pages moved into one long write, takes a zone's worth of pages in one write more. That
-//! costs bytes and spares writes: it is worth it on a device that is bound by writes, as cloud volumes are, and on no
-//! other. What a write costs, and what a page, is measured ([`WriteCost`]). In log-structured file systems the same is
-//! the cleaner (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System", 1992).
+//! Images go to free slots, and these are scattered: in a full file a lot (batch of pages) leaves in many short writes.
+//! To empty a zone, its live pages are moved in one long write; one more write then fills the whole zone. That costs
+//! bytes and spares writes. So it pays only on a device that is bound by the number of writes, as cloud volumes are.
+//! The costs of a write and of a page are measured ([`WriteCost`]). In log-structured file systems this is the cleaner
+//! (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System", 1992).
 
 use super::envelope::float;
 
-/// What is known of a lot counts for so many lots, about.
+/// The number of recent lots that the measurements represent, approximately.
 const LOTS: f64 = 256.0;
 
-/// Lots must differ so much in their pages for each write before they tell the two costs apart: the least part of their
-/// squares that one cost alone does not explain.
+/// How much lots must differ in their pages per write before the two costs can be told apart: the smallest part of
+/// their squares that one cost alone does not explain.
 const DIFFER: f64 = 0.02;
 
-/// A zone is emptied in about so many writes: of what moves, and of what is written into it later.
+/// Writes for each emptied zone: one for the moved pages, one that later fills the zone.
 const WRITES_A_ZONE: f64 = 2.0;
 
-/// Until one was read, reading a zone is expected to take so much of the time of writing its pages.
+/// Before any measurement, reading a zone is assumed to take this part of the time of writing its pages.
 const READ_PART: f64 = 0.5;
 
-/// What is known of reading a zone counts for so many reads, each of some zones...
+/// The number of recent reads that the measured read time represents...
 const READS: f64 = 16.0;
 
-/// ...and fades within so many lots: a device that was slow once is tried again.
+/// ...which also fades over this many lots, so that a device that was slow once is tried again.
 const READ_FADES_LOTS: f64 = 1024.0;
 
-/// Cleaning must spare at least this part of what pages cost without it...
+/// Cleaning must spare at least this part of the cost of pages without it...
 const GAIN: f64 = 0.3;
 
-/// ...and, once it is at work, it may cost so much more: few writes, far below what the device has to give, look cheap.
+/// ...but, once started, may cost this much more: few writes, far below the device's capacity, look cheap.
 const STILL_GAIN: f64 = -0.25;
 
-/// While the lots are too much alike to tell what a write costs, zones are emptied each so many pages: those that are
-/// written there then differ.
+/// While the lots are too similar to tell the cost of a write, a zone is emptied after this many pages: lots written
+/// into it then differ.
 const TRY_EACH: f64 = 512.0;
 
-/// Of the file's zones, at most this part is kept empty, as a divisor, and two more: what is empty makes the others
-/// fuller.
+/// The largest part of the file's zones kept empty, as a divisor, plus two zones: empty zones make the others fuller.
 const EMPTY_PART: u64 = 16;
 
-/// Slots that are emptied come free when the moved pages are durable elsewhere: in so many seconds.
+/// Seconds until the slots of an emptied zone are free: the moved pages must first be durable elsewhere.
 const FREE_AFTER_S: f64 = 0.1;
 
-/// What a write costs, and what each page in it: `time = write_s * writes + page_s * pages`, fitted to lots by least
-/// squares, of which old ones fade.
+/// The cost of a write, and of each page in it: `time = write_s * writes + page_s * pages`, fitted to lots by least
+/// squares. Old lots fade.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WriteCost {
     writes_writes: f64,
@@ -53,21 +52,21 @@ pub(crate) struct WriteCost {
     pages_pages: f64,
     writes_time: f64,
     pages_time: f64,
-    /// What it takes to read a zone.
+    /// Seconds to read a zone.
     zone_read_s: Option<f64>,
 }
 
-/// Seconds for each write and each page, and for reading a zone.
+/// Seconds for each write, for each page, and for reading a zone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Costs {
     pub(crate) write_s: f64,
     pub(crate) page_s: f64,
-    /// `None`: none was read yet.
+    /// `None`: no zone has been read yet.
     pub(crate) zone_read_s: Option<f64>,
 }
 
 impl WriteCost {
-    /// So many zones were read in `seconds`.
+    /// Records that `zones` zones were read in `seconds`.
     pub(crate) fn zones_read(&mut self, zones: u64, seconds: f64) {
         if zones > 0 {
             let each = seconds / float(zones);
@@ -75,7 +74,7 @@ impl WriteCost {
         }
     }
 
-    /// A lot of `pages` pages in `writes` writes took `seconds`.
+    /// Records that a lot of `pages` pages in `writes` writes took `seconds`.
     pub(crate) fn lot(&mut self, writes: u64, pages: u64, seconds: f64) {
         self.zone_read_s = self.zone_read_s.map(|known| known * (1.0 - 1.0 / READ_FADES_LOTS));
         let (writes, pages, keep) = (float(writes), float(pages), 1.0 - 1.0 / LOTS);
@@ -86,7 +85,7 @@ impl WriteCost {
         self.pages_time = self.pages_time * keep + pages * seconds;
     }
 
-    /// `None`: the lots were too much alike to tell.
+    /// The costs; `None`: the lots were too similar to tell.
     pub(crate) fn costs(&self) -> Option<Costs> {
         let squares = self.writes_writes * self.pages_pages;
         let rest = squares - self.writes_pages * self.writes_pages;
@@ -95,7 +94,7 @@ impl WriteCost {
         }
         let write_s = (self.writes_time * self.pages_pages - self.pages_time * self.writes_pages) / rest;
         let page_s = (self.pages_time * self.writes_writes - self.writes_time * self.writes_pages) / rest;
-        // Neither costs less than nothing: then the other is all.
+        // No cost is negative: in that case the other one accounts for all.
         let (write_s, page_s) = if write_s < 0.0 {
             (0.0, self.pages_time / self.pages_pages)
         } else if page_s < 0.0 {
@@ -107,12 +106,12 @@ impl WriteCost {
     }
 }
 
-/// The debt: slots in zones that are to be emptied.
+/// The debt: slots in zones that are due to be emptied.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ZoneDebt {
     slots: f64,
     worth: bool,
-    /// Pages written since zones were emptied while the costs were not known.
+    /// Pages written since a zone was last emptied, while the costs are unknown.
     tried_pages: f64,
 }
 
@@ -121,17 +120,17 @@ pub(crate) struct ZoneDebt {
 pub(crate) struct ZoneFill {
     /// Slots of a zone.
     pub(crate) slots: u64,
-    /// Those of them that are free.
+    /// Free slots among them.
     pub(crate) free: u64,
 }
 
 impl ZoneFill {
-    /// Pages in each write into slots of which so many are free, at random.
+    /// Pages in each write into such a zone, whose free slots lie at random.
     fn pages_a_write(self) -> f64 {
         float(self.slots) / float(self.slots - self.free + 1)
     }
 
-    /// What part of a page's cost is spared when such zones are emptied first; negative: it costs more.
+    /// The part of a page's cost that emptying such zones first spares; negative: it costs more.
     pub(crate) fn gain(self, costs: Costs) -> f64 {
         let without = costs.write_s / self.pages_a_write() + costs.page_s;
         let pages_s = costs.page_s * float(self.slots);
@@ -141,18 +140,18 @@ impl ZoneFill {
 }
 
 impl ZoneDebt {
-    /// `pages` were written; the emptiest zone that is not empty is as `fill` says. No `costs`: they are not known.
+    /// Records that `pages` were written. `fill` is the emptiest zone that is not empty. No `costs`: they are unknown.
     pub(crate) fn written(&mut self, pages: u64, fill: ZoneFill, costs: Option<Costs>) {
         let least = if self.worth { STILL_GAIN } else { GAIN };
         self.worth = costs.is_some_and(|costs| fill.gain(costs) > least);
         self.tried_pages = if costs.is_some() { 0.0 } else { self.tried_pages + float(pages) };
-        // What was not needed while there were empty zones is not made up for in a burst.
+        // Zones not needed while there were empty ones are not emptied later in a burst.
         self.slots = if self.worth { (self.slots + float(pages)).min(2.0 * float(fill.slots)) } else { 0.0 };
     }
 
-    /// Whether a zone is to be emptied now: enough was written, and of `empty` and half-emptied zones among `zones`
-    /// there are not enough for what is written, at `pages_per_s`, until one more is. While frames are short it can
-    /// wait for a zone more: behind a burst there is time, and where there is no end to it the debt grows.
+    /// Whether to empty a zone now: enough pages were written, and the `empty` zones among `zones` do not suffice for
+    /// writes at `pages_per_s` until another one is free. While frames are short, the debt may grow by one more zone:
+    /// after a burst there is time to empty it, and in an endless one the debt keeps growing.
     pub(crate) fn is_due(&self, fill: ZoneFill, empty: u64, zones: u64, pages_per_s: f64, frames_short: bool) -> bool {
         let ahead = (pages_per_s * FREE_AFTER_S / float(fill.slots)).min(float(zones / EMPTY_PART)) + 2.0;
         let least = if frames_short { fill.free + fill.slots } else { fill.free };
@@ -160,8 +159,8 @@ impl ZoneDebt {
         float(empty) < ahead && (is_owed || (self.tried_pages >= TRY_EACH && !frames_short))
     }
 
-    /// A zone is being emptied of which `free` slots were free before: so much more can be written in long writes. Of
-    /// several that are emptied together the last ones are emptied ahead of need.
+    /// Records that a zone with `free` free slots is being emptied: so many more pages can be written in long writes.
+    /// Where several are emptied together, the last ones are ahead of need.
     pub(crate) fn emptied(&mut self, free: u64) {
         self.slots -= float(free);
         self.tried_pages = 0.0;
@@ -178,7 +177,7 @@ mod tests {
         let mut cost = WriteCost::default();
         for turn in 0..100 {
             for &(writes, pages) in lots {
-                // Some noise, which has nothing to do with the lot.
+                // Noise, independent of the lot.
                 let noise = if turn % 2 == 0 { 0.8 } else { 1.2 };
                 cost.lot(writes, pages, (float(writes) * write_s + float(pages) * page_s) * noise);
             }
@@ -204,7 +203,7 @@ mod tests {
         (0..20_000).for_each(|_| cost.lot(20, 64, 1.0));
         cost.lot(1, 64, 0.5);
         let read_s = cost.zone_read_s.expect("known");
-        assert!(read_s < 0.01, "nothing is known for ever: {read_s}");
+        assert!(read_s < 0.01, "old reads fade: {read_s}");
     }
 
     #[test]
@@ -232,8 +231,8 @@ mod tests {
         }
         assert!((20_000 / 32 - 2..=20_000 / 32).contains(&zones), "{zones}");
         debt.written(1000, HALF, cloud);
-        assert!(!debt.is_due(HALF, 10, 100, 1000.0, false), "there are enough");
-        assert!(debt.is_due(HALF, 0, 100, 1000.0, true), "as much is owed as may be");
+        assert!(!debt.is_due(HALF, 10, 100, 1000.0, false), "enough zones are empty");
+        assert!(debt.is_due(HALF, 0, 100, 1000.0, true), "the debt is at its maximum");
         debt.emptied(HALF.slots);
         assert!(debt.is_due(HALF, 0, 100, 1000.0, false) && !debt.is_due(HALF, 0, 100, 1000.0, true));
         debt.written(300, HALF, None);

@@ -1,9 +1,10 @@
-//! How many pages those may pin together who miss some.
+//! Admission: limits the pages that operations with misses pin together.
 //!
-//! An operation that finds all its pages in memory holds no frame for longer than a latch. One that misses pins pages
-//! between its restarts: it asks for as many places first. There are so few that most frames are left to others; who
-//! finds none waits in the order of coming, holding nothing. Who ends the wait: an operation that is through. Where the
-//! places were held for at least half of that time by who waited for a free frame, this was a wait for one, too.
+//! An operation that finds all its pages in memory holds no frame for longer than a latch. An operation that misses
+//! pins pages between its restarts, and first asks for as many places. Places are few, so most frames are left to
+//! others. An operation that finds no place waits in FIFO order, holding nothing. The wait ends when an admitted
+//! operation leaves. If holders of the places spent at least half of that time waiting for a free frame, the wait is
+//! counted as a wait for a frame instead.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -14,10 +15,10 @@ use crate::base::handoff::Handoff;
 use crate::base::sync::{Mutex, Rank};
 use crate::base::waits::{WaitClass, Waited, Waits, is_half};
 
-/// What those waited for who held places, as somebody is let in.
+/// The totals that a waiter is told as it is let in.
 #[derive(Clone, Copy)]
 struct Held {
-    /// [`State::frame_us`].
+    /// [`State::frame_us`], in microseconds.
     frame_us: u64,
     limit: usize,
 }
@@ -25,20 +26,20 @@ struct Held {
 struct State {
     limit: usize,
     held: usize,
-    /// Who waits, and for how many places.
+    /// The waiters in arrival order, and how many places each wants.
     line: VecDeque<(usize, Arc<Handoff<Held>>)>,
     open: bool,
-    /// Microseconds for which places were held by who waited for a frame, each place for itself; who held them tells
-    /// as he gives them back.
+    /// Microseconds that holders of places waited for frames, times their places. Each holder adds its own as it
+    /// leaves.
     frame_us: u64,
 }
 
-/// The door.
+/// The limit of places, and the line of operations that wait for some.
 pub(crate) struct Admission {
     state: Mutex<State>,
 }
 
-/// Leave to miss pages, and to pin so many; given back when dropped.
+/// The right to miss pages and to pin `places` of them; given back when dropped.
 #[must_use]
 pub(crate) struct Admitted<'p> {
     admission: &'p Admission,
@@ -56,8 +57,8 @@ impl Admission {
         }
     }
 
-    /// Waits for so many places, on `admission`; callers hold nothing. Who asks for more than there are
-    /// has all of them. `behind` is told how many nanoseconds that took, where it was a wait for a frame.
+    /// Waits for `places` places, on `admission`; callers hold nothing. A request for more than there are gets all of
+    /// them. Calls `behind` with the length of the wait in nanoseconds if it counts as a wait for a frame.
     pub(crate) fn enter(&self, places: usize, waits: &Waits, behind: impl FnOnce(u64)) -> Admitted<'_> {
         let (handoff, before_us) = {
             let mut state = self.state.lock();
@@ -85,7 +86,7 @@ impl Admission {
         Admitted { admission: self, places, before: Waited::on(WaitClass::FreeFrame) }
     }
 
-    /// So many places from now on.
+    /// Sets the number of places.
     pub(super) fn resize(&self, places: usize) {
         let (woken, held) = {
             let mut state = self.state.lock();
@@ -95,7 +96,7 @@ impl Admission {
         woken.iter().for_each(|handoff| handoff.give(held));
     }
 
-    /// Lets everybody in: the engine has stopped, and each is to find out by itself.
+    /// Lets all waiters in: the engine has stopped, and each operation is to find that out by itself.
     pub(super) fn wake_all(&self) {
         let (line, held) = {
             let mut state = self.state.lock();
@@ -108,14 +109,14 @@ impl Admission {
 }
 
 impl Admitted<'_> {
-    /// How many it may pin.
+    /// The number of pages that the operation may pin.
     pub(crate) fn places(&self) -> usize {
         self.places
     }
 }
 
 impl State {
-    /// Whether so many places are free.
+    /// Whether `places` places are free, or all are.
     fn has(&self, places: usize) -> bool {
         self.held == 0 || self.held + places <= self.limit
     }
@@ -124,7 +125,7 @@ impl State {
         Held { frame_us: self.frame_us, limit: self.limit }
     }
 
-    /// Gives the free places to those who came first.
+    /// Gives the free places to the oldest waiters.
     fn next(&mut self) -> Vec<Arc<Handoff<Held>>> {
         let mut woken = Vec::new();
         while self.line.front().is_some_and(|(places, _)| self.has(*places))
@@ -184,7 +185,7 @@ mod tests {
             }
         };
         std::thread::scope(|scope| {
-            // More than there are: alone.
+            // More than there are: admitted alone.
             let many = scope.spawn(|| {
                 let many = admission.enter(9, &waits, |_| ());
                 assert_eq!(admission.state.lock().held, 9);
@@ -194,7 +195,7 @@ mod tests {
             line(1);
             let one = scope.spawn(|| drop(admission.enter(1, &waits, |_| ())));
             line(2);
-            assert_eq!(admission.state.lock().held, 2, "two places are free, and who came later waits for the first");
+            assert_eq!(admission.state.lock().held, 2, "two places are free, and the later waiter does not pass");
             drop(inside);
             many.join().expect("no panic");
             one.join().expect("no panic");
@@ -202,7 +203,8 @@ mod tests {
         assert_eq!(admission.state.lock().held, 0);
     }
 
-    /// Of so many places one is held by who waits for a frame for so many of 10 ms; another wants all of them.
+    /// One of `places` places is held for 10 ms by a thread that waits for a frame for `frame_ms` of them. Another
+    /// thread wants all places.
     fn behind_one_who_waits(places: usize, frame_ms: u64) -> (u64, u64, bool) {
         let door = Arc::new(Admission::new(places));
         let first = |waits: &Waits| door.enter(1, waits, |_| ());

@@ -1,9 +1,9 @@
-//! Percona Server's answer to a pool without a free frame, to be seen beside the others: who needs one sleeps, a little
-//! longer each time, until the [LRU manager](super::lru_manager) has made some. He does not look for a clean page
-//! himself, so that nobody contends for the list; and nobody wakes the manager.
+//! Percona Server's policy for a pool without a free frame, kept for comparison. A thread that needs a frame sleeps, a
+//! little longer each time, until the [LRU manager](super::lru_manager) has freed some. The thread does not look for a
+//! clean page itself, so no threads contend for the list. No thread wakes the manager.
 //!
-//! Who ends the wait: the LRU manager, when it has slept enough; and the own timer, which has him look, also whether
-//! there is a manager still ([`classic`](super::classic)).
+//! Two things end the wait. The LRU manager frees frames once its sleep is over. The thread's own timer makes it look
+//! again, also at whether the managers still work ([`classic`](super::classic)).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,40 +13,41 @@ use crate::base::clock;
 use crate::base::ids::FrameId;
 use crate::base::sync::sleep_until;
 
-/// The first sleep, and the longest one.
+/// The first sleep and the longest one, in nanoseconds.
 const FIRST_NS: u64 = 1_000_000;
 const LONGEST_NS: u64 = 10_000_000;
 
-/// All of an instance's pages may be pinned by who waits: then he looks in the others, too.
+/// After this wait, in nanoseconds, a thread also takes frames of other instances. Waiters may have all pages of its
+/// own pinned.
 const OWN_NS: u64 = 1_000_000_000;
 
-/// What `backoff` counts.
+/// Counters of `backoff`.
 #[derive(Default)]
 pub(super) struct Backoff {
-    /// Sleeps, of which a wait has many.
+    /// Sleeps. A wait has many. Written by waiters, read by [`Pool::searches`].
     pub(super) loops: AtomicU64,
 }
 
 /// How a wait has ended.
 pub(super) enum Slept {
     Frames(Vec<FrameId>),
-    /// There is no LRU manager any more.
+    /// `backoff` is no longer in force, so no LRU manager works.
     Deserted,
-    /// No page can be written any more.
+    /// All page writes have stopped.
     Stopped,
 }
 
-/// How long the next sleep is.
+/// The length of the next sleep.
 fn longer(sleep_ns: u64) -> u64 {
     (2 * sleep_ns).min(LONGEST_NS)
 }
 
 impl Pool {
-    /// `count` frames of an instance, when they are there. Says whether it slept in `waited`.
+    /// Waits for `count` frames of instance `at`. Sets `waited` if it slept.
     pub(super) fn take_backoff(&self, classic: &Classic, at: usize, count: usize, waited: &mut bool) -> Slept {
         let began = clock::now_ns();
         let mut sleep_ns = FIRST_NS;
-        // Kept in hand one by one: others take one when there is one.
+        // Frames collected one by one: other threads also take single frames as they come free.
         let mut hand = Vec::with_capacity(count);
         let is_stopped = loop {
             if self.line().stopped() {
@@ -64,7 +65,8 @@ impl Pool {
             }
             *waited = true;
             if beyond {
-                // Where few pages can leave, those who sleep with one in hand each would wait for each other.
+                // Give the frames back: with few evictable pages, threads that sleep with a frame each would wait for
+                // one another.
                 hand.drain(..).for_each(|frame| self.give(frame));
             }
             classic.backoff.loops.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The buffer pool: fetching, loading, giving and taking frames.
+//! The buffer pool: fetching pages, and giving and taking frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -32,32 +32,34 @@ use crate::pace::free_frames::FrameNeed;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::store::page_store::PageStore;
 
-/// Frames that a foreground thread that finds none free looks at, for the oldest in the line.
+/// Frames that a foreground thread without a free frame scans for a clean page, which goes to the oldest waiter.
 const STEAL_STEPS: usize = 16;
 
-/// And where the keeper has not got on for so long, because it waits for the device: until it is back nobody frees any.
+/// The same when the keeper has made no progress for `ALONE_AFTER_NS`, since it waits for the device. Until it is back
+/// it frees no frames.
 const STEAL_STEPS_ALONE: usize = 1024;
 const ALONE_AFTER_NS: u64 = 20_000_000;
 
-/// Bytes in tables for each frame: its page's entry in the table (40, in a map that is half full at worst), a place in
-/// a queue that may be twice as long (8), a ghost in line and in its set (16 and 18).
+/// Bytes in tables for each frame: its page's entry in the page table (40, in a map that is half full at worst), a
+/// place in a queue that may be twice as long (8), a ghost in its queue and in its set (16 and 18).
 const BESIDE_FRAME: usize = 2 * 40 + 8 + 16 + 18;
 
-/// Copies of inner pages take no more than this part of the pool.
+/// Copies of inner pages take at most this part of the pool, as a divisor.
 const ROUTES_SHARE: usize = 64;
 
-/// From the root of a large tree to a leaf.
+/// Number of pages from the root of a large tree to a leaf.
 const WAY: usize = 4;
 
-/// Places for those who miss one page after the other, and for batches that gather theirs, in a pool of so many frames.
+/// The number of [`Admission`] places in a pool of `frames` frames: for operations that miss pages one by one, and for
+/// batches that gather theirs.
 pub(super) fn places(frames: usize) -> (usize, usize) {
     ((frames / 16).max(1), frames / 16 + 2)
 }
 
-/// What a pool is made with.
+/// Options for making a pool.
 pub(crate) struct PoolOptions {
     pub(crate) frames: u32,
-    /// What it may grow to.
+    /// Number of frames that the pool may grow to.
     pub(crate) frames_max: usize,
     pub(crate) tracking: DirtyTracking,
     pub(crate) replacement: PageReplacement,
@@ -65,19 +67,19 @@ pub(crate) struct PoolOptions {
     pub(crate) freeing: Freeing,
 }
 
-/// How frames come free; may change while the pool is in use, but not from or to the hand-off.
+/// How frames come free. May change while the pool is in use, but not from or to the hand-off.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Freeing {
     pub(crate) empty: EmptyFreeListAlgorithm,
-    /// Pages from the list's tail on that are looked at for frames, of each instance.
+    /// For each instance: pages from the list's tail on that a search for frames looks at.
     pub(crate) lru_scan_depth: usize,
-    /// Frames that somebody keeps free ahead of need, of each instance; `None`: as many as need shows.
+    /// For each instance: frames that a background thread keeps free ahead of need; `None`: as many as need shows.
     pub(crate) free_list_target: Option<usize>,
-    /// For [`MidpointLru`].
+    /// `old_blocks_time` of [`MidpointLru`], in nanoseconds.
     pub(crate) old_blocks_ns: u64,
 }
 
-/// Who sees to it that there are free frames, and what is done where there are none.
+/// The policy for a pool without a free frame: hand-off by the keeper, or a classic one.
 pub(super) enum Empty {
     Handoff,
     Classic(Classic),
@@ -88,22 +90,22 @@ pub(super) enum Empty {
 pub(crate) struct PoolCounters {
     pub(crate) wait_free: AtomicU64,
     pub(crate) wait_free_us: AtomicU64,
-    /// Of it the time of those who were in a line behind who waits for a frame.
+    /// Part of `wait_free_us` spent behind an operation that itself waited for a frame.
     pub(crate) wait_free_behind_us: AtomicU64,
-    /// Pages read ahead of who needs them.
+    /// Pages read ahead of need.
     pub(crate) read_ahead: AtomicU64,
-    /// Frames that were taken.
+    /// Frames taken.
     pub(crate) taken: AtomicU64,
-    /// Passes over those that leave next, by whoever frees frames ahead of need: pages that they looked at.
+    /// Passes over the next victims, by threads that free frames ahead of need, and pages that the passes looked at.
     pub(crate) batch_scans: CountedCalls,
-    /// Passes that found clean ones: how many left.
+    /// Passes that evicted pages, and how many left.
     pub(crate) batch_evictions: CountedCalls,
-    /// How long refilling an instance has taken lately.
+    /// Moving average of the time that refilling an instance takes, in nanoseconds.
     pub(crate) refill_ns: AtomicU64,
 }
 
 impl PoolCounters {
-    /// A pass has looked at so many pages, and so many of them have left.
+    /// Counts a pass that looked at `looked_at` pages and evicted `evicted` of them.
     pub(super) fn swept(&self, looked_at: usize, evicted: usize) {
         self.batch_scans.add(to_u64(looked_at));
         if evicted > 0 {
@@ -111,9 +113,9 @@ impl PoolCounters {
         }
     }
 
-    /// Refilling an instance took so long.
+    /// Counts a refill of an instance that took `ns` nanoseconds.
     pub(crate) fn refilled_in(&self, ns: u64) {
-        // Relaxed: who counts at the same time loses one of many.
+        // Relaxed: of two threads that count at the same time one loses its sample.
         let before = self.refill_ns.load(Ordering::Relaxed);
         self.refill_ns.store(if before == 0 { ns } else { (before * 7 + ns) / 8 }, Ordering::Relaxed);
     }
@@ -122,32 +124,34 @@ impl PoolCounters {
 /// The buffer pool.
 pub(crate) struct Pool {
     pub(super) frames: Arc<Frames>,
-    /// Frames in use: those with smaller ids.
+    /// Number of frames in use: the frames with smaller ids.
     pub(super) count: AtomicUsize,
-    /// Frames beyond these whose pages have not left yet.
+    /// Number of frames beyond `count` whose pages have not left yet.
     pub(super) leaving: Mutex<usize>,
     pub(super) table: Table,
     pub(super) instances: Box<[Instance]>,
-    /// Pages are read into any instance.
+    /// Whether pages are read into any instance, not their own. Written at open, read on each load.
     pub(super) spread: AtomicBool,
-    /// Whose turn it is to give a frame to who does not mind.
+    /// Round-robin index of the next instance. Written by `any_instance`, relaxed.
     pub(super) turn: AtomicUsize,
-    /// Frames that are kept free, and with how many left the keeper is asked for more.
+    /// Number of free frames to keep, and the number at which the keeper is asked for more.
     pub(super) target: AtomicUsize,
     pub(super) low: AtomicUsize,
     pub(super) empty: Empty,
-    /// Pages that are looked at for frames, of each instance.
+    /// For each instance: pages that a search for frames looks at.
     pub(super) lru_scan_depth: AtomicUsize,
     pub(super) dirty: DirtyPages,
     pub(super) store: Arc<PageStore>,
     bell: Arc<Bell>,
     pub(super) bell_wanted: AtomicBool,
-    /// When the keeper got on last with what it does; 0: it waits for its bell.
+    /// Time of the keeper's last progress in nanoseconds; 0: it waits for its bell. Written by the keeper, read by
+    /// threads without a frame.
     keeper_busy_since_ns: AtomicU64,
     route_bytes: AtomicUsize,
-    /// Pins of operations that miss pages one after the other: so few that most frames are left to others.
+    /// Limits the pins of operations that miss pages one by one, so that most frames are left to others.
     pub(super) admission: Admission,
-    /// Those of batches, which ask for many together: in a line of their own, for others would wait long behind them.
+    /// Limits the pins of batches, which ask for many together. They have a line of their own, since others would wait
+    /// long behind them.
     pub(super) batches: Admission,
     lane: Lane,
     pub(super) waits: Arc<Waits>,
@@ -155,7 +159,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool with all of its frames free.
+    /// Makes a pool with all of its frames free.
     pub(crate) fn new(
         options: &PoolOptions,
         store: Arc<PageStore>,
@@ -215,38 +219,38 @@ impl Pool {
         self.frames.get(id)
     }
 
-    /// Frames in use.
+    /// Number of frames in use.
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// A pin was given back: if somebody waits for a frame, the keeper should look again.
+    /// Called after a pin is given back: if a thread waits for a frame, the keeper should look again.
     pub(super) fn unpinned(&self) {
         if self.line().awaited() {
             self.bell.ring();
         }
     }
 
-    /// Has memory for `count` frames mapped, before the pool is given that size.
+    /// Maps memory for `count` frames, before the pool is given that size.
     pub(crate) fn make_frames(&self, count: usize) -> Result<(), Error> {
         self.frames.make(count)
     }
 
-    /// A pin on the page in `frame`, whose number of pins has it already.
+    /// A [`Pin`] for the page in `frame`, whose pin count has it already.
     pub(super) fn pinned(&self, frame: FrameId) -> Pin<'_> {
         Pin { pool: self, frame, held_by: HeldBy::Count }
     }
 
-    /// The page in `frame`, which its shard's entry says; the shard's mutex is held.
+    /// Pins the page in `frame`, as its shard's entry says; the shard's mutex is held.
     pub(super) fn pin(&self, frame: FrameId) -> Pin<'_> {
         let meta = self.frame(frame);
-        // Relaxed: eviction looks at the pins under the shard's mutex.
+        // Relaxed: eviction checks the pins under the shard's mutex.
         meta.pins.fetch_add(1, Ordering::Relaxed);
         self.touch(frame, meta);
         self.pinned(frame)
     }
 
-    /// The page, if it is in memory, for who writes it; not counted as a use.
+    /// Pins the page for a page writer, if it is in memory; not counted as a use.
     pub(super) fn fetch_cold(&self, id: PageId) -> Option<Pin<'_>> {
         match self.table.shard(id).get(&id) {
             Some(Entry::Resident(frame)) => {
@@ -257,7 +261,7 @@ impl Pool {
         }
     }
 
-    /// The page, if it is in memory.
+    /// Pins the page, if it is in memory.
     pub(crate) fn fetch(&self, id: PageId) -> Option<Pin<'_>> {
         match self.table.shard(id).get(&id) {
             Some(Entry::Resident(frame)) => Some(self.pin(*frame)),
@@ -265,7 +269,7 @@ impl Pool {
         }
     }
 
-    /// The copy of inner page `id`, if there is one; `hint` is where the page may be, and is put right.
+    /// The copy of inner page `id`, if there is one. `hint` says where the page may be, and is corrected.
     pub(crate) fn route<'g>(&'g self, id: PageId, hint: &FrameHint, guard: &'g Guard) -> Option<&'g Route> {
         let at = |frame: FrameId| {
             let meta = self.frame(frame);
@@ -283,11 +287,13 @@ impl Pool {
         })
     }
 
-    /// The page, latched shared, if it is where `hint` says and the latch is free. The latch alone keeps it there.
+    /// Latches the page shared, if it is where `hint` says and the latch is free. The latch alone keeps it in its
+    /// frame.
     pub(crate) fn read_at(&self, id: PageId, hint: &FrameHint) -> Option<PageRead<'_>> {
         let frame = hint.get()?;
         let meta = self.frame(frame);
-        // Looked at before as well: what is being read into a frame is nobody else's latch to wait for.
+        // Checked before as well: another page may be on its way into the frame, and its latch is not for this thread
+        // to wait for.
         if meta.holds() != Some(id) {
             return None;
         }
@@ -299,7 +305,7 @@ impl Pool {
         Some(PageRead::new(guard, Pin { pool: self, frame, held_by: HeldBy::Latch }))
     }
 
-    /// The same, latched exclusively.
+    /// The same, with an exclusive latch.
     pub(crate) fn write_at(&self, id: PageId, hint: &FrameHint) -> Option<PageWrite<'_>> {
         let frame = hint.get()?;
         let meta = self.frame(frame);
@@ -314,14 +320,14 @@ impl Pool {
         Some(PageWrite::new(guard, Pin { pool: self, frame, held_by: HeldBy::Latch }))
     }
 
-    /// Leaves a copy of the inner page in `frame`, which is latched shared, unless copies take too much already.
+    /// Leaves a copy of the inner page in `frame`, which is latched shared, unless copies take too much memory already.
     pub(super) fn leave_route(&self, frame: FrameId, page: &[u8], guard: &Guard) {
         if self.frame(frame).has_route() {
             return;
         }
         let budget = self.len() * self.store.page_size() / ROUTES_SHARE;
         let len = Route::len_for(page);
-        // The root's copy, and that of small trees, is worth more than the budget of a tiny pool.
+        // The copies of the root and of small trees are worth more than the budget of a tiny pool.
         if self.route_bytes.load(Ordering::Relaxed) + len > budget.max(4 * self.store.page_size()) {
             return;
         }
@@ -330,19 +336,19 @@ impl Pool {
         }
     }
 
-    /// Forgets the copy of the page in `frame`, which is latched exclusively.
+    /// Drops the copy of the page in `frame`, which is latched exclusively.
     pub(super) fn clear_route(&self, frame: FrameId) {
         if let Some(len) = self.frame(frame).clear_route() {
             self.route_bytes.fetch_sub(len, Ordering::Relaxed);
         }
     }
 
-    /// Puts a page that has no image yet into `ticket`'s frame, latched exclusively. The page is of zeroes.
+    /// Puts a page that has no image yet into `ticket`'s frame, zeroed and latched exclusively.
     pub(crate) fn install<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> PageWrite<'p> {
         ticket.kept = true;
         let frame = ticket.frame;
         let meta = self.frame(frame);
-        // Nobody has it: who comes by an old hint only tries, and goes.
+        // No thread holds this latch for long: a thread with an outdated hint only tries, and goes.
         let mut guard = meta.page.write();
         guard.fill(0);
         meta.reset_heat();
@@ -356,50 +362,50 @@ impl Pool {
         self.store.has_image(id)
     }
 
-    /// What operations wait for.
+    /// The waits that operations report to.
     pub(crate) fn waits(&self) -> &Waits {
         &self.waits
     }
 
-    /// The lane of one. Callers hold nothing.
+    /// Waits for the lane of one. Callers hold nothing.
     pub(crate) fn enter_lane(&self) -> InLane<'_> {
         self.lane.enter(&self.waits, |ns| self.count_behind(ns))
     }
 
-    /// Pages that an operation keeps on its way down that misses one after the other. With `legacy` all of it: those
-    /// that were just read may be the only clean ones, and leave for the next.
+    /// Number of pages that an operation keeps pinned on its way down when it misses one after the other. With `legacy`
+    /// the whole way: pages just read may be the only clean ones, and would be evicted for the next.
     pub(crate) fn way(&self) -> usize {
         if self.is_handoff() || self.is_managed() { 1 } else { WAY }
     }
 
-    /// Leave to miss pages, and to pin as many as are on a [way](Self::way). May wait on `admission`; callers hold
+    /// Admits an operation to miss pages and to pin a whole [way](Self::way). May wait on `admission`; callers hold
     /// nothing.
     pub(crate) fn admit(&self) -> Admitted<'_> {
         self.admission.enter(self.way(), &self.waits, |ns| self.count_behind(ns))
     }
 
-    /// Leave to miss pages, and to pin so many. May wait on `admission`; callers hold nothing.
+    /// Admits an operation to miss pages and to pin `pins` of them. May wait on `admission`; callers hold nothing.
     pub(crate) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
         self.batches.enter(pins, &self.waits, |ns| self.count_behind(ns))
     }
 
-    /// Whether the page is in memory, or being read.
+    /// Whether the page is in memory or being read.
     pub(crate) fn is_known(&self, id: PageId) -> bool {
         self.table.shard(id).contains_key(&id)
     }
 
-    /// A free frame. May wait on `free_frame`; callers hold no latch.
+    /// Takes a free frame. May wait on `free_frame`; callers hold no latch.
     pub(crate) fn take_frame(&self) -> Result<FrameTicket<'_>, Error> {
         one(self.take_frames(1)?)
     }
 
-    /// A free frame to read page `id` into. May wait on `free_frame`; callers hold no latch.
+    /// Takes a free frame to read page `id` into. May wait on `free_frame`; callers hold no latch.
     pub(super) fn take_frame_for(&self, id: PageId) -> Result<FrameTicket<'_>, Error> {
         one(self.take_from(self.instance_for(id), 1)?)
     }
 
-    /// The same for who keeps other pages pinned: one that is free, or that he frees by his own work, as with `legacy`.
-    /// `None`: somebody else has to free one, and may be waiting for what the caller has.
+    /// The same for a caller that keeps other pages pinned: a free frame, or with `legacy` one that the caller frees by
+    /// its own work. `None`: another thread has to free one, and may be waiting for pages that the caller has.
     pub(super) fn take_frame_holding(&self, id: PageId) -> Result<Option<FrameTicket<'_>>, Error> {
         let at = self.instance_for(id);
         if let Some(tickets) = self.take_free_from(at, 1) {
@@ -412,7 +418,7 @@ impl Pool {
         taken.map(|frames| one(self.tickets(frames))).transpose()
     }
 
-    /// `count` free frames, all or none. May wait on `free_frame`; callers hold no latch and no frame.
+    /// Takes `count` free frames, all or none. May wait on `free_frame`; callers hold no latch and no frame.
     pub(crate) fn take_frames(&self, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
         self.take_from(self.any_instance(), count)
     }
@@ -427,7 +433,7 @@ impl Pool {
         self.timed_taking(|waited| self.take_or_wait(at, count, waited))
     }
 
-    /// Takes frames, which is one wait in the counts, whatever it goes through, or none, as it says.
+    /// Runs `take`, and counts it as one wait for a frame if it says that it waited.
     fn timed_taking<T>(&self, take: impl FnOnce(&mut bool) -> T) -> T {
         let began = clock::now_ns();
         let (waited, taken) = self.waits.timed_if(WaitClass::FreeFrame, || {
@@ -441,7 +447,7 @@ impl Pool {
         taken
     }
 
-    /// The same when none is free; says in `waited` whether there was a wait.
+    /// Takes frames when none is free; says in `waited` whether there was a wait.
     fn take_or_wait(&self, at: usize, count: usize, waited: &mut bool) -> Result<Vec<FrameTicket<'_>>, Error> {
         match &self.empty {
             Empty::Handoff => self.steal_some(at, count),
@@ -462,8 +468,9 @@ impl Pool {
         if frames.is_empty() { Err(self.no_frame()) } else { Ok(self.tickets(frames)) }
     }
 
-    /// Has clean pages leave: `count` in a few looks. While the keeper waits for a device that stands still, for those
-    /// in the line as well, and with many looks: they would wait as long as it does, although pages are clean.
+    /// Evicts clean pages: `count`, with few looks each. If the keeper waits for a stalled device, evicts also for the
+    /// waiters in the line, with many looks each. Otherwise these would wait as long as the keeper, although pages are
+    /// clean.
     fn steal_some(&self, at: usize, count: usize) {
         // Relaxed: a guess.
         let busy_since_ns = self.keeper_busy_since_ns.load(Ordering::Relaxed);
@@ -479,17 +486,17 @@ impl Pool {
         }
     }
 
-    /// For the keeper: it does something, and has got on at `now_ns`.
+    /// For the keeper: notes that it is busy and made progress at `now_ns`.
     pub(crate) fn keeper_is_busy(&self, now_ns: u64) {
         self.keeper_busy_since_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// For the keeper: it waits for its bell.
+    /// For the keeper: notes that it waits for its bell.
     pub(crate) fn keeper_rests(&self) {
         self.keeper_busy_since_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Nothing is cleaned any more: the last clean page is worth looking for.
+    /// Takes frames when no page is cleaned any more: the last clean page is worth a search.
     fn take_last(&self, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
         let any = |_| {
             let free = self.take_anywhere(1).and_then(|mut frames| frames.pop());
@@ -499,19 +506,19 @@ impl Pool {
         if tickets.len() == count { Ok(tickets) } else { Err(self.no_frame()) }
     }
 
-    /// A wait behind who waited for a frame has ended: it was one for a frame, too.
+    /// Counts a wait behind an operation that waited for a frame: it is one for a frame, too.
     pub(super) fn count_behind(&self, ns: u64) {
         self.count_wait(ns);
         self.counters.wait_free_behind_us.fetch_add(ns / 1000, Ordering::Relaxed);
     }
 
-    /// A wait for a frame has ended, or one behind who waited for one.
+    /// Counts a wait for a frame, or one behind an operation that waited for a frame.
     fn count_wait(&self, ns: u64) {
         self.counters.wait_free.fetch_add(1, Ordering::Relaxed);
         self.counters.wait_free_us.fetch_add(ns / 1000, Ordering::Relaxed);
     }
 
-    /// `count` frames, if they are free and nobody waits for some.
+    /// Takes `count` frames, if they are free and no thread waits.
     pub(super) fn take_free(&self, count: usize) -> Option<Vec<FrameTicket<'_>>> {
         self.take_free_from(self.any_instance(), count)
     }
@@ -526,7 +533,7 @@ impl Pool {
 
     pub(super) fn tickets(&self, frames: Vec<FrameId>) -> Vec<FrameTicket<'_>> {
         self.counters.taken.fetch_add(to_u64(frames.len()), Ordering::Relaxed);
-        // All: each says how far it is.
+        // Each frame counts: no early exit, since `reach` notes how far the taken frames go.
         if frames.iter().filter(|frame| self.frames.reach(**frame, self.len())).count() > 0 {
             self.bell.ring();
         }
@@ -538,14 +545,14 @@ impl Pool {
         self.frames.is_to_touch()
     }
 
-    /// Frames whose memory was touched.
+    /// Number of frames whose memory was touched.
     #[cfg(test)]
     pub(crate) fn touched(&self) -> usize {
         self.frames.touched()
     }
 
-    /// Touches memory of frames ahead of who takes them, some of it. False: that is enough for now. One caller at a
-    /// time. May take some milliseconds, in which nobody waits.
+    /// Touches some memory of frames ahead of need. False: that is enough for now. One caller at a time. May take some
+    /// milliseconds, for which no thread waits.
     pub(crate) fn touch_ahead(&self) -> bool {
         self.frames.touch_ahead(self.len())
     }
@@ -555,12 +562,12 @@ impl Pool {
         Error::ReadOnly(message.into())
     }
 
-    /// Asks the keeper for more free frames. With the classic policies that is not its work.
+    /// Asks the keeper for more free frames. With the classic policies that is not the keeper's work.
     pub(super) fn ask_keeper(&self) {
         if !self.is_handoff() {
             return;
         }
-        // Relaxed: only spares rings; the keeper clears it before it looks.
+        // Relaxed: the flag only saves rings of the bell; the keeper clears it before it looks.
         if !self.bell_wanted.swap(true, Ordering::Relaxed) {
             self.bell.ring();
         }
@@ -573,7 +580,7 @@ impl Pool {
         self.batches.wake_all();
     }
 
-    /// Bytes that the pool holds at most: pages, what is kept of each frame, routes.
+    /// Maximum number of bytes that the pool holds: pages, the state of each frame, routes.
     pub(crate) fn memory_budget(&self) -> u64 {
         let page = self.store.page_size();
         let frames = self.len() + self.leaving();
@@ -581,7 +588,7 @@ impl Pool {
         to_u64(frames * page + self.frames.made() * kept + self.len() * page / ROUTES_SHARE)
     }
 
-    /// Frames free now, and dirty ones.
+    /// The number of free frames, and of dirty frames.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (to_u64(self.free_frames()), to_u64(self.dirty.len()))
     }

@@ -1,20 +1,21 @@
-//! What a pool has that does not hand free frames over: [`legacy`](super::legacy) and [`backoff`](super::backoff), of
-//! which one is in force, and may be exchanged for the other while operations wait for frames.
+//! The classic policies, for a pool without the hand-off of free frames: [`legacy`](super::legacy) and
+//! [`backoff`](super::backoff). One of the two is in force. The other may replace it while operations wait for frames.
 //!
-//! Who ends whose wait, when the one takes the other's place:
+//! How each wait ends when one replaces the other:
 //!
-//! * Who sleeps (`backoff`) is woken by his own timer, and looks then which of them is in force. Where the LRU managers
-//!   have gone he gives back what he has in hand, and looks for frames himself.
-//! * Who waits for the turn to look or to write (`legacy`) is waited for by nobody's supplier: who has the turn works
-//!   himself, and gives it up, whatever is in force. He goes on in that way until he has his frames, or a place in the
-//!   line.
-//! * Who has a place in the line, which is where `legacy` ends, is the keeper's, with either; and what LRU managers and
-//!   page cleaners free goes to the line first.
+//! * A thread that sleeps (`backoff`) wakes by its own timer, then checks which policy is in force. If `backoff` no
+//!   longer is, it gives back the frames in its hand and looks for frames itself.
+//! * A thread that waits for the turn to search or write (`legacy`) waits only for the thread that has the turn. That
+//!   one does its own work and gives the turn up, whatever is in force. The waiter goes on by `legacy` until it has its
+//!   frames or a place in the line.
+//! * A thread with a place in the line, which is where `legacy` ends, is served by the keeper, with either policy.
+//!   Frames that LRU managers and page cleaners free go to the line first.
 //! * LRU managers are started, where there are none yet, before `backoff` is put in force, and stay until the database
-//!   is closed: while it is not in force they wait for it, or for the end. It is put in force first and they are woken
-//!   then: who begins to sleep between the two is supplied as soon as they are awake. One that is asleep by the clock
-//!   when it becomes `legacy` looks when its time has come.
-//! * Page cleaners refill with the method `adaptive` and `legacy` only. Nobody waits for that.
+//!   is closed. While `backoff` is not in force they wait for it or for the end. They are woken only after it is in
+//!   force. So a thread that begins to sleep in between gets frames as soon as they are awake. A manager that sleeps
+//!   when `legacy` replaces `backoff` notices when its sleep is over.
+//! * Page cleaners refill free frames only with `adaptive_flushing_method` adaptive and `legacy`. No thread waits for
+//!   that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,21 +25,21 @@ use super::legacy::{EmptyFreeListAlgorithm, Legacy};
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
 
-/// Both, with what they count, and which is in force.
+/// Both classic policies with their counters, and which one is in force.
 pub(super) struct Classic {
     is_backoff: AtomicBool,
-    /// Page cleaners refill free frames.
+    /// Whether page cleaners refill free frames.
     cleaners_refill: AtomicBool,
     pub(super) legacy: Legacy,
     pub(super) backoff: Backoff,
 }
 
-/// What one who needed frames has got.
+/// The result for a thread that needs frames.
 pub(super) enum Got {
     Frames(Vec<FrameId>),
-    /// There is nothing to be had by his own work.
+    /// No frame can be had by the thread's own work: it is to take a place in the line.
     PlaceInLine,
-    /// No page can be written any more.
+    /// All page writes have stopped.
     Stopped,
 }
 
@@ -53,13 +54,14 @@ impl Classic {
     }
 
     pub(super) fn is_backoff(&self) -> bool {
-        // Relaxed: who sees it late has slept, or worked, once more. LRU managers look again under their mutex.
+        // Relaxed: a thread that sees it late has slept, or worked, once more. LRU managers check again under their
+        // mutex.
         self.is_backoff.load(Ordering::Relaxed)
     }
 }
 
 impl Pool {
-    /// How frames come free from now on. The hand-off stays as it is, and finds out by itself how many are needed.
+    /// Sets how frames come free. The hand-off ignores the free-frame target: it learns the need by itself.
     pub(crate) fn set_freeing(&self, freeing: Freeing) {
         self.lru_scan_depth.store(freeing.lru_scan_depth, Ordering::Relaxed);
         self.instances.iter().for_each(|instance| instance.replacement.set_old_blocks_time(freeing.old_blocks_ns));
@@ -72,18 +74,18 @@ impl Pool {
         classic.is_backoff.store(is_backoff, Ordering::Relaxed);
     }
 
-    /// Whether LRU managers are to work now.
+    /// Whether LRU managers are to work now: `backoff` is in force.
     pub(crate) fn is_managed(&self) -> bool {
         self.classic().is_some_and(Classic::is_backoff)
     }
 
-    /// Whether page cleaners do what LRU managers do elsewhere.
+    /// Whether page cleaners refill free frames, as LRU managers do with `backoff`.
     pub(crate) fn cleaners_refill(&self) -> bool {
         self.classic().is_some_and(|classic| classic.cleaners_refill.load(Ordering::Relaxed))
     }
 
-    /// `count` frames, in the way that is in force. May wait on `free_frame`, and says whether it did in `waited`;
-    /// callers hold no latch.
+    /// Takes `count` frames by the policy in force. May wait on `free_frame`, and then sets `waited`; callers hold no
+    /// latch.
     pub(super) fn take_classic(
         &self,
         classic: &Classic,
@@ -98,7 +100,7 @@ impl Pool {
                 Slept::Deserted => {}
             }
         }
-        // Where all is pinned in one, from another.
+        // If all pages of one instance are pinned, try another.
         let several = self.instances.len();
         for other in 0..several {
             if let Some(frames) = self.take_legacy(&classic.legacy, (at + other) % several, count, waited)? {

@@ -1,8 +1,8 @@
-//! Which pages are dirty, and since when.
+//! Which pages are dirty, and since which LSN.
 //!
-//! DIRTY-1  A frame's `rec_lsn` is set with the page latched exclusively, under the log's mutex or (CLOSED-2) while its
-//!          group holds the checkpoint back, and taken with the page latched. As long as it is set it is counted; who
-//!          takes it has the count from then on.
+//! DIRTY-1  A frame's `rec_lsn` is set with the page latched exclusively, and under the log's mutex or (CLOSED-2) while
+//!          its group holds the checkpoint back. A `rec_lsn` is taken with the page latched. While set, it is counted;
+//!          the thread that takes it takes over its count.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::base::ids::{FrameId, Lsn};
 use crate::base::sync::{Mutex, Rank};
 use crate::redo::dirty_counts::DirtyCounts;
 
-/// How the pages that were dirtied before an LSN are found.
+/// How pages dirtied before an LSN are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum DirtyTracking {
-    /// By a pass over one number for each frame. Nothing is shared between those who dirty pages.
+    /// By a pass over one number for each frame. Threads that dirty pages share nothing.
     #[default]
     Scan,
-    /// By a list in the order of LSNs, behind a mutex, as InnoDB does: one for each instance of the buffer pool.
+    /// By a flush list in LSN order, behind a mutex, as in InnoDB: one for each instance of the buffer pool.
     FlushList,
 }
 
@@ -31,11 +31,11 @@ type FlushList = BTreeSet<(Lsn, FrameId)>;
 pub(crate) struct DirtyPages {
     frames: Arc<Frames>,
     counts: Arc<DirtyCounts>,
-    /// One for each instance of the pool; none, if there are no lists.
+    /// A flush list for each instance of the pool; empty with [`DirtyTracking::Scan`].
     lists: Box<[Mutex<FlushList>]>,
-    /// How many there are of each instance.
+    /// Number of dirty pages of each instance.
     dirty: Box<[AtomicUsize]>,
-    /// For a planted bug: what each frame was dirtied with first.
+    /// For a planted bug: the `rec_lsn` that was taken from each frame.
     kept: Vec<AtomicU64>,
 }
 
@@ -49,7 +49,7 @@ impl DirtyPages {
         DirtyPages { frames, counts, lists, dirty, kept }
     }
 
-    /// The list of the frame's instance, if there are lists.
+    /// The flush list of the frame's instance, if there are lists.
     fn list(&self, frame: FrameId) -> Option<&Mutex<FlushList>> {
         match &*self.lists {
             [] => None,
@@ -58,7 +58,7 @@ impl DirtyPages {
         }
     }
 
-    /// The count of the frame's instance.
+    /// The number of dirty pages of the frame's instance.
     fn dirty_with(&self, frame: FrameId) -> &AtomicUsize {
         match &*self.dirty {
             [only] => only,
@@ -66,7 +66,7 @@ impl DirtyPages {
         }
     }
 
-    /// The begin of the oldest change of the frame's page that is in no image; `None`: clean.
+    /// The start LSN of the oldest change to the frame's page that no image has; `None`: clean.
     pub(super) fn since(&self, frame: FrameId) -> Option<Lsn> {
         // Relaxed: the page's latch or the log's mutex orders this where it decides something.
         match self.frames.rec_lsn(frame).load(Ordering::Relaxed) {
@@ -84,7 +84,7 @@ impl DirtyPages {
         if self.since(frame).is_some() {
             return;
         }
-        // Counted first: from the moment at which the mark can be seen, who takes it takes a count.
+        // Counted first: as soon as another thread can see the mark and take it, there is a count to take.
         self.counts.add_frame(start);
         if let Some(list) = self.list(frame) {
             list.lock().insert((start, frame));
@@ -93,7 +93,7 @@ impl DirtyPages {
             self.dirty_with(frame).fetch_add(1, Ordering::Relaxed);
             return;
         }
-        // A write that failed has just given its dirtiness back.
+        // A failed write has just given its dirtiness back.
         self.counts.frame_taken(start);
         self.counts.remove(start);
         if let Some(list) = self.list(frame) {
@@ -118,15 +118,15 @@ impl DirtyPages {
         Some(lsn)
     }
 
-    /// Forgets that the frame's page is dirty: nobody wants it any more.
+    /// Forgets that the frame's page is dirty: no thread needs its contents any more.
     pub(super) fn forget(&self, frame: FrameId) {
         if let Some(lsn) = self.take(frame) {
             self.counts.remove(lsn);
         }
     }
 
-    /// Gives back the dirtiness, and its count, that a write took and could not end: the older of the two begins
-    /// counts.
+    /// Gives back the dirtiness, with its count, that a failed write took. If the page is dirty again, the older LSN
+    /// stays.
     pub(super) fn again(&self, frame: FrameId, rec_lsn: Lsn) {
         let slot = self.frames.rec_lsn(frame);
         let older = |now: u64| Some(if now == 0 { rec_lsn.0 } else { now.min(rec_lsn.0) });
@@ -147,7 +147,7 @@ impl DirtyPages {
         }
     }
 
-    /// The dirty ones among the first `count` frames whose oldest change is before `cut`, and where that is.
+    /// The dirty frames among the first `count` whose oldest change is before `cut`, with the start LSN of that change.
     pub(super) fn before(&self, cut: Lsn, count: usize) -> Vec<(Lsn, FrameId)> {
         if self.lists.is_empty() {
             let dirty = self.frames.dirty(count).map(|(lsn, frame)| (Lsn(lsn), frame));
@@ -156,17 +156,17 @@ impl DirtyPages {
         (0..self.lists.len()).flat_map(|at| self.oldest(at, cut, usize::MAX)).collect()
     }
 
-    /// The same from an instance's list, at most so many, the oldest first.
+    /// The same from an instance's flush list, at most `most`, the oldest first.
     pub(super) fn oldest(&self, at: usize, cut: Lsn, most: usize) -> Vec<(Lsn, FrameId)> {
         let Some(list) = self.lists.get(at) else { return Vec::new() };
         let list = list.lock();
         let before = list.iter().take_while(|(lsn, _)| *lsn < cut).copied();
-        // Who gives dirtiness back while it is marked anew may leave an entry that nothing stands behind.
+        // An entry may be stale: dirtiness was given back just as the page was marked again.
         before.filter(|(lsn, frame)| self.since(*frame) == Some(*lsn)).take(most).collect()
     }
 
-    /// The oldest in an instance's list before `cut` that is not `taken` yet: all the others are passed over, with the
-    /// list's mutex held. Returns it with the entries that were looked at.
+    /// The oldest frame before `cut` in an instance's flush list that is not in `taken`. The search passes all taken
+    /// entries, with the list's mutex held. Returns the frame and the number of entries looked at.
     pub(super) fn rescan(&self, at: usize, cut: Lsn, taken: &HashSet<FrameId>) -> (Option<FrameId>, usize) {
         let Some(list) = self.lists.get(at) else { return (None, 0) };
         let list = list.lock();
@@ -176,12 +176,12 @@ impl DirtyPages {
         (found, looked_at)
     }
 
-    /// How many pages are dirty.
+    /// Number of dirty pages.
     pub(super) fn len(&self) -> usize {
         (0..self.dirty.len()).map(|at| self.len_in(at)).sum()
     }
 
-    /// The same of one instance.
+    /// Number of dirty pages of one instance.
     pub(super) fn len_in(&self, at: usize) -> usize {
         self.dirty[at].load(Ordering::Relaxed)
     }
@@ -240,7 +240,8 @@ mod tests {
         assert_eq!(((dirty.len_in(0), dirty.len_in(1)), dirty.len()), ((4, 5), 9));
     }
 
-    /// With the last mutex of all held no other can be waited for (RANK-1): a search that took one would be refused.
+    /// While a thread holds the last mutex in rank order it may wait for no other (RANK-1): a search that takes a mutex
+    /// panics.
     #[test]
     fn a_scan_for_dirty_pages_takes_no_mutex_and_that_of_a_list_does() {
         let found = |tracking| {

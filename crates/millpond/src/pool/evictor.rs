@@ -1,4 +1,4 @@
-//! How frames become free: for the keeper, and for who finds none.
+//! Eviction: how frames become free, for the keeper and for threads that find none.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -10,11 +10,11 @@ use super::residence::Evicted;
 use crate::base::aligned::to_u64;
 use crate::base::ids::{FrameId, Lsn, PageId, SpaceId};
 
-/// Frames that are looked at for a dropped space's pages at once.
+/// Frames that one step searches for a dropped space's pages.
 const DISCARD_STEPS: usize = 4096;
 
 impl Pool {
-    /// Evicts `frame`, a candidate that came from `queue`; one that cannot leave is a candidate again.
+    /// Evicts `frame`, a candidate from `queue`. If it is in use, it becomes a candidate again.
     pub(super) fn evict_candidate(&self, frame: FrameId, queue: Queue) -> Evicted {
         let evicted = self.evict(frame);
         let replacement = &self.instance_of(frame).replacement;
@@ -26,7 +26,7 @@ impl Pool {
         evicted
     }
 
-    /// One clean page of an instance that nobody uses, out of its frame, in at most `steps` looks.
+    /// Evicts one clean, unused page of an instance, with at most `steps` looks, and returns its frame.
     pub(super) fn steal(&self, at: usize, steps: usize) -> Option<FrameId> {
         let instance = &self.instances[at];
         let mut scan = Scan::new(Wanted::Clean, steps);
@@ -37,7 +37,7 @@ impl Pool {
             match self.evict_candidate(frame, queue) {
                 Evicted::Free(_) => found = Some(frame),
                 Evicted::InUse => {}
-                // It is written by whoever does that.
+                // Not written here: the keeper or another page writer does that.
                 Evicted::Dirty => instance.replacement.stays(frame),
             }
         }
@@ -46,28 +46,28 @@ impl Pool {
         found
     }
 
-    /// Free frames that are refilled to, by the keeper or whose work it is.
+    /// The number of free frames that the keeper, LRU managers or page cleaners refill to.
     pub(crate) fn target(&self) -> usize {
         let target = self.target.load(Ordering::Relaxed);
         if self.is_handoff() { target } else { self.refilled_to(target) * self.instances.len() }
     }
 
-    /// Free frames with which the keeper is asked for more.
+    /// At this number of free frames or fewer the keeper is asked for more.
     pub(super) fn low(&self) -> usize {
         if self.is_handoff() { self.low.load(Ordering::Relaxed) } else { self.target() / 4 * 3 }
     }
 
-    /// For the keeper: keeps `target` frames free from now on, and is asked for more when no more than `low` are.
+    /// For the keeper: sets the `target` of free frames, and the `low` mark at which it is asked for more.
     pub(crate) fn keep_free(&self, target: usize, low: usize) {
         self.target.store(target, Ordering::Relaxed);
         self.low.store(low, Ordering::Relaxed);
     }
 
-    /// For the keeper: how many free frames are short of what it should keep ready; 0: enough.
+    /// For the keeper: how many free frames are missing from what it should keep ready; 0: enough.
     pub(crate) fn frames_short(&self) -> usize {
         self.bell_wanted.store(false, Ordering::Relaxed);
         let (len, wanted) = (self.line().len(), self.line().wanted());
-        // With the classic policies the keeper frees none ahead of need.
+        // With the classic policies the keeper frees no frames ahead of need.
         if wanted == 0 && (!self.is_handoff() || len > self.low()) {
             return 0;
         }
@@ -75,8 +75,8 @@ impl Pool {
         (target + wanted).saturating_sub(len)
     }
 
-    /// For the keeper: frees clean victims until `wanted` are free, and collects dirty ones, pinned, that would have
-    /// been next: at most `lot`. Returns how many it freed, and the dirty ones, which are candidates again after
+    /// For the keeper: frees clean victims until `wanted` are free, and collects the dirty victims on the way, pinned,
+    /// at most `lot`. Returns how many it freed, and the dirty ones. These are candidates again after
     /// [`free_cleaned`](Self::free_cleaned).
     pub(crate) fn sweep(&self, wanted: usize, lot: usize) -> (usize, Vec<Pin<'_>>) {
         if self.is_handoff() {
@@ -84,7 +84,7 @@ impl Pool {
         }
         let (mut freed, mut dirty) = (0, Vec::new());
         for at in 0..self.instances.len() {
-            // What nobody knew of who took a place in the line.
+            // Frames that came free in another instance while a thread took its place in the line.
             while freed + dirty.len() < wanted
                 && at > 0
                 && let Some(frames) = self.instances[at].free.take(1)
@@ -100,7 +100,7 @@ impl Pool {
         (freed, dirty)
     }
 
-    /// The same in one instance, counted as a pass.
+    /// [`sweep`](Self::sweep) in one instance, counted as a pass.
     fn sweep_counted(&self, at: usize, wanted: usize, lot: usize) -> (usize, Vec<Pin<'_>>) {
         let mut scan = self.long_scan();
         let steps = scan.steps;
@@ -109,13 +109,13 @@ impl Pool {
         (freed, dirty)
     }
 
-    /// A search that looks at each page once more after all heat is gone. (Those beyond the end of a pool that was made
-    /// smaller are in the queues as well.)
+    /// A search that still looks at each page once more after all heat is gone. (A shrunken pool's frames beyond its
+    /// end are in the queues as well.)
     pub(super) fn long_scan(&self) -> Scan {
         Scan::new(Wanted::Any, (usize::from(HEAT_MAX) + 2) * self.frames.made())
     }
 
-    /// As [`sweep`](Self::sweep), in one instance.
+    /// [`sweep`](Self::sweep) in one instance.
     pub(super) fn sweep_in(&self, at: usize, wanted: usize, lot: usize, scan: &mut Scan) -> (usize, Vec<Pin<'_>>) {
         let replacement = &self.instances[at].replacement;
         let (mut freed, mut dirty) = (0, Vec::new());
@@ -138,15 +138,15 @@ impl Pool {
         (freed, dirty)
     }
 
-    /// For the keeper: the dirty pages among the `count` of each queue that are to leave next; pinned, at most `lot`.
-    /// They keep their places: clean when their turn comes, they leave without a wait.
+    /// For the keeper: the dirty pages among the next `count` victims of each queue, pinned, at most `lot`. They keep
+    /// their places: once clean, they leave at their turn without a wait.
     pub(crate) fn dirty_victims(&self, count: usize, lot: usize) -> Vec<Pin<'_>> {
         let victims = self.instances.iter().flat_map(|of| of.replacement.next(count, self));
         victims.filter_map(|frame| self.pin_dirty_frame(frame)).take(lot).collect()
     }
 
-    /// For the keeper: frees the frames that [`sweep`](Self::sweep) collected, but for those used or dirtied since.
-    /// (With the list of the classic policies only those in use at the moment: like InnoDB, which frees what it has
+    /// For the keeper: frees the frames that [`sweep`](Self::sweep) collected, except those used or dirtied since.
+    /// (With the list of the classic policies earlier uses do not count: InnoDB, too, frees the pages that it has
     /// written from the tail.)
     pub(crate) fn free_cleaned(&self, frames: &[FrameId]) {
         for &frame in frames {
@@ -156,8 +156,8 @@ impl Pool {
         }
     }
 
-    /// The page leaves `frame`, which a sweep collected and which was written since, unless it was used or dirtied
-    /// meanwhile. True: the frame is the caller's.
+    /// Evicts the page in `frame`, which a sweep collected and a write has cleaned, unless it was used or dirtied
+    /// since. True: the frame is the caller's.
     pub(super) fn evict_cleaned(&self, frame: FrameId) -> bool {
         let used = self.frame(frame).heat() > 0;
         let left = !used && matches!(self.evict(frame), Evicted::Free(_));
@@ -169,7 +169,7 @@ impl Pool {
 
     /// Pins the page in `frame` if it is dirty.
     fn pin_dirty_frame(&self, frame: FrameId) -> Option<Pin<'_>> {
-        // Most of those that are looked at ahead of need are clean: they cost no look into the table.
+        // Most frames that are looked at ahead of need are clean: these cost no look into the page table.
         self.dirty.since(frame)?;
         let id = self.frame(frame).holds()?;
         self.fetch_cold(id).filter(|pin| pin.frame == frame && self.dirty.since(frame).is_some())
@@ -191,24 +191,24 @@ impl Pool {
         self.pin_dirty_frame(frame)
     }
 
-    /// Gives back the dirtiness that a write took and could not end.
+    /// Gives back the dirtiness that a failed write took.
     pub(crate) fn dirty_again(&self, frame: FrameId, rec_lsn: Lsn) {
         self.dirty.again(frame, rec_lsn);
     }
 
-    /// The dirty frames whose oldest change is before `cut`, and where that is.
+    /// The dirty frames whose oldest change is before `cut`, with that change's start LSN.
     pub(crate) fn dirty_before(&self, cut: Lsn) -> Vec<(Lsn, FrameId)> {
         self.dirty.before(cut, self.frames.made())
     }
 
-    /// The dirty frames of an instance whose oldest change is before `cut`, the oldest first, at most so many. Only
-    /// where there are flush lists.
+    /// The dirty frames of an instance whose oldest change is before `cut`, at most `most`, the oldest first. Only with
+    /// flush lists.
     pub(crate) fn oldest_dirty(&self, at: usize, cut: Lsn, most: usize) -> Vec<FrameId> {
         self.dirty.oldest(at, cut, most).into_iter().map(|(_, frame)| frame).collect()
     }
 
-    /// The same one by one, as the InnoDB of 5.5 does while pages are being flushed: after each the list is searched
-    /// again from its end, past those that were taken, its mutex held. Returns how many entries that looked at, too.
+    /// The same one by one, as in InnoDB 5.5 while pages are being flushed. After each frame the list is searched again
+    /// from its end, past all frames already taken, with its mutex held. Also returns how many entries that looked at.
     pub(crate) fn rescan_dirty(&self, at: usize, cut: Lsn, most: usize) -> (Vec<FrameId>, usize) {
         let (mut taken, mut frames, mut looked_at) = (HashSet::new(), Vec::new(), 0);
         while frames.len() < most {
@@ -221,27 +221,27 @@ impl Pool {
         (frames, looked_at)
     }
 
-    /// The begin of the oldest change that is in a frame only. Only where there are flush lists.
+    /// The start LSN of the oldest change that no image has. Only with flush lists.
     pub(crate) fn oldest_change(&self) -> Option<Lsn> {
         let oldest = |at| self.dirty.oldest(at, Lsn(u64::MAX), 1).first().map(|(lsn, _)| *lsn);
         (0..self.instances.len()).filter_map(oldest).min()
     }
 
-    /// Pages that were dirtied before `cut`, at most `most` of each instance. Only where there are flush lists.
+    /// Number of pages dirtied before `cut`, at most `most` for each instance. Only with flush lists.
     pub(crate) fn dirtied_before(&self, cut: Lsn, most: usize) -> usize {
         (0..self.instances.len()).map(|at| self.dirty.oldest(at, cut, most).len()).sum()
     }
 
-    /// Orders frames by the ids of their pages.
+    /// Sorts frames by the ids of their pages.
     pub(crate) fn sort_by_page(&self, frames: &mut [FrameId]) {
         frames.sort_by_cached_key(|frame| self.frame(*frame).holds());
     }
 
-    /// Throws the pages of `space`, which was dropped, out of the frames from `from` on, a step of them. Nobody uses
-    /// them any more but the keeper, whose pages stay until they leave by themselves: clean, since their images go
-    /// nowhere. Returns where to go on; `None`: it was the last step.
+    /// Throws the pages of `space`, which was dropped, out of the frames from `from` on, one step of frames. Only the
+    /// keeper still uses such pages. A page that it uses becomes clean, since its image goes nowhere, and leaves in its
+    /// turn. Returns where to go on; `None`: it was the last step.
     ///
-    /// The frames stay in the queues, and are free when their turn comes.
+    /// The frames stay in the queues, and become free when their turn comes.
     pub(crate) fn discard_step(&self, space: SpaceId, from: usize) -> Option<usize> {
         let made = self.frames.made();
         let upto = made.min(from + DISCARD_STEPS);

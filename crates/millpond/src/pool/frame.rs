@@ -1,4 +1,4 @@
-//! Frames, and the guards through which pages are seen and changed.
+//! Frames, and the guards that give access to pages.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -21,20 +21,20 @@ use crate::base::waits::{WaitClass, Waited, is_half, note_latch};
 /// No page has this id.
 const NO_PAGE: u64 = u64::MAX;
 
-/// Microseconds in which at least one of those who had a page latched waited for the window `recent_closed`; goes
-/// round. Each tells of his wait as it ends: what is later than the end of what was told before counts, so that many
-/// who wait at once count once.
+/// Microseconds in which at least one holder of a page's latch waited for the window `recent_closed`; wraps. Each
+/// waiter reports its wait as it ends. Only the part after the end of the last report counts, so that waits that
+/// overlap count once.
 #[derive(Default)]
 struct WindowTime {
     us: AtomicU32,
-    /// Until when it was told of; by a clock that goes round, too.
+    /// The end of the last report, on a microsecond clock that wraps, too.
     told_us: AtomicU32,
 }
 
 impl WindowTime {
-    /// A wait of `us` ends at `now_us`.
+    /// Adds a wait of `us` that ends at `now_us`.
     fn add(&self, us: u32, now_us: u32) {
-        // Relaxed, and in two steps: it is compared with the time of a wait, to a half.
+        // Relaxed, and in two steps: the sum is only compared with half of a wait's time.
         let told_us = self.told_us.swap(now_us, Ordering::Relaxed);
         self.us.fetch_add(us.min(now_us.wrapping_sub(told_us)), Ordering::Relaxed);
     }
@@ -44,29 +44,29 @@ impl WindowTime {
     }
 }
 
-/// The clock that [`WindowTime`] goes by.
+/// The clock of [`WindowTime`]: microseconds; wraps.
 #[expect(clippy::cast_possible_truncation, reason = "it goes round")]
 fn now_us() -> u32 {
     (clock::now_ns() / 1_000) as u32
 }
 
-/// A place for one page.
+/// A frame: memory for one page, with its state.
 #[repr(align(64))]
 pub(crate) struct Frame {
     /// The page, behind its latch.
     pub(super) page: RwLock<PageBuf>,
-    /// The id of the page that is here; [`NO_PAGE`]: none, or not yet. Changed with the page latched exclusively, and
-    /// under the mutex of the page's shard of the table.
+    /// The id of the page in the frame; [`NO_PAGE`]: none, or not yet. Changed with the page latched exclusively and
+    /// under the mutex of the page's table shard.
     holds: AtomicU64,
-    /// Operations that need the page to stay. Raised under the shard's mutex, or with the page latched.
+    /// Number of operations that need the page to stay. Raised under the shard's mutex, or with the page latched.
     pub(super) pins: AtomicU32,
-    /// Uses since replacement looked last.
+    /// Uses since replacement last looked, [`HEAT_MAX`] at most.
     heat: AtomicU8,
-    /// Beyond the pool's end, and in nobody's hands.
+    /// Whether the frame is beyond the pool's end and no thread uses it.
     retired: AtomicBool,
-    /// For how long the page was latched by one who waited for the window `recent_closed`.
+    /// Time for which a holder of the page's latch waited for the window `recent_closed`.
     in_window: WindowTime,
-    /// A copy of the inner page that is here.
+    /// A copy of the inner page in the frame, or null.
     route: Atomic<Route>,
 }
 
@@ -83,9 +83,9 @@ impl Frame {
         }
     }
 
-    /// The page that is here.
+    /// The id of the page in the frame.
     pub(super) fn holds(&self) -> Option<PageId> {
-        // Acquire: pairs with `set_holds`, so that who finds the id finds the page's contents.
+        // Acquire: pairs with `set_holds`, so that a thread that finds the id also finds the page's contents.
         let id = self.holds.load(Ordering::Acquire);
         (id != NO_PAGE).then_some(PageId(id))
     }
@@ -94,33 +94,33 @@ impl Frame {
         self.holds.store(page.map_or(NO_PAGE, |id| id.0), Ordering::Release);
     }
 
-    /// Takes the frame out of use, or into it; returns whether it was out.
+    /// Sets whether the frame is out of use; returns whether it was.
     pub(super) fn set_retired(&self, retired: bool) -> bool {
         self.retired.swap(retired, Ordering::Relaxed)
     }
 
-    /// Whether the page is as hot as can be.
+    /// Whether the page's heat is [`HEAT_MAX`].
     pub(super) fn is_hot(&self) -> bool {
         self.heat() >= HEAT_MAX
     }
 
-    /// The page was used.
+    /// Notes a use of the page.
     pub(super) fn warm(&self) {
-        // Relaxed, and not one step: a use more or less decides nothing.
+        // Relaxed, and in two steps: one use more or less does not matter.
         let heat = self.heat.load(Ordering::Relaxed);
         if heat < HEAT_MAX {
             self.heat.store(heat + 1, Ordering::Relaxed);
         }
     }
 
-    /// Takes the heat down by one; returns what it was.
+    /// Lowers the heat by one; returns the heat before.
     pub(super) fn cool(&self) -> u8 {
         let heat = self.heat.load(Ordering::Relaxed);
         self.heat.store(heat.saturating_sub(1), Ordering::Relaxed);
         heat
     }
 
-    /// Takes all heat; returns what it was.
+    /// Sets the heat to 0; returns the heat before.
     pub(super) fn reset_heat(&self) -> u8 {
         self.heat.swap(0, Ordering::Relaxed)
     }
@@ -129,26 +129,26 @@ impl Frame {
         self.heat.load(Ordering::Relaxed)
     }
 
-    /// The copy of the inner page that is here.
+    /// The copy of the inner page in the frame.
     pub(super) fn route<'g>(&self, guard: &'g Guard) -> Option<&'g Route> {
         // Acquire: pairs with `set_route`.
         let shared = self.route.load(Ordering::Acquire, guard);
-        #[expect(unsafe_code, reason = "epochs: what is loaded under a guard lives as long as the guard")]
+        #[expect(unsafe_code, reason = "epochs: a route loaded under a guard lives as long as the guard")]
         // SAFETY: a route is destroyed only by `clear_route`, two epochs after it was taken out.
         unsafe {
             shared.as_ref()
         }
     }
 
-    /// Whether there is a copy.
+    /// Whether the frame has a copy.
     pub(super) fn has_route(&self) -> bool {
         #[expect(unsafe_code, reason = "epochs: a look at the address alone needs no guard")]
-        // SAFETY: what is loaded is compared with null, and not followed.
+        // SAFETY: the loaded pointer is compared with null, and not followed.
         let route = self.route.load(Ordering::Relaxed, unsafe { unprotected() });
         !route.is_null()
     }
 
-    /// Sets the copy. The caller has the page latched, so it is not being changed; of several readers one wins.
+    /// Sets the copy. The caller has the page latched, so it does not change. Of several readers one wins.
     pub(super) fn set_route(&self, route: Route, guard: &Guard) -> bool {
         let null = Shared::null();
         self.route.compare_exchange(null, Owned::new(route), Ordering::Release, Ordering::Relaxed, guard).is_ok()
@@ -161,14 +161,14 @@ impl Frame {
         }
         let guard = pin();
         let old = self.route.swap(Shared::null(), Ordering::AcqRel, &guard);
-        #[expect(unsafe_code, reason = "epochs: who takes it out destroys it, later")]
-        // SAFETY: `old` came out of the one place where others find it, so no new reader gets it; those who have it are
-        // under guards that the destruction waits for.
+        #[expect(unsafe_code, reason = "epochs: the thread that takes it out destroys it, later")]
+        // SAFETY: `old` came out of the only place where readers find it, so no new reader gets it. The destruction
+        // waits for the guards of the readers that have it.
         unsafe {
             let len = old.as_ref().map(Route::len);
             if !old.is_null() {
                 guard.defer_destroy(old);
-                // At once into everybody's reach: a thread keeps up to 64 for itself otherwise, of a page each.
+                // Flush at once: otherwise a thread keeps up to 64 deferred routes for itself, of a page each.
                 guard.flush();
             }
             len
@@ -190,12 +190,12 @@ pub(crate) struct Pin<'p> {
     pub(super) held_by: HeldBy,
 }
 
-/// What keeps a pinned page in its frame.
+/// The mechanism that keeps a pinned page in its frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeldBy {
     /// The frame's number of pins.
     Count,
-    /// The same, for who writes pages: its own pins are no news to it, and ring no bell.
+    /// The same, for a page writer: its own pins are no news to it, so their end rings no bell.
     Writer,
     /// The page's latch.
     Latch,
@@ -204,7 +204,8 @@ pub(super) enum HeldBy {
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
         if self.held_by != HeldBy::Latch {
-            // Release: pairs with the Acquire of whoever evicts the frame, so that our use of the page came before.
+            // Release: pairs with the Acquire of the thread that evicts the page, so that this use of the page came
+            // before.
             self.pool.frame(self.frame).pins.fetch_sub(1, Ordering::Release);
         }
         if self.held_by != HeldBy::Writer {
@@ -222,7 +223,7 @@ impl<'p> Pin<'p> {
         self.pool.frame(self.frame)
     }
 
-    /// Makes it one that outlives the latch. The page is latched.
+    /// Makes this a pin that outlives the latch. The page is latched.
     fn count(mut self) -> Self {
         if self.held_by == HeldBy::Latch {
             // Relaxed: eviction needs the latch, whose release orders this.
@@ -252,8 +253,8 @@ impl<'p> Pin<'p> {
         }
     }
 
-    /// Waits for the page's latch. Where those who had it waited for the window `recent_closed` for at least half of
-    /// that time, this was a wait for the window, too.
+    /// Waits for the page's latch. If its holders spent at least half of that time waiting for the window
+    /// `recent_closed`, the wait is counted as a wait for the window instead.
     fn latched<G: Deref<Target = PageBuf>>(&self, wait: impl FnOnce() -> G) -> G {
         let window_us = || self.frame().in_window.us();
         let before_us = window_us();
@@ -272,13 +273,13 @@ impl<'p> Pin<'p> {
         page
     }
 
-    /// The page latched exclusively, if the latch is free.
+    /// Latches the page exclusively, if the latch is free.
     pub(crate) fn try_write(self) -> Option<PageWrite<'p>> {
         let guard = self.frame().page.try_write()?;
         Some(PageWrite::new(guard, self))
     }
 
-    /// The page latched shared, or the pin back.
+    /// Latches the page shared if the latch is free, else returns the pin.
     pub(crate) fn try_read(self) -> Result<PageRead<'p>, Pin<'p>> {
         match self.frame().page.try_read() {
             Some(guard) => Ok(PageRead::new(guard, self)),
@@ -317,18 +318,18 @@ impl<'p> PageRead<'p> {
         self.pin.count()
     }
 
-    /// Who waits for this page has waited, too, for what its holder waited for in the window since `before`.
+    /// Counts the time that this thread waited for the window since `before` for threads that wait for this page, too.
     pub(crate) fn pass_on(&self, before: Waited) {
         self.pin.waited_in_window(before.elapsed_us());
     }
 
-    /// Takes the frame's dirtiness while the latch is still held, then releases the latch.
+    /// Takes the frame's dirtiness while the latch is held, then releases the latch.
     pub(crate) fn take_dirtiness(self) -> (Pin<'p>, Option<Lsn>) {
         let taken = self.pin.pool.dirty.take(self.pin.frame);
         (self.unlatch(), taken)
     }
 
-    /// Leaves a copy of this inner page to those who look for its children.
+    /// Leaves a copy of this inner page for threads that look for its children.
     pub(crate) fn leave_route(&self, guard: &Guard) {
         self.pin.pool.leave_route(self.pin.frame, &self.guard, guard);
     }
@@ -355,7 +356,8 @@ impl<'p> PageWrite<'p> {
         &self.guard
     }
 
-    /// The bytes, to change. Who looks for children goes through the page itself until a new copy is left.
+    /// The bytes, to change. The route of an inner page is dropped: threads that look for children use the page itself
+    /// until there is a new copy.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         if !self.view().is_leaf() {
             self.pin.pool.clear_route(self.pin.frame);
@@ -375,17 +377,17 @@ impl<'p> PageWrite<'p> {
         page_lsn(&self.guard)
     }
 
-    /// Stamps the page LSN: the end of the group that changed the page.
+    /// Sets the page LSN: the end of the group that changed the page.
     pub(crate) fn set_lsn(&mut self, lsn: Lsn) {
         header_mut(&mut self.guard).page_lsn = U64::new(lsn.0);
     }
 
-    /// Whoever waits for the page's latch has waited so much longer for the window `recent_closed`.
+    /// Counts `us` microseconds of waiting for the window for threads that wait for this page's latch.
     pub(crate) fn waited_in_window(&self, us: u32) {
         self.pin.waited_in_window(us);
     }
 
-    /// Who waits for this page has waited, too, for what its holder waited for in the window since `before`.
+    /// Counts the time that this thread waited for the window since `before` for threads that wait for this page, too.
     pub(crate) fn pass_on(&self, before: Waited) {
         self.pin.waited_in_window(before.elapsed_us());
     }
@@ -408,22 +410,22 @@ mod tests {
     #[test]
     fn time_in_the_window_is_a_union_over_all_who_wait_at_once() {
         let of = WindowTime::default();
-        // Three who waited from 1,000 to 1,100, and one of them on to 1,150.
+        // Three threads wait from 1,000 to 1,100, and one of them on to 1,150.
         for _ in 0..3 {
             of.add(100, 1_100);
         }
         of.add(50, 1_150);
         assert_eq!(of.us(), 150);
-        // One who waited from 1,120 to 1,200: what is later than 1,150 counts.
+        // One thread waits from 1,120 to 1,200: only the part after 1,150 counts.
         of.add(80, 1_200);
         assert_eq!(of.us(), 200);
-        // Behind a pause all of it does; also where the clock has gone round.
+        // After a pause all of a wait counts, also where the clock has wrapped.
         of.add(10, 2_000);
         of.add(u32::MAX, 1_000);
         assert_eq!(of.us(), 210_u32.wrapping_add(1_000_u32.wrapping_sub(2_000)));
         let round = WindowTime::default();
         round.add(10, u32::MAX);
         round.add(30, 19);
-        assert_eq!(round.us(), 30, "ten, and the twenty behind them");
+        assert_eq!(round.us(), 30, "ten, and the twenty after them");
     }
 }

@@ -1,12 +1,13 @@
-//! Free frames, and who waits for them.
+//! Free frames, and the line (FIFO) of threads that wait for them.
 //!
-//! FREE-1  Frames go to waiters in the order in which they came. Newcomers take from the ring only while nobody waits.
-//! FREE-2  Who gives a frame pushes it first and looks for waiters then; who waits is counted first and looks for
-//!         frames then; between each pair is a full fence. So either the giver sees the waiter or the waiter the frame.
-//! FREE-3  A ticket is ended once, by compare-and-swap: granted or cancelled. Frames that came too late go on to the
-//!         next.
+//! FREE-1  Frames go to waiters in arrival order. Newcomers take from the ring only while no thread waits.
+//! FREE-2  A giver pushes the frame, then looks for waiters. A waiter is counted, then looks for frames. A full fence
+//!         stands between the two steps of each. So either the giver sees the waiter, or the waiter sees the frame.
+//! FREE-3  A ticket ends once, by compare-and-swap: granted or cancelled. Frames that came too late go on to the next
+//!         ticket.
 //!
-//! Who ends the wait: whoever frees a frame, mostly the keeper; [`FreeFrames::stop`]; whoever cancels the ticket.
+//! A wait ends when a thread frees a frame (mostly the keeper), on [`FreeFrames::stop`], or when the ticket is
+//! cancelled.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,25 +22,25 @@ pub(super) const CANCELLED: u8 = 2;
 pub(super) struct Ticket {
     count: usize,
     pub(super) state: AtomicU8,
-    /// The frames; none: cancelled, or nothing is freed any more.
+    /// The frames; empty: cancelled, or no frame is freed any more.
     pub(super) handoff: Arc<Handoff<Vec<FrameId>>>,
 }
 
 /// Frames with no page in them.
 pub(super) struct FreeFrames {
     ring: Ring<FrameId>,
-    /// Tickets in the line.
+    /// Number of tickets in the line.
     waiting: AtomicUsize,
     line: Mutex<VecDeque<Arc<Ticket>>>,
     stopped: AtomicBool,
 }
 
-/// What a request for frames got.
+/// The result of a request for frames.
 pub(super) enum Taken {
     Frames(Vec<FrameId>),
     /// A place in the line.
     Wait(Arc<Ticket>),
-    /// Nothing is freed any more.
+    /// No frame is freed any more.
     Stopped,
 }
 
@@ -58,7 +59,7 @@ impl FreeFrames {
         self.ring.len()
     }
 
-    /// Frames that are waited for.
+    /// Number of frames that the waiters want together.
     pub(super) fn wanted(&self) -> usize {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -67,12 +68,12 @@ impl FreeFrames {
         self.line.lock().iter().filter(waits).map(|ticket| ticket.count).sum()
     }
 
-    /// Whether anybody waits.
+    /// Whether any thread waits.
     pub(super) fn awaited(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes `count` frames if nobody waits and they are there.
+    /// Takes `count` frames if no thread waits and that many are free.
     pub(super) fn take(&self, count: usize) -> Option<Vec<FrameId>> {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             return None;
@@ -89,7 +90,8 @@ impl FreeFrames {
             match self.ring.pop() {
                 Some(frame) => frames.push(frame),
                 None => {
-                    // Others were quicker. What was taken may be what somebody waits for: it goes back like any other.
+                    // Other threads were quicker. A thread may wait for the frames popped so far: they go back as any
+                    // other.
                     frames.drain(..).for_each(|frame| self.give(frame));
                     return None;
                 }
@@ -109,12 +111,12 @@ impl FreeFrames {
         let ticket = Arc::new(Ticket { count, state: AtomicU8::new(WAITING), handoff: Handoff::new() });
         {
             let mut line = self.line.lock();
-            // Before it can be granted, which counts it out again.
+            // Before the ticket can be granted, which lowers the count.
             self.waiting.fetch_add(1, Ordering::SeqCst);
             line.push_back(Arc::clone(&ticket));
         }
         fence(Ordering::SeqCst);
-        // FREE-2: a frame that was pushed before we were counted.
+        // FREE-2: a frame may have been pushed before this ticket was counted.
         if !planted!("ticket_not_looked_for") {
             self.grant();
         }
@@ -133,7 +135,7 @@ impl FreeFrames {
         }
     }
 
-    /// Grants what the ring has to those who wait, oldest first.
+    /// Grants the ring's frames to the waiters, oldest first.
     fn grant(&self) {
         let mut granted = Vec::new();
         {
@@ -148,18 +150,18 @@ impl FreeFrames {
                     }
                     let enough = frames.len() == front.count;
                     let state = (WAITING, GRANTED);
-                    // FREE-3: it may be cancelled at this moment.
+                    // FREE-3: the ticket may be cancelled at this moment.
                     if enough
                         && front.state.compare_exchange(state.0, state.1, Ordering::AcqRel, Ordering::Acquire).is_ok()
                     {
                         granted.push((Arc::clone(front), frames));
                     } else {
-                        // Into the ring, for the next.
+                        // Back into the ring, for the next ticket.
                         if !(enough && planted!("frames_lost_on_cancel")) {
                             frames.into_iter().for_each(|frame| self.ring.push(frame));
                         }
                         if !enough {
-                            // Whoever gives the next one comes here again.
+                            // The thread that gives the next frame grants again.
                             break;
                         }
                     }
@@ -173,16 +175,16 @@ impl FreeFrames {
         }
     }
 
-    /// Takes a ticket out of the line, unless it was granted already: then the frames are in its hand-off.
+    /// Cancels a ticket, unless it was granted already: then the frames are in its hand-off.
     pub(super) fn cancel(&self, ticket: &Ticket) {
         if ticket.state.compare_exchange(WAITING, CANCELLED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             ticket.handoff.give(Vec::new());
-            // Those behind it may be next.
+            // The tickets behind it may be next.
             self.grant();
         }
     }
 
-    /// Ends all waits, and those to come: nothing is freed any more.
+    /// Ends all waits, and later ones at once: no frame is freed any more.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         let line: Vec<_> = self.line.lock().iter().cloned().collect();

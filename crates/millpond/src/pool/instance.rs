@@ -1,8 +1,8 @@
-//! The parts of the buffer pool. There is one; with the classic policies there may be several, each with its own free
-//! frames and its own list of pages, so that there are as many mutexes: InnoDB's buffer pool instances.
+//! Buffer pool instances. There is one; with the classic policies there may be several, as in InnoDB. Each has its own
+//! free frames and list of pages, and so its own mutexes.
 //!
-//! A frame belongs to the instance of its number; a page is in whichever frame it was put into, and one that is read
-//! comes into the instance that its id says.
+//! A frame belongs to the instance that its number says. A page belongs to the instance of its frame. A page that is
+//! read enters the instance that its id says.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,45 +14,45 @@ use super::residence::Evicted;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::{FrameId, PageId};
 
-/// Pages of a space that come into one instance, so that neighbours are together.
+/// Consecutive pages of a space that are read into one instance, so that neighbours are together.
 const PAGES_TOGETHER: u32 = 64;
 
-/// What those who needed frames have done for them.
+/// Counts of what threads did to get frames.
 #[derive(Debug, Default)]
 pub(crate) struct Searches {
-    /// Searches for a clean page that leaves, and pages that they looked at.
+    /// Searches for a clean page to evict, and pages that they looked at.
     pub(crate) searches: u64,
     pub(crate) searched: u64,
     /// Searches for a page to write, and pages that they looked at.
     pub(crate) flush_searches: u64,
     pub(crate) flush_searched: u64,
-    /// And those that the last one looked at.
+    /// Pages that the last of these searches looked at.
     pub(crate) last_flush_searched: u64,
-    /// Sleeps.
+    /// Sleeps, with `backoff`.
     pub(crate) wait_loops: u64,
 }
 
-/// What is in a part of the buffer pool, now.
+/// Numbers of frames of an instance, now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InstancePages {
-    /// Frames.
+    /// Number of frames.
     pub(crate) total: u64,
     pub(crate) free: u64,
     pub(crate) dirty: u64,
 }
 
 impl InstancePages {
-    /// Frames with a page, or about to get one.
+    /// Frames that have a page or are about to get one.
     pub(crate) fn data(&self) -> u64 {
         self.total.saturating_sub(self.free)
     }
 }
 
-/// A part of the buffer pool.
+/// A buffer pool instance.
 pub(super) struct Instance {
     pub(super) free: FreeFrames,
     pub(super) replacement: Box<dyn Replacement>,
-    /// Searches for a clean page that leaves, by who needs a frame, and pages that they looked at.
+    /// Searches for a clean page to evict, by threads that need a frame, and pages that they looked at.
     pub(super) searches: AtomicU64,
     pub(super) searched: AtomicU64,
 }
@@ -66,7 +66,7 @@ impl Instance {
 
 impl Pages for Pool {
     fn is_unused(&self, frame: FrameId) -> bool {
-        // Relaxed: it is looked at again under the shard's mutex.
+        // Relaxed: eviction checks again under the shard's mutex.
         self.frame(frame).pins.load(Ordering::Relaxed) == 0
     }
 
@@ -90,7 +90,7 @@ impl Pages for Pool {
 impl Pool {
     /// The number of the instance that `frame` belongs to.
     pub(crate) fn number_of_instance(&self, frame: FrameId) -> usize {
-        // This is asked with each use of a page that is not hot: without a division where there is one.
+        // Called on each use of a page that is not hot: avoids the division where there is one instance.
         match self.instances.len() {
             1 => 0,
             several => frame.index() % several,
@@ -102,13 +102,13 @@ impl Pool {
         &self.instances[self.number_of_instance(frame)]
     }
 
-    /// The line for all who find no frame in any instance. It is the first one's.
+    /// The line for all threads that find no frame in any instance: the first instance's.
     pub(super) fn line(&self) -> &FreeFrames {
         &self.instances[0].free
     }
 
-    /// From now on pages are read into their own instances. While the log is redone they go wherever there is room:
-    /// more of one instance may be pinned together than it has frames.
+    /// Has pages read into their own instances from now on. During redo they go wherever there is room: more pages of
+    /// one instance may be pinned together than it has frames.
     pub(crate) fn keep_pages_together(&self) {
         self.spread.store(false, Ordering::Relaxed);
     }
@@ -122,7 +122,7 @@ impl Pool {
         }
     }
 
-    /// An instance for who does not mind: each in turn.
+    /// Any instance, in round-robin order.
     pub(super) fn any_instance(&self) -> usize {
         match self.instances.len() {
             1 => 0,
@@ -130,7 +130,7 @@ impl Pool {
         }
     }
 
-    /// `count` frames that are free in one of them.
+    /// Takes `count` free frames from any one instance.
     pub(super) fn take_anywhere(&self, count: usize) -> Option<Vec<FrameId>> {
         self.instances.iter().find_map(|instance| instance.free.take(count))
     }
@@ -140,7 +140,7 @@ impl Pool {
         self.instances.len()
     }
 
-    /// What is in each of them.
+    /// Numbers of frames of each instance.
     pub(crate) fn instance_pages(&self) -> Vec<InstancePages> {
         let (frames, several) = (self.len(), self.instances.len());
         let pages = |at: usize| InstancePages {
@@ -151,7 +151,7 @@ impl Pool {
         (0..several).map(pages).collect()
     }
 
-    /// What those who needed frames have done for them.
+    /// Counts of what threads did to get frames.
     pub(crate) fn searches(&self) -> Searches {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut found = Searches::default();
@@ -171,29 +171,30 @@ impl Pool {
         found
     }
 
-    /// Frames that are free, of all instances.
+    /// Number of free frames of all instances.
     pub(super) fn free_frames(&self) -> usize {
         self.instances.iter().map(|instance| instance.free.len()).sum()
     }
 
-    /// The page in `frame` was used.
+    /// Notes a use of the page in `frame`.
     pub(super) fn touch(&self, frame: FrameId, meta: &Frame) {
         if !meta.is_hot() {
             self.instance_of(frame).replacement.hit(frame, meta);
         }
     }
 
-    /// Page `id` was put into `frame`, and may leave some day.
+    /// Enters `frame`, which page `id` was put into, into the replacement queues.
     pub(super) fn queue(&self, frame: FrameId, id: PageId) {
         self.instance_of(frame).replacement.admit(frame, id);
     }
 
-    /// The page in `frame` leaves now; its shard's mutex is held. False: the frame is not the caller's to take.
+    /// Takes `frame` out of replacement as its page leaves; its shard's mutex is held. False: the frame is not the
+    /// caller's to take.
     pub(super) fn leaves(&self, frame: FrameId) -> bool {
         self.instance_of(frame).replacement.leaves(frame)
     }
 
-    /// What a candidate is that has no page: free, if it is the caller's.
+    /// The outcome for a candidate without a page: free, if the frame is the caller's.
     pub(super) fn without_page(&self, frame: FrameId) -> Evicted {
         match self.instance_of(frame).replacement.takes_out_candidates() {
             true => Evicted::Free(None),
@@ -201,7 +202,8 @@ impl Pool {
         }
     }
 
-    /// A page was thrown out of `frame`, which stays in its queue, or is free now. The shard's mutex is not held.
+    /// After a page was thrown out of `frame`: the frame stays in its queue, or is freed now. The shard's mutex is not
+    /// held.
     pub(super) fn discarded(&self, frame: FrameId) {
         if !self.instance_of(frame).replacement.takes_out_candidates() {
             self.give(frame);

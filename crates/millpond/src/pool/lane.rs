@@ -1,7 +1,7 @@
-//! The lane of one: an operation that was restarted too often goes on alone, and keeps its pages pinned.
+//! The lane of one: an operation that was restarted too often goes on alone and keeps its pages pinned.
 //!
-//! Who ends the wait for it: the operation that is in it. Where that has waited for a free frame for at least half of
-//! the time, so have those behind it: their waits are told as what they come from.
+//! The wait for the lane ends when the operation in it leaves. If that operation spent at least half of this time
+//! waiting for a free frame, the wait is counted as a wait for a frame instead.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,11 +11,11 @@ use crate::base::waits::{WaitClass, Waited, Waits, is_half};
 /// The lane.
 pub(super) struct Lane {
     turn: Turn<()>,
-    /// Microseconds for which those who were in it waited for frames; each tells as he leaves.
+    /// Microseconds that operations in the lane waited for frames; each adds its own as it leaves.
     frame_us: AtomicU64,
 }
 
-/// Alone in the lane, until dropped.
+/// Sole use of the lane, until dropped.
 #[must_use]
 pub(crate) struct InLane<'p> {
     lane: &'p Lane,
@@ -28,10 +28,10 @@ impl Lane {
         Lane { turn: Turn::new(Rank::Lane, ()), frame_us: AtomicU64::new(0) }
     }
 
-    /// Waits for the lane; callers hold nothing. `behind` is told how many nanoseconds that took, where it was a wait
-    /// for a frame.
+    /// Waits for the lane; callers hold nothing. Calls `behind` with the length of the wait in nanoseconds if it counts
+    /// as a wait for a frame.
     pub(super) fn enter(&self, waits: &Waits, behind: impl FnOnce(u64)) -> InLane<'_> {
-        // Relaxed: it is compared with the time of a wait, to a half.
+        // Relaxed: it is only compared with half of a wait's time.
         let frame_us = || self.frame_us.load(Ordering::Relaxed);
         let before_us = frame_us();
         let class_of = |ns: u64| {
@@ -48,7 +48,7 @@ impl Lane {
 
 impl Drop for InLane<'_> {
     fn drop(&mut self) {
-        // The turn ends behind this: who has it next finds what was told.
+        // The turn ends after this: the next holder sees the sum.
         self.lane.frame_us.fetch_add(self.before.elapsed_us().into(), Ordering::Relaxed);
     }
 }
@@ -61,8 +61,8 @@ pub(super) mod tests {
     use super::*;
     use crate::simulation::{run, sleep_ns, spawn};
 
-    /// One holds for 10 ms what another waits for, and waits for a frame for so many of them: how many waits there were
-    /// of `class` and for frames, and whether the other was told that it was behind such a one.
+    /// One thread holds for 10 ms what another waits for, and itself waits for a frame for `frame_ms` of them. Returns
+    /// how many waits there were of `class` and for frames, and whether `behind` was called for the other thread.
     pub(in crate::pool) fn behind<H>(
         class: WaitClass,
         frame_ms: u64,
@@ -97,7 +97,7 @@ pub(super) mod tests {
 
     #[test]
     fn who_waits_behind_one_who_waits_for_a_frame_waits_for_that() {
-        // The first enters the free lane, and waits for its own frame.
+        // The first finds the lane free, and then waits for its own frame.
         assert_eq!(behind_one_who_waits(8), (1, 2, true));
         assert_eq!(behind_one_who_waits(2), (2, 1, false));
     }

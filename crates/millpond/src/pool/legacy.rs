@@ -1,11 +1,11 @@
-//! InnoDB's answer to a pool without a free frame, to be seen beside the hand-off: who needs one looks for a clean
-//! page among the hundred at the list's tail, then in all of the list, and failing that writes one page, with a sync of
-//! its own, while all who need a frame of the same instance wait behind it (`buf_LRU_get_free_block` and
-//! `buf_flush_single_page_from_LRU` of MySQL 5.6).
+//! InnoDB's policy for a pool without a free frame, kept for comparison with the hand-off. A thread that needs a frame
+//! looks for a clean page among the hundred at the list's tail, then in the whole list. Failing that it writes one
+//! page, with a sync of its own. Meanwhile all threads that need a frame of the same instance wait behind it.
+//! (`buf_LRU_get_free_block` and `buf_flush_single_page_from_LRU` of MySQL 5.6.)
 //!
-//! LEGACY-1  Who finds nothing to write either waits in the line for frames, like everybody does with the hand-off.
+//! LEGACY-1  A thread that finds no page to write either waits in the line for frames, as with the hand-off.
 //!
-//! Who ends the wait for the turn: the thread that has it, after a write and two syncs at most.
+//! The wait for the turn ends with the thread that has it: after one write and two syncs at most.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,33 +20,33 @@ use crate::base::error::Error;
 use crate::base::ids::FrameId;
 use crate::base::sync::{Rank, Turn};
 
-/// Pages that are looked at first.
+/// Number of pages at the list's tail that the first search looks at.
 const TAIL: usize = 100;
 
-/// What an operation does that finds no free frame in the buffer pool.
+/// The action of an operation that finds no free frame in the buffer pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EmptyFreeListAlgorithm {
-    /// It has a place in a line, and is handed the next frame that comes free. It writes nothing.
+    /// The operation takes a place in a FIFO line, and is handed the next frame that comes free. It writes nothing.
     #[default]
     Handoff,
-    /// It looks for a clean page among the hundred that are next to leave, then among all; failing that it writes one
-    /// page, and syncs it, while everybody else who finds no free frame waits behind it: InnoDB's `legacy`.
-    /// Frames are freed ahead of need by page cleaners alone, with `adaptive_flushing_method` adaptive.
+    /// The operation looks for a clean page among the next hundred to leave, then among all. Failing that it writes one
+    /// page and syncs it. All other operations that find no free frame wait behind it: InnoDB's `legacy`. Only page
+    /// cleaners free frames ahead of need, with `adaptive_flushing_method` adaptive.
     Legacy,
-    /// It sleeps, for a millisecond, then two, up to ten, until a thread has freed frames that sleeps by itself for up
-    /// to a second: the `backoff` of Percona Server.
+    /// The operation sleeps for one millisecond, then two, up to ten, until an LRU manager has freed frames. The
+    /// manager is a thread that itself sleeps for up to a second: the `backoff` of Percona Server.
     Backoff,
 }
 
-/// Writes a page for who finds no free frame.
+/// Writes a page for a thread that finds no free frame.
 pub(crate) trait SinglePageFlush: Send + Sync {
-    /// Writes the dirty page, and syncs it. False: it cannot be written now.
+    /// Writes the dirty page and syncs it. False: it cannot be written now.
     fn flush(&self, page: Pin<'_>) -> Result<bool, Error>;
 }
 
-/// What `legacy` needs.
+/// The state of `legacy`.
 pub(super) struct Legacy {
-    /// Held while frames are looked for and a page is written: the convoy is the point.
+    /// One turn for each instance, held during a search for frames and the write of a page. The convoy is the point.
     lru: Box<[Turn<()>]>,
     flush: OnceLock<Box<dyn SinglePageFlush>>,
     pub(super) single_flushes: AtomicU64,
@@ -65,39 +65,39 @@ impl Legacy {
     }
 }
 
-/// What a search has led to.
+/// The result of a search for a page to write.
 enum Found {
     Frame(FrameId),
-    /// Something has changed: look again.
+    /// The search freed a frame, or the written page was used again: retry.
     Again,
     Nothing,
 }
 
 impl Pool {
-    /// Whether free frames are handed to who waits, and made by the keeper ahead of need.
+    /// Whether free frames are handed to waiters, and freed ahead of need by the keeper.
     pub(crate) fn is_handoff(&self) -> bool {
         matches!(self.empty, Empty::Handoff)
     }
 
-    /// What it has where they are not.
+    /// The state of the classic policies; `None` with the hand-off.
     pub(super) fn classic(&self) -> Option<&Classic> {
         if let Empty::Classic(classic) = &self.empty { Some(classic) } else { None }
     }
 
-    /// Says how a single page is written. Once, and only for `legacy`.
+    /// Sets how a single page is written. Called once; only `legacy` uses it.
     pub(crate) fn set_single_page_flush(&self, flush: Box<dyn SinglePageFlush>) {
         if let Some(classic) = self.classic() {
             let _ = classic.legacy.flush.set(flush);
         }
     }
 
-    /// Pages that were written by who needed a frame.
+    /// Pages that a thread wrote because it needed a frame.
     pub(crate) fn single_flushes(&self) -> u64 {
         self.classic().map_or(0, |classic| classic.legacy.single_flushes.load(Ordering::Relaxed))
     }
 
-    /// `count` frames of an instance, by one's own work. `None`: there is nothing to be had that way. Who waits for his
-    /// turn, or writes a page, says so in `waited`: not who finds a clean page.
+    /// Takes `count` frames of an instance by the caller's own work. `None`: there is none to be had that way. Sets
+    /// `waited` if the caller waits for its turn or writes a page, but not if it finds a clean page.
     pub(super) fn take_legacy(
         &self,
         legacy: &Legacy,
@@ -107,7 +107,7 @@ impl Pool {
     ) -> Result<Option<Vec<FrameId>>, Error> {
         let free = &self.instances[at].free;
         let mut looks = TAIL;
-        // Kept in hand: put into the ring, one would be taken by who wants no more than one.
+        // Kept in hand: a thread that needs a single frame would take one out of the ring.
         let mut hand = Vec::new();
         let taken = loop {
             let (_lru, in_line) = legacy.lru[at].lock_and_tell();
@@ -140,7 +140,7 @@ impl Pool {
         taken
     }
 
-    /// Writes the page that is next to leave, and takes its frame unless it is used again.
+    /// Writes the dirty page that is next to leave, and takes its frame unless the page was used again.
     fn flush_single(&self, legacy: &Legacy, at: usize) -> Result<Found, Error> {
         let stopped = self.line().stopped();
         let Some(flush) = legacy.flush.get().filter(|_| !stopped) else { return Ok(Found::Nothing) };
@@ -188,7 +188,7 @@ mod tests {
     use crate::store::page_store::PageStore;
     use crate::store::superblock::Superblock;
 
-    /// Takes so long to write a page, or cannot.
+    /// A page writer that takes `ns` nanoseconds, or cannot write.
     struct Writes {
         ns: u64,
         can: bool,
@@ -208,8 +208,8 @@ mod tests {
         PageId::new(SpaceId(1), number)
     }
 
-    /// A pool all of whose frames have a page, put in in the order of their numbers, the first of them dirty. (So short
-    /// a list has no old part.)
+    /// A pool whose frames all have a page, installed in the order of their numbers; the first `dirty` of them are
+    /// dirty. (So short a list has no old part.)
     fn full(frames: u32, instances: usize, dirty: u32, writes: Writes) -> Pool {
         let disk = SimulatedDisk::new();
         PageStore::create(&disk, Superblock::of_tests()).expect("created");
@@ -240,7 +240,7 @@ mod tests {
         pool
     }
 
-    /// How many frames of an instance are had that way, and whether that was a wait.
+    /// How many frames of an instance `legacy` gets, and whether that was a wait.
     fn take(pool: &Pool, at: usize, count: usize) -> (Option<usize>, bool) {
         let mut waited = false;
         let legacy = &pool.classic().expect("a classic pool").legacy;
@@ -248,7 +248,7 @@ mod tests {
         (taken.map(|frames| frames.len()), waited)
     }
 
-    /// The pages that are not in it any more.
+    /// The pages that are no longer in the pool.
     fn gone(pool: &Pool, frames: u32) -> Vec<u32> {
         (0..frames).filter(|number| !pool.is_known(page(*number))).collect()
     }
@@ -272,7 +272,8 @@ mod tests {
         let found = pool.searches();
         assert_eq!((found.searches, found.searched), (2, 100 + 300), "for a clean one");
         assert_eq!((found.flush_searches, found.flush_searched, pool.single_flushes()), (1, 3, 1));
-        // Once that the hundred were seen, all are looked at, which are fewer each time.
+        // Once the search of a hundred has failed, each further search covers the whole list, which is shorter each
+        // time.
         assert_eq!((take(&pool, 0, 2), gone(&pool, 300)), ((Some(2), true), vec![2, 3, 4]));
         let found = pool.searches();
         assert_eq!((found.searches, found.searched), (2 + 3, 400 + 100 + 299 + 298));
@@ -294,7 +295,7 @@ mod tests {
             assert_eq!(pool.line().wanted(), 1);
             let frame = pool.fetch_cold(page(7)).expect("there").frame;
             pool.dirty.forget(frame);
-            assert_eq!(pool.steal(0, 20), Some(frame), "what he looked at is where it was");
+            assert_eq!(pool.steal(0, 20), Some(frame), "a page that was looked at keeps its place");
             pool.give(frame);
             assert_eq!(waiter.join().expect("no panic").expect("a frame"), 1);
         });

@@ -1,10 +1,10 @@
-//! How the LRU manager of Percona Server works: a thread for each instance, which refills its free frames from the tail
-//! of its list, and sleeps in between for as long as it has found fit, whoever waits.
+//! The LRU manager of Percona Server: one thread for each instance. It refills the instance's free frames from the tail
+//! of its list. Between passes it sleeps for a time of its own choice, even while threads wait for frames.
 //!
-//! The sleep begins at a second. A pass that finds fewer than a twentieth of the target free, and has made frames, is
-//! followed by the next at once; each that finds more than a fifth free makes the sleep a millisecond longer. So `t`
-//! ms after frames ran out it sleeps for about `sqrt(2t)` ms, for 1 + 2 + ... + n is `n(n + 1) / 2`; and who then finds
-//! no frame waits for what is left of that.
+//! The sleep starts at one second. A pass that begins with less than a twentieth of the target free is followed by the
+//! next at once, if the pass before it freed frames. Each pass that begins with more than a fifth free lengthens the
+//! sleep by a millisecond. So `t` ms after frames ran out the sleep is about `sqrt(2t)` ms, since 1 + 2 + ... + n is
+//! `n(n + 1) / 2`. A thread that then finds no frame waits for the rest of that sleep.
 
 use std::sync::atomic::Ordering;
 
@@ -13,13 +13,13 @@ use super::frame::Pin;
 use super::replacement::{Scan, Wanted};
 use super::residence::Evicted;
 
-/// The longest sleep, with which it begins.
+/// The longest sleep in milliseconds, and the first one.
 const LONGEST_MS: u64 = 1_000;
 
-/// No more than this part of an instance's frames is kept free, as a divisor.
+/// At most this part of an instance's frames is kept free, as a divisor.
 const FREE_SHARE: usize = 4;
 
-/// How long the LRU manager sleeps.
+/// The LRU manager's sleep, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdaptiveSleep {
     pub(crate) ms: u64,
@@ -32,12 +32,13 @@ impl Default for AdaptiveSleep {
 }
 
 impl AdaptiveSleep {
-    /// That of one who is needed at once.
+    /// No sleep: threads may be waiting already.
     pub(crate) fn awake() -> AdaptiveSleep {
         AdaptiveSleep { ms: 0 }
     }
 
-    /// After a pass that began with `free` of `target` frames free. `made`: it has made some.
+    /// Adapts the sleep before a pass that begins with `free` of `target` frames free. `made`: the pass before freed
+    /// some.
     pub(crate) fn adapt(&mut self, free: usize, target: usize, made: bool) {
         if free * 20 < target && made {
             self.ms = 0;
@@ -48,21 +49,21 @@ impl AdaptiveSleep {
 }
 
 impl Pool {
-    /// Frames that are free in an instance, and how many should be.
+    /// The number of free frames of an instance, and its target.
     pub(crate) fn free_in(&self, at: usize) -> (usize, usize) {
         (self.instances[at].free.len(), self.target() / self.instances.len())
     }
 
-    /// Frames of an instance that are refilled to, where `wanted` are for all: two at least, for a split needs two
-    /// together.
+    /// The number of free frames that an instance is refilled to, where `wanted` is the target for all instances. Two
+    /// at least: a split needs two at once.
     pub(super) fn refilled_to(&self, wanted: usize) -> usize {
         let several = self.instances.len();
         if wanted == 0 { 0 } else { (wanted / several).min(self.len() / several / FREE_SHARE).max(2) }
     }
 
-    /// Looks at the tail of an instance's list, and frees clean pages, until the target is free. Returns how many it
-    /// freed, and dirty ones that were in the way, pinned, at most `lot`: [`free_cleaned`](Self::free_cleaned) frees
-    /// them when they are written. `scan` says how far it has come.
+    /// Scans an instance's list from the tail, and frees clean pages until the target is free. Returns how many it
+    /// freed, and the dirty pages in the way, pinned, at most `lot`. Once they are written,
+    /// [`free_cleaned`](Self::free_cleaned) frees them. `scan` keeps the position.
     pub(crate) fn lru_pass(&self, at: usize, scan: &mut Scan, lot: usize) -> (usize, Vec<Pin<'_>>) {
         let replacement = &self.instances[at].replacement;
         let (mut freed, mut dirty) = (0, Vec::new());
@@ -89,7 +90,7 @@ impl Pool {
         free + coming < target
     }
 
-    /// A search through so much of an instance's list as `lru_scan_depth` says.
+    /// A search of an instance's list as deep as `lru_scan_depth` says.
     pub(crate) fn lru_scan(&self) -> Scan {
         Scan::new(Wanted::Any, self.lru_scan_depth.load(Ordering::Relaxed))
     }
@@ -99,7 +100,7 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// What it sleeps so many milliseconds after frames ran out, with 1,024 to be kept free.
+    /// The sleep `quiet_ms` milliseconds after frames ran out, with a target of 1,024.
     fn sleep_after(quiet_ms: u64) -> u64 {
         let mut sleep = AdaptiveSleep::default();
         sleep.adapt(0, 1024, true);

@@ -1,11 +1,11 @@
-//! Where frames live: chunks of 1,024, each with its pages in one mapping.
+//! Memory for frames, in chunks of 1,024, each with its pages in one mapping.
 //!
-//! A chunk is made when its first frame is wanted and stays until the pool goes: nobody has to ask whether a frame is
-//! still there. Pages take memory when they are touched first, so a large pool opens at once. Who touches a huge page
-//! first waits until all of it is of zeroes, and so does each who comes meanwhile; therefore the first ones are touched
-//! as the pool is made, and others ahead of who takes frames, in the order in which they are free at first
-//! (`Pool::touch_ahead`). Only there does the kernel use huge pages: who is first in memory that nobody has touched
-//! waits for a small one.
+//! A chunk is made when its first frame is wanted, and stays until the pool is dropped. So no thread has to ask whether
+//! a frame still exists. Pages take memory when they are first touched, so a large pool opens at once. The first thread
+//! to touch a huge page waits until the kernel has zeroed all of it, and so do threads that come meanwhile. Therefore
+//! the first pages are touched as the pool is made. Others are touched ahead of the threads that take frames, in the
+//! order in which frames are free at first (`Pool::touch_ahead`). Only memory touched like that gets huge pages. The
+//! first use of other memory waits for a small page.
 
 #![allow(unsafe_code, reason = "pages are parts of one mapping, so that the kernel can back them with huge pages")]
 
@@ -20,34 +20,34 @@ use super::frame::Frame;
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
 
-/// Frames of a chunk.
+/// Number of frames of a chunk.
 const CHUNK: usize = 1024;
 
-/// Chunks at most: 16 Mi frames.
+/// Maximum number of chunks, for 16 Mi frames.
 const CHUNKS_MAX: usize = 16 << 10;
 
-/// Frames of a pool, at most.
+/// Maximum number of frames of a pool.
 pub(crate) const FRAMES_MAX: u64 = 16 << 20;
 
 /// Bytes of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes that are touched together, at most.
+/// Bytes that one step touches at most.
 const TOUCHED_A_STEP: usize = HUGE_PAGE;
 
-/// Bytes that are touched as the pool is made.
+/// Bytes that are touched while the pool is made.
 const TOUCHED_AT_ONCE: usize = 16 << 20;
 
-/// Bytes that are touched ahead of the frames that were taken; from half of that on more of them are.
+/// Bytes that are touched ahead of the frames taken so far. Once no more than half of that is left, more are touched.
 const TOUCHED_AHEAD: usize = 64 << 20;
 
-/// Private memory from the kernel, zeroed.
+/// Private, zeroed memory from the kernel.
 struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping is reached through the `PageBuf`s cut from it alone, each of which is behind its frame's latch.
+// SAFETY: the mapping is only reached through the `PageBuf`s cut from it, each of which is behind its frame's latch.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -61,22 +61,22 @@ impl Mapping {
         // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps nothing.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let start = start.map_err(|e| Error::io(&format!("map {len} bytes for the buffer pool"), e.into()))?;
-        // Where it is not touched ahead.
+        // For memory that is not touched ahead.
         // SAFETY: the range is the mapping just made; the advice changes no contents.
         let _ = unsafe { madvise(start, len, Advice::LinuxNoHugepage) };
         let start = NonNull::new(start.cast()).ok_or_else(|| Error::Bug("a mapping at address 0".into()))?;
         Ok(Mapping { start, len })
     }
 
-    /// Has the kernel find memory for so many bytes, which are of this mapping. Contents stay as they are.
+    /// Has the kernel provide memory for `len` bytes of this mapping. Contents stay as they are.
     fn touch(&self, from: usize, len: usize) {
         debug_assert!(from + len <= self.len, "inside of the mapping");
         if cfg!(miri) {
             return;
         }
-        // Wishes both: without huge pages there are more misses of the TLB, and an old kernel, or one that is short of
-        // memory, leaves it to who uses it.
-        // For less than a huge page the kernel would clear, and hold, a whole one.
+        // Both are only advice. Without huge pages there are more TLB misses. An old kernel, or one short of memory,
+        // populates a page only at its first use. For less than a huge page the kernel would clear and hold a whole
+        // one.
         let huge = (len >= HUGE_PAGE).then_some(Advice::LinuxHugepage);
         for advice in huge.into_iter().chain([Advice::LinuxPopulateWrite]) {
             // SAFETY: the range is inside of the mapping, which lives as long as `self`; neither changes contents.
@@ -84,7 +84,7 @@ impl Mapping {
         }
     }
 
-    /// For Miri, which knows no advice to the kernel.
+    /// Memory from the allocator, for Miri, which does not support `madvise`.
     fn from_allocator(len: usize) -> Result<Mapping, Error> {
         let memory = vec![0u8; len].into_boxed_slice();
         let start =
@@ -106,7 +106,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A page's memory.
+/// The memory of one page.
 pub(crate) struct PageBuf {
     start: NonNull<u8>,
     len: usize,
@@ -121,7 +121,7 @@ impl Deref for PageBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: `len` bytes of a mapping that outlives the frame, disjoint from every other `PageBuf`, initialised
-        // (a mapping is of zeroes).
+        // (a mapping is zeroed).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -133,7 +133,7 @@ impl DerefMut for PageBuf {
     }
 }
 
-/// Frames whose pages lie side by side. Fields drop in order: the frames before their memory.
+/// Frames whose pages are adjacent. Fields drop in order: the frames before their memory.
 struct Chunk {
     frames: Box<[Frame]>,
     rec_lsns: Box<[AtomicU64]>,
@@ -157,16 +157,17 @@ impl Chunk {
 pub(super) struct Frames {
     chunks: Box<[OnceLock<Chunk>]>,
     page_size: usize,
-    /// The memory of the frames before this one was touched.
+    /// Index of the first frame whose memory was not touched. Written by `touch_step` and `forget_touched`, read by
+    /// `reach`.
     touched: AtomicUsize,
-    /// Frames from this one on were not taken yet.
+    /// Index after the highest frame that was taken near the end of the touched memory.
     reached: AtomicUsize,
-    /// Somebody was asked to touch more.
+    /// Whether the keeper was asked to have more memory touched.
     asked: AtomicBool,
 }
 
 impl Frames {
-    /// `count` frames, at most [`FRAMES_MAX`].
+    /// Makes `count` frames, at most [`FRAMES_MAX`].
     pub(super) fn new(count: usize, page_size: usize) -> Result<Frames, Error> {
         let frames = Frames {
             chunks: (0..CHUNKS_MAX).map(|_| OnceLock::new()).collect(),
@@ -180,7 +181,7 @@ impl Frames {
         Ok(frames)
     }
 
-    /// Touches the next memory, of frames before `upto`, which are there. False: there is none left. One caller at a
+    /// Touches the next untouched memory of existing frames before `upto`. False: there is none left. One caller at a
     /// time.
     fn touch_step(&self, upto: usize) -> bool {
         let from = self.touched.load(Ordering::Relaxed);
@@ -195,9 +196,10 @@ impl Frames {
         true
     }
 
-    /// Frame `frame` of `count` is taken. True: memory is to be touched for those to come, and nobody was asked.
+    /// Notes that frame `frame` of `count` is taken. True: more memory is to be touched, and the keeper was not asked
+    /// yet.
     pub(super) fn reach(&self, frame: FrameId, count: usize) -> bool {
-        // Relaxed, all of it: a guess, which costs who is wrong the time that it would have spared him.
+        // Relaxed, all of it: a guess. A wrong one costs only the time that touching ahead would have saved.
         let touched = self.touched.load(Ordering::Relaxed);
         if touched >= count || frame.index() + self.ahead() / 2 < touched {
             return false;
@@ -206,34 +208,34 @@ impl Frames {
         !self.asked.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether somebody was asked to touch memory.
+    /// Whether the keeper was asked to have memory touched.
     pub(super) fn is_to_touch(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Touches memory, a step, for frames before `count`. False: there is enough. One caller at a time.
+    /// Touches one step of memory for frames before `count`. False: there is enough. One caller at a time.
     pub(super) fn touch_ahead(&self, count: usize) -> bool {
         self.asked.store(false, Ordering::Relaxed);
         self.touch_step(count.min(self.reached.load(Ordering::Relaxed) + self.ahead()))
     }
 
-    /// The memory of the frames from `count` on was given back, of some at least.
+    /// Notes that memory of frames from `count` on, at least some, was given back to the kernel.
     pub(super) fn forget_touched(&self, count: usize) {
         self.touched.fetch_min(count, Ordering::Relaxed);
     }
 
-    /// Frames whose memory was touched.
+    /// Number of frames whose memory was touched.
     #[cfg(test)]
     pub(crate) fn touched(&self) -> usize {
         self.touched.load(Ordering::Relaxed)
     }
 
-    /// Frames whose memory is touched ahead of others.
+    /// Number of frames whose memory is touched ahead of the frames taken.
     fn ahead(&self) -> usize {
         TOUCHED_AHEAD / self.page_size
     }
 
-    /// Sees to it that the first `count` frames are there. One caller at a time.
+    /// Makes the first `count` frames exist. One caller at a time.
     pub(super) fn make(&self, count: usize) -> Result<(), Error> {
         for chunk in &self.chunks[..count.div_ceil(CHUNK)] {
             if chunk.get().is_none() {
@@ -243,7 +245,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Frames that there are, in use or not.
+    /// Number of frames that exist, in use or not.
     pub(super) fn made(&self) -> usize {
         self.chunks.iter().take_while(|chunk| chunk.get().is_some()).count() * CHUNK
     }
@@ -256,12 +258,12 @@ impl Frames {
         &self.chunk(frame).frames[frame.index() % CHUNK]
     }
 
-    /// The begin of the oldest change of the frame's page that is in no image; 0: clean.
+    /// The start LSN of the oldest change to the frame's page that no image has; 0: clean.
     pub(super) fn rec_lsn(&self, frame: FrameId) -> &AtomicU64 {
         &self.chunk(frame).rec_lsns[frame.index() % CHUNK]
     }
 
-    /// The dirty ones among the first `count` frames, and since when: one pass over dense memory.
+    /// The dirty frames among the first `count`, each with its `rec_lsn`: one pass over dense memory.
     pub(super) fn dirty(&self, count: usize) -> impl Iterator<Item = (u64, FrameId)> {
         let chunks = self.chunks[..count.div_ceil(CHUNK)].iter().filter_map(OnceLock::get);
         let lsns = chunks.flat_map(|chunk| chunk.rec_lsns.iter()).take(count);
@@ -269,8 +271,8 @@ impl Frames {
         numbered.map(|(lsn, frame)| (lsn.load(Ordering::Relaxed), frame)).filter(|(lsn, _)| *lsn != 0)
     }
 
-    /// Gives a frame's memory back to the kernel, if it is whole pages of the kernel's and nobody looks at it; it is of
-    /// zeroes when it is touched next. The caller has the frame.
+    /// Gives a frame's memory back to the kernel, if it is whole kernel pages and no thread has it latched. The next
+    /// touch finds zeroes. The frame is in the caller's hand.
     pub(super) fn release_memory(&self, frame: FrameId) {
         if !self.page_size.is_multiple_of(rustix::param::page_size()) {
             return;
@@ -280,8 +282,8 @@ impl Frames {
             return page.fill(0);
         }
         let start = page.as_mut_ptr();
-        // SAFETY: the range is this page's own memory, in whole pages of the kernel's, latched exclusively; private
-        // anonymous memory reads as zeroes afterwards, which is a valid content. Failure leaves it as it is.
+        // SAFETY: the range is this page's own memory, in whole kernel pages, latched exclusively. Private anonymous
+        // memory reads as zeroes afterwards, which is a valid content. On failure the memory stays as it is.
         let _ = unsafe { madvise(start.cast(), self.page_size, Advice::LinuxDontNeed) };
     }
 }
@@ -294,7 +296,7 @@ mod tests {
     use crate::base::page::layout::{header_mut, page_lsn};
     use crate::pool::route::Route;
 
-    /// Frames that are written at the same time by several threads, next to each other and across the end of a chunk.
+    /// Threads write frames at the same time, next to each other and across the end of a chunk.
     #[test]
     fn pages_lie_side_by_side_and_apart() {
         let frames = Frames::new(CHUNK + 2, 4096).expect("memory");
@@ -317,7 +319,7 @@ mod tests {
         assert_eq!(frames.made(), 2 * CHUNK);
     }
 
-    /// Times that this thread touched memory which was not there.
+    /// Number of this thread's page faults.
     #[cfg(not(miri))]
     fn faults() -> u64 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("readable");
@@ -325,7 +327,7 @@ mod tests {
         behind_name.split_whitespace().nth(7).expect("ten fields").parse().expect("a number")
     }
 
-    /// How often it does so when it writes into these frames.
+    /// Number of page faults while this thread writes into the frames `these`.
     #[cfg(not(miri))]
     fn faults_in(frames: &Frames, these: std::ops::Range<u32>) -> u64 {
         let before = faults();
@@ -336,13 +338,13 @@ mod tests {
     #[test]
     #[cfg(not(miri))]
     fn memory_is_touched_as_the_pool_is_made_and_then_ahead_of_who_takes_frames() {
-        // 128 MiB; a few faults are those of who counts them.
+        // 128 MiB; a few faults come from counting them.
         let (count, few) = (8 * CHUNK, 4);
         let frames = Frames::new(count, 16_384).expect("memory");
         assert!(faults_in(&frames, 0..1024) < few, "16 MiB");
-        assert!(!frames.is_to_touch(), "nobody has taken one");
+        assert!(!frames.is_to_touch(), "no frame is taken");
         assert!(frames.reach(FrameId(0), count) && frames.is_to_touch());
-        assert!(!frames.reach(FrameId(1), count), "somebody was asked");
+        assert!(!frames.reach(FrameId(1), count), "the keeper was asked");
         while frames.touch_ahead(count) {}
         assert!(!frames.is_to_touch());
         assert!(faults_in(&frames, 1024..2 + 4096) < few, "64 MiB");
@@ -350,11 +352,11 @@ mod tests {
         assert!(frames.reach(FrameId(2050), count));
         while frames.touch_ahead(count) {}
         let untouched = faults_in(&frames, 2051 + 4096..8192);
-        assert!(untouched >= 8, "{untouched} in 32 MiB that nobody has touched");
+        assert!(untouched >= 8, "{untouched} faults in 32 MiB that were not touched");
         assert!(frames.reach(FrameId(6000), count));
         while frames.touch_ahead(count) {}
         assert!(!frames.reach(FrameId(8191), count), "that is all");
-        // The pool was made smaller, and larger again.
+        // The pool shrinks and grows again.
         (0..CHUNK).for_each(|frame| frames.release_memory(FrameId(u32::try_from(7 * CHUNK + frame).expect("small"))));
         frames.forget_touched(7 * CHUNK);
         assert!(frames.reach(FrameId(6000), count));
@@ -362,7 +364,7 @@ mod tests {
         assert!(faults_in(&frames, 7 * 1024..8192) < few);
     }
 
-    /// Somebody looks at the copy of a page while others forget it, and make another.
+    /// A thread reads the copy of a page while others drop it and make another.
     #[test]
     fn a_copy_lives_as_long_as_somebody_looks_at_it() {
         let frames = Frames::new(1, 4096).expect("memory");
@@ -386,7 +388,7 @@ mod tests {
                             if !frame.has_route() {
                                 let _ = frame.set_route(Route::new(&page), &guard);
                             }
-                            let now = frame.route(&guard).expect("nobody forgets it under the latch");
+                            let now = frame.route(&guard).expect("no thread drops it under the latch");
                             assert_eq!(now.view().header().page_lsn.get(), page_lsn(&page).0);
                         }
                         assert!(seen.is_none_or(|route| route.len() >= 4096));

@@ -1,17 +1,17 @@
-//! Who leaves: the least recently used, with a midpoint; InnoDB's.
+//! Page replacement by LRU with a midpoint, as in InnoDB.
 //!
-//! One list under one mutex. Its tail, three eighths of it, is *old*: a page that is read comes to the old part's head,
-//! and moves to the list's head when it is used again `old_blocks_time` after its first use, or later, a second by
-//! default, or with its first use behind the one that read it in, if that time is 0; a page of the young part
-//! moves there when it is used, and a fourth of the young part's length has left since it did last. So a scan passes
-//! through the old part alone, and a hit takes the mutex now and then. A page keeps its place while it is dirty or in
-//! use: who looks for one that may leave looks from the tail on, past those.
+//! One list under one mutex. Its tail, three eighths of it, is *old*. A page that is read enters at the head of the old
+//! part. It moves to the list's head when it is used again at least `old_blocks_time` after its first use (a second by
+//! default). If that time is 0, its first use after the read moves it. A page of the young part moves to the head on a
+//! use if, since its last move, more pages than a fourth of the young part's length have left. So a scan passes through
+//! the old part alone, and a hit takes the mutex only now and then. A dirty or pinned page keeps its place: a search
+//! for a page that may leave goes from the tail past such pages.
 //!
 //! After: MySQL 8.0 Reference Manual, "Making the Buffer Pool Scan Resistant"; `innodb_old_blocks_pct` of 37 and
 //! `innodb_old_blocks_time` of 1,000 ms are its defaults.
 //!
-//! LRU-1  A frame is in the list only while it has a page: it comes in behind the page, and goes out before it. Who
-//!        takes it out has the frame, and nobody else.
+//! LRU-1  A frame is in the list only while it has a page: it enters after the page, and leaves before it. The thread
+//!        that takes the frame out owns it, and no other does.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -28,22 +28,22 @@ const OLD_EIGHTHS: usize = 3;
 /// Pages below which no part of the list is old.
 const OLD_MIN: usize = 512;
 
-/// By how much the old part's length may be off.
+/// Pages by which the old part's length may be off.
 const OLD_TOLERANCE: usize = 20;
 
 /// No place.
 const NONE: u32 = u32::MAX;
 
-/// Marks that are made together.
+/// Marks in one chunk, which are allocated together.
 const MARKS: usize = 1024;
 
-/// What a hit looks at, without the mutex.
+/// The state of a frame that a hit reads without the mutex.
 #[derive(Default)]
 struct Mark {
     is_old: AtomicBool,
-    /// How many pages had left when it came to the head.
+    /// The value of [`MidpointLru::left`] when the page last came in or moved to the head.
     moved_at: AtomicU32,
-    /// When it was used first since it was read; 0: not yet.
+    /// Time of the first use since the page was read, in nanoseconds; 0: not used yet.
     used_ns: AtomicU64,
 }
 
@@ -56,42 +56,41 @@ struct Link {
     older: u32,
     is_in: bool,
     is_old: bool,
-    /// Which time it was that a frame was put into the list.
+    /// The number of this insertion among all insertions into the list; a [`Cursor`] checks it.
     turn: u32,
 }
 
 const OUT: Link = Link { newer: NONE, older: NONE, is_in: false, is_old: false, turn: 0 };
 
-/// The list. Frames are in it by their *places*: their numbers among those of the instance.
+/// The list. It refers to frames by their *places*: their numbers among the frames of the instance.
 struct List {
     links: Vec<Link>,
     head: u32,
     tail: u32,
     len: usize,
-    /// The newest of the old ones.
+    /// The place at the head of the old part, or [`NONE`].
     first_old: u32,
     old_len: usize,
-    /// Times that a frame was put in.
+    /// Number of insertions so far; wraps.
     turns: u32,
 }
 
-/// The list of one instance of the buffer pool. It has each frame whose number leaves the rest `instance` when it is
-/// divided by `instances`.
+/// The list of one instance of the buffer pool. It has each frame whose number modulo `instances` is `instance`.
 pub(super) struct MidpointLru {
     instance: usize,
     instances: usize,
     list: Mutex<List>,
     marks: Box<[OnceLock<Box<[Mark]>>]>,
-    /// Pages that have left.
+    /// Number of pages that have left; wraps. Hits read it without the mutex.
     left: AtomicU32,
-    /// Length of the young part.
+    /// Length of the young part, for hits, which read it without the mutex.
     young_len: AtomicU32,
-    /// How long after its first use a page of the old part has to be used again to become young.
+    /// Nanoseconds after its first use at which another use makes an old page young.
     old_ns: AtomicU64,
 }
 
 impl MidpointLru {
-    /// The list of one of so many instances, which have `frames_max` frames together, at most.
+    /// The list of instance `instance` of `instances`, which have `frames_max` frames together at most.
     pub(super) fn new(instance: usize, instances: usize, frames_max: usize) -> MidpointLru {
         let list = List { links: Vec::new(), head: NONE, tail: NONE, len: 0, first_old: NONE, old_len: 0, turns: 0 };
         let chunks = frames_max.div_ceil(instances).div_ceil(MARKS);
@@ -120,7 +119,7 @@ impl MidpointLru {
         &self.marks[chunk].get_or_init(|| (0..MARKS).map(|_| Mark::default()).collect())[at]
     }
 
-    /// After a change of the list: the old part has its length again.
+    /// Restores the old part's length after a change of the list, and copies the result to the marks.
     fn adjust(&self, list: &mut List) {
         for (place, is_old) in list.adjust() {
             self.mark(place).is_old.store(is_old, Ordering::Relaxed);
@@ -131,7 +130,7 @@ impl MidpointLru {
 
     fn make_young(&self, place: u32) {
         let mut list = self.list.lock();
-        // It may have left meanwhile.
+        // The page may have left meanwhile.
         if list.remove(place) {
             list.push_head(place);
             let mark = self.mark(place);
@@ -176,11 +175,12 @@ impl Replacement for MidpointLru {
         self.hit_at(frame, clock::coarse_ns());
     }
 
-    /// All under the mutex, as in InnoDB, which holds it while it looks through the list.
+    /// Holds the mutex for the whole search, as InnoDB does.
     fn candidate(&self, scan: &mut Scan, pages: &dyn Pages) -> Option<(FrameId, Queue)> {
         let list = self.list.lock();
         while scan.steps > 0 {
-            // If the next one has left meanwhile, or was moved, from the last one on; if that has, too, from the tail.
+            // If the next frame has left or moved meanwhile, continue after the last one; if that has too, from the
+            // tail.
             let place = match scan.at {
                 None => list.tail,
                 Some((_, Cursor::End)) => NONE,
@@ -238,7 +238,7 @@ impl Replacement for MidpointLru {
     fn resize(&self, _frames: usize) {}
 
     fn set_old_blocks_time(&self, ns: u64) {
-        // Relaxed: a hit goes by the one or the other.
+        // Relaxed: a hit may see either value.
         self.old_ns.store(ns, Ordering::Relaxed);
     }
 }
@@ -249,7 +249,7 @@ impl List {
         self.links.get(FrameId(place).index()).copied().filter(|link| link.is_in)
     }
 
-    /// The frame's place, if it is where the cursor has seen it.
+    /// The cursor's place, if its frame has not left or moved since.
     fn at(&self, cursor: Cursor) -> Option<u32> {
         match cursor {
             Cursor::At(place, turn) => self.link(place).filter(|link| link.turn == turn).map(|_| place),
@@ -265,7 +265,7 @@ impl List {
         &mut self.links[index]
     }
 
-    /// Puts a frame between two that are neighbours, or at an end.
+    /// Inserts a frame between two neighbours, or at an end.
     fn insert(&mut self, place: u32, newer: u32, older: u32, is_old: bool) {
         debug_assert!(self.link(place).is_none(), "LRU-1: a frame is in the list once");
         self.turns = self.turns.wrapping_add(1);
@@ -286,7 +286,7 @@ impl List {
         self.insert(place, NONE, self.head, false);
     }
 
-    /// Puts a frame to the head of the old part, or of the list, if it has none. Whether it is old.
+    /// Inserts a frame at the head of the old part, or of the list if there is no old part. Returns whether it is old.
     fn push_middle(&mut self, place: u32) -> bool {
         if self.first_old == NONE {
             self.push_head(place);
@@ -298,7 +298,7 @@ impl List {
         true
     }
 
-    /// Whether it was in the list.
+    /// Removes a frame. Returns whether it was in the list.
     fn remove(&mut self, place: u32) -> bool {
         let Some(link) = self.link(place) else { return false };
         match link.newer {
@@ -310,7 +310,7 @@ impl List {
             older => self.link_mut(older).newer = link.newer,
         }
         if self.first_old == place {
-            // What is behind an old one is old.
+            // All frames behind an old one are old.
             self.first_old = link.older;
         }
         self.len -= 1;
@@ -319,7 +319,8 @@ impl List {
         true
     }
 
-    /// Moves the border of the old part to where it belongs. Returns which frames became old, or young.
+    /// Moves the border of the old part to its wanted place. Returns the frames that became old (true) or young
+    /// (false).
     fn adjust(&mut self) -> Vec<(u32, bool)> {
         let wanted = if self.len < OLD_MIN { 0 } else { self.len * OLD_EIGHTHS / 8 };
         let mut changed = Vec::new();
@@ -357,7 +358,7 @@ mod tests {
     use super::*;
     use crate::base::ids::SpaceId;
 
-    /// Nobody uses any; the odd ones are dirty.
+    /// No page is pinned; odd frames are dirty.
     struct Odd;
 
     impl Pages for Odd {
@@ -386,7 +387,7 @@ mod tests {
         lru.next(usize::MAX, &Odd).iter().map(|frame| frame.0).collect()
     }
 
-    /// The list holds together: both ways, with the old part at its end.
+    /// Checks the list: the links in both directions, and the old part at its end.
     fn check(lru: &MidpointLru) {
         let list = lru.list.lock();
         let mut places: Vec<u32> = list.tail_first().collect();
@@ -412,7 +413,7 @@ mod tests {
         let lru = MidpointLru::new(0, 1, 100);
         (0..10).for_each(|n| lru.admit(FrameId(n), page(n)));
         assert_eq!(order(&lru), (0..10).collect::<Vec<_>>());
-        // Nothing has left: who is young stays where he is.
+        // Nothing has left: a young page keeps its place.
         lru.hit_at(FrameId(0), 5_000_000_000);
         assert_eq!(order(&lru)[0], 0);
         for n in 1..5 {
@@ -433,11 +434,11 @@ mod tests {
         }
         let old = lru.list.lock().old_len;
         assert!(old.abs_diff(375) <= OLD_TOLERANCE, "{old}");
-        // Used twice within a second, as by a scan that reads its rows: it stays old. Later: it becomes young.
+        // A page used twice within a second, as by a scan that reads its rows, stays old. A later use makes it young.
         let young: Vec<u32> = order(&lru)[old..].to_vec();
         for n in 1000..3000 {
             let victim = order(&lru)[0];
-            assert!(!young.contains(&victim), "a page that is used left because of a scan");
+            assert!(!young.contains(&victim), "a scan evicted a page that is in use");
             assert!(lru.leaves(FrameId(victim)));
             lru.admit(FrameId(victim), page(n));
             lru.hit_at(FrameId(victim), 7_000_000_000);
@@ -448,7 +449,7 @@ mod tests {
         lru.hit_at(FrameId(last), 8_000_000_000);
         assert_eq!(order(&lru).last(), Some(&last));
         check(&lru);
-        // As MySQL 5.5 had it: one use behind the read is enough, and a scan drives out what is used.
+        // As in MySQL 5.5: one use after the read is enough, and a scan evicts pages that are in use.
         lru.set_old_blocks_time(0);
         let victim = order(&lru)[0];
         assert!(lru.leaves(FrameId(victim)));
@@ -470,7 +471,7 @@ mod tests {
         assert_eq!([seen(), seen()], [Some(frames[0]), Some(frames[1])]);
         lru.leaves(frames[2]);
         assert_eq!([seen(), seen()], [Some(frames[3]), None]);
-        // One that has left and come again is not where it was.
+        // A frame that left and came in again is not where it was.
         let mut scan = Scan::new(Wanted::Any, 10);
         let mut seen = || lru.candidate(&mut scan, &Odd).map(|(frame, _)| frame);
         assert_eq!([seen(), seen()], [Some(frames[0]), Some(frames[1])]);

@@ -1,15 +1,15 @@
-//! Pages in memory: frames, the page table, who leaves, and who waits.
+//! The buffer pool: frames, the page table, page replacement, and the line of threads that wait for a frame.
 //!
 //! POOL-1  A frame is in exactly one place: the ring of free frames, the replacement queues, or one thread's hand.
-//! POOL-2  Free frames go to waiters in the order in which they came; newcomers never pass them.
+//! POOL-2  Free frames go to waiters in arrival order (FIFO); newcomers never pass them.
 //! POOL-3  A page leaves its frame only while it is clean, unpinned and unlatched.
-//! POOL-4  No latch of the waiter's operation is held while it waits for a frame or a read, and no pin but those that
-//!         it was [admitted](admission) for, and those of who is in the lane (see [`lane`]).
-//! POOL-5  Who finds a page by a hint only tries its latch, and looks afterwards whether it is that page: no thread
-//!         waits for what another reads or writes in a frame that it never wanted.
+//! POOL-4  While an operation waits for a frame or a read, it holds no latch. It may keep the pins that it was
+//!         [admitted](admission) for, and an operation in the lane (see [`lane`]) keeps all of its pins.
+//! POOL-5  A thread that finds a page by a hint only tries the latch, then checks the page's id. So no thread waits for
+//!         a read or write of a page that it never wanted.
 //!
-//! Order: page latches (parent to child), then mutexes as [`Rank`](crate::base::sync::Rank) has them. A latch is tried
-//! under a shard's mutex, never waited for. No mutex here is held over I/O.
+//! Order: page latches (parent to child), then mutexes in the order of [`Rank`](crate::base::sync::Rank). Under a
+//! shard's mutex a latch is only tried, never waited for. No mutex here is held over I/O.
 
 pub(crate) mod admission;
 mod backoff;

@@ -1,5 +1,5 @@
-//! Which dirty pages leave with a page that is due: on a disk that seeks, those beside it cost next to nothing. Only
-//! worth something where a page's number tells its place.
+//! The dirty neighbours that are written with a page that is due. On a disk that seeks, writing them costs next to
+//! nothing. This helps only where a page's number tells its place on the device.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -8,26 +8,26 @@ use super::buffer_pool::Pool;
 use super::frame::Pin;
 use crate::base::ids::{FrameId, PageId};
 
-/// Pages that are written with a page that is due.
+/// The pages that are written with a page that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FlushNeighbors {
     /// None.
     #[default]
     None,
-    /// All dirty ones of its area: 64 pages, or a sixteenth of the pool. InnoDB's of 5.5.
+    /// All dirty pages of its area: 64 pages, or a sixteenth of the pool. As in InnoDB 5.5.
     Area,
-    /// Those of its area that are dirty without a gap up to it. InnoDB's since 5.6.
+    /// The dirty pages of its area without a gap up to it. As in InnoDB since 5.6.
     Seq,
 }
 
-/// Pages of an area.
+/// Number of pages of an area.
 const AREA: usize = 64;
 
-/// The same, at least, of a small pool.
+/// The least number of pages of an area, in a small pool.
 const AREA_MIN: usize = 4;
 
 impl FlushNeighbors {
-    /// The numbers of the pages that leave with page `number`, itself among them, where `is_dirty` tells of the others.
+    /// The numbers of the pages that are written with page `number`, itself included; `is_dirty` tells of the others.
     fn around(self, number: u32, area: u32, is_dirty: impl Fn(u32) -> bool) -> Vec<u32> {
         let first = number - number % area;
         let (before, after) = (first..number, (number..=first.saturating_add(area - 1)).skip(1));
@@ -46,15 +46,15 @@ impl FlushNeighbors {
 }
 
 impl Pool {
-    /// Whether nobody else has the page pinned: who has may be changing it, and a neighbour is not worth a wait for his
-    /// latch. InnoDB leaves those out, too.
+    /// Whether no other thread has the page pinned. A thread that has may be changing it, and a neighbour is not worth
+    /// a wait for that latch. InnoDB leaves such pages out, too.
     fn is_pinned_once(&self, pin: &Pin<'_>) -> bool {
-        // Relaxed: a guess, which may be wrong when it is made.
+        // Relaxed: a guess, which may be outdated at once.
         self.frame(pin.frame_id()).pins.load(Ordering::Relaxed) == 1
     }
 
-    /// Pages that are due, which are pinned, each followed by its neighbours of the same instance, up to `most` pages:
-    /// those that have no place any more are let go. Returns how many neighbours there are, too.
+    /// The pinned pages of `due`, each followed by its neighbours of the same instance, up to `most` pages. Pages
+    /// beyond that are unpinned. Also returns the number of neighbours.
     pub(crate) fn with_neighbors<'p>(
         &'p self,
         due: Vec<Pin<'p>>,

@@ -1,4 +1,4 @@
-//! What the line for free frames is made of, in one place: so that a checked model can replace it as a whole.
+//! The building blocks of the line for free frames, gathered here so that a checked model can replace them all at once.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 

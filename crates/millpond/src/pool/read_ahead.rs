@@ -1,4 +1,4 @@
-//! Several pages read together: ahead of who needs them, or for one who needs them all.
+//! Reads of several pages together: ahead of need, or for one thread that needs them all.
 
 use std::collections::hash_map;
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use crate::base::aligned::to_u64;
 use crate::base::ids::{FrameId, PageId};
 use crate::base::waits::WaitClass;
 
-/// Pages that are read together at most for one who needs them all.
+/// Most pages that one thread reads together for its own use.
 const TOGETHER: usize = 32;
 
 impl Pool {
-    /// Reads those of `ids` that are not in memory, all together, as far as frames are free at once. Who misses one
-    /// meanwhile waits for it here. A page that cannot be read is not there afterwards: who loads it learns why.
+    /// Reads those of `ids` that are not in memory, all together, as far as frames are free at once. A thread that
+    /// misses one of them meanwhile waits for this read. A page that cannot be read has no entry afterwards: the next
+    /// thread that loads it gets the error.
     pub(crate) fn load_many(&self, ids: &[PageId]) {
         let mut readings = Vec::with_capacity(ids.len());
         for &id in ids {
             if self.table.shard(id).contains_key(&id) {
                 continue;
             }
-            // The last free frames are for those who cannot go on without one.
+            // The last free frames are for threads that cannot go on without one.
             if self.free_frames() <= self.low() {
                 self.ask_keeper();
                 break;
@@ -37,10 +38,10 @@ impl Pool {
         self.read_all(readings, 0);
     }
 
-    /// Pins the pages `ids`. Those that are not in memory are read together, a few dozen at a time, as far as frames
-    /// are free: half of these are left to others. A page that cannot be read is left out: who loads it learns why. May
-    /// wait on `page_read`, and with the classic policies on `free_frame`; callers hold no latch, and have leave to
-    /// [pin](Self::admit_batch) so many.
+    /// Pins the pages `ids`. The pages not in memory are read together, up to 32 at a time, as far as frames are free:
+    /// half of the free frames are left to other threads. A page that cannot be read is left out: the next thread that
+    /// loads it gets the error. May wait on `page_read`, and with the classic policies on `free_frame`. Callers hold no
+    /// latch and are [admitted](Self::admit_batch) for as many pins.
     pub(crate) fn load_together(&self, ids: &[PageId]) -> Vec<Pin<'_>> {
         let mut pins = Vec::with_capacity(ids.len());
         let mut missing = Vec::new();
@@ -56,8 +57,8 @@ impl Pool {
             let tickets = match self.take_free((self.free_frames() / 2).clamp(1, most)) {
                 Some(tickets) => tickets,
                 None if self.is_handoff() => break,
-                // Nobody makes frames free ahead of need: one by one, then, as who misses one page takes it. Asleep
-                // with `backoff` they hold no more than their places.
+                // No thread frees frames ahead of need: take them one by one, as a single miss does. With `backoff`
+                // this thread may sleep while it holds pins: no more than it was admitted for.
                 None if pins.is_empty() || self.is_managed() => match self.take_frame_for(left[0]) {
                     Ok(ticket) => vec![ticket],
                     Err(_) => break,
@@ -75,7 +76,7 @@ impl Pool {
         pins
     }
 
-    /// Makes the page's entry READING, unless it has one.
+    /// Makes the page's entry READING. `None`: it has an entry already.
     fn begin_reading<'p>(&'p self, id: PageId, ticket: FrameTicket<'p>) -> Option<(Reading<'p>, FrameTicket<'p>)> {
         if let hash_map::Entry::Vacant(place) = self.table.shard(id).entry(id) {
             place.insert(Entry::Reading(ticket.frame, Vec::new()));
@@ -85,10 +86,10 @@ impl Pool {
         Some((Reading::new(self, id, ticket.frame), ticket))
     }
 
-    /// Carries out reads that have begun. Returns the frames of the pages that are there, each with so many pins.
+    /// Carries out reads that have begun. Returns the frames of the pages that were read, each with `pins` pins.
     fn read_all(&self, readings: Vec<(Reading<'_>, FrameTicket<'_>)>, pins: u32) -> Vec<FrameId> {
         let results = {
-            // As in `read_into`, nobody waits for these latches.
+            // As in `read_into`, no thread waits for these latches.
             let latch = |(reading, ticket): &(Reading<'_>, FrameTicket<'_>)| {
                 (reading.id, self.frame(ticket.frame).page.write())
             };
@@ -104,7 +105,7 @@ impl Pool {
                     let meta = self.frame(ticket.frame);
                     meta.reset_heat();
                     if pins > 0 {
-                        // It is about to be changed: that it leaves soon would cost a write beside the read.
+                        // The caller is about to change the page: to evict it soon would cost a write beside the read.
                         self.touch(ticket.frame, meta);
                     }
                     if reading.end(&Ok(()), pins) {

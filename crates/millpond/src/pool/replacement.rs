@@ -1,4 +1,4 @@
-//! Who leaves: what the pool asks of it. By default [S3-FIFO](super::s3_fifo); the classic answer is
+//! Page replacement: the interface that the pool uses. The default is [S3-FIFO](super::s3_fifo); the classic policy is
 //! [LRU with a midpoint](super::midpoint_lru).
 
 use super::frame::Frame;
@@ -7,105 +7,108 @@ use crate::base::ids::{FrameId, PageId};
 /// Which pages leave the buffer pool first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PageReplacement {
-    /// Those that were not used again: queues, of which a hit takes no mutex. A scan does not take the place of what is
-    /// used.
+    /// S3-FIFO: pages that were not used again leave first. A hit takes no mutex. A scan does not displace pages that
+    /// are in use.
     #[default]
     S3Fifo,
-    /// Those that were not used for longest, with a midpoint at which pages come in: InnoDB's list, behind a mutex.
+    /// LRU: the least recently used pages leave first, and new pages enter at a midpoint. InnoDB's list, behind a
+    /// mutex.
     MidpointLru,
 }
 
-/// The largest heat of a page. Whoever uses a page that is as hot tells nobody.
+/// The largest heat of a page. A use of a page this hot does not call [`Replacement::hit`].
 pub(super) const HEAT_MAX: u8 = 3;
 
-/// From which queue a candidate comes.
+/// The queue that a candidate comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     Small,
     Main,
 }
 
-/// Which pages a search is for.
+/// The pages that a search looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Any,
-    /// Those that could leave now.
+    /// Unpinned pages that could leave now.
     Clean,
-    /// Those that could leave when they are written.
+    /// Unpinned pages that could leave once they are written.
     Dirty,
 }
 
-/// A place in a list.
+/// A position in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cursor {
-    /// That of a frame, as long as it has not been put into the list anew: it says which time it was.
+    /// At a frame: its place, and the `turn` of its insertion. Invalid once the frame leaves or is inserted again.
     At(u32, u32),
-    /// Past all.
+    /// Past the last frame.
     End,
 }
 
 /// A search for pages that may leave.
 pub(crate) struct Scan {
-    /// Others may be passed over.
+    /// The pages wanted. The search may skip others.
     pub(super) wanted: Wanted,
-    /// Frames that may still be looked at.
+    /// Number of frames that the search may still look at.
     pub(super) steps: usize,
-    /// The one that was looked at last, and the next one.
+    /// Where the frame looked at last is, and where the next one is.
     pub(super) at: Option<(Cursor, Cursor)>,
 }
 
 impl Scan {
-    /// A search that looks at so many frames.
+    /// A search that looks at `steps` frames at most.
     pub(super) fn new(wanted: Wanted, steps: usize) -> Scan {
         Scan { wanted, steps, at: None }
     }
 }
 
-/// How the pages in frames are.
+/// The state of the pages in frames, as replacement sees it.
 pub(super) trait Pages {
-    /// Whether nobody has it pinned.
+    /// Whether no thread has the page pinned.
     fn is_unused(&self, frame: FrameId) -> bool;
     fn is_dirty(&self, frame: FrameId) -> bool;
     fn heat(&self, frame: FrameId) -> u8;
-    /// Takes the heat down by one; returns what it was.
+    /// Lowers the heat by one; returns the heat before.
     fn cool(&self, frame: FrameId) -> u8;
-    /// Takes it down to 0; returns what it was.
+    /// Sets the heat to 0; returns the heat before.
     fn reset(&self, frame: FrameId) -> u8;
 }
 
-/// Who leaves.
+/// A replacement policy: chooses the pages that leave.
 pub(super) trait Replacement: Send + Sync {
-    /// A page was put into `frame`.
+    /// Called when a page was put into `frame`.
     fn admit(&self, frame: FrameId, page: PageId);
 
-    /// The page in `frame` was used, and is not as hot as can be.
+    /// The page in `frame` was used, and its heat is below [`HEAT_MAX`].
     fn hit(&self, frame: FrameId, meta: &Frame);
 
-    /// The next frame to look at, while `scan` has steps.
+    /// The next frame to try, while `scan` has steps.
     fn candidate(&self, scan: &mut Scan, pages: &dyn Pages) -> Option<(FrameId, Queue)>;
 
-    /// Whether a candidate is taken out, and the caller's: until it [stays](Self::stays), or is free. Otherwise it is
-    /// where it was, others may be looking at it, and it is his who takes it out when its page [leaves](Self::leaves).
+    /// Whether a candidate is taken out of its queue, and is the caller's until it [stays](Self::stays) or is free.
+    /// Otherwise it keeps its place, other threads may look at it, and the thread whose [`leaves`](Self::leaves) takes
+    /// it out owns it.
     fn takes_out_candidates(&self) -> bool;
 
-    /// A candidate that does not leave.
+    /// Takes a candidate back that does not leave.
     fn stays(&self, frame: FrameId);
 
-    /// The page in `frame` leaves now; its shard's mutex is held. False: the frame is not the caller's to take.
+    /// Takes `frame` out as its page leaves; the caller holds its shard's mutex. False: the frame is not the caller's
+    /// to take.
     fn leaves(&self, frame: FrameId) -> bool;
 
-    /// `page`, which came from `queue`, has left.
+    /// Called when `page`, a candidate from `queue`, has left.
     fn has_left(&self, page: PageId, queue: Queue);
 
-    /// The first of those that leave if nobody uses them before, about `count`.
+    /// About `count` frames whose pages leave next unless they are used before.
     fn next(&self, count: usize, pages: &dyn Pages) -> Vec<FrameId>;
 
-    /// Candidates among the frames from `count` on, at most so many.
+    /// Candidates among the frames from `count` on, at most `most`.
     fn beyond(&self, count: usize, most: usize) -> Vec<FrameId>;
 
-    /// The pool has another size now.
+    /// Adapts to a pool of `frames` frames.
     fn resize(&self, frames: usize);
 
-    /// How long after its first use a page has to be used again to count as used twice, where that is asked.
+    /// Sets how long after its first use a page must be used again to count as used twice, where the policy asks that.
     fn set_old_blocks_time(&self, _ns: u64) {}
 }

@@ -1,11 +1,11 @@
-//! How pages come into frames, and leave them.
+//! How pages enter frames and leave them.
 //!
-//! A page that is not in memory is read once, however many want it: who has a frame for it first makes its entry
-//! READING, the others wait for that read, and all learn how it ended.
+//! A page that is not in memory is read once, however many threads want it. The first thread with a frame for it makes
+//! its entry READING. The other threads wait for that read, and all of them learn how it ended.
 //!
-//! POOL-6  Who comes by an old way may still be reading a page that was given back when its id is given out again. The
-//!         new page takes the entry's place, and those who waited look again; the frame in the entry tells a reader
-//!         whether the entry is its own, and one whose entry is gone gives its frame back and looks again, too.
+//! POOL-6  A reader with an outdated link may still be reading a page that was given back when its id is allocated
+//!         again. The new page replaces the entry, and the read's waiters look the page up again. A reader compares the
+//!         entry's frame with its own. If they differ, it gives its frame back and looks the page up again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::base::handoff::Handoff;
 use crate::base::ids::{FrameId, PageId};
 use crate::base::waits::WaitClass;
 
-/// What became of a candidate.
+/// The outcome of an eviction.
 pub(super) enum Evicted {
     /// The frame is free; it held this page.
     Free(Option<PageId>),
@@ -27,7 +27,7 @@ pub(super) enum Evicted {
     Dirty,
 }
 
-/// A read under way, whose READING entry is ours.
+/// A read under way that made a READING entry.
 pub(super) struct Reading<'p> {
     pool: &'p Pool,
     pub(super) id: PageId,
@@ -36,13 +36,13 @@ pub(super) struct Reading<'p> {
 }
 
 impl<'p> Reading<'p> {
-    /// The entry was just made READING, into `frame`.
+    /// For an entry that was just made READING, into `frame`.
     pub(super) fn new(pool: &'p Pool, id: PageId, frame: FrameId) -> Self {
         Reading { pool, id, frame, ended: false }
     }
 
-    /// Ends the read: the entry says where the page is, with `pins` on it, or goes; those who waited are told without
-    /// the mutex. False: the entry was not this read's any more (POOL-6), and the page is not in its frame.
+    /// Ends the read. The entry says where the page is, with `pins` on it, or is removed. The waiters are told after
+    /// the mutex is released. False: the entry is no longer this read's (POOL-6), and the page is not in its frame.
     pub(super) fn end(&mut self, answer: &Result<(), Arc<Error>>, pins: u32) -> bool {
         self.ended = true;
         let mut shard = self.pool.table.shard(self.id);
@@ -53,7 +53,7 @@ impl<'p> Reading<'p> {
         let entry = if answer.is_ok() {
             let meta = self.pool.frame(self.frame);
             meta.set_holds(Some(self.id));
-            // Under the mutex: it cannot leave before who read it has seen it.
+            // Under the mutex: the page cannot leave before its reader has used it.
             meta.pins.fetch_add(pins, Ordering::Relaxed);
             shard.insert(self.id, Entry::Resident(self.frame))
         } else {
@@ -67,7 +67,7 @@ impl<'p> Reading<'p> {
     }
 }
 
-/// Tells those who wait at an entry that was replaced.
+/// Tells the waiters of an entry that was replaced.
 fn tell(entry: Option<Entry>, answer: &Result<(), Arc<Error>>) {
     if let Some(Entry::Reading(_, waiters)) = entry {
         waiters.iter().for_each(|waiter| waiter.give(answer.clone()));
@@ -76,7 +76,7 @@ fn tell(entry: Option<Entry>, answer: &Result<(), Arc<Error>>) {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        // Only when the device panicked: nobody may wait for a thread that is gone.
+        // Only when the device panicked: no thread may wait for a dead one.
         if !self.ended {
             let why = Error::Bug(format!("the thread that read page {} panicked", self.id).into());
             let _ = self.end(&Err(Arc::new(why)), 0);
@@ -85,19 +85,20 @@ impl Drop for Reading<'_> {
 }
 
 impl Pool {
-    /// The page, read from the device if need be. May wait on `free_frame` and `page_read`; callers hold no latch.
+    /// Pins the page, reading it from the device if need be. May wait on `free_frame` and `page_read`; callers hold no
+    /// latch.
     pub(crate) fn load(&self, id: PageId) -> Result<Pin<'_>, Error> {
         let pin = self.load_with(id, || self.take_frame_for(id).map(Some))?;
         pin.ok_or_else(|| Error::Bug("POOL-2: a waiter got no frame".into()))
     }
 
-    /// The same for who keeps other pages pinned. `None`: he would have to wait until somebody else frees a frame, and
-    /// is to give those up first.
+    /// The same for a caller that keeps other pages pinned. `None`: the caller would have to wait until another thread
+    /// frees a frame, and is to unpin its pages first.
     pub(crate) fn load_holding(&self, id: PageId) -> Result<Option<Pin<'_>>, Error> {
         self.load_with(id, || self.take_frame_holding(id))
     }
 
-    /// The page, read into a frame that `take` has to offer. `None`: it has none.
+    /// Pins the page, reading it if need be into a frame from `take`. `None`: `take` has none.
     fn load_with<'p>(
         &'p self,
         id: PageId,
@@ -132,17 +133,17 @@ impl Pool {
         }
     }
 
-    /// Reads the page into the frame in hand. `None`: the id was given out again meanwhile.
+    /// Reads the page into the frame in hand. `None`: the id was allocated again meanwhile (POOL-6).
     fn read_into<'p>(&'p self, id: PageId, mut ticket: FrameTicket<'p>) -> Result<Option<Pin<'p>>, Error> {
         let mut reading = Reading::new(self, id, ticket.frame);
         let meta = self.frame(ticket.frame);
-        // Nobody waits for this latch: the frame has no page, and who comes by an old hint only tries.
+        // No thread waits for this latch: the frame has no page, and a thread with an outdated hint only tries.
         let read = self.waits.timed(WaitClass::PageRead, || self.store.read(id, &mut meta.page.write()));
         if let Err(error) = read {
             let ours = reading.end(&Err(Arc::new(error.once_more())), 0);
             return if ours { Err(error) } else { Ok(None) };
         }
-        // Its first use is noted when we come for it again.
+        // The first use is noted when the operation comes to the page again.
         meta.reset_heat();
         if !reading.end(&Ok(()), 1) {
             return Ok(None);
@@ -152,7 +153,7 @@ impl Pool {
         Ok(Some(self.pinned(ticket.frame)))
     }
 
-    /// Page `id`, which is new, is in `frame` from now on, latched exclusively by the caller.
+    /// Enters the new page `id` into the table, in `frame`, which the caller has latched exclusively.
     pub(super) fn settle(&self, id: PageId, frame: FrameId) -> Pin<'_> {
         let mut shard = self.table.shard(id);
         let before = shard.insert(id, Entry::Resident(frame));
@@ -166,8 +167,7 @@ impl Pool {
         pin
     }
 
-    /// Throws page `id`, which was given back, out of its frame. False: somebody is just looking at it, and it is to be
-    /// tried again.
+    /// Throws page `id`, which was given back, out of its frame. False: a thread is just using it; try again later.
     pub(crate) fn discard_freed(&self, id: PageId) -> bool {
         let mut shard = self.table.shard(id);
         let Some(Entry::Resident(frame)) = shard.get(&id) else { return true };
@@ -184,19 +184,19 @@ impl Pool {
         is_out
     }
 
-    /// Takes the page out of the table if nobody uses it and it is clean. The frame is out of the queues, and the
-    /// caller's afterwards. One that was [discarded](Self::discard) has no page, and is found here, in its queue.
+    /// Evicts the page in `frame` if it is clean and unused. The frame is then out of the queues and the caller's. A
+    /// frame whose page was [discarded](Self::discard) has none, and is found here, in its queue.
     pub(super) fn evict(&self, frame: FrameId) -> Evicted {
         let meta = self.frame(frame);
         let Some(id) = meta.holds() else { return self.without_page(frame) };
         self.evict_from(&mut self.table.shard(id), frame, id)
     }
 
-    /// Throws page `id` of a dropped space out of `frame`, if it is there: it is clean from now on, and leaves unless
-    /// somebody is just looking at it.
+    /// Discards page `id` of a dropped space from `frame`, if it is there: the page becomes clean, and leaves unless a
+    /// thread is just using it.
     pub(super) fn discard(&self, frame: FrameId, id: PageId) {
         let mut shard = self.table.shard(id);
-        // Under the shard's mutex no page comes into the frame and none leaves it.
+        // Under the shard's mutex no page enters or leaves the frame.
         if self.frame(frame).holds() == Some(id) {
             self.dirty.forget(frame);
             let evicted = self.evict_from(&mut shard, frame, id);
@@ -210,7 +210,7 @@ impl Pool {
     fn evict_from(&self, shard: &mut Shard, frame: FrameId, id: PageId) -> Evicted {
         let meta = self.frame(frame);
         if meta.holds() != Some(id) {
-            // Discarded meanwhile.
+            // The page was discarded meanwhile.
             return self.without_page(frame);
         }
         // Acquire: pairs with the Release of the last unpin.
@@ -220,9 +220,9 @@ impl Pool {
         if self.dirty.since(frame).is_some() {
             return Evicted::Dirty;
         }
-        // Who came by a hint has the latch and no pin.
+        // A thread that came by a hint has the latch and no pin.
         let Some(guard) = meta.page.try_write() else { return Evicted::InUse };
-        // Between the look and the latch it may have been dirtied, or pinned: by one who had the latch and no pin.
+        // Before the latch was taken, a thread with the latch and no pin may have dirtied or pinned the page.
         if self.dirty.since(frame).is_some() {
             return Evicted::Dirty;
         }

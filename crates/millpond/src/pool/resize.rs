@@ -1,7 +1,7 @@
-//! Another size for the pool, online.
+//! Resizes the pool online.
 //!
-//! A smaller pool ends earlier at once: what is freed beyond its end is not used again. The keeper has the rest leave.
-//! All that changes who is beyond the end happens under the mutex of `leaving`.
+//! A shrunken pool ends earlier at once: a frame beyond its end that becomes free is not used again. The keeper evicts
+//! the pages in the others. Every change to which frames are beyond the end happens under the mutex of `leaving`.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use super::residence::Evicted;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
 
-/// Frames beyond the end that the keeper has leave before it looks at its other duties.
+/// Frames beyond the end that the keeper handles before it turns to its other duties.
 pub(crate) const RETIRED_A_STEP: usize = 256;
 
 impl Pool {
@@ -20,7 +20,7 @@ impl Pool {
         *self.leaving.lock()
     }
 
-    /// Takes a frame back: for who waits for one, or for good when it is beyond the pool's end.
+    /// Takes a frame back: for a waiter or the ring, or for good when it is beyond the pool's end.
     pub(super) fn give(&self, frame: FrameId) {
         if frame.index() >= self.len() && self.retire(frame) {
             return;
@@ -28,14 +28,15 @@ impl Pool {
         self.ring_for(frame).give(frame);
     }
 
-    /// Where a free frame goes: to who waits, whosever it is, or to its own instance.
+    /// The ring that a free frame goes to: the line's, if a thread waits for a frame of any instance, else its own
+    /// instance's.
     fn ring_for(&self, frame: FrameId) -> &FreeFrames {
         if self.line().awaited() { self.line() } else { &self.instance_of(frame).free }
     }
 
     fn retire(&self, frame: FrameId) -> bool {
         let mut leaving = self.leaving.lock();
-        // Looked at again: the pool may just have been made larger.
+        // Checked again: the pool may just have grown.
         if frame.index() < self.len() {
             return false;
         }
@@ -45,7 +46,7 @@ impl Pool {
         true
     }
 
-    /// The pool has `count` frames from now on. For the keeper alone.
+    /// Sets the pool's size to `count` frames. For the keeper alone.
     pub(crate) fn resize(&self, count: usize) -> Result<(), Error> {
         self.frames.make(count)?;
         let before = self.len();
@@ -67,7 +68,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Dirty frames beyond the end: a step of them.
+    /// Dirty frames beyond the end, at most [`RETIRED_A_STEP`].
     pub(crate) fn dirty_beyond(&self) -> Vec<FrameId> {
         let count = self.len();
         let dirty = self.dirty.before(Lsn(u64::MAX), self.frames.made());
@@ -75,7 +76,7 @@ impl Pool {
         beyond.take(RETIRED_A_STEP).collect()
     }
 
-    /// Retires the frames beyond the end that are free or hold clean pages that nobody uses. For the keeper alone.
+    /// Retires frames beyond the end that are free or hold clean, unused pages. For the keeper alone.
     pub(crate) fn retire_step(&self) {
         for instance in &self.instances {
             for _ in 0..instance.free.len() {

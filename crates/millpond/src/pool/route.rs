@@ -1,8 +1,8 @@
-//! Copies of inner pages, for finding children without latches.
+//! Routes: copies of inner pages, for finding children without latches.
 //!
-//! A route is the bytes of an inner page as they were at some moment, and for each child the frame where it was seen
-//! last. Both may be old. It decides nothing: whoever comes to a leaf by routes looks whether that is the page it wants
-//! and covers its key, and goes the latched way if not.
+//! A route is the bytes of an inner page as they were at some moment and, for each child, the frame where it was seen
+//! last. Both may be outdated. A route decides nothing: a thread that reaches a leaf by routes checks that it is the
+//! wanted page and covers the key. If not, the thread descends with latches.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,7 +12,7 @@ use crate::base::page::view::PageView;
 /// No frame has this id.
 const UNKNOWN: u32 = u32::MAX;
 
-/// Where a page was seen last.
+/// The frame where a page was last seen, or [`UNKNOWN`].
 pub(crate) struct FrameHint {
     frame: AtomicU32,
 }
@@ -23,7 +23,7 @@ impl FrameHint {
     }
 
     pub(crate) fn get(&self) -> Option<FrameId> {
-        // Relaxed: what is found there is checked.
+        // Relaxed: the reader checks the frame that it finds.
         let frame = self.frame.load(Ordering::Relaxed);
         (frame != UNKNOWN).then_some(FrameId(frame))
     }
@@ -45,7 +45,7 @@ impl Route {
         Route { page: page.into(), hints: (0..children).map(|_| FrameHint::unknown()).collect() }
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory that this copy takes.
     pub(super) fn len(&self) -> usize {
         Self::len_for(&self.page)
     }
@@ -55,12 +55,12 @@ impl Route {
         page.len() + PageView::new(page).len() * size_of::<FrameHint>()
     }
 
-    /// The page as it was.
+    /// The copied page.
     pub(crate) fn view(&self) -> PageView<'_> {
         PageView::new(&self.page)
     }
 
-    /// Where child `index` was seen last.
+    /// The frame where child `index` was last seen.
     pub(crate) fn hint(&self, index: usize) -> Option<&FrameHint> {
         self.hints.get(index)
     }

@@ -1,9 +1,9 @@
-//! Who leaves: S3-FIFO.
+//! Page replacement by S3-FIFO.
 //!
-//! A page comes into a small queue. Who was used again when its turn comes moves on to the main queue; who was not
-//! leaves, and its id is remembered for a while: if it comes back in that time, it goes to the main queue at once. The
-//! main queue gives each page as many more rounds as it was used, three at most. A scan so passes through the small
-//! queue alone. A hit costs one relaxed store, and none once the page is hot.
+//! A page enters a small queue. When its turn comes, a page that was used again moves to the main queue. Any other page
+//! leaves, and the policy remembers its id for a while (a ghost): if it comes back in that time, it enters the main
+//! queue at once. The main queue gives each page as many more rounds as it was used, three at most. So a scan passes
+//! through the small queue alone. A hit costs one relaxed store, and none once the page is hot.
 //!
 //! After: Yang, Zhang, Qiu, Yue, Vigfusson, *FIFO Queues are All You Need for Cache Eviction*, SOSP 2023.
 
@@ -16,15 +16,15 @@ use super::replacement::{Pages, Queue, Replacement, Scan};
 use crate::base::ids::{FrameId, PageId};
 use crate::base::sync::{Mutex, Rank};
 
-/// Frames that are looked at under one hold of the queues' mutex: who brings a page in waits for it.
+/// Frames that a search looks at under one hold of the queues' mutex, for which threads wait that bring a page in.
 const LOOKS: usize = 64;
 
-/// Of a queue so many times as many pages are looked at as are wanted of those that leave next: others have another
+/// [`next`](Replacement::next) looks at up to this many frames of a queue for each frame wanted: some have another
 /// round before them.
 const NEXT_LOOKS: usize = 4;
 
-/// Uses after its loading that take a page from the small queue to the main one: the first one is of the operation that
-/// loaded it.
+/// Uses since its load that move a page from the small queue to the main one. The first use is that of the operation
+/// that loaded it.
 const WARM: u8 = 2;
 
 /// The small queue's share of the frames, as a divisor.
@@ -34,7 +34,7 @@ const SMALL_SHARE: usize = 10;
 pub(super) struct S3Fifo(Mutex<Queues>);
 
 impl S3Fifo {
-    /// Queues of a pool of so many frames.
+    /// Empty queues for a pool of `frames` frames.
     pub(super) fn new(frames: usize) -> S3Fifo {
         S3Fifo(Mutex::new(Rank::Replacement, Queues::new(frames)))
     }
@@ -84,7 +84,7 @@ impl Replacement for S3Fifo {
         let mut next = Vec::new();
         for queue in [Queue::Small, Queue::Main] {
             let full = next.len() + count;
-            // A few under each hold of the mutex: what moves meanwhile is missed, or seen twice.
+            // A few under each hold of the mutex: a frame that moves meanwhile is missed, or seen twice.
             for from in (0..NEXT_LOOKS * count).step_by(LOOKS) {
                 next.reserve(LOOKS);
                 let looked_at = self.0.lock().leaving(queue, from, |frame| pages.heat(frame), &mut next);
@@ -106,7 +106,7 @@ impl Replacement for S3Fifo {
     }
 }
 
-/// The queues. Every frame with a page is in one of them, or in the hand of whoever took it as a candidate.
+/// The queues. Every frame with a page is in one of them, or in the hand of the thread that took it as a candidate.
 struct Queues {
     small: VecDeque<FrameId>,
     main: VecDeque<FrameId>,
@@ -131,7 +131,7 @@ impl Queues {
         self.forget_ghosts();
     }
 
-    /// A page was put into `frame`.
+    /// Enters `frame`, which holds `page` now.
     fn admit(&mut self, frame: FrameId, page: PageId) {
         if self.remembered.remove(&page) {
             self.main.push_back(frame);
@@ -140,12 +140,12 @@ impl Queues {
         }
     }
 
-    /// A candidate stays after all: it is in use.
+    /// Puts a candidate that stays, because it is in use, into the main queue.
     fn keep(&mut self, frame: FrameId) {
         self.main.push_back(frame);
     }
 
-    /// Takes the frames from `count` on out of the queues, at most so many.
+    /// Takes the frames from `count` on out of the queues, at most `most`.
     fn take_beyond(&mut self, count: usize, most: usize) -> Vec<FrameId> {
         let mut beyond = Vec::new();
         for queue in [&mut self.small, &mut self.main] {
@@ -160,7 +160,7 @@ impl Queues {
         beyond
     }
 
-    /// `page` left from the small queue.
+    /// Remembers `page`, which left from the small queue.
     fn remember(&mut self, page: PageId) {
         if self.remembered.insert(page) {
             self.ghosts.push_back(page);
@@ -170,15 +170,15 @@ impl Queues {
 
     fn forget_ghosts(&mut self) {
         while self.ghosts.len() > self.ghosts_max {
-            // One that came back meanwhile is not remembered any more; its place in line is.
+            // A page that came back meanwhile is no longer in `remembered`, but its id still is in `ghosts`.
             if let Some(page) = self.ghosts.pop_front() {
                 self.remembered.remove(&page);
             }
         }
     }
 
-    /// Looks at a few of a queue's frames, from its `from`th on, and adds those to `next` that leave when their turn
-    /// comes if nobody uses them before. Returns at how many it looked.
+    /// Looks at a few frames of a queue, from its `from`th on. Adds those to `next` that leave at their turn unless
+    /// they are used before. Returns how many it looked at.
     fn leaving(&self, queue: Queue, from: usize, heat: impl Fn(FrameId) -> u8, next: &mut Vec<FrameId>) -> usize {
         let (frames, stays_from) = match queue {
             Queue::Small => (&self.small, WARM),
@@ -190,9 +190,8 @@ impl Queues {
         looked_at
     }
 
-    /// The next frame to look at, out of its queue. `cool` takes a page's heat down by one and returns what it was;
-    /// `reset` sets it to 0 and returns what it was. Each look takes one of `steps`; `None`: they are used up, or the
-    /// queues are empty.
+    /// Takes the next candidate out of its queue. `cool` lowers a page's heat by one, `reset` sets it to 0; both return
+    /// the heat before. Each frame looked at costs one of `steps`. `None`: no steps are left, or the queues are empty.
     fn candidate(
         &mut self,
         steps: &mut usize,
@@ -265,7 +264,7 @@ mod tests {
                 std::mem::replace(heat, heat.saturating_sub(1))
             };
             let reset = |frame: FrameId| std::mem::take(&mut self.heat.borrow_mut()[frame.index()]);
-            let (frame, queue) = self.queues.candidate(&mut 10_000, cool, reset).expect("somebody leaves");
+            let (frame, queue) = self.queues.candidate(&mut 10_000, cool, reset).expect("a page leaves");
             let page = self.pages[frame.index()].take().expect("in use");
             self.frames.remove(&page);
             if queue == Queue::Small {
@@ -294,7 +293,7 @@ mod tests {
         assert!(cache.misses <= 12, "{} of 60 pages in use had to be read again", cache.misses);
     }
 
-    /// Of four pages one leaves when its turn comes.
+    /// One of four pages leaves when its turn comes.
     struct OneInFour;
 
     impl Pages for OneInFour {

@@ -1,4 +1,4 @@
-//! The page table: which page is in which frame, or on its way into one.
+//! The page table: maps a page to the frame that it is in, or is being read into.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -11,15 +11,15 @@ use crate::base::handoff::Handoff;
 use crate::base::ids::{FrameId, PageId};
 use crate::base::sync::{Mutex, MutexGuard, Rank};
 
-/// Parts of the table, each with its own mutex.
+/// Shards of the table, each with its own mutex.
 const SHARDS: usize = 64;
 
-/// Who waits for another's read, and learns how it ended.
+/// A thread that waits for another's read, and is told how it ended.
 pub(super) type ReadWaiter = Arc<Handoff<Result<(), Arc<Error>>>>;
 
 pub(super) enum Entry {
     Resident(FrameId),
-    /// Being read by the thread that missed first, into this frame, which it has in hand. The others wait.
+    /// A read is under way, by the thread that missed first, into this frame, which is in its hand. The others wait.
     Reading(FrameId, Vec<ReadWaiter>),
 }
 
@@ -28,7 +28,7 @@ pub(super) type Shard = HashMap<PageId, Entry, FixedState>;
 /// The page table.
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
-    // Fixed: the order of a map decides nothing, but equal runs must stay equal.
+    // A fixed seed: a map's order decides nothing, but equal runs must stay equal.
     hasher: FixedState,
 }
 
@@ -38,7 +38,7 @@ impl Table {
         Table { shards: (0..SHARDS).map(shard).collect(), hasher: FixedState::default() }
     }
 
-    /// The part that `id` belongs to.
+    /// The shard that `id` belongs to, locked.
     pub(super) fn shard(&self, id: PageId) -> MutexGuard<'_, Shard> {
         let mut hasher = self.hasher.build_hasher();
         hasher.write_u64(id.0);

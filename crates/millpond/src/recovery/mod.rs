@@ -1,19 +1,19 @@
-//! The way back: from the last checkpoint and the log to the pages as they were.
+//! Recovery: from the last checkpoint and the log to the pages as they were.
 //!
-//! **Analysis** reads the log once: it replays the map groups, finds the log's end, and notes for each page the last
-//! change and the last durable image. **Redo** reads it again for the pages whose image is older than their last
-//! change, as many at a time as the pool holds, by several threads, each of which has pages of its own.
+//! **Analysis** reads the log once: it replays the map groups, finds the log's end, and records the last change and the
+//! last durable image of each page. **Redo** reads the log again for the pages whose image is older than their last
+//! change. It handles as many pages at a time as the pool holds, in several threads with pages of their own.
 //!
-//! RECOVER-1  Before anything is logged, what was read of the log is durable, and an epoch group seals its end: what no
-//!            group says to be durable is written again, and all is synced.
-//! RECOVER-2  A count at the checkpoint's LSN holds the checkpoint until redo is through: a crash on the way finds
-//!            the same log, and besides what cleaning has made durable meanwhile.
+//! RECOVER-1  Before anything is logged, the log that was read is durable, and an epoch group seals its end. Bytes that
+//!            no group proves durable are written again, and all is synced.
+//! RECOVER-2  A count at the checkpoint's LSN holds the checkpoint until redo is finished: a crash on the way finds the
+//!            same log, and also the pages that cleaning has made durable meanwhile.
 //! RECOVER-3  A page's changes are applied in order and without a gap: each demands the page LSN of the one before.
-//! RECOVER-4  A page stays in its frame from its first change of redo to its last: cleaned in between, it would be
-//!            dirty again, and take a map record's room that nobody has paid for. Model: `recovery`.
-//! RECOVER-7  What is noted of pages is bounded by the pool's frames, not by the log ([`noted`]).
-//! RECOVER-5  What was given back is not redone: the page's history begins anew, and its image is forgotten. No later
-//!            map group names an image of before: giving back forgets what has landed (STORE-9).
+//! RECOVER-4  A page stays in its frame from its first redone change to its last. Cleaned in between, it would be dirty
+//!            again, and take room for a map record that no credit covers. Model: `recovery`.
+//! RECOVER-7  The table of pages is bounded by the pool's frames, not by the log ([`noted`]).
+//! RECOVER-5  Freed pages are not redone: the page's history begins anew, and its image is forgotten. No later map
+//!            group names an older image: freeing a page forgets its completed writes (STORE-9).
 
 mod noted;
 
@@ -39,29 +39,29 @@ use crate::redo::scan::LogScan;
 use crate::store::page_store::{MapRecord, PageStore};
 use crate::store::superblock::Superblock;
 
-/// Threads that read pages before redo: as many reads are in flight.
+/// Threads that read pages before redo; as many reads are in flight.
 const READERS: usize = 8;
 
-/// Threads that apply changes, at most: each reads the whole log.
+/// Most threads that apply changes: each reads the whole log.
 const SHARDS_MAX: usize = 4;
 
-/// Pages below which one thread does all.
+/// Pages for each thread: with fewer, one thread does all.
 const PAGES_A_THREAD: usize = 16;
 
-/// What the first pass found.
+/// Result of the first pass.
 #[derive(Debug)]
 pub(crate) struct Analysis {
     from: Lsn,
     nonce: u64,
     /// Where the log ends.
     pub(crate) end: Lsn,
-    /// Up to where superblock and groups say that it was durable.
+    /// The log was durable at least up to here, by superblock and groups.
     pub(crate) durable: Lsn,
     /// Groups from the checkpoint on.
     pub(crate) groups: u64,
     /// Nonces in force, each from an LSN on.
     epochs: Vec<(Lsn, u64)>,
-    /// The space of the last record that the store was told of.
+    /// The space of the last record that was reported to the store.
     noted: Option<SpaceId>,
     pages: Noted,
 }
@@ -71,18 +71,18 @@ fn rotten(at: Lsn, what: &str) -> Error {
 }
 
 impl Analysis {
-    /// How the log goes on.
+    /// Where and how the log resumes.
     pub(crate) fn resume(&self) -> Resume {
         Resume { checkpoint: self.from, epochs: self.epochs.clone(), end: self.end }
     }
 
-    /// Pages whose image is older than their last change; if these are cut into parts, about so many.
+    /// Pages whose image is older than their last change; an estimate if they are split into parts.
     pub(crate) fn pages_to_redo(&self) -> u64 {
         // The parts are about equal.
         to_u64(self.pages.pages.len()) * self.pages.parts
     }
 
-    /// Whether the page is redone, and from its image on.
+    /// Whether redo of the page begins with its image.
     pub(crate) fn needs_image(&self, id: PageId) -> bool {
         self.pages.pages.get(&id).is_some_and(|history| history.starts_empty().is_none())
     }
@@ -141,7 +141,7 @@ impl Analysis {
                             }
                         }
                         Some(Record::Padding) => {}
-                        None => return Err(rotten(group.start, "a group that is whole holds a record that is none")),
+                        None => return Err(rotten(group.start, "a whole group holds an unreadable record")),
                     }
                 }
                 Ok(())
@@ -151,8 +151,8 @@ impl Analysis {
 }
 
 impl Analysis {
-    /// Goes on to the next part of the pages; false: there is none. What the store is told of was told in the first
-    /// pass.
+    /// Goes on to the next part of the pages; false if there is none. The first pass has reported everything to the
+    /// store.
     fn next_part(&mut self, files: &LogFiles) -> Result<bool, Error> {
         let noted = &mut self.pages;
         if !noted.next_part() {
@@ -190,13 +190,13 @@ fn shorter(at: Lsn) -> Error {
     rotten(at, "it ended later when it was read before")
 }
 
-/// Bytes that recovery takes at most, beside the pool: what is noted of pages, and what redo gathers.
+/// Most bytes that recovery takes besides the pool: the table of pages, and the changes that redo gathers.
 pub(crate) fn memory_budget(frames: usize, page_size: usize) -> u64 {
     to_u64(Noted::most(frames)) * PAGE_NOTED + 3 * to_u64(gathered_bytes(frames * page_size))
 }
 
-/// The first pass. `frames` are those of the pool, `watched` pages that [`Analysis::needs_image`] is asked for. Adds a
-/// count at the checkpoint, which [`redo`] removes (RECOVER-2).
+/// The first pass. `frames` is the pool's size; `watched` are pages that the caller asks [`Analysis::needs_image`]
+/// about. Adds a count at the checkpoint, which [`redo`] removes (RECOVER-2).
 pub(crate) fn analyse(
     files: &LogFiles,
     superblock: &Superblock,
@@ -252,7 +252,7 @@ pub(crate) fn analyse(
     Ok(found)
 }
 
-/// The second pass. The keeper must be running: it frees frames when the pages do not fit the pool.
+/// The second pass. The keeper must be running: it frees frames if the pages do not fit the pool.
 pub(crate) fn redo(core: &Arc<Core>, files: &LogFiles, mut analysis: Analysis) -> Result<(), Error> {
     let from = analysis.from;
     loop {
@@ -270,14 +270,15 @@ pub(crate) fn redo(core: &Arc<Core>, files: &LogFiles, mut analysis: Analysis) -
     Ok(())
 }
 
-/// Redoes the pages that are noted.
+/// Redoes the pages of the current part.
 fn redo_part(core: &Arc<Core>, files: &LogFiles, analysis: Analysis) -> Result<Analysis, Error> {
     let mut pages: Vec<PageId> = analysis.pages.pages.keys().copied().collect();
     core.store.sort_by_place(&mut pages);
     let turns = (0..).zip(&pages).map(|(turn, id)| (*id, turn)).collect();
     let begins = pages.iter().map(|id| analysis.pages.pages[id].begin()).collect();
     let shared = Arc::new(Redo { files: files.clone(), analysis, turns, begins });
-    // Each batch costs a pass over the log: as large as the pool allows. Pages that were dirty at the crash fitted it.
+    // Each batch costs a pass over the log, so it is as large as the pool allows. The pages dirty at the crash fitted
+    // the pool.
     let mut first = 0;
     for batch in pages.chunks(core.pool.len() - core.pool.len() / 8) {
         redo_batch(core, &shared, first, batch)?;
@@ -289,14 +290,14 @@ fn redo_part(core: &Arc<Core>, files: &LogFiles, analysis: Analysis) -> Result<A
     }
 }
 
-/// What all threads of redo look at.
+/// State shared by all threads of redo.
 struct Redo {
     files: LogFiles,
     analysis: Analysis,
-    /// Which each page is of all that are redone, in the order of their slots. Asked for each record of the log: small,
-    /// so that it stays in the CPU's cache.
+    /// Each page's number among the pages to redo, in the order of their slots. Looked up for each record of the log:
+    /// small, so that it stays in the CPU's cache.
     turns: HashMap<PageId, u32, FixedState>,
-    /// Where the changes of each begin that are redone, by turn.
+    /// By turn: the LSN where a page's changes to redo begin.
     begins: Vec<Lsn>,
 }
 
@@ -309,7 +310,7 @@ fn redo_batch(core: &Arc<Core>, shared: &Arc<Redo>, first: usize, batch: &[PageI
         let (core, shared, ids) = (Arc::clone(core), Arc::clone(shared), Arc::clone(&ids));
         move || {
             let analysis = &shared.analysis;
-            // Neighbours to neighbouring readers, so that all go through the file together.
+            // Adjacent pages go to different readers, so that all readers advance through the file together.
             for id in ids.iter().skip(reader).step_by(readers).filter(|id| analysis.needs_image(**id)) {
                 drop(core.pool.load(*id)?);
             }
@@ -327,9 +328,9 @@ fn redo_batch(core: &Arc<Core>, shared: &Arc<Redo>, first: usize, batch: &[PageI
 
 /// The pages that one thread redoes in one pass.
 struct Share {
-    /// Those of the batch.
+    /// Turns of the batch.
     turns: Range<usize>,
-    /// Of each `shards` in a row, the one at this place.
+    /// The thread has place `shard` in each run of `shards` turns.
     shard: usize,
     shards: usize,
 }
@@ -339,18 +340,18 @@ impl Share {
         (self.turns.len() + self.shards - 1 - self.shard) / self.shards
     }
 
-    /// Which of them has this turn.
+    /// The index among the thread's pages of the page with this turn.
     fn index(&self, turn: usize) -> Option<usize> {
         let place = turn.checked_sub(self.turns.start).filter(|_| turn < self.turns.end)?;
         (place % self.shards == self.shard).then_some(place / self.shards)
     }
 }
 
-/// One pass over the log for some pages.
+/// One pass over the log for some of the pages.
 fn redo_pages(core: &Core, redo: &Redo, mine: &Share) -> Result<(), Error> {
     let analysis = &redo.analysis;
     let mut scan = LogScan::new(&redo.files, analysis.nonce, analysis.from);
-    // RECOVER-4. A batch leaves an eighth of the pool to those pages of it that are not begun.
+    // RECOVER-4. A batch leaves an eighth of the pool free, for its pages that are not begun.
     let mut begun: Vec<Option<Pin<'_>>> = (0..mine.len()).map(|_| None).collect();
     let bytes_max = gathered_bytes(core.pool.len() * core.store.page_size()) / mine.shards;
     let mut gathered = Gathered { changes: Vec::new(), bytes: Vec::new(), bytes_max };
@@ -377,34 +378,34 @@ fn redo_pages(core: &Core, redo: &Redo, mine: &Share) -> Result<(), Error> {
     gathered.apply(core, analysis, &mut begun)
 }
 
-/// Bytes of operations that all threads together gather, in a pool of so many bytes: at most 16 MiB. What says where
-/// they belong, and what sorts it, takes up to one and a half times as much.
+/// Bytes of operations that all threads together gather, for a pool of `pool` bytes: at most 16 MiB. Their index, and
+/// the sort of it, take up to one and a half times as much.
 fn gathered_bytes(pool: usize) -> usize {
     (pool / 16).clamp(256 << 10, 16 << 20)
 }
 
-/// Of so many bytes a thread gathers one change at most.
+/// A thread gathers at most one change for each of so many bytes.
 const BYTES_A_CHANGE: usize = 64;
 
-/// Changes of many pages, gathered so that those of one page are applied together, while the CPU has the page at hand:
-/// one by one, each would wait for memory several times.
+/// Gathered changes of many pages. Changes of one page are applied together, while the page is in the CPU's cache: one
+/// by one, each would wait for memory several times.
 struct Gathered {
     changes: Vec<Change>,
     /// Their operations.
     bytes: Vec<u8>,
-    /// This thread's part of what is gathered.
+    /// This thread's share of the gathered bytes.
     bytes_max: usize,
 }
 
 /// One page's record.
 struct Change {
-    /// Which of the thread's pages.
+    /// Index of the page among the thread's pages.
     index: usize,
     id: PageId,
     previous: Lsn,
     start: Lsn,
     end: Lsn,
-    /// Where its operations are.
+    /// Place of its operations in `bytes`.
     ops: Range<usize>,
 }
 
@@ -419,9 +420,9 @@ impl Gathered {
         self.changes.len() >= self.bytes_max / BYTES_A_CHANGE || self.bytes.len() >= self.bytes_max
     }
 
-    /// Applies them all, each page's in the order of the log; leaves the pages pinned that they change.
+    /// Applies all changes, each page's in the order of the log. Leaves the changed pages pinned.
     fn apply<'c>(&mut self, core: &'c Core, analysis: &Analysis, begun: &mut [Option<Pin<'c>>]) -> Result<(), Error> {
-        // Stable: RECOVER-3.
+        // Stable sort: RECOVER-3.
         self.changes.sort_by_key(|change| change.index);
         for changes in self.changes.chunk_by(|one, next| one.index == next.index) {
             let page = &mut begun[changes[0].index];
@@ -433,8 +434,8 @@ impl Gathered {
     }
 }
 
-/// Redoes some changes of one page, which is in memory if it was begun, and leaves the page pinned if there was
-/// something to do.
+/// Redoes some changes of one page. A page with earlier redone changes comes pinned as `begun`. Returns the page's pin
+/// if any change was redone.
 fn redo_page<'c>(
     core: &'c Core,
     analysis: &Analysis,
@@ -485,7 +486,7 @@ fn redo_page<'c>(
     Ok(None)
 }
 
-/// The page as it is now: in memory, or its image, or an empty frame when the group formats it `anew`.
+/// The page as it is now: in memory, or its image, or an empty frame if the group formats it `anew`.
 fn page_for_redo(core: &Core, id: PageId, anew: bool) -> Result<Pin<'_>, Error> {
     if let Some(pin) = core.pool.fetch(id) {
         return Ok(pin);
@@ -495,4 +496,45 @@ fn page_for_redo(core: &Core, id: PageId, anew: bool) -> Result<Pin<'_>, Error> 
         return Ok(core.pool.install(id, ticket).unlatch());
     }
     core.pool.load(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_of_a_batch_is_of_one_thread_at_a_place_of_its_own() {
+        for (turns, shards) in [(0..1, 1), (3..20, 1), (5..6, 4), (7..31, 3), (64..128, 4)] {
+            let mut found = Vec::new();
+            for shard in 0..shards {
+                let share = Share { turns: turns.clone(), shard, shards };
+                let own: Vec<usize> = (0..200)
+                    .filter_map(|turn| share.index(turn).map(|index| (turn, index)))
+                    .inspect(|(turn, _)| found.push(*turn))
+                    .map(|(_, index)| index)
+                    .collect();
+                assert_eq!(own, (0..share.len()).collect::<Vec<_>>(), "{turns:?}: {shard} of {shards}");
+            }
+            found.sort_unstable();
+            assert_eq!(found, turns.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn memory_follows_the_pool_and_what_is_gathered_has_an_end() {
+        // 1,024 frames: 1,792 pages noted; a sixteenth of the pool is gathered.
+        assert_eq!(memory_budget(1024, 16 << 10), 1792 * 130 + 3 * (1 << 20));
+        assert_eq!(memory_budget(1 << 20, 16 << 10), (7 << 18) * 130 + 3 * (16 << 20));
+        let mut gathered = Gathered { changes: Vec::new(), bytes: Vec::new(), bytes_max: 256 };
+        let change = Change { index: 0, id: PageId(1), previous: Lsn(0), start: Lsn(1), end: Lsn(2), ops: 0..0 };
+        let add = |gathered: &mut Gathered, ops: &[u8]| gathered.add(Change { ops: 0..0, ..change }, ops);
+        add(&mut gathered, &[1; 100]);
+        add(&mut gathered, &[2; 155]);
+        assert_eq!((gathered.changes[1].ops.clone(), gathered.bytes[100], gathered.is_full()), (100..255, 2, false));
+        add(&mut gathered, &[3]);
+        assert!(gathered.is_full(), "256 bytes");
+        gathered.bytes.clear();
+        add(&mut gathered, b"");
+        assert!(gathered.is_full(), "four changes");
+    }
 }

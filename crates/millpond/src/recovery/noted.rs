@@ -1,10 +1,10 @@
-//! What is noted of pages, in bounded memory (RECOVER-7).
+//! The table of pages to redo, in bounded memory (RECOVER-7).
 //!
-//! A pool has as many dirty pages as it has frames, so of all pages that the log names only about as many have an image
-//! that is too old. When the table is full, pages whose image is newer than their last change so far are forgotten: if
-//! one is changed again, it is noted anew, and read, at the worst, for nothing. Where that does not help, because the
-//! database was used with a larger pool, the pages are cut into parts by a hash of their ids; those of the other parts
-//! are forgotten, and each has a pass over the log to itself when those before it are redone.
+//! A pool has at most as many dirty pages as frames, so only about as many of the pages in the log have an outdated
+//! image. When the table is full, pages whose image is newer than their last change so far are dropped. If such a page
+//! is changed again, it is entered anew, and at worst read in vain. That does not help if the database was used with a
+//! larger pool. Then the pages are split into parts by a hash of their ids. Pages of later parts are dropped, and each
+//! part gets its own pass over the log once the parts before it are redone.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,43 +14,43 @@ use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::mtr::{formats, frees};
 use crate::redo::group::Group;
 
-/// Bytes that a page takes at most that is noted: its place in the table, half as much while that grows, and its places
-/// in the two lists and the table that redo makes of it.
+/// Most bytes for a page in the table: its place, half as much while the table grows, and its places in the two lists
+/// and the table that redo builds from it.
 pub(super) const PAGE_NOTED: u64 = 130;
 
-/// Pages that a table of what is noted has places for, at least.
+/// Least number of places in the table.
 const NOTED_MIN: usize = 64;
 
-/// What the log says of one page.
+/// A page's history in the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct History {
     /// End of the last group that changed it.
     pub(super) last: Lsn,
-    /// Page LSN of the last image that a map group names.
+    /// Page LSN of the last image named by a map group.
     pub(super) image: Lsn,
-    /// Begin and end of the last group that formatted it: what was before does not matter.
+    /// Begin and end of the last group that formatted the page: its earlier contents do not matter.
     format: Option<(Lsn, Lsn)>,
 }
 
-/// What is noted of pages.
+/// The table of pages.
 #[derive(Debug)]
 pub(super) struct Noted {
     pub(super) pages: HashMap<PageId, History, FixedState>,
-    /// Pages that the table has places for.
+    /// Most pages that the table has places for.
     most: usize,
-    /// Pages at which room is made the next time.
+    /// Number of pages at which the table next makes room.
     room_at: usize,
-    /// How many parts there are, a power of two, and which one this is.
+    /// Number of parts, a power of two, and the current part.
     pub(super) parts: u64,
     part: u64,
-    /// Pages of any part that are noted with the first one: those that may be torn, which is looked at before redo.
+    /// Pages that belong to the first part whatever their hash: they may be torn, which is checked before redo.
     watched: BTreeSet<PageId>,
-    /// Spaces that the log drops: of their pages nothing is redone.
+    /// Spaces that the log drops: none of their pages is redone.
     pub(super) dropped: BTreeSet<SpaceId>,
 }
 
 impl Noted {
-    /// For a pool of so many frames.
+    /// A table for a pool of `frames` frames.
     pub(super) fn new(frames: usize, watched: BTreeSet<PageId>) -> Noted {
         let most = Self::most(frames);
         Noted {
@@ -64,19 +64,19 @@ impl Noted {
         }
     }
 
-    /// How many of `most` the first part may have: the others, which are not cut any more, are a little larger or
-    /// smaller by chance.
+    /// Pages of `most` that the first part may have. Later parts are not split again, and their sizes vary a little by
+    /// chance.
     fn first_part_of(most: usize) -> usize {
         most / 4 * 3
     }
 
-    /// As many as a table has places for, seven in eight of a power of two: it is not made larger for one more.
+    /// As many pages as fill seven eighths of a power of two: the hash table does not grow for them.
     pub(super) fn most(frames: usize) -> usize {
         (2 * frames).next_power_of_two().max(NOTED_MIN) / 8 * 7
     }
 
     fn part_of(&self, id: PageId) -> u64 {
-        // Fibonacci hashing, of which the upper bits are good.
+        // Fibonacci hashing, whose upper bits are good.
         (id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) & (self.parts - 1)
     }
 
@@ -88,7 +88,7 @@ impl Noted {
         if self.part == 0 { is_watched || self.part_of(id) == 0 } else { !is_watched && self.part_of(id) == self.part }
     }
 
-    /// What is noted of a page; `None`: it is of another part.
+    /// The page's entry; `None` if the page is of another part.
     pub(super) fn of(&mut self, id: PageId) -> Option<&mut History> {
         if !self.is_wanted(id) {
             return None;
@@ -102,7 +102,7 @@ impl Noted {
         Some(self.pages.entry(id).or_default())
     }
 
-    /// Leaves those that are to be redone, as far as is known by now.
+    /// Keeps only the pages to redo, as far as is known by now.
     pub(super) fn forget_clean(&mut self) {
         let dropped = &self.dropped;
         self.pages.retain(|id, history| history.last > history.image && !dropped.contains(&id.space()));
@@ -111,18 +111,18 @@ impl Noted {
     #[cold]
     fn make_room(&mut self) {
         self.forget_clean();
-        // Cutting takes no page that is watched: a lot of a few dozen may be more than a small table's half.
+        // Splitting keeps every watched page: a lot of a few dozen may be more than half of a small table.
         while self.part == 0 && self.pages.len() > self.most / 2 + self.watched.len() {
             self.parts *= 2;
             let mut pages = std::mem::take(&mut self.pages);
             pages.retain(|id, _| self.is_wanted(*id));
             self.pages = pages;
         }
-        // Not before an eighth more has come: each time costs a look at all.
+        // Next time after an eighth more: each time costs a scan of the table.
         self.room_at = Self::first_part_of(self.most).max(self.pages.len() + self.most / 8);
     }
 
-    /// Begins with the next part; false: there is none.
+    /// Begins with the next part; false if there is none.
     pub(super) fn next_part(&mut self) -> bool {
         if self.part + 1 == self.parts || planted!("later_parts_forgotten") {
             return false;
@@ -135,10 +135,10 @@ impl Noted {
 }
 
 impl History {
-    /// A group changes the page.
+    /// Records that a group changes the page.
     pub(super) fn change(&mut self, group: &Group<'_>, ops: &[u8]) {
         if frees(ops) {
-            // What was before is not the page's any more (RECOVER-5).
+            // The contents before do not belong to the page any more (RECOVER-5).
             *self = History::default();
             return;
         }
@@ -148,7 +148,7 @@ impl History {
         }
     }
 
-    /// Begin and end of the group that formats the page, if redo begins with it: the image, if there is one, is older.
+    /// Begin and end of the group that formats the page, if redo begins with it: any image is older.
     pub(super) fn starts_empty(&self) -> Option<(Lsn, Lsn)> {
         self.format.filter(|(_, end)| !planted!("init_reads_old_image") && self.image < *end)
     }
@@ -167,7 +167,7 @@ mod tests {
         History { last: Lsn(at), ..History::default() }
     }
 
-    /// A doublewrite lot has more pages than the table of the smallest pool has room for: none is left out for that.
+    /// A doublewrite lot has more pages than the smallest pool's table has room for; all of them stay in the table.
     #[test]
     fn watched_pages_alone_may_fill_the_table_of_a_small_pool() {
         let id = |n: u32| PageId::new(SpaceId(2), n);
@@ -182,7 +182,7 @@ mod tests {
         assert!(noted.pages.len() <= noted.most + watched.len() + noted.most / 8);
     }
 
-    /// RECOVER-7: all pages of a log are noted once, in one part or another, and never more than there is room for.
+    /// RECOVER-7: each page of a log enters the table in exactly one part, and the table never exceeds its bound.
     #[test]
     fn pages_beyond_the_room_are_noted_in_parts_each_once() {
         let ids: Vec<PageId> = (0..40_000u32).map(|n| PageId::new(SpaceId(2 + n % 7), n / 7)).collect();
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((parts, noted.most), (64, 896));
     }
 
-    /// Pages that are clean again make room: as many as a pool can have dirty need one part.
+    /// Clean pages make room: as many pages as a pool can have dirty need only one part.
     #[test]
     fn clean_pages_are_forgotten_before_pages_are_cut_into_parts() {
         let mut noted = Noted::new(400, BTreeSet::new());
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(noted.pages.len(), 400);
     }
 
-    /// The pages of a tree that the log drops are nobody's: they need no part.
+    /// Pages of a tree that the log drops are not redone: they need no part.
     #[test]
     fn pages_of_dropped_spaces_are_forgotten_before_pages_are_cut_into_parts() {
         let mut noted = Noted::new(400, BTreeSet::new());

@@ -1,4 +1,4 @@
-//! Room in the log's buffer and files, promised before the first latch: who asks, who waits, who is granted it.
+//! Space in the log's buffer and files, reserved before the first latch: request, wait, grant.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::waits::WaitClass;
 
-/// Room in the log for one mini-transaction, had before the first latch (law 1). What is not used goes back on drop.
+/// Log space for one mini-transaction, reserved before the first latch (law 1). Drop returns the unused bytes.
 #[must_use]
 pub(crate) struct LogCredit<'a> {
     pub(super) log: &'a Log,
@@ -34,12 +34,12 @@ impl Log {
         state.next.since(state.pending_start) + state.credits + bytes + self.clean_band() <= self.buffer_bytes
     }
 
-    /// REDO-13
+    /// Whether `bytes` more stay within the bound on log that is not durable (REDO-13).
     pub(super) fn sync_fits(&self, state: &LogState, bytes: u64) -> bool {
         state.next.since(state.durable) + state.credits + bytes <= self.behind || planted!("sync_not_bounded")
     }
 
-    /// Whether writers have to wait until the log is written, or synced.
+    /// Whether a writer has to wait until the log is written, or synced.
     pub(super) fn is_short(&self, state: &LogState, bytes: u64) -> bool {
         !self.buffer_fits(state, bytes) || !self.sync_fits(state, bytes)
     }
@@ -50,17 +50,18 @@ impl Log {
         end.plus(self.reserve) <= wall && state.closed_from.is_none_or(|closed| end <= closed)
     }
 
-    /// Room for a group that cleaning needs: from the reserve, and past all who wait. `payload` is at most
-    /// [`map_payload_max`](Self::map_payload_max). Waits for no checkpoint; has the log written if the buffer is
-    /// short.
+    /// Reserves space for a group that cleaning needs: from the reserve, ahead of all waiters. `payload` is at most
+    /// [`map_payload_max`](Self::map_payload_max). Waits for no checkpoint. If the buffer is short, it has the log
+    /// flushed.
     ///
-    /// One thread cleans: it finds the band of the buffer that writers leave to it free after one flush.
+    /// Only one thread cleans: after one flush it finds free the band of the buffer that writers leave to it.
     pub(crate) fn reserve_for_cleaning(&self, payload: usize) -> Result<LogCredit<'_>, Error> {
         self.reserve_behind_writers(payload, self.epochs)
     }
 
-    /// Room past all who wait, with a band for epochs left before the wall: what is not used up by epochs that are in
-    /// the log already, or these would take cleaning's room.
+    /// Reserves space ahead of all waiters, and leaves `band` bytes for epoch groups free before the wall. Bytes of
+    /// epoch groups already in the log are deducted from the band: else they would count twice, at the expense of
+    /// cleaning.
     pub(super) fn reserve_behind_writers(&self, payload: usize, band: u64) -> Result<LogCredit<'_>, Error> {
         let bytes = to_u64(payload + GROUP_FRAME_LEN);
         debug_assert!(bytes <= self.clean_band(), "REDO-6: {bytes} bytes are more than cleaning's band");
@@ -72,13 +73,13 @@ impl Log {
                 let mut state = self.state.lock();
                 Self::check(&state)?;
                 if state.closed_from.is_some() {
-                    // Promised room ends before the ring: this group might push the last ones into it.
+                    // Granted space ends before the new ring: this group might push the last granted groups into it.
                     return Err(Error::Bug("REDO: pages are cleaned while a ring of the log is not open".into()));
                 }
                 let end = state.next.plus(state.credits + bytes);
                 let behind = state.next.since(state.durable) + state.credits + bytes;
                 let fits = state.next.since(state.pending_start) + state.credits + bytes <= self.buffer_bytes;
-                // What writers leave of the 32 bits is more than the buffer has.
+                // The writers' bound leaves more of the 32 bits than the buffer holds (REDO-13).
                 if fits && behind <= self.behind + self.buffer_bytes {
                     let left = band.saturating_sub(state.epoch_bytes());
                     if end.plus(left) > state.files.wall(state.checkpoint) {
@@ -93,7 +94,7 @@ impl Log {
         }
     }
 
-    /// As [`reserve`](Self::reserve), if it is to be had without waiting.
+    /// As [`reserve`](Self::reserve), but `None` instead of a wait.
     pub(crate) fn try_reserve(&self, payload: usize, pages: usize) -> Result<Option<LogCredit<'_>>, Error> {
         let bytes = Self::bytes_for(payload, pages);
         let mut state = self.state.lock();
@@ -109,14 +110,14 @@ impl Log {
         to_u64(payload + GROUP_FRAME_LEN) + MAP_RECORD_MAX * to_u64(pages)
     }
 
-    /// Whether the buffer has room for such a group when it is empty: one for which it has not would wait for ever.
+    /// Whether an empty buffer has room for such a group. A larger group would wait for ever.
     pub(crate) fn takes(&self, payload: usize, pages: usize) -> bool {
         Self::bytes_for(payload, pages) + self.clean_band() <= self.buffer_bytes
     }
 
-    /// Room for a group of `payload` bytes that changes `pages` pages at most, and for their map records: a page that
-    /// is cleaned while the credit is outstanding, and then changed with it, needs one more than the reserve has. May
-    /// wait on `log_space`; callers hold no latch.
+    /// Reserves space for a group of at most `payload` bytes that changes at most `pages` pages, and for their map
+    /// records. A page that is cleaned while the credit is outstanding, and then changed under it, needs one record
+    /// more than the reserve has. May wait on `log_space`; callers hold no latch.
     pub(crate) fn reserve(&self, payload: usize, pages: usize) -> Result<LogCredit<'_>, Error> {
         let bytes = Self::bytes_for(payload, pages);
         if !self.takes(payload, pages) {
@@ -143,7 +144,7 @@ impl Log {
                     continue;
                 }
             } else if self.is_short(&state, bytes) && !state.leader_at_work && state.next > state.durable {
-                // The buffer is short and no thread is writing it: do it, rather than wait for another.
+                // The buffer is short and no thread is writing it: this thread leads a flush rather than wait.
                 state.leader_at_work = true;
                 self.lead(state, Stage::Flushed)?;
                 state = self.state.lock();
@@ -167,7 +168,7 @@ impl Log {
         }
     }
 
-    /// Grants room to those who wait for it, oldest first.
+    /// Grants space to the waiters, oldest first.
     pub(super) fn grant_space(&self, state: &mut LogState) {
         while let Some(front) = state.space_waiters.front() {
             let bytes = front.bytes;
@@ -184,15 +185,14 @@ impl Log {
         }
     }
 
-    /// Has the thread that syncs the log do so, where the oldest waiter needs that (REDO-13). Without threads `mp-log`
-    /// does.
+    /// Asks the flusher for a sync if `bytes` more need one (REDO-13). Without a pipeline, `mp-log` sees to it.
     fn ask_for_sync(&self, state: &LogState, bytes: u64) {
         if let Some(pipeline) = self.pipeline.as_ref().filter(|_| !self.sync_fits(state, bytes)) {
             pipeline.ask(Stage::Flushed, state.next);
         }
     }
 
-    /// Has those work who make room: in the files, where these are full, and in the buffer, where that is short.
+    /// Wakes the threads that make space: the keeper if the files are full, `mp-log` if the buffer is short.
     fn ring_for_space(&self, is_full: bool, is_short: bool) {
         if is_full {
             self.bell.ring();

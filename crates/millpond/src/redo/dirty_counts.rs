@@ -1,11 +1,12 @@
-//! What holds the checkpoint back, counted by LSN.
+//! Changes that hold the checkpoint back, counted by LSN.
 //!
-//! Whoever has a change that is in no image named by the durable map holds a count at the begin of the group that made
-//! it: a frame, a write under way, a map page, recovery. Dirtiness moves between holders; its count stays.
+//! A holder is a frame, a write under way, a map page, or recovery. A holder of a change that is in no image named by
+//! the durable map keeps a count at the begin of the group that made the change. Dirtiness moves between holders; its
+//! count stays.
 //!
-//! COUNT-1  A count is added under the log's mutex, at the begin of the group that is getting its place. So who has
-//!          read the log's end finds all groups before it counted.
-//! COUNT-2  Who hands dirtiness on under another LSN adds the new count before removing the old one.
+//! COUNT-1  A count is added under the log's mutex, at the begin of the group that is getting its place. So a thread
+//!          that has read the log's end finds all groups before that end counted.
+//! COUNT-2  A holder that hands dirtiness on under another LSN adds the new count before it removes the old one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,24 +15,24 @@ use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::Lsn;
 use crate::base::sync::{Mutex, Rank};
 
-/// Log bytes that share a counter, as a shift: 64 KiB, and more in a log that would have more than [`MOST`] of them.
+/// Log bytes that share a counter, as a shift: 64 KiB, or more if the log would have more than [`MOST`] counters.
 const SHIFT: u32 = 16;
 
-/// Counters of a log, mostly.
+/// The usual maximum of counters in a log.
 const MOST: u64 = 8192;
 
 #[derive(Clone, Copy, Default)]
 struct Bucket {
     count: u64,
-    /// Of these, held by pages in frames, which have yet to be written.
+    /// Part of `count` held by pages in frames, which have yet to be written.
     frames: u64,
-    /// Begin of the first group that begins in this bucket: a checkpoint is always at a group's begin.
+    /// Begin of the first group that begins in this bucket: a checkpoint is always at the begin of a group.
     first: Lsn,
 }
 
 #[derive(Default)]
 struct Buckets {
-    /// The number of the first bucket: all before it have no counts.
+    /// The number of the first bucket. Buckets before it have no counts.
     base: u64,
     buckets: VecDeque<Bucket>,
 }
@@ -52,8 +53,8 @@ impl Buckets {
         &mut self.buckets[index]
     }
 
-    /// Forgets the first ones that have no counts. The last stays: the groups to come may begin in it, and its first
-    /// one is known.
+    /// Drops leading buckets without counts. The last bucket stays: later groups may begin in it, and its `first` is
+    /// known.
     fn drop_empty(&mut self) {
         while self.buckets.len() > 1 && self.buckets.front().is_some_and(|bucket| bucket.count == 0) {
             self.buckets.pop_front();
@@ -75,7 +76,8 @@ impl Default for DirtyCounts {
 }
 
 impl DirtyCounts {
-    /// Bytes of the counters for a log of `capacity`, in a queue that may be twice as long.
+    /// Bytes of the counters for a log of `capacity` bytes. The queue's allocation may be twice as long as its
+    /// contents.
     pub(crate) fn memory_for(capacity: u64) -> u64 {
         2 * (capacity >> Self::shift_for(capacity)) * to_u64(size_of::<Bucket>())
     }
@@ -84,21 +86,21 @@ impl DirtyCounts {
         SHIFT.max((capacity / MOST).max(1).ilog2())
     }
 
-    /// Makes the counters as coarse as a log of `capacity` bytes has them. Nobody has counted yet.
+    /// Makes the counters as coarse as a log of `capacity` bytes has them. There are no counts yet.
     pub(crate) fn make_for(&self, capacity: u64) {
         debug_assert!(self.state.lock().buckets.is_empty(), "COUNT-1: counters are in use");
         self.shift.store(Self::shift_for(capacity), Ordering::Relaxed);
     }
 
-    /// The log holds `capacity` bytes from now on: with more than before its counters become as coarse as such a log
-    /// has them. With fewer they stay: what they have put together cannot be told apart.
+    /// Adapts to a log of `capacity` bytes. A larger log gets coarser counters. In a smaller log the counters stay:
+    /// merged counts cannot be told apart.
     pub(crate) fn coarsen_for(&self, capacity: u64) {
         let mut state = self.state.lock();
         let (fine, coarse) = (self.shift.load(Ordering::Relaxed), Self::shift_for(capacity));
         if coarse <= fine {
             return;
         }
-        // What nobody holds must not make what is held look older than it is.
+        // Buckets without counts must not make later counts look older than they are.
         state.drop_empty();
         let old = std::mem::take(&mut *state);
         for (number, bucket) in (old.base..).zip(old.buckets) {
@@ -112,19 +114,19 @@ impl DirtyCounts {
         self.shift.store(coarse, Ordering::Relaxed);
     }
 
-    /// The counter that stands for `lsn`.
+    /// The number of the bucket that counts `lsn`.
     pub(crate) fn bucket(&self, lsn: Lsn) -> u64 {
-        // Relaxed: it changes under the mutex, and under the log's. Others look for a hint.
+        // Relaxed: the shift changes only under this mutex and the log's. Readers without them need only a hint.
         lsn.0 >> self.shift.load(Ordering::Relaxed)
     }
 
-    /// Where the counter ends that stands for `lsn`.
+    /// Where the bucket that counts `lsn` ends.
     pub(crate) fn bucket_end(&self, lsn: Lsn) -> Lsn {
         let shift = self.shift.load(Ordering::Relaxed);
         Lsn(((lsn.0 >> shift) + 1) << shift)
     }
 
-    /// A group begins at `start`, the first in its [`bucket`](Self::bucket). Groups are noted in order.
+    /// Notes a group that begins at `start`, the first in its [`bucket`](Self::bucket). Groups are noted in order.
     pub(crate) fn note_group(&self, start: Lsn) {
         let mut state = self.state.lock();
         let bucket = state.at(self.bucket(start));
@@ -133,12 +135,12 @@ impl DirtyCounts {
         }
     }
 
-    /// Somebody holds a change of the group at `lsn` from now on.
+    /// Adds a holder of a change of the group at `lsn`.
     pub(crate) fn add(&self, lsn: Lsn) {
         self.add_to(lsn, 0);
     }
 
-    /// The same, for a page in a frame.
+    /// As [`add`](Self::add), for a page in a frame.
     pub(crate) fn add_frame(&self, lsn: Lsn) {
         self.add_to(lsn, 1);
     }
@@ -153,7 +155,7 @@ impl DirtyCounts {
         bucket.frames += frames;
     }
 
-    /// What is held since the group at `lsn` is held by a write from now on, no longer by a page in a frame.
+    /// Moves a change of the group at `lsn` from a page in a frame to a write.
     pub(crate) fn frame_taken(&self, lsn: Lsn) {
         let mut state = self.state.lock();
         let bucket = state.at(self.bucket(lsn));
@@ -161,28 +163,28 @@ impl DirtyCounts {
         bucket.frames = bucket.frames.saturating_sub(1);
     }
 
-    /// The other way round.
+    /// Moves a change of the group at `lsn` back to a page in a frame.
     pub(crate) fn frame_again(&self, lsn: Lsn) {
         self.state.lock().at(self.bucket(lsn)).frames += 1;
     }
 
-    /// Somebody no longer holds a change of the group at `lsn`.
+    /// Removes a holder of a change of the group at `lsn`.
     pub(crate) fn remove(&self, lsn: Lsn) {
         let mut state = self.state.lock();
         let bucket = state.at(self.bucket(lsn));
-        debug_assert!(bucket.count > 0, "COUNT-1: nobody holds LSN {lsn}");
+        debug_assert!(bucket.count > 0, "COUNT-1: LSN {lsn} has no holder");
         bucket.count = bucket.count.saturating_sub(1);
     }
 
-    /// A group's begin that no holder is before; `None`: nobody holds anything.
+    /// A group's begin at or before every holder's LSN; `None` if there is no holder.
     pub(crate) fn oldest(&self) -> Option<Lsn> {
         let mut state = self.state.lock();
         state.drop_empty();
         state.buckets.front().filter(|bucket| bucket.count > 0).map(|bucket| bucket.first)
     }
 
-    /// Pages in frames by age, in groups of `group_bytes` of log or more: for each the end of the log bytes that it
-    /// stands for, and how many pages were dirtied first there; ascending, into `ages`.
+    /// Pages in frames by age, in classes of `group_bytes` of log or more, ascending, into `ages`. For each class: the
+    /// end of its log bytes, and how many pages were dirtied first in them.
     pub(crate) fn frames_by_age(&self, group_bytes: u64, ages: &mut Vec<(u64, u64)>) {
         ages.clear();
         let state = self.state.lock();
@@ -190,7 +192,7 @@ impl DirtyCounts {
         for (number, bucket) in (state.base..).zip(&state.buckets).filter(|(_, bucket)| bucket.frames > 0) {
             let end = (number + 1) << shift;
             match ages.last_mut() {
-                // A group ends where its youngest does: what is said to be due is due.
+                // A class ends where its youngest bucket does, so that all its pages are due then.
                 Some((last, frames)) if end / group_bytes == *last / group_bytes => {
                     (*last, *frames) = (end, *frames + bucket.frames);
                 }
@@ -199,7 +201,7 @@ impl DirtyCounts {
         }
     }
 
-    /// All counts together.
+    /// The sum of all counts.
     #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
         self.state.lock().buckets.iter().map(|bucket| bucket.count).sum()
@@ -246,7 +248,7 @@ mod tests {
             counts.note_group(kib(at));
             counts.add_frame(kib(at));
         }
-        // The first two are clean before, and stay forgotten.
+        // The first two pages are cleaned before the change of size, and stay forgotten.
         [1, 70].into_iter().for_each(|at| counts.remove(kib(at)));
         assert_eq!(counts.oldest(), Some(kib(500)));
         counts.coarsen_for(4 << 30);
@@ -255,7 +257,7 @@ mod tests {
         let mut ages = Vec::new();
         counts.frames_by_age(1, &mut ages);
         assert_eq!(ages, [(512 << 10, 1), (1 << 20, 2), (3 << 20, 1)]);
-        // Each holder lets go of what it held before.
+        // Each holder removes the count that it added before the change of size.
         counts.remove(kib(500));
         assert_eq!(counts.oldest(), Some(kib(600)));
         counts.coarsen_for(256 << 20);
@@ -275,5 +277,13 @@ mod tests {
         let mut ages = Vec::new();
         counts.frames_by_age(16 << 20, &mut ages);
         assert_eq!(ages, [((3 << 20) + (512 << 10), 3), ((40 << 20) + (512 << 10), 1)]);
+    }
+
+    #[test]
+    fn memory_is_that_of_two_queues_as_long_as_the_log_has_buckets() {
+        let bucket = to_u64(size_of::<Bucket>());
+        assert_eq!(DirtyCounts::memory_for(1 << 20), 2 * 16 * bucket, "buckets of 64 KiB");
+        assert_eq!(DirtyCounts::memory_for(512 << 20), 2 * 8192 * bucket);
+        assert_eq!(DirtyCounts::memory_for(4 << 30), 2 * 8192 * bucket, "coarser ones");
     }
 }

@@ -1,7 +1,7 @@
-//! How the log ends: stopped, which leaves its files usable; failed, after which they are not written; or closed.
+//! The log's end states: stopped, with its files still usable; failed, with no more writes to its files; or closed.
 //!
-//! REDO-11 A log that is stopped takes no group any more, and has those written and synced that have a place. One that
-//!         has failed writes nothing: after a sync that failed nothing is known of the bytes before it.
+//! REDO-11 A stopped log takes no more groups, but has the groups that have a place written and synced. A failed log
+//!         writes nothing: after a failed sync, nothing is known of the bytes before it.
 
 use std::sync::Arc;
 
@@ -12,17 +12,18 @@ use crate::base::handoff::Handoff;
 use crate::base::waits::WaitClass;
 
 impl Log {
-    /// An error once no group gets a place any more.
+    /// Returns an error once no group gets a place any more.
     pub(super) fn check(state: &LogState) -> Result<(), Error> {
         state.stopped.as_ref().map_or(Ok(()), |why| Err(stopped(why)))
     }
 
-    /// An error once the log's files are not written any more.
+    /// Returns an error once the log's files are not written any more.
     pub(super) fn check_files(state: &LogState) -> Result<(), Error> {
         state.failed.as_ref().map_or(Ok(()), |why| Err(stopped(why)))
     }
 
-    /// The log's files cannot be written, or may not be any more: what they do not have stays as it is.
+    /// Marks the log failed: its files cannot be written, or must not be any more. Groups that are not in them stay
+    /// lost.
     pub(super) fn fail(&self, state: &mut LogState, error: &Error) {
         let why: Arc<str> = error.to_string().into();
         self.refuse_groups(state, &why);
@@ -51,8 +52,8 @@ impl Log {
         }
     }
 
-    /// Refuses further groups: after a failure elsewhere that leaves the engine unable to go on. What has its place in
-    /// the log is written and synced as before (REDO-11).
+    /// Refuses further groups, after a failure elsewhere that leaves the engine unable to go on. Groups that have a
+    /// place in the log are written and synced as before (REDO-11).
     pub(crate) fn stop(&self, error: &Error) {
         let mut state = self.state.lock();
         if planted!("stop_drops_the_tail") {
@@ -64,7 +65,7 @@ impl Log {
         self.refuse_groups(&mut state, &error.to_string().into());
     }
 
-    /// Fails the log, unless it has failed already: nobody knows any more what its files have.
+    /// Fails the log, unless it has failed already: the contents of its files are no longer known.
     pub(super) fn fail_for(&self, error: &Error) {
         let mut state = self.state.lock();
         if state.failed.is_none() {
@@ -72,13 +73,13 @@ impl Log {
         }
     }
 
-    /// An error once the log's files are not written any more.
+    /// Returns an error once the log's files are not written any more.
     pub(super) fn check_files_now(&self) -> Result<(), Error> {
         Self::check_files(&self.state.lock())
     }
 
-    /// Has all groups written and synced that have a place, if the log's files take them. After an error some of what
-    /// was acknowledged before it was durable is lost; the error says how much of the log that is.
+    /// Has all groups that have a place written and synced, if the log's files take them. An error means that commits
+    /// acknowledged before they were durable may be lost; the error names the part of the log.
     pub(crate) fn flush_tail(&self) -> Result<(), Error> {
         if self.flush_all().is_ok() {
             return Ok(());
@@ -94,7 +95,7 @@ impl Log {
         Err(Error::ReadOnly(message.into()))
     }
 
-    /// Refuses all further writes, and waits until none is under way: the files may be another's after this.
+    /// Refuses all further writes, and waits until none is under way: another process may use the files after this.
     pub(crate) fn close_wait(&self) {
         let handoff = Handoff::new();
         {
@@ -121,16 +122,16 @@ impl Log {
         }
     }
 
-    /// An error once the log has failed or was stopped: no group gets a place.
+    /// Returns an error once the log has failed or was stopped: no group gets a place.
     pub(crate) fn health(&self) -> Result<(), Error> {
         Self::check(&self.state.lock())
     }
 }
 
-/// A thread that is giving a group its place: if it panics, no other group gets one.
+/// A guard for a thread that is giving a group its place: if the thread panics, no other group gets one.
 pub(super) struct Publishing<'a> {
     pub(super) log: &'a Log,
-    /// The group has its place, and its bytes are not in the buffer: nothing behind it can be written.
+    /// The group has its place, but its bytes are not in the buffer: nothing behind it can be written.
     pub(super) has_gap: bool,
     pub(super) is_over: bool,
 }
@@ -149,7 +150,7 @@ impl Drop for Publishing<'_> {
     }
 }
 
-/// The error for a call that comes after the log was stopped.
+/// The error for a call after the log was stopped.
 pub(crate) fn stopped(why: &str) -> Error {
     let message = format!(
         "the database takes no more writes after an earlier failure ({why}); reopen it: everything acknowledged as durable is safe"

@@ -1,8 +1,8 @@
 //! The rings of log files: equal, preallocated, zero-written, recycled in place.
 //!
 //! Each file begins with a header block; the rest is payload. Byte `lsn` of the log is byte `lsn % capacity` of the
-//! payloads of a ring's files put one after the other. While `redo_capacity` changes there are two rings: the log goes
-//! over from one to the other at the LSN that the superblock names.
+//! concatenated payloads of a ring's files. While `redo_capacity` changes there are two rings: the log moves from the
+//! first to the second at the LSN that the superblock names.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,16 +21,16 @@ use crate::io::device::{Device, Files};
 
 pub(crate) const MAGIC: [u8; 8] = *b"MPREDO\0\0";
 
-/// How many files form a ring.
+/// Files in a ring.
 pub(crate) const RING: u64 = 4;
 
-/// Bytes of the largest log.
+/// Capacity of the largest log, in bytes.
 pub(crate) const CAPACITY_MAX: u64 = 1 << 40;
 
-/// Where the lap is in the header block: a sector of its own, so that writing it never hurts the header.
+/// Offset of the lap in the header block: in a sector of its own, so that writing it never harms the header.
 pub(crate) const LAP_OFFSET: usize = 512;
 
-/// What does not change in a log file's header block.
+/// The constant part of a log file's header block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct LogFileHeader {
@@ -44,7 +44,7 @@ pub(crate) struct LogFileHeader {
     pub(crate) features: U64,
 }
 
-/// What is written when the log comes round to a file.
+/// The lap, written when the log comes round to a file.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct LogFileLap {
@@ -53,7 +53,7 @@ pub(crate) struct LogFileLap {
     pub(crate) crc: U32,
 }
 
-/// Whose log it is: in every file's header.
+/// The database that a log belongs to: in every file's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) uuid: [u64; 2],
@@ -70,7 +70,7 @@ pub(crate) struct Lap {
     pub(crate) nonce: u64,
 }
 
-/// Which ring, and how long.
+/// A ring's generation and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub(crate) generation: u32,
@@ -94,7 +94,7 @@ impl Geometry {
     }
 }
 
-/// Where the log goes over to another ring.
+/// The LSN at which the log moves to another ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Switch {
     pub(crate) at: Lsn,
@@ -113,7 +113,7 @@ pub(crate) fn file_name(generation: u32, index: u64) -> String {
     format!("redo-{generation}-{index}.mpd")
 }
 
-/// The generation and index that a log file's name tells; `None`: it is no log file's.
+/// The generation and index in a log file's name; `None` if it is no log file's name.
 pub(crate) fn parse_name(name: &str) -> Option<(u32, u64)> {
     let (generation, index) = name.strip_prefix("redo-")?.strip_suffix(".mpd")?.split_once('-')?;
     let (generation, index) = (generation.parse().ok()?, index.parse().ok()?);
@@ -140,7 +140,7 @@ fn header_of(owner: Owner, index: u64, geometry: Geometry) -> LogFileHeader {
     header
 }
 
-/// What a whole header says; `None`: it is not whole.
+/// The contents of a header; `None` if it is damaged.
 pub(crate) fn read_header(block: &[u8]) -> Option<(Owner, u64, Geometry)> {
     let (header, _) = LogFileHeader::read_from_prefix(block).ok()?;
     let owner =
@@ -150,7 +150,7 @@ pub(crate) fn read_header(block: &[u8]) -> Option<(Owner, u64, Geometry)> {
     (header.as_bytes() == header_of(owner, index, geometry).as_bytes()).then_some((owner, index, geometry))
 }
 
-/// The first group of the file's lap, and its nonce; `None`: it is not whole.
+/// The first group of the file's lap, and its nonce; `None` if the lap is damaged.
 pub(crate) fn read_lap(block: &[u8], uuid: [u64; 2]) -> Option<Start> {
     let (lap, _) = LogFileLap::read_from_prefix(block.get(LAP_OFFSET..)?).ok()?;
     let (first_group, nonce) = (lap.first_group.get(), lap.nonce.get());
@@ -174,16 +174,16 @@ pub(crate) fn header_block(owner: Owner, index: u64, geometry: Geometry, lap: Op
     block
 }
 
-/// What is done between two pieces of a ring that is filled.
+/// Called after each piece of a ring that is filled.
 pub(crate) type Rest<'a> = &'a dyn Fn(u64) -> Result<(), Error>;
 
-/// Bytes of zeroes that are written at once.
+/// Bytes of zeroes in one write.
 const PIECE: u64 = 1 << 20;
 
-/// Zeroes that may be written before a sync: in the page cache they would stand before the syncs of others.
+/// Zeroes that may be written before a sync: unsynced zeroes in the page cache would delay other threads' syncs.
 const UNSYNCED_MAX: u64 = 8 * PIECE;
 
-/// Makes a log file that has a header and room on the device; nothing of it is durable.
+/// Makes a log file with a header and reserved space on the device. Nothing of it is durable.
 fn reserve_file(
     files: &dyn Files,
     name: &str,
@@ -201,8 +201,8 @@ fn reserve_file(
     make().map_err(|e| Error::io(&format!("create log file '{name}' of {len} bytes in '{}'", files.place()), e))
 }
 
-/// Fills a log file with zeroes, durable on return; its name is not. `rest` is told how long each piece took, in
-/// nanoseconds; its error ends it.
+/// Fills a log file with zeroes, durable on return; its name is not. `rest` receives the nanoseconds that each piece
+/// took. An error from it ends the filling.
 fn fill_file(file: &dyn Device, payload_bytes: u64, rest: Rest<'_>) -> Result<(), Error> {
     let zeroes = aligned(to_usize(payload_bytes.min(PIECE)));
     for at in (0..payload_bytes).step_by(zeroes.len()) {
@@ -223,7 +223,7 @@ fn fill_file(file: &dyn Device, payload_bytes: u64, rest: Rest<'_>) -> Result<()
 /// The name of a log file until it is whole.
 const FILE_NEW: &str = "redo-new.mpd";
 
-/// A file that a ring should have, and has not.
+/// A file that is missing from a ring.
 #[derive(Clone)]
 pub(crate) struct MissingFile {
     owner: Owner,
@@ -232,7 +232,7 @@ pub(crate) struct MissingFile {
 }
 
 impl MissingFile {
-    /// Those of a ring.
+    /// The missing files of a ring.
     pub(crate) fn find(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Vec<MissingFile>, Error> {
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
         let all = (0..RING).map(|index| MissingFile { owner, index, geometry });
@@ -243,7 +243,7 @@ impl MissingFile {
         file_name(self.geometry.generation, self.index)
     }
 
-    /// Puts one that is not written into its place in `files`, which are in memory.
+    /// Creates an empty file in its place in `files`, which are in memory.
     pub(crate) fn stand_in(&self, files: &dyn Files) -> Result<(), Error> {
         let header = header_block(self.owner, self.index, self.geometry, None);
         let made = files.create(&self.name()).and_then(|file| {
@@ -253,7 +253,7 @@ impl MissingFile {
         made.map_err(|e| Error::io(&format!("hold log file '{}' in memory", self.name()), e))
     }
 
-    /// Makes it, empty, in one step; durable on return.
+    /// Creates the file, empty, in one step; durable on return.
     pub(crate) fn create(&self, files: &dyn Files) -> Result<(), Error> {
         let made = reserve_file(files, FILE_NEW, self.owner, self.index, self.geometry)
             .and_then(|file| fill_file(&*file, self.geometry.payload_bytes, &|_| Ok(())));
@@ -268,14 +268,14 @@ impl MissingFile {
 }
 
 impl Ring {
-    /// Makes a ring anew. Its files are durable on return, their names are not.
+    /// Makes a new ring. Its files are durable on return, their names are not.
     pub(crate) fn create(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Ring, Error> {
         let ring = Ring::reserve(files, owner, geometry)?;
         ring.fill(&|_| Ok(()))?;
         Ok(ring)
     }
 
-    /// Makes a ring's files, with room for it on the device: quickly. It is not to be used before it is
+    /// Makes a ring's files, with space reserved on the device: quickly. The ring must not be used before it is
     /// [filled](Self::fill).
     pub(crate) fn reserve(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Ring, Error> {
         let ring =
@@ -283,14 +283,14 @@ impl Ring {
         Ok(Ring { files: ring.collect::<Result<_, _>>()?, geometry, owner })
     }
 
-    /// Fills a reserved ring with zeroes, which takes as long as the device does for all of it: the log's syncs have no
-    /// extents to convert later. Its files are durable on return, their names are not. `rest` is told after each piece
-    /// how many nanoseconds it took; its error ends it.
+    /// Fills a reserved ring with zeroes, so that the log's syncs have no extents to convert later. Takes as long as
+    /// the device needs for the whole ring. Its files are durable on return, their names are not. `rest` receives the
+    /// nanoseconds that each piece took. An error from it ends the filling.
     pub(crate) fn fill(&self, rest: Rest<'_>) -> Result<(), Error> {
         self.files.iter().try_for_each(|file| fill_file(&**file, self.geometry.payload_bytes, rest))
     }
 
-    /// Opens a ring and checks that every file is the one expected.
+    /// Opens a ring and checks that every file has the expected header and length.
     pub(crate) fn open(files: &dyn Files, owner: Owner, geometry: Geometry) -> Result<Ring, Error> {
         let mut ring = Vec::new();
         let mut block = aligned(BLOCK);
@@ -334,7 +334,7 @@ impl Ring {
         (&self.files[to_usize(index)], index)
     }
 
-    /// The first group of a file's lap, and its nonce; `None`: the file does not say it.
+    /// The first group of a file's lap, and its nonce; `None` if the file names none.
     fn lap_of(&self, file: &dyn Device) -> Result<Option<Start>, Error> {
         let mut block = aligned(BLOCK);
         file.read_at(&mut block, 0).map_err(|e| Error::io(&format!("read the header of '{}'", file.name()), e))?;
@@ -349,7 +349,7 @@ impl Ring {
     }
 }
 
-/// Whether anything was ever written to the payload of a log file.
+/// Whether the payload of a log file holds a byte other than zero.
 pub(crate) fn holds_groups(file: &dyn Device) -> Result<bool, Error> {
     let reading = |e| Error::io(&format!("read log file '{}'", file.name()), e);
     let end = round_down(file.len().map_err(reading)?);
@@ -369,7 +369,7 @@ pub(crate) fn remove_ring(files: &dyn Files, generation: u32) -> io::Result<()> 
     (0..RING).try_for_each(|index| files.remove(&file_name(generation, index)))
 }
 
-/// Removes all log files that are not of one of `generations`. Nobody makes any meanwhile.
+/// Removes all log files that are of none of `generations`. No thread makes log files meanwhile.
 pub(crate) fn remove_others(files: &dyn Files, generations: &[u32]) -> io::Result<()> {
     for name in files.list()? {
         if parse_name(&name).is_some_and(|(generation, _)| !generations.contains(&generation)) {
@@ -379,7 +379,7 @@ pub(crate) fn remove_others(files: &dyn Files, generations: &[u32]) -> io::Resul
     Ok(())
 }
 
-/// The log's files: one ring, or two of which the second begins at an LSN.
+/// The log's files: one ring, or two, of which the second begins at an LSN.
 #[derive(Clone)]
 pub(crate) struct LogFiles {
     first: Ring,
@@ -395,7 +395,7 @@ impl LogFiles {
         [&self.first].into_iter().chain(self.second.as_ref().map(|(_, ring)| ring))
     }
 
-    /// Opens the rings that a superblock names.
+    /// Opens the rings named by a superblock.
     pub(crate) fn open(
         files: &dyn Files,
         owner: Owner,
@@ -410,7 +410,7 @@ impl LogFiles {
         Ok(LogFiles { first, second })
     }
 
-    /// The same with a second ring that begins at `at`.
+    /// The same files with a second ring that begins at `at`.
     pub(crate) fn with_second(&self, at: Lsn, ring: Ring) -> LogFiles {
         LogFiles { first: self.first.clone(), second: Some((at, ring)) }
     }
@@ -429,15 +429,15 @@ impl LogFiles {
         self.second.as_ref().map(|(at, ring)| Switch { at: *at, to: ring.geometry })
     }
 
-    /// Payload bytes of the ring that the log is in, or is going over to.
+    /// Payload bytes of the ring that the log is in, or is moving to.
     pub(crate) fn capacity(&self) -> u64 {
         self.second.as_ref().map_or(&self.first, |(_, ring)| ring).geometry.capacity()
     }
 
-    /// The first LSN that must not be written while the log before `checkpoint` may be overwritten, and no other.
+    /// The first LSN that must not be written while only the log before `checkpoint` may be overwritten.
     ///
-    /// Two blocks are left free: the one that holds `checkpoint` and the one that holds the log's end never share a
-    /// place of the ring.
+    /// Two blocks are left free: the block that holds `checkpoint` and the block that holds the log's end never share a
+    /// place in the ring.
     pub(crate) fn wall(&self, checkpoint: Lsn) -> Lsn {
         let in_first = checkpoint.plus(self.first.geometry.capacity() - 2 * BLOCK_U64);
         match &self.second {
@@ -453,7 +453,7 @@ impl LogFiles {
         }
     }
 
-    /// The first LSN after `start`, and not after `end`, at which a file begins.
+    /// The first file boundary in `(start, end]`.
     pub(crate) fn boundary(&self, start: Lsn, end: Lsn) -> Option<Lsn> {
         let ring = self.ring(start);
         let file_end = Lsn((start.0 / ring.geometry.payload_bytes + 1) * ring.geometry.payload_bytes);
@@ -465,7 +465,7 @@ impl LogFiles {
         self.ring(lap.boundary).write_lap(lap)
     }
 
-    /// Cuts `[at, at + len)` where files end: (file, offset in the file, length) of each piece.
+    /// Cuts `[at, at + len)` at file ends: (file, offset in the file, length) of each piece.
     fn pieces(&self, at: Lsn, len: usize) -> impl Iterator<Item = (&Arc<dyn Device>, u64, usize)> {
         let mut position = at;
         let end = at.plus(to_u64(len));
@@ -514,7 +514,7 @@ impl LogFiles {
         Ok(())
     }
 
-    /// The first groups of the files' laps, where files say it; oldest first.
+    /// The first groups of the files' laps, for the files that name one; oldest first.
     pub(crate) fn laps(&self) -> Result<Vec<Start>, Error> {
         let mut laps = Vec::new();
         for ring in self.rings() {
@@ -526,12 +526,11 @@ impl LogFiles {
         Ok(laps)
     }
 
-    /// The name of a file that holds groups, although it names no lap, and the log from `start` to its `end` does not
-    /// run into it. What groups these are is not known. In the file behind the end they may be what a crash left of the
-    /// last flush.
+    /// The name of a file that holds unknown groups: it names no lap, and the log from `start` to its `end` does not
+    /// run into it. The file behind the end is exempt: its groups may be the remains of the last flush before a crash.
     pub(crate) fn unknown_file(&self, start: Lsn, end: Lsn) -> Result<Option<String>, Error> {
         let behind = self.boundary(end, Lsn(u64::MAX)).unwrap_or(end).plus(1);
-        // A piece begins where the log runs into a file, but for the first.
+        // Except for the first, a piece begins where the log runs into a file.
         let pieces = self.pieces(start, to_usize(behind.since(start))).enumerate();
         let entered = pieces.filter(|(index, (_, offset, _))| *index > 0 || *offset == BLOCK_U64);
         let entered: BTreeSet<String> = entered.map(|(_, (file, ..))| file.name().to_owned()).collect();
@@ -545,9 +544,9 @@ impl LogFiles {
         Ok(None)
     }
 
-    /// Writes `[from, end)` again as it is read, and the headers of the files that hold it. A sync of it may have
-    /// failed in a process before: then it can be read, and the next sync does not write it, for the kernel takes it
-    /// for written.
+    /// Rewrites `[from, end)` with the bytes that are read there, and the headers of the files that hold it. In an
+    /// earlier process a sync of these bytes may have failed. Then they can be read, but the next sync does not write
+    /// them, since the kernel takes them for written.
     pub(crate) fn write_again(&self, from: Lsn, end: Lsn) -> Result<(), Error> {
         let (from, end) = (Lsn(round_down(from.0)), Lsn(round_up(end.0)));
         let mut buf = aligned(1 << 20);

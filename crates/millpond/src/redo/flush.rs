@@ -1,14 +1,15 @@
-//! How the log becomes durable: a leader writes and syncs for all, followers wait, and the leader calls the next.
+//! Group commit: a leader writes and syncs for all, followers wait, and the leader wakes the next leader.
 //!
-//! Who wants it written only (`flush_log_at_commit=2`) leads a round without a sync, unless somebody waits for one.
+//! A commit that only needs the log written (`flush_log_at_commit=2`) leads a round without a sync, unless a waiter
+//! needs one.
 //!
-//! Commits need no thread and no timer: who finds no leader at work becomes it. Who is called may be late, for he has
-//! to wake up first: until he is there, whoever comes leads, and writes what the called one waits for, too. So the
-//! device is not idle for a wake-up's time, and nobody has to sleep behind one who does.
+//! Commits need no thread and no timer: a thread that finds no leader at work becomes the leader. A designated leader
+//! takes time to wake up. Until it does, any arriving thread may lead, and writes the designated leader's part, too. So
+//! the device is not idle during a wake-up, and no thread sleeps behind a sleeping leader.
 //!
-//! REDO-7  While somebody waits, a leader is at work, or one of those who waited was called and has yet to look.
-//! REDO-10 Where no threads write the log, `durable <= written <= next`. A round writes from `written` on, and syncs,
-//!         if it does, all from `durable` on.
+//! REDO-7  While a thread waits, a leader is at work, or one of the waiters was designated and has yet to look.
+//! REDO-10 Without a pipeline, `durable <= written <= next`. A round writes from `written` on. If the round syncs, it
+//!         syncs everything from `durable` on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,50 +25,50 @@ use crate::base::ids::Lsn;
 use crate::base::sync::MutexGuard;
 use crate::base::waits::WaitClass;
 
-/// What ends a wait for the log.
+/// The signal that ends a wait for the log.
 pub(super) enum FlushSignal {
     Reached,
-    /// The log has failed, or nobody leads.
+    /// The log has failed, or no thread leads.
     LookAgain,
 }
 
-/// Who waits until the log has come to `lsn`.
+/// A thread that waits until the log has reached `stage` at `lsn`.
 pub(super) struct FlushWaiter {
     pub(super) lsn: Lsn,
     pub(super) stage: Stage,
     pub(super) handoff: Arc<Handoff<FlushSignal>>,
 }
 
-/// What a leader has to write, and to sync.
+/// The part of the log that a leader writes, and syncs.
 struct Round {
     files: Arc<LogFiles>,
     laps: Vec<Lap>,
     from: Lsn,
     written: Lsn,
     upto: Lsn,
-    /// From where on it is synced, too.
+    /// Begin of the part to sync; `None`: no sync.
     sync_from: Option<Lsn>,
 }
 
-/// What the thread that writes the log for others has to do.
+/// The next step of the thread that writes the log for others.
 enum ForOthers {
     Flush,
-    /// To have room in the buffer.
+    /// Makes room in the buffer.
     Write,
     Wait {
         until_ns: u64,
     },
 }
 
-/// Whom the end of a leader's round wakes.
+/// The waiters to wake at the end of a leader's round.
 struct RoundEnd {
     called: Option<Arc<Handoff<FlushSignal>>>,
     covered: Vec<Arc<Handoff<FlushSignal>>>,
-    /// The leader goes on himself.
+    /// The leader leads another round itself.
     another_round: bool,
 }
 
-/// A leader's term of office.
+/// A leader's term: dropped by a panic, it fails the log.
 struct Leadership<'a> {
     log: &'a Log,
     ended: bool,
@@ -93,11 +94,11 @@ impl Log {
         self.reach(lsn, Stage::Flushed)
     }
 
-    /// Waits until the log is in the hands of the device up to `lsn`: what is, survives the process, and a loss of
-    /// power a second later. Callers hold no latch.
+    /// Waits until the device has the log up to `lsn`: this part survives the end of the process, and a second later a
+    /// loss of power. Callers hold no latch.
     pub(crate) fn write_wait(&self, lsn: Lsn) -> Result<(), Error> {
         self.reach(lsn, Stage::Written)?;
-        // Threads that write the log see to it themselves.
+        // The pipeline's threads sync once a second by themselves.
         if self.pipeline.is_none() {
             self.flush_within(SYNC_EVERY_NS);
         }
@@ -112,7 +113,7 @@ impl Log {
             }
             Self::check_files(&state)?;
             if lsn > state.next {
-                // Nobody could ever end this wait.
+                // No thread could ever end this wait.
                 let message =
                     format!("LSN {lsn} is ahead of the log, which ends at {}: a page is not of this log", state.next);
                 return Err(Error::Corruption(message.into()));
@@ -125,7 +126,7 @@ impl Log {
                 state.leader_at_work = true;
                 let led = self.lead(state, stage);
                 state = self.state.lock();
-                // Covered in the first of several rounds, perhaps.
+                // The first of several rounds may have covered `lsn`.
                 if state.reached(stage) < lsn {
                     led?;
                 }
@@ -141,12 +142,12 @@ impl Log {
         }
     }
 
-    /// Writes what is pending, and syncs it if that is the caller's `stage`, or anybody else's who waits. The caller is
-    /// the leader, and is not when this returns.
+    /// Writes the pending log, and syncs it if the caller's `stage` or any waiter's needs that. The caller is the
+    /// leader until this returns.
     pub(super) fn lead<'a>(&'a self, state: MutexGuard<'a, LogState>, stage: Stage) -> Result<(), Error> {
-        // Ends leadership however this ends, a panic of the device included: nobody may wait for a leader who is gone.
+        // Ends the term in all cases, a panic of the device included: no thread may wait for a leader that is gone.
         let mut leadership = Leadership { log: self, ended: false };
-        // Declared after it, so that a panic releases the mutex before the term of office ends.
+        // Declared after `leadership`, so that a panic releases the mutex before the term ends.
         let mut state = state;
         loop {
             if let Err(error) = Self::check_files(&state) {
@@ -181,7 +182,7 @@ impl Log {
             self.grant_space(&mut state);
             drop(state);
             let used = to_usize(upto.since(from));
-            // What is written already, and not synced, is not written again.
+            // Log that is written already, but not synced, is not written again.
             let len = if round.upto > round.written { to_usize(round_up(to_u64(used))) } else { 0 };
             buf[used..len.max(used)].fill(0);
             let class = if is_synced { WaitClass::LogFlush } else { WaitClass::LogWrite };
@@ -196,7 +197,7 @@ impl Log {
             let ended = self.end_round(&mut state, &round);
             leadership.ended = !ended.another_round;
             drop(state);
-            // Woken without the mutex, which is the first thing that he takes.
+            // Woken without the mutex, since the woken thread takes it first.
             if let Some(waiter) = ended.called
                 && !planted!("next_leader_forgotten")
             {
@@ -232,7 +233,8 @@ impl Log {
         Ok(())
     }
 
-    /// Takes those out whose wait is over: the log is written up to `upto`, and durable, if it is synced.
+    /// Notes that the log is written up to `upto`, and durable if `is_synced`. Takes out the waiters whose wait is
+    /// over.
     fn take_covered(state: &mut LogState, upto: Lsn, is_synced: bool) -> Vec<Arc<Handoff<FlushSignal>>> {
         state.written = state.written.max(upto);
         if is_synced || planted!("written_taken_for_flushed") {
@@ -247,7 +249,7 @@ impl Log {
         covered.into_iter().map(|waiter| waiter.handoff).collect()
     }
 
-    /// Ends a leader's round, and leadership too, unless nobody else will lead and somebody waits for the buffer.
+    /// Ends a leader's round. Leadership ends too, unless no thread was called to lead and a waiter needs buffer space.
     fn end_round(&self, state: &mut LogState, round: &Round) -> RoundEnd {
         let covered = Self::take_covered(state, round.upto, round.sync_from.is_some());
         let called = (!state.flush_waiters.is_empty()).then(|| state.flush_waiters.remove(0).handoff);
@@ -257,7 +259,7 @@ impl Log {
         state.leader_at_work = another_round;
         if !state.leader_at_work {
             Self::tell_idle(state);
-            // Whoever found it half full meanwhile has left it to the leader.
+            // An appender that filled the buffer half meanwhile left the flush to the leader.
             if called.is_none() && self.is_half_full(state) {
                 self.flusher_bell.ring();
             }
@@ -265,8 +267,8 @@ impl Log {
         RoundEnd { called, covered, another_round }
     }
 
-    /// The work of a thread, until `is_ending`, which it learns of by its bell: it writes the log for who does not wait
-    /// for that, when he wants it durable, and before anybody who wants room in the buffer has to.
+    /// The work of `mp-log` until `is_ending`, which its bell announces. It flushes the log by the deadline of commits
+    /// that do not wait, and before the buffer is so full that a writer has to wait.
     pub(crate) fn flush_for_others(&self, is_ending: impl Fn() -> bool) -> Result<(), Error> {
         while !is_ending() {
             match self.next_for_others(clock::now_ns()) {
@@ -295,8 +297,8 @@ impl Log {
         }
     }
 
-    /// Has room in the buffer: everything appended so far is written, and synced where that is who writes it does both.
-    /// Callers hold no latch.
+    /// Makes room in the buffer: writes everything appended so far, and syncs it if there is no pipeline. Callers hold
+    /// no latch.
     fn write_all(&self) -> Result<(), Error> {
         let next = self.positions().next;
         if self.pipeline.is_some() { self.write_wait(next) } else { self.flush_wait(next) }

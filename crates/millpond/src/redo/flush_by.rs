@@ -1,32 +1,33 @@
-//! By when the log wants to be durable for those who do not wait for it.
+//! Deadlines by which the log is to be durable for commits that do not wait for it.
 //!
-//! What is asked for while it is being synced already is not asked for again: nobody would come to take it back, and
-//! who writes the log for others would find it due for ever. And what was asked for before a sync says nothing of what
-//! came after it, or a log that always grows would be due always.
+//! A request for a part of the log whose sync has begun is dropped: no later sync would take it back, and `mp-log`
+//! would find it due for ever. A request covers the log up to its end at that time, and no further: else a growing log
+//! would always be due.
 
 use std::collections::VecDeque;
 
 use crate::base::ids::Lsn;
 
-/// Who wants it later than another by less than this part of his time has it when that one has: there are few to keep.
+/// A request that is due less than this part of its term after the previous one joins that one, so that few are kept.
 const PART: u64 = 8;
 
-/// What was asked for and is not yet begun.
+/// Requests whose sync has not begun.
 #[derive(Default)]
 pub(super) struct FlushBy {
-    /// Up to where, and by when: both ascend.
+    /// End of the log that is to be durable, and the deadline in ns. Both ascend.
     asked: VecDeque<(Lsn, u64)>,
-    /// Somebody has begun to make it durable up to here: it is soon, or the log has failed.
+    /// A thread has begun to make the log durable up to here: it soon is, or the log fails.
     begun: Lsn,
 }
 
 impl FlushBy {
-    /// The soonest.
+    /// The earliest deadline, in ns.
     pub(super) fn at_ns(&self) -> Option<u64> {
         self.asked.front().map(|(_, at_ns)| *at_ns)
     }
 
-    /// The log is to be durable up to `upto`, its end, so long after `now_ns`. True: nothing was wanted so soon.
+    /// Asks for the log to be durable up to `upto`, its end, `within_ns` after `now_ns`. True if this is the earliest
+    /// deadline.
     pub(super) fn ask(&mut self, upto: Lsn, now_ns: u64, within_ns: u64) -> bool {
         if upto <= self.begun && !planted!("asked_while_synced") {
             return false;
@@ -42,7 +43,7 @@ impl FlushBy {
         self.at_ns() == Some(at_ns)
     }
 
-    /// Somebody begins to make the log durable up to `upto`.
+    /// Notes that a thread begins to make the log durable up to `upto`.
     pub(super) fn begin(&mut self, upto: Lsn) {
         self.begun = self.begun.max(upto);
         while self.asked.front().is_some_and(|(end, _)| *end <= upto) {
@@ -67,7 +68,8 @@ mod tests {
         assert_eq!(by.at_ns(), None);
     }
 
-    /// One asks every millisecond to have it in a second, and each sync covers what was there ten milliseconds before.
+    /// A commit each millisecond asks for durability within a second. Each sync covers the log of ten milliseconds
+    /// before.
     #[test]
     fn a_log_that_always_grows_is_due_about_once_in_the_time_that_was_asked_for() {
         let (mut by, mut syncs, mut kept) = (FlushBy::default(), 0, 0);
@@ -77,7 +79,7 @@ mod tests {
             if by.at_ns().is_some_and(|at| at <= now) {
                 by.begin(Lsn(now.saturating_sub(10)));
                 syncs += 1;
-                assert!(by.at_ns().is_none_or(|at| at <= now - 10 + 1_000), "nobody has it too late");
+                assert!(by.at_ns().is_none_or(|at| at <= now - 10 + 1_000), "no deadline is missed");
             }
         }
         assert!((20..=24).contains(&syncs), "{syncs} syncs in 20 s");

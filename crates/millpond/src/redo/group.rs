@@ -1,4 +1,4 @@
-//! A redo group's frame: what makes a mini-transaction's bytes whole or worthless.
+//! A redo group's frame, which makes a mini-transaction's bytes whole or worthless.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,22 +13,22 @@ use crate::base::ids::Lsn;
 pub(crate) struct GroupHeader {
     /// Bytes of the whole group: header, payload, trailer.
     pub(crate) len: U32,
-    /// CRC-32C of all the rest, seeded with nonce and LSN.
+    /// CRC-32C of the rest, with nonce and LSN.
     pub(crate) crc: U32,
-    /// How many bytes before the group's LSN the log was known to be durable: what tells a rotten log from a short one.
+    /// How many bytes before the group's LSN the log was known to be durable. It tells a damaged log from a short one.
     pub(crate) behind: U32,
     /// A [`GroupKind`].
     pub(crate) kind: u8,
 }
 
-/// What a group's payload is.
+/// The kind of a group's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupKind {
     /// Changes of pages.
     Pages,
-    /// Where images of pages are.
+    /// Where images of pages are on the device.
     Map,
-    /// The nonce of all groups behind this one.
+    /// The nonce of all later groups.
     Epoch,
 }
 
@@ -46,8 +46,8 @@ impl GroupKind {
     }
 }
 
-/// Bytes of log that writers may append ahead of what is durable: half of what [`GroupHeader::behind`] can say, so that
-/// what cleaning needs comes on top of it (REDO-13).
+/// Bytes of log that writers may append ahead of the durable log: half of the range of [`GroupHeader::behind`].
+/// Cleaning's groups come on top of it (REDO-13).
 pub(crate) const BEHIND_MAX: u64 = 1 << 31;
 
 /// Bytes of a [`GroupHeader`].
@@ -61,17 +61,17 @@ pub(crate) const GROUP_FRAME_LEN: usize = GROUP_HEADER_LEN + GROUP_TRAILER_LEN;
 
 const _: () = assert!(size_of::<GroupHeader>() == GROUP_HEADER_LEN);
 
-/// Where a group is, and in which epoch: what its checksum is seeded with.
+/// A group's LSN, and the nonce of its epoch: both go into its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) nonce: u64,
     pub(crate) at: Lsn,
 }
 
-/// The payload's checksum comes first: behind it, no bit of place or header is where a bit of the payload was summed,
-/// so that the two cannot undo each other.
+/// Computes a group's checksum. The payload's checksum comes first: the bits of place and header then stand where no
+/// bit of the payload was summed, so that flipped bits of the two cannot cancel out.
 fn seal(place: Place, header: &GroupHeader, payload_crc: u32) -> u32 {
-    // In one piece: this is done under the log's mutex.
+    // In one call, since this runs under the log's mutex.
     let mut rest = [0; 29];
     rest[..4].copy_from_slice(&payload_crc.to_le_bytes());
     rest[4..8].copy_from_slice(header.len.as_bytes());
@@ -82,7 +82,7 @@ fn seal(place: Place, header: &GroupHeader, payload_crc: u32) -> u32 {
     crc32c(&[], &[&rest])
 }
 
-/// The checksum of a payload by itself: computed before its place is known, and outside of the log's mutex.
+/// The checksum of a payload alone, computed before its place is known, and without the log's mutex.
 pub(crate) fn payload_crc(payload: &[u8]) -> u32 {
     crc32c(&[], &[payload])
 }
@@ -97,7 +97,7 @@ pub(crate) fn write_group(
     payload_crc: u32,
 ) {
     let len = u32::try_from(out.len()).expect("REDO-5: a group is shorter than the log buffer");
-    let behind = u32::try_from(place.at.since(durable)).expect("REDO-13: what is not durable is bounded");
+    let behind = u32::try_from(place.at.since(durable)).expect("REDO-13: the log that is not durable is bounded");
     let (behind, zero) = (U32::new(behind), U32::new(0));
     let mut header = GroupHeader { len: U32::new(len), crc: zero, behind, kind: kind.code() };
     header.crc = U32::new(seal(place, &header, payload_crc));
@@ -107,14 +107,14 @@ pub(crate) fn write_group(
     out[trailer..].copy_from_slice(&len.to_le_bytes());
 }
 
-/// The length that a group claims, if it is a possible one.
+/// The length that a group claims; `None` if it is impossible.
 pub(crate) fn claimed_len(bytes: &[u8], longest: usize) -> Option<usize> {
     let (header, _) = GroupHeader::ref_from_prefix(bytes).ok()?;
     let len = to_usize(u64::from(header.len.get()));
     (len > GROUP_FRAME_LEN && len <= longest).then_some(len)
 }
 
-/// A whole group, of its place and epoch.
+/// A whole group, valid at its place and in its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group<'a> {
     pub(crate) start: Lsn,
@@ -125,7 +125,7 @@ pub(crate) struct Group<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// The group that is all of `bytes`; `None` if it is not whole, or not of this place and epoch.
+/// Reads the group that fills all of `bytes`; `None` if it is damaged, or of another place or epoch.
 pub(crate) fn read_group(bytes: &[u8], place: Place) -> Option<Group<'_>> {
     let (header, _) = GroupHeader::ref_from_prefix(bytes).ok()?;
     if u64::from(header.len.get()) != to_u64(bytes.len()) {
@@ -135,7 +135,7 @@ pub(crate) fn read_group(bytes: &[u8], place: Place) -> Option<Group<'_>> {
     let trailer = bytes.get(bytes.len() - GROUP_TRAILER_LEN..)?;
     let durable = Lsn(place.at.0.checked_sub(u64::from(header.behind.get()))?);
     let kind = GroupKind::of(header.kind)?;
-    // The checksum last: a search for groups asks at every byte, and old bytes may look like a long group at each.
+    // The checksum last: a search for groups reads at every byte, and old bytes may look like a long group at each.
     let whole = trailer == header.len.as_bytes() && header.crc.get() == seal(place, header, payload_crc(payload));
     whole.then(|| Group { start: place.at, end: place.at.plus(to_u64(bytes.len())), durable, kind, payload })
 }
@@ -145,7 +145,7 @@ pub(crate) fn epoch_payload(nonce: u64) -> [u8; 8] {
     nonce.to_le_bytes()
 }
 
-/// The nonce that an epoch group's payload names.
+/// The nonce in an epoch group's payload.
 pub(crate) fn epoch_nonce(payload: &[u8]) -> Option<u64> {
     U64::ref_from_bytes(payload).ok().map(|nonce| nonce.get())
 }
@@ -176,8 +176,8 @@ mod tests {
         }
     }
 
-    /// The LSN was summed before the payload's checksum: then one flipped bit of the payload undid another bit of the
-    /// LSN, and a group of the lap before passed where the ring's length is a power of two.
+    /// Regression: the LSN was summed before the payload's checksum. Then a flipped bit of the payload could cancel a
+    /// bit of the LSN. Where the ring's length is a power of two, a group of the previous lap passed.
     #[test]
     fn a_flipped_bit_of_an_older_lap_makes_no_group_of_this_one() {
         let payload: Vec<u8> = (0..150).collect();
@@ -194,5 +194,20 @@ mod tests {
                 bytes[position] ^= 1 << bit;
             }
         }
+    }
+
+    #[test]
+    fn claimed_lengths_leave_room_for_a_payload_and_fit() {
+        let claimed = |payload: &[u8], longest: usize| {
+            let mut bytes = vec![0u8; payload.len() + GROUP_FRAME_LEN];
+            let place = Place { nonce: 77, at: Lsn(4096) };
+            write_group(&mut bytes, place, Lsn(4000), GroupKind::Map, payload, payload_crc(payload));
+            claimed_len(&bytes, longest)
+        };
+        assert_eq!(claimed(b"", 1000), None, "nothing is in it");
+        assert_eq!(claimed(b"x", 1000), Some(GROUP_FRAME_LEN + 1));
+        assert_eq!(claimed(b"x", GROUP_FRAME_LEN + 1), Some(GROUP_FRAME_LEN + 1));
+        assert_eq!(claimed(b"x", GROUP_FRAME_LEN), None);
+        assert_eq!((epoch_nonce(&epoch_payload(u64::MAX - 5)), epoch_nonce(b"1234567")), (Some(u64::MAX - 5), None));
     }
 }

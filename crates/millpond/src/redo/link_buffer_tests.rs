@@ -1,4 +1,4 @@
-//! Units of the link buffer: not in its file, which a model takes as it is.
+//! Unit tests of the link buffer, apart from its file because a model includes that file unchanged.
 
 use super::link_buffer::LinkBuffer;
 use crate::base::ids::Lsn;

@@ -1,4 +1,4 @@
-//! Finding the log without a superblock: from the headers of its files.
+//! Finding the log without a superblock, from the headers of its files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::io::device::Files;
 
-/// A group's begin, and the epoch that is in force there.
+/// The begin of a group, and the nonce of the epoch there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Start {
     pub(crate) at: Lsn,
     pub(crate) nonce: u64,
 }
 
-/// Whose log it is, its files, and why they may not be all of it; `None`: they are. Where the log goes over to a second
-/// ring follows from the groups there.
+/// The log's owner, its files, and the reason why they may not be the whole log (`None`: they are). The groups in the
+/// files show where the log moves to a second ring.
 pub(crate) fn find_rings(files: &dyn Files) -> Result<(Owner, LogFiles, Option<String>), Error> {
     let (owner, geometries) = read_headers(files)?;
     let mut rings = Vec::new();
@@ -48,7 +48,7 @@ pub(crate) fn find_rings(files: &dyn Files) -> Result<(Owner, LogFiles, Option<S
             return Err(Error::Corruption(message.into()));
         }
     };
-    // An older one may be on its way out. A newer one is not in use yet, if it is not that it lost files.
+    // An older ring may be in removal. A newer incomplete ring is not in use yet, unless it has lost files.
     let newer = incomplete.filter(|generation| told.last() < Some(generation));
     let doubt =
         doubt.or(newer.map(|generation| format!("log files of generation {generation} are missing or damaged")));
@@ -56,8 +56,8 @@ pub(crate) fn find_rings(files: &dyn Files) -> Result<(Owner, LogFiles, Option<S
     Ok((owner, log, doubt))
 }
 
-/// Why the log may be longer than the rings of generations `told`, which say where their groups begin: a file of none
-/// of them holds groups.
+/// A reason why the log may be longer than the rings of generations `told`, whose files name their first groups: a log
+/// file of another generation holds groups.
 fn left_over(files: &dyn Files, told: &BTreeSet<u32>) -> Result<Option<String>, Error> {
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
     for name in names {
@@ -71,7 +71,7 @@ fn left_over(files: &dyn Files, told: &BTreeSet<u32>) -> Result<Option<String>, 
     Ok(None)
 }
 
-/// What the headers of the log files agree on, and the rings that they are of, older generations first.
+/// The owner that the log files' headers agree on, and the rings of these files, older generations first.
 fn read_headers(files: &dyn Files) -> Result<(Owner, Vec<Geometry>), Error> {
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
     let mut owners: BTreeMap<u32, (Owner, Geometry)> = BTreeMap::new();
@@ -79,7 +79,7 @@ fn read_headers(files: &dyn Files) -> Result<(Owner, Vec<Geometry>), Error> {
     let mut block = aligned(BLOCK);
     for name in names.iter().filter(|name| parse_name(name).is_some()) {
         let file = files.open(name).map_err(|e| Error::io(&format!("open log file '{name}'"), e))?;
-        // One that is too short to have a header has none.
+        // A file too short for a header has none.
         if file.read_at(&mut block, 0).is_ok()
             && let Some((owner, _, geometry)) = read_header(&block)
         {
@@ -99,9 +99,9 @@ fn read_headers(files: &dyn Files) -> Result<(Owner, Vec<Geometry>), Error> {
     Ok((owner, owners.into_values().map(|(_, geometry)| geometry).collect()))
 }
 
-/// The block at which the log goes over from `first` to `second`, whose oldest lap is `lap`: there, and there alone,
-/// the group that crosses it is whole, and ends where the lap begins. Else: which ring the log is in, and why that is
-/// not certain.
+/// Finds the block at which the log moves from `first` to `second`, whose oldest lap is `lap`. Only there is the group
+/// that crosses the switch whole, and does it end where the lap begins. If there is no such block: the ring that the
+/// log is in, and the reason for doubt.
 fn find_switch(first: Ring, second: &Ring, lap: Start) -> Result<(LogFiles, Option<String>), Error> {
     let alone = LogFiles::new(first, None);
     for start in alone.laps()? {
@@ -123,7 +123,7 @@ fn find_switch(first: Ring, second: &Ring, lap: Start) -> Result<(LogFiles, Opti
     }
     let other = LogFiles::new(second.clone(), None);
     if LogScan::new(&other, lap.nonce, lap.at).next()?.is_none() {
-        // It was going over: a crash kept the lap, and took the groups. If it is the ring's first lap.
+        // The log was moving: the crash kept the lap, and lost the groups. That holds if this is the ring's first lap.
         let earlier = other.unknown_file(lap.at, lap.at)?;
         return Ok((alone, earlier.map(unknown_groups)));
     }
@@ -132,15 +132,15 @@ fn find_switch(first: Ring, second: &Ring, lap: Start) -> Result<(LogFiles, Opti
     Ok((other, Some(doubt)))
 }
 
-/// The log, found by its files alone.
+/// The log, as found by its files alone.
 pub(crate) struct FoundLog {
-    /// The oldest group that a checkpoint may be at and that can be reached.
+    /// The oldest reachable group that a checkpoint may be at.
     pub(crate) start: Start,
-    /// Why the checkpoint may have been before `start`; `None`: it was not.
+    /// Why the checkpoint may have been before `start`; `None` if it was not.
     pub(crate) doubt: Option<String>,
 }
 
-/// Finds the log by its laps, and sees that it explains all files.
+/// Finds the log by its laps, and checks that it accounts for all files.
 pub(crate) fn find_log(log: &LogFiles) -> Result<FoundLog, Error> {
     let (found, end) = search(log)?;
     if found.doubt.is_some() {
@@ -156,7 +156,7 @@ fn unknown_groups(name: String) -> String {
     format!("log file '{name}' holds groups, and does not say where they begin")
 }
 
-/// The oldest of `newest` and `others` from which the log leads through `newest` to its end.
+/// The oldest start among `newest` and `others` from which the log runs through `newest` to the same end.
 pub(crate) fn reach_back(log: &LogFiles, newest: Start, others: impl Iterator<Item = Start>) -> Result<Start, Error> {
     let run = |from: Start| -> Result<(bool, Lsn), Error> {
         let mut scan = LogScan::new(log, from.nonce, from.at);
@@ -178,10 +178,10 @@ pub(crate) fn reach_back(log: &LogFiles, newest: Start, others: impl Iterator<It
     Ok(newest)
 }
 
-/// Looks for the first groups of files that the log runs through to its end; returns the end, too.
+/// Finds the start of the log from the first groups of the files that it runs through. Also returns its end.
 ///
-/// The file that the log is in has lost its earlier lap. What is left of that lap is searched for groups, from where
-/// the oldest checkpoint may be on: one ring before the end, less the two blocks that are left free.
+/// The file that holds the log's end has lost its earlier lap. The rest of that lap is searched for groups, from the
+/// earliest place of the oldest checkpoint on: one ring before the end, less the two blocks that are left free.
 fn search(log: &LogFiles) -> Result<(FoundLog, Lsn), Error> {
     let mut chains: Vec<Chain> = Vec::new();
     for lap in log.laps()? {
@@ -190,7 +190,8 @@ fn search(log: &LogFiles) -> Result<(FoundLog, Lsn), Error> {
             _ => chains.push(Chain::of(log, lap)?),
         }
     }
-    // A lap that a crash kept and whose groups it took has none; of equal ones the older.
+    // A crash may keep a lap and lose its groups: such a chain counts as without groups. Of equal chains the older
+    // wins.
     let groups = |chain: &Chain| (chain.laps, chain.begins.len() > 1);
     let Some(chosen) = (0..chains.len()).rev().max_by_key(|index| groups(&chains[*index])) else {
         return Err(Error::Corruption("no log file says where its first group begins: put back the log's files, or restore the database from a backup".into()));
@@ -198,12 +199,12 @@ fn search(log: &LogFiles) -> Result<(FoundLog, Lsn), Error> {
     let later = chains.get(chosen + 1).filter(|chain| chain.begins.len() > 1).map(|chain| chain.start.at);
     let chain = chains.swap_remove(chosen);
     let (start, end) = (chain.start, chain.end);
-    // A ring that the log has left is not written any more.
+    // The log no longer writes a ring that it has left.
     let (written, capacity) = match log.switch() {
         Some(switch) => (switch.at.0, log.geometry().capacity()),
         None => (round_up(end.0), log.capacity()),
     };
-    // What one flush may have destroyed, and one group that it cut.
+    // The most that one flush may have destroyed, and one group that it cut.
     let slack = 2 * (capacity / 8).clamp(16 << 10, BUFFER_MAX);
     if let Some(later) = later.filter(|later| later.since(end) > slack) {
         let doubt = format!("the log ends at LSN {end}, though groups from LSN {later} on are there");
@@ -223,7 +224,7 @@ struct Chain {
     start: Start,
     end: Lsn,
     laps: usize,
-    /// Where groups begin, and the nonces there; the end too.
+    /// Begins of groups with the nonces there, and the chain's end.
     begins: BTreeMap<Lsn, u64>,
 }
 
@@ -232,7 +233,7 @@ impl Chain {
         let mut begins = BTreeMap::from([(start.at, start.nonce)]);
         let mut from = start;
         loop {
-            // A scan goes no further than the wall of where it began.
+            // A scan goes no further than the wall of its start.
             let mut scan = LogScan::new(log, from.nonce, from.at);
             while scan.next()?.is_some() {
                 begins.insert(scan.position(), scan.nonce());
@@ -268,13 +269,12 @@ fn search_before(log: &LogFiles, back: Lsn, slack: u64, first: Start) -> Result<
                 found.at = group.start;
                 break;
             }
-            // A group that the log does not run on from: older than what a flush destroyed.
+            // The log does not run on from this group: it is older than the bytes that a flush destroyed.
             offset += to_usize(group.end.since(group.start)) - 1;
         }
     }
     let gap = &bytes[..to_usize(found.at.since(back))];
-    // A ring that the log has not come round in yet: nothing was ever before its first group but the end of that which
-    // crosses into it.
+    // In a ring on its first lap, only the end of the group that crosses into the ring stands before its first group.
     let young = gap[..gap.len() - gap.len().min(to_usize(slack))].iter().all(|byte| *byte == 0);
     let doubt = (to_u64(gap.len()) > slack && !young)
         .then(|| format!("the log before LSN {} cannot be read, and the last checkpoint may be there", found.at));

@@ -1,11 +1,11 @@
-//! The running log: credits, append, and commit by leader and followers.
+//! The running log: credits, append, and group commit.
 //!
-//! One mutex stands where a lock-free ring may come. Under it: the copy of a group into the buffer, and the callback
-//! that marks the group's pages dirty, so that whoever reads `next` under the mutex finds all pages of earlier
-//! groups marked.
+//! One mutex stands where a lock-free ring may come. It covers the copy of a group into the buffer, and the callback
+//! that marks the group's pages dirty. So a thread that reads `next` under the mutex finds all pages of earlier groups
+//! marked.
 //!
-//! Who ends which wait: `log_write`, `log_flush`: the flush leader, who calls the oldest waiter he did not cover.
-//! `log_space`: the leader (buffer), the checkpoint (files), or who gives a credit back.
+//! Ends of waits: `log_write` and `log_flush` end by the flush leader, which also wakes the oldest waiter that it did
+//! not cover. `log_space` ends by the leader (buffer), by the checkpoint (files), or by a thread that returns a credit.
 //!
 //! Writers may fill the log up to its wall less the **reserve**. The reserve belongs to cleaning: each dirty page and
 //! each write under way may need one map record, and only these records let the checkpoint move. Without it the log
@@ -39,16 +39,16 @@ use crate::base::waits::Waits;
 pub(crate) const BUFFER_MAX: u64 = 4 << 20;
 
 thread_local! {
-    /// Bytes that this thread has appended since it was asked.
+    /// Bytes that this thread has appended since the last `take_appended`.
     static APPENDED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Bytes of log that this thread has appended since it was asked last.
+/// Returns the bytes of log that this thread has appended since the last call, and resets the count.
 pub(crate) fn take_appended() -> u64 {
     APPENDED.replace(0)
 }
 
-/// So much was appended by the thread, and nothing since.
+/// Sets the count of this thread's appended bytes.
 pub(crate) fn set_appended(bytes: u64) {
     APPENDED.set(bytes);
 }
@@ -60,75 +60,75 @@ pub(super) struct SpaceWaiter {
 
 pub(super) struct LogState {
     pub(super) files: Arc<LogFiles>,
-    /// Set while a second ring is not yet named by a superblock: nothing may be written from here on.
+    /// Set while no superblock names the second ring yet: nothing may be written from this LSN on.
     pub(super) closed_from: Option<Lsn>,
-    /// Laps that begin in what is pending.
+    /// Laps that begin in the pending bytes.
     pub(super) laps: Vec<Lap>,
-    /// Nonces in force, each from an LSN on; the first one at or before `checkpoint`.
+    /// Nonces in force, each from an LSN on. The first begins at or before `checkpoint`.
     pub(super) epochs: Vec<(Lsn, u64)>,
-    /// The number of the counters' bucket in which the last group began.
+    /// The number of the `counts` bucket in which the last group began.
     pub(super) noted: u64,
     /// Log bytes from `pending_start`, which is block-aligned, to `next`.
     pub(super) pending: AlignedBuf,
     pub(super) pending_start: Lsn,
-    /// The other buffer, unless a leader is writing from it.
+    /// The other buffer; `None` while a leader writes from it.
     pub(super) spare: Option<AlignedBuf>,
     pub(super) next: Lsn,
-    /// In the hands of the device before here; with threads that write the log these know it (`pipeline`).
+    /// End of the log that the device has. With a pipeline, [`Pipeline`] knows it instead.
     pub(super) written: Lsn,
     pub(super) durable: Lsn,
     pub(super) checkpoint: Lsn,
-    /// Bytes promised and not yet appended.
+    /// Bytes granted and not yet appended.
     pub(super) credits: u64,
     pub(super) leader_at_work: bool,
-    /// Who waits until no leader is at work.
+    /// Threads that wait until no leader is at work.
     pub(super) idle_waiters: Vec<Arc<Handoff<()>>>,
     pub(super) flush_waiters: Vec<FlushWaiter>,
     pub(super) space_waiters: VecDeque<SpaceWaiter>,
     pub(super) flush_by: FlushBy,
-    /// Why no group gets a place any more (REDO-11). Set once, read before each append and each promise of room.
+    /// Why no group gets a place any more (REDO-11). Set once; read before each append and each grant of space.
     pub(super) stopped: Option<Arc<str>>,
     /// Why the log's files are not written any more. Implies `stopped`.
     pub(super) failed: Option<Arc<str>>,
 }
 
-/// Log bytes that cleaning may need for each page that is dirty or being written: a map group of its own at worst.
+/// Log bytes that cleaning may need for each page that is dirty or being written: at worst a map group of its own.
 pub(crate) const MAP_RECORD_MAX: u64 = 48;
 
 /// Bytes of an epoch group.
 const EPOCH_LEN: u64 = 8 + GROUP_FRAME_LEN as u64;
 
-/// What is fixed while a log is open.
+/// Limits that are fixed while a log is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogLimits {
-    /// Bytes of its capacity that writers leave to cleaning.
+    /// Bytes of capacity that writers leave to cleaning.
     pub(crate) reserve: u64,
-    /// Of these, bytes that only epochs may use.
+    /// Part of `reserve` that only epoch groups may use, in bytes.
     pub(crate) epochs: u64,
-    /// The smallest capacity that it has, or is about to be given: groups and buffers are made for it.
+    /// The smallest capacity that the log has, or is about to get, in bytes: it bounds groups and buffers.
     pub(crate) smallest: u64,
-    /// Bytes that writers may append ahead of what is durable (REDO-13), [`BEHIND_MAX`](super::group::BEHIND_MAX) at
-    /// most.
+    /// Bytes that writers may append ahead of the durable log (REDO-13), at most
+    /// [`BEHIND_MAX`](super::group::BEHIND_MAX).
     pub(crate) behind: u64,
 }
 
-/// The classic ways of a log: none by default.
+/// The log's classic policies. None by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogPolicies {
-    /// A window within which pages are marked dirty out of order, and of how many bytes of log.
+    /// The window within which pages are marked dirty out of order, and its length in bytes of log.
     pub(crate) recent_closed: Option<(LogRecentClosed, u64)>,
-    /// Threads write it.
+    /// Threads of their own write the log.
     pub(crate) pipeline: Option<PipelineSettings>,
 }
 
-/// Where and how the log goes on after it was read.
+/// Where and how the log resumes after it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Resume {
     /// The last checkpoint.
     pub(crate) checkpoint: Lsn,
     /// Nonces in force from the checkpoint to the end.
     pub(crate) epochs: Vec<(Lsn, u64)>,
-    /// Where the log ends; all before is synced.
+    /// Where the log ends. Everything before is synced.
     pub(crate) end: Lsn,
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct LogCounters {
     pub(crate) bytes_written: AtomicU64,
     pub(crate) pending_writes: Pending,
     pub(crate) space_waits: AtomicU64,
-    /// Of these, for the files.
+    /// Part of `space_waits` for space in the files.
     pub(crate) wall_waits: AtomicU64,
     pub(crate) space_wait_us: AtomicU64,
 }
@@ -158,17 +158,17 @@ pub(crate) struct Log {
     pub(super) buffer_bytes: u64,
     /// Bytes before the wall that writers leave to cleaning.
     pub(super) reserve: u64,
-    /// Of these, bytes that only epochs may use.
+    /// Part of `reserve` that only epoch groups may use, in bytes.
     pub(super) epochs: u64,
-    /// Bytes that writers may append ahead of what is durable (REDO-13).
+    /// Bytes that writers may append ahead of the durable log (REDO-13).
     pub(super) behind: u64,
     pub(super) state: Mutex<LogState>,
     pub(super) bell: Arc<Bell>,
-    /// That of the thread which writes the log for who does not ([`Log::flush_for_others`]).
+    /// The bell of `mp-log`, which flushes the log for other threads ([`Log::flush_for_others`]).
     pub(crate) flusher_bell: Arc<Bell>,
-    /// With a classic policy.
+    /// The window of a classic policy.
     pub(crate) recent_closed: Option<RecentClosed>,
-    /// The same.
+    /// The threads of a classic policy.
     pub(crate) pipeline: Option<Pipeline>,
     pub(crate) counts: Arc<DirtyCounts>,
     pub(super) waits: Arc<Waits>,
@@ -176,7 +176,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// A log that goes on where it ended.
+    /// A log that resumes at its end.
     pub(crate) fn resume(
         files: LogFiles,
         resume: Resume,
@@ -239,7 +239,7 @@ impl Log {
         })
     }
 
-    /// Works like that from now on, as far as it has what this needs since it was opened.
+    /// Applies policies to the running log, as far as the parts that they need exist since the open.
     pub(crate) fn set_policies(&self, policies: LogPolicies) {
         if let (Some(window), Some((how, _))) = (&self.recent_closed, policies.recent_closed) {
             window.set_how(how);
@@ -253,7 +253,7 @@ impl Log {
         round_down((capacity / 8).min(BUFFER_MAX)).max(4 * BLOCK_U64)
     }
 
-    /// Whether as much waits to be written as fills half of the buffer. (Threads that write the log begin at once.)
+    /// Whether the unwritten log fills half of the buffer. Always false with a pipeline, whose threads write at once.
     pub(super) fn is_half_full(&self, state: &LogState) -> bool {
         self.pipeline.is_none() && state.next.since(state.pending_start) > self.buffer_bytes / 2
     }
@@ -268,13 +268,13 @@ impl Log {
         4 * self.buffer_bytes.max(self.reserve)
     }
 
-    /// The longest payload of a map group: the part of the buffer that writers leave to cleaning.
+    /// The longest payload of a map group: fits the band of the buffer that writers leave to cleaning.
     pub(crate) fn map_payload_max(&self) -> usize {
         to_usize(self.clean_band()) - GROUP_FRAME_LEN
     }
 
-    /// Bytes that the log holds at most: two buffers, and the counters of its buckets; with the classic policies what
-    /// they have.
+    /// Most bytes of memory that the log holds: two buffers, the counters of its buckets, and the classic policies'
+    /// parts.
     pub(crate) fn memory_budget(&self) -> u64 {
         let buffers = match &self.pipeline {
             None => 2 * self.buffer_bytes,
@@ -288,7 +288,7 @@ impl Log {
         (self.buffer_bytes / 8).min(16 << 10)
     }
 
-    /// Bytes that writers may have in the log.
+    /// Log bytes that writers may fill.
     pub(crate) fn capacity(&self) -> u64 {
         let state = self.state.lock();
         state.files.capacity() - 2 * BLOCK_U64 - self.reserve
@@ -301,7 +301,7 @@ impl Log {
     }
 
     /// Appends a group, using up `credit`. `mark` runs with the group's begin and end, before any later group gets a
-    /// place; with a window of the classic policies later, but before the checkpoint may pass the group.
+    /// place. With the classic window it runs later, but before the checkpoint may pass the group.
     pub(crate) fn append(
         &self,
         credit: LogCredit<'_>,
@@ -312,8 +312,8 @@ impl Log {
         self.append_latched(credit, kind, payload, mark, |_| {})
     }
 
-    /// Appends a group as [`append`](Self::append) does, with page latches held: `in_window` is told each time that the
-    /// window has kept the caller longer, and for how many microseconds.
+    /// As [`append`](Self::append), with page latches held. `in_window` receives the microseconds of each further nap
+    /// that the window has imposed on the caller.
     pub(crate) fn append_latched(
         &self,
         mut credit: LogCredit<'_>,
@@ -325,7 +325,8 @@ impl Log {
         let len = to_u64(payload.len() + GROUP_FRAME_LEN);
         assert!(len <= credit.bytes, "REDO-2: a group of {len} bytes had a credit of {} only", credit.bytes);
         let crc = payload_crc(payload);
-        // Ends with the group's place taken, or the log failed: declared before the mutex, which it takes.
+        // Ends with the group's place taken, or the log failed. Declared before the guard of the mutex, since its drop
+        // locks it.
         let mut publishing = Publishing { log: self, has_gap: false, is_over: false };
         let mut state = self.state.lock();
         if let Err(error) = Self::check(&state) {
@@ -342,7 +343,7 @@ impl Log {
         }
         let place = Place { nonce: state.nonce(), at: start };
         let write = |group: &mut [u8]| write_group(group, place, durable, kind, payload, crc);
-        // REDO-12: the group is whole before anything says that it is there.
+        // REDO-12: the group is whole before `next` shows it.
         let group = match &self.pipeline {
             Some(_) => {
                 let mut group = vec![0; to_usize(len)];
@@ -400,7 +401,7 @@ impl Log {
         Ok(end)
     }
 
-    /// Begins a new epoch: from here on groups are sealed with `nonce`. Durable on return. Nobody else uses the log
+    /// Begins a new epoch: from here on groups are sealed with `nonce`. Durable on return. No other thread uses the log
     /// yet.
     pub(crate) fn begin_epoch(&self, nonce: u64) -> Result<(), Error> {
         let payload = epoch_payload(nonce);
@@ -425,7 +426,7 @@ impl Log {
         state.epochs.iter().rev().find(|(from, _)| *from <= lsn).map_or(0, |(_, nonce)| *nonce)
     }
 
-    /// Asks for everything appended so far to be durable, so long from now at the latest.
+    /// Asks for everything appended so far to be durable, at the latest `within_ns` from now.
     pub(crate) fn flush_within(&self, within_ns: u64) {
         let now_ns = clock::now_ns();
         let mut state = self.state.lock();
@@ -436,32 +437,32 @@ impl Log {
         }
     }
 
-    /// Waits until all pages of groups before `lsn` are marked dirty: with a window they are some time after their
-    /// group has its place. A log that has failed is not waited for.
+    /// Waits until all pages of groups before `lsn` are marked dirty: with a window, a group's pages are marked some
+    /// time after the group has its place. Does not wait for a failed log.
     pub(crate) fn wait_marked(&self, lsn: Lsn) {
         if let Some(window) = &self.recent_closed {
             window.wait_closed(lsn, || self.health().is_err());
         }
     }
 
-    /// Where the checkpoint may be at most, for all that those say who hold something back.
+    /// An upper bound for the checkpoint, besides the holders in [`DirtyCounts`].
     pub(crate) fn closed_upto(&self) -> Lsn {
         self.recent_closed.as_ref().map_or(Lsn(u64::MAX), RecentClosed::tail)
     }
 
-    /// Where the log stands.
+    /// The log's current positions.
     pub(crate) fn positions(&self) -> LogPositions {
         let state = self.state.lock();
         LogPositions { next: state.next, durable: state.durable, checkpoint: state.checkpoint }
     }
 
-    /// Whether somebody waits for room in the files.
+    /// Whether the oldest waiter for space lacks room in the files.
     pub(crate) fn is_full_for_some(&self) -> bool {
         let state = self.state.lock();
         state.space_waiters.front().is_some_and(|front| !self.files_fit(&state, front.bytes))
     }
 
-    /// Everything before `lsn` is no longer needed: a superblock that says so is durable.
+    /// Moves the checkpoint to `lsn`: a superblock that says so is durable, and nothing before `lsn` is needed.
     pub(crate) fn set_checkpoint(&self, lsn: Lsn) {
         let mut state = self.state.lock();
         debug_assert!(state.checkpoint <= lsn, "REDO-2: a checkpoint never goes back");
@@ -475,17 +476,17 @@ impl Log {
 }
 
 impl LogState {
-    /// How far the log has come, where no threads write it.
+    /// How far the log has come, without a pipeline.
     pub(super) fn reached(&self, stage: Stage) -> Lsn {
         if stage == Stage::Written { self.written } else { self.durable }
     }
 
-    /// What epochs have taken of the log since the checkpoint.
+    /// Bytes of epoch groups in the log since the checkpoint.
     pub(super) fn epoch_bytes(&self) -> u64 {
         to_u64(self.epochs.len() - 1) * EPOCH_LEN
     }
 
-    /// The nonce of the groups to come.
+    /// The nonce of later groups.
     fn nonce(&self) -> u64 {
         self.epochs.last().map_or(0, |(_, nonce)| *nonce)
     }

@@ -1,28 +1,28 @@
-//! The log's buffer where many copy into it side by side: a ring of blocks, each behind a mutex of its own.
+//! The log's buffer for concurrent copies: a ring of blocks, each behind its own mutex.
 
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
 use crate::base::ids::Lsn;
 use crate::base::sync::{Mutex, Rank};
 
-/// A ring of blocks. Who reads or writes `[lsn, lsn + len)` has been given it: that its place is not used by an older
-/// part of the log any more is its owner's business.
+/// A ring of blocks. The buffer's owner grants `[lsn, lsn + len)` to one reader or writer at a time. It ensures that no
+/// older part of the log uses that place any more.
 pub(super) struct LogBuffer {
     blocks: Box<[Mutex<AlignedBuf>]>,
 }
 
 impl LogBuffer {
-    /// One of whole blocks, and one more: the block of the oldest byte and that of the newest are not the same.
+    /// A buffer of whole blocks, and one more: the oldest byte and the newest byte are in different blocks.
     pub(super) fn new(bytes: u64) -> LogBuffer {
         let block = |_| Mutex::new(Rank::LogBlock, aligned(BLOCK));
         LogBuffer { blocks: (0..=bytes / BLOCK_U64).map(block).collect() }
     }
 
-    /// Bytes of memory that one of so many bytes takes.
+    /// Memory of a buffer of `bytes` bytes.
     pub(super) fn memory_for(bytes: u64) -> u64 {
         (bytes / BLOCK_U64 + 1) * (BLOCK_U64 + to_u64(size_of::<Mutex<AlignedBuf>>()))
     }
 
-    /// Does something with each piece of `[lsn, lsn + len)`: the block's bytes, and which of the `len` bytes they are.
+    /// Calls `with` on each piece of `[lsn, lsn + len)`: the block's bytes, and their range within `len`.
     fn pieces(&self, lsn: Lsn, len: usize, mut with: impl FnMut(&mut [u8], std::ops::Range<usize>)) {
         let mut done = 0;
         while done < len {

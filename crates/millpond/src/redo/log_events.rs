@@ -1,20 +1,20 @@
-//! Where those sleep who wait for the log: an array of events, one for each block of 512 bytes in turn, as in MySQL
-//! 8.0.
+//! Wait places for the log: an array of events, one for each block of 512 bytes in turn, as in MySQL 8.0.
 
 use crate::base::clock;
 use crate::base::ids::Lsn;
 use crate::base::sync::{Condvar, Mutex, Rank};
 
-/// Events, and bytes of log that share one.
+/// Events, and bytes of log that share one event.
 pub(super) const EVENTS: u64 = 2048;
 pub(super) const BYTES: u64 = 512;
 
-/// How long a sleep takes at least; each is twice as long as the one before, up to a hundred times this.
+/// The first sleep in ns. Each sleep that the clock ends doubles the next, up to a hundred times this.
 pub(super) const NAP_NS: u64 = 1_000_000;
 pub(super) const NAP_MAX_NS: u64 = 100 * NAP_NS;
 
 pub(super) struct Event {
-    /// Guards nothing but the look before a sleep: who sets the event comes after that, or before the look.
+    /// Guards only the check before a sleep: a thread that sets the event does so before that check, or after the sleep
+    /// began.
     looking: Mutex<()>,
     set: Condvar,
 }
@@ -28,13 +28,13 @@ impl LogEvents {
         LogEvents((0..EVENTS).map(event).collect())
     }
 
-    /// The event of the block that the log's byte before `lsn` is in.
+    /// The event of the block with the byte before `lsn`.
     pub(super) fn of(&self, lsn: Lsn) -> &Event {
         let number = lsn.0.saturating_sub(1) / BYTES % EVENTS;
         &self.0[usize::try_from(number).expect("EVENTS are few")]
     }
 
-    /// Wakes all who wait for what is between the two LSNs.
+    /// Wakes all threads that wait for an LSN between the two.
     pub(super) fn set(&self, from: Lsn, to: Lsn) {
         let blocks = from.0 / BYTES..=to.0.saturating_sub(1) / BYTES;
         for block in blocks.take(usize::try_from(EVENTS).expect("few")) {
@@ -44,12 +44,12 @@ impl LogEvents {
         }
     }
 
-    /// Wakes everybody.
+    /// Wakes all waiters.
     pub(super) fn set_all(&self) {
         self.set(Lsn(0), Lsn(EVENTS * BYTES));
     }
 
-    /// Sleeps until `is_over`: woken at the event of `lsn`, or by the clock. Returns how often it slept.
+    /// Sleeps until `is_over`: woken at the event of `lsn`, or by the clock. Returns the number of sleeps.
     pub(super) fn wait(&self, lsn: Lsn, is_over: impl Fn() -> bool) -> u64 {
         let event = self.of(lsn);
         let (mut nap_ns, mut naps) = (NAP_NS, 0);

@@ -1,4 +1,4 @@
-//! Units of `log_events`: not in its file, which a model takes as it is.
+//! Unit tests of `log_events`, apart from its file because a model includes that file unchanged.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::base::clock;
 use crate::base::ids::Lsn;
 use crate::simulation::{run, sleep_ns, spawn};
 
-/// All of the log that the events are for, once round.
+/// Log bytes after which the events repeat.
 const ROUND: u64 = EVENTS * BYTES;
 
 #[test]
@@ -23,8 +23,8 @@ fn the_byte_before_an_lsn_says_which_event_it_has_and_they_come_round() {
     assert_eq!((number(ROUND + 1), number(7 * ROUND + 513)), (Some(0), Some(1)));
 }
 
-/// Those who wait for these LSNs have napped for less than a millisecond when `set` is told of the log from `from`
-/// to `to`, which is what they wait for, if `is_over`. How often each had looked a moment later.
+/// Threads wait for `lsns`, and have napped for less than a millisecond when `set` covers the log from `from` to `to`.
+/// If `is_over`, their waits are over by then. Returns how often each thread had looked a moment later.
 fn looks(lsns: &[u64], (from, to): (u64, u64), is_over: bool) -> Vec<u64> {
     run(1, || {
         let events = Arc::new(LogEvents::new());
@@ -58,10 +58,10 @@ fn looks(lsns: &[u64], (from, to): (u64, u64), is_over: bool) -> Vec<u64> {
 
 #[test]
 fn who_waits_in_a_block_that_is_set_looks_again_and_nobody_else() {
-    // Once to begin with, and once more, woken.
+    // One look to begin with, and one more when woken.
     assert_eq!(looks(&[1024, 1025, 1536, 1537], (1024, 1536), true), [1, 2, 2, 1]);
     assert_eq!(looks(&[1024, 1025, 1536, 1537], (1024, 1537), true), [1, 2, 2, 2]);
-    // The rest of a block of which something was written before; and one who shares the event, a round later.
+    // The rest of a block that was partly written before; and a waiter that shares the event, one round later.
     assert_eq!(looks(&[512, 513, 1024, ROUND + 1000, 1025], (700, 701), false), [1, 2, 2, 2, 1]);
     assert_eq!(looks(&[1, 1024, 1025, ROUND], (ROUND - 1, ROUND + 1024), true), [2, 2, 1, 2], "past the end");
 }
@@ -73,7 +73,7 @@ fn however_much_is_set_nobody_is_woken_twice_for_it() {
     assert_eq!(looks(&[1, 513, 300_000, ROUND], (0, ROUND - BYTES), false), [2, 2, 2, 1], "all but one block");
 }
 
-/// When one who waits looks, in quarters of a millisecond since the one before, until the time is over.
+/// Quarters of a millisecond between the looks of one waiter, until the time is over.
 fn naps(until_ms: u64, woken_at_ms: &'static [u64]) -> Vec<u64> {
     run(2, || {
         let events = Arc::new(LogEvents::new());
@@ -94,7 +94,7 @@ fn naps(until_ms: u64, woken_at_ms: &'static [u64]) -> Vec<u64> {
         });
         waker.join().expect("no panic");
         let looks = looks.into_inner();
-        assert_eq!(naps, looks.len() as u64 - 1, "it tells how often it slept");
+        assert_eq!(naps, looks.len() as u64 - 1, "the number of sleeps");
         looks.windows(2).map(|two| two[1] - two[0]).collect()
     })
     .0
@@ -103,6 +103,6 @@ fn naps(until_ms: u64, woken_at_ms: &'static [u64]) -> Vec<u64> {
 #[test]
 fn naps_that_the_clock_ends_double_from_one_millisecond_to_a_hundred_and_others_do_not() {
     assert_eq!(naps(327, &[]), [1, 2, 4, 8, 16, 32, 64, 100, 100].map(|ms| ms * 4));
-    // Woken 0.25 ms before the second, the third and the sixth are over: from naps of 2, 2 and 4 of them.
+    // Woken 0.25 ms before milliseconds two, three and six are over, from naps of 2, 2 and 4 ms.
     assert_eq!(naps(9, &[2, 3, 6]), [4, 3, 4, 8, 4, 16]);
 }

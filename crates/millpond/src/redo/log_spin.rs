@@ -1,8 +1,8 @@
-//! Whether one who waits for the log spins first: decided, as MySQL 8.0 does, by how much CPU the process uses.
+//! Whether a thread spins before it sleeps for the log: decided, as in MySQL 8.0, by the CPU use of the process.
 //!
-//! Below a low-water mark of CPU the server is nearly idle, and it is not worth the power; above a high-water mark of
-//! what its CPUs could give others need it more. The catch is the number of CPUs: under a quota of one CPU of six, 98.5
-//! per cent of one are 16 per cent of six, and the server spins its quota away.
+//! Below a low-water mark of CPU use the server is nearly idle, and spinning is not worth the power. Above a high-water
+//! mark other threads need the CPU more. The catch is the number of CPUs: under a quota of one CPU of six, 98.5 per
+//! cent of one CPU are 16 per cent of six, and the server spins its quota away.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -11,20 +11,20 @@ use crate::base::clock;
 use crate::base::cpus::{self, Cpus};
 use crate::base::sync;
 
-/// How many CPUs the log's spinning believes to have.
+/// The number of CPUs that the log's spinning assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogSpin {
-    /// Those that it may run on, and no more than the quotas of its control groups grant.
+    /// The CPUs that the process may run on, at most the quotas of its control groups.
     #[default]
     Quota,
-    /// Those that it may run on: MySQL's.
+    /// The CPUs that the process may run on, as in MySQL.
     Affinity,
-    /// Nobody spins.
+    /// No thread spins.
     Never,
 }
 
 impl LogSpin {
-    /// CPUs that it believes to have, of what the system grants.
+    /// The number of CPUs that this choice assumes, of those that the system grants.
     fn believed_cpus(self, cpus: &Cpus) -> f64 {
         match self {
             LogSpin::Affinity => cpus.affinity,
@@ -34,29 +34,28 @@ impl LogSpin {
     }
 }
 
-/// Rounds of spinning at high use of CPU; ten times as many when there is little.
+/// Rounds of spinning at high use of CPU; ten times as many at low use.
 const ROUNDS: f64 = 25_000.0;
 const ROUNDS_IDLE: f64 = 10.0;
 
 /// A sync that takes longer than this on average is not worth spinning for.
 const SYNC_MAX_NS: u64 = 400_000;
 
-/// How often the use of CPU is looked at.
+/// Time between two looks at the use of CPU.
 const LOOK_NS: u64 = 100_000_000;
 
 /// When to spin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpinSettings {
     pub(crate) how: LogSpin,
-    /// Per cent of one CPU under which nobody spins.
+    /// Per cent of one CPU below which no thread spins.
     pub(crate) cpu_abs_lwm: usize,
-    /// Per cent of all CPUs over which nobody spins.
+    /// Per cent of all CPUs above which no thread spins.
     pub(crate) cpu_pct_hwm: usize,
 }
 
 impl SpinSettings {
-    /// Rounds for which one who waits spins, where the process uses `abs` per cent of one CPU, and believes to have
-    /// `cpus` of them.
+    /// Rounds for which a waiter spins if the process uses `abs` per cent of one CPU, and assumes `cpus` CPUs.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
     #[expect(clippy::cast_precision_loss, reason = "per cent")]
     pub(crate) fn rounds(&self, abs: f64, cpus: f64) -> u32 {
@@ -64,21 +63,21 @@ impl SpinSettings {
         if self.how == LogSpin::Never || abs < lwm || pct >= hwm {
             return 0;
         }
-        // The less of half of the mark is used, the longer.
+        // The further the use is below half of the mark, the longer.
         let spare = ((hwm / 2.0 - pct) / (hwm / 2.0)).max(0.0);
         (ROUNDS * (1.0 + spare * (ROUNDS_IDLE - 1.0))) as u32
     }
 }
 
-/// What the engine believes of its use of CPU, and how long the log's syncs take.
+/// The measured use of CPU, and how long the log's syncs take.
 pub(crate) struct CpuUse {
     how: Choice<LogSpin>,
     cpu_abs_lwm: AtomicUsize,
     cpu_pct_hwm: AtomicUsize,
-    /// When it was looked at last, and what had been used.
+    /// Time of the last look in ns, and the CPU time used until then in us.
     looked_ns: AtomicU64,
     used_us: AtomicU64,
-    /// Hundredths of a per cent of one CPU, and hundredths of a CPU.
+    /// Use in hundredths of a per cent of one CPU, and assumed CPUs in hundredths.
     abs: AtomicU64,
     cpus: AtomicU64,
     rounds: AtomicU64,
@@ -109,27 +108,27 @@ impl CpuUse {
         }
     }
 
-    /// Decides by other marks, or by other CPUs, from now on: by what is believed already, and anew with the next look.
+    /// Decides by other marks, or other CPUs: at once by the last measured use, and again at the next look.
     pub(super) fn set(&self, settings: SpinSettings) {
         if settings == self.settings() {
             return;
         }
         self.how.set(settings.how);
-        // Relaxed, like all numbers here: who reads some before and some after decides anew soon.
+        // Relaxed, like all numbers here: a thread that reads a mix of old and new marks decides again soon.
         self.cpu_abs_lwm.store(settings.cpu_abs_lwm, Ordering::Relaxed);
         self.cpu_pct_hwm.store(settings.cpu_pct_hwm, Ordering::Relaxed);
         let (abs, cpus) = self.believed();
-        // Before the first look nobody spins.
+        // Before the first look no thread spins.
         if cpus > 0 {
             self.decide(hundredths(abs), hundredths(cpus));
         }
     }
 
-    /// Looks, if it is time to. One thread does.
+    /// Measures the use of CPU if it is time to. Only one thread calls this.
     pub(super) fn look(&self) {
         let now = clock::now_ns();
         let since = now.saturating_sub(self.looked_ns.load(Ordering::Relaxed));
-        // In a simulation time passes as it likes.
+        // Simulated time says nothing of the use of CPU.
         if since < LOOK_NS || sync::is_simulated() {
             return;
         }
@@ -141,7 +140,7 @@ impl CpuUse {
         }
     }
 
-    /// So many microseconds of CPU were used in so many.
+    /// Notes that `used_us` of CPU time were used in `in_us`.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some CPUs")]
     #[expect(clippy::cast_precision_loss, reason = "a use of CPU")]
     fn believe(&self, used_us: u64, in_us: u64, cpus: f64) {
@@ -155,19 +154,19 @@ impl CpuUse {
         self.rounds.store(u64::from(self.settings().rounds(abs, cpus)), Ordering::Relaxed);
     }
 
-    /// A sync of the log took so long.
+    /// Notes that a sync of the log took `ns`.
     pub(super) fn synced_in(&self, ns: u64) {
         let before = self.sync_ns.load(Ordering::Relaxed);
         self.sync_ns.store(if before == 0 { ns } else { (before * 7 + ns) / 8 }, Ordering::Relaxed);
     }
 
-    /// Rounds for which one who waits spins now.
+    /// Rounds for which a waiter spins now.
     pub(super) fn rounds(&self) -> u64 {
         let is_worth_it = self.sync_ns.load(Ordering::Relaxed) <= SYNC_MAX_NS;
         if is_worth_it { self.rounds.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Use of CPU as it is believed: hundredths of a per cent of one CPU, and CPUs in hundredths.
+    /// The measured use in hundredths of a per cent of one CPU, and the assumed CPUs in hundredths.
     pub(crate) fn believed(&self) -> (u64, u64) {
         (self.abs.load(Ordering::Relaxed), self.cpus.load(Ordering::Relaxed))
     }
@@ -188,7 +187,7 @@ mod tests {
     fn six_cpus_of_a_mask_have_a_quota_of_one_spun_away() {
         assert!(MYSQL.rounds(98.5, 6.0) > 25_000, "16.4 per cent of six");
         assert_eq!(MYSQL.rounds(98.5, 1.0), 0, "of the one that there is");
-        assert_eq!(SpinSettings { cpu_pct_hwm: 8, ..MYSQL }.rounds(98.5, 6.0), 0, "the way round it");
+        assert_eq!(SpinSettings { cpu_pct_hwm: 8, ..MYSQL }.rounds(98.5, 6.0), 0, "the workaround");
     }
 
     #[test]
@@ -218,7 +217,7 @@ mod tests {
     fn other_marks_count_at_once() {
         let cpu = CpuUse::new(MYSQL);
         cpu.set(SpinSettings { cpu_pct_hwm: 60, ..MYSQL });
-        assert_eq!(cpu.rounds(), 0, "nobody has looked yet");
+        assert_eq!(cpu.rounds(), 0, "before the first look");
         cpu.believe(98_500, 100_000, 6.0);
         assert!(cpu.rounds() > 25_000);
         for settings in [

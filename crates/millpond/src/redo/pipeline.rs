@@ -1,13 +1,13 @@
-//! The log written by threads of its own, as in MySQL 8.0: one writes, one syncs, and one each tells those who wait for
-//! the one or the other. Default is that those who commit do it themselves ([`flush`](super::flush)).
+//! The log pipeline, as in MySQL 8.0: one thread writes, one syncs, and one for each of the two wakes its waiters. By
+//! default the committing threads write and sync themselves ([`flush`](super::flush)).
 //!
-//! Who appends a group gets its place under the log's mutex, copies it into the [buffer](super::log_buffer) without,
-//! and leaves a link in `recent_written`. The writer writes what has no gap; who waits spins for a while, if the use of
-//! CPU allows it ([`log_spin`](super::log_spin)), then sleeps at an [event](super::log_events).
+//! An appender gets its group's place under the log's mutex, copies the group into the [buffer](super::log_buffer)
+//! without it, and leaves a link in `recent_written`. The writer writes the log up to the first gap. A waiter spins for
+//! a while, if the use of CPU allows it ([`log_spin`](super::log_spin)), then sleeps at an [event](super::log_events).
 //!
-//! PIPE-1  `flushed <= written <=` the tail of `recent_written`. Each of them is moved by who has the turn for it,
-//!         after what it says is so.
-//! PIPE-2  Without its threads (while a database is opened or closed) it stands still by itself: who waits does the
+//! PIPE-1  `flushed <= written <=` the tail of `recent_written`. Only the thread that holds its turn moves each of
+//!         them, after the bytes are written or synced.
+//! PIPE-2  Without its threads (while a database is opened or closed) nothing moves by itself: a waiter does the
 //!         writing and syncing, in these turns.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -27,52 +27,52 @@ use crate::base::laws;
 use crate::base::sync::{self, Rank, Turn};
 use crate::base::waits::WaitClass;
 
-/// How long one who has to wait for another's copy sleeps, where there are no threads.
+/// How long a waiter sleeps for another thread's copy, where the pipeline has no threads.
 const COPY_NAP_NS: u64 = 20_000;
 
-/// How long the log may stay without a sync where commits do not wait for one: InnoDB's `flush_log_at_timeout`.
+/// Most time without a sync of the log if commits do not wait for one: InnoDB's `flush_log_at_timeout`.
 pub(super) const SYNC_EVERY_NS: u64 = 1_000_000_000;
 
 /// How the pipeline works.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PipelineSettings {
-    /// Commits wait for a sync: each write is followed by one.
+    /// Commits wait for a sync, so each write is followed by one.
     pub(crate) sync_each_write: bool,
     pub(crate) spin: SpinSettings,
 }
 
-/// What it counts.
+/// Counters of the pipeline.
 #[derive(Default)]
 pub(crate) struct PipelineCounters {
-    /// Those who had to wait, and how often they slept for it.
+    /// Waits, and sleeps in them.
     pub(crate) waits: AtomicU64,
     pub(crate) wait_loops: AtomicU64,
-    /// Those who spun first, for how long together, and those whose wait was over then.
+    /// Waits that began with spinning, the time spent so, and waits that ended by it.
     pub(crate) spins: AtomicU64,
     pub(crate) spin_us: AtomicU64,
     pub(crate) spins_in_time: AtomicU64,
 }
 
-/// The writing of the log by threads.
+/// The threads that write the log, and their shared state.
 pub(crate) struct Pipeline {
     /// Each write is followed by a sync.
     sync_each_write: AtomicBool,
     buffer: LogBuffer,
     recent_written: LinkBuffer,
-    /// The log is in the hands of the device up to the one, and durable up to the other.
+    /// The device has the log up to `written`; it is durable up to `flushed`.
     written: AtomicU64,
     flushed: AtomicU64,
-    /// Up to where somebody wants the log written, and durable.
+    /// Highest LSN that a thread wants written, and highest that a thread wants durable.
     ///
-    /// `SeqCst`, for stores and looks cross: who wants something stores it here, rings, and sleeps; who has done
-    /// something (left a link, written) stores that first, then looks here whether to ring for the next step. With
-    /// less, both may look before the other's store is seen, and each believes that the other will see his own: nobody
-    /// rings, and one who waits sleeps until a timer ends it. With a fence between the store and the look, or the ring,
-    /// of each, one of them sees the other's.
+    /// `SeqCst`, since stores and loads cross. A waiter stores its wish here, rings, and sleeps. A thread that has
+    /// finished a step (left a link, written) stores that first, then reads `wanted` to decide whether to ring for the
+    /// next step. With a weaker order, both may read before they see the other's store, and each relies on the other:
+    /// then no thread rings, and the waiter sleeps until a timer. A fence between store and load (or ring) on both
+    /// sides makes one of them see the other's store.
     wanted: [AtomicU64; 2],
-    /// Who has the turn writes, from what he copies to here.
+    /// The holder of the turn writes, from its copy in here.
     writer: Turn<AlignedBuf>,
-    /// Who has the turn syncs; when that was done last.
+    /// The holder of the turn syncs. The value is the time of the last sync, in ns.
     flusher: Turn<u64>,
     write_events: LogEvents,
     flush_events: LogEvents,
@@ -85,17 +85,17 @@ pub(crate) struct Pipeline {
     pub(crate) counters: PipelineCounters,
 }
 
-/// A step of the log's way that somebody waits for.
+/// A step of the log that a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It is in the hands of the device.
+    /// The device has it.
     Written,
     /// It is durable.
     Flushed,
 }
 
 impl Stage {
-    /// The class of a wait for it.
+    /// The wait class of this stage.
     pub(super) fn waits_on(self) -> WaitClass {
         match self {
             Stage::Written => WaitClass::LogWrite,
@@ -109,7 +109,7 @@ impl Pipeline {
         Pipeline {
             sync_each_write: AtomicBool::new(settings.sync_each_write),
             buffer: LogBuffer::new(bytes),
-            // Nobody is further ahead of the tail than the buffer is long: there is always room.
+            // No appender is further ahead of the tail than the buffer is long: there is always room.
             recent_written: LinkBuffer::new(bytes + to_u64(BLOCK), end),
             written: AtomicU64::new(end.0),
             flushed: AtomicU64::new(end.0),
@@ -128,10 +128,10 @@ impl Pipeline {
         }
     }
 
-    /// Works like that from now on. Who waits for a sync has said so (`wanted`): he gets it, whether each write has one
-    /// or not.
+    /// Applies the settings from now on. A thread that waits for a sync has stored that in `wanted`, and gets it with
+    /// either setting.
     pub(super) fn set(&self, settings: PipelineSettings) {
-        // Relaxed: it decides when the flusher syncs unasked, and that may be one write earlier or later.
+        // Relaxed: decides only whether the flusher syncs unasked, which may take effect one write early or late.
         self.sync_each_write.store(settings.sync_each_write, Ordering::Relaxed);
         self.cpu.set(settings.spin);
     }
@@ -140,24 +140,24 @@ impl Pipeline {
         self.sync_each_write.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that one with a buffer of so many bytes takes, its writer's included.
+    /// Memory of a pipeline with a buffer of `bytes` bytes, its writer's copy included.
     pub(super) fn memory_for(bytes: u64) -> u64 {
         LogBuffer::memory_for(bytes) + LinkBuffer::memory_for(bytes + to_u64(BLOCK)) + bytes + to_u64(BLOCK)
     }
 
-    /// Puts a group into the buffer at its place.
+    /// Copies a group into the buffer at its place.
     pub(super) fn copy(&self, group: &[u8], start: Lsn) {
         self.buffer.write(group, start);
         self.recent_written.add(start, start.plus(to_u64(group.len())));
         // SeqCst: see `wanted`.
         fence(Ordering::SeqCst);
         if self.is_wanted(Stage::Written, start) && !planted!("copy_rings_nobody") {
-            // The writer came to this gap, perhaps, and found nothing more to do.
+            // The writer may have stopped at this gap, and found nothing more to do.
             self.to_write.ring();
         }
     }
 
-    /// Says that somebody waits until the log has come to `lsn`. He rings afterwards.
+    /// Notes that the caller waits until the log has come to `lsn`. The caller rings afterwards.
     fn want(&self, stage: Stage, lsn: Lsn) {
         self.wanted[0].fetch_max(lsn.0, Ordering::SeqCst);
         if stage == Stage::Flushed {
@@ -167,17 +167,17 @@ impl Pipeline {
         fence(Ordering::SeqCst);
     }
 
-    /// Whether somebody waits for what is behind `lsn`.
+    /// Whether a thread waits for log behind `lsn`.
     fn is_wanted(&self, stage: Stage, lsn: Lsn) -> bool {
         self.wanted[stage as usize].load(Ordering::SeqCst) > lsn.0
     }
 
-    /// The last block that is not whole when the log is resumed.
+    /// Restores the last, partial block when the log is resumed.
     pub(super) fn begin_with(&self, block: &[u8], at: Lsn) {
         self.buffer.write(block, at);
     }
 
-    /// Has its threads look whether they are to end.
+    /// Rings all threads, so that they check whether they are to end.
     pub(crate) fn ring_all(&self) {
         self.to_notify.iter().chain([&self.to_write, &self.to_flush]).for_each(Bell::ring);
     }
@@ -185,7 +185,7 @@ impl Pipeline {
     fn reached(&self, stage: Stage) -> Lsn {
         let is_written = stage == Stage::Written || planted!("written_taken_for_flushed");
         let of = if is_written { &self.written } else { &self.flushed };
-        // Acquire: what was done for it is seen.
+        // Acquire: the reader sees the work that was done up to there.
         Lsn(of.load(Ordering::Acquire))
     }
 
@@ -197,12 +197,12 @@ impl Pipeline {
         self.is_running.load(Ordering::SeqCst)
     }
 
-    /// Its threads are there.
+    /// Notes that the pipeline's threads run.
     pub(crate) fn begin(&self) {
         self.is_running.store(true, Ordering::SeqCst);
     }
 
-    /// They go, or did not come: who waits does their work himself from now on.
+    /// Notes that the threads have ended, or could not start: from now on each waiter does their work itself.
     pub(crate) fn end(&self) {
         self.is_running.store(false, Ordering::SeqCst);
         self.wake_all();
@@ -213,7 +213,7 @@ impl Pipeline {
         self.wake_all();
     }
 
-    /// Waits until nobody writes or syncs. The log has failed: nobody begins to.
+    /// Waits until no thread writes or syncs. The log has failed, so none begins to.
     pub(super) fn wait_until_idle(&self) {
         drop(self.writer.lock());
         drop(self.flusher.lock());
@@ -224,12 +224,12 @@ impl Pipeline {
         self.flush_events.set_all();
     }
 
-    /// Whether something before `lsn` is still to be written, or synced.
+    /// Whether log before `lsn` is still to be written, or synced.
     pub(super) fn lacks(&self, stage: Stage, lsn: Lsn) -> bool {
         self.reached(stage) < lsn
     }
 
-    /// Asks for what is in the buffer before `lsn` to be written, and synced if that is the `stage`.
+    /// Asks for the log before `lsn` to be written, and synced if `stage` is [`Stage::Flushed`].
     pub(super) fn ask(&self, stage: Stage, lsn: Lsn) {
         self.want(stage, lsn);
         self.to_write.ring();
@@ -266,18 +266,18 @@ impl Pipeline {
         })
     }
 
-    /// PIPE-2
+    /// PIPE-2: does the pipeline's work in the waiter's own thread.
     fn step_by_hand(&self, log: &Log, stage: Stage) -> Result<(), Error> {
         let written = self.write(log)?;
         let flushed = stage == Stage::Flushed && self.flush(log)?;
         if !written && !flushed {
-            // Somebody is copying his group, or has just done the work.
+            // Another thread is copying its group, or has just done this work.
             sync::nap(COPY_NAP_NS);
         }
         Ok(())
     }
 
-    /// Looks for a while whether the log has come to `lsn`, if that is worth it; whether it has.
+    /// Spins until the log has come to `lsn`, if that is worth it. Returns whether it has.
     fn spin(&self, lsn: Lsn, stage: Stage) -> bool {
         let rounds = self.cpu.rounds();
         if rounds == 0 {
@@ -295,7 +295,7 @@ impl Pipeline {
         is_in_time
     }
 
-    /// Writes what has no gap. False: there was nothing.
+    /// Writes the log up to the first gap. False if there was nothing to write.
     fn write(&self, log: &Log) -> Result<bool, Error> {
         let mut buf = self.writer.lock();
         let upto = self.recent_written.follow();
@@ -335,7 +335,7 @@ impl Pipeline {
         Ok(true)
     }
 
-    /// Syncs what is written. False: there was nothing.
+    /// Syncs the written log. False if there was nothing to sync.
     fn flush(&self, log: &Log) -> Result<bool, Error> {
         let mut synced_ns = self.flusher.lock();
         let (from, upto) = (self.reached(Stage::Flushed), self.reached(Stage::Written));
@@ -369,26 +369,26 @@ impl Pipeline {
         Ok(true)
     }
 
-    /// Whether somebody waits for a sync, or it is time for one.
+    /// Whether a thread waits for a sync, or it is time for one.
     fn is_flush_due(&self) -> bool {
         self.is_each_write_synced()
             || self.is_wanted(Stage::Flushed, self.reached(Stage::Flushed))
             || clock::now_ns() >= self.flusher.lock().saturating_add(SYNC_EVERY_NS)
     }
 
-    /// The writer's work, until there is no need for it any more.
+    /// The writer thread's loop, until `is_ending`.
     pub(crate) fn write_all(&self, log: &Log, is_ending: &dyn Fn() -> bool) -> Result<(), Error> {
         self.work(log, &self.to_write, is_ending, || self.write(log))
     }
 
-    /// The flusher's.
+    /// The flusher thread's loop, until `is_ending`.
     pub(crate) fn flush_all(&self, log: &Log, is_ending: &dyn Fn() -> bool) -> Result<(), Error> {
         self.work(log, &self.to_flush, is_ending, || if self.is_flush_due() { self.flush(log) } else { Ok(false) })
     }
 
-    /// That of the thread that tells those who wait for `stage`.
+    /// The loop of the thread that wakes the waiters for `stage`, until `is_ending`.
     pub(crate) fn notify_all(&self, log: &Log, stage: Stage, is_ending: &dyn Fn() -> bool) -> Result<(), Error> {
-        // Nobody yet: who waited before the thread was there is told, too.
+        // From 0: threads that waited before this one started must be woken, too.
         let mut told = if planted!("notified_from_now_on") { self.reached(stage) } else { Lsn(0) };
         self.work(log, &self.to_notify[stage as usize], is_ending, || {
             if stage == Stage::Flushed {
@@ -402,7 +402,7 @@ impl Pipeline {
         })
     }
 
-    /// Does `step` over and over; sleeps when there was nothing to do, the longer the longer there was not.
+    /// Repeats `step`. After a step without work it naps, each time twice as long, up to a limit.
     fn work(
         &self,
         log: &Log,
@@ -429,7 +429,7 @@ impl Pipeline {
     }
 }
 
-/// However a thread ends, nobody waits for it any more.
+/// A guard of a pipeline thread: in whatever way the thread ends, no waiter relies on it any more.
 struct Ends<'p> {
     pipeline: &'p Pipeline,
     log: &'p Log,
@@ -439,14 +439,14 @@ struct Ends<'p> {
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
         if !self.is_orderly && !planted!("panic_told_too_late") {
-            // First: those who wait would do the work of a thread of which nobody knows how far it came.
+            // First: else the waiters would redo the work of a thread whose progress is unknown.
             self.log.fail_for(&Error::Bug("a thread that writes the log panicked: reopen the database".into()));
         }
         self.pipeline.end();
     }
 }
 
-/// Takes out the laps that begin with groups before `upto`.
+/// Takes out the laps whose groups begin at or before `upto`.
 fn laps_before(state: &mut LogState, upto: Lsn) -> Vec<Lap> {
     let later = state.laps.iter().position(|lap| lap.first_group > upto).unwrap_or(state.laps.len());
     state.laps.drain(..later).collect()

@@ -1,12 +1,12 @@
-//! The window within which pages may be put into flush lists out of order: InnoDB's `recent_closed` of 8.0.
+//! The window within which pages may enter flush lists out of order: InnoDB's `recent_closed` of 8.0.
 //!
-//! Who has his group in the log waits until it begins within the window, marks its pages dirty, and leaves a link; a
-//! thread, the closer, follows the links. So a flush list is ordered but for the window's length, and a checkpoint may
-//! not pass the window's tail. Who waits keeps his pages latched, sleeps 20 microseconds at a time, and looks again;
-//! what he waits for is the closer, which sleeps too, and by default is woken by nobody.
+//! A thread whose group is in the log waits until the group begins within the window, marks its pages dirty, and leaves
+//! a link. The closer, a thread, follows the links. So a flush list is ordered except for the window's length, and a
+//! checkpoint may not pass the window's tail. A waiter keeps its pages latched, sleeps 20 microseconds at a time, and
+//! looks again. It waits for the closer, which sleeps too, and which by default no thread wakes.
 //!
-//! CLOSED-1  The oldest group without a link always has room: its owner waits for nobody but the closer, and, where
-//!           there is none (while a database is opened or closed), follows the links himself.
+//! CLOSED-1  The oldest group without a link always has room: its thread waits only for the closer. Without a closer
+//!           (while a database is opened or closed) it follows the links itself.
 //! CLOSED-2  From its place in the log to its link a group is counted (COUNT-1): its pages hold the checkpoint back
 //!           before they are marked.
 
@@ -20,27 +20,27 @@ use crate::base::ids::Lsn;
 use crate::base::sync;
 use crate::base::waits::{WaitClass, Waits};
 
-/// Who wakes the closer of the window `recent_closed`, and whether there is one.
+/// The waking of the closer of the window `recent_closed`, and whether there is a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogRecentClosed {
-    /// Pages are marked dirty while their group gets its place in the log: there is nothing to wait for.
+    /// Pages are marked dirty while their group gets its place in the log: no thread has to wait.
     #[default]
     None,
-    /// Nobody wakes it: MySQL 8.0's.
+    /// No thread wakes the closer, as in MySQL 8.0.
     Poll,
-    /// Who waits for it, each time that he looks.
+    /// A waiter wakes the closer each time that it looks.
     Wake,
-    /// Who waits for it, unless it was woken already.
+    /// A waiter wakes the closer unless it was woken already.
     WakeIfUnset,
 }
 
-/// What a window may have.
+/// The choices for an existing window.
 const WAYS_TO_WAKE: &[LogRecentClosed] = &[LogRecentClosed::Poll, LogRecentClosed::Wake, LogRecentClosed::WakeIfUnset];
 
-/// How long one who waits sleeps between two looks.
+/// A waiter's sleep between two looks.
 const NAP_NS: u64 = 20_000;
 
-/// How long the closer sleeps when there is no link to follow.
+/// The closer's sleep when there is no link to follow.
 const CLOSER_NAP_NS: u64 = 1_000_000;
 
 /// The window.
@@ -51,7 +51,7 @@ pub(crate) struct RecentClosed {
     pub(super) bell: Bell,
     is_woken: AtomicBool,
     pub(super) has_closer: AtomicBool,
-    /// Looks of those who had to wait, after the first.
+    /// Looks of waiters after their first.
     pub(crate) wait_loops: AtomicU64,
 }
 
@@ -68,24 +68,24 @@ impl RecentClosed {
         }
     }
 
-    /// Has others wake the closer from now on, or nobody. Who waits looks at it each time that he looks for room; and
-    /// the closer's own nap ends in any case.
+    /// Changes how waiters wake the closer. A waiter reads this at each look, and the closer's own nap ends in any
+    /// case.
     pub(super) fn set_how(&self, how: LogRecentClosed) {
         self.how.set(how);
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of the window's memory.
     pub(super) fn memory(&self) -> u64 {
         LinkBuffer::memory_for(self.bytes)
     }
 
-    /// Up to here all groups have their pages marked, as far as the closer has looked.
+    /// All groups before this LSN have their pages marked, as far as the closer has looked.
     pub(super) fn tail(&self) -> Lsn {
         if self.has_closer.load(Ordering::Relaxed) { self.links.tail() } else { self.links.follow() }
     }
 
-    /// Waits until a group that begins at `start` is within the window, under whatever latches the caller has. `waited`
-    /// is told of each nap, how many microseconds it took: who waits for one of the latches waits for the window, too.
+    /// Waits until a group that begins at `start` is within the window; the caller may hold latches. `waited` receives
+    /// the microseconds of each nap: a thread that waits for one of the latches waits for the window, too.
     pub(super) fn enter(&self, start: Lsn, waits: &Waits, waited: impl Fn(u32)) {
         if self.links.has_room(start) {
             return;
@@ -110,7 +110,7 @@ impl RecentClosed {
         let is_wanted = match self.how.get() {
             LogRecentClosed::None | LogRecentClosed::Poll => false,
             LogRecentClosed::Wake => true,
-            // Relaxed: one who misses it looks again in 20 microseconds.
+            // Relaxed: a waiter that misses it looks again in 20 microseconds.
             LogRecentClosed::WakeIfUnset => !self.is_woken.swap(true, Ordering::Relaxed),
         };
         if is_wanted {
@@ -118,22 +118,22 @@ impl RecentClosed {
         }
     }
 
-    /// The pages of the group are marked.
+    /// Leaves the group's link: its pages are marked.
     pub(super) fn leave(&self, start: Lsn, end: Lsn) {
         self.links.add(start, end);
     }
 
-    /// Waits until all groups before `lsn` have their pages marked, or the log has failed: who failed may leave no
-    /// link. Those who are at it wait for the closer at most.
+    /// Waits until all groups before `lsn` have their pages marked, or the log has failed: a failed thread may leave no
+    /// link. The threads that are marking pages wait for the closer at most.
     pub(super) fn wait_closed(&self, lsn: Lsn, has_failed: impl Fn() -> bool) {
         while self.links.follow() < lsn && !has_failed() {
             sync::nap(NAP_NS);
         }
     }
 
-    /// The closer's work, until there is no need for it any more.
+    /// The closer's loop, until `is_ending`.
     pub(crate) fn close_groups(&self, is_ending: impl Fn() -> bool) {
-        /// When it is gone, however that came, those who wait follow the links themselves.
+        /// In whatever way the closer ends, waiters follow the links themselves afterwards.
         struct Closer<'w>(&'w AtomicBool);
         impl Drop for Closer<'_> {
             fn drop(&mut self) {

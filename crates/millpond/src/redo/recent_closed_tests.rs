@@ -1,4 +1,4 @@
-//! Units of `recent_closed`: not in its file, which a model takes as it is.
+//! Unit tests of `recent_closed`, apart from its file because a model includes that file unchanged.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::simulation::{run, sleep_ns, spawn};
 
 const US: u64 = 1_000;
 
-/// A window of 1,024 bytes, from 1,000 on: who begins at 2,032 has no room, and has some when it begins at 1,040.
+/// A window of 1,024 bytes from 1,000 on: a group at 2,032 has no room until the window begins at 1,040.
 fn window(how: LogRecentClosed) -> Arc<RecentClosed> {
     Arc::new(RecentClosed::new(how, 1024, Lsn(1000)))
 }
 
-/// Waits for room for a group that begins at 2,032: when that ended, in microseconds; waits, as they are counted,
-/// and naps, as one is told.
+/// Waits for room for a group that begins at 2,032. Returns the end of the wait in microseconds, the waits counted, and
+/// the naps reported.
 fn enter(window: &RecentClosed) -> (u64, u64, Vec<u32>) {
     let (waits, naps) = (Waits::new(Duration::from_secs(1)), RefCell::new(Vec::new()));
     window.enter(Lsn(2032), &waits, |us| {
         naps.borrow_mut().push(us);
-        assert!(naps.borrow().len() < 1_000, "nobody follows the links");
+        assert!(naps.borrow().len() < 1_000, "no thread follows the links");
     });
     let counted = waits.summary()[WaitClass::RecentClosed as usize].count;
     (clock::now_ns() / US, counted, naps.into_inner())
@@ -44,17 +44,17 @@ fn who_begins_within_the_window_does_not_wait_and_who_begins_beyond_it_waits_unt
             spawn("waiter", move || enter(&window)).expect("a thread")
         };
         sleep_ns(190 * US);
-        // One that is not the oldest makes no room.
+        // A link that is not the oldest makes no room.
         window.leave(Lsn(1040), Lsn(1100));
         sleep_ns(820 * US);
         window.leave(Lsn(1000), Lsn(1040));
-        // CLOSED-1: he follows them himself, at 1,020 microseconds, and looks after the nap.
+        // CLOSED-1: the waiter follows the links itself, at 1,020 microseconds, and looks after the nap.
         assert_eq!(waiter.join().expect("no panic"), (1_040, 1, vec![20; 52]));
         assert_eq!(window.wait_loops.load(Ordering::Relaxed), 52);
         assert_eq!((window.links.tail(), window.tail()), (Lsn(1100), Lsn(1100)));
         window.wait_closed(Lsn(1100), || false);
-        assert_eq!(clock::now_ns(), 1_040 * US, "what is closed is not waited for");
-        // Who would have left the link has failed, which is seen at the fourth look.
+        assert_eq!(clock::now_ns(), 1_040 * US, "no wait for closed groups");
+        // The thread that would have left the link has failed. The fourth look sees that.
         let looks = Cell::new(0);
         window.wait_closed(Lsn(1200), || looks.replace(looks.get() + 1) == 3);
         assert_eq!((clock::now_ns(), looks.get()), (1_100 * US, 4));
@@ -66,7 +66,7 @@ fn the_bell_is_rung_by_each_look_or_by_the_first_or_by_none() {
     run(2, || {
         let window = window(LogRecentClosed::Poll);
         window.has_closer.store(true, Ordering::Relaxed);
-        // Whether the closer's bell rings for a look: he would go on at once.
+        // Whether a look rings the closer's bell: then the wait ends at once.
         let is_rung = || {
             let before = clock::now_ns();
             window.wake();
@@ -78,14 +78,14 @@ fn the_bell_is_rung_by_each_look_or_by_the_first_or_by_none() {
         assert_eq!([is_rung(), is_rung(), is_rung()], [true, false, false]);
         window.set_how(LogRecentClosed::Wake);
         assert_eq!([is_rung(), is_rung(), is_rung()], [true, true, true]);
-        // Where there is a closer, nobody does its work.
+        // With a closer, no other thread follows the links.
         window.leave(Lsn(1000), Lsn(1040));
-        assert!(is_rung() && window.tail() == Lsn(1000), "followed by one who waits");
+        assert!(is_rung() && window.tail() == Lsn(1000), "followed by a waiter");
     });
 }
 
-/// A closer that has nothing to follow before one who waits at 110 microseconds comes, whose link is left just
-/// before: when he had room, and his looks. Then another one, at 5,310, after a second link.
+/// A closer without links to follow, and two waits. A link is left just before each wait: at 110 and at 5,310
+/// microseconds. Returns for each wait its end, in microseconds, and the number of looks.
 fn behind_a_closer(how: LogRecentClosed) -> [(u64, usize); 2] {
     run(3, || {
         let window = window(how);
@@ -108,7 +108,7 @@ fn behind_a_closer(how: LogRecentClosed) -> [(u64, usize); 2] {
         let second = (clock::now_ns() / US, usize::try_from(loops).expect("few"));
         is_ending.store(true, Ordering::Relaxed);
         closer.join().expect("no panic");
-        // It is gone: links are followed by who looks.
+        // The closer is gone: a thread that looks follows the links.
         window.leave(Lsn(2032), Lsn(2048));
         assert_eq!(window.tail(), Lsn(2048));
         [first, second]

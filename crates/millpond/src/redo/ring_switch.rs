@@ -1,4 +1,4 @@
-//! How the log goes over to another ring of files while it is open.
+//! The move of the open log to another ring of files.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::base::aligned::{round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 
-/// What may be logged until a superblock names the new ring, as a part of the room that is left, and at most: who logs
-/// no more does not wait for that superblock. When nobody writes it is filled with padding.
+/// Room for log until a superblock names the new ring: this part of the remaining room, and at most this many bytes.
+/// Writers that need no more do not wait for that superblock. Without writers, padding fills it.
 const LEFT_PART: u64 = 4;
 const LEFT_MAX: u64 = 4 << 20;
 
 impl Log {
-    /// Adds a second ring, which begins a part of the room that is left behind the promises given: so much may be
-    /// logged before [`open_ring`](Self::open_ring), and nothing into the ring.
+    /// Adds a second ring. It begins behind all granted space plus a part of the remaining room. Until
+    /// [`open_ring`](Self::open_ring) the log may grow up to the ring, but not into it.
     pub(crate) fn add_ring(&self, ring: Ring) -> Result<(), Error> {
         let mut state = self.state.lock();
         Self::check(&state)?;
@@ -32,14 +32,14 @@ impl Log {
         Ok(())
     }
 
-    /// A superblock names the second ring: it may be written.
+    /// Lets the log grow into the second ring: a superblock names it.
     pub(crate) fn open_ring(&self) {
         let mut state = self.state.lock();
         state.closed_from = None;
         self.grant_space(&mut state);
     }
 
-    /// Appends padding until the log's end is at `at` or behind it; stops early when the log is too full.
+    /// Appends padding until the log's end is at or behind `at`. Stops early if the log is too full.
     pub(crate) fn pad_to(&self, at: Lsn) -> Result<(), Error> {
         let longest = to_u64(self.group_max()) - to_u64(GROUP_FRAME_LEN);
         loop {
@@ -51,7 +51,7 @@ impl Log {
             let credit = {
                 let mut state = self.state.lock();
                 let bytes = payload + to_u64(GROUP_FRAME_LEN);
-                // Who waits for room goes first; and brings the log on, too.
+                // Waiters for space go first; their groups advance the log, too.
                 let waited_for = !state.space_waiters.is_empty();
                 if waited_for || !self.buffer_fits(&state, bytes) || !self.files_fit(&state, bytes) {
                     return Ok(());
@@ -63,12 +63,12 @@ impl Log {
         }
     }
 
-    /// No superblock names the first ring any more.
+    /// Drops the first ring, which no superblock names any more.
     pub(crate) fn forget_first_ring(&self) {
         let mut state = self.state.lock();
         state.files = Arc::new(state.files.second_alone());
         self.counts.coarsen_for(state.files.capacity());
-        // Of other counters, maybe.
+        // The counters may have other buckets now.
         state.noted = u64::MAX;
         self.grant_space(&mut state);
     }

@@ -10,16 +10,16 @@ use crate::base::ids::Lsn;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
-/// How far behind the log's end a group is looked for that shows the end to be none.
+/// How far behind the log's end to look for a group that proves that the log went on.
 ///
-/// A group that got its place after the flush of the group at the end says so. That flush held one buffer at most, and
-/// while it was under way the other could fill.
+/// Such a group got its place after the flush of the group at the end, and records that. That flush held at most one
+/// buffer, and meanwhile the other buffer could fill.
 pub(crate) const PROOF_WINDOW: u64 = 3 * BUFFER_MAX + (1 << 20);
 
-/// Zero bytes that are passed over together.
+/// Zero bytes that the search skips at once.
 const ZEROES: usize = 32;
 
-/// Bytes of the longest group that there may be (REDO-5).
+/// Bytes of the longest possible group (REDO-5).
 pub(crate) const LONGEST: usize = 1 << 20;
 
 /// Walks the groups of the log. The log ends at the first group that is not whole, or not of this place and epoch.
@@ -52,7 +52,7 @@ impl<'a> LogScan<'a> {
         }
     }
 
-    /// Where the scan stands: after the last good group.
+    /// The scan's position: behind the last good group.
     pub(crate) fn position(&self) -> Lsn {
         self.next
     }
@@ -86,7 +86,7 @@ impl<'a> LogScan<'a> {
         Ok(Some(group))
     }
 
-    /// After the end: why it is one.
+    /// At the end: the reason why it is the end.
     pub(crate) fn why_ended(&mut self) -> Result<String, Error> {
         if !self.fill(GROUP_HEADER_LEN)? {
             return Ok("the ring ends here".to_owned());
@@ -101,7 +101,7 @@ impl<'a> LogScan<'a> {
         })
     }
 
-    /// After the end: looks behind it for a whole group that got its place when the log was durable beyond the end.
+    /// At the end: looks behind it for a whole group that got its place when the log was durable beyond the end.
     pub(crate) fn proof_of_more(&mut self) -> Result<Option<Lsn>, Error> {
         let end = self.next;
         let len = to_usize(PROOF_WINDOW.min(self.limit.since(end)));
@@ -114,7 +114,7 @@ impl<'a> LogScan<'a> {
         while next < len {
             let offset = next;
             let rest = &bytes[offset..];
-            // Most of a ring's first lap: no length is zero.
+            // Most of a ring's first lap is zeroes, and no group's length is zero.
             if rest.first_chunk() == Some(&[0; ZEROES]) {
                 next += ZEROES - size_of::<u32>() + 1;
                 continue;
@@ -122,7 +122,7 @@ impl<'a> LogScan<'a> {
             next += 1;
             let Some(group) = claimed_len(rest, LONGEST.min(rest.len())).map(|len| &rest[..len]) else { continue };
             let place = Place { nonce: self.nonce, at: end.plus(to_u64(offset)) };
-            // The trailer first: it spares the checksum of almost everything that is no group.
+            // The trailer first: that saves the checksum of almost all bytes that are no group.
             if group[..4] == group[group.len() - 4..]
                 && let Some(group) = read_group(group, place)
                 && group.durable > end
@@ -133,7 +133,7 @@ impl<'a> LogScan<'a> {
         Ok(None)
     }
 
-    /// Has at least `len` bytes from `next` on in the window; false: the ring does not hold so many.
+    /// Makes sure that the window has `len` bytes from `next` on. False if the ring does not hold so many.
     fn fill(&mut self, len: usize) -> Result<bool, Error> {
         let wanted = self.next.plus(to_u64(len));
         if wanted > self.limit {

@@ -14,6 +14,7 @@
 //! A checksum lets hardly any bytes through, so most decoders here get the bytes twice: as they are, and with the
 //! checksum made right, as if the engine had written them.
 
+use crate::simulation::same::{UUID, same};
 use std::sync::Arc;
 
 use rand_core::{Rng, SeedableRng};
@@ -28,14 +29,15 @@ use crate::base::page::apply::apply;
 use crate::base::page::layout::{
     FREE_PAGE, HEADER_LEN, MAP_PAGE, PAGE_FORMAT, TREE_PAGE, find_damage, header_mut, page_lsn, seal,
 };
-use crate::base::page::op::{PageOp, Reader};
+use crate::base::page::op::PageOp;
+use crate::base::page::reader::Reader;
 use crate::base::page::view::{PageView, entry_len, u16_at};
-use crate::db::catalog_entry::{Entry, TableEntry};
-use crate::db::definition::{Field, TableDefinition};
 use crate::mtr::{RECORD_DROP_SPACE, RECORD_PADDING, RECORD_PAGE, RECORD_TXN, Record, formats, frees, replay};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::{Geometry, LAP_OFFSET, Lap, LogFileLap, Owner, Switch, header_block, read_header, read_lap};
 use crate::redo::locate::Start;
+use crate::schema::catalog_entry::{Entry, TableEntry};
+use crate::schema::definition::{Field, TableDefinition};
 use crate::store::checkpoint;
 use crate::store::directory;
 use crate::store::doublewrite::{self, Lot};
@@ -43,7 +45,6 @@ use crate::store::map::{MapEntry, MapPage, PageMap, tag_of};
 use crate::store::page_store::{MapRecord, WriteOp};
 use crate::store::superblock::{self, FORMAT, Found, Raw, SLOTS_START, Superblock};
 
-pub(super) const UUID: [u64; 2] = [0x11, 0x22];
 const OWNER: Owner = Owner { uuid: UUID, page_size: 4096, features: 0 };
 const ID: PageId = PageId(7 << 32 | 5);
 
@@ -175,11 +176,6 @@ impl Decoder {
             Decoder::UndoRecord => row_decoders::undo_record_sample(&mut rng),
         }
     }
-}
-
-/// `Err` unless the two are the same.
-pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, left: &T, right: &T) -> Result<(), String> {
-    if left == right { Ok(()) } else { Err(format!("{what} is not the same again: {left:?}, then {right:?}")) }
 }
 
 /// The first `len` bytes, zeroes where there are fewer.

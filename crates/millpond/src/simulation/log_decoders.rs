@@ -7,16 +7,14 @@ use bytesize::ByteSize;
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::decoders::{UUID, same};
+use super::same::{UUID, same};
 use super::{Image, ServiceTime, SimulatedDisk, Unsynced, run};
+use crate::api::database::Db;
 use crate::base::aligned::{BLOCK, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
-use crate::base::page::op::Reader;
-use crate::db::check::{CheckOptions, check_on};
-use crate::db::database::Db;
-use crate::db::options::Options;
-use crate::db::rebuild::{RebuildOptions, rebuild_on};
+use crate::base::page::reader::Reader;
+use crate::options::Options;
 use crate::redo::files::{Geometry, Lap, LogFiles, Owner, RING, Ring, header_block, is_log_file};
 use crate::redo::group::{
     GROUP_FRAME_LEN, Group, GroupKind, Place, claimed_len, epoch_nonce, payload_crc, read_group, write_group,
@@ -24,6 +22,8 @@ use crate::redo::group::{
 use crate::redo::scan::{LONGEST, LogScan};
 use crate::store::open::DATA_FILE;
 use crate::store::superblock::{OFFSETS, Superblock};
+use crate::tools::check::{CheckOptions, check_on};
+use crate::tools::rebuild::{RebuildOptions, rebuild_on};
 
 const KINDS: [GroupKind; 3] = [GroupKind::Pages, GroupKind::Map, GroupKind::Epoch];
 

@@ -3,7 +3,7 @@
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::decoders::same;
+use super::same::same;
 use crate::base::ids::{SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::Patch;

@@ -11,7 +11,7 @@ use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_up, to_u64, to_usize
 use crate::base::crc::crc32c;
 use crate::base::error::{Error, MEND_MAP};
 use crate::base::ids::SpaceId;
-use crate::base::page::op::Reader;
+use crate::base::page::reader::Reader;
 use crate::io::device::Device;
 
 /// The two files.

@@ -355,4 +355,18 @@ mod tests {
         map.forget(&removed);
         assert_eq!(map.map_pages(), 0);
     }
+
+    #[test]
+    fn memory_is_that_of_map_pages_and_of_twice_the_spaces() {
+        let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
+        assert_eq!(map.memory(), 0);
+        let space = 2 * to_u64(size_of::<(SpaceId, Space)>());
+        let page = to_u64(size_of::<MapPage>()) + u64::from(ENTRIES) * to_u64(size_of::<MapEntry>());
+        map.apply(PageId::new(SpaceId(3), 0), MapEntry::default(), Lsn(100), Lsn(150));
+        map.apply(PageId::new(SpaceId(4), ENTRIES), MapEntry::default(), Lsn(100), Lsn(150));
+        map.rebuild_ids(&HashSet::default());
+        assert_eq!((map.space_count(), map.map_pages()), (2, 3));
+        assert_eq!(map.memory(), 2 * space + 3 * page);
+        assert!(page > 8 * u64::from(ENTRIES), "an entry takes eight bytes");
+    }
 }

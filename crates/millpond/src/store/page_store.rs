@@ -582,3 +582,32 @@ impl MapRecord {
 }
 
 const _: () = assert!(size_of::<MapRecord>() + GROUP_FRAME_LEN <= 48 && MAP_RECORD_MAX == 48);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::redo::dirty_counts::DirtyCounts;
+
+    #[test]
+    fn memory_counts_each_image_without_a_sync_twice_and_the_copies() {
+        let disk = SimulatedDisk::new();
+        PageStore::create(&disk, Superblock::of_tests()).expect("created");
+        let mut store = PageStore::open(&disk, Arc::new(DirtyCounts::default())).expect("opened").0;
+        store.finish_replay(&BTreeSet::new()).expect("nothing to replay");
+        let (parts, image) = {
+            let state = store.state.lock();
+            let parts = [state.map.memory(), state.slots.memory(), state.places.memory()];
+            assert!(parts[1] > 0 && parts[2] > 0, "{parts:?}");
+            (parts.iter().sum::<u64>(), to_u64(size_of::<PageId>() + size_of::<Written>()))
+        };
+        assert_eq!((store.memory_budget(0), store.memory_budget(100)), (parts, parts + 200 * image));
+        store.keep_copies_in(CopyFile::open(&disk, store.page_size(), true).expect("made"));
+        let copies = store.memory_budget(0) - parts;
+        assert!(copies >= to_u64(LOT_PAGES * store.page_size()), "{copies}");
+        assert!(store.copies().is_some());
+    }
+}

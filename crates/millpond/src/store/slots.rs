@@ -252,4 +252,13 @@ mod tests {
         taken.into_iter().for_each(|slot| slots.give(slot));
         assert_eq!(slots.free(), 512);
     }
+
+    #[test]
+    fn empty_zones_are_counted_and_memory_is_by_zone() {
+        let mut slots = Slots::all_free(64, 5 * 64);
+        assert_eq!((slots.empty_zones(9), slots.empty_zones(2)), (5, 2));
+        assert_eq!(slots.memory(), 5 * to_u64(size_of::<Zone>() + 2 * size_of::<(u32, usize)>()));
+        assert!(slots.take(SlotId(70)) && slots.take(SlotId(140)));
+        assert_eq!((slots.empty_zones(9), slots.partly_free().count()), (3, 2));
+    }
 }

@@ -328,3 +328,28 @@ impl PageStore {
 }
 
 const _: () = assert!(SLOTS_RESERVED == 128 && LOT_PAGES == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_has_what_undo_and_rolling_back_may_take_beyond_others() {
+        let needed = Room::needed(1000, 3, 5);
+        let slots = 1000 + SLOTS_RESERVED + SLOTS_FOR_UNDO + 20;
+        assert_eq!(needed, Room { slots, places: 15 + to_u64(LOT_PAGES), directory_len: 8192 });
+        let of = |share| needed.for_share(share);
+        assert_eq!(of(Share::Common), needed);
+        assert_eq!(of(Share::Undo), Room { slots: slots - SLOTS_FOR_UNDO + SLOTS_FOR_ROLLBACK, ..needed });
+        assert_eq!(of(Share::Rollback), Room { slots: slots - SLOTS_FOR_UNDO, ..needed });
+    }
+
+    #[test]
+    fn files_have_whole_zones_of_a_mebibyte() {
+        assert_eq!([4096, 16_384, 65_536].map(PageStore::zone_slots), [256, 64, 16]);
+        assert_eq!(PageStore::data_len(65, 16_384), SLOTS_START + (2 << 20));
+        assert_eq!(PageStore::map_len(17), PLACES_START + 32 * BLOCK_U64);
+        assert_eq!(directory::file_len(512, 0), 2 * BLOCK_U64);
+        assert_eq!((directory::file_len(1, 511), directory::file_len(1, 512)), (2 * BLOCK_U64, 3 * BLOCK_U64));
+    }
+}

@@ -403,4 +403,12 @@ mod tests {
         }
         assert!(opened > 20 && refused > 60, "{opened} opened, {refused} refused");
     }
+
+    #[test]
+    fn superblocks_take_turns_and_impossible_ones_are_damaged() {
+        assert_eq!([sample(6).place(), sample(7).place()], [0, 1]);
+        let last = sample(LARGEST - 1);
+        assert_eq!(Superblock::decode(last.encode().as_bytes()), Found::Valid(last));
+        assert_eq!(Superblock::decode(sample(LARGEST).encode().as_bytes()), Found::Damaged);
+    }
 }

@@ -1,4 +1,4 @@
-//! What a row was before a transaction in flight changed it.
+//! Rows as they were before a transaction in flight changed them.
 
 use smallvec::SmallVec;
 
@@ -19,18 +19,18 @@ pub(crate) fn load_record(core: &Core, at: UndoRef) -> Result<Option<SmallVec<[u
     Ok(found.map(|index| SmallVec::from_slice(view.value(index))))
 }
 
-/// A row as it was.
+/// A row as it was before a transaction.
 pub(crate) struct Before {
     pub(crate) payload: Vec<u8>,
     /// Where the payload is, if it is in chunks.
     pub(crate) reference: Option<Reference>,
 }
 
-/// The row of `key` as it was before the transaction of `stamp`, of which `value` is; `Some(None)`: there
-/// was none. `None`: that transaction is in flight no more, so the row is to be read again.
+/// The row of `key`, which is `value` now, as it was before the transaction of `stamp`; `Some(None)`: there was none.
+/// `None`: that transaction is no longer in flight, so the row is to be read again.
 ///
-/// What a transaction leaves in undo pages stays there while it is in flight, and is looked at before it is asked
-/// whether it still is. May wait as [`load_record`].
+/// A transaction's records stay in the undo pages while it is in flight. So the record is read first, and then this
+/// checks whether the transaction still is. May wait as [`load_record`].
 pub(crate) fn before(
     core: &Core,
     txns: &Transactions,
@@ -57,7 +57,7 @@ pub(crate) fn before(
     })
 }
 
-/// What `record` leads back to; `None`: it does not.
+/// The row that `record` restores; `None`: the record does not lead back from this row.
 fn undone(record: &[u8], space: SpaceId, key: &[u8], value: &[u8], stamp: Stamp) -> Option<Option<Before>> {
     let record = UndoRecord::decode(record).filter(|record| record.txn == stamp.txn)?;
     let is_it = |change: &Undo<'_>| change.space == space && change.key() == key;

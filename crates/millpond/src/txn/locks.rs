@@ -1,15 +1,16 @@
-//! Row locks: whose rows are in flight, and who waits for them.
+//! Row locks: which transactions' rows are in flight, and which transactions wait for them.
 //!
-//! LOCK-1  A transaction of several groups is in flight from before its first change until after its commit has its
-//!         place in the log, or until all its changes are undone. A row with its stamp is locked: that is the lock. A
-//!         row that is undone has another stamp, and is not, though some may still wait for it.
-//! LOCK-2  Who finds a row locked waits in the row's line with nothing latched, first come, first served. The oldest in
-//!         the line has the lock before it runs; newcomers respect that.
-//! LOCK-3  Locks are taken in one order (WRITE-1), and who has no rows in flight gives its lock up before it waits for
-//!         another: nobody waits in a circle.
+//! LOCK-1  A transaction of several groups is in flight from before its first change. It stays so until after its
+//!         commit has its place in the log, or until all its changes are undone. A row with its stamp is locked: the
+//!         stamp is the lock. A row that is undone has another stamp and is not locked, though some transactions may
+//!         still wait for it.
+//! LOCK-2  A transaction that finds a row locked waits in the row's line (FIFO), with nothing latched. The oldest
+//!         waiter has the lock before it runs; newcomers respect that.
+//! LOCK-3  Locks are taken in one order (WRITE-1). A transaction without rows in flight gives up its lock before it
+//!         waits for another. So no transactions wait in a circle.
 //!
-//! Who ends a wait: the holder's [`Locks::end`] or [`Locks::release`]; [`Locks::fail`] if its changes cannot be undone;
-//! [`Locks::stop`] if the thread is gone that would, or the log takes no more.
+//! A wait ends by the holder's [`Locks::end`] or [`Locks::release`]; by [`Locks::fail`] if the holder's changes cannot
+//! be undone; by [`Locks::stop`] if the thread that would undo them is gone, or the log takes no more.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,15 +25,15 @@ use crate::base::row::Stamp;
 use crate::base::sync::{Mutex, Rank};
 use crate::base::waits::{WaitClass, Waits};
 
-/// How a wait for a row ends: with its lock, or with the reason why there is none.
+/// The end of a wait for a row: its lock, or the reason why there is none.
 type Answer = Result<(), NoLock>;
 
-/// Why a lock is not given up.
+/// The reason why a lock is not given up.
 #[derive(Clone)]
 enum NoLock {
     /// The holder's changes cannot be undone as things are.
     NotUndone(Arc<str>),
-    /// Nobody is there any more who would give it up.
+    /// No thread is left that would give the lock up.
     Stopped(Arc<str>),
 }
 
@@ -41,10 +42,10 @@ impl NoLock {
     fn error(&self) -> Error {
         match self {
             NoLock::NotUndone(why) => Error::NotUndone(
-                format!("the row is locked by a batch that failed and is not undone ({why}): mend that, it is tried again all the time; if that does not help, run `millpond check`").into(),
+                format!("the row is locked by a batch that failed and is not undone ({why}): fix the cause (the undo is retried all the time); if that does not help, run `millpond check`").into(),
             ),
             NoLock::Stopped(why) => Error::ReadOnly(
-                format!("the row is locked by a batch that nobody ends any more after an earlier failure ({why}): reopen the database").into(),
+                format!("the row is locked by a batch that no thread will end after an earlier failure ({why}): reopen the database").into(),
             ),
         }
     }
@@ -53,12 +54,12 @@ impl NoLock {
 /// All row locks of a database.
 pub(crate) struct Locks {
     table: Mutex<Table>,
-    /// The oldest transaction in flight, plus one; 0: there is none. Who sees a row's stamp sees at least what was here
-    /// when it was made: the page's latch is between them.
+    /// The id of the oldest transaction in flight, plus one; 0: there is none. A thread that sees a row's stamp sees
+    /// this value as of that stamp, or a later one: the page's latch is between the two.
     oldest: AtomicU64,
-    /// Rows in the table.
+    /// Number of rows in the table.
     rows: AtomicUsize,
-    /// Those who wait in a row's line.
+    /// Number of transactions that wait in a row's line.
     waiting: AtomicUsize,
 }
 
@@ -73,15 +74,15 @@ impl Default for Locks {
     }
 }
 
-/// The rows of one space that somebody waits for, has been handed, or holds without a stamp.
+/// The rows of one space that a transaction waits for, has been handed, or holds without a stamp.
 type SpaceLocks = HashMap<Box<[u8]>, RowLock, FixedState>;
 
 #[derive(Default)]
 struct Table {
     in_flight: BTreeSet<TxnId>,
-    /// Those of them whose changes cannot be undone, and why.
+    /// Transactions in flight whose changes cannot be undone, and why.
     failed: HashMap<TxnId, NoLock, FixedState>,
-    /// Why no lock will ever be given up any more.
+    /// The reason why no lock will be given up any more, if so.
     stopped: Option<NoLock>,
     rows: HashMap<SpaceId, SpaceLocks, FixedState>,
 }
@@ -92,7 +93,7 @@ struct RowLock {
 }
 
 impl RowLock {
-    /// Hands the lock to the oldest in the line. False: nobody is there.
+    /// Hands the lock to the oldest waiter. False: there is none.
     fn hand_on(&mut self) -> bool {
         match self.waiters.pop_front() {
             Some((next, handoff)) => {
@@ -110,7 +111,7 @@ impl Table {
         self.rows.get_mut(&space)?.get_mut(key)
     }
 
-    /// Ends the waits for these holders' rows without a lock.
+    /// Ends the waits for the rows of these holders, without a lock.
     fn tell(&mut self, why: &NoLock, is_meant: impl Fn(TxnId) -> bool) {
         for row in self.rows.values_mut().flat_map(HashMap::values_mut).filter(|row| is_meant(row.holder)) {
             row.waiters.drain(..).for_each(|(_, handoff)| handoff.give(Err(why.clone())));
@@ -130,20 +131,20 @@ impl Table {
 impl Locks {
     fn count(&self, table: &Table) {
         let oldest = table.in_flight.first().map_or(0, |txn| txn.0 + 1);
-        // Release: who finds a transaction ended sees what it did before.
+        // Release: a thread that finds a transaction ended sees what it did before.
         self.oldest.store(oldest, Ordering::Release);
-        // Relaxed: who must see it has the latch that its owner had.
+        // Relaxed: a thread that must see it has the latch that the lock's owner had.
         self.rows.store(table.rows.values().map(HashMap::len).sum(), Ordering::Relaxed);
     }
 
-    /// LOCK-1: from now on rows with its stamp are locked.
+    /// LOCK-1: rows with this transaction's stamp are locked from now on.
     pub(crate) fn begin(&self, txn: TxnId) {
         let mut table = self.table.lock();
         table.in_flight.insert(txn);
         self.count(&table);
     }
 
-    /// Whether rows of this transaction are locked. One load, if none is in flight.
+    /// Whether rows of this transaction are locked. One load, if no transaction is in flight.
     pub(crate) fn is_in_flight(&self, txn: TxnId) -> bool {
         if planted!("row_in_flight_not_locked") {
             return false;
@@ -152,7 +153,7 @@ impl Locks {
         oldest != 0 && txn.0 + 1 >= oldest && self.table.lock().in_flight.contains(&txn)
     }
 
-    /// Whether `txn` must wait for a row, which has this stamp, if it is there. Callers have its leaf latched. Two
+    /// Whether `txn` must wait for a row with this stamp, which may not exist. Callers have its leaf latched. Two
     /// loads, if nothing is locked.
     pub(crate) fn is_locked(&self, space: SpaceId, key: &[u8], stamp: Option<Stamp>, txn: TxnId) -> bool {
         if stamp.is_some_and(|stamp| stamp.txn != txn && self.is_in_flight(stamp.txn)) {
@@ -161,8 +162,8 @@ impl Locks {
         self.rows.load(Ordering::Relaxed) > 0 && self.table.lock().row(space, key).is_some_and(|row| row.holder != txn)
     }
 
-    /// Locks a row for a transaction in flight that leaves no stamp there, unless another has it by now. Callers have
-    /// its leaf latched.
+    /// Locks a row for a transaction in flight that leaves no stamp there. False: another transaction has the lock by
+    /// now. Callers have the row's leaf latched.
     #[must_use]
     pub(crate) fn hold(&self, space: SpaceId, key: &[u8], txn: TxnId) -> bool {
         let mut table = self.table.lock();
@@ -173,8 +174,9 @@ impl Locks {
         is_held
     }
 
-    /// Waits in a row's line, on `row_lock`; `stamp` is what the row had a moment ago. On return it is the caller's, or
-    /// it was given up meanwhile: it is to be looked at again. True: it must be [released](Self::release).
+    /// Waits in a row's line, on `row_lock`; `stamp` is the stamp that the row had a moment ago. On return the row is
+    /// the caller's, or its lock was given up meanwhile: the row is to be looked at again. True: the lock must be
+    /// [released](Self::release).
     pub(crate) fn wait(
         &self,
         space: SpaceId,
@@ -188,7 +190,8 @@ impl Locks {
             let stamped = stamp.map(|stamp| stamp.txn).filter(|holder| table.in_flight.contains(holder));
             let stamped = stamped.filter(|holder| *holder != txn);
             let held = table.row(space, key).map(|row| row.holder);
-            // Who was handed the lock may find that another was faster, while it was not to be seen in the table.
+            // A transaction that was handed the lock may find that another was faster while the row was missing from
+            // the table.
             let was_handed = held == Some(txn);
             let Some(holder) = held.filter(|_| !was_handed).or(stamped) else { return Ok(false) };
             if let Some(why) = table.stopped.as_ref().or_else(|| table.failed.get(&holder)) {
@@ -213,12 +216,12 @@ impl Locks {
         answer.map_err(|why| why.error()).map(|()| true)
     }
 
-    /// Whether anybody waits for a row.
+    /// Whether any transaction waits for a row.
     pub(crate) fn is_anybody_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Gives up the lock of one row that was waited for.
+    /// Gives up the lock of a row that the transaction had waited for.
     pub(crate) fn release(&self, space: SpaceId, key: &[u8], txn: TxnId) {
         let mut table = self.table.lock();
         if let Some(row) = table.row(space, key).filter(|row| row.holder == txn)
@@ -229,7 +232,7 @@ impl Locks {
         self.count(&table);
     }
 
-    /// LOCK-1: the transaction is committed, or undone. All its locks go to those who wait.
+    /// LOCK-1: the transaction is committed or undone. All its locks go to their oldest waiters.
     pub(crate) fn end(&self, txn: TxnId) {
         let mut table = self.table.lock();
         table.in_flight.remove(&txn);
@@ -241,8 +244,8 @@ impl Locks {
         self.count(&table);
     }
 
-    /// The transaction's changes cannot be undone as things are: who waits for its rows, or will, is told so, until
-    /// they are.
+    /// Notes that the transaction's changes cannot be undone as things are. Current and later waiters for its rows get
+    /// this error until they are undone.
     pub(crate) fn fail(&self, txn: TxnId, why: &str) {
         let mut table = self.table.lock();
         let why = NoLock::NotUndone(why.into());
@@ -251,7 +254,7 @@ impl Locks {
         self.count(&table);
     }
 
-    /// Nobody is there any more who would undo or end anything: whoever waits is told so, and whoever would.
+    /// Notes that no thread is left that would undo or end a transaction. Current and later waiters get this error.
     pub(crate) fn stop(&self, why: &str) {
         let mut table = self.table.lock();
         let why = NoLock::Stopped(why.into());
@@ -260,7 +263,7 @@ impl Locks {
         self.count(&table);
     }
 
-    /// Transactions in flight.
+    /// Number of transactions in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.table.lock().in_flight.len()
     }
@@ -272,8 +275,8 @@ mod tests {
 
     use super::*;
 
-    /// X is being undone; the row, which it had inserted, is gone already. Z has seen X's stamp there before, and comes
-    /// to wait between W's look and W's hold, as it may: it has no latch.
+    /// X is being undone; the row, which it had inserted, is gone already. Z has seen X's stamp there before. Z begins
+    /// to wait between W's check and W's hold, which it may, since it has no latch.
     #[test]
     fn who_holds_a_row_has_it_alone() {
         let (locks, waits, space) = (Locks::default(), Waits::new(Duration::from_secs(1)), SpaceId::FIRST);

@@ -1,21 +1,21 @@
 //! Transactions: their ids, their undo records, and which of them are active.
 //!
 //! TXN-1  A transaction has its id before its first latch, and is active until its last group has its place in the log.
-//!        So a stamp below the oldest active id is of a transaction that is committed.
-//! TXN-2  What undoes a change is in the group of the change.
-//! TXN-3  An undo page is appended to by whoever has its slot, and by nobody else. It is latched behind leaves.
-//! TXN-4  An undo page is given back, or to another slot, when no slot has it, no transaction that is active has
-//!        records there, and purge went through all of it.
-//! TXN-5  A transaction of several groups has a header, a record that is in the log before its first change. It says
-//!        that the transaction is active, until that is committed or all its changes are undone: with that in the log
-//!        it is.
+//!        So a stamp below the oldest active id belongs to a committed transaction.
+//! TXN-2  The record that undoes a change is in the group of the change.
+//! TXN-3  Only the thread that has an undo page's slot appends to the page. The undo page is latched after leaves.
+//! TXN-4  An undo page is given back, or passed to another slot, when three things hold. No slot has it, no active
+//!        transaction has records there, and purge has gone through all of it.
+//! TXN-5  A transaction of several groups has a header, a record that is in the log before its first change. The header
+//!        says that the transaction is active until it is committed or all its changes are undone. Once that last
+//!        header change is in the log, the transaction has ended.
 //!
-//! An undo page is a page of entries like a leaf: the key is the record's number in the page, two bytes, the largest
-//! first; the value is the [record](record). Which slots there are is known in memory only: at open the undo pages that
-//! are there belong to none, and are purged.
+//! An undo page is a page of entries like a leaf. The key is the record's number in the page, two bytes, the largest
+//! first. The value is the [record](record). Slots exist in memory only: at open the existing undo pages belong to no
+//! slot, and are purged.
 //!
-//! A transaction that fits one group is that group. One of several groups [locks](locks) the rows that it has changed;
-//! who reads them meanwhile looks at [what was before](before). If it fails, or the process ends, it becomes a
+//! A transaction that fits one group is that group. A transaction of several groups [locks](locks) the rows that it has
+//! changed; readers meanwhile see [the rows before it](before). If it fails, or the process ends, it becomes a
 //! [`Loser`](slots::Loser), and its changes are undone.
 
 pub(crate) mod before;
@@ -30,8 +30,8 @@ use crate::base::ids::{PageId, SpaceId, TxnId};
 use crate::base::page::view::PageView;
 use crate::base::row::Row;
 
-/// The latest transaction that an entry of a leaf or of an undo page names: who changed a row last, and who wrote its
-/// chunks. (The value of an inner page is a page number: what it is taken for, does no harm.)
+/// The latest transaction that an entry of a leaf or of an undo page names: the last writer of the row, or the writer
+/// of its chunks. (The value of an inner page is a page number: to read that as a row does no harm.)
 pub(crate) fn txn_of(id: PageId, value: &[u8]) -> Option<TxnId> {
     match id.space() {
         SpaceId::CATALOG => None,
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::base::row::{COLD_CHUNKED, Reference, Stamp};
 
-    /// The chunks of a row stay when its stamp goes: their transaction must not come again, ever (ROW-3).
+    /// A row keeps its chunks when its stamp goes: the id of their transaction must never come again (ROW-3).
     #[test]
     fn a_row_names_the_transaction_of_its_chunks_also_without_a_stamp() {
         let id = PageId::new(SpaceId::FIRST, 0);

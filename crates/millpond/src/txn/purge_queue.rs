@@ -1,4 +1,4 @@
-//! Undo pages that purge has to go through, and those that nobody needs.
+//! Undo pages that purge has to go through, and pages that are no longer needed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,62 +6,62 @@ use foldhash::fast::FixedState;
 
 use crate::base::ids::{PageId, TxnId};
 
-/// What is left of an undo page that somebody went through.
+/// The work that a pass through an undo page left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     Nothing,
-    /// Records at which nobody has looked.
+    /// Some records were not looked at.
     Unread,
-    /// Records that cannot be purged while this is the oldest active transaction, or, if it is [`TxnId::END`], before
-    /// the keeper's next tick.
+    /// Some records cannot be purged while this is the oldest active transaction or, for [`TxnId::END`], before the
+    /// keeper's next tick.
     HeldBack(TxnId),
 }
 
-/// What is known of a page.
+/// The state of an undo page.
 #[derive(Clone, Copy, Debug, Default)]
 struct UndoPage {
-    /// Records that were gone through.
+    /// Number of records that passes have gone through.
     purged: usize,
     is_queued: bool,
-    /// Somebody is going through it.
+    /// A thread is going through the page.
     is_under_way: bool,
-    /// No slot has it.
+    /// No slot has the page.
     is_left: bool,
 }
 
 #[derive(Default)]
 pub(super) struct PurgeQueue {
-    /// Pages that nobody has been through, or not to their ends.
+    /// Pages that were queued and are still needed.
     pages: HashMap<PageId, UndoPage, FixedState>,
     queue: VecDeque<PageId>,
-    /// Those that purge is kept from, by this transaction: they are queued again by the keeper's tick.
+    /// Pages that this transaction keeps from purge. The keeper's tick queues them again.
     later: VecDeque<(PageId, TxnId)>,
-    /// Pages that nobody needs.
+    /// Pages that are no longer needed.
     pub(super) unneeded: VecDeque<PageId>,
 }
 
 impl PurgeQueue {
-    /// Pages that wait.
+    /// Number of pages that wait.
     pub(super) fn len(&self) -> usize {
         self.queue.len() + self.later.len()
     }
 
-    /// Pages that wait, but for those that a transaction keeps purge from.
+    /// Number of pages that wait, without those that a transaction keeps from purge.
     pub(super) fn ready(&self) -> usize {
         self.queue.len()
     }
 
-    /// Somebody has to go through a page, which has delete marks.
+    /// Queues a page with delete marks for a pass.
     pub(super) fn enqueue(&mut self, id: PageId) {
         let page = self.pages.entry(id).or_default();
-        // Who is going through it puts it into the queue afterwards: nobody else may begin meanwhile.
+        // The thread that is going through the page queues it afterwards: no other thread may begin meanwhile.
         if !std::mem::replace(&mut page.is_queued, true) && !page.is_under_way {
             self.queue.push_back(id);
         }
     }
 
-    /// The next page to go through, or, if there is none, the one that was kept from purge for longest, if what was in
-    /// its way has ended since the keeper's last tick: another transaction is the `oldest` one.
+    /// Takes the next page to go through. If there is none, takes the page that was kept from purge for longest, if the
+    /// transaction in its way (the `oldest` one then) has ended.
     pub(super) fn take_any(&mut self, oldest: impl FnOnce() -> TxnId) -> Option<(PageId, usize)> {
         if self.queue.is_empty()
             && let Some(&(id, in_the_way)) = self.later.front()
@@ -73,7 +73,7 @@ impl PurgeQueue {
         self.take()
     }
 
-    /// The next page to go through, and from which record on.
+    /// Takes the next page to go through, and the number of the record to start from.
     pub(super) fn take(&mut self) -> Option<(PageId, usize)> {
         let id = self.queue.pop_front()?;
         let page = self.pages.entry(id).or_default();
@@ -81,7 +81,7 @@ impl PurgeQueue {
         Some((id, page.purged))
     }
 
-    /// Who took a page went through it up to record `purged`.
+    /// Puts back a page that the caller took and went through up to record `purged`.
     pub(super) fn put_back(&mut self, id: PageId, purged: usize, rest: Rest) {
         let Some(page) = self.pages.get_mut(&id) else { return };
         let (was_queued, is_left) = (page.is_queued, page.is_left);
@@ -96,12 +96,12 @@ impl PurgeQueue {
         }
     }
 
-    /// What transactions kept purge from may be possible now.
+    /// Queues all pages that transactions kept from purge: they may be purgeable now.
     pub(super) fn look_again(&mut self) {
         self.queue.extend(self.later.drain(..).map(|(id, _)| id));
     }
 
-    /// TXN-4: no slot has the page any more.
+    /// Notes that no slot has the page any more (TXN-4).
     pub(super) fn leave(&mut self, id: PageId) {
         match self.pages.get_mut(&id) {
             Some(page) if (page.is_queued || page.is_under_way) && !planted!("undo_page_left_early") => {
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
     use crate::base::ids::SpaceId;
 
-    /// A page gets more records, and its slot leaves it, while somebody goes through it: it is given to nobody else
-    /// until he is through, and to a slot only when all of it was gone through.
+    /// A page gets more records, and its slot leaves it, while a thread goes through it. No other thread gets the page
+    /// until that pass has ended, and no slot until all of it was gone through.
     #[test]
     fn a_page_under_way_is_gone_through_by_nobody_else_and_needed_to_its_end() {
         let (id, other) = (PageId::new(SpaceId::UNDO, 1), PageId::new(SpaceId::UNDO, 2));
@@ -139,9 +139,9 @@ mod tests {
         queue.put_back(id, 3, Rest::HeldBack(TxnId(7)));
         assert_eq!((queue.take(), queue.len()), (None, 1));
         assert_eq!(queue.take_any(|| TxnId(7)), None, "nothing has changed");
-        assert_eq!(queue.take_any(|| TxnId(8)), Some((id, 3)), "whoever has to go through one");
+        assert_eq!(queue.take_any(|| TxnId(8)), Some((id, 3)), "the transaction in its way has ended");
         queue.put_back(id, 3, Rest::HeldBack(TxnId::END));
-        assert_eq!(queue.take_any(|| TxnId(9)), None, "it is for the keeper to say");
+        assert_eq!(queue.take_any(|| TxnId(9)), None, "only the keeper's tick frees it");
         queue.look_again();
         assert_eq!(queue.take(), Some((id, 3)));
         queue.put_back(id, 5, Rest::Nothing);

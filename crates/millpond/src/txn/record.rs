@@ -1,41 +1,42 @@
-//! What an undo record says: whose it is, and the changes that lead back.
+//! Undo records: the transaction of each, and the changes that lead back.
 
 use smallvec::SmallVec;
 
 use crate::base::ids::{SpaceId, TxnId};
-use crate::base::page::op::{PageOp, Reader};
+use crate::base::page::op::PageOp;
+use crate::base::page::reader::Reader;
 
-/// What a record is, as its first byte says.
+/// The kind of a record: its first byte.
 const ACTIVE: u8 = 1;
 const WHOLE: u8 = 2;
 const ENDED: u8 = 3;
 const PART: u8 = 4;
 
-/// The change left a delete mark, or to undo it would: purge has to look at the row.
+/// The change left a delete mark, or undoing it would: purge has to look at the row.
 const NEEDS_PURGE: u8 = 1;
 
 /// Bytes before a record's changes, at most.
 pub(crate) const RECORD_HEAD_MAX: usize = 1 + TxnId::LEN + size_of::<u32>();
 
-/// What of a transaction a record is.
+/// The part of a transaction that a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// All of it: the group that the record came with committed it.
+    /// The whole transaction: the group that the record came with committed it.
     Whole,
-    /// The header of one that has several groups, without changes. As long as it is active, all changes of the
-    /// transaction are to be undone after a crash; without a header none are (TXN-5).
+    /// The header of a transaction of several groups, without changes. While it is active, a crash means that all
+    /// changes of the transaction are undone; without a header none are (TXN-5).
     Header { is_active: bool },
-    /// Changes of such a transaction, and the how manieth they are.
+    /// Changes of a transaction of several groups, with the number of this part, from 0.
     Part(u32),
 }
 
-/// One change, undone.
+/// The reverse of one change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Undo<'a> {
     /// Purge has to look at the row.
     pub(crate) needs_purge: bool,
     pub(crate) space: SpaceId,
-    /// What leads back, for the leaf that covers its key.
+    /// The operation that leads back, for the leaf that covers its key.
     pub(crate) op: PageOp<'a>,
 }
 
@@ -65,7 +66,7 @@ impl<'a> Undo<'a> {
     }
 }
 
-/// A record, to read.
+/// A decoded record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UndoRecord<'a> {
     pub(crate) kind: Kind,

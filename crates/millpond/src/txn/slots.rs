@@ -1,6 +1,8 @@
-//! Who appends to which undo page, which transactions are active, and what purge has to go through.
+//! Slots: which transaction appends to which undo page, which transactions are active, and what purge has to go
+//! through.
 //!
-//! Who ends the wait of purge: who leaves delete marks, or rows in flight; the keeper's tick; [`Transactions::stop`].
+//! The purge thread's wait ends in four cases: a writer ends a transaction that left enough delete marks or has to be
+//! rolled back; the keeper's tick; the keeper has pages to read for merges or to give back; [`Transactions::stop`].
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,44 +28,45 @@ use crate::store::space::Share;
 /// Bytes of redo that a new undo page takes at most.
 const NEW_PAGE_REDO: usize = 128;
 
-/// Bytes of redo that a header takes at most, or another state of one.
+/// Bytes of redo that a header, or a change of its state, takes at most.
 const HEADER_REDO: usize = RECORD_HEADER + 16 + RECORD_HEAD_MAX + TXN_LEN;
 
-/// Undo pages with delete marks for which purge is woken at once, and not by the keeper's tick.
+/// Number of queued undo pages at which a writer wakes purge at once; below that the keeper's tick does.
 const WAKE_AT: usize = 4;
 
-/// Pages that are read for merges before these are tried again: more would drive one another out of a small pool.
+/// Pages that are read for merges before the keeper tries these again: more would evict one another from a small pool.
 const MERGE_READS: usize = 2;
 
 type Pages = SmallVec<[PageId; 2]>;
 
-/// What a slot has.
+/// The resources of a slot.
 #[derive(Default)]
 struct Kept {
-    /// The first is appended to, the others are empty.
+    /// Undo pages: the first is appended to, the others are empty.
     pages: Pages,
-    /// Memory for the changes that lead back.
+    /// Buffer for the changes that lead back.
     undo: Vec<u8>,
 }
 
-/// Pages that an idle slot keeps.
+/// Number of undo pages that an idle slot keeps.
 const PAGES_KEPT: usize = 2;
 
-/// Bytes of that memory that a slot keeps.
+/// Bytes of the buffer that an idle slot keeps.
 const UNDO_KEPT: usize = 16 << 10;
 
 /// All transactions of a database.
 pub(crate) struct Transactions {
     directory: Mutex<Directory>,
-    /// Purge waits here.
+    /// The purge thread waits here for work.
     work: Condvar,
     /// Row locks.
     pub(crate) locks: Locks,
-    /// Rows that purge has removed.
+    /// Number of rows that purge has removed.
     pub(crate) purged_rows: AtomicU64,
-    /// Batches of several groups that were undone.
+    /// Number of transactions of several groups that were undone.
     pub(crate) rollbacks: AtomicU64,
-    /// The end of the last group that committed a transaction of several: its rows have the LSNs of earlier ones.
+    /// The end of the last group that committed a transaction of several groups. The rows of that transaction have the
+    /// LSNs of its earlier groups.
     last_commit: AtomicU64,
 }
 
@@ -82,53 +85,53 @@ impl Default for Transactions {
 
 #[derive(Default)]
 struct Directory {
-    /// The slots that nobody has. Who comes takes the last that was used.
+    /// Slots that no transaction has. A new transaction takes the last one used.
     idle: Vec<Kept>,
     active: Vec<TxnId>,
     pages: PurgeQueue,
     purge_debt: PurgeDebt,
-    /// Pages that nobody needs and that are to be read before they can be given back.
+    /// Pages that are no longer needed, and must be read before they can be given back.
     cold: Vec<PageId>,
-    /// Pages that the keeper wants to merge, or to merge others with.
+    /// Pages to read that the keeper wants to merge, or to merge others with.
     cold_merges: VecDeque<PageId>,
-    /// So many of these are read before the keeper has looked at what is there now.
+    /// Number of `cold_merges` that may be read before the keeper has tried to merge again.
     merge_reads: usize,
     /// Transactions whose changes are to be undone.
     losers: VecDeque<Loser>,
-    /// Those of them that could not be undone up to now: once more, with the keeper's tick.
+    /// Losers that could not be undone so far: retried after the keeper's tick.
     losers_later: Vec<Loser>,
     is_waiting: bool,
     stop: bool,
 }
 
-/// A transaction of several groups that will not be committed. It is active, and in flight, until it is undone.
+/// A transaction of several groups that will not be committed. It is active and in flight until it is undone.
 #[derive(Debug)]
 pub(crate) struct Loser {
     pub(crate) txn: TxnId,
     pub(crate) header: UndoRef,
-    /// Its records, in their order.
+    /// The transaction's records, in their order.
     pub(crate) records: Vec<UndoRef>,
-    /// The pages in which they are, and others that are needed no more when they are not.
+    /// The pages that hold the records, and other pages that are no longer needed once the records are not.
     pub(crate) pages: Vec<PageId>,
 }
 
-/// What purge is to do.
+/// Work for the purge thread.
 pub(crate) enum Work {
     /// Undo what this transaction changed.
     RollBack(Loser),
     /// Go through this page, from this record on.
     Purge(PageId, usize),
-    /// Have this page in memory, for the keeper.
+    /// Read this page into memory, for the keeper.
     Read(PageId),
 }
 
-/// The oldest of `active`; if there is none, the next to begin.
+/// The oldest of `active`; if it is empty, the next transaction to begin.
 fn oldest(active: &[TxnId], store: &PageStore) -> TxnId {
     active.iter().copied().min().unwrap_or_else(|| store.txn_to_come())
 }
 
 impl Transactions {
-    /// Begins a transaction. An error: there are no more ids.
+    /// Begins a transaction. Fails when there are no more ids.
     pub(crate) fn begin(&self, store: &PageStore) -> Result<Slot<'_>, Error> {
         let mut directory = self.directory.lock();
         let txn = store.next_txn()?;
@@ -138,12 +141,12 @@ impl Transactions {
         Ok(Slot { all: self, txn, kept, marked, marked_rows: 0, left, parts: None, row: None, has_ended: false })
     }
 
-    /// The oldest transaction that is active; if there is none, the next to begin (TXN-1).
+    /// The oldest active transaction; if there is none, the next to begin (TXN-1).
     pub(crate) fn oldest(&self, store: &PageStore) -> TxnId {
         oldest(&self.directory.lock().active, store)
     }
 
-    /// Pages that were there when the database was opened.
+    /// Queues the undo pages that existed when the database was opened.
     pub(crate) fn adopt(&self, pages: impl IntoIterator<Item = PageId>) {
         let mut directory = self.directory.lock();
         for id in pages {
@@ -152,7 +155,8 @@ impl Transactions {
         }
     }
 
-    /// Transactions that were active when the process ended; [`adopt`](Self::adopt) gets the other pages.
+    /// Takes over the transactions that were active when the process ended; [`adopt`](Self::adopt) gets the other
+    /// pages.
     pub(crate) fn adopt_losers(&self, losers: Vec<Loser>) {
         let mut directory = self.directory.lock();
         for loser in losers {
@@ -162,12 +166,12 @@ impl Transactions {
         }
     }
 
-    /// The next of them.
+    /// Takes the next loser.
     pub(crate) fn take_loser(&self) -> Option<Loser> {
         self.directory.lock().losers.pop_front()
     }
 
-    /// An error once purge is to end.
+    /// Fails once purge is to end.
     pub(crate) fn check_running(&self) -> Result<(), Error> {
         match self.directory.lock().stop {
             true => Err(Error::Closed("the database is being closed: the next open goes on".into())),
@@ -175,30 +179,31 @@ impl Transactions {
         }
     }
 
-    /// All changes of a transaction are undone, and its header says so.
+    /// Ends a loser: all its changes are undone, and its header says so.
     pub(crate) fn undone(&self, loser: Loser) {
         self.locks.end(loser.txn);
         self.rollbacks.fetch_add(1, Ordering::Relaxed);
         let mut directory = self.directory.lock();
         directory.active.retain(|active| *active != loser.txn);
         for page in loser.pages {
-            // Purge has to look at the delete marks that are there again.
+            // Purge has to look at the delete marks that the rollback restored.
             directory.pages.enqueue(page);
             directory.pages.leave(page);
         }
     }
 
-    /// They could not be undone: once more, later.
+    /// Puts off a loser whose changes could not be undone; it is retried later.
     pub(crate) fn put_off_loser(&self, loser: Loser) {
         self.directory.lock().losers_later.push(loser);
     }
 
-    /// Everything that transactions of several groups have committed is before this LSN, or a row shows that it is.
+    /// An LSN at or after the commit of every transaction of several groups that is no longer in flight. The rows of a
+    /// transaction with a later commit still show that it is in flight.
     pub(crate) fn last_commit(&self) -> Lsn {
         Lsn(self.last_commit.load(Ordering::Acquire))
     }
 
-    /// Wakes purge if it has work.
+    /// Queues pages and losers again that were put off, and wakes purge if it has work. Called by the keeper.
     pub(crate) fn wake_purge(&self) {
         let wakes = {
             let mut guard = self.directory.lock();
@@ -213,7 +218,7 @@ impl Transactions {
         }
     }
 
-    /// What purge is to do next; waits for it. `None`: it is to end.
+    /// Waits for the next work of the purge thread. `None`: the thread is to end.
     pub(crate) fn next_work(&self) -> Option<Work> {
         let mut directory = self.directory.lock();
         loop {
@@ -241,7 +246,7 @@ impl Transactions {
         }
     }
 
-    /// A page for a writer to go through (PURGE-1).
+    /// Takes a page for a writer to go through (PURGE-1), with the number of its first record to look at.
     pub(crate) fn take_queued(&self, store: &PageStore) -> Option<(PageId, usize)> {
         let mut guard = self.directory.lock();
         let directory = &mut *guard;
@@ -252,27 +257,27 @@ impl Transactions {
         directory.pages.take_any(|| oldest(active, store))
     }
 
-    /// Somebody went through a page up to record `purged`.
+    /// Puts back a page that the caller went through up to record `purged`.
     pub(crate) fn purged(&self, id: PageId, purged: usize, rest: Rest) {
         self.directory.lock().pages.put_back(id, purged, rest);
     }
 
-    /// A writer who owed the purge of so many rows has seen to `done`.
+    /// Notes that a writer that owed the purge of `owed` rows has seen to `done`.
     pub(crate) fn has_purged(&self, owed: usize, done: usize) {
         self.directory.lock().purge_debt.paid(to_u64(owed), to_u64(done));
     }
 
-    /// A page that is to be given back is in memory.
+    /// Notes that a page that is to be given back is in memory now.
     pub(crate) fn read(&self, id: PageId) {
         self.directory.lock().pages.unneeded.push_back(id);
     }
 
-    /// A page that the keeper wants for a merge is not in memory.
+    /// Asks purge to read a page that the keeper wants for a merge.
     pub(crate) fn want_merge_read(&self, id: PageId) {
         self.directory.lock().cold_merges.push_back(id);
     }
 
-    /// The keeper is about to merge what is in memory: the next few pages may be read.
+    /// Allows the next few reads for merges: the keeper is about to merge the pages that are in memory.
     pub(crate) fn allow_merge_reads(&self) {
         let mut directory = self.directory.lock();
         directory.merge_reads = MERGE_READS;
@@ -283,29 +288,29 @@ impl Transactions {
         }
     }
 
-    /// A page that is to be given back is not in memory.
+    /// Asks purge to read a page that is to be given back.
     pub(crate) fn want_read(&self, id: PageId) {
         self.directory.lock().cold.push(id);
     }
 
-    /// A page that nobody needs, if there are more than `keep`.
+    /// Takes a page that is no longer needed, if there are more than `keep`.
     pub(crate) fn take_unneeded(&self, keep: usize) -> Option<PageId> {
         let mut directory = self.directory.lock();
         let unneeded = &mut directory.pages.unneeded;
         if unneeded.len() > keep { unneeded.pop_front() } else { None }
     }
 
-    /// The one that was needed last, which is in memory still, mostly.
+    /// Takes the page that was needed last: mostly it is still in memory.
     fn take_newest_unneeded(&self) -> Option<PageId> {
         self.directory.lock().pages.unneeded.pop_back()
     }
 
-    /// It could not be given back yet.
+    /// Puts back a page that could not be given back yet.
     pub(crate) fn put_off(&self, id: PageId) {
         self.directory.lock().pages.unneeded.push_back(id);
     }
 
-    /// Undo pages that purge has to go through.
+    /// Number of undo pages that purge has to go through.
     pub(crate) fn purge_pages(&self) -> usize {
         self.directory.lock().pages.len()
     }
@@ -317,25 +322,25 @@ impl Transactions {
     }
 }
 
-/// A transaction under way, and the undo pages that are its own meanwhile.
+/// A transaction under way, with the undo pages that are its own meanwhile.
 pub(crate) struct Slot<'t> {
     all: &'t Transactions,
     txn: TxnId,
     kept: Kept,
-    /// Pages in which it left records with delete marks.
+    /// Pages in which the transaction left records with delete marks.
     marked: Pages,
-    /// Rows with such marks.
+    /// Number of rows with delete marks.
     marked_rows: usize,
-    /// Pages that are not of the slot any more.
+    /// Pages that the slot has left.
     left: Pages,
-    /// Of a transaction of several groups: what it has left in undo pages.
+    /// The records of a transaction of several groups; `None`: the transaction has one group.
     parts: Option<Parts>,
-    /// A row whose lock was waited for, by a transaction with nothing in flight.
+    /// A row lock obtained by a wait, of a transaction with nothing in flight.
     row: Option<(SpaceId, Vec<u8>)>,
     has_ended: bool,
 }
 
-/// What a transaction of several groups has left in undo pages.
+/// The undo records of a transaction of several groups.
 struct Parts {
     header: UndoRef,
     records: Vec<UndoRef>,
@@ -346,22 +351,22 @@ impl Slot<'_> {
         self.txn
     }
 
-    /// The pages to append to, the first first.
+    /// The pages to append to, in order.
     pub(crate) fn pages(&self) -> &[PageId] {
         &self.kept.pages
     }
 
-    /// Memory for the changes that lead back.
+    /// Buffer for the changes that lead back.
     pub(crate) fn undo(&mut self) -> &mut Vec<u8> {
         &mut self.kept.undo
     }
 
-    /// Does without page `index`: it is full, or not in memory.
+    /// Leaves page `index`: it is full, or not in memory.
     pub(crate) fn leave(&mut self, index: usize) {
         self.left.push(self.kept.pages.remove(index));
     }
 
-    /// What a record is to which `others` come before, that are not appended yet.
+    /// The kind of the next record, which follows `others` records that are not appended yet.
     pub(crate) fn next_kind(&self, others: usize) -> Kind {
         match &self.parts {
             None => Kind::Whole,
@@ -374,8 +379,8 @@ impl Slot<'_> {
         self.parts.is_some()
     }
 
-    /// Records of these numbers were appended to these pages, with so many rows that purge has to look at. All but the
-    /// last of the pages are full.
+    /// Notes appended records: for each the index of its page, its number, and the number of its rows that purge has to
+    /// look at. All pages but the last are full.
     pub(crate) fn appended(&mut self, records: impl Iterator<Item = (usize, u16, usize)>) {
         let mut last = 0;
         for (index, record, marked_rows) in records {
@@ -395,7 +400,7 @@ impl Slot<'_> {
     /// Makes this a transaction of several groups (TXN-5), in a mini-transaction of its own. May wait as
     /// [`add_page`](Self::add_page) does.
     pub(crate) fn begin_parts(&mut self, core: &Core) -> Result<(), Error> {
-        // It begins with nothing (LOCK-3).
+        // It starts without a row lock (LOCK-3).
         self.release_row();
         let record = record_head(Kind::Header { is_active: true }, self.txn);
         let (page, credit) = loop {
@@ -426,14 +431,15 @@ impl Slot<'_> {
     pub(crate) fn commit_parts(&mut self, core: &Core) -> Result<Lsn, Error> {
         let Some(parts) = &self.parts else { return Ok(Lsn::ZERO) };
         let end = end_header(core, self.txn, parts.header)?;
-        // Release: who finds the transaction ended finds the LSN here.
+        // Release: a thread that finds the transaction ended also finds this LSN.
         self.all.last_commit.fetch_max(end.0, Ordering::Release);
         self.parts = None;
         self.all.locks.end(self.txn);
         Ok(end)
     }
 
-    /// Waits for a row that is locked, on `row_lock`; `stamp` is what it had a moment ago. Callers hold gates only.
+    /// Waits for a locked row, on `row_lock`; `stamp` is the stamp that the row had a moment ago. Callers hold gates
+    /// only.
     pub(crate) fn wait_for_row(
         &mut self,
         space: SpaceId,
@@ -448,19 +454,19 @@ impl Slot<'_> {
         Ok(())
     }
 
-    /// LOCK-3
+    /// LOCK-3: gives up the lock of a row that the transaction had waited for.
     fn release_row(&mut self) {
         if let Some((space, key)) = self.row.take() {
             self.all.locks.release(space, &key, self.txn);
         }
     }
 
-    /// Adds an empty page, in a mini-transaction of its own: one that nobody needs any more, or a new one. May wait on
-    /// `log_space`, `free_frame` and `file_growth`; callers hold nothing else.
+    /// Adds an empty page, one that is no longer needed or a new one, in a mini-transaction of its own. May wait on
+    /// `log_space`, `page_read`, `free_frame` and `file_growth`; callers hold nothing else.
     pub(crate) fn add_page(&mut self, core: &Core) -> Result<(), Error> {
         let credit = core.log.reserve(NEW_PAGE_REDO, 1)?;
         let (id, page) = match self.all.take_newest_unneeded() {
-            // Read if need be: who looks for what was before may be reading it, too. What cannot be read stays where it
+            // Read if need be: a reader of earlier rows may be reading the page, too. An unreadable page stays where it
             // is until the next open.
             Some(id) => match core.pool.load(id) {
                 Ok(pin) => (id, pin.write()),
@@ -480,7 +486,7 @@ impl Slot<'_> {
     }
 }
 
-/// Has a header say that its transaction is active no more. Returns the group's end.
+/// Marks a transaction's header as ended. Returns the group's end.
 pub(crate) fn end_header(core: &Core, txn: TxnId, header: UndoRef) -> Result<Lsn, Error> {
     let credit = core.log.reserve(HEADER_REDO, 1)?;
     let page = core.pool.load(PageId::new(SpaceId::UNDO, header.page))?.write();
@@ -492,8 +498,8 @@ pub(crate) fn end_header(core: &Core, txn: TxnId, header: UndoRef) -> Result<Lsn
 }
 
 impl Slot<'_> {
-    /// Ends the transaction. Returns of how many rows its writer is to see to the purge now, where `most` pages may
-    /// wait for it.
+    /// Ends the transaction. Returns how many rows its writer is to purge now, where `most` undo pages may wait for
+    /// purge.
     pub(crate) fn end(mut self, most: usize) -> usize {
         self.give_up(most)
     }
@@ -506,7 +512,7 @@ impl Slot<'_> {
         let mut directory = self.all.directory.lock();
         let txn = self.txn;
         if let Some(Parts { header, records }) = self.parts.take() {
-            // It failed. What it has changed is undone before anything of it is given up.
+            // The transaction failed. Its changes are undone before any of its pages are given up.
             let pages = self.left.drain(..).chain(self.kept.pages.drain(..)).collect();
             self.marked.clear();
             directory.losers.push_back(Loser { txn, header, records, pages });
@@ -525,7 +531,7 @@ impl Slot<'_> {
             directory.pages.leave(page);
         }
         let mut kept = std::mem::take(&mut self.kept);
-        // What a large batch did not use in the end, others may.
+        // A large batch's unused pages are left to others.
         let surplus = PAGES_KEPT.min(kept.pages.len());
         for page in kept.pages.drain(surplus..) {
             directory.pages.leave(page);

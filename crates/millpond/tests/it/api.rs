@@ -1,4 +1,4 @@
-//! What the interface promises, on real files.
+//! The promises of the interface, on real files.
 
 use std::sync::Arc;
 
@@ -151,7 +151,7 @@ fn many_threads_share_syncs_and_a_full_log_drains() {
 #[test]
 fn weaker_durability_is_kept_by_a_close_and_by_the_clock() {
     let disk = SimulatedDisk::new();
-    // In virtual time, in which writing takes none: the keeper's ticks do not come between.
+    // In virtual time, in which writes take no time, so the keeper does not run in between.
     run(1, || {
         let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
@@ -293,7 +293,7 @@ fn every_page_size_and_both_page_stores_keep_rows_through_eviction_and_reopening
     }
 }
 
-/// Pages and log go past the page cache, unless somebody wants them in it: the flags that the kernel tells of each file.
+/// Pages and log bypass the page cache, unless the options say otherwise: the kernel's flags of each open file.
 #[test]
 fn files_are_open_past_the_page_cache() {
     const O_DIRECT: u32 = 0o40_000;
@@ -302,7 +302,7 @@ fn files_are_open_past_the_page_cache() {
         let dir = dir.path().join(if cached { "cached" } else { "direct" });
         let db = match Db::open(&dir, small_options().cached(cached)) {
             Ok(db) => db,
-            // Where this is built there may be no such thing; then the refusal says so, and there is nothing to see.
+            // The build's file system may lack O_DIRECT. Then the refusal says so, and there is nothing to test.
             Err(error) if !cached && error.to_string().contains("this file system has no O_DIRECT") => continue,
             Err(error) => panic!("{error}"),
         };

@@ -1,5 +1,4 @@
-//! Each mistake and each failure gets one clear error: it names the thing and the way out. Nothing acknowledged is
-//! lost.
+//! Each mistake and each failure gets one clear error: it names the cause and the remedy. Nothing acknowledged is lost.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -57,7 +56,7 @@ fn what_is_no_database_is_named_and_left_alone() {
     error_of(Db::open(dir.path().join("no"), cached().create(false)), &["does not exist"]);
     error_of(check(dir.path(), CheckOptions::default()), &["not a Millpond database"]);
     assert_eq!(std::fs::read_to_string(&file).expect("read"), "mine");
-    // The map files of a database that lost the rest, and a pool that is too large for the log.
+    // Map files of a database whose other files are lost, and a pool too large for the log.
     let (lost, new) = (dir.path().join("lost"), dir.path().join("new"));
     std::fs::create_dir(&lost).expect("made");
     std::fs::write(lost.join("map.mpd"), "mine").expect("written");
@@ -65,7 +64,7 @@ fn what_is_no_database_is_named_and_left_alone() {
     error_of(Db::open(&lost, cached().create(false)), &["'lock.mpd' is missing"]);
     let too_small = cached().redo_capacity(ByteSize::mib(2)).buffer_pool_size(ByteSize::gib(1));
     error_of(Db::open(&new, too_small), &["redo_capacity is 2"]);
-    // No lock file, no directory: all is as it was.
+    // No lock file, no new directory: everything is as before.
     let names = |dir: &std::path::Path| {
         let entries = std::fs::read_dir(dir).expect("listed");
         let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
@@ -182,7 +181,7 @@ fn a_flipped_bit_anywhere_in_the_pages_is_found_by_check_and_harms_only_its_page
         assert!(disk.flip_bit("data.mpd", page * 4096 + page * 37 % 4096, 5));
         match check_on(Arc::new(disk.clone()), &CheckOptions::default()) {
             Ok(report) if report.problems.is_empty() => {
-                // A slot that no page uses: then everything must still be there.
+                // No page uses this slot: then all rows must still be there.
                 assert_eq!(recover(&disk).expect("sound")["t"].len(), 500);
             }
             Ok(report) => {
@@ -201,7 +200,7 @@ fn a_flipped_bit_anywhere_in_the_pages_is_found_by_check_and_harms_only_its_page
 
 #[test]
 fn a_flipped_bit_in_the_map_is_reported_never_guessed_around() {
-    // Where the map's pages are is the keeper's doing.
+    // The keeper decides where the map's pages are.
     let (image, _) = run(2, || {
         let disk = SimulatedDisk::new();
         let db = open(&disk, small_options()).expect("opened");
@@ -236,7 +235,7 @@ fn a_flipped_bit_in_the_map_is_reported_never_guessed_around() {
 #[test]
 fn a_full_file_system_refuses_what_needs_pages_and_nothing_else() {
     let disk = SimulatedDisk::new();
-    // How much the keeper has the files grow ahead does not depend on the machine.
+    // Simulated: how far ahead the keeper grows the files must not depend on the machine.
     run(3, || {
         let db = open(&disk, small_options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
@@ -261,7 +260,7 @@ fn a_full_file_system_refuses_what_needs_pages_and_nothing_else() {
         assert_eq!(tree.scan(..).count(), usize::try_from(rows).expect("small"));
         drop(tree);
         db.close().expect("closed");
-        // The pages of the undo records are there still.
+        // The pages of the undo records still exist.
         let db = open(&disk, reopen_options()).expect("opened on a full disk");
         let tree = db.open_tree("t").expect("there");
         tree.update(&[0; 4], &[9; 900]).expect("an update needs no new page");
@@ -275,12 +274,12 @@ fn a_full_file_system_refuses_what_needs_pages_and_nothing_else() {
 #[test]
 fn after_a_failed_log_sync_nothing_is_acknowledged_and_reads_go_on() {
     let disk = SimulatedDisk::new();
-    // No call of the keeper comes between.
+    // Simulated, so that no call of the keeper comes in between.
     run(4, || {
         let db = open(&disk, small_options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
         tree.put(b"before", b"1").expect("written");
-        // The next call is the write of the log, the one after it its sync.
+        // The next call writes the log, the one after it syncs.
         disk.fail_at(disk.calls() + 1, ErrorKind::Other);
         let error = error_of(tree.put(b"during", b"1"), &["sync log file", "reopen"]);
         assert!(matches!(error, Error::DeviceFailed(_)) && error.action() == Action::Reopen);
@@ -296,7 +295,7 @@ fn after_a_failed_log_sync_nothing_is_acknowledged_and_reads_go_on() {
 #[test]
 fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
     let classic = Shape { empty: EmptyFreeListAlgorithm::Legacy, ..SMALL };
-    // Every second one, from the first or the second on; with MILLPOND_FULL each.
+    // Every second call, from the first or the second on; with MILLPOND_FULL each call.
     let step = stride(2) as u64;
     for (first, (shape, kind)) in (0..).zip([
         (SMALL, ErrorKind::Other),
@@ -331,8 +330,8 @@ fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
     }
 }
 
-/// Opens, writes to many pages until something fails, closes; the keys that were acknowledged, and how many pages the
-/// writer wrote itself.
+/// Opens, writes to many pages until a call fails, and closes. Returns the acknowledged keys, and the number of pages
+/// that the writer wrote itself.
 fn write_some(disk: &SimulatedDisk, shape: Shape) -> (Vec<Vec<u8>>, u64) {
     let mut acknowledged = Vec::new();
     let Ok(db) = open(disk, shape.reopen_options().buffer_pool_size(ByteSize::kib(128))) else {
@@ -353,10 +352,10 @@ fn write_some(disk: &SimulatedDisk, shape: Shape) -> (Vec<Vec<u8>>, u64) {
     (acknowledged, single)
 }
 
-/// An older superblock was taken for the newest when that one was damaged, and the log since was not looked for.
+/// Regression: when the newest superblock was damaged, the older one counted, and the log since was not searched.
 #[test]
 fn a_damaged_superblock_never_hides_what_came_after_the_other_one() {
-    // No checkpoint is under way then.
+    // Simulated, so that no checkpoint is under way.
     let (image, _) = run(5, || {
         let disk = SimulatedDisk::new();
         let db = open(&disk, small_options()).expect("opened");
@@ -383,7 +382,7 @@ fn a_damaged_superblock_never_hides_what_came_after_the_other_one() {
     assert_eq!(refused, 1);
 }
 
-/// The first superblock of a new database was taken when the second was damaged: an empty database opened.
+/// Regression: when the second superblock of a new database was damaged, the first counted: an empty database opened.
 #[test]
 fn a_damaged_superblock_of_a_new_database_hides_nothing_either() {
     let disk = SimulatedDisk::new();
@@ -401,7 +400,7 @@ fn a_damaged_superblock_of_a_new_database_hides_nothing_either() {
     }
 }
 
-/// The older superblock was damaged, the next checkpoint cut short: then both seemed to be lost.
+/// Regression: with the older superblock damaged and the next checkpoint cut short, both superblocks seemed to be lost.
 #[test]
 fn a_crash_after_a_tolerated_damage_loses_nothing() {
     let image = sample();
@@ -458,7 +457,7 @@ fn a_database_without_its_data_file_is_not_made_anew_and_strangers_stay() {
     assert!(disk.image().contains_key("redo-my-notes.mpd"));
 }
 
-/// What the creation of a database is cut short by, at each call: nothing is left, and the next open makes it.
+/// A fault at any call of a creation leaves nothing behind, and the next open creates the database.
 #[test]
 fn creation_that_fails_at_any_call_leaves_nothing() {
     for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
@@ -473,7 +472,7 @@ fn creation_that_fails_at_any_call_leaves_nothing() {
             }
             let error = opened.expect_err("it has no data file").to_string();
             assert!(left.is_empty(), "call {call}: {error}: {:?}", left.keys());
-            // The first two look at what is there.
+            // The first two calls only look for files.
             let is_full = kind == ErrorKind::StorageFull && call > 1;
             assert!(!is_full || error.contains("set a smaller redo_capacity"), "call {call}: {error}");
             open(&disk, small_options()).expect("the disk is mended").close().expect("closed");
@@ -494,7 +493,7 @@ fn default_database_on_a_small_device_is_refused_with_the_log_that_fits() {
     error_of(open(&disk, Options::new()), &["redo_capacity", "free some, and set a smaller"]);
 }
 
-/// The power fails while a database is created: what is left is no database that lost something.
+/// The power fails while a database is created: the remains do not count as a damaged database.
 #[test]
 fn first_open_that_was_cut_short_is_never_damage() {
     let disk = SimulatedDisk::new();
@@ -527,7 +526,7 @@ fn first_open_that_was_cut_short_is_never_damage() {
     assert!(unfinished > 100, "{unfinished}");
 }
 
-/// The pool was checked against 16 KiB pages before the database was looked at.
+/// Regression: the pool was checked against pages of 16 KiB before the database's page size was known.
 #[test]
 fn a_small_pool_suits_small_pages_when_reopened() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -536,7 +535,7 @@ fn a_small_pool_suits_small_pages_when_reopened() {
     assert_eq!(db.stats().buffer_pool_pages_total, 40);
 }
 
-/// The page's dirtiness was lost with the write, its frame evicted, and the old image read.
+/// Regression: the failed write lost the page's dirtiness, its frame was evicted, and the old image read.
 #[test]
 fn after_a_failed_page_write_reads_never_go_back_in_time() {
     for at in 0..40 {
@@ -553,7 +552,7 @@ fn after_a_failed_page_write_reads_never_go_back_in_time() {
             let key = i * 37 % 400;
             match tree.put(&key.to_be_bytes(), &[2; 900]) {
                 Ok(()) => written[usize::try_from(key).expect("small")] = 2,
-                // Under way: either.
+                // Under way: either version.
                 Err(_) => {
                     written[usize::try_from(key).expect("small")] = 0;
                     break;
@@ -561,7 +560,8 @@ fn after_a_failed_page_write_reads_never_go_back_in_time() {
             }
         }
         for (key, version) in (0u32..).zip(written) {
-            // A page that is not in memory may be unreadable by now, for want of frames; what is read is right.
+            // For want of frames a page that is not in memory may be unreadable by now; rows that can be read are
+            // right.
             if let Ok(found) = tree.get(&key.to_be_bytes()) {
                 let found = found.unwrap_or_else(|| unreachable!("call +{at}: key {key} is gone"))[0];
                 assert!(version == 0 || found == version, "call +{at}: key {key} has version {found}, not {version}");

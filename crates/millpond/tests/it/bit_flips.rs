@@ -1,10 +1,10 @@
-//! A bit flipped in any byte of any file: it is found, or everything is still there. Wrong rows are never the answer.
+//! A bit flipped in any byte of any file is found, or every row is still there. The result is never wrong rows.
 //!
-//! One thing cannot be found. A log ends at the first group that is not whole: behind a crash that is the flush that
-//! was cut short. Of the last batch that was flushed nothing on the disk says that its flush had ended: no group came
-//! later, no superblock, no image of a page. So rot there is taken for the crash, and the rows of that batch, which may
-//! have been acknowledged, are missing, all from the first damaged group on. No write-ahead log can tell without
-//! writing a second time. Of a database that was closed the superblock knows the log's end: there even this is found.
+//! One case cannot be found. A log ends at the first group that is not whole: after a crash that is the flush that was
+//! cut short. Nothing on the disk proves that the flush of the last batch had ended: no later group, no superblock, no
+//! image of a page. So damage there looks like the crash. Rows of that batch, from the first damaged group on, are
+//! missing, though they may have been acknowledged. No write-ahead log can tell the two cases apart without a second
+//! write. In a closed database the superblock names the log's end: there even this is found.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
 use millpond::{ByteSize, CheckOptions, Db, Durability, PageStoreKind, WriteBatch, check_on};
 
-use crate::by_the_book::{Duty, Region, regions};
+use crate::format_reader::{Duty, Region, regions};
 use crate::support::{Contents, contents, disk_of, recover, reopen_options, small_options};
 
-/// What a flip led to.
+/// The result of a flip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     /// An error, or a problem in the report.
@@ -26,7 +26,7 @@ enum Outcome {
     Earlier,
 }
 
-/// A database, and its contents after each of the last changes; the last are those it must have.
+/// A database, and its contents after each of the last changes. The last contents are the ones that it must have.
 struct Sample {
     image: Image,
     moments: Vec<Contents>,
@@ -56,7 +56,7 @@ fn fill(disk: &SimulatedDisk, store: PageStoreKind) -> (Db, Vec<Contents>) {
     db.checkpoint().expect("done");
     let mut moments = vec![contents(&db).expect("read")];
     for i in 0..60 {
-        // The last three are one batch of the log.
+        // The last three changes are one flush batch.
         put(&db, if i % 3 == 0 { "b" } else { "a" }, i * 7 % 300 + i % 2, !(57..59).contains(&i));
         moments.push(contents(&db).expect("read"));
     }
@@ -84,7 +84,7 @@ fn crashed(store: PageStoreKind) -> Sample {
     sample
 }
 
-/// The crashed one, opened, changed, and crashed again: its log has two epochs, and the durable LSN is within it.
+/// The crashed database, opened, changed, and crashed again: its log has two epochs, and the durable LSN is within it.
 fn reopened() -> Sample {
     let Sample { image, mut moments } = crashed(PageStoreKind::CopyOnWrite);
     let disk = disk_of(image);
@@ -101,7 +101,7 @@ fn reopened() -> Sample {
     sample
 }
 
-/// Flips one bit, checks, and if nothing is found opens and reads; `Err`: the rows are wrong.
+/// Flips one bit, and checks. If the check finds nothing, opens and reads; `Err`: the rows are wrong.
 fn flip(sample: &Sample, disk: &SimulatedDisk, file: &str, at: usize) -> Result<Outcome, String> {
     let offset = u64::try_from(at).expect("small");
     let bit = u8::try_from((at * 5 + at / 8) % 8).expect("small");
@@ -127,13 +127,13 @@ fn flip(sample: &Sample, disk: &SimulatedDisk, file: &str, at: usize) -> Result<
 
 type Table = BTreeMap<(Duty, &'static str), (usize, BTreeMap<Outcome, usize>)>;
 
-/// Flips a bit in every `in_use`th byte in use, and in every `unused`th other.
+/// Flips a bit in every `in_use`th byte that is in use, and in every `unused`th other byte.
 fn sweep(sample: &Sample, all: &[Region], in_use: usize, unused: usize) -> (Table, Vec<String>) {
     let bytes = all.iter().scan(0, |seen, region| {
-        // The stride goes on from one region to the next, so that small ones are met too.
+        // The stride continues across regions, so that it also meets small ones.
         let step = match region.duty {
             Duty::Unused => unused,
-            // Groups are small too, and many.
+            // Groups are small and many, so every byte of them is tried.
             _ if region.len <= 256 && (region.duty == Duty::LastBatch || !region.what.starts_with("log,")) => 1,
             _ => in_use,
         };
@@ -153,7 +153,7 @@ fn sweep(sample: &Sample, all: &[Region], in_use: usize, unused: usize) -> (Tabl
                     let allowed = match region.duty {
                         Duty::Found => outcome == Outcome::Found,
                         Duty::LastBatch => outcome != Outcome::Right,
-                        // Nor is there a false alarm.
+                        // No false alarm either.
                         Duty::Healed | Duty::Unused => outcome == Outcome::Right,
                     };
                     if !allowed {
@@ -199,7 +199,7 @@ fn print(title: &str, table: &Table) {
 
 const STRIDE: usize = 131;
 
-/// `make test` samples the bytes; with MILLPOND_FULL each byte in use has its turn.
+/// `make test` samples the bytes; with MILLPOND_FULL each byte in use is flipped.
 fn sweep_all(title: &str, sample: &Sample) -> Table {
     let all = regions(&sample.image);
     let bytes: usize = all.iter().map(|region| region.len).sum();

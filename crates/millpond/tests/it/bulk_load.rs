@@ -1,4 +1,4 @@
-//! Bulk loads: the whole tree or nothing, whatever happens meanwhile, and nothing left behind.
+//! Bulk loads: the whole tree or nothing, in all cases, and nothing left behind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn a_loaded_tree_has_its_rows_and_is_written_as_any_other() {
                     tree.put(&key, &value).expect("written");
                     model.insert(key, value);
                 }
-                // Enough to have pages merged.
+                // Deletes enough rows that pages merge.
                 let gone: Vec<_> = model.keys().filter(|key| key[common + 3] % 5 != 0).cloned().collect();
                 for key in gone {
                     assert!(tree.delete(&key).expect("deleted"));
@@ -83,7 +83,7 @@ fn rows_that_do_not_ascend_or_are_too_long_are_named_and_leave_nothing() {
     let below = db.bulk_load("t", good().chain([row(700, 1)]));
     let same = db.bulk_load("t", good().chain([row(1499, 1)]));
     let long_key = db.bulk_load("t", good().chain([(vec![9; 769], vec![])]));
-    // Never touched, so it takes no memory.
+    // Its memory is never touched, so the value takes none.
     let long_value = db.bulk_load("t", good().chain([(1500u32.to_be_bytes().to_vec(), vec![0; 1 << 32])]));
     for (result, parts) in [
         (&below, ["row 1500 ", r"'\x00\x00\x02\xbc', which is below", r"'\x00\x00\x05\xdb'"]),
@@ -98,7 +98,7 @@ fn rows_that_do_not_ascend_or_are_too_long_are_named_and_leave_nothing() {
     assert!(matches!((long_key, long_value), (Err(Error::KeyTooLong(_)), Err(Error::ValueTooLong(_)))));
     assert!(matches!(db.bulk_load("old", good()), Err(Error::TreeExists(_))));
     assert!(matches!(db.bulk_load("", good()), Err(Error::InvalidOptions(_))));
-    // A load that has failed, and one that was given up.
+    // A load that failed, and a load that was given up.
     let mut load = db.begin_bulk_load("t").expect("begun");
     for (key, value) in good() {
         load.push(&key, &value).expect("taken");
@@ -172,7 +172,7 @@ fn a_name_that_is_taken_meanwhile_is_refused_at_the_end() {
     assert_eq!(recover(&disk).expect("sound")["t"], rows(10, 100, 2));
 }
 
-/// In a pool of 40 frames, with the device so slow that others' pages wait for their syncs, too.
+/// In a pool of 40 frames, with a device so slow that pages of other threads wait for their syncs, too.
 #[test]
 fn loads_beside_each_other_and_beside_updates_are_all_whole() {
     for (seed, shape) in (1..).zip(shapes()) {
@@ -236,7 +236,8 @@ fn a_load_that_finds_the_disk_full_gives_everything_back() {
     }
 }
 
-/// Each call to the device fails once. A page's write goes elsewhere; what else fails stops the engine, or the load.
+/// Each call to the device fails once. A failed page write is redirected; any other failure stops the engine, or the
+/// load.
 #[test]
 fn a_device_that_fails_at_any_call_costs_the_load_at_most() {
     let load = |db: &Db| db.bulk_load("t", rows(4000, 300, 2)).map(drop);
@@ -244,7 +245,7 @@ fn a_device_that_fails_at_any_call_costs_the_load_at_most() {
     assert!(loaded > 5 && refused > 5, "{loaded} loaded, {refused} refused");
 }
 
-/// Every write of a lot fails, three times over: the load ends, and the database goes on.
+/// Every write of a lot fails, three times in a row: the load ends, and the database goes on.
 #[test]
 fn a_load_whose_pages_cannot_be_written_leaves_the_database_at_work() {
     let disk = SimulatedDisk::with_image(start(SMALL), ServiceTime::default());
@@ -255,7 +256,7 @@ fn a_load_whose_pages_cannot_be_written_leaves_the_database_at_work() {
         assert!(matches!(db.bulk_load("t", rows(900, 300, 2)), Err(Error::DeviceFailed(_))));
         disk.refuse_writes("data.mpd", false);
         assert!(db.stats().data_write_failures >= 3);
-        // What could not be written to is not used again before the next open.
+        // Slots with failed writes are not used again before the next open.
         let lost = slots_in_use(&db) - in_use;
         assert!((1..=3 * 64).contains(&lost), "{lost}");
         db.bulk_load("t", rows(900, 300, 3)).expect("loaded");
@@ -268,10 +269,10 @@ fn a_load_whose_pages_cannot_be_written_leaves_the_database_at_work() {
     assert_eq!(slots_in_use(&db), in_use);
 }
 
-/// Rows that make more pages than may be on their way.
+/// Rows for more pages than may be in flight.
 const LOADED: u32 = 3000;
 
-/// The same of rows of any length, written to and followed by a load that is given up.
+/// As `record`, with rows of any length; then changes, and a load that is given up.
 fn record_rows(shape: Shape, seed: u64) -> Recorded {
     let len = 90 * usize::try_from(shape.page_kib).expect("small");
     let behind = |db: &Db| {
@@ -295,12 +296,12 @@ fn a_crash_at_any_io_of_a_load_leaves_the_whole_tree_or_nothing() {
     }
 }
 
-/// On a full disk others may have the slots that are charged for a load's pages: until their images are named.
+/// On a full disk other pages may occupy the slots that are charged for a load, until their images are named.
 #[test]
 fn a_load_on_a_full_disk_finds_the_slots_that_it_was_promised() {
     for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
         let options = small_options().buffer_pool_size(ByteSize::mib(32)).redo_capacity(ByteSize::mib(4));
-        // Many images are written while one sync is under way.
+        // Many images are written during one sync.
         let time = ServiceTime { read_ns: 100_000, write_ns: 1_000_000, sync_ns: 60_000_000 };
         let disk = SimulatedDisk::with_image(Image::new(), time);
         run(3, || {
@@ -319,7 +320,7 @@ fn a_load_on_a_full_disk_finds_the_slots_that_it_was_promised() {
             disk.limit_space(Some(u64::try_from(used).expect("small")));
             let (other, done) = (db.clone(), Arc::new(AtomicBool::new(false)));
             let ended = Arc::clone(&done);
-            // As many trees as there is room for, and then one goes for each that comes.
+            // As many trees as there is room for; after that each new tree replaces the oldest.
             let loader = spawn("load", move || {
                 let (mut first, mut next) = (0, 0);
                 while !ended.load(Ordering::Relaxed) {
@@ -353,8 +354,8 @@ fn a_rebuild_finds_a_loaded_tree_and_nothing_of_one_that_was_not_finished() {
     check_rebuilds(&record_rows(SMALL, 9), &rows(LOADED, 360, 2), stride(5));
 }
 
-/// The log has room for little more than the load's map records: loads wait for it as others do, and leave cleaning
-/// what it needs.
+/// The log has room for little more than the load's map records: loads wait for it as other writers do, and leave
+/// cleaning its reserve.
 #[test]
 fn loads_in_a_small_log_beside_writers_at_its_wall_come_to_their_end() {
     let options = || small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::kib(512));

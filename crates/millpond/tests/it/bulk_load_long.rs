@@ -1,4 +1,4 @@
-//! Bulk loads of long values: rows and chunks are there together or not at all, and are as if they had been written.
+//! Bulk loads of long values: rows and chunks are there together or not at all, and equal written ones.
 
 use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, run};
 use millpond::{Db, Error};
@@ -10,7 +10,7 @@ use crate::loads::{
 };
 use crate::support::{SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, settle};
 
-/// `count` rows, every fourth of which has a long value, of up to eight pages; told apart by `round`.
+/// `count` rows. Every fourth has a long value, of up to eight pages. `round` tells the values of two loads apart.
 fn long_rows(count: u32, page_kib: u64, round: u8) -> Rows {
     let page = usize::try_from(page_kib).expect("small") << 10;
     let row = |number: u32| {
@@ -88,7 +88,7 @@ fn long_values_are_read_updated_and_deleted_as_if_they_had_been_written() {
     }
 }
 
-/// Chunks take little more room than they have bytes.
+/// Chunks take little more room than their bytes.
 #[test]
 fn leaves_of_chunks_are_full() {
     for shape in shapes() {
@@ -104,7 +104,7 @@ fn leaves_of_chunks_are_full() {
     }
 }
 
-/// What is written after a crash must not come into the way of what was loaded before it (LOAD-5).
+/// References of transactions after a crash must not collide with those of a load before it (LOAD-5).
 #[test]
 fn no_later_transaction_has_the_references_of_a_load() {
     let disk = SimulatedDisk::with_image(start(SMALL), ServiceTime::default());
@@ -195,7 +195,7 @@ fn a_rebuild_finds_the_chunks_of_a_load() {
     check_rebuilds(&record_long(SMALL, 9), &wanted(SMALL), stride(7));
 }
 
-/// Two lots of each load are on their way, in a log with room for little more than their map records.
+/// Two lots of each load are in flight, in a log with room for little more than their map records.
 #[test]
 fn loads_of_long_values_beside_each_other_in_a_small_log_come_to_their_end() {
     let load = |db: &Db, name: &str, load| db.bulk_load(name, long_rows(250, 4, load)).map(drop);

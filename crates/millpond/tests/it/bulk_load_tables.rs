@@ -10,7 +10,7 @@ use crate::loads::{
 };
 use crate::support::{SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, settle, small_options};
 
-/// One unique, one over bytes that many rows share and the whole key, one that looks into what is long.
+/// One unique index, one over the whole key and bytes that many rows share, and one into the long part of the value.
 fn indexes() -> TableDefinition {
     TableDefinition::new()
         .unique("number", [Field::value(0..4)])
@@ -18,7 +18,7 @@ fn indexes() -> TableDefinition {
         .index("end", [Field::value(8..16)])
 }
 
-/// A row: a number that no other has, a group, text; each tenth is long.
+/// A row: a unique number, a group, text. Every tenth is long.
 fn row(number: u32, page_kib: u64, round: u8) -> Vec<u8> {
     let (at, page) = (number as usize, usize::try_from(page_kib).expect("small") << 10);
     let mut value = number.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec();
@@ -33,7 +33,7 @@ fn rows(count: u32, page_kib: u64, round: u8) -> Rows {
     (0..count).map(|number| (number.to_be_bytes().to_vec(), row(number, page_kib, round))).collect()
 }
 
-/// Compares the table and each of its indexes with the rows that are wanted.
+/// Compares the table and each of its indexes with the wanted rows.
 fn compare(table: &Table, wanted: &Rows) {
     let found: Vec<_> = table.scan(..).map(|row| row.expect("read")).collect();
     assert!(found.iter().map(|(key, value)| (key, value)).eq(wanted), "{} of {} rows", found.len(), wanted.len());
@@ -68,7 +68,7 @@ fn a_loaded_table_is_as_one_that_rows_were_written_to() {
             let crashed = disk_of(disk.crash_now(Unsynced::None));
             let found = recover_shaped(&crashed, Shape { frames: 232, ..shape }).expect("sound");
             assert!(found["t"] == model && found["u"] == model, "{shape:?}");
-            // What others have is refused, what goes and comes has its entries.
+            // Taken numbers are refused; changed and deleted rows have the right entries.
             let taken = t.insert(b"new", &row(5, shape.page_kib, 9)).expect_err("its number is there");
             assert!(matches!(taken, Error::KeyExists(_)), "{taken}");
             for number in (0..1300u32).step_by(3) {
@@ -109,7 +109,7 @@ fn a_table_without_rows_or_without_indexes_is_loaded_too() {
     empty.insert(b"k", &row(7, 4, 1)).expect("written");
     let bare = db.bulk_load_table("bare", TableDefinition::new(), &rows(90, 4, 1)).expect("loaded");
     assert_eq!(bare.scan(..).count(), 90);
-    // In the same memory as two: twenty, whose entries go to files.
+    // Twenty indexes in the same memory as two: their entries go to files.
     let many = (0..20).fold(TableDefinition::new(), |all, index| {
         all.index(&format!("i{index}"), [Field::value(index..index + 4), Field::value(30..60)])
     });
@@ -166,7 +166,7 @@ fn rows_that_cannot_be_in_the_table_are_named_and_leave_nothing() {
     assert!(matches!(db.bulk_load_table("", indexes(), &good), Err(Error::InvalidOptions(_))));
     let bad = TableDefinition::new().index("i", []);
     assert!(matches!(db.bulk_load_table("t", bad, &good), Err(Error::InvalidOptions(_))));
-    // A load that has failed, and one that was given up.
+    // A load that failed, and a load that was given up.
     let mut load = pushed(db.begin_bulk_load_table("t", indexes()).expect("begun"), &good).expect("taken");
     assert_eq!(load.rows(), 1500);
     assert!(matches!(load.push(b"z", b"short"), Err(Error::RowTooShort(_))));
@@ -176,7 +176,7 @@ fn rows_that_cannot_be_in_the_table_are_named_and_leave_nothing() {
     assert_eq!((slots_in_use(&db), db.stats().trees_dropping), (in_use, 0));
     assert!(!is_left(&disk.image()));
     assert!(db.tables().expect("listed").is_empty());
-    // A name that is taken meanwhile.
+    // A name that is taken during the load.
     let load = pushed(db.begin_bulk_load_table("t", indexes()).expect("begun"), &good).expect("taken");
     db.create_table("t", TableDefinition::new()).expect("created");
     let taken = load.finish().expect_err("taken").to_string();
@@ -195,7 +195,7 @@ fn a_load_of_a_table_that_finds_the_disk_full_gives_everything_back() {
         let db = open(&disk, shape.reopen_options());
         let in_use = slots_in_use(&db);
         let used: usize = disk.image().values().map(Vec::len).sum();
-        // From too little for the rows to too little for the last index.
+        // From too little room for the rows to too little for the last index.
         let wanted = rows(3000, shape.page_kib, 2);
         let (mut refused, mut room) = (0, 1 << 20);
         loop {
@@ -227,7 +227,7 @@ fn wanted(shape: Shape) -> Rows {
     rows(701, shape.page_kib, 2)
 }
 
-/// A load, changes of its rows, and one that is given up.
+/// A load, changes of its rows, and a load that is given up.
 fn record_table(shape: Shape, seed: u64) -> Recorded {
     let load = |db: &Db| match seed % 2 {
         0 => drop(db.bulk_load_table_unsorted("t", indexes(), shuffled(&wanted(shape))).expect("loaded")),
@@ -264,7 +264,7 @@ fn a_database_that_is_closed_during_a_load_of_a_table_ends_it() {
     assert!(ended > 3, "{ended}");
 }
 
-/// In a log with room for little more than the map records of what is on its way.
+/// In a log with room for little more than the map records of the pages in flight.
 #[test]
 fn loads_of_tables_beside_each_other_in_a_small_log_come_to_their_end() {
     let load = |db: &Db, name: &str, load| match load {

@@ -1,4 +1,4 @@
-//! The classic methods of flushing: what they are known for, in virtual time.
+//! The classic flushing methods: their known behaviour, in virtual time.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::pace::{OVERLOAD_NS, at_work_with};
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, Shape, open};
 
-/// Updates by second on a device that can bear two thirds of them, with a log that is three quarters full after 12 s of
-/// these.
+/// Updates in each second, on a device that sustains two thirds of them. These updates fill three quarters of the log
+/// in 12 s.
 fn at_work(flushing: AdaptiveFlushingMethod) -> (Vec<usize>, Stats, Vec<WaitSummary>, Vec<Stall>) {
     let (waits, stalls) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let (per_second, stats) = at_work_with(Shape { flushing, ..IN_PLACE }, OVERLOAD_NS, |db| {
@@ -37,19 +37,19 @@ fn sync_only_leaves_the_log_alone_until_everybody_waits() {
     let (lazy, at_once) = (stats.buffer_flush_adaptive_total_pages, stats.buffer_flush_sync_total_pages);
     assert!(lazy < at_once / 10, "{lazy} pages before, {at_once} then");
     assert!(stats.buffer_flush_sync_scanned > at_once, "the list is searched anew after each page");
-    // The one that flushes and those behind him, and nothing else, are what it waited for.
+    // Operations wait almost only in `log_space`: they flush, or wait in line behind the flushing thread.
     let total: Duration = waits.iter().map(|of| of.total).sum();
     let of_log = waits.iter().find(|of| of.class == WaitClass::LogSpace).expect("a class").total;
     assert!(of_log > total * 9 / 10, "{of_log:?} of {total:?}");
     assert_eq!(stats.log_wall_waits, 0, "three quarters come first");
-    // Each of them says so, and is one wait, also of who wrote.
+    // Each stalled operation names this class, and counts one wait, also if it did the flush itself.
     let (noted, counted) = (waits[WaitClass::LogSpace as usize].count, stats.log_space_waits);
     assert!(noted == counted && counted > 0, "{noted} waits, {counted} counted");
     assert!(!stalls.is_empty());
     stalls.iter().for_each(|stall| assert!(share(stall, WaitClass::LogSpace) >= 90, "{stall}"));
 }
 
-/// A batch that is longer than the log: its parts wait as others do, and do not run on to the log's end.
+/// A batch longer than the log: its parts wait as other operations do, and do not run on to the log's end.
 #[test]
 fn a_large_batch_waits_at_three_quarters_of_the_log_too() {
     let shape = Shape { flushing: AdaptiveFlushingMethod::SyncOnly, frames: 1_500, ..IN_PLACE };
@@ -71,11 +71,11 @@ fn a_large_batch_waits_at_three_quarters_of_the_log_too() {
     })
     .0;
     let (sync, wall) = (stats.log_space_waits, stats.log_wall_waits);
-    // The checkpoint is the keeper's, who may be a little late for it.
+    // The checkpoint is the keeper's, and may come a little late.
     assert!(sync > 100 && wall < 10, "{sync} waits at three quarters, {wall} at the end");
 }
 
-/// Pages that left beside others, and all that left, in the same work.
+/// Pages that were written as neighbours, and all pages written, in the same load.
 fn beside(neighbors: FlushNeighbors) -> (u64, u64) {
     let shape = Shape { flushing: AdaptiveFlushingMethod::KeepAverage, neighbors, ..IN_PLACE };
     let (_, stats) = at_work_with(shape, OVERLOAD_NS, |_| ());
@@ -99,8 +99,8 @@ fn adaptive_writes_before_and_stalls_less() {
     assert!(least(&per_second) > 500, "{per_second:?}");
 }
 
-/// How long it takes to have nine of ten dirty pages of a pool clean, in ms, with so many cleaners of four instances, and
-/// after a change of that.
+/// Time until nine of ten dirty pages of the pool are clean, in ms, with so many cleaners for four instances, after
+/// `change`.
 pub(crate) fn cleaned_in(flushing: AdaptiveFlushingMethod, cleaners: Option<usize>, change: fn(&Db)) -> u64 {
     let shape = Shape {
         empty: EmptyFreeListAlgorithm::Legacy,
@@ -141,8 +141,8 @@ fn cleaners_share_the_instances() {
     assert!(four * 3 < one, "{four} ms with four, {one} with one");
 }
 
-/// An even load that doubles in the middle, on a device that bears it. What was seen over each tenth of a second of it:
-/// bytes that the log grew by, dirty pages, and pages that were written.
+/// An even load that doubles in the middle, on a device that sustains it. Returns for each tenth of a second: bytes of
+/// log growth, dirty pages, pages written.
 fn tenths(flushing: AdaptiveFlushingMethod) -> (Vec<[u64; 3]>, Stats) {
     const ROWS: u32 = 2_000;
     let shape = Shape { flushing, frames: 1_500, ..IN_PLACE };
@@ -161,7 +161,7 @@ fn tenths(flushing: AdaptiveFlushingMethod) -> (Vec<[u64; 3]>, Stats) {
             }
         };
         let writer = spawn("writer", work).expect("a thread");
-        // From the middle between two turns of a cleaner to the next.
+        // Intervals reach from the middle between two turns of a cleaner to the next such middle.
         sleep_ns(150_000_000 - now_ns() % 100_000_000);
         let mut seen = Vec::new();
         let mut before = db.stats();
@@ -169,7 +169,7 @@ fn tenths(flushing: AdaptiveFlushingMethod) -> (Vec<[u64; 3]>, Stats) {
             sleep_ns(100_000_000);
             let after = db.stats();
             let written = after.data_page_writes - before.data_page_writes;
-            // What there was when they were counted, in the middle.
+            // Dirty pages when the cleaner counted them, in the middle of the interval.
             let dirty = (before.buffer_pool_pages_dirty + after.buffer_pool_pages_dirty + written) / 2;
             seen.push([after.log_lsn_current - before.log_lsn_current, dirty, written]);
             before = after;
@@ -182,8 +182,8 @@ fn tenths(flushing: AdaptiveFlushingMethod) -> (Vec<[u64; 3]>, Stats) {
     found
 }
 
-/// The tenth of a second in which the load doubles. The cleaner's turn in it has seen some of that, that in the next one
-/// the rest.
+/// The tenth of a second in which the load doubles. The cleaner's turn in it has seen a part of the new load, its next
+/// turn the rest.
 const DOUBLES: usize = 18;
 
 #[test]
@@ -200,7 +200,7 @@ fn keep_average_writes_ten_times_a_second_as_much_as_the_log_has_grown() {
     }
     let last: u64 = seen[DOUBLES + 1..].iter().map(|[.., written]| written).sum();
     assert!(last > 300, "{last} pages: {seen:?}");
-    // The newer method has a turn a second.
+    // The newer method has one turn a second.
     let (seen, _) = tenths(AdaptiveFlushingMethod::Adaptive);
     let turns = seen.iter().filter(|[.., written]| *written > 0).count();
     assert!((2..=4).contains(&turns), "{seen:?}");

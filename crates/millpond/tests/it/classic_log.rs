@@ -1,4 +1,4 @@
-//! The classic ways of a log: the window `recent_closed` and its closer, threads that write and sync.
+//! The classic log policies: the window `recent_closed` and its closer, threads that write and sync.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use millpond::{
 use crate::pool::put_loosely;
 use crate::support::{SMALL, Shape, open, recover, sound};
 
-/// Eight clients, two to a tree, that insert for 200 ms, with threads that write the log and a window of 4 KiB: rows,
-/// what was counted, and how long they waited for the window.
+/// Eight clients, two to a tree, insert for 200 ms, with threads that write the log and a window of 4 KiB. Returns the
+/// rows, the statistics, and the time that the clients waited for the window.
 pub(crate) fn inserts(how: LogRecentClosed, look: impl Fn(&Db)) -> (usize, Stats, u64) {
     let disk = SimulatedDisk::new();
     let (found, _) = run(3, || {
@@ -76,8 +76,8 @@ fn a_closer_that_nobody_wakes_holds_up_those_who_insert() {
     assert!(wake.log_on_recent_closed_wait_loops > 0 && waited > 10 * rest, "{waited} us, and {rest}");
 }
 
-/// Latches are held while their owner waits: who waits for one of them, or for one of whom waits for one, waits for the
-/// window, and its slow operation says so.
+/// Latches are held while their owner waits in the window. A thread that waits for such a latch, directly or behind
+/// another, waits for the window, and its slow operation says so.
 #[test]
 fn who_waits_for_a_latch_behind_the_window_is_told_of_the_window() {
     let disk = SimulatedDisk::new();
@@ -87,7 +87,7 @@ fn who_waits_for_a_latch_behind_the_window_is_told_of_the_window() {
         let window = options.log_recent_closed(LogRecentClosed::Poll).log_recent_closed_size(ByteSize::kib(4));
         let db = open(&disk, window);
         let trees: Vec<_> = (0..4).map(|number| db.create_tree(&format!("t{number}")).expect("created")).collect();
-        // Two to a leaf of their own, and all to one of the last tree.
+        // Two clients to a leaf of their own, and all clients to one leaf of the last tree.
         let client = |client: u8| {
             let (db, own, last) = (db.clone(), trees[usize::from(client / 2)].clone(), trees[3].clone());
             let work = move || {
@@ -104,7 +104,7 @@ fn who_waits_for_a_latch_behind_the_window_is_told_of_the_window() {
         clients.into_iter().for_each(|client| client.join().expect("no panic"));
         let total = |class| db.waits().into_iter().find(|of| of.class == class).map(|of| of.total).expect("a class");
         let (window, latch) = (total(WaitClass::RecentClosed), total(WaitClass::PageLatch));
-        // In virtual time nothing else takes any.
+        // In virtual time nothing else takes time.
         assert!(latch.is_zero() && window.as_millis() > 1_000, "{latch:?} for latches, {window:?} for the window");
         let of_window = |(class, time): &(WaitClass, Duration)| (*class == WaitClass::RecentClosed).then_some(*time);
         let is_explained =
@@ -112,7 +112,7 @@ fn who_waits_for_a_latch_behind_the_window_is_told_of_the_window() {
         let stalls = db.stalls();
         let explained = stalls.iter().filter(is_explained).count();
         assert!(stalls.len() > 20 && explained * 10 >= stalls.len() * 9, "{explained} of {} stalls", stalls.len());
-        // Those behind the one who waited tell whose latch they wanted: of their own tree, or of that of all.
+        // Operations behind a window waiter name the latch that they wanted: of their own tree, or of the shared tree.
         let latched: Vec<_> = stalls.iter().filter_map(|stall| Some((stall.elapsed, stall.latch.as_ref()?))).collect();
         let is_told = |(elapsed, latch): &(Duration, &LatchWait)| {
             latch.tree.as_deref().is_some_and(|tree| tree.starts_with("tree 't")) && latch.time <= *elapsed
@@ -124,7 +124,7 @@ fn who_waits_for_a_latch_behind_the_window_is_told_of_the_window() {
     sound(&disk);
 }
 
-/// A disk whose syncs take long.
+/// A disk with slow syncs.
 pub(crate) const SLOW_SYNCS: ServiceTime = ServiceTime { read_ns: 50_000, write_ns: 100_000, sync_ns: 10_000_000 };
 
 pub(crate) fn pipeline(options: Options) -> Options {
@@ -146,7 +146,7 @@ fn who_waits_until_the_log_is_written_does_not_wait_for_its_sync() {
         run(4, || {
             let db = open(&disk, SMALL.options().log_writer_threads(threads).flush_log_at_commit(when));
             let (took, before) = (ten_commits(&db), db.stats());
-            // A second later it is durable, whoever asks or not.
+            // A second later the log is durable, with or without a request.
             sleep_ns(1_200_000_000);
             let after = db.stats();
             assert_eq!(after.log_lsn_last_flush, after.log_lsn_current, "flush_log_at_commit {when}");
@@ -162,7 +162,7 @@ fn who_waits_until_the_log_is_written_does_not_wait_for_its_sync() {
     }
 }
 
-/// What commits that waited until the log was written lose when the power fails, and when the process does.
+/// Losses of commits that waited only for the write: by a power failure, and by the end of the process.
 #[test]
 fn what_is_written_survives_the_process() {
     let cases = [(true, Unsynced::All), (true, Unsynced::None), (false, Unsynced::All), (false, Unsynced::None)];
@@ -176,7 +176,7 @@ fn what_is_written_survives_the_process() {
             let waits = |class: WaitClass| db.waits()[class as usize].count;
             let before = [WaitClass::LogWrite, WaitClass::LogFlush].map(waits);
             (0..100u8).for_each(|row| tree.put(&[row], &[1; 100]).expect("written"));
-            // A wait for the device's write alone is told apart from one for its sync.
+            // A wait for the device's write has its own class, apart from waits for its sync.
             let after = [WaitClass::LogWrite, WaitClass::LogFlush].map(waits);
             assert_eq!(after, [before[0] + 100, before[1]]);
             let at = disk.boundaries();
@@ -213,8 +213,8 @@ fn many_commit_together_behind_one_writer_and_one_flusher() {
     assert_eq!(run(8, || recover(&disk)).0.expect("sound")["t"].len(), 320);
 }
 
-/// A log of a few laps, filled by batches of all sizes, with the smallest window: nothing stands still, and all of it
-/// is there again.
+/// A log of a few laps, filled by batches of all sizes, with the smallest window: no thread is stuck, and all rows are
+/// there again.
 #[test]
 fn laps_of_the_log_go_through_a_small_window() {
     let shape = Shape { pipeline: true, recent_closed: LogRecentClosed::Poll, ..SMALL };
@@ -255,8 +255,9 @@ fn laps_of_the_log_go_through_a_small_window() {
     );
 }
 
-/// Clients who insert for 3 s of virtual time and wait for nothing, behind syncs that take long: syncs of the log, how
-/// old what was not durable came to be, and that all of it is durable a second after the last.
+/// Clients insert for 3 s of virtual time without waiting for durability, behind slow syncs. Returns the number of log
+/// syncs, and the greatest age of a change that was not durable. Checks that all is durable a second after the last
+/// insert.
 fn in_the_background(threads: bool, clients: u8, every_ns: u64) -> (u64, u64) {
     let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
     run(11, || {
@@ -306,8 +307,8 @@ fn who_does_not_wait_is_durable_in_time_and_the_log_is_not_synced_for_it_all_the
     }
 }
 
-/// Outside of a simulation, for there is no spinning in virtual time, on a disk that costs nothing: who waits for the
-/// log spins, or does not, as is believed of the CPUs.
+/// Outside of a simulation, since no thread spins in virtual time, on a disk without delays: a waiter for the log
+/// spins, or does not, as the assumed CPUs say.
 #[test]
 fn who_waits_spins_as_the_use_of_cpu_allows() {
     for (spin, spins) in [(LogSpin::Affinity, true), (LogSpin::Never, false)] {
@@ -315,7 +316,7 @@ fn who_waits_spins_as_the_use_of_cpu_allows() {
         let db = open(&SimulatedDisk::new(), options.buffer_pool_size(ByteSize::mib(4)));
         let tree = db.create_tree("t").expect("created");
         let has_seen = |stats: &Stats| stats.log_spin_cpus > 0 && (stats.log_spins > 0 || !spins);
-        // The use of CPU is looked at ten times a second: some ten thousand commits.
+        // The use of CPU is measured ten times a second: that takes some ten thousand commits.
         let seen = (0..200_000u32).any(|row| {
             tree.put(&(row % 100).to_be_bytes(), &row.to_be_bytes()).expect("written");
             row % 16 == 0 && has_seen(&db.stats())
@@ -326,8 +327,8 @@ fn who_waits_spins_as_the_use_of_cpu_allows() {
     }
 }
 
-/// What is believed is told in numbers and in the text, and is of the CPUs that it is to be of: those of the mask, or
-/// those that are granted.
+/// The measured use of CPU appears in numbers and in the text, together with the right CPUs: those of the mask, or
+/// those granted by the quota.
 #[test]
 fn the_use_of_cpu_that_is_believed_is_told_with_the_cpus_that_it_is_of() {
     for (spin, name, hundredths) in [(LogSpin::Affinity, "cpu_n", 100), (LogSpin::Quota, "cpu_granted_pct", 1)] {
@@ -338,7 +339,7 @@ fn the_use_of_cpu_that_is_believed_is_told_with_the_cpus_that_it_is_of() {
             let stats = db.stats();
             [stats.log_spin_cpu_abs, stats.log_spin_cpus, stats.log_spin_cpu_pct]
         };
-        // It is looked at ten times a second: between two looks all that is told is of one.
+        // The use is measured ten times a second: between two measurements all reported numbers belong together.
         let told = (0..200_000u32).find_map(|row| {
             tree.put(&(row % 100).to_be_bytes(), &row.to_be_bytes()).expect("written");
             let before = if row % 16 == 0 { believed() } else { [0; 3] };
@@ -351,7 +352,7 @@ fn the_use_of_cpu_that_is_believed_is_told_with_the_cpus_that_it_is_of() {
             other => unreachable!("{name}: {other:?}"),
         };
         assert_eq!(["log_spin_cpu_abs", "log_spin_cpus", "log_spin_cpu_pct"].map(number), [abs, cpus, pct]);
-        // One of the two is rounded, the other cut off.
+        // One of the two is rounded, the other truncated.
         assert!(cpus.abs_diff(number(name) * hundredths) <= 1, "{spin:?}: {cpus}");
         assert!(abs > 0 && pct == abs * 100 / cpus, "{abs} of {cpus}: {pct}");
         let [abs, cpus, pct] = [abs, cpus, pct].map(|of| f64::from(u32::try_from(of).expect("small")) / 100.0);

@@ -1,4 +1,4 @@
-//! The classic ways to free frames: the stalls that they are known for, in virtual time.
+//! The classic ways to free frames: their known stalls, in virtual time.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use millpond::{
 use crate::pool::scattered;
 use crate::support::open;
 
-/// Rows of the tree, each of which has a leaf of its own.
+/// Rows of the tree, each on a leaf of its own.
 pub(crate) const ROWS: u32 = 6_000;
 
 /// Frames that are kept free.
@@ -41,7 +41,7 @@ pub(crate) fn options(empty: EmptyFreeListAlgorithm) -> Options {
         .read_ahead_pages(0)
 }
 
-/// Reads rows that are not in memory, most of them, one after the other; returns the longest that one took, in ms.
+/// Reads rows, most of which are not in memory, one after the other. Returns the longest time of a read, in ms.
 fn read_some(tree: &Tree, from: u32, count: u32) -> f64 {
     let slowest = (from..from + count).map(|row| {
         let began = now_ns();
@@ -53,9 +53,9 @@ fn read_some(tree: &Tree, from: u32, count: u32) -> f64 {
     slowest / 1e6
 }
 
-/// What reads after some times of quiet came to.
+/// Results of reads after times of quiet.
 struct Read {
-    /// What the slowest of 400 took, in ms, after each.
+    /// The slowest of 400 reads after each time of quiet, in ms.
     slowest_ms: Vec<f64>,
     /// Waits for a free frame, as the class counts them, and as the pool does.
     waits: [u64; 2],
@@ -63,7 +63,7 @@ struct Read {
     stalls: Vec<Stall>,
 }
 
-/// Reads after each time of quiet, so many ms.
+/// Reads after each time of quiet, given in ms.
 fn read_after(empty: EmptyFreeListAlgorithm, quiet_ms: &[u64]) -> Read {
     let disk = disk();
     run(2, || {
@@ -90,7 +90,7 @@ fn waits_for_frames(db: &Db) -> [u64; 2] {
     [of_class, db.stats().buffer_pool_wait_free]
 }
 
-/// A stall is explained by its line alone: so much of it, in per cent, was spent on this class.
+/// The per cent of a stall that its report ascribes to this class.
 pub(crate) fn share(stall: &Stall, class: WaitClass) -> u128 {
     let waited = stall.waits.iter().find(|(of, _)| *of == class).map_or(0, |(_, time)| time.as_micros());
     waited * 100 / stall.elapsed.as_micros()
@@ -113,8 +113,8 @@ fn the_stall_of_backoff_grows_with_the_root_of_the_quiet_time() {
     stalls.iter().for_each(|stall| assert!(share(stall, WaitClass::FreeFrame) >= 90, "{stall}"));
 }
 
-/// With everything at the tail clean the other two take a frame at once, however long it was quiet. With `legacy` no
-/// frame is ever free then, and nobody has waited for one.
+/// With only clean pages at the tail, the other two take a frame at once, after any time of quiet. `legacy` keeps no
+/// frames free, and counts no wait for one.
 #[test]
 fn neither_legacy_nor_the_handoff_has_it() {
     for empty in [EmptyFreeListAlgorithm::Legacy, EmptyFreeListAlgorithm::Handoff] {
@@ -124,8 +124,8 @@ fn neither_legacy_nor_the_handoff_has_it() {
     }
 }
 
-/// A thread that panics drops the last handle of the database; who has a tree still gets frames, though nobody is
-/// there any more who would supply them.
+/// A thread that panics drops the last handle of the database. A thread with a handle of a tree still gets frames,
+/// although the threads that supply them are gone.
 #[test]
 fn who_has_a_tree_reads_on_where_the_database_was_dropped_in_a_panic() {
     use EmptyFreeListAlgorithm::{Backoff, Handoff, Legacy};
@@ -145,17 +145,18 @@ fn who_has_a_tree_reads_on_where_the_database_was_dropped_in_a_panic() {
     }
 }
 
-/// Clients that read a row that is not in memory each so many nanoseconds, whether the one before was slow or not.
+/// Clients, each of which starts a read of a row not in memory at this interval in ns, however slow the read before
+/// was.
 const CLIENTS: u32 = 4;
 const EVERY_NS: u64 = 40_000_000;
 
-/// What light clients see beside a scan that takes all free frames.
+/// Reads of light clients beside a scan that takes all free frames.
 struct Beside {
     /// When each read began, and how long it took, in ms, by client.
     reads: Vec<Vec<[f64; 2]>>,
     /// When the scan began, and how long it took.
     scan: [f64; 2],
-    /// Since the clients came.
+    /// Stalls since the clients started.
     stalls: Vec<Stall>,
 }
 
@@ -164,14 +165,15 @@ fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// Frames ran out, and clients take few of them for so long; then a scan takes all, just after they were refilled.
+/// Frames ran out, and clients take few of them during the time of quiet. Then, just after a refill, a scan takes all
+/// free frames.
 fn clients_beside_a_scan(empty: EmptyFreeListAlgorithm, quiet_ms: u64) -> Beside {
     let disk = disk();
     run(8, || {
         let db = open(&disk, options(empty).create(false));
         let tree = db.open_tree("t").expect("there");
         read_some(&tree, 0, 3_000);
-        // Of what was read so far.
+        // Stalls of the reads so far.
         let stalls = db.stalls().len();
         let began = now_ns();
         let ends = began + (quiet_ms + 3_000) * 1_000_000;
@@ -198,7 +200,7 @@ fn clients_beside_a_scan(empty: EmptyFreeListAlgorithm, quiet_ms: u64) -> Beside
             .collect();
         sleep_ns(quiet_ms * 1_000_000);
         let free = || db.stats().buffer_pool_pages_free;
-        // The hand-off keeps few frames free, at all times.
+        // The hand-off keeps few frames free at all times.
         let mut before = free();
         while empty == EmptyFreeListAlgorithm::Backoff && free() <= before {
             before = free();
@@ -213,8 +215,8 @@ fn clients_beside_a_scan(empty: EmptyFreeListAlgorithm, quiet_ms: u64) -> Beside
     .0
 }
 
-/// The text has 326 to 405 ms, and 555, with one scan in two minutes; each client waits once, and the scan, too. About
-/// `sqrt(2t)` ms, but for what has passed of these when a client comes, and a sleep of 10 ms.
+/// The published text has 326 to 405 ms, and 555, with one scan in two minutes. Each client waits once, and so does the
+/// scan: about `sqrt(2t)` ms, less the part that has passed when a client comes, plus a sleep of 10 ms.
 #[test]
 fn a_scan_that_takes_all_free_frames_stalls_each_light_client_with_backoff() {
     for (quiet_ms, text) in [(60_000, 300.0..400.0), (120_000, 400.0..555.0)] {
@@ -234,8 +236,8 @@ fn a_scan_that_takes_all_free_frames_stalls_each_light_client_with_backoff() {
     }
 }
 
-/// Beside the same scan nobody waits for a millisecond, in which the device reads fifty pages; the scan reads its own
-/// without a stall.
+/// Beside the same scan no client waits for a millisecond, in which the device reads fifty pages. The scan reads its
+/// own pages without a stall.
 #[test]
 fn a_scan_that_takes_all_free_frames_stalls_nobody_with_the_others() {
     for empty in [EmptyFreeListAlgorithm::Handoff, EmptyFreeListAlgorithm::Legacy] {
@@ -247,14 +249,15 @@ fn a_scan_that_takes_all_free_frames_stalls_nobody_with_the_others() {
     }
 }
 
-/// Everything dirty: who needs a frame writes a page, with the others behind him, and each of them has waited once.
+/// All pages are dirty. A thread that needs a frame writes a page, the others queue behind it, and each has waited
+/// once.
 #[test]
 fn a_convoy_of_legacy_is_told_by_the_class_of_its_waits() {
     let disk = disk();
     let disk =
         SimulatedDisk::with_image(disk.image(), ServiceTime { read_ns: 20_000, write_ns: 50_000, sync_ns: 9_000_000 });
     let ((waits, single, stalls), _) = run(4, || {
-        // Nothing is written for the log, which would leave clean pages to take.
+        // A log so long that nothing is written for its sake: that would leave clean pages to take.
         let options = options(EmptyFreeListAlgorithm::Legacy).create(false).redo_capacity(ByteSize::mib(64));
         let options = options.durability(Durability::None).stall_threshold(Duration::from_millis(20));
         let db: Db = open(&disk, options);
@@ -273,15 +276,15 @@ fn a_convoy_of_legacy_is_told_by_the_class_of_its_waits() {
         writers.into_iter().for_each(|thread| thread.join().expect("no panic"));
         (waits_for_frames(&db), db.stats().buffer_pool_single_page_flushes, db.stalls())
     });
-    // The engine's own threads wait for frames, too, and are in the pool's count only.
+    // The engine's own threads also wait for frames, and are only in the pool's count.
     assert!(single > 100 && waits[0] >= single && waits[1] >= waits[0], "{single} pages in {waits:?} waits");
-    // Others were behind one of these in the lane.
+    // Other operations waited in the lane behind one of these.
     let explained = stalls.iter().filter(|stall| share(stall, WaitClass::FreeFrame) >= 80).count();
     assert!(stalls.len() > 50 && explained * 5 >= stalls.len() * 4, "{explained} of {}", stalls.len());
 }
 
-/// Everything dirty, and what was just read is all that may leave at once: an operation keeps what is on its way down,
-/// or the leaf would drive out the page above it, and that the leaf.
+/// All pages are dirty, so only pages just read may leave at once. An operation keeps the pages on its way down: else
+/// the leaf would drive out the page above it, and that page the leaf.
 #[test]
 fn with_legacy_an_operation_keeps_its_way_down() {
     let disk = disk();
@@ -302,19 +305,19 @@ fn with_legacy_an_operation_keeps_its_way_down() {
         (after.data_page_reads - before.data_page_reads, single)
     });
     assert!(single > 500, "{single} pages were written for frames");
-    // Root, inner page and leaf, and a little more; twice as many where one drives out the other.
+    // Root, inner page and leaf, and a little more; twice as many if one drives out the other.
     assert!(reads < 1_000 * 5, "{reads} pages were read for 1,000 rows");
 }
 
-/// Rows of eight, of which one has a leaf that none of the others has.
+/// Groups of eight rows: no leaf has the first rows of two groups.
 const EIGHTHS: u32 = 6_000;
 
-/// One of them. (No more than four are in a leaf.)
+/// The key of a group's first row. (A leaf holds at most four rows.)
 fn eighth(number: u32) -> [u8; 4] {
     (number * 8).to_be_bytes()
 }
 
-/// A tree of these.
+/// A disk with this tree.
 fn disk_of_eighths() -> SimulatedDisk {
     let disk = SimulatedDisk::new();
     run(1, || {
@@ -325,14 +328,14 @@ fn disk_of_eighths() -> SimulatedDisk {
     SimulatedDisk::with_image(disk.image(), ServiceTime::default())
 }
 
-/// Dirty pages are written for frames only, but for a server that is idle.
+/// Dirty pages are written only for frames, and when the server is idle.
 fn lazy(empty: EmptyFreeListAlgorithm) -> Options {
     let options = options(empty).dirty_tracking(DirtyTracking::FlushList).durability(Durability::None);
     options.adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly)
 }
 
-/// What was counted of searches by who needs a frame, for a clean page and for one to write, between two looks: how many
-/// there were, and pages that they looked at. And pages that were read meanwhile.
+/// Counts between two snapshots of searches by threads that need a frame: for a clean page, and for a page to write.
+/// Each has the number of searches and of pages looked at. Also the pages read meanwhile.
 fn searched(before: &Stats, after: &Stats) -> ([u64; 2], [u64; 2], u64) {
     let since = |of: fn(&Stats) -> u64| of(after) - of(before);
     let clean = [since(|stats| stats.buffer_lru_search_num_scan), since(|stats| stats.buffer_lru_search_scanned)];
@@ -341,7 +344,7 @@ fn searched(before: &Stats, after: &Stats) -> ([u64; 2], [u64; 2], u64) {
     (clean, dirty, since(|stats| stats.data_page_reads))
 }
 
-/// Dirty pages that are next to leave are passed over by each search, and a hundred of them by two.
+/// Each search passes over the dirty pages at the tail; from a hundred of them on, there are two searches.
 #[test]
 fn searches_for_a_clean_page_count_each_page_that_they_look_at() {
     let disk = disk_of_eighths();
@@ -357,7 +360,7 @@ fn searches_for_a_clean_page_count_each_page_that_they_look_at() {
             while db.stats().buffer_pool_pages_dirty < dirty {
                 next(1).iter().for_each(|row| tree.put(row, &[2; 900]).expect("written"));
             }
-            // Three eighths of the list are between where pages come in and its tail.
+            // Three eighths of the list lie between the insertion point and the tail.
             read(next(700));
             let before = db.stats();
             assert_eq!(before.buffer_pool_pages_dirty, dirty);
@@ -371,17 +374,17 @@ fn searches_for_a_clean_page_count_each_page_that_they_look_at() {
         assert_eq!(
             [stats.buffer_lru_batch_scanned, stats.buffer_pool_single_page_flushes],
             [0, 0],
-            "nobody else looks"
+            "no other thread searches"
         );
         db.close().expect("closed");
     });
 }
 
-/// Everything is dirty: each miss has looked at the hundred at the tail, at all, and at the page that it writes.
+/// All pages are dirty: each miss looks at the hundred at the tail, then at all pages, then at the page that it writes.
 #[test]
 fn a_page_that_is_written_for_its_frame_is_counted_with_the_searches_before_it() {
     run(6, || {
-        // The root has all leaves below it.
+        // The root is directly above all leaves.
         let options = lazy(EmptyFreeListAlgorithm::Legacy).page_size(ByteSize::kib(16));
         let options = options.buffer_pool_size(ByteSize::kib(16 * 400));
         let options = options.redo_capacity(ByteSize::mib(64));
@@ -396,8 +399,8 @@ fn a_page_that_is_written_for_its_frame_is_counted_with_the_searches_before_it()
         (10..110).for_each(|row| tree.put(&eighth(row), &[2; 3_600]).expect("written"));
         let after = db.stats();
         let (clean, to_write, misses) = searched(&before, &after);
-        assert_eq!(misses, 100, "those that were put in first have left");
-        // One that cannot be written just then is written by the keeper, for who waits in line.
+        assert_eq!(misses, 100, "the pages put in first have left");
+        // If a page cannot be written at once, the keeper writes it, for the waiter in line.
         let single = after.buffer_pool_single_page_flushes - before.buffer_pool_single_page_flushes;
         let in_lots = after.buffer_lru_batch_flush_total_pages - before.buffer_lru_batch_flush_total_pages;
         assert!(single + in_lots == misses && single >= 90, "{single} and {in_lots} of {misses}");
@@ -409,7 +412,7 @@ fn a_page_that_is_written_for_its_frame_is_counted_with_the_searches_before_it()
     });
 }
 
-/// An LRU manager alone frees frames: as many as were taken, each of them looked at once, and written if it is dirty.
+/// Only an LRU manager frees frames: as many as were taken. It looks at each page once, and writes the dirty ones.
 #[test]
 fn what_an_lru_manager_frees_and_writes_is_what_it_looked_at() {
     let disk = disk_of_eighths();
@@ -428,7 +431,7 @@ fn what_an_lru_manager_frees_and_writes_is_what_it_looked_at() {
         let flushed: fn(&Stats) -> u64 = |stats| stats.buffer_lru_batch_flush_total_pages;
         let scanned: fn(&Stats) -> u64 = |stats| stats.buffer_lru_batch_scanned;
         let reads: fn(&Stats) -> u64 = |stats| stats.data_page_reads;
-        // All that leave are clean.
+        // All pages that leave are clean.
         read(next(40));
         sleep_ns(2_000_000_000);
         let taken = since(&quiet, reads);
@@ -437,9 +440,9 @@ fn what_an_lru_manager_frees_and_writes_is_what_it_looked_at() {
         let passes = |stats: &Stats| [stats.buffer_lru_batches_evict, stats.buffer_lru_batch_evict_pages];
         let after = db.stats();
         assert_eq!(passes(&after), [passes(&quiet)[0] + 1, taken], "in one pass");
-        // Forty are dirty, and leave when they have come to the tail. (With the first changes come pages that are new.)
+        // Forty pages are dirty, and leave when they have come to the tail. (The first changes bring new pages.)
         next(20).iter().for_each(|row| tree.put(row, &[2; 900]).expect("written"));
-        // Long enough for the manager to refill the list, and too short for a server to be idle.
+        // Long enough for the manager to refill the list, and too short for the server to count as idle.
         sleep_ns(500_000_000);
         let before = db.stats();
         while db.stats().buffer_pool_pages_dirty < 40 {
@@ -458,13 +461,13 @@ fn what_an_lru_manager_frees_and_writes_is_what_it_looked_at() {
     });
 }
 
-/// A batch that changes rows of neighbouring leaves, as many as a part of the pool has frames: they come into one part.
+/// A batch changes rows on neighbouring leaves, as many as an instance of the pool has frames: all in one instance.
 #[test]
 fn a_batch_takes_frames_of_another_part_where_all_of_its_own_are_pinned() {
     let disk = disk();
     for empty in [EmptyFreeListAlgorithm::Legacy, EmptyFreeListAlgorithm::Backoff] {
         let ((), _) = run(3, || {
-            // As few frames are kept free as a split needs.
+            // Only as many frames are kept free as a split needs.
             let options =
                 options(empty).create(false).buffer_pool_size(ByteSize::kib(4 * 1_024)).buffer_pool_instances(32);
             let kept = empty == EmptyFreeListAlgorithm::Backoff;
@@ -475,7 +478,7 @@ fn a_batch_takes_frames_of_another_part_where_all_of_its_own_are_pinned() {
             for keys in keys.chunks(64).step_by(8) {
                 let mut batch = WriteBatch::new();
                 keys.iter().for_each(|key| _ = batch.put(&tree, key, &[2; 2_100]));
-                // Splits, too.
+                // These cause splits, too.
                 keys.iter().for_each(|key| _ = batch.put(&tree, &[&key[..], b"new"].concat(), &[3; 2_100]));
                 batch.durability(Durability::None);
                 db.write(batch).expect("written");

@@ -1,9 +1,9 @@
-//! Crash images at every I/O boundary of small workloads, each reopened and compared with what was acknowledged.
+//! Crash images at every I/O boundary of small workloads, each reopened and compared with the acknowledged operations.
 //!
-//! A workload runs once under the deterministic scheduler, on a disk that remembers. Each client notes, outside of the
-//! database, when an operation began and when it was acknowledged, as positions in the disk's history. For a crash at
-//! boundary `b`, what was acknowledged at or before `b` must be there; an operation that was under way is there whole
-//! or not at all; nothing else is.
+//! A workload runs once under the deterministic scheduler, on a disk that records its history. Outside of the database,
+//! each client notes when an operation began and when it was acknowledged, as positions in that history. After a crash
+//! at boundary `b`, operations acknowledged at or before `b` must be there. An operation that was under way is there
+//! whole or not at all. Nothing else is there.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use crate::support::{
     small_options,
 };
 
-/// What an operation leaves: for (tree, key) a value or nothing.
+/// Effects of an operation: for each (tree, key) a value or nothing.
 pub(crate) type Effects = Vec<((&'static str, Vec<u8>), Option<Vec<u8>>)>;
 
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub(crate) struct Note {
     pub(crate) effects: Effects,
 }
 
-/// The oracle: what clients did, outside of the database.
+/// The oracle: the clients' operations, recorded outside of the database.
 #[derive(Clone, Default)]
 pub(crate) struct Oracle {
     pub(crate) notes: Arc<Mutex<Vec<Note>>>,
@@ -56,7 +56,7 @@ impl Oracle {
         self.notes.lock().expect("not poisoned")[index].acknowledged = Some(disk.boundaries());
     }
 
-    /// Compares what was found after a crash at `boundary`; `Err` says what differs.
+    /// Compares the contents found after a crash at `boundary`; `Err` says what differs.
     pub(crate) fn compare(&self, found: &Contents, boundary: usize) -> Result<(), String> {
         let notes = self.notes.lock().expect("not poisoned");
         let mut certain: BTreeMap<(&str, &[u8]), Option<&[u8]>> = BTreeMap::new();
@@ -77,7 +77,7 @@ impl Oracle {
         for (tree, entries) in found.iter().filter(|(tree, _)| *tree != LOOSE) {
             for (key, value) in entries {
                 if !owners.contains_key(&(tree.as_str(), key.as_slice())) {
-                    return Err(format!("tree {tree} has key {}, which nobody wrote", key.escape_ascii()));
+                    return Err(format!("tree {tree} has key {}, which no client wrote", key.escape_ascii()));
                 }
                 rows.insert((tree, key), value);
             }
@@ -115,7 +115,7 @@ pub(crate) struct Recorded {
     pub(crate) trace: Trace,
 }
 
-/// A disk so slow that the keeper's ticks and checkpoints fall into recovery.
+/// A disk with reads so slow that the keeper's ticks and checkpoints fall into recovery.
 const SLOW_READS: ServiceTime = ServiceTime { read_ns: 400_000_000, ..SLOW };
 
 pub(crate) fn record(
@@ -139,7 +139,7 @@ fn record_on(
     Recorded { shape: SMALL, history: disk.history(), oracle, trace }
 }
 
-/// What is on the disk after recovery under the scheduler.
+/// The contents of the disk after recovery under the scheduler.
 fn recover_image(image: Image, seed: u64) -> Result<Contents, String> {
     recover_image_shaped(image, SMALL, seed)
 }
@@ -148,8 +148,8 @@ fn recover_image_shaped(image: Image, shape: Shape, seed: u64) -> Result<Content
     run(seed, || recover_shaped(&disk_of(image), shape)).0
 }
 
-/// Whether a crash in this mode may cost a store that writes in place, without copies, a page (never one of the map):
-/// then it must be reported.
+/// Whether a crash in this mode may tear a page of a store that writes in place without copies (but no page of the
+/// map): then the damage must be reported.
 fn may_tear(shape: Shape, mode: Unsynced, problem: &str) -> bool {
     let torn = matches!(mode, Unsynced::Torn(_) | Unsynced::OneTorn(_));
     let of_a_page = problem.contains("checksum mismatch") && problem.contains("'data.mpd'");
@@ -166,8 +166,8 @@ const MODES: [fn(u64) -> Unsynced; 7] = [
     Unsynced::OneTorn,
 ];
 
-/// Some of them, and all with MILLPOND_FULL; seeded by the boundary. Which is the third is mixed: no stride comes to the
-/// same each time.
+/// Three of the modes, or with MILLPOND_FULL all; seeded by the boundary. The third is chosen by a hash, so that no
+/// stride meets the same mode each time.
 pub(crate) fn modes(boundary: usize) -> impl Iterator<Item = Unsynced> {
     let third = 2 + (boundary.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % 5;
     let all = MODES.iter().map(move |mode| mode(u64::try_from(boundary).expect("small")));
@@ -219,7 +219,7 @@ pub(crate) fn key_of(client: usize, number: usize) -> Vec<u8> {
 /// Rows that every client finds in both trees.
 pub(crate) const ROWS: usize = 240;
 
-/// A tree that is written without waiting for durability: nothing is promised of it but that it is sound.
+/// A tree that is written without waiting for durability: only its soundness is promised.
 pub(crate) const LOOSE: &str = "loose";
 
 /// A database with two trees that do not fit the pool, closed; the oracle knows its rows.
@@ -264,7 +264,7 @@ fn client(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, id: usize, seed: u64, 
                 oracle.note(disk, id, vec![(at, None)], || trees[name].delete(&key).map(|_| ()));
             }
             2..=4 => {
-                // A row and its entry in the other tree, together.
+                // A row, and its entry in the other tree, in one batch.
                 let other = if name == "a" { "b" } else { "a" };
                 let effects = vec![(at, Some(value.clone())), ((other, key.clone()), Some(value.clone()))];
                 oracle.note(disk, id, effects, || {
@@ -280,23 +280,22 @@ fn client(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, id: usize, seed: u64, 
     }
 }
 
-/// Keeps something in the log that is not durable, whenever the keeper looks.
+/// Keeps something in the log that is not durable whenever the keeper runs.
 fn loose_client(db: &Db, ops: usize) {
     let tree = db.open_tree(LOOSE).expect("there");
     for turn in 0..ops {
         let mut batch = WriteBatch::new();
         batch.put(&tree, &[u8::try_from(turn % 50).expect("small")], &[1; 300]).durability(Durability::None);
         db.write(batch).expect("written");
-        // A read of a page that is not in memory, mostly: virtual time passes.
+        // Reads a page that is mostly not in memory: virtual time passes.
         let _ = db.open_tree("a").and_then(|a| a.get(&key_of(0, turn * 37 % ROWS))).expect("read");
     }
 }
 
-/// A pool in which enough pages stay dirty that `sync_only` finds the log three quarters full: in a smaller one they leave
-/// before.
+/// Frames with which `sync_only` finds the log three quarters full: with fewer, dirty pages are evicted before.
 const LAZY_FRAMES: u64 = 80;
 
-/// Several clients, the keeper, and at the end a close.
+/// Several clients, the keeper, and a close at the end.
 fn many_clients(seed: u64, clients: usize, ops: usize, value_len: usize) -> Recorded {
     many_clients_shaped(SMALL, seed, clients, ops, value_len)
 }
@@ -326,7 +325,7 @@ fn many_clients_shaped(shape: Shape, seed: u64, clients: usize, ops: usize, valu
         let by_all = stats.buffer_flush_sync_total_pages;
         match shape.flushing {
             AdaptiveFlushingMethod::Envelope => {}
-            AdaptiveFlushingMethod::SyncOnly => assert!(by_all > 0, "nobody found the log three quarters full"),
+            AdaptiveFlushingMethod::SyncOnly => assert!(by_all > 0, "no thread found the log three quarters full"),
             _ => assert!(by_cleaners > 0, "no page cleaner was at work, but {by_all} pages at once"),
         }
         assert_at_work(shape.profile, &stats);
@@ -335,8 +334,8 @@ fn many_clients_shaped(shape: Shape, seed: u64, clients: usize, ops: usize, valu
     Recorded { shape, ..recorded }
 }
 
-/// A server's own mechanisms were at work, and those of others were not. Nobody spins for the log: in
-/// a simulation the use of CPU is not looked at.
+/// Asserts that a server's own mechanisms were at work, and those of other servers were not. No thread spins for the
+/// log: a simulation does not measure the use of CPU.
 fn assert_at_work(profile: Profile, stats: &Stats) {
     let is_of_8_0 = [Profile::Mysql80, Profile::Percona80].contains(&profile);
     let sleeps = profile == Profile::Percona57;
@@ -345,15 +344,15 @@ fn assert_at_work(profile: Profile, stats: &Stats) {
     let searches_beyond_waits = stats.buffer_lru_batch_num_scan.saturating_sub(stats.buffer_pool_wait_free);
     let found = [
         ("pages copied before they are written over", stats.dblwr_pages_written, Some(true)),
-        ("pages written by who needs a frame", stats.buffer_pool_single_page_flushes, Some(!sleeps)),
-        ("sleeps of who needs a frame", stats.buffer_pool_wait_free_loops, Some(sleeps)),
-        // The keeper searches only for who has found none by his own work, and waits.
+        ("pages written by threads that need a frame", stats.buffer_pool_single_page_flushes, Some(!sleeps)),
+        ("sleeps of threads that need a frame", stats.buffer_pool_wait_free_loops, Some(sleeps)),
+        // The keeper searches only for waiters whose own search found no frame.
         ("searches for frames ahead of need", stats.buffer_lru_batch_num_scan, has_cleaners.then_some(true)),
-        ("searches beyond those for who waits", searches_beyond_waits, (!has_cleaners).then_some(false)),
+        ("searches beyond those for waiters", searches_beyond_waits, (!has_cleaners).then_some(false)),
         ("pages written ahead of need", stats.buffer_pool_pages_lru_flushed, Some(has_cleaners)),
         ("pages written by cleaners", stats.buffer_flush_adaptive_total_pages, Some(true)),
         ("entries of flush lists looked at anew", stats.buffer_flush_sync_scanned, Some(!has_cleaners)),
-        // With MySQL 5.5 it is one here: too few to count on.
+        // With MySQL 5.5 there is one here: too few to rely on.
         ("pages that left beside others", stats.buffer_flush_neighbor_total_pages, with_neighbors),
         ("waits for the threads of the log", stats.log_on_flush_waits, Some(is_of_8_0)),
         ("looks for room in the window", stats.log_on_recent_closed_wait_loops, Some(is_of_8_0)),
@@ -363,12 +362,12 @@ fn assert_at_work(profile: Profile, stats: &Stats) {
     }
 }
 
-/// How thinly `make test` samples the larger matrices; `make crash` sets MILLPOND_FULL and takes every boundary.
+/// Sampling stride of the larger matrices in `make test`. `make crash` sets MILLPOND_FULL and takes every boundary.
 pub(crate) fn stride(sampled: usize) -> usize {
     if std::env::var_os("MILLPOND_FULL").is_some() { 1 } else { sampled }
 }
 
-/// How many seeds are run: `sampled`, and with MILLPOND_FULL `all`.
+/// Number of seeds to run: `sampled`, or with MILLPOND_FULL `all`.
 pub(crate) fn seeds(sampled: u64, all: u64) -> u64 {
     if std::env::var_os("MILLPOND_FULL").is_some() { all } else { sampled }
 }
@@ -445,7 +444,7 @@ fn a_crash_while_page_cleaners_write_and_everybody_flushes_loses_nothing() {
         (AdaptiveFlushingMethod::Adaptive, legacy(SMALL)),
     ];
     for ((flushing, shape), seed) in shapes.into_iter().zip(21..) {
-        // Enough that three quarters of the log are taken.
+        // Enough operations to fill three quarters of the log.
         let (ops, frames) =
             if flushing == AdaptiveFlushingMethod::SyncOnly { (80, LAZY_FRAMES) } else { (60, shape.frames) };
         let recorded = many_clients_shaped(Shape { flushing, frames, ..shape }, seed, 4, ops, 3000);
@@ -488,8 +487,8 @@ fn a_crash_while_threads_write_the_log_loses_nothing() {
     }
 }
 
-/// Deletes most rows, which lets the trees merge, and writes others, for which page ids are used again; twice. Between
-/// the rounds the keeper gets the time to merge.
+/// Twice deletes most rows, which lets the trees merge, and writes new ones, which reuse page ids. Between the rounds
+/// the keeper gets the time to merge.
 fn thin_out_and_fill(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, seed: u64) {
     let tree = db.open_tree("a").expect("there");
     let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -623,7 +622,7 @@ fn a_crash_during_recovery_loses_nothing() {
 
 #[test]
 fn recovery_in_a_pool_smaller_than_what_it_redoes_loses_nothing() {
-    // In virtual time, in which writing takes none: the keeper has not cleaned the pages.
+    // In virtual time, in which writes take no time: the keeper has not cleaned the pages.
     let (image, _) = run(4, || {
         let disk = SimulatedDisk::new();
         let options = Options::new().page_size(ByteSize::kib(4)).redo_capacity(ByteSize::mib(4));
@@ -679,7 +678,7 @@ fn a_background_commit_is_durable_when_its_time_has_come() {
         batch.put(&tree, b"k", b"v").durability(Durability::Background(40));
         db.write(batch).expect("written");
         let at_once = disk.crash_now(Unsynced::None);
-        // The time itself, a write and a sync, and what the keeper may be busy with.
+        // The requested time, a write and a sync, and the time for which the keeper may be busy.
         sleep_ns(40_000_000 + 60_000_000);
         let later = disk.crash_now(Unsynced::None);
         db.close().expect("closed");
@@ -690,11 +689,12 @@ fn a_background_commit_is_durable_when_its_time_has_come() {
     assert_eq!(recover_image(image, 1).expect("sound")["t"].len(), 1);
 }
 
-/// Recovery's last checkpoint ran out of slots and published the new nonce with a checkpoint LSN of the old log.
+/// Regression: recovery's last checkpoint ran out of slots, and published the new nonce with a checkpoint LSN of the
+/// old log.
 #[test]
 fn a_crash_during_a_recovery_that_changes_more_pages_than_there_are_free_slots_loses_nothing() {
     let options = || Options::new().buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(16));
-    // In virtual time, in which writing takes none: the keeper has not cleaned the pages.
+    // In virtual time, in which writes take no time: the keeper has not cleaned the pages.
     let (image, _) = run(12, || {
         let disk = SimulatedDisk::new();
         let db = open(&disk, options().page_size(ByteSize::kib(4)).durability(Durability::None));

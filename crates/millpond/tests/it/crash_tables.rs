@@ -14,7 +14,7 @@ use crate::crash_matrix::{
 };
 use crate::support::{SMALL, Shape, open};
 
-/// Frames for the leaves of a row and of three entries that move, twice.
+/// Enough frames for the leaves of two operations, each with a row and three entries that move.
 const SHAPE: Shape = Shape { frames: 232, ..SMALL };
 
 /// Rows that every client finds.
@@ -129,8 +129,8 @@ fn a_crash_at_any_io_of_clients_over_a_table_loses_nothing_and_leaves_its_indexe
     }
 }
 
-/// Batches of several groups each: at a crash some of them are in flight together. One in four demands in the end what is
-/// not so, and is undone while the others go on.
+/// Batches of several groups each: at a crash some of them are in flight together. One batch in four ends with a demand
+/// that fails, and is undone while the others go on.
 #[test]
 fn a_crash_while_large_batches_of_clients_are_in_flight_leaves_all_of_each_or_nothing() {
     let (start, oracle) = run(0, make_table).0;
@@ -172,7 +172,7 @@ fn a_crash_while_large_batches_of_clients_are_in_flight_leaves_all_of_each_or_no
             most = most.max(db.stats().batches_in_flight);
             sleep_ns(1_000_000);
         }
-        // One that is being undone counts, too, and its client has gone on.
+        // A batch that is being undone counts, too, and its client has gone on.
         assert!((3..=6).contains(&most), "all at once, not {most}");
         for thread in threads {
             thread.join().expect("no panic");
@@ -209,7 +209,7 @@ fn a_crash_during_creation_or_drop_of_tables_leaves_each_whole_or_nothing_of_it(
     check_matrix(&Recorded { shape: SHAPE, ..recorded }, 0, stride(2));
 }
 
-/// Indexes come and go beside two clients: each is whole or not there.
+/// Indexes come and go beside two clients: each is whole or absent.
 #[test]
 fn a_crash_while_indexes_are_made_and_dropped_beside_clients_leaves_each_whole_or_nothing_of_it() {
     let (start, oracle) = run(0, make_table).0;
@@ -240,7 +240,7 @@ fn a_crash_while_indexes_are_made_and_dropped_beside_clients_leaves_each_whole_o
     check_matrix(&Recorded { shape: SHAPE, ..recorded }, 0, stride(6));
 }
 
-/// All rows are there or none, and the table or the tree is there at any moment.
+/// All rows are there or none, and the table or the tree exists at any moment.
 #[test]
 fn a_crash_while_tables_and_trees_are_truncated_leaves_all_rows_or_none() {
     let (start, oracle) = two_trees(1);

@@ -1,11 +1,11 @@
-//! Every decoder takes any bytes (the rules are at the head of `simulation/decoders.rs`): real encodings, mutated. The
-//! same decoders are the targets of `make fuzz`.
+//! Every decoder accepts any bytes (the rules are at the head of `simulation/decoders.rs`): real encodings, mutated.
+//! The same decoders are the targets of `make fuzz`.
 
 use millpond::simulation::Decoder;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// What a length or count is made to be.
+/// Replacement values for a length or a count.
 const LENGTHS: [u64; 12] = [0, 1, 17, 127, 128, 255, 256, 4095, 65_535, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
 
 /// Changes `bytes` in one of several ways.
@@ -34,7 +34,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], rng: &mut SmallRng) {
     }
 }
 
-/// Samples as they are, and each mutated one to four times. How many were accepted of either.
+/// Feeds samples unchanged, and mutated one to four times. Returns how many of either were accepted.
 #[expect(clippy::panic, reason = "a test's helper: the panic is the test's failure")]
 fn feed(decoder: Decoder, seed: u64, cases: u64) -> (u64, u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -84,10 +84,10 @@ fn decoders_take_any_bytes() {
     }
     assert_eq!(fed.len(), Decoder::ALL.len());
     for (decoder, cases, (whole, _)) in fed {
-        // Operations and logs of a sample may be refused: pages too full, groups broken on purpose.
+        // Operations and logs of a sample may be refused, for pages that are too full, or groups broken on purpose.
         let least = match decoder {
             Decoder::Replay | Decoder::LogScan => cases / 8 / 20,
-            // A log cut too early is one that images of pages are ahead of.
+            // If a log is cut too early, images of pages are ahead of it.
             Decoder::Recovery => cases / 8 / 2,
             // Most samples do harm; a few do none.
             Decoder::Rebuild => cases / 8 / 20,
@@ -97,7 +97,7 @@ fn decoders_take_any_bytes() {
     }
 }
 
-/// A group for [`Decoder::Recovery`], behind the real ones.
+/// Feeds a group to [`Decoder::Recovery`], behind the real groups.
 fn recover_with(kind: u8, payload: &[u8]) -> Result<bool, String> {
     let mut bytes = Decoder::Recovery.sample(0);
     bytes.extend_from_slice(&[kind, 0]);
@@ -106,7 +106,7 @@ fn recover_with(kind: u8, payload: &[u8]) -> Result<bool, String> {
     Decoder::Recovery.feed(&bytes)
 }
 
-/// Formats a page of `level` anew, without entries and fences.
+/// A payload that formats a page of `level`, without entries and fences.
 fn format_of(space: u32, number: u32, level: u8) -> Vec<u8> {
     let mut payload = vec![1];
     payload.extend_from_slice(&(u64::from(space) << 32 | u64::from(number)).to_le_bytes());
@@ -122,7 +122,7 @@ fn map_record(space: u32, number: u32) -> Vec<u8> {
     payload
 }
 
-/// Each of these took memory without bound, or panicked: the largest page number and space, the largest level.
+/// Regression: each of these took memory without bound, or panicked: the largest page number, space and level.
 #[test]
 fn recovery_believes_no_number_that_cannot_be() {
     assert_eq!(Decoder::Recovery.feed(&Decoder::Recovery.sample(0)), Ok(true), "the log as it is");

@@ -13,21 +13,21 @@ fn options() -> Options {
     Options::new().buffer_pool_size(ByteSize::mib(1)).redo_capacity(ByteSize::mib(4)).cached(true)
 }
 
-/// Set in the process that a test starts to do its part.
+/// Set in a process that a test starts for a part of its work.
 pub(crate) const CHILD: &str = "MILLPOND_TEST_CHILD";
 
 pub(crate) fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// This test again, in a process of its own that begins in `dir`.
+/// This test again, in a process of its own with working directory `dir`.
 fn child(test: &str, dir: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("known"));
     command.args(["--exact", &format!("directory::{test}"), "--nocapture"]).env(CHILD, "1").current_dir(dir);
     command
 }
 
-/// Runs a test's part in a process of its own; what it printed.
+/// Runs a test's part in a process of its own. Returns its output.
 fn run_child(test: &str, dir: &Path) -> String {
     let output = child(test, dir).output().expect("started");
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -35,7 +35,7 @@ fn run_child(test: &str, dir: &Path) -> String {
     said
 }
 
-/// Makes and removes files: of another log, and of a sort, which `place` is searched for meanwhile.
+/// Makes and removes files of another log and of a sort. Meanwhile it looks for the sort's files in `place`.
 fn use_files(db: &Db, place: &Path) {
     db.set_redo_capacity(ByteSize::mib(6)).expect("a new log is made");
     let mut sorted_in_files = false;
@@ -51,7 +51,7 @@ fn use_files(db: &Db, place: &Path) {
     db.checkpoint().expect("done");
 }
 
-/// A new log was looked for in the new working directory.
+/// Regression: the new log was looked for in the new working directory.
 #[test]
 fn relative_path_after_chdir_makes_files_where_the_database_is() {
     if !is_child() {
@@ -104,7 +104,7 @@ fn files_are_the_owners_alone_unless_the_group_is_given_some() {
     for (asked, wanted_dir, wanted) in [
         (None, 0o700, 0o600),
         (Some(read), 0o750, 0o640),
-        // As it was: also of the new log.
+        // Permissions are kept: also for the files of the new log.
         (None, 0o750, 0o640),
         (Some(write), 0o770, 0o660),
         (None, 0o770, 0o660),
@@ -120,7 +120,7 @@ fn files_are_the_owners_alone_unless_the_group_is_given_some() {
     assert_eq!(modes(&dir.path().join("above")).0, 0o700);
 }
 
-/// Databases of before were readable by everybody.
+/// Older versions made files that all users could read.
 #[test]
 fn files_lose_what_they_have_for_others_when_a_writer_opens_them() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -141,7 +141,7 @@ fn files_lose_what_they_have_for_others_when_a_writer_opens_them() {
     }
 }
 
-/// Does `deed` as another user, of this group. False: this process may not.
+/// Does `deed` as another user, of this group. False: this process has no permission for that.
 pub(crate) fn as_another_user(group: u32, deed: impl FnOnce() + Send) -> bool {
     let other = 65_534;
     let deed = move || {
@@ -155,17 +155,17 @@ pub(crate) fn as_another_user(group: u32, deed: impl FnOnce() + Send) -> bool {
         }
         is_other.is_ok()
     };
-    // Of this thread alone.
+    // Only this thread changes its user.
     std::thread::scope(|scope| scope.spawn(deed).join().expect("it went well"))
 }
 
-/// Another user's `check` took the lock, and the owner was refused.
+/// Regression: another user's `check` took the lock, and the owner was refused.
 #[test]
 fn another_user_is_refused_by_permission_before_any_lock_is_tried() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
     let path = dir.path().join("db");
-    // As an administrator may make it: everybody may come in.
+    // As an administrator may create it: all users may enter.
     std::fs::create_dir(&path).expect("made");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("set");
     let db = Db::open(&path, options()).expect("opened");
@@ -174,13 +174,13 @@ fn another_user_is_refused_by_permission_before_any_lock_is_tried() {
         assert!(matches!(refused, Error::Permission(_)), "{refused}");
         let refused = Db::open(&path, options().create(false)).expect_err("refused");
         assert!(matches!(refused, Error::Permission(_)), "{refused}");
-        // Whether it is open or not: nothing is told, and nothing is locked.
+        // The answer is the same whether the database is open or not, and nothing is locked.
     };
     let own = std::fs::metadata(&path).expect("there").gid();
     let is_possible = as_another_user(own, look);
     db.close().expect("closed");
     if !is_possible {
-        eprintln!("not looked at: only root can act for another user");
+        eprintln!("skipped: only root can act for another user");
         return;
     }
     assert!(as_another_user(own, look));
@@ -216,16 +216,16 @@ fn readers_share_a_database_and_a_writer_is_told_of_them() {
     );
     db.close().expect("closed");
     assert_eq!(std::fs::read_to_string(dir.path().join("lock.mpd")).expect("read"), "");
-    let reader = Inspector::open(dir.path(), true).expect("nobody writes");
+    let reader = Inspector::open(dir.path(), true).expect("no process writes");
     let mut cached = CheckOptions::default();
     cached.cached = true;
     check(dir.path(), cached).expect("two may read");
     assert!(in_use(Db::open(dir.path(), options())).contains(&own));
     drop(reader);
-    Db::open(dir.path(), options()).expect("nobody reads").close().expect("closed");
+    Db::open(dir.path(), options()).expect("no process reads").close().expect("closed");
 }
 
-/// The files of this process that carry the lock of `dir`, once more: as a forked child has them.
+/// Reopens the files of this process that carry the lock of `dir`, as a forked child has them.
 fn lock_files(dir: &Path) -> [OwnedFd; 2] {
     let own = Pid::from_raw(std::process::id().cast_signed()).expect("a process id");
     let process = pidfd_open(own, PidfdFlags::empty()).expect("opened");
@@ -239,12 +239,12 @@ fn lock_files(dir: &Path) -> [OwnedFd; 2] {
     [again(&dir.join("lock.mpd")), again(dir)]
 }
 
-/// A process that sleeps, and has these files.
+/// A sleeping process that has these files.
 fn sleeper([lock, dir]: [OwnedFd; 2]) -> Child {
     Command::new("sleep").arg("1000").stdin(lock).stderr(dir).stdout(Stdio::null()).spawn().expect("started")
 }
 
-/// Ends a process that may be another one's child, and waits until it has ended.
+/// Kills a process that may be another one's child, and waits until it has ended.
 fn end(pid: u32) {
     let process = Pid::from_raw(pid.cast_signed()).expect("a process id");
     let process = pidfd_open(process, PidfdFlags::empty()).expect("it lives");
@@ -274,7 +274,7 @@ fn in_use_names_the_living_holder_when_the_opener_was_killed() {
         let _db = Db::open("db", options()).expect("opened");
         let mut child = sleeper(lock_files(&here.join("db")));
         println!("child {}", child.id());
-        // The other process looks, and kills this one first.
+        // The parent test checks, and kills this process first.
         child.wait().expect("ended");
         return;
     }
@@ -290,7 +290,7 @@ fn in_use_names_the_living_holder_when_the_opener_was_killed() {
     let message = in_use(Db::open(dir.path().join("db"), options()));
     assert!(message.contains(&format!("in use by process {sleeper} (sleep): close")), "{message}");
     end(sleeper);
-    Db::open(dir.path().join("db"), options()).expect("nobody has it").close().expect("closed");
+    Db::open(dir.path().join("db"), options()).expect("it is free").close().expect("closed");
 }
 
 #[test]
@@ -299,14 +299,14 @@ fn first_open_that_is_refused_leaves_no_directory() {
     let refused = Db::open(dir.path().join("a/b/db"), options().status_socket(dir.path().join("none/socket")));
     assert!(refused.expect_err("no such directory").to_string().contains("status_socket"));
     assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0);
-    // A directory that was there stays.
+    // An existing directory stays.
     std::fs::create_dir(dir.path().join("a")).expect("made");
     let refused = Db::open(dir.path().join("a"), options().status_socket(dir.path().join("none/socket")));
     refused.expect_err("no such directory");
     assert_eq!(std::fs::read_dir(dir.path().join("a")).expect("listed").count(), 0);
 }
 
-/// A default open filled the disk, failed, and left half a log on it.
+/// Regression: a default open filled the disk, failed, and left half a log on it.
 #[test]
 fn default_open_on_a_small_disk_names_a_log_that_fits_and_leaves_nothing() {
     let test = "default_open_on_a_small_disk_names_a_log_that_fits_and_leaves_nothing";
@@ -340,7 +340,7 @@ fn default_open_on_a_small_disk_names_a_log_that_fits_and_leaves_nothing() {
     println!("{text}");
 }
 
-/// Opens a database in a process of its own for which `ulimit` has set a limit; the error.
+/// Opens a database in a process with a limit set by `ulimit`. Returns the error.
 fn refused_under(test: &str, limit: &str) -> String {
     let dir = tempfile::tempdir().expect("a directory");
     let mut limited = Command::new("sh");
@@ -360,7 +360,7 @@ fn limits_of_files_and_memory_are_named_and_leave_nothing() {
         let refused = Db::open("db", options.buffer_pool_size(ByteSize::gib(8))).expect_err("refused");
         assert!(matches!(refused, Error::LimitReached(_)), "{refused}");
         println!("refused: {refused}");
-        // A database that exists by now is none that this test is about.
+        // A complete database does not count as a leftover here.
         if Path::new("db/data.mpd").exists() {
             std::fs::remove_dir_all("db").expect("removed");
         }

@@ -1,4 +1,4 @@
-//! A tree is dropped by a commit that waits for nothing, and a crash takes the drop back: its pages must be there still.
+//! A commit without a wait drops a tree, and a crash takes the drop back: the tree's pages must still be there.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn fill(db: &Db, name: &str, rows: u32) -> millpond::Tree {
     tree
 }
 
-/// The past of a disk, and where in it the drop began.
+/// The history of a disk, and the position in it where the drop began.
 fn dropped_without_waiting() -> (History, usize) {
     let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW);
     let begun = run(7, || {
@@ -30,7 +30,7 @@ fn dropped_without_waiting() -> (History, usize) {
         let begun = disk.boundaries();
         db.set_option("durability", "none").expect("online");
         db.drop_tree("dropped").expect("dropped");
-        // What is dirty was durable before the drop: it may leave without the log being flushed past that.
+        // The dirty pages' changes were durable before the drop: eviction needs no log flush beyond that.
         for _ in 0..3 {
             assert_eq!(read.scan(..).filter(|row| row.is_ok()).count(), usize::try_from(READ).expect("few"));
             sleep_ns(100_000_000);

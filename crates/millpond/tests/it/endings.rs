@@ -1,5 +1,5 @@
-//! How a database ends when something below it has failed, or a thread has panicked: nothing acknowledged is lost that
-//! the log's files take, and nothing is written once another process may have the files.
+//! Ends of a database after a failure below it, or the panic of a thread. Nothing acknowledged is lost that the log's
+//! files accept, and nothing is written once another process may have the files.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use millpond::{
 
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, THREADED, disk_of, recover_shaped};
 
-/// Rows that are written at most, of 900 bytes: more than the pool has frames for.
+/// Most rows that are written, of 900 bytes: more than the pool has frames for.
 const ROWS: u32 = 2_000;
 
 fn put(db: &Db, tree: &Tree, row: u32, durability: Durability) -> Result<(), Error> {
@@ -20,8 +20,8 @@ fn put(db: &Db, tree: &Tree, row: u32, durability: Durability) -> Result<(), Err
     db.write(batch)
 }
 
-/// Writes rows while writes of `file` are refused, until the engine has stopped; closes; returns how many rows were
-/// acknowledged, and what closing said.
+/// Writes rows while writes of `file` are refused, until the engine has stopped; then closes. Returns the number of
+/// acknowledged rows, and the error of the close.
 fn write_until_stopped(disk: &SimulatedDisk, shape: Shape, file: &str, how: Durability) -> (u32, Error) {
     let db = Db::open_on(Arc::new(disk.clone()), shape.options()).expect("opened");
     let tree = db.create_tree("t").expect("created");
@@ -45,7 +45,7 @@ fn failing_page_writes_lose_no_commit_that_waits_in_the_log() {
             let (acknowledged, closed) = run(5, || write_until_stopped(&disk, shape, "data.mpd", how)).0;
             assert!(acknowledged < ROWS && acknowledged > 60, "{shape:?} {how:?}: {acknowledged}");
             assert!(matches!(closed, Error::ReadOnly(_)), "{shape:?} {how:?}: {closed}");
-            // The process ends and leaves what it has synced.
+            // The process ends; only synced bytes remain.
             let image = disk.crash_now(millpond::simulation::Unsynced::None);
             let found = run(6, || recover_shaped(&disk_of(image), shape)).0.expect("recovered");
             let missing = (0..acknowledged).filter(|row| !found["t"].contains_key(&row.to_be_bytes()[..])).count();
@@ -54,7 +54,7 @@ fn failing_page_writes_lose_no_commit_that_waits_in_the_log() {
     }
 }
 
-/// The log itself refuses: then closing says how much of it is not durable, and the next open has the rest.
+/// The log itself refuses writes. Then the close says how much of it is not durable, and the next open has the rest.
 #[test]
 fn failing_log_is_told_by_close_with_what_it_lacks() {
     for shape in [SMALL, THREADED] {
@@ -78,11 +78,11 @@ fn failing_log_is_told_by_close_with_what_it_lacks() {
         assert!(acknowledged > 0, "{shape:?}");
         assert!(closed.contains("bytes of the log") && closed.contains("may be lost"), "{shape:?}: {closed}");
         let found = run(6, || recover_shaped(&disk_of(disk.image()), shape)).0.expect("recovered");
-        assert!(found["t"].contains_key(&0u32.to_be_bytes()[..]), "{shape:?}: what was durable");
+        assert!(found["t"].contains_key(&0u32.to_be_bytes()[..]), "{shape:?}: the durable rows");
     }
 }
 
-/// LEASE-1: the last handle is dropped by a thread that unwinds, while another one writes pages that it loads.
+/// LEASE-1: an unwinding thread drops the last handle, while another thread's bulk load writes pages.
 #[test]
 fn database_dropped_in_a_panic_writes_nothing_afterwards() {
     for shape in [SMALL, Shape { empty: EmptyFreeListAlgorithm::Legacy, ..SMALL }] {
@@ -120,7 +120,8 @@ fn database_dropped_in_a_panic_writes_nothing_afterwards() {
     }
 }
 
-/// A load whose rows are sorted has files; they keep nobody from the directory once the database is closed.
+/// A load that sorts its rows has files. They do not keep other processes from the directory once the database is
+/// closed.
 #[test]
 fn closed_database_is_free_though_a_load_is_held() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -128,7 +129,7 @@ fn closed_database_is_free_though_a_load_is_held() {
     let db = Db::open(dir.path(), options()).expect("opened");
     let definition = TableDefinition::new().index("by_end", [Field::value(0..8)]);
     let mut load = db.begin_bulk_load_table("rows", definition).expect("begun");
-    // So many that entries are in files.
+    // Enough rows that entries go to files.
     for row in 0..60_000u32 {
         let entry = row.wrapping_mul(2_654_435_761).to_be_bytes().repeat(2);
         load.push(&row.to_be_bytes(), &entry).expect("pushed");

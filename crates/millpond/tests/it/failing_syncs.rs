@@ -1,5 +1,5 @@
-//! A data sync that fails as Linux has it: one caller is told, the bytes that could not be written are dropped, and the
-//! next sync of the same file passes.
+//! A data sync fails as on Linux: one caller gets the error, the unwritten bytes are dropped, and the next sync of the
+//! same file succeeds.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,18 +10,18 @@ use millpond::{Db, Device, Durability, EmptyFreeListAlgorithm, Files, Tree, Writ
 
 use crate::support::{IN_PLACE, SMALL, Shape, THREADED, TWICE, disk_of, recover_shaped};
 
-/// What became of the data file.
+/// Writes and syncs of the data file.
 #[derive(Default)]
 struct Fate {
     syncs: u64,
-    /// By number of the write: where, and what was there before. Not covered by a sync.
+    /// Writes not covered by a sync, by number: offset, and the bytes there before.
     unsynced: BTreeMap<u64, (u64, Vec<u8>)>,
     writes: u64,
-    /// What the sync that failed dropped.
+    /// The writes that the failed sync dropped.
     dropped: Option<BTreeMap<u64, (u64, Vec<u8>)>>,
 }
 
-/// Sync number `fails` of the data file fails, and who is told is off its CPU for a while then.
+/// Sync number `fails` of the data file fails. Then the caller is off its CPU for `away_ns`.
 #[derive(Clone)]
 struct Failing {
     disk: SimulatedDisk,
@@ -73,7 +73,7 @@ impl Device for DataFile {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut before = vec![0; buf.len()];
-        // What is beyond the end stays zero.
+        // Bytes beyond the end stay zero.
         let _ = self.file.read_at(&mut before, offset);
         let number = {
             let mut fate = self.files.fate.lock().expect("not poisoned");
@@ -117,7 +117,7 @@ impl Device for DataFile {
     }
 }
 
-/// Puts rows until it is refused; the keys that were acknowledged.
+/// Puts rows until one is refused. Returns the acknowledged keys.
 fn put_some(db: &Db, tree: &Tree, client: u32) -> Vec<[u8; 4]> {
     let mut acknowledged = Vec::new();
     for turn in 0..120u32 {
@@ -161,7 +161,7 @@ fn a_data_sync_that_fails_is_not_forgotten_by_the_next_one() {
                     .collect();
                 let acknowledged: Vec<_> =
                     clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect();
-                // It has failed, or the end is as good as any.
+                // The engine has failed, or the run is over: either end will do.
                 let _ = db.close();
                 acknowledged
             });
@@ -169,7 +169,7 @@ fn a_data_sync_that_fails_is_not_forgotten_by_the_next_one() {
             failed += 1;
             let mut image = disk.image();
             let data = image.get_mut("data.mpd").expect("there");
-            // The last one first: a place may have been written twice.
+            // Newest first: a place may have been written twice.
             for (offset, before) in dropped.into_values().rev() {
                 let at = usize::try_from(offset).expect("small");
                 data[at..at + before.len()].copy_from_slice(&before);

@@ -1,4 +1,4 @@
-//! Batches that gather the leaves that they miss, beside others who want the same frames.
+//! Batches that read their missing leaves together, beside other threads that want the same frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,8 +18,8 @@ fn put_all(db: &Db, tree: &Tree, rows: impl IntoIterator<Item = u32>) {
     db.write(batch).expect("written");
 }
 
-/// Batches over many leaves, few of which are in memory, by three clients: each batch has its leaves read together, and
-/// nobody goes on alone.
+/// Three clients write batches over many leaves, few of which are in memory. Each batch reads its leaves together, and
+/// no batch enters the lane to go on alone.
 #[test]
 fn batches_read_the_leaves_that_they_miss_together() {
     let options = SMALL.options().buffer_pool_size(ByteSize::mib(4)).redo_capacity(ByteSize::mib(64));
@@ -49,7 +49,7 @@ fn batches_read_the_leaves_that_they_miss_together() {
     });
 }
 
-/// The pool loses most of its frames while a batch reads its leaves: it goes on with fewer.
+/// The pool loses most of its frames while a batch reads its leaves: the batch goes on with fewer.
 #[test]
 fn a_pool_that_is_made_small_while_a_batch_gathers_serves_it() {
     let options = SMALL.options().buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(64));
@@ -70,7 +70,7 @@ fn a_pool_that_is_made_small_while_a_batch_gathers_serves_it() {
             };
             spawn("client", write).expect("a thread")
         };
-        // The second lot of leaves is being read.
+        // The batch is reading its second lot of leaves.
         while db.stats().data_page_reads < before + 34 {
             sleep_ns(1_000_000);
         }
@@ -82,8 +82,8 @@ fn a_pool_that_is_made_small_while_a_batch_gathers_serves_it() {
     });
 }
 
-/// Purge needs pages and the turn of those who drop trees, these need pages, too, and batches want all the places there
-/// are: nobody waits in a circle.
+/// Purge needs pages and the turn of threads that drop trees. Those threads need pages, too, and batches want all
+/// places there are. There is no circular wait.
 #[test]
 fn trees_are_dropped_beside_purge_and_batches_in_a_tiny_pool() {
     let rows = 4_000u32;
@@ -144,7 +144,7 @@ fn trees_are_dropped_beside_purge_and_batches_in_a_tiny_pool() {
                 }
                 sleep_ns(1_000_000_000);
             }
-            assert_eq!(dropped.load(Ordering::Relaxed), trees, "seed {seed}: somebody waits for ever");
+            assert_eq!(dropped.load(Ordering::Relaxed), trees, "seed {seed}: a thread waits for ever");
             stop.store(true, Ordering::Relaxed);
             clients.into_iter().for_each(|client| client.join().expect("no panic"));
             db.close().expect("closed");

@@ -1,8 +1,8 @@
-//! Databases of every format that was ever frozen are opened, and are what they were.
+//! Databases of every format that was ever frozen open, with their contents unchanged.
 //!
-//! An archive in `tests/golden` has the files of a database, and in `contents` what is in it: a line for each row, with
-//! the name of its tree or table, the key and the value. Archives are never made anew. What a build adds to a format gets
-//! one of its own: name it in [`GOLDEN`], then `MILLPOND_WRITE_GOLDEN=1 cargo test -p millpond --test it archives`.
+//! An archive in `tests/golden` has the files of a database, and its rows in `contents`: a line for each row, with the
+//! name of its tree or table, the key and the value. Archives are never regenerated. An addition to a format gets an
+//! archive of its own: name it in [`GOLDEN`], then `MILLPOND_WRITE_GOLDEN=1 cargo test -p millpond --test it archives`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use millpond::{Db, Field, PageStoreKind, RebuildOptions, TableDefinition, WriteB
 
 use crate::support::{Contents, SLOW, SMALL, Shape, contents, disk_of, open, settle, sound};
 
-/// The archives, and how each is made.
+/// The archives, and the shape and end of each.
 const GOLDEN: [(&str, Shape, End); 6] = [
     ("v1-copy-on-write-4k-crashed", Shape { frames: 120, ..SMALL }, End::Crash),
     ("v1-in-place-4k-crashed", Shape { frames: 120, store: PageStoreKind::InPlace, ..SMALL }, End::Crash),
@@ -33,12 +33,12 @@ const GOLDEN: [(&str, Shape, End); 6] = [
     ("v1-copy-on-write-64k-tables-closed", Shape { frames: 120, page_kib: 64, ..SMALL }, End::Close),
 ];
 
-/// Whether the database has more kinds of tables: the first archives do not.
+/// Whether the database has more kinds of tables: the first archives have not.
 fn has_tables(name: &str) -> bool {
     name.contains("-tables-")
 }
 
-/// How a database is left.
+/// State in which a database is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// With a batch in flight, delete marks, a log to redo, and a load under way.
@@ -99,12 +99,12 @@ fn value(number: u32, len: usize) -> Vec<u8> {
     number.wrapping_mul(0x9E37_79B9).to_le_bytes().iter().copied().cycle().take(len).collect()
 }
 
-/// A row of the table: a number that others have, one that nobody has, and the rest.
+/// A row of the table: a number that other rows share, a unique number, and the rest.
 fn row(number: u32, generation: u32) -> Vec<u8> {
     [&key(number % 7 + generation)[..], &key(number ^ 0x0F0F), &value(number, 60)].concat()
 }
 
-/// A table that was loaded, one with long rows, and one whose indexes have come and gone.
+/// A loaded table, one with long rows, and one whose indexes have come and gone.
 fn make_tables(db: &Db, shape: Shape) {
     let own = || TableDefinition::new().unique("own", [Field::value(4..8)]);
     drop(db.bulk_load_table("loaded table", own(), (0..500).map(|n| (key(n), row(n, 1)))).expect("loaded"));
@@ -122,7 +122,7 @@ fn make_tables(db: &Db, shape: Shape) {
     db.truncate_table("emptied").expect("emptied");
 }
 
-/// The tables of [`make_tables`], in use.
+/// Checks the tables of [`make_tables`], and uses them.
 fn hold_tables(db: &Db) {
     let indexes = |name: &str| db.open_table(name).expect("there").indexes().collect::<Vec<_>>();
     assert_eq!([indexes("loaded table"), indexes("changed")], [vec!["own"], vec!["own", "later"]]);
@@ -140,7 +140,7 @@ fn hold_tables(db: &Db) {
     assert_eq!(later.scan(..).count(), 149);
 }
 
-/// A database with a bit of all that there is.
+/// A database with some of everything.
 fn make(name: &str, (shape, end): (Shape, End)) -> (Image, Contents) {
     let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
     let (mut image, mut expected) = (Image::new(), Contents::new());
@@ -171,7 +171,7 @@ fn make(name: &str, (shape, end): (Shape, End)) -> (Image, Contents) {
         }
         drop((tree, table, long));
         db.close().expect("closed");
-        // The log has a second epoch, and changes of pages that have images.
+        // Gives the log a second epoch, and changes of pages that have images.
         let db = open(&disk, shape.reopen_options());
         let (tree, table) = (db.open_tree("a tree").expect("there"), db.open_table("a table").expect("there"));
         let long = db.open_tree("long values").expect("there");
@@ -199,7 +199,7 @@ fn make(name: &str, (shape, end): (Shape, End)) -> (Image, Contents) {
         while db.stats().batches_in_flight == 0 {
             sleep_ns(1_000_000);
         }
-        // Some of its parts are in the log.
+        // Until some of the batch's parts are in the log.
         sleep_ns(40_000_000);
         tree.put(&key(7001), b"beside it").expect("put");
         expected.get_mut("a tree").expect("there").insert(key(7001).to_vec(), b"beside it".to_vec());
@@ -223,13 +223,13 @@ fn missing_archives_are_made_when_that_is_wanted() {
     }
 }
 
-/// Opened, a database of the archive has what it had, takes changes, and closes without a fault.
+/// Opens a database of an archive: it has the expected rows, takes changes, and closes without a fault.
 fn hold(disk: &SimulatedDisk, name: &str, (shape, end): (Shape, End), expected: &str) {
     let mut after = Contents::new();
     run(1, || {
         let db = open(disk, shape.reopen_options());
         let found = contents(&db).expect("read");
-        assert!(as_text(&found) == expected, "other rows than those that were written");
+        assert!(as_text(&found) == expected, "other rows than the written ones");
         let (tree, table) = (db.open_tree("a tree").expect("there"), db.open_table("a table").expect("there"));
         settle(&db);
         assert_eq!(db.stats().rollbacks, u64::from(end == End::Crash), "the batch that was in flight");
@@ -251,7 +251,7 @@ fn hold(disk: &SimulatedDisk, name: &str, (shape, end): (Shape, End), expected: 
     sound(disk);
     run(1, || {
         let db = open(disk, shape.reopen_options());
-        assert!(contents(&db).expect("read") == after, "what was changed");
+        assert!(contents(&db).expect("read") == after, "the changed rows");
         db.close().expect("closed");
     });
 }
@@ -266,7 +266,7 @@ fn databases_of_every_frozen_format_are_what_they_were() {
     }
 }
 
-/// The same where superblocks and map are made anew from page images and log.
+/// The same after superblocks and map are rebuilt from page images and log.
 #[test]
 fn databases_of_every_frozen_format_can_be_rebuilt() {
     for (name, shape, end) in GOLDEN.into_iter().filter(|(_, shape, _)| shape.store == PageStoreKind::CopyOnWrite) {
@@ -279,7 +279,7 @@ fn databases_of_every_frozen_format_can_be_rebuilt() {
     }
 }
 
-/// On a real file system, with whatever it has of direct I/O.
+/// On a real file system, with or without direct I/O.
 #[test]
 fn databases_of_every_frozen_format_open_from_files() {
     for (name, shape, _) in GOLDEN {

@@ -1,4 +1,4 @@
-//! A store that writes in place: what its images tell of the log.
+//! A store that writes in place: the evidence that its images give about the log.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use crate::crash_matrix::stride;
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, SLOW, Shape, TWICE, disk_of, open, recover_shaped};
 
-/// What the trees' first rows are, or why they cannot be read.
+/// The first rows of both trees, or the error of reading them.
 fn first_rows(image: Image) -> Result<[u8; 2], Error> {
     run(1, || {
         let db = Db::open_on(Arc::new(disk_of(image)), IN_PLACE.reopen_options())?;
@@ -20,8 +20,8 @@ fn first_rows(image: Image) -> Result<[u8; 2], Error> {
     .0
 }
 
-/// The last group of the log is damaged, and no later one shows that it was there: images that it is in do. Half of it is
-/// never taken for an answer.
+/// The last group of the log is damaged, and no later group shows that it existed. Images with its changes show it.
+/// Half of the group is never accepted.
 #[test]
 fn images_ahead_of_a_damaged_log_are_reported() {
     let disk = SimulatedDisk::new();
@@ -52,7 +52,7 @@ fn images_ahead_of_a_damaged_log_are_reported() {
     for boundary in written..=history.boundaries() {
         for seed in 0..6 {
             let mut image = history.crash_image(boundary, Unsynced::Subset(seed));
-            // Four files, 512 KiB in all.
+            // The log has four files of 512 KiB in all.
             let payload = 128 << 10;
             let log = image.get_mut(&format!("redo-0-{}.mpd", lsn / payload % 4)).expect("there");
             log[usize::try_from(4096 + lsn % payload + 20).expect("small")] ^= 4;
@@ -67,8 +67,8 @@ fn images_ahead_of_a_damaged_log_are_reported() {
     assert!(told > 10 && earlier > 0 && later > 0, "{told} told, {earlier} and {later} as before and behind it");
 }
 
-/// What crashes in the middle of page writes come to, by what is kept of pages before they are written over: opened, with
-/// pages put back; opened, and a page cannot be read; not opened.
+/// Counts the results of crashes in the middle of page writes, for a kind of doublewrite: opened, with pages restored;
+/// opened, with an unreadable page; not opened.
 fn torn(doublewrite: Doublewrite) -> [usize; 3] {
     let shape = Shape { doublewrite, ..IN_PLACE };
     let disk = SimulatedDisk::new();
@@ -133,10 +133,10 @@ fn doublewrite_is_refused_where_nothing_is_overwritten() {
     });
 }
 
-/// A page write that fails leaves half of it: what was there is put back, whenever the power fails after that.
+/// A failed page write leaves half of the page: the old page is restored, whenever the power fails after that.
 #[test]
 fn what_a_failed_write_leaves_over_an_image_is_put_back() {
-    // Pages of several lots, each of which writes over the copies of the one before; few of them are neighbours.
+    // Pages of several lots, each of which overwrites the copies of the lot before. Few of the pages are neighbours.
     let several = Shape { frames: 400, ..TWICE };
     let start = scattered_rows(1_200, several.options().redo_capacity(ByteSize::mib(4)));
     let mut stopped = 0;
@@ -156,7 +156,7 @@ fn what_a_failed_write_leaves_over_an_image_is_put_back() {
             tree.put(b"durable", b"1").expect("written");
             let begun = disk.boundaries();
             disk.fail_at(disk.calls() + call, std::io::ErrorKind::Other);
-            // The second one writes over the copies.
+            // The second checkpoint overwrites the copies.
             let done = db.checkpoint().and_then(|()| write(2)).and_then(|()| db.checkpoint());
             stopped += usize::from(done.is_err());
             begun
@@ -173,7 +173,7 @@ fn what_a_failed_write_leaves_over_an_image_is_put_back() {
     assert!(stopped > 5, "{stopped} calls stopped it");
 }
 
-/// What a database asks of its files, in the order in which it is done.
+/// Records the writes and syncs that a database does to its files, in order.
 #[derive(Clone)]
 struct Noted {
     disk: SimulatedDisk,
@@ -182,7 +182,7 @@ struct Noted {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Done {
-    /// So many bytes.
+    /// File, and number of bytes.
     Write(String, usize),
     Sync(String),
 }
@@ -264,8 +264,8 @@ impl Device for NotedFile {
     }
 }
 
-/// What a checkpoint of some pages does with the files, how many pages these are, and copies that were counted: calls,
-/// and pages.
+/// The writes and syncs of a checkpoint of some pages, the number of these pages, and the counts of copies: calls, and
+/// pages.
 fn done_for_a_lot(doublewrite: Doublewrite) -> (Vec<Done>, usize, [u64; 2]) {
     let shape = Shape { doublewrite, ..IN_PLACE };
     let disk = disk_of(scattered_rows(40, shape.options()));
@@ -305,7 +305,7 @@ fn each_page_is_written_twice_with_a_sync_between_or_once() {
             assert_eq!(images.iter().sum::<usize>(), pages * PAGE, "{done:?}");
             (done, images.len())
         });
-    // What comes behind the images is the same: their sync, then the map's group and the checkpoint.
+    // The steps after the images are the same: their sync, then the map's group and the checkpoint.
     let is_of = |done: &Done, name: &str| matches!(done, Done::Write(file, _) | Done::Sync(file) if file == name);
     assert!(!off.iter().any(|done| is_of(done, &copies)), "{off:?}");
     assert_eq!(off[on.1], Done::Sync("data.mpd".to_owned()), "{off:?}");

@@ -1,5 +1,5 @@
-//! Indexes that are made of tables with rows, and dropped one by one: right beside any writers, whole or not there,
-//! nothing left behind.
+//! Indexes built on tables with rows, and dropped one by one: right beside any writers, whole or absent, nothing left
+//! behind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::tables::{options, refused};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// So slow that writers come between the steps of a build.
+/// A disk so slow that writers come between the steps of a build.
 const SLOW: ServiceTime = ServiceTime { read_ns: 100_000, write_ns: 1_000_000, sync_ns: 2_000_000 };
 
 /// As `tables::options`.
@@ -56,7 +56,7 @@ fn quick() -> Options {
     options(4).durability(Durability::None)
 }
 
-/// Closes the database and checks it: so many entries of indexes, all right, and no space without a name.
+/// Closes the database and checks it: this many index entries, all right, and no space without a name.
 fn close_and_check(db: Db, disk: &SimulatedDisk, index_entries: usize) {
     db.close().expect("closed");
     let report = sound(disk);
@@ -73,14 +73,14 @@ fn fill(db: &Db, count: u32) -> Table {
     table
 }
 
-/// Rows of [`large_table`], whose leaves do not all fit the pool: so time passes in each step of a build.
+/// Rows of [`large_table`], whose leaves do not all fit the pool: time passes in each step of a build.
 const COUNT: u32 = 2000;
 
 fn large_row(name: u32, rng: &mut SmallRng) -> Vec<u8> {
     [row_of(name, rng), vec![b'.'; rng.random_range(300..700)]].concat()
 }
 
-/// A closed database with a table of rows as those of [`row_of`], with long tails, and the index 'text'.
+/// A closed database with a table with rows like those of [`row_of`], with long tails, and the index 'text'.
 fn large_table() -> Image {
     let disk = SimulatedDisk::new();
     let db = open(&disk, quick());
@@ -94,8 +94,8 @@ fn large_table() -> Image {
     disk.image()
 }
 
-/// What writers do while indexes are made, until `is_over`: most of it to a few rows. Names are unique at every moment.
-/// Returns how often something was changed.
+/// A writer's work while indexes are built, until `is_over`: most of it on a few rows. Names are unique at every
+/// moment. Returns the number of changes.
 fn writer(db: &Db, id: u32, seed: u64, is_over: &AtomicBool) -> u32 {
     let table = db.open_table("t").expect("there");
     let mut rng = SmallRng::seed_from_u64(seed * 10 + u64::from(id));
@@ -104,18 +104,18 @@ fn writer(db: &Db, id: u32, seed: u64, is_over: &AtomicBool) -> u32 {
         if is_over.load(Ordering::Relaxed) {
             break;
         }
-        // Now and then writers are faster than what follows them.
+        // Sometimes writers are faster than the build that follows them.
         sleep_ns(rng.random_range(0..if seed % 3 == 1 { 200_000 } else { 1_000_000 }));
         let below = if rng.random_bool(0.7) { 8 } else { COUNT };
         let keys = [(); 2].map(|()| key_of(rng.random_range(0..below)));
-        // Nobody else ever gives this name.
+        // No other writer ever gives this name.
         let new = large_row(1_000_000 * (id + 1) + turn, &mut rng);
         let [one, two] = [0, 1].map(|at| table.get(&keys[at]).expect("read"));
         let mut batch = WriteBatch::new();
         batch.expect(&table, &keys[0], one.as_deref());
         match (rng.random_range(0..6), &one, &two) {
             (0, Some(_), _) => _ = batch.delete(&table, &keys[0]),
-            // Its own name, and another kind and text.
+            // The same name, with another kind and text.
             (1 | 2, Some(one), _) => _ = batch.put(&table, &keys[0], &[&one[..4], &new[4..]].concat()),
             (3 | 4, Some(one), Some(two)) if keys[0] != keys[1] => {
                 batch.expect(&table, &keys[1], Some(two)).put(&table, &keys[0], two).put(&table, &keys[1], one);
@@ -134,7 +134,7 @@ fn writer(db: &Db, id: u32, seed: u64, is_over: &AtomicBool) -> u32 {
     changes
 }
 
-/// Indexes of both kinds, in this order or the other.
+/// Builds an index of each kind, in this order or the other.
 fn build_two(db: &Db, seed: u64) {
     let table = db.open_table("t").expect("there");
     if seed.is_multiple_of(2) {
@@ -146,7 +146,7 @@ fn build_two(db: &Db, seed: u64) {
     }
 }
 
-/// Has three writers work on the large table while `with` runs; then compares indexes and rows.
+/// Three writers work on the large table while `with` runs. Then compares indexes and rows.
 fn beside_writers(image: &Image, seed: u64, indexes: usize, with: impl FnOnce(&Db)) {
     run(seed, || {
         let disk = SimulatedDisk::with_image(image.clone(), SLOW);
@@ -186,7 +186,7 @@ fn an_index_that_is_made_beside_writers_is_right_under_any_schedule() {
     }
 }
 
-/// Each new row and note comes behind all others, from writers that only end when the build has: it does.
+/// Each new row and note sorts behind all others, from writers that end only after the build: it does end.
 #[test]
 fn a_build_ends_beside_writers_that_are_always_ahead() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -219,7 +219,7 @@ fn a_build_ends_beside_writers_that_are_always_ahead() {
     db.close().expect("closed");
 }
 
-/// Rows whose texts are in chunks, put and taken away beside the build.
+/// Rows whose indexed texts are in chunks, put and deleted beside the build.
 #[test]
 fn rows_with_long_values_have_their_entries() {
     for seed in 0..6 {
@@ -254,7 +254,7 @@ fn rows_with_long_values_have_their_entries() {
     }
 }
 
-/// Batches of several groups are in flight when a build begins and when it ends; half of them fail with their last row.
+/// Batches of several groups are in flight when a build begins and when it ends. Half of them fail with their last row.
 #[test]
 fn large_batches_that_are_written_or_undone_meanwhile_are_seen_whole_or_not_at_all() {
     let mut failed = 0;
@@ -326,7 +326,7 @@ fn rows_that_no_index_can_be_made_of_are_named_and_nothing_is_left() {
     is(refused(made, &parts), |error| matches!(error, Error::TreeExists(_)));
     let made = table.create_index(&"n".repeat(65), [Field::value(0..1)]);
     is(refused(made, &["has 65 bytes: use 1 to 64"]), |error| matches!(error, Error::InvalidOptions(_)));
-    // The catalog has room for 1,024 bytes: 11 are the table's, 18 those of 'text', 78 those of each of these.
+    // The catalog has room for 1,024 bytes: the table takes 11, 'text' 18, and each of these 78.
     for number in 10..22 {
         let name = format!("{number}{}", "n".repeat(62));
         table.create_index(&name, [Field::value(0..1)]).expect("made");
@@ -338,14 +338,14 @@ fn rows_that_no_index_can_be_made_of_are_named_and_nothing_is_left() {
         table.drop_index(&name).expect("dropped");
     }
     assert_eq!(table.indexes().collect::<Vec<_>>(), ["text"]);
-    // None of what was refused is in the way.
+    // None of the refused indexes is in the way.
     table.create_index("name", [Field::value(0..4)]).expect("made");
     table.insert(b"more", b".....").expect("inserted");
     drop(table);
     close_and_check(db, &disk, 2 * 502);
 }
 
-/// A row that the index cannot have comes at some moment: the row is refused, or the index.
+/// A row that the index cannot accept comes at some moment: the row is refused, or the index.
 #[test]
 fn a_row_that_comes_meanwhile_and_does_not_fit_is_refused_or_ends_the_build() {
     let (mut rows_refused, mut builds_refused) = (0, 0);
@@ -408,7 +408,7 @@ fn a_build_ends_when_its_table_goes_or_the_database_is_closed() {
                 1 => db.truncate_table("t").expect("truncated"),
                 _ => {}
             }
-            // Others may make trees meanwhile.
+            // Other threads may create trees meanwhile.
             db.create_tree("tree").expect("created");
             drop(table);
             if seed % 3 == 2 {
@@ -424,7 +424,7 @@ fn a_build_ends_when_its_table_goes_or_the_database_is_closed() {
             (_, Ok(())) | (0 | 1, Err(Error::TreeNotFound(_))) | (2, Err(Error::Closed(_))) => {}
             (_, Err(error)) => unreachable!("seed {seed}: {error}"),
         }
-        // What a closed database has left, the next open gives back.
+        // The next open frees the remains of the closed database.
         drop(open(&disk, quick()));
         let report = sound(&disk);
         assert_eq!(report.orphan_spaces, 0, "seed {seed}");
@@ -453,7 +453,7 @@ fn two_builds_of_one_table_come_one_after_the_other() {
     }
 }
 
-/// A note has the primary key, also where the index is unique and its entries have none.
+/// A note has the primary key, also if the index is unique and its entries have none.
 #[test]
 fn a_row_whose_note_is_too_long_waits_until_the_index_is_there() {
     let mut refusals = 0;
@@ -484,7 +484,7 @@ fn a_row_whose_note_is_too_long_waits_until_the_index_is_there() {
     assert!((1..20).contains(&refusals), "{refusals} of 20");
 }
 
-/// Each call to the device fails once: that costs the index at most.
+/// Each call to the device fails once: that costs at most the index.
 #[test]
 fn a_device_that_fails_at_any_call_leaves_the_index_whole_or_not_there() {
     let image = {

@@ -1,4 +1,4 @@
-//! `info` and dumps: they say what is there, on sound and on damaged files, and write nothing.
+//! `info` and dumps show the contents of sound and damaged files, and write nothing.
 
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ fn many_names() -> Image {
     disk.image()
 }
 
-/// Where in the data file the images of a space's pages are, by the pages' numbers.
+/// Offsets in the data file of the images of a space's pages, by page number.
 fn places(image: &Image, space: u32) -> Vec<(u32, usize)> {
     let map = text(|inspector, out| inspector.map(Some(space), out), image);
     let place = |line: &str| {
@@ -134,7 +134,7 @@ fn places(image: &Image, space: u32) -> Vec<(u32, usize)> {
     map.lines().filter_map(place).collect()
 }
 
-/// The whole check was refused, and nothing else was looked at.
+/// Regression: the whole check was refused, and the rest was not checked.
 #[test]
 fn check_goes_on_behind_a_damaged_page_of_the_catalog() {
     let image = many_names();
@@ -146,7 +146,7 @@ fn check_goes_on_behind_a_damaged_page_of_the_catalog() {
     let mut unnamed = Vec::new();
     for (number, offset) in catalog {
         let mut damaged = image.clone();
-        // A row of the first tree, too.
+        // A row of the first tree is damaged, too.
         for offset in [offset, places(&image, 2)[0].1] {
             damaged.get_mut("data.mpd").expect("there")[offset + 2_000] ^= 1;
         }
@@ -160,11 +160,11 @@ fn check_goes_on_behind_a_damaged_page_of_the_catalog() {
         assert_eq!((found.trees, found.pages), (sound.trees, sound.pages), "all were looked at");
         assert!(found.entries + 3 + 61 >= sound.entries, "but for the names and the rows of one tree: {found:?}");
         assert!(!has(&["no tree leads to it"]) || number == 0, "{found:?}");
-        // What needs the catalog as a whole says no.
+        // Operations that need the whole catalog are refused.
         let opened = Db::open_on(Arc::new(disk_of(damaged)), reopen_options());
         assert!(matches!(opened, Err(Error::Corruption(_))), "{opened:?}");
     }
-    // Behind the root no name is read; behind a leaf those of the other leaves are.
+    // With a damaged root no name is read; with a damaged leaf the names of the other leaves are.
     let all = unnamed.iter().find(|(number, _)| *number == 0).expect("the root was damaged, too").1;
     assert!(unnamed.iter().all(|(number, count)| *number == 0 || (1..all).contains(count)), "{unnamed:?}");
 }

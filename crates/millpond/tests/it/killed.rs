@@ -1,6 +1,6 @@
-//! A process dies, or its device fails, the next one opens the database, and then the power fails. What the first one
-//! wrote and did not sync is there for the second one to read, and may be gone after that: the second one must not rely
-//! on it unsynced, and where a sync failed not on a sync of its own either.
+//! A process dies, or its device fails, the next process opens the database, and then the power fails. The second
+//! process can read the first one's unsynced writes, which may be gone after the loss of power. So it must sync them
+//! before it relies on them. After a failed sync a sync of its own is not enough.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::support::{IN_PLACE, SMALL, Shape, THREADED, TWICE, disk_of, recover_s
 /// Rows that the first process writes.
 const ROWS: u8 = 4;
 
-/// Bytes of a row. What is logged of the longer ones does not fit one block, and their leaf is split; the leaf of the
-/// shorter ones is changed as it is, so that its image is needed.
+/// Bytes of a row. The log record of a long row does not fit one block, and long rows split their leaf. Short rows
+/// change their leaf without a split, so that its image is needed.
 const LONG: usize = 900;
 const SHORT: usize = 300;
 
-/// What happened up to the loss of power, as positions in the disk's history.
+/// Events up to the loss of power, as positions in the disk's history.
 struct Past {
     /// The first process came to the call at which it was to end.
     ended: bool,
@@ -57,7 +57,7 @@ fn live_twice(disk: &SimulatedDisk, (shape, len): (Shape, usize), end: End, at: 
     disk.fail_at(u64::MAX, ErrorKind::Other);
     let opened = disk.boundaries();
     let (db, _) = open().expect("opened again");
-    // In another page: who writes what the first one wrote again mends it by that.
+    // In another page: a second write to the same bytes would repair them.
     let tree = db.open_tree("u").or_else(|_| db.create_tree("u")).expect("there");
     tree.put(b"second", b"1").expect("written");
     let written = disk.boundaries();
@@ -66,8 +66,8 @@ fn live_twice(disk: &SimulatedDisk, (shape, len): (Shape, usize), end: End, at: 
     Past { ended, acknowledged, opened, written }
 }
 
-/// The first process ends at each call that it makes. The second one changes a row, and takes a checkpoint. Then the
-/// power fails at any moment, and takes all that is not synced.
+/// The first process ends at each of its calls. The second process changes a row, and takes a checkpoint. Then the
+/// power fails at any moment, and takes everything unsynced.
 fn check(start: &Image, (shape, len): (Shape, usize), end: End) {
     for call in 0.. {
         let disk = SimulatedDisk::with_image(start.clone(), ServiceTime::default());
@@ -79,7 +79,7 @@ fn check(start: &Image, (shape, len): (Shape, usize), end: End) {
             if past.acknowledged == 0 && boundary < past.written {
                 continue;
             }
-            // What has copies may be torn.
+            // Pages with copies may be torn.
             let seed = u64::try_from(boundary).expect("small");
             let unsynced = if shape.doublewrite == Doublewrite::On { Unsynced::Torn(seed) } else { Unsynced::None };
             let found = recover_shaped(&disk_of(history.crash_image(boundary, unsynced)), shape);
@@ -102,14 +102,14 @@ fn closed((shape, len): (Shape, usize)) -> Image {
     let disk = SimulatedDisk::new();
     let db = Db::open_on(Arc::new(disk.clone()), shape.options()).expect("opened");
     let tree = db.create_tree("t").expect("created");
-    // What is there is changed: in place images are written over.
+    // Existing rows are changed: in place, images are overwritten.
     (0..ROWS).for_each(|row| tree.put(&[row, row], &vec![0; len]).expect("written"));
     drop(tree);
     db.close().expect("closed");
     disk.image()
 }
 
-/// The same, beginning with a database that was closed.
+/// As [`check`], with a closed database to begin with.
 fn check_closed(of: (Shape, usize), end: End) {
     check(&closed(of), of, end);
 }

@@ -26,7 +26,7 @@ fn generation_of(value: &[u8]) -> u32 {
     u32::from_le_bytes([value[0], value[1], value[2], value[3]])
 }
 
-/// All rows get this generation; those that leave a remainder of 3 are deleted by odd ones.
+/// All rows get this generation. Odd generations delete the rows with remainder 3.
 fn all_rows(tree: &Tree, rows: u32, generation: u32) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for number in 0..rows {
@@ -43,7 +43,7 @@ fn row_lock_waits(db: &Db) -> u64 {
     db.waits().iter().filter(|wait| wait.class == WaitClass::RowLock).map(|wait| wait.count).sum()
 }
 
-/// Puts so many rows of four to a page.
+/// Puts `rows` rows, four to a page.
 fn put_all(tree: &Tree, rows: u32, generation: u32) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for row in 0..rows {
@@ -82,8 +82,8 @@ fn a_batch_may_be_larger_than_pool_and_log_buffer() {
     assert_eq!(sound(&disk).deleted_rows, 0);
 }
 
-/// The last key of a batch does not fit what it demands: what the groups before have changed is undone, delete marks
-/// that were there before are removed still, and the rows can be written again.
+/// The last key of a batch does not meet the batch's demand. The changes of earlier groups are undone, earlier delete
+/// marks are still purged, and the rows can be written again.
 #[test]
 fn a_batch_that_fails_late_has_changed_nothing() {
     const ROWS: u32 = 600;
@@ -97,7 +97,7 @@ fn a_batch_that_fails_late_has_changed_nothing() {
         for round in 0..6 {
             db.write(all_rows(&tree, ROWS, generation)).expect("written");
             let before = contents(&db).expect("read");
-            // At once: rows that have just been deleted come again, before purge has been there.
+            // At once: rows just deleted return before purge has run.
             let mut batch = all_rows(&tree, ROWS, generation + 1);
             match round % 3 {
                 0 => batch.insert(&tree, &key(ROWS - 2), b"there already"),
@@ -112,7 +112,7 @@ fn a_batch_that_fails_late_has_changed_nothing() {
             };
             assert!(is_it, "{error}");
             assert!(contents(&db).expect("read") == before, "round {round}: seen while it is undone");
-            // Who writes waits until it is.
+            // A writer waits until the batch is undone.
             tree.put(&key(1), &value(1, generation)).expect("written");
             assert!(contents(&db).expect("read") == before, "round {round}: undone");
             generation += 2;
@@ -123,11 +123,12 @@ fn a_batch_that_fails_late_has_changed_nothing() {
         drop(tree);
         db.close().expect("closed");
     });
-    assert_eq!(sound(&disk).deleted_rows, 0, "what was deleted before and came again for a while is purged");
+    assert_eq!(sound(&disk).deleted_rows, 0, "deleted rows that came again for a while are purged");
 }
 
-/// A batch writes over delete marks, purge comes to them meanwhile and finds none, and the batch is undone: the marks that
-/// are there again go, too. One batch keeps purge away until the rows are written over, another the batch in flight.
+/// A batch overwrites delete marks, purge comes for them meanwhile and finds none, and the batch is undone: the
+/// restored marks go, too. One batch keeps purge away until the rows are overwritten, another keeps the batch in
+/// flight.
 #[test]
 fn delete_marks_that_come_back_behind_purge_are_removed() {
     let rows = [60, 1200, 2400];
@@ -175,8 +176,8 @@ fn delete_marks_that_come_back_behind_purge_are_removed() {
     assert_eq!(sound(&disk).deleted_rows, 0);
 }
 
-/// Readers beside batches, some of which fail in the end: nobody sees a row of one before it is acknowledged, or of one
-/// that failed; who looks after it was acknowledged sees all of it.
+/// Readers beside batches, some of which fail at the end. No reader sees a row of a batch before its acknowledgement,
+/// or of a failed batch. A reader that looks after the acknowledgement sees the whole batch.
 #[test]
 fn readers_see_nothing_of_a_batch_before_its_commit() {
     const ROWS: u32 = 120;
@@ -186,7 +187,7 @@ fn readers_see_nothing_of_a_batch_before_its_commit() {
             let db = open(&disk, small_options());
             let tree = db.create_tree("t").expect("created");
             db.write(all_rows(&tree, ROWS, 2)).expect("written");
-            // The generation that was acknowledged last, the one that is under way, and whether all is over.
+            // The last acknowledged generation, the generation under way, and whether the test is over.
             let state = Arc::new(Mutex::new((2u32, 2u32, false)));
             let readers: Vec<_> = (0..3u64)
                 .map(|id| {
@@ -220,7 +221,7 @@ fn readers_see_nothing_of_a_batch_before_its_commit() {
     }
 }
 
-/// Reads until all is over; returns how often a batch was in flight meanwhile.
+/// Reads until the test is over. Returns how often a batch was in flight meanwhile.
 fn read_beside(db: &Db, tree: &Tree, state: &Mutex<(u32, u32, bool)>, rows: u32, seed: u64) -> u64 {
     let mut rng = Rng::seed_from_u64(seed);
     let mut in_flight = 0;
@@ -247,7 +248,7 @@ fn read_beside(db: &Db, tree: &Tree, state: &Mutex<(u32, u32, bool)>, rows: u32,
     }
 }
 
-/// Batches over the same rows, and single writers between them: whoever is last has all rows, and nobody waits for
+/// Batches over the same rows, and single writers between them: the last batch has all rows, and no thread waits for
 /// ever.
 #[test]
 fn batches_over_the_same_rows_come_one_after_the_other() {
@@ -282,12 +283,12 @@ fn batches_over_the_same_rows_come_one_after_the_other() {
                 spawn("single", move || {
                     let mut rng = Rng::seed_from_u64(seed);
                     for turn in 0..40u32 {
-                        // Rows of both trees at once, that are of nobody else.
+                        // Rows of both trees at once, which no other thread writes.
                         let number = ROWS + rng.random_range(0..9);
                         let mut batch = WriteBatch::new();
                         batch.put(&tree, &key(number), &value(number, turn));
                         batch.put(&other, &key(number), &value(number, turn));
-                        // One that is everybody's: locked, mostly. It is left as it is.
+                        // A shared row, mostly locked. It is left as it is.
                         let busy = rng.random_range(0..ROWS);
                         let found = other.get(&key(busy)).expect("read");
                         batch.expect(&other, &key(busy), found.as_deref());
@@ -318,7 +319,7 @@ fn batches_over_the_same_rows_come_one_after_the_other() {
     }
 }
 
-/// What a batch only looked at, or wanted to delete and did not find, stays as it is until its commit.
+/// A row that a batch only checked, or tried to delete in vain, stays unchanged until the batch commits.
 #[test]
 fn what_a_batch_looked_at_stays_as_it_is() {
     const ROWS: u32 = 120;
@@ -330,7 +331,8 @@ fn what_a_batch_looked_at_stays_as_it_is() {
         tree.put(b"\0", b"as it is").expect("written");
         settle(&db);
         let order = Arc::new(Mutex::new(Vec::new()));
-        // Before all others: expected and left, expected to be absent, deleted though it is not there.
+        // In front of all other rows: one expected and kept, one expected to be absent, one deleted though it is
+        // absent.
         let mut batch = all_rows(&tree, ROWS, 4);
         batch.expect(&tree, b"\0", Some(b"as it is")).expect(&tree, b"\0\0", None).delete(&tree, b"\0\0\0");
         let others: Vec<_> = [&b"\0"[..], b"\0\0", b"\0\0\0"]
@@ -341,7 +343,7 @@ fn what_a_batch_looked_at_stays_as_it_is() {
                     while db.stats().batches_in_flight == 0 {
                         sleep_ns(1_000_000);
                     }
-                    // The first part is written by now.
+                    // The batch has written its first part by now.
                     sleep_ns(20_000_000);
                     assert_eq!(db.stats().batches_in_flight, 1, "the batch is too short for this test");
                     tree.put(name, b"new").expect("written");
@@ -361,7 +363,7 @@ fn what_a_batch_looked_at_stays_as_it_is() {
     sound(&disk);
 }
 
-/// A disk that is full in the midst of a batch: it is undone, though leaves were filled up or split meanwhile.
+/// The disk fills up in the middle of a batch: it is undone, though leaves were filled up or split meanwhile.
 #[test]
 fn a_batch_that_finds_the_disk_full_is_undone() {
     const ROWS: u32 = 400;
@@ -374,7 +376,7 @@ fn a_batch_that_finds_the_disk_full_is_undone() {
         let before = contents(&db).expect("read");
         disk.limit_space(Some(disk.image().values().map(|file| file.len() as u64).sum()));
         let mut batch = WriteBatch::new();
-        // First all rows get short, then others come that need more than there is.
+        // First all rows become short. Then rows come that need more room than there is.
         (0..ROWS).for_each(|number| {
             batch.put(&tree, &key(number), b"short");
         });
@@ -393,8 +395,8 @@ fn a_batch_that_finds_the_disk_full_is_undone() {
     sound(&disk);
 }
 
-/// The history of batches over two trees by one client; between them another one's single rows. Returns what each batch
-/// left, and where in the history it began and was acknowledged.
+/// The history of one client's batches over two trees; the batch of generation 4 is refused. Returns for each other
+/// batch its begin and acknowledgement in the history, and its generation.
 fn recorded(seed: u64, rows: u32) -> (millpond::simulation::History, Vec<(usize, usize, u32)>) {
     let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
     let (notes, _) = run(seed, || {
@@ -422,8 +424,7 @@ fn recorded(seed: u64, rows: u32) -> (millpond::simulation::History, Vec<(usize,
     (disk.history(), notes)
 }
 
-/// What must be there after a crash at `boundary`: all of the newest batch that was acknowledged, or all of the one
-/// under way.
+/// The required contents after a crash at `boundary`: the newest acknowledged batch, or the batch under way.
 fn compare(found: &crate::support::Contents, boundary: usize, notes: &[(usize, usize, u32)], rows: u32) {
     let certain = notes.iter().rfind(|(_, end, _)| *end <= boundary).map(|note| note.2);
     let under_way = notes.iter().find(|(began, end, _)| *began < boundary && boundary < *end).map(|note| note.2);
@@ -454,14 +455,14 @@ fn a_crash_at_any_io_leaves_all_of_a_batch_or_nothing() {
             let (found, _) = run(1, || recover(&disk));
             match found {
                 Ok(found) => compare(&found, boundary, &notes, ROWS),
-                // Before the database was there.
+                // Before the database existed.
                 Err(problem) => assert!(boundary < notes[0].0, "crash at {boundary} with {mode:?}: {problem}"),
             }
         }
     }
 }
 
-/// The same, and each time the rolling back is cut short by another crash.
+/// The same, with another crash during each rollback.
 #[test]
 fn a_crash_while_a_batch_is_undone_changes_nothing() {
     const ROWS: u32 = 60;
@@ -500,7 +501,7 @@ fn a_crash_while_a_batch_is_undone_changes_nothing() {
     assert!(undone >= 3, "{undone} batches were undone");
 }
 
-/// Trees that are dropped while rows of theirs are locked, waited for, or undone; and a close in the midst of it.
+/// Trees are dropped while their rows are locked, waited for, or undone. A close comes in the middle of that.
 #[test]
 fn trees_are_dropped_and_the_database_closed_beside_batches() {
     for seed in 0..10u64 {

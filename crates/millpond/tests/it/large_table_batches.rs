@@ -1,5 +1,4 @@
-//! Large batches over rows of tables, beside others that write the same rows: they come to an end, and rows and entries
-//! agree.
+//! Large batches over rows of tables, beside other writers of the same rows: they end, and rows and entries agree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// A row whose first four bytes are its own in its table, and whose next four others have, too.
+/// A row whose first four bytes are unique in its table, and whose next four are not.
 fn row(number: u32, shared: u32) -> Vec<u8> {
     [&key(number ^ 0xF0F0)[..], &key(shared), &[7; 400]].concat()
 }
@@ -31,8 +30,8 @@ fn create(db: &Db, name: &str) -> Table {
     db.create_table(name, definition).expect("created")
 }
 
-/// Before the batch has ended, single updates of its rows do not end either: it has all their locks, or waits for
-/// nobody who does not get on.
+/// Until the batch has ended, single updates of its rows do not end either: it has all their locks, or waits only for
+/// threads that make progress.
 #[test]
 fn a_large_batch_ends_beside_updates_that_do_not() {
     const ROWS: u32 = 600;
@@ -52,7 +51,7 @@ fn a_large_batch_ends_beside_updates_that_do_not() {
                         while !is_over.load(Ordering::SeqCst) {
                             let number = rng.random_range(0..ROWS);
                             let increment = |row: Option<&[u8]>| {
-                                let row = row.expect("nobody deletes one");
+                                let row = row.expect("no thread deletes one");
                                 let shared = (shared_of(row) + 1).to_be_bytes();
                                 Modify::Put([&row[..4], &shared, &row[8..]].concat())
                             };
@@ -87,7 +86,7 @@ fn a_large_batch_ends_beside_updates_that_do_not() {
 }
 
 /// Batches that read rows, batches that only insert, and batches of trees, over the same two tables and a tree between
-/// them: none waits for another in a circle.
+/// them: there is no circular wait.
 #[test]
 fn large_batches_over_tables_and_trees_do_not_wait_in_a_circle() {
     const ROWS: u32 = 300;
@@ -112,7 +111,7 @@ fn large_batches_over_tables_and_trees_do_not_wait_in_a_circle() {
                         let mut refused = 0;
                         for round in 0..3 {
                             let mut batch = WriteBatch::new();
-                            // Of some, only new rows; some of them are everybody's.
+                            // Some batches have only new rows, some of which all clients share.
                             let only_inserts = (id + round) % 3 == 0;
                             for _ in 0..160 {
                                 let number = rng.random_range(0..ROWS);
@@ -148,8 +147,9 @@ fn large_batches_over_tables_and_trees_do_not_wait_in_a_circle() {
     }
 }
 
-/// One batch reads rows and gives one of them something unique; another, which only inserts, has the same for a row of its
-/// own, and a row of another table that the first has locked. One of them is refused, and neither waits for ever.
+/// One batch reads rows, and gives one of them a unique value. Another batch, which only inserts, has the same value
+/// for its own row, and a row of another table that the first has locked. One of them is refused, and neither waits for
+/// ever.
 #[test]
 fn batches_that_read_and_batches_that_only_insert_keep_one_order() {
     const ROWS: u32 = 300;
@@ -182,7 +182,7 @@ fn batches_that_read_and_batches_that_only_insert_keep_one_order() {
                 };
                 spawn("writer", work).expect("a thread")
             });
-            // Virtual seconds: a hundred times as long as both take.
+            // Virtual seconds: a hundred times as long as both batches take.
             (0..600).take_while(|_| ended.load(Ordering::SeqCst) < 2).for_each(|_| sleep_ns(1_000_000_000));
             assert_eq!(ended.load(Ordering::SeqCst), 2, "seed {seed}: they wait for each other");
             let results = writers.map(|writer| writer.join().expect("no panic"));
@@ -199,7 +199,7 @@ fn batches_that_read_and_batches_that_only_insert_keep_one_order() {
     assert_eq!(refused.iter().sum::<u32>(), 12);
 }
 
-/// What a large batch expects of a row is looked at once the row is locked.
+/// A large batch checks its expectation of a row once the row is locked.
 #[test]
 fn expectations_of_a_large_batch_hold_or_nothing_is_changed() {
     const ROWS: u32 = 600;
@@ -212,7 +212,7 @@ fn expectations_of_a_large_batch_hold_or_nothing_is_changed() {
             let mut batch = WriteBatch::new();
             for number in 0..ROWS {
                 batch.expect(&table, &key(number), Some(&row(number, if number == 599 { expected } else { 0 })));
-                // All exchange what is unique among them.
+                // The rows exchange their unique values.
                 let other = [&row(ROWS - 1 - number, 0)[..4], &row(number, 5)[4..]].concat();
                 batch.update(&table, &key(number), &other);
             }

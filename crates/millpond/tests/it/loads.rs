@@ -1,4 +1,4 @@
-//! What tests of bulk loads share: what a load is held to, whatever it loads.
+//! Shared parts of the bulk load tests: the requirements of every load.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 pub(crate) const SLOW: ServiceTime = ServiceTime { read_ns: 100_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
 
-/// `count` rows that are not all alike, and told apart by `round`.
+/// `count` rows that are not all alike. `round` tells the rows of two loads apart.
 pub(crate) fn rows(count: u32, len: usize, round: u8) -> Rows {
     (0..count).map(|row| (row.to_be_bytes().to_vec(), vec![round; len / 2 + row as usize * 37 % len])).collect()
 }
@@ -41,16 +41,16 @@ pub(crate) fn start(shape: Shape) -> Image {
     disk.image()
 }
 
-/// Slots that hold something, now that nothing is on its way any more.
+/// Slots in use when no write is under way.
 pub(crate) fn slots_in_use(db: &Db) -> u64 {
-    // Twice: what the first one has logged is durable, and frees, with the second.
+    // Twice: the second checkpoint makes the records of the first durable, and frees their slots.
     db.checkpoint().expect("done");
     db.checkpoint().expect("done");
     let Stats { data_slots_total, data_slots_free, .. } = db.stats();
     data_slots_total - data_slots_free
 }
 
-/// Whether there are files of a sort.
+/// Whether files of a sort are left.
 pub(crate) fn is_left(image: &Image) -> bool {
     image.keys().any(|name| name.starts_with("sort-"))
 }
@@ -58,13 +58,13 @@ pub(crate) fn is_left(image: &Image) -> bool {
 /// A load beside a client, from the begin to behind its end.
 pub(crate) struct Recorded {
     pub(crate) history: History,
-    /// When the load was acknowledged.
+    /// Boundary at which the load was acknowledged.
     pub(crate) loaded: usize,
-    /// When each row of the client was: boundary, key.
+    /// When each row of the client was acknowledged: boundary, key.
     written: Vec<(usize, u32)>,
 }
 
-/// A run in which `load` makes `t`, and `behind` does what comes then.
+/// A run in which `load` makes `t`, and `behind` follows it.
 pub(crate) fn record(shape: Shape, seed: u64, load: impl FnOnce(&Db), behind: impl FnOnce(&Db)) -> Recorded {
     let disk = SimulatedDisk::with_image(start(shape), SLOW);
     let ((loaded, written), _) = run(seed, || {
@@ -90,7 +90,7 @@ pub(crate) fn record(shape: Shape, seed: u64, load: impl FnOnce(&Db), behind: im
     Recorded { history: disk.history(), loaded, written }
 }
 
-/// Recovers from a crash at every `step`th boundary: the rows `wanted` are all in `t`, or there is none.
+/// Recovers from a crash at every `step`th boundary: `t` has all the rows `wanted`, or does not exist.
 pub(crate) fn check_all_or_nothing(shape: Shape, recorded: &Recorded, wanted: &Rows, step: usize) {
     let (all, seen) = (recorded.history.boundaries(), Mutex::new([0, 0]));
     let check = |boundary: usize| {
@@ -124,7 +124,7 @@ pub(crate) fn check_all_or_nothing(shape: Shape, recorded: &Recorded, wanted: &R
     assert!(seen[0] > 25 && seen[1] > 25, "{shape:?}: {seen:?}");
 }
 
-/// Rebuilds after a crash at every `step`th boundary: the rows `wanted` are all in `t`, or there is none.
+/// Rebuilds after a crash at every `step`th boundary: `t` has all the rows `wanted`, or does not exist.
 pub(crate) fn check_rebuilds(recorded: &Recorded, wanted: &Rows, step: usize) {
     let mut seen = [0, 0];
     for boundary in (0..=recorded.history.boundaries()).step_by(step) {
@@ -144,8 +144,8 @@ pub(crate) fn check_rebuilds(recorded: &Recorded, wanted: &Rows, step: usize) {
     assert!(seen[0] > 10 && seen[1] > 10, "{seen:?}");
 }
 
-/// Loads `t`, with each call to the device failing once: `wanted` is there, or nothing. Returns how many loads were
-/// acknowledged, and how many were not.
+/// Loads `t`, with each call to the device failing once: `t` has the rows `wanted`, or does not exist. Returns the
+/// numbers of acknowledged and of refused loads.
 pub(crate) fn check_failing_calls(wanted: &Rows, load: impl Fn(&Db) -> Result<(), Error>) -> (u32, u32) {
     let image = start(SMALL);
     let (mut loaded, mut refused) = (0, 0);
@@ -181,8 +181,8 @@ pub(crate) fn check_failing_calls(wanted: &Rows, load: impl Fn(&Db) -> Result<()
     (loaded, refused)
 }
 
-/// Loads `t`, `load` knows how by the seed, and closes the database meanwhile, `later_ns` later with each seed: `wanted`
-/// is there, or nothing. Returns how many loads ended by that.
+/// Loads `t` by `load`, which gets the seed, and closes the database meanwhile, `later_ns` later with each seed. `t`
+/// has the rows `wanted`, or does not exist. Returns how many loads the close ended.
 pub(crate) fn check_closing(
     seeds: u64,
     later_ns: u64,
@@ -214,8 +214,8 @@ pub(crate) fn check_closing(
     ended
 }
 
-/// Three loads beside each other, of what `load` says, and a writer, in a log with room for little more than the map
-/// records of what is on its way.
+/// Three concurrent loads by `load`, and a writer, in a log with room for little more than the map records of the pages
+/// in flight.
 pub(crate) fn check_beside_each_other(
     load: impl Fn(&Db, &str, u8) -> Result<(), Error> + Copy + Send + 'static,
     wanted: impl Fn(u8) -> Rows,

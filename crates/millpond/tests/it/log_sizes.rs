@@ -1,4 +1,4 @@
-//! The log's capacity beside the pool's size, batches, and another change of it.
+//! The log's capacity together with the pool's size, with batches, and with another change of the capacity.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -10,7 +10,7 @@ use millpond::{ByteSize, Db, Device, Error, Files, OptionInfo, Options, WriteBat
 
 use crate::support::{disk_of, open, recover, reopen_options, small_options};
 
-/// A pool that the log on the device is too small for, and the log that it needs.
+/// A pool too large for the log on the device, and the log that it needs.
 fn larger_both() -> Options {
     reopen_options().buffer_pool_size(ByteSize::mib(80)).redo_capacity(ByteSize::mib(8))
 }
@@ -30,7 +30,7 @@ fn a_larger_pool_is_had_with_the_larger_log_that_it_needs() {
         let disk = disk_of(image);
         run(1, || {
             let db = open(&disk, larger_both());
-            // The keeper looks at the log meanwhile.
+            // Meanwhile the keeper checks the log.
             sleep_ns(200_000_000);
             let stats = db.stats();
             assert_eq!((stats.buffer_pool_pages_total, stats.log_capacity > 4 << 20), (20_480, true));
@@ -42,7 +42,7 @@ fn a_larger_pool_is_had_with_the_larger_log_that_it_needs() {
     }
 }
 
-/// Nobody asks for a larger log: the pool does.
+/// The options ask for no larger log, but the pool needs one.
 #[test]
 fn a_larger_pool_has_the_log_made_as_large_as_it_needs() {
     let disk = disk_of(closed());
@@ -57,7 +57,7 @@ fn a_larger_pool_has_the_log_made_as_large_as_it_needs() {
         });
     }
     assert_eq!(recover(&disk).expect("sound")["t"].len(), 2);
-    // What is asked for is kept to, and refused with the other mistakes.
+    // An explicit capacity is kept, and refused together with the other mistakes.
     let (refused, _) = run(1, || {
         let options = large().redo_capacity(ByteSize::mib(1)).page_size(ByteSize::kib(64)).read_ahead_pages(65);
         Db::open_on(Arc::new(disk.clone()), options).expect_err("three mistakes").to_string()
@@ -79,7 +79,7 @@ fn closed() -> Image {
     disk.image()
 }
 
-/// What is expected changes no page: it needs no room in the log for one. The log's buffer is small, the pool is large.
+/// Expectations change no page, and so need no log space for pages. The log's buffer is small, the pool is large.
 #[test]
 fn a_batch_of_many_expectations_ends() {
     let disk = disk_of(closed());
@@ -97,7 +97,7 @@ fn a_batch_of_many_expectations_ends() {
     });
 }
 
-/// Who removes a file waits until the first one of generation 2 is there.
+/// Removals of files wait until the first file of generation 2 exists.
 #[derive(Clone)]
 struct Slow {
     disk: SimulatedDisk,
@@ -148,8 +148,8 @@ impl Files for Slow {
     }
 }
 
-/// One thread asks for a checkpoint, with which the log leaves its first ring for good; another asks for one more
-/// capacity meanwhile.
+/// One thread asks for a checkpoint, with which the log leaves its first ring for good. Another thread asks for a
+/// further capacity meanwhile.
 #[test]
 fn files_of_a_new_log_are_not_taken_for_old_ones() {
     let disk = disk_of(closed());
@@ -197,10 +197,10 @@ fn files_of_a_new_log_are_not_taken_for_old_ones() {
     assert!(between > 0, "no image has two rings");
 }
 
-/// More than is made before a database is open.
+/// More than an open makes before it returns.
 const LARGE: ByteSize = ByteSize::mib(260);
 
-/// The row of the status text that tells of other files for the log.
+/// The row of the status text about other files for the log.
 fn other_files(db: &Db) -> Option<String> {
     let text = db.status_text();
     text.lines().find(|line| line.trim_start().starts_with("other files")).map(str::to_owned)
@@ -216,7 +216,7 @@ fn log_files(disk: &SimulatedDisk, generation: u32) -> usize {
     disk.image().keys().filter(|name| name.starts_with(&of_ring)).count()
 }
 
-/// A device on which each piece of a new log takes a fifth of a second, and the database opened on it with a large one.
+/// A database with a large log, on a device on which each piece of a new log takes a fifth of a second.
 fn open_large(disk: &SimulatedDisk) -> Db {
     (0..4).for_each(|index| disk.slow_down(&format!("redo-1-{index}.mpd"), 200_000_000));
     open(disk, reopen_options().redo_capacity(LARGE))
@@ -231,22 +231,22 @@ fn a_large_log_is_made_beside_the_load() {
         assert_ne!(small, "260MiB");
         let told = other_files(&db).expect("told");
         assert!(told.contains("260.0 MiB are being made"), "{told}");
-        // Nobody is held up: who writes, nor who creates or drops.
+        // No thread is held up: neither a writer, nor a thread that creates or drops a tree.
         let created = db.create_tree("u").expect("created");
         created.put(b"k", b"v").expect("written");
         drop(created);
         db.drop_tree("t").expect("dropped");
         assert_eq!((capacity(&db), log_files(&disk, 0), log_files(&disk, 1)), (small, 4, 4));
-        // Half of the device's time is left to others: a piece each 400 ms.
+        // Half of the device's time is left to other threads: one piece each 400 ms.
         let pieces = || disk.history().writes("redo-1-0.mpd").len();
         let before = pieces();
         sleep_ns(4_000_000_000);
         let made = pieces() - before;
         assert!((8..=11).contains(&made), "{made}");
-        // Who asks for it waits for it.
+        // A second request for the same log waits for it.
         db.set_redo_capacity(LARGE).expect("made");
         assert_eq!((capacity(&db), other_files(&db)), ("260MiB".to_owned(), None));
-        // With a ring made for the second who asks, there would be one of generation 2.
+        // If the second request made a ring of its own, there would be one of generation 2.
         assert_eq!((log_files(&disk, 0), log_files(&disk, 1), log_files(&disk, 2)), (0, 4, 0));
         db.close().expect("closed");
     });
@@ -261,7 +261,7 @@ fn a_database_is_closed_while_a_large_log_is_made() {
         let small = capacity(&db);
         db.open_tree("t").expect("there").put(b"k", b"v").expect("written");
         sleep_ns(3_000_000_000);
-        // Another who wants it waits meanwhile, and is told.
+        // Another thread that asks for this log waits meanwhile, and gets an error.
         let other = db.clone();
         let waits = spawn("other", move || other.set_redo_capacity(LARGE)).expect("a thread");
         sleep_ns(1_000_000);
@@ -274,7 +274,7 @@ fn a_database_is_closed_while_a_large_log_is_made() {
     assert_eq!(recover(&disk).expect("sound")["t"].len(), 1);
 }
 
-/// What has stopped makes no more files; and who unwinds waits for none.
+/// A stopped engine makes no more files, and an unwinding thread waits for none.
 #[test]
 fn an_engine_stops_while_a_large_log_is_made() {
     let disk = disk_of(closed());
@@ -319,7 +319,7 @@ fn a_crash_while_a_large_log_is_made() {
     for (rows, image) in (1..).zip(images) {
         let disk = disk_of(image);
         run(1, || {
-            // Without the option the log is as it was, and what was half made is gone.
+            // Without the option the log is as before, and the unfinished files are gone.
             let db = open(&disk, reopen_options());
             assert_eq!((other_files(&db), log_files(&disk, 1)), (None, 0));
             db.close().expect("closed");
@@ -332,7 +332,7 @@ fn a_crash_while_a_large_log_is_made() {
 fn a_large_log_that_cannot_be_made_is_told_and_the_database_goes_on() {
     let disk = disk_of(closed());
     run(1, || {
-        // Room is missing: known at once.
+        // Too little room: known at once.
         let used = disk.image().values().map(Vec::len).sum::<usize>();
         disk.limit_space(Some(u64::try_from(used).expect("small") + (100 << 20)));
         let refused = Db::open_on(Arc::new(disk.clone()), reopen_options().redo_capacity(LARGE));
@@ -358,7 +358,7 @@ fn a_large_log_that_cannot_be_made_is_told_and_the_database_goes_on() {
     assert_eq!(recover(&disk).expect("sound")["t"].len(), 1);
 }
 
-/// On real files: a new database begins with a log of 256 MiB, whatever it is to have.
+/// On real files: a new database with a larger log begins with one of 256 MiB.
 #[test]
 fn a_new_database_with_a_large_log() {
     let dir = tempfile::tempdir().expect("a directory");

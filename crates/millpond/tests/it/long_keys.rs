@@ -1,5 +1,5 @@
-//! Trees whose keys are as long as they may be, and differ late or early: pages store what keys have in common once,
-//! and their fences whole. Every page must find a place to be cut at, and every cut fit the log.
+//! Trees with keys of the greatest length, which differ late or early: pages store the common prefix of keys once, and
+//! their fences whole. Every page must find a split point, and every split must fit the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ enum Order {
     Shuffled,
 }
 
-/// A key that has the first `common` bytes in common with all others, and is filled up to `len` behind its number.
+/// A key that shares its first `common` bytes with all others, and is padded to `len` bytes behind its number.
 fn key_of(number: u64, common: usize, len: usize) -> Vec<u8> {
     let mut key = vec![b'k'; common];
     key.extend_from_slice(&number.to_be_bytes());

@@ -54,7 +54,7 @@ fn values_of_all_lengths_come_back() {
             let db = open(&disk, shape.reopen_options());
             let tree = db.open_tree("t").expect("there");
             compare(&tree, &model);
-            // From long to short, from short to long, and away.
+            // Long values become short, short values long, and rows are deleted.
             for (number, (key, value)) in model.iter_mut().enumerate() {
                 value.reverse();
                 value.truncate(if number % 2 == 0 { 10 } else { value.len() / 2 });
@@ -76,7 +76,7 @@ fn values_of_all_lengths_come_back() {
     }
 }
 
-/// One thread's view of what a tree should hold, and batches that do several things to one key.
+/// The model of a tree's contents, for one thread, and batches with several operations on one key.
 #[test]
 fn batches_with_long_values_are_all_or_nothing() {
     let disk = SimulatedDisk::new();
@@ -133,7 +133,7 @@ fn batches_with_long_values_are_all_or_nothing() {
     assert_eq!(sound(&disk).deleted_rows, 0);
 }
 
-/// Long values that are replaced again and again take no more room than the first did.
+/// Long values that are replaced again and again take no more room than the first ones.
 #[test]
 fn replaced_values_give_their_room_back() {
     let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
@@ -162,7 +162,7 @@ fn replaced_values_give_their_room_back() {
     assert_eq!(sound(&disk).entries, 0);
 }
 
-/// Readers beside writers that replace, delete and insert: each value is whole, and one that was there.
+/// Readers beside writers that replace, delete and insert: each value is whole, and one that was written.
 #[test]
 fn readers_see_whole_values() {
     for seed in 0..4u64 {
@@ -223,7 +223,7 @@ fn a_crash_at_any_io_leaves_long_values_whole_or_away() {
     let (notes, _) = run(5, || {
         let db = open(&disk, small_options());
         let tree = db.create_tree("t").expect("created");
-        // What the tree held when, and from where in the disk's history on.
+        // Positions in the disk's history where each batch began and was acknowledged, and the contents after it.
         let mut states = vec![(0, 0, BTreeMap::new())];
         let mut rng = Rng::seed_from_u64(9);
         for turn in 0..24u32 {
@@ -264,7 +264,7 @@ fn a_crash_at_any_io_leaves_long_values_whole_or_away() {
     }
 }
 
-/// Rows of a table may be long, too, and its indexes look into them.
+/// Rows of a table may be long, too, and its indexes may use any part of them.
 #[test]
 fn tables_have_long_rows() {
     let disk = SimulatedDisk::new();
@@ -306,7 +306,7 @@ fn a_value_of_four_gibibytes_is_refused_with_the_limit() {
     let disk = SimulatedDisk::new();
     let db = open(&disk, small_options());
     let tree = db.create_tree("t").expect("created");
-    // Never touched, so it takes no memory.
+    // Its memory is never touched, so the value takes none.
     let error = tree.put(b"k", &vec![0; 1 << 32]).expect_err("refused");
     assert!(
         matches!(error, Error::ValueTooLong(_)) && error.to_string().contains("4294967296 bytes: at most 4294967295")

@@ -1,9 +1,9 @@
-//! A device that lies: a write that it says to have done never came, or went to another place of the file. Each write
-//! of a run, one after the other: it is found, or nothing of it is needed. Wrong rows are never the answer.
+//! A device that lies: a write that it acknowledges never happened, or went to another place of the file. The test does
+//! so to each write of a run in turn. The fault is found, or the write is not needed. The result is never wrong rows.
 //!
-//! Two things cannot be found. Where pages are written in place and nothing keeps a tag of their images, a page whose
-//! last write was lost is whole, as it was before. And what was flushed last to the log before a crash: nothing behind
-//! it says that it was ever there.
+//! Two cases cannot be found. If pages are written in place, and nothing keeps a tag of their images, a page whose last
+//! write was lost is whole, in its earlier version. And the last flush of the log before a crash: nothing behind it
+//! proves that it existed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::crash_matrix::stride;
 use crate::rebuild_loss::older_and_next;
 use crate::support::{Contents, IN_PLACE, SMALL, Shape, contents, disk_of, open};
 
-/// What a lost or misdirected write led to.
+/// The result of a lost or misdirected write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     /// An error, or a problem in the report.
@@ -26,15 +26,15 @@ enum Outcome {
     Wrong,
 }
 
-/// A run, and what a database must have after it.
+/// A run, and the database's required rows after it.
 struct Churned {
     history: History,
     rows: Contents,
-    /// The last write of the log begins behind this boundary: nothing says that it ever was.
+    /// The last write of the log begins behind this boundary: nothing proves that it existed.
     last_flush: usize,
 }
 
-/// Two trees whose pages are written again and again, with checkpoints between; closed, or left with a log to redo.
+/// Two trees with pages that are written again and again, with checkpoints between. Closed, or left with a log to redo.
 fn churn(shape: Shape, is_closed: bool) -> Churned {
     let disk = SimulatedDisk::new();
     run(31, || {
@@ -45,7 +45,7 @@ fn churn(shape: Shape, is_closed: bool) -> Churned {
         };
         (0..240).for_each(|key| put(key * 37 % 240, 1));
         db.checkpoint().expect("done");
-        // Each leaf has its last image of another round.
+        // The last images of the leaves are of different rounds.
         for round in 0..8 {
             (round * 20..240).step_by(3).for_each(|key| put(key, 2));
             db.checkpoint().expect("done");
@@ -65,7 +65,7 @@ fn churn(shape: Shape, is_closed: bool) -> Churned {
     .0
 }
 
-/// Whether no row is other than it was before its last change: what a page has whose last write was lost.
+/// Whether every row is in its final or an earlier version: as on a page whose last write was lost.
 fn is_older(image: &Image, shape: Shape, rows: &Contents) -> bool {
     let read = || contents(&Db::open_on(Arc::new(disk_of(image.clone())), shape.reopen_options())?);
     let Ok(found) = run(1, read).0 else { return false };
@@ -75,7 +75,7 @@ fn is_older(image: &Image, shape: Shape, rows: &Contents) -> bool {
     rows.iter().all(|(name, tree)| tree.iter().all(|row| is_older(row, &found[name])))
 }
 
-/// Opens and reads, and checks; either may find it, but what is read is right.
+/// Opens and reads, and checks. Either may find the fault, but rows that are read are right.
 fn outcome(image: &Image, shape: Shape, rows: &Contents) -> Outcome {
     let read = || {
         let db = Db::open_on(Arc::new(disk_of(image.clone())), shape.reopen_options())?;
@@ -103,12 +103,13 @@ fn every_write_that_is_lost_or_misdirected_is_found_or_not_needed() {
             let kind = name.split(['.', '-']).next().expect("a name").to_owned();
             let kind = ["data", "map", "directory", "redo"].into_iter().find(|known| *known == kind).expect("known");
             for (nth, (position, offset, len)) in history.writes(&name).into_iter().enumerate().step_by(step) {
-                // A page further, or one back: onto what lies beside it.
+                // One page further, or one back: over the neighbour.
                 let beside = if offset >= 4096 && position % 2 == 0 { offset - 4096 } else { offset + 4096 };
                 for to in [None, Some(beside)] {
                     let image = history.image_with_fault(position, to);
                     let end = outcome(&image, shape, &rows);
-                    // In place: the slot of a page, not a superblock. In the log: its end, which a crash may have cut.
+                    // In place: the slot of a page, not a superblock. In the log: its end, which a crash may have cut
+                    // off.
                     let is_page = shape.store == PageStoreKind::InPlace && kind == "data" && offset > 64 << 10;
                     let excused =
                         (is_page && is_older(&image, shape, &rows)) || (kind == "redo" && position >= last_flush);
@@ -122,7 +123,7 @@ fn every_write_that_is_lost_or_misdirected_is_found_or_not_needed() {
         }
         for (kind, is_lost) in [("data", false), ("data", true), ("map", true), ("map", false), ("redo", true)] {
             let count = |end| ends.get(&(kind, is_lost, end)).copied().unwrap_or(0);
-            // Of a log that was closed nothing is needed; with pages in place their last write is what cannot be told.
+            // A closed log is not needed. With pages in place, a lost last write cannot be told.
             let is_needed = match kind {
                 "redo" => !is_closed,
                 "data" => shape.store == PageStoreKind::CopyOnWrite || !is_lost,
@@ -134,7 +135,7 @@ fn every_write_that_is_lost_or_misdirected_is_found_or_not_needed() {
     }
 }
 
-/// What a lost write leaves where a page comes into a slot that it had before: its tag in the map is what tells.
+/// A lost write in a slot that had an earlier image of the same page: its tag in the map tells the two apart.
 #[test]
 fn an_older_image_of_the_same_page_is_never_taken_for_its_newest() {
     let Churned { history, rows, .. } = churn(SMALL, true);

@@ -2,12 +2,11 @@
 
 mod api;
 mod bad_input;
-mod batches_reviewed;
+mod batch_edge_cases;
 mod bit_flips;
 mod bulk_load;
 mod bulk_load_long;
 mod bulk_load_tables;
-mod by_the_book;
 mod classic_flushing;
 mod classic_log;
 mod classic_pool;
@@ -18,6 +17,7 @@ mod directory;
 mod drops;
 mod endings;
 mod failing_syncs;
+mod format_reader;
 mod gather;
 mod golden;
 mod in_place;

@@ -1,4 +1,4 @@
-//! Pages that become too empty are merged and given back, while others read, write and scan.
+//! Pages that become too empty are merged and freed, while other threads read, write and scan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn shuffled(count: u32, rng: &mut Rng) -> Vec<u32> {
 }
 
 fn key_of(number: u32) -> Vec<u8> {
-    // Of several lengths, and prefixes that a merged page has less of in common.
+    // Keys of several lengths, with prefixes that are shorter in merged pages.
     let mut key = format!("{:02}/{number:06}", number % 7).into_bytes();
     key.resize(key.len() + usize::try_from(number % 5).expect("small") * 9, b'k');
     key
@@ -43,7 +43,7 @@ fn value_of(number: u32, len: usize) -> Vec<u8> {
     value
 }
 
-/// Gives the keeper time, until it has nothing to merge any more.
+/// Waits until the keeper has nothing left to merge.
 fn let_merge(db: &Db) {
     let mut freed = db.stats().tree_pages_freed;
     loop {
@@ -82,7 +82,7 @@ fn a_tree_whose_rows_are_deleted_shrinks_to_its_root_and_gives_its_slots_back() 
                     assert!(tree.delete(&key_of(number)).expect("deleted"));
                     model.remove(&key_of(number));
                     if turn % 64 == 0 {
-                        // The keeper's turn.
+                        // Lets the keeper run.
                         sleep_ns(1_000_000);
                     }
                     if turn % 1500 == 0 {
@@ -94,7 +94,7 @@ fn a_tree_whose_rows_are_deleted_shrinks_to_its_root_and_gives_its_slots_back() 
                 let empty = db.stats();
                 assert!(empty.tree_pages_freed > full.tree_pages_freed + 100, "{empty:?}");
                 let used = |stats: &millpond::Stats| stats.data_slots_total - stats.data_slots_free;
-                // The catalog's root and the tree's.
+                // The root of the catalog, and that of the tree.
                 assert_eq!(used(&empty) - empty.undo_pages, 2, "round {round}: {} were used", used(&full));
             }
             db.close().expect("closed");
@@ -105,8 +105,8 @@ fn a_tree_whose_rows_are_deleted_shrinks_to_its_root_and_gives_its_slots_back() 
     }
 }
 
-/// Threads that insert and delete keys of their own, and one that scans to and fro: of the rows that nobody touches it
-/// sees each once, in order, whatever is split and merged meanwhile.
+/// Threads insert and delete keys of their own, and one thread scans in both directions. It sees each unchanged row
+/// once, in order, whatever is split and merged meanwhile.
 fn scan_while_trees_breathe(seed: u64, options: Options) -> (u64, SimulatedDisk, Contents) {
     const STEADY: u32 = 60;
     let ((freed, disk, found), _) = run(seed, || {
@@ -186,7 +186,7 @@ fn scans_and_reads_find_every_row_while_pages_are_split_merged_and_used_again() 
     assert!(freed > 500, "only {freed} pages were given back");
 }
 
-/// The same in a pool of a few frames: pages that were given back are missed, and read in vain.
+/// The same in a pool of a few frames: threads miss freed pages, and read them in vain.
 #[test]
 fn readers_who_miss_pages_that_were_given_back_find_their_rows() {
     let mut freed = 0;

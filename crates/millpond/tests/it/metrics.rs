@@ -1,5 +1,5 @@
-//! One table of metrics: every field of `Stats` and every class of waits is in it, the document is made from it, and
-//! Prometheus reads what comes out.
+//! One table of metrics. It has every field of `Stats` and every class of waits, the document is made from it, and
+//! Prometheus can parse the output.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +17,10 @@ use millpond::{
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, disk_of, open, reopen_options, settle, small_options};
 
-/// Set, the document is written instead of compared.
+/// If set, the document is written instead of compared.
 const REGENERATE: &str = "MILLPOND_WRITE_DOCS";
 
-/// `docs/metrics.md`, as the table makes it.
+/// `docs/metrics.md`, generated from the table.
 fn document() -> String {
     let mut text = "# What does the engine count?\n\n\
         Ask a running engine with `millpond status --format=prometheus SOCKET` (`bench --status-socket`) or `curl\n\
@@ -32,7 +32,7 @@ fn document() -> String {
         label `instance`, of each of the last seconds the label `ago`; in JSON both are arrays. What is told of each class\n\
         of waits has the label `class`, in JSON an object. The engine keeps the seconds: however many look, nobody takes\n\
         from others. How to look: [seeing.md](seeing.md).\n\n\
-        This page is made from the table in `crates/millpond/src/db/metrics.rs`:\n\
+        This page is made from the table in `crates/millpond/src/observe/metrics.rs`:\n\
         `MILLPOND_WRITE_DOCS=1 cargo test -p millpond --test it metrics`.\n\n\
         | name | kind | unit | meaning |\n|---|---|---|---|\n"
         .to_owned();
@@ -86,8 +86,8 @@ fn every_field_of_stats_and_every_class_of_waits_is_in_the_table_once() {
 /// Numbers by name, and waits by name: count, total, and buckets.
 type Found = BTreeMap<String, f64>;
 
-/// Reads Prometheus' text format by its rules: HELP and TYPE before the samples of a name, each name once, counters end
-/// in `_total`, buckets ascend and end with `+Inf`, which is the count.
+/// Parses Prometheus' text format by its rules: HELP and TYPE before the samples of a name, each name once, counters
+/// end in `_total`, buckets ascend and end with `+Inf`, which equals the count.
 fn parse(text: &str) -> Found {
     let (mut found, mut typed) = (Found::new(), BTreeMap::new());
     let (mut helped, mut family) = (String::new(), String::new());
@@ -100,7 +100,7 @@ fn parse(text: &str) -> Found {
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').expect("a name and a kind");
             assert_eq!(name, helped);
-            // Gauges may be named so by the field: buffer_pool_pages_total.
+            // A gauge may end so because of its field: buffer_pool_pages_total.
             assert!(kind != "counter" || name.ends_with("_total"), "{name}");
             assert!(typed.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} twice");
             family = name.to_owned();
@@ -123,7 +123,7 @@ fn parse(text: &str) -> Found {
     found
 }
 
-/// Of a histogram its count, of several numbers their sum.
+/// A histogram's count, the sum of several numbers, or the number.
 fn number_of(value: &MetricValue) -> u64 {
     match value {
         MetricValue::Numbers(numbers) => numbers.iter().sum(),
@@ -134,7 +134,7 @@ fn number_of(value: &MetricValue) -> u64 {
     }
 }
 
-/// Two clients that write in each other's way, a pool that does not hold everything: what is counted is what happened.
+/// Two clients that write the same rows, and a pool that does not hold everything: the counts match the operations.
 #[test]
 fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
     run(3, || {
@@ -178,7 +178,7 @@ fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
         let by_second = |db: &Db| db.metrics().into_iter().find(|(of, _)| of.name == "operation_slowest_us");
         let MetricValue::Numbers(told) = by_second(&db).expect("a metric").1 else { unreachable!("one number") };
         assert!(told.len() == 61 && told.iter().any(|us| *us > 0), "{told:?}");
-        assert_eq!(by_second(&db).expect("a metric").1, MetricValue::Numbers(told), "nobody takes from others");
+        assert_eq!(by_second(&db).expect("a metric").1, MetricValue::Numbers(told), "no reader takes from others");
         let slowest = db.take_slowest();
         assert!(slowest.is_sorted_by(|a, b| a.elapsed >= b.elapsed) && slowest.len() == 8, "{slowest:?}");
         assert!(db.take_slowest().is_empty(), "they were taken");
@@ -186,16 +186,16 @@ fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
     });
 }
 
-/// Metrics that no workload here moves, and why.
+/// Metrics that no workload here moves, and the reason.
 const RARE: [(&str, &str); 14] = [
-    ("log_spins", "nobody spins in virtual time: tests/it/classic_log.rs"),
-    ("log_spin_us", "nobody spins in virtual time: tests/it/classic_log.rs"),
-    ("log_spins_in_time", "nobody spins in virtual time: tests/it/classic_log.rs"),
-    ("log_spin_cpu_abs", "CPU is not looked at in virtual time: tests/it/classic_log.rs"),
-    ("log_spin_cpu_pct", "CPU is not looked at in virtual time: tests/it/classic_log.rs"),
-    ("log_spin_cpus", "CPU is not looked at in virtual time: tests/it/classic_log.rs"),
+    ("log_spins", "no thread spins in virtual time: tests/it/classic_log.rs"),
+    ("log_spin_us", "no thread spins in virtual time: tests/it/classic_log.rs"),
+    ("log_spins_in_time", "no thread spins in virtual time: tests/it/classic_log.rs"),
+    ("log_spin_cpu_abs", "CPU is not measured in virtual time: tests/it/classic_log.rs"),
+    ("log_spin_cpu_pct", "CPU is not measured in virtual time: tests/it/classic_log.rs"),
+    ("log_spin_cpus", "CPU is not measured in virtual time: tests/it/classic_log.rs"),
     ("dblwr_pages_put_back", "a crash has to tear a page: tests/it/in_place.rs"),
-    ("pace_tick_us", "in virtual time it takes none"),
+    ("pace_tick_us", "a tick takes no virtual time"),
     ("log_apply_rate", "a recovery from much log tells it: tests/it/pace.rs"),
     ("wait_lane_us", "two operations at a time start again more than eight times: the lane has a test in the engine"),
     ("buffer_pool_pages_misc", "nothing but pages is in frames"),
@@ -204,7 +204,7 @@ const RARE: [(&str, &str); 14] = [
     ("cpu_throttled_periods", "this process may be in no control group with a quota"),
 ];
 
-/// What was seen of each metric: of a histogram its count.
+/// Values seen of each metric; of a histogram its counts.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<BTreeMap<&'static str, BTreeSet<u64>>>>);
 
@@ -217,7 +217,7 @@ impl Seen {
         }
     }
 
-    /// Looks every few milliseconds while `work` is under way.
+    /// Records the metrics every few milliseconds while `work` runs.
     fn watch<T>(&self, db: &Db, work: impl FnOnce() -> T) -> T {
         let over = Arc::new(AtomicBool::new(false));
         let watcher = {
@@ -237,7 +237,7 @@ impl Seen {
         result
     }
 
-    /// A counter or a histogram has grown, a gauge stood for something.
+    /// Whether a counter or a histogram has grown, or a gauge was not zero.
     fn has_moved(&self, name: &str, kind: MetricKind) -> bool {
         let seen = self.0.lock().expect("no panic");
         let Some(values) = seen.get(name) else { return false };
@@ -245,7 +245,7 @@ impl Seen {
     }
 }
 
-/// A database on a slow disk, with 2,000 rows of 900 bytes in tree `t`, of which few fit the pool.
+/// A database on a slow disk, with 2,000 rows of 900 bytes in tree `t`, few of which fit the pool.
 fn at_work(seed: u64, shape: Shape, options: impl Fn(Options) -> Options, work: impl Fn(&SimulatedDisk, &Db)) {
     let disk = SimulatedDisk::with_image(scattered_rows(2_000, shape.options()), SLOW);
     run(seed, || {
@@ -254,7 +254,7 @@ fn at_work(seed: u64, shape: Shape, options: impl Fn(Options) -> Options, work: 
     });
 }
 
-/// Three clients that write rows of `t` all over it, and wait for no sync.
+/// Three clients that write rows all over `t`, and wait for no sync.
 fn write_all_over(db: &Db, turns: u32) {
     let clients = [0, 1, 2].map(|client| {
         let (db, tree) = (db.clone(), db.open_tree("t").expect("there"));
@@ -268,7 +268,7 @@ fn write_all_over(db: &Db, turns: u32) {
     clients.into_iter().for_each(|client| client.join().expect("no panic"));
 }
 
-/// Clients in each other's way in a pool and a log too small for them.
+/// Clients compete in a pool and a log too small for them.
 fn pool_and_log(seen: &Seen) {
     at_work(
         1,
@@ -305,15 +305,15 @@ fn pool_and_log(seen: &Seen) {
     );
 }
 
-/// A few changes, and then none, where nothing needs the pages clean: pages that were written in the background, and
-/// those that had been dirty.
+/// A few changes, and then none, where nothing else requires clean pages. Returns the pages written in the background,
+/// and the pages that were dirty.
 fn quiet(seen: &Seen, shape: Shape) -> (u64, u64) {
     let found = Cell::new((0, 0));
-    // In a log of which they are a small part they are not written for it before.
+    // In so large a log the dirty pages are not written for its sake.
     let large = |options: Options| options.buffer_pool_size(ByteSize::mib(2)).redo_capacity(ByteSize::mib(4));
     at_work(6, shape, large, |_, db| {
         let tree = db.open_tree("t").expect("there");
-        // What was dirtied in the newest 64 KiB of the log is not told apart from what is dirtied now.
+        // Changes in the newest 64 KiB of the log share a counter with new changes.
         (0..100).for_each(|row| put_loosely(db, &tree, &scattered(row * 19), &[8; 700]));
         seen.look(db);
         let dirty = db.stats().buffer_pool_pages_dirty;
@@ -332,15 +332,15 @@ fn what_is_dirty_while_the_log_is_quiet_is_written_in_the_background() {
     }
 }
 
-/// A pool that becomes smaller, and one whose clients write pages themselves, and twice.
+/// A pool that becomes smaller, and pools whose clients write pages themselves, and twice.
 fn other_pools(seen: &Seen) {
     let large = |options: Options| options.buffer_pool_size(ByteSize::mib(2)).buffer_pool_size_max(ByteSize::mib(2));
-    // Whether a frame beyond the pool's end is in use at that moment depends on the schedule.
+    // The schedule decides whether a frame beyond the pool's end is in use at that moment.
     for seed in 5..9 {
         at_work(seed, SMALL, large, |_, db| {
             seen.watch(db, || {
                 assert_eq!(db.open_tree("t").expect("there").scan(..).count(), 2_000);
-                // All of it is in the pool: the log is what is too small.
+                // All of it is in the pool: the log is too small.
                 write_all_over(db, 600);
             });
             seen.watch(db, || db.set_buffer_pool_size(ByteSize::kib(4 * 40)).expect("changed"));
@@ -355,7 +355,7 @@ fn other_pools(seen: &Seen) {
             |_, db| {
                 seen.watch(db, || {
                     write_all_over(db, 100);
-                    // An LRU manager's refill may last as long as they write.
+                    // An LRU manager's refill may last as long as the clients write.
                     sleep_ns(2_000_000_000);
                 });
                 let stats = db.stats();
@@ -370,7 +370,7 @@ fn other_pools(seen: &Seen) {
     }
 }
 
-/// Rows that are deleted, trees that are dropped, batches that are undone.
+/// Deleted rows, dropped trees, undone batches.
 fn what_goes(seen: &Seen) {
     at_work(
         4,
@@ -412,7 +412,7 @@ fn what_goes(seen: &Seen) {
                 assert!(matches!(db.write(all(true)), Err(Error::KeyExists(_))));
                 settle(db);
             });
-            // The keeper is at work, and comes to the dropped tree's pages later.
+            // The busy keeper comes to the dropped tree's pages later.
             (1_500..2_000).for_each(|row| put_loosely(db, &tree, &scattered(row), b"changed"));
             let cleaner = {
                 let db = db.clone();
@@ -425,7 +425,7 @@ fn what_goes(seen: &Seen) {
     );
 }
 
-/// A process that dies, and a device that fails.
+/// A killed process, and a failing device.
 fn failures(seen: &Seen) {
     let image: Image = {
         let disk = disk_of(scattered_rows(200, small_options()));

@@ -38,7 +38,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Keys of very different lengths, in an order that is not that of the numbers.
+/// Keys of very different lengths, in an order unlike that of their numbers.
 fn key_of(n: u16) -> Vec<u8> {
     let mut key = format!("{:04}", n.reverse_bits() % 9973).into_bytes();
     key.resize(4 + usize::from(n % 7) * 100, b'x');

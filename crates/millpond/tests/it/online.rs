@@ -1,5 +1,5 @@
-//! Options that change while the database is in use: what changes with them, what is refused, and that nothing is lost
-//! or left waiting.
+//! Options that change while the database is in use: the effects, the refusals, and that nothing is lost or left
+//! waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ const SECOND: u64 = 1_000 * MS;
 
 fn set(db: &Db, name: &str, value: &str) {
     db.set_option(name, value).unwrap_or_else(|error| unreachable!("{name}={value}: {error}"));
-    // In the form that is listed.
+    // In the listed form.
     let listed = OptionInfo::find(name).expect("an option").get(&db.options()).expect("a value");
     assert_eq!(listed, value, "{name}");
 }
@@ -40,7 +40,7 @@ fn refused(db: &Db, name: &str, value: &str, parts: &[&str]) {
     assert_eq!(format!("{:?}", db.options()), before, "{name}={value}");
 }
 
-/// A change, as long as it is another turn: to write what is there already is none.
+/// Changes a row, with a new value for each turn: a put of the existing value is no change.
 fn put_anew(tree: &Tree, key: &[u8], turn: Option<u8>) {
     tree.put(key, &[turn.expect("few turns"); 100]).expect("written");
 }
@@ -61,7 +61,7 @@ fn what_is_fixed_unknown_or_does_not_go_together_is_refused_with_the_way_out() {
         refused(&db, "recovery_time_target", "1ms", &["recovery_time_target=1ms is refused", "1s to 3600s"]);
         refused(&db, "buffer_pool_size", "1GiB", &["buffer_pool_size is 1GiB", "buffer_pool_size_max"]);
         refused(&db, "redo_capacity", "4KiB", &["redo_capacity is 4KiB"]);
-        // The controller measures, and the others are not here.
+        // The controller measures the capacity, and the other options do not fit this database.
         refused(&db, "io_capacity", "500", &["io_capacity=500 is refused", "envelope", "leave it out"]);
         refused(&db, "flush_neighbors", "area", &["flush_neighbors=area is refused", "copy_on_write"]);
         refused(&db, "log_spin", "affinity", &["log_writer_threads is false"]);
@@ -78,7 +78,7 @@ fn what_is_fixed_unknown_or_does_not_go_together_is_refused_with_the_way_out() {
     });
 }
 
-/// The lines of the page for who wants to see a stall come and go.
+/// The documented lines for users that want to see a stall come and go.
 #[test]
 fn what_the_page_of_the_classic_policies_changes_can_be_changed() {
     let page = include_str!("../../../../docs/classic.md");
@@ -114,7 +114,7 @@ fn what_a_server_was_opened_with_changes_within_its_structures() {
         refused(&db, "io_capacity_max", "3999", &["use 4000 to 10000000"]);
         refused(&db, "max_dirty_pages_pct_lwm", "91", &["use 0 to 90"]);
         set(&db, "cleaner_lsn_age_factor", "high_checkpoint");
-        // The server's own mark gives way to what somebody wants, and stays there.
+        // The server's own mark gives way to the user's setting, and stays there.
         let lwm = |db: &Db| OptionInfo::find("max_dirty_pages_pct_lwm").expect("an option").get(&db.options());
         assert_eq!(lwm(&db).as_deref(), Some("10"));
         set(&db, "max_dirty_pages_pct", "5");
@@ -122,7 +122,7 @@ fn what_a_server_was_opened_with_changes_within_its_structures() {
         refused(&db, "old_blocks_time", "3601s", &["0ms to 3600s"]);
         set(&db, "free_list_target", "64");
         set(&db, "log_spin_cpu_pct_hwm", "8");
-        // They say the same: the one set last counts.
+        // The two options mean the same: the one set last counts.
         set(&db, "flush_log_at_commit", "2");
         set(&db, "durability", "background(20ms)");
         let options = db.options();
@@ -130,7 +130,7 @@ fn what_a_server_was_opened_with_changes_within_its_structures() {
         set(&db, "flush_log_at_commit", "0");
         let options = db.options();
         assert_eq!(OptionInfo::find("durability").expect("an option").get(&options).as_deref(), Some("commit"));
-        // What is in force is what a database may be opened with.
+        // A database may be opened with the options in force.
         db.close().expect("closed");
         open(&disk, options.create(false)).close().expect("closed");
     });
@@ -185,7 +185,7 @@ fn a_log_with_threads_is_synced_as_commits_want_it_by_then() {
     run(3, || {
         let db = open(&disk, pipeline(SMALL.options()));
         let tree = db.create_tree("t").expect("created");
-        // How long they took, and syncs, also those that nobody waited for.
+        // Time of ten commits, and syncs, also those that no commit waited for.
         let ten = |turn| {
             let (mut took, before) = (0, db.stats().log_syncs);
             for row in 0..10u8 {
@@ -208,7 +208,7 @@ fn a_log_with_threads_is_synced_as_commits_want_it_by_then() {
     });
 }
 
-/// A commit that waits for its sync while commits to come are told to wait for none.
+/// A commit waits for its sync while later commits are told to wait for none.
 #[test]
 fn who_waits_for_a_sync_gets_it_though_nobody_else_wants_one() {
     for seed in 0..8 {
@@ -225,7 +225,7 @@ fn who_waits_for_a_sync_gets_it_though_nobody_else_wants_one() {
                             batch.put(&tree, &[client, row], &[1; 50]).durability(Durability::Commit);
                             let began = now_ns();
                             db.write(batch).expect("written");
-                            // Its own, and one that was under way.
+                            // Its own sync, and one that was under way.
                             assert!(now_ns() - began < 60 * MS, "{} ms", (now_ns() - began) / MS);
                         }
                     };
@@ -291,10 +291,10 @@ fn the_closer_of_the_window_is_woken_from_then_on() {
         assert!(woken > 3 * polled / 2, "{woken} rows with {way}, {polled} without");
     }
     let (back, _, _) = inserts(LogRecentClosed::Wake, |db| set(db, "log_recent_closed", "poll"));
-    assert!(back < 3 * polled / 2, "{back} rows where nobody wakes it any more, {polled} where nobody ever did");
+    assert!(back < 3 * polled / 2, "{back} rows once nothing wakes it any more, {polled} where nothing ever did");
 }
 
-/// On real files, for there is no spinning in virtual time.
+/// On real files, since no thread spins in virtual time.
 #[test]
 fn who_waits_for_the_log_spins_as_is_set_by_then() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -309,7 +309,7 @@ fn who_waits_for_the_log_spins_as_is_set_by_then() {
         (0..100u8).for_each(|row| put_anew(&tree, &[row], turn));
         db.stats().log_spins - before
     };
-    // Until the use of CPU was looked at.
+    // Until the use of CPU has been measured.
     while db.stats().log_spin_cpus == 0 {
         assert_eq!(spins_of_100(), 0);
     }
@@ -327,8 +327,8 @@ fn who_waits_for_the_log_spins_as_is_set_by_then() {
     db.close().expect("closed");
 }
 
-/// A pool that has all rows of a tree in memory, on a device without a limit, with a client that changes a row each
-/// millisecond until told to end: what `look` does meanwhile.
+/// A pool with all rows of a tree, on a device without a limit, and a client that changes a row each millisecond until
+/// told to end. Runs `look` meanwhile.
 fn while_rows_change(shape: Shape, options: impl FnOnce(Options) -> Options, look: impl FnOnce(&Db)) {
     const MANY: u32 = 4_000;
     let image =
@@ -361,9 +361,9 @@ fn while_rows_change(shape: Shape, options: impl FnOnce(Options) -> Options, loo
     });
 }
 
-/// Of a counter, by how much it grows in so many seconds, from the next one on.
+/// Growth of a counter in this many seconds, from the next second on.
 fn grows(db: &Db, seconds: u64, of: fn(&Stats) -> u64) -> u64 {
-    // The pass that is under way, or about to be.
+    // Skips the pass that is under way, or about to be.
     sleep_ns(SECOND);
     let before = of(&db.stats());
     sleep_ns(seconds * SECOND);
@@ -438,7 +438,7 @@ fn a_pass_with_a_log_that_runs_full_writes_as_io_capacity_max_says_by_then() {
         shape,
         |options| options.io_capacity(100).io_capacity_max(100),
         |db| {
-            // The log is to run full.
+            // Lets the log run full.
             sleep_ns(10 * SECOND);
             let few = grows(db, 2, by_cleaners);
             assert!(few <= 200, "{few} pages in two passes of 100 at most");
@@ -471,7 +471,7 @@ fn neighbors_leave_with_a_page_as_is_set_by_then() {
     });
 }
 
-/// Reads rows that are not in memory, most of them.
+/// Reads rows, most of which are not in memory.
 fn read_some(tree: &Tree, from: u32, count: u32) {
     for row in from..from + count {
         assert!(tree.get(&scattered(row % ROWS)).expect("read").is_some());
@@ -500,8 +500,8 @@ fn page_cleaners_look_at_as_many_pages_and_keep_as_many_frames_free_as_is_set_by
     });
 }
 
-/// Readers who sleep until frames are free, for longer and longer after quiet times: while they sleep the LRU managers
-/// go, and each looks for himself. Then they come back.
+/// Readers sleep until frames are free, longer and longer after quiet times. While they sleep the LRU managers go, and
+/// each reader searches for itself. Then the managers come back.
 #[test]
 fn who_sleeps_for_a_frame_when_the_lru_managers_go_helps_himself() {
     let disk = disk();
@@ -530,12 +530,12 @@ fn who_sleeps_for_a_frame_when_the_lru_managers_go_helps_himself() {
                 clients.into_iter().for_each(|client| client.join().expect("no panic"));
                 let took = (now_ns() - began) / MS;
                 assert!(took < 200, "{took} ms, and the managers would have slept for longer");
-                // Nobody sleeps, however quiet it was.
+                // No reader sleeps, however long it was quiet.
                 sleep_ns(5 * SECOND);
                 let loops = db.stats().buffer_pool_wait_free_loops;
                 read_some(&tree, turn * 1_700 + 3_000, 1_000);
                 assert_eq!(db.stats().buffer_pool_wait_free_loops, loops);
-                // All frames are in use, and whoever comes now needs a manager who is awake.
+                // All frames are in use: a reader that comes now needs a manager that is awake.
                 set(&db, "empty_free_list_algorithm", "backoff");
                 let began = now_ns();
                 read_some(&tree, turn * 1_700 + 4_000, 10);
@@ -547,8 +547,8 @@ fn who_sleeps_for_a_frame_when_the_lru_managers_go_helps_himself() {
     }
 }
 
-/// Many threads that write and read far more than the pool has, on real files, while the one way to free frames takes
-/// the other's place as fast as it can.
+/// Many threads write and read far more than the pool holds, on real files, while the two ways to free frames replace
+/// each other as fast as they can.
 #[test]
 fn real_threads_get_on_while_the_ways_to_free_frames_take_turns() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -583,7 +583,7 @@ fn real_threads_get_on_while_the_ways_to_free_frames_take_turns() {
         while at_work.load(Ordering::SeqCst) > 0 {
             set(&db, "empty_free_list_algorithm", ["legacy", "backoff"][turns % 2]);
             turns += 1;
-            // Something between the two.
+            // A read between the two changes.
             assert!(tree.get(&scattered(7)).expect("read").is_some());
         }
         assert!(turns > 2, "{turns}");
@@ -594,7 +594,7 @@ fn real_threads_get_on_while_the_ways_to_free_frames_take_turns() {
     assert_eq!(millpond::check(dir.path(), options).expect("checked").problems, Vec::<String>::new());
 }
 
-/// All that can change with the policies of MySQL 8.0, each with two values or more.
+/// Every option that can change with the policies of MySQL 8.0, each with two values or more.
 const CHANGES: [(&str, &[&str]); 19] = [
     ("empty_free_list_algorithm", &["backoff", "legacy"]),
     ("adaptive_flushing_method", &["keep_average", "sync_only", "adaptive"]),
@@ -617,7 +617,7 @@ const CHANGES: [(&str, &[&str]); 19] = [
     ("read_ahead_pages", &["0", "32"]),
 ];
 
-/// Writes rows of its own, and waits until each is durable, whatever others are told.
+/// Writes rows of its own, and waits until each is durable, whatever durability is set for others.
 fn client(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, id: usize) {
     let tree = db.open_tree("a").expect("there");
     let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(u64::try_from(id).expect("small"));
@@ -660,7 +660,7 @@ fn a_crash_while_all_of_them_change_again_and_again_loses_nothing() {
             for turn in 0..400usize {
                 let (name, values) = changes[turn % changes.len()];
                 set(&db, name, values[turn / changes.len() % values.len()]);
-                // As durable as is set: nothing is promised of it but that it is sound.
+                // Durable as the option says: only the tree's soundness is promised.
                 put_anew(&loose, &[u8::try_from(turn % 50).expect("small")], u8::try_from(turn / 50).ok());
                 sleep_ns(rng.random_range(1..6) * MS);
             }

@@ -14,11 +14,12 @@ use crate::support::{SMALL, Shape, disk_of, open, reopen_options};
 const ROWS: u32 = 8_000;
 const SECONDS: usize = 20;
 
-/// The order of threads, where one is enough.
+/// The seed of the schedule, for tests that need only one.
 const SEED: u64 = 7;
 
-/// Eight writers, which update a row each every so many nanoseconds, all over a tree that is in the pool as a whole, on a
-/// device that writes 300 pages a second. Updates by second, what the engine counted, and who was slowed down how often.
+/// Eight writers on a tree that is in the pool as a whole, on a device that writes 300 pages a second. Each updates a
+/// row all over the tree every `every_ns`. Returns the updates in each second, the statistics, and how often a writer
+/// was slowed down.
 pub(crate) fn at_work(every_ns: u64, slower: &[Slower], look: impl Fn(&Db)) -> (Vec<usize>, Stats, u64) {
     let image = scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32)));
     at_work_on(&disk_with(image), every_ns, slower, all_over, look)
@@ -32,7 +33,7 @@ pub(crate) fn at_work_with(shape: Shape, every_ns: u64, look: impl Fn(&Db)) -> (
     })
 }
 
-/// The row of a turn that is one of many: all rows, each as often as another.
+/// The row of a turn: all rows, each equally often.
 fn all_over(turn: u32) -> u32 {
     turn * 61 % ROWS
 }
@@ -57,12 +58,13 @@ fn at_work_on(
     (per_second, stats, throttled)
 }
 
-/// All pages find room, and a log that is filled in half a minute.
+/// A pool with room for all pages, and a log that is filled in half a minute.
 fn roomy(options: Options) -> Options {
     options.buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(32))
 }
 
-/// Updates each so many nanoseconds, of the row of each turn. `begin` is called when the writers have begun, `end` when they have come to their end.
+/// Each writer updates the row of the turn every `every_ns`. `begin` is called when the writers have begun, `end` when
+/// they have ended.
 fn at_work_changed(
     seed: u64,
     disk: &SimulatedDisk,
@@ -105,7 +107,7 @@ fn at_work_changed(
     found
 }
 
-/// For the first look of [`at_work`]: `act`, when all is settled and writers go on.
+/// For the first call of `look` in [`at_work`]: calls `act` once all is settled, while writers go on.
 fn in_the_middle(act: impl Fn(&Db)) -> impl Fn(&Db) {
     let is_done = Cell::new(false);
     move |db| {
@@ -116,7 +118,7 @@ fn in_the_middle(act: impl Fn(&Db)) -> impl Fn(&Db) {
     }
 }
 
-/// Two thousand updates a second, of which the device can bear two thirds.
+/// Two thousand updates a second; the device sustains two thirds of them.
 pub(crate) const OVERLOAD_NS: u64 = 4_000_000;
 
 fn assert_even(per_second: &[usize], percent: usize) {
@@ -136,8 +138,8 @@ fn writers_are_slowed_down_evenly_before_the_log_is_full() {
     assert_even(&per_second, 60);
 }
 
-/// Every third update is one of the same row. Whoever is slowed down pays before he takes hold of its page, or after he
-/// has let go of it: nobody waits for a row because another one pays.
+/// Every third update is of the same row. A slowed-down writer pays before it latches the row's page, or after it has
+/// released it: no writer waits for a row while another pays.
 #[test]
 fn who_waits_for_his_payment_holds_no_row() {
     let image = scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32)));
@@ -155,7 +157,7 @@ fn who_waits_for_his_payment_holds_no_row() {
     assert_even(&per_second, 60);
 }
 
-/// The keeper waits for the device all the while: writers run the controller.
+/// The keeper waits for the device all the while, so writers run the controller.
 #[test]
 fn a_device_that_stops_for_half_a_second_stops_nobody() {
     let stop = Slower { from_ns: 12_000_000_000, for_ns: 500_000_000, every_ns: 0, factor: 0.0 };
@@ -169,8 +171,8 @@ fn a_device_that_stops_for_half_a_second_stops_nobody() {
     assert_even(&per_second, 33);
 }
 
-/// Each update needs a frame, and all pages in frames are dirty but for those that are kept clean ahead of need: as many
-/// as are wanted while the device stands still.
+/// Each update needs a frame. All pages in frames are dirty, except those kept clean ahead of need: as many as are
+/// wanted while the device stands still.
 #[test]
 fn a_device_that_stops_for_half_a_second_is_not_felt_where_pages_come_and_go() {
     let stops = Slower { from_ns: 6_000_000_000, for_ns: 500_000_000, every_ns: 3_000_000_000, factor: 0.0 };
@@ -182,10 +184,10 @@ fn a_device_that_stops_for_half_a_second_is_not_felt_where_pages_come_and_go() {
     assert_eq!((stats.stalls, stats.log_wall_waits), (0, 0), "{stats:?}");
 }
 
-/// The same where half of the updates are of a quarter of the rows: pages that are used again stand before those that
-/// leave, and all of the writers may be waiting when the last free frame is gone. In half of the orders of threads a few
-/// of them come just as the keeper goes to the device again, and wait until the next one comes, for 30 or 60 ms: of all
-/// updates of all orders, one in two thousand at most.
+/// The same, with half of the updates on a quarter of the rows. Pages in use stand before those that leave, and all
+/// writers may be waiting when the last free frame is gone. In half of the schedules a few writers come just as the
+/// keeper goes to the device again. They wait for its next turn, 30 or 60 ms: over all schedules at most one update in
+/// two thousand.
 #[test]
 fn a_device_that_stops_for_half_a_second_is_felt_by_one_in_two_thousand_beside_pages_in_use() {
     let (mut updates, mut late) = (0, 0);
@@ -218,7 +220,7 @@ fn a_device_that_stops_for_half_a_second_is_felt_by_one_in_two_thousand_beside_p
     assert!(late * 2_000 <= updates, "{late} of {updates}");
 }
 
-/// What is dirty was dirtied for a log of twice the size, and has to be clean before the new files are full.
+/// The dirty pages are as many as a log of twice the size allows, and must be clean before the new files are full.
 #[test]
 fn the_log_goes_over_to_smaller_files_under_overload_and_nobody_finds_it_full() {
     let change = in_the_middle(|db| {
@@ -233,7 +235,7 @@ fn the_log_goes_over_to_smaller_files_under_overload_and_nobody_finds_it_full() 
     assert_even(&per_second, 33);
 }
 
-/// After a crash at full load: redo has dirtied all pages again, and most of the log is taken.
+/// After a crash at full load: redo has dirtied all pages again, and most of the log is in use.
 #[test]
 fn a_database_opened_with_a_nearly_full_log_does_not_come_to_its_wall() {
     let first = disk_with(scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32))));
@@ -251,7 +253,7 @@ fn a_database_opened_with_a_nearly_full_log_does_not_come_to_its_wall() {
     assert_even(&per_second, 33);
 }
 
-/// All that is dirty is written then, behind what the log needs.
+/// The checkpoint writes all dirty pages, but after those that the log needs clean.
 #[test]
 fn a_checkpoint_that_is_asked_for_stops_nobody() {
     let checkpoint = in_the_middle(|db| {
@@ -267,8 +269,8 @@ fn a_checkpoint_that_is_asked_for_stops_nobody() {
     assert_even(&per_second, 60);
 }
 
-/// A crash with more log than is read in the time that is wanted: the next open measures how long it takes, and the log
-/// is kept as short as is applied in that time, without a wait at its wall.
+/// A crash with more log than is replayed in the wanted time. The next open measures the rate, and keeps the log short
+/// enough for that time, without a wait at its wall.
 #[test]
 fn the_log_is_kept_as_short_as_is_recovered_from_in_time() {
     let redo = ByteSize::mib(32);
@@ -285,7 +287,7 @@ fn the_log_is_kept_as_short_as_is_recovered_from_in_time() {
         }
         oldest
     };
-    // Before it is closed.
+    // An image from before the close.
     let crash = |disk: &SimulatedDisk, at: usize| disk_of(disk.history().crash_image(at, Unsynced::All)).image();
     let target = Some(Duration::from_secs(1));
     let ((age, at), _) = run(8, || {
@@ -301,7 +303,7 @@ fn the_log_is_kept_as_short_as_is_recovered_from_in_time() {
     let ((first, age, last, at), _) = run(9, || {
         let db = Db::open_on(Arc::new(slow.clone()), options().recovery_time_target(target)).expect("opened");
         let first = db.stats();
-        // It becomes shorter little by little.
+        // The log becomes shorter little by little.
         let _ = update(&db, 40);
         let age = update(&db, 20);
         let (last, at) = (db.stats(), slow.boundaries());
@@ -323,8 +325,8 @@ fn the_log_is_kept_as_short_as_is_recovered_from_in_time() {
     assert!(again.log_apply_rate > 0 && again.log_capacity_effective == again.log_capacity, "{again:?}");
 }
 
-/// A device on which the log takes a twentieth of a second to be written, and a writer who does not wait for that: it is
-/// written before he needs its buffer, and not by him.
+/// A device on which the log takes a twentieth of a second to write, and a writer that does not wait for that. Another
+/// thread writes the log before the writer needs its buffer.
 #[test]
 fn who_does_not_wait_for_the_log_does_not_write_it_either() {
     let image = scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(256)));

@@ -1,5 +1,5 @@
-//! The buffer pool under threads: few frames and many clients, one page that all want, pages that move while others
-//! look for them.
+//! The buffer pool under threads: few frames and many clients, one page that all want, pages that move while other
+//! threads look for them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use millpond::{
 
 use crate::support::{SMALL, Shape, WAYS_TO_FREE, open, recover, reopen_options, small_options};
 
-/// A directory on the file system of the build, which has O_DIRECT: that of temporary files may not have it.
+/// A directory on the build's file system, which has O_DIRECT; the file system of temporary files may lack it.
 fn real_directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
@@ -25,7 +25,7 @@ pub(crate) fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) {
     db.write(batch).expect("written");
 }
 
-/// A closed database with so many rows of 900 bytes in tree `t`.
+/// A closed database with `rows` rows of 900 bytes in tree `t`.
 pub(crate) fn scattered_rows(rows: u32, options: Options) -> Image {
     let disk = SimulatedDisk::new();
     run(4, || {
@@ -39,8 +39,8 @@ pub(crate) fn scattered_rows(rows: u32, options: Options) -> Image {
     disk.image()
 }
 
-/// 256 real threads on real files, 1,024 frames, data eight times the pool, or twice with the classic ways to free
-/// frames, which take their time: reads, writes, splits and scans all get on.
+/// 256 real threads on real files, with 1,024 frames. The data are eight times the pool, or twice with the classic ways
+/// to free frames, which are slower. Reads, writes, splits and scans all make progress.
 #[test]
 fn a_thousand_frames_serve_256_threads() {
     for (tracking, empty, rows, turns) in [
@@ -94,7 +94,7 @@ fn a_thousand_frames_serve_256_threads() {
     }
 }
 
-/// All rows in one leaf: each increment is made exactly once, whoever comes in between, and readers see them ascend.
+/// All rows in one leaf: each increment happens exactly once under any interleaving, and readers see the values ascend.
 #[test]
 fn writers_and_readers_of_one_leaf_lose_no_change() {
     let number =
@@ -138,7 +138,7 @@ fn writers_and_readers_of_one_leaf_lose_no_change() {
     }
 }
 
-/// Rows that are there all the time are seen by every scan, once and in order, while pages split around it.
+/// Every scan sees the permanent rows once and in order, while pages split around it.
 #[test]
 fn scans_in_both_directions_see_every_row_while_pages_split() {
     for seed in 0..12 {
@@ -173,7 +173,7 @@ fn scans_in_both_directions_see_every_row_while_pages_split() {
     }
 }
 
-/// Many want one page that is not in memory: one reads, the others wait for that read.
+/// Many threads want one page that is not in memory: one reads, the others wait for that read.
 #[test]
 fn a_herd_reads_a_page_once_and_learns_of_a_failure_together() {
     let disk = SimulatedDisk::new();
@@ -185,7 +185,7 @@ fn a_herd_reads_a_page_once_and_learns_of_a_failure_together() {
     for fails in [false, true] {
         let disk = SimulatedDisk::with_image(disk.image(), slow());
         let ((reads, answers), _) = run(3, || {
-            // Frames enough that all are admitted.
+            // Enough frames that all threads are admitted.
             let db = open(&disk, reopen_options().buffer_pool_size(ByteSize::kib(512)));
             let tree = db.open_tree("t").expect("there");
             let before = (db.stats().data_page_reads, disk.calls());
@@ -209,7 +209,7 @@ fn a_herd_reads_a_page_once_and_learns_of_a_failure_together() {
     }
 }
 
-/// Pages come and go under those who look for them by old hints: every row is found, whatever is where by now.
+/// Pages come and go while threads look for them by old hints: every row is found, wherever the pages are.
 #[test]
 fn hints_that_lead_to_other_pages_lead_nobody_astray() {
     let stores = [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace];
@@ -248,12 +248,12 @@ fn hints_that_lead_to_other_pages_lead_nobody_astray() {
     }
 }
 
-/// The pool shrinks and grows while clients work; what was beyond its end is written, and nothing is lost.
+/// The pool shrinks and grows while clients work. Pages beyond its end are written, and nothing is lost.
 #[test]
 fn the_pool_changes_its_size_under_load() {
     for seed in 0..8 {
         let disk = SimulatedDisk::new();
-        // The least that there may be: 32 for each instance.
+        // The least that is allowed: 32 frames for each instance.
         let way = seed % 4;
         let least = [32, 32, 64, 96][way];
         run(seed as u64, || {
@@ -295,7 +295,7 @@ fn the_pool_changes_its_size_under_load() {
     }
 }
 
-/// A scan of much more than the pool passes through the small queue: what is used again and again stays.
+/// A scan of much more than the pool passes through the small queue: pages that are used again and again stay.
 #[test]
 fn a_scan_does_not_drive_out_what_is_used() {
     let disk = SimulatedDisk::new();
@@ -326,8 +326,8 @@ fn a_scan_does_not_drive_out_what_is_used() {
     });
 }
 
-/// A disk whose syncs take long: the frames that are dirtied meanwhile are cleaned meanwhile, and nobody waits for one
-/// behind a data sync or a checkpoint.
+/// A disk with slow syncs: frames dirtied during a sync are cleaned during it, and no thread waits for a frame behind a
+/// data sync or a checkpoint.
 #[test]
 fn frames_come_free_while_a_sync_is_under_way() {
     for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
@@ -353,8 +353,8 @@ fn frames_come_free_while_a_sync_is_under_way() {
     }
 }
 
-/// Whoever wants a frame finds every page in use or in flight, and the sync takes long: the keeper sleeps until it has
-/// ended. (A keeper that goes round and round meanwhile is a livelock to the scheduler.)
+/// A thread that wants a frame finds every page in use or in flight, and the sync is slow: the keeper sleeps until the
+/// sync has ended. (A keeper that loops meanwhile is a livelock to the scheduler.)
 #[test]
 fn the_keeper_sleeps_while_all_that_could_leave_is_in_flight() {
     for trees in [110u32, 115, 119, 120] {
@@ -373,8 +373,8 @@ fn the_keeper_sleeps_while_all_that_could_leave_is_in_flight() {
     }
 }
 
-/// The pool is made much smaller, and all its pages are hot: who misses one does not wait for the keeper's ticks, in
-/// which the others leave.
+/// The pool becomes much smaller, and all its pages are hot: a miss does not wait for the keeper's ticks, in which the
+/// other pages leave.
 #[test]
 fn a_miss_in_a_pool_made_smaller_waits_for_no_tick() {
     let disk = SimulatedDisk::new();
@@ -407,8 +407,8 @@ fn a_miss_in_a_pool_made_smaller_waits_for_no_tick() {
     });
 }
 
-/// Page writes take long, and frames are wanted in a burst, twice as many as are kept free: the pages that leave next
-/// were cleaned ahead of need, and nobody waits.
+/// Page writes are slow, and a burst wants twice as many frames as are kept free. The next victims were cleaned ahead
+/// of need, and no thread waits.
 #[test]
 fn victims_are_clean_ahead_of_need() {
     let options = SMALL.options().buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(64));
@@ -435,7 +435,7 @@ fn victims_are_clean_ahead_of_need() {
     });
 }
 
-/// Rows of the table that is scanned: four times the pool.
+/// Rows of the scanned tree: four times the pool.
 const SCANNED: u32 = 16_384;
 
 fn scan_options(ahead: usize) -> Options {
@@ -454,7 +454,7 @@ fn fill_to_scan(db: &Db) {
     }
 }
 
-/// Scans all of it forwards and backwards; pages that were read, and those of them read ahead.
+/// Scans the tree forwards and backwards. Returns the pages read, and those of them read ahead.
 fn scan_to_and_fro(db: &Db) -> (u64, u64) {
     let tree = db.open_tree("t").expect("there");
     let mut row = 0u32;
@@ -473,7 +473,7 @@ fn scan_to_and_fro(db: &Db) -> (u64, u64) {
     (stats.data_page_reads, stats.buffer_pool_read_ahead)
 }
 
-/// Read ahead or leaf by leaf, by io_uring or threads, the rows are the same.
+/// With or without read-ahead, by io_uring or threads, the rows are the same.
 #[test]
 fn scans_find_the_same_rows_read_ahead_or_not() {
     for engine in [IoEngine::Auto, IoEngine::Threads] {
@@ -492,8 +492,8 @@ fn scans_find_the_same_rows_read_ahead_or_not() {
     }
 }
 
-/// Scans are read ahead, and no leaf is read twice in vain. (Pages are read ahead into frames that are free: on a real
-/// machine that depends on when the keeper gets a CPU.)
+/// Scans are read ahead, and no leaf is read twice in vain. (Read-ahead uses free frames: on a real machine their
+/// number depends on when the keeper gets a CPU.)
 #[test]
 fn scans_read_ahead() {
     let disk = SimulatedDisk::new();
@@ -516,7 +516,7 @@ fn scans_read_ahead() {
     assert!(ahead.0 < alone.0 + alone.0 / 8, "leaves are read in vain: {alone:?} {ahead:?}");
 }
 
-/// A leaf that cannot be read ends the scan when it gets there, not before.
+/// An unreadable leaf ends the scan when the scan reaches it, not before.
 #[test]
 fn a_scan_gets_to_a_damaged_leaf_before_it_fails() {
     let disk = SimulatedDisk::new();
@@ -527,7 +527,7 @@ fn a_scan_gets_to_a_damaged_leaf_before_it_fails() {
     }
     db.close().expect("closed");
     let mut image = disk.image();
-    // Every image of the leaf that has this value: which of them is the newest depends on when the keeper wrote it.
+    // Damages every image of the leaf with this value: which of them is the newest depends on when the keeper wrote it.
     let data = image.get_mut("data.mpd").expect("there");
     let leaf = data.chunks_mut(4096).filter(|page| page.windows(900).any(|bytes| bytes == [8; 900]));
     leaf.for_each(|page| page[2000] ^= 1);

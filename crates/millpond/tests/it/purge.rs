@@ -1,4 +1,4 @@
-//! Purge beside writers, with data much larger than the pool: what waits for it is bounded.
+//! Purge beside writers, with data much larger than the pool: the undo that waits for purge is bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ fn key(place: u32, row: u32) -> [u8; 8] {
     key
 }
 
-/// Where row `row` is at first.
+/// The first place of row `row`.
 fn first_place(row: u32) -> u32 {
     row.wrapping_mul(2_654_435_761)
 }
@@ -44,8 +44,7 @@ fn loaded() -> Image {
     disk.image()
 }
 
-/// Has one of the rows of `writer` after the other go to another place, at random, each after so many updates of a row
-/// that is in the pool.
+/// Moves rows of `writer`, one after the other, to random places, each after `updates` updates of a row in the pool.
 fn move_rows(db: &Db, tree: &Tree, writer: u32, moves: u32, updates: u32) {
     let mut rng = Rng::seed_from_u64(u64::from(writer));
     for row in (0..moves).map(|turn| turn * WRITERS + writer) {
@@ -61,7 +60,7 @@ fn move_rows(db: &Db, tree: &Tree, writer: u32, moves: u32, updates: u32) {
     }
 }
 
-/// Eight writers, each delete of whom leaves a row in a leaf that is gone from the pool soon.
+/// Waits on `metadata` so far.
 fn waited_for_metadata(db: &Db) -> u64 {
     db.waits().into_iter().find(|wait| wait.class == WaitClass::Metadata).expect("a class").count
 }
@@ -71,12 +70,13 @@ fn what_waits_for_purge_is_bounded_with_data_eight_times_the_pool() {
     what_waits_is_bounded(2_000, 0);
 }
 
-/// Most records have no work for purge: going through these is not purging.
+/// Most records have no work for purge: skipping these does not count as purging.
 #[test]
 fn what_waits_for_purge_is_bounded_beside_updates() {
     what_waits_is_bounded(1_000, 9);
 }
 
+/// Eight writers. Each delete of theirs leaves a row in a leaf that soon leaves the pool.
 fn what_waits_is_bounded(moves: u32, updates: u32) {
     let slow_reads = ServiceTime { read_ns: 1_000_000, write_ns: 100_000, sync_ns: 1_000_000 };
     let disk = SimulatedDisk::with_image(loaded(), slow_reads);
@@ -103,7 +103,7 @@ fn what_waits_is_bounded(moves: u32, updates: u32) {
         writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
         // PURGE-1: up to 32 pages, and at most one that each writer has just begun; below 16 no writer takes part.
         assert!((16..=32 + u64::from(WRITERS)).contains(&most), "{most} undo pages waited for purge");
-        // Those who take part do not wait for each other, nor for anybody who creates or drops trees.
+        // Writers that take part wait neither for each other, nor for threads that create or drop trees.
         assert_eq!(waited_for_metadata(&db), waited);
         settle(&db);
         drop(tree);

@@ -1,5 +1,5 @@
-//! In place, a crash tears a page, the next open puts it back, writes other pages over the copies, and loses power, too:
-//! what was put back must be durable before the copies are written over (DBLWR-5).
+//! In place, a crash tears a page, the next open restores it, overwrites the copies for other pages, and loses power,
+//! too: the restored page must be durable before the copies are overwritten (DBLWR-5).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use millpond::simulation::{History, Image, SimulatedDisk, Unsynced, run, sleep_n
 use crate::crash_matrix::stride;
 use crate::support::{SLOW, Shape, TWICE, disk_of, recover_shaped};
 
-/// Rows of 900 bytes, four to a leaf: twice as many leaves as the pool that recovers has frames.
+/// Rows of 900 bytes, four to a leaf: twice as many leaves as the recovering pool has frames.
 const ROWS: u32 = 320;
 
 /// A pool in which all leaves are dirty at the same time.
 const ROOMY: Shape = Shape { frames: 160, ..TWICE };
 
-/// A row was set to a byte, and acknowledged at this boundary of the disk.
+/// Boundary of the disk's history at which a row's value was acknowledged, the row, the value.
 type Acknowledged = Vec<(usize, u32, u8)>;
 
 fn updates() -> (History, Acknowledged) {
@@ -31,7 +31,7 @@ fn updates() -> (History, Acknowledged) {
                 tree.put(&row.to_be_bytes(), &[byte; 900]).expect("written");
                 acknowledged.push((disk.boundaries(), row, byte));
             }
-            // Lots leave.
+            // Time for lots to be written.
             sleep_ns(500_000_000);
         }
         disk.halt();
@@ -40,12 +40,12 @@ fn updates() -> (History, Acknowledged) {
     (disk.history(), acknowledged)
 }
 
-/// The least byte of each row after a crash at `boundary`.
+/// The least permitted byte of each row after a crash at `boundary`.
 fn least(acknowledged: &Acknowledged, boundary: usize) -> BTreeMap<u32, u8> {
     acknowledged.iter().filter(|(at, ..)| *at <= boundary).map(|(_, row, byte)| (*row, *byte)).collect()
 }
 
-/// Opens what a crash has left, in a small pool; the past of that disk, if a page was put back.
+/// Opens the image of a crash in a small pool. Returns the history of that disk, if a page was restored.
 fn second(image: Image) -> Option<History> {
     let disk = disk_of(image);
     let put_back = run(4, || {

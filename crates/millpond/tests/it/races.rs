@@ -1,4 +1,4 @@
-//! Threads in each other's way: splits between two looks at a leaf, pools of a few frames, a close while others write.
+//! Races: splits between two looks at a leaf, pools of a few frames, a close while other threads write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ fn number(value: u64) -> u32 {
     u32::try_from(value % 1_000_000_007).expect("below 2^32")
 }
 
-/// A full leaf was split by another thread between a batch's keys; the batch then cut the left part with **all** its
-/// keys, beyond the leaf's high fence, and hid the rows of the right part.
+/// Regression: another thread split a full leaf between a batch's keys. The batch then split the left part with **all**
+/// its keys, beyond the leaf's high fence, and hid the rows of the right part.
 #[test]
 fn batches_of_neighbouring_keys_that_split_the_same_leaf_lose_no_rows() {
     for seed in 0..40u64 {
@@ -60,8 +60,8 @@ fn batches_of_neighbouring_keys_that_split_the_same_leaf_lose_no_rows() {
     }
 }
 
-/// Splits that each held one frame and waited for a second took all frames of a small pool; and the lane of one was
-/// entered twice by one thread.
+/// Regression: splits that each held one frame and waited for a second took all frames of a small pool. One thread also
+/// entered the lane of a split twice.
 #[test]
 fn many_threads_in_the_smallest_pool_come_to_an_end() {
     let disk = SimulatedDisk::new();
@@ -89,7 +89,7 @@ fn many_threads_in_the_smallest_pool_come_to_an_end() {
     assert!(found.len() == 24 && found.values().all(|rows| rows.len() == 250));
 }
 
-/// An ascending insert left the left page so full that its new fence did not fit.
+/// Regression: an ascending insert left the left page so full that its new fence did not fit.
 #[test]
 fn ascending_keys_of_any_length_are_inserted() {
     for (prefix, value_len) in [(0, 50), (500, 100), (760, 0), (760, 1000), (100, 1024), (3, 1)] {
@@ -110,10 +110,10 @@ fn ascending_keys_of_any_length_are_inserted() {
     }
 }
 
-/// A put that changes nothing was acknowledged while what it found was not durable yet.
+/// Regression: a put that changes nothing was acknowledged while the value that it found was not durable yet.
 #[test]
 fn a_write_that_changes_nothing_waits_for_what_it_found() {
-    // The keeper syncs nothing between.
+    // Simulated, so that the keeper syncs nothing in between.
     run(1, || {
         let disk = SimulatedDisk::new();
         let db = open(&disk, small_options());
@@ -139,11 +139,11 @@ fn a_write_that_changes_nothing_waits_for_what_it_found() {
     });
 }
 
-/// A leaf that a batch looked at and did not change had the LSN of the batch's group, which has no record of it: redo
+/// Regression: a leaf that a batch only read got the LSN of the batch's group, which has no record of it. Redo then
 /// found a gap.
 #[test]
 fn a_leaf_that_a_batch_does_not_change_is_redone_after_it() {
-    // The keeper cleans no page between.
+    // Simulated, so that the keeper cleans no page in between.
     run(2, || {
         let disk = SimulatedDisk::new();
         let db = open(&disk, small_options());
@@ -164,7 +164,7 @@ fn a_leaf_that_a_batch_does_not_change_is_redone_after_it() {
     });
 }
 
-/// Exactly one of two threads that delete a key is told that it was there.
+/// Of two threads that delete a key, exactly one learns that it was there.
 #[test]
 fn a_key_is_deleted_once() {
     for seed in 0..20 {
@@ -185,7 +185,8 @@ fn a_key_is_deleted_once() {
     }
 }
 
-/// A close while others write and ask for checkpoints: each gets an answer, what was acknowledged before is there.
+/// A close while other threads write and ask for checkpoints: each gets an answer, and earlier acknowledged writes are
+/// there.
 #[test]
 fn a_close_while_others_write_answers_everybody() {
     for seed in 0..30u64 {
@@ -225,8 +226,8 @@ fn a_close_while_others_write_answers_everybody() {
     }
 }
 
-/// Batches that change many leaves of two trees, from different places on: they queue up from left to right, and
-/// do not send each other back. When a latch further right was only tried, each refusal cost a batch all its latches.
+/// Batches change many leaves of two trees, from different places on. They queue up from left to right, and do not send
+/// each other back. Before, latches further right were only tried, and each refusal cost a batch all its latches.
 #[test]
 fn batches_over_many_leaves_queue_up() {
     const CLIENTS: u32 = 5;
@@ -248,7 +249,7 @@ fn batches_over_many_leaves_queue_up() {
                     spawn("writer", move || {
                         for round in 0..ROUNDS {
                             let mut batch = WriteBatch::new();
-                            // The rows of the leaves from a place of its own on, the last ones first.
+                            // The rows of the leaves from the client's own place on, in descending order.
                             for key in (id * 10..60).rev() {
                                 let value = [u8::try_from(id * ROUNDS + round).expect("small"); 800];
                                 batch.put(&trees[(key % 2) as usize], &key.to_be_bytes(), &value);
@@ -270,10 +271,10 @@ fn batches_over_many_leaves_queue_up() {
     }
 }
 
-/// Batches over neighbouring leaves, while pages above these are split between the looks at two routes of one descent.
-/// The new route of such a page led who came for its right part to its last child: a leaf that the batch held already,
-/// or one further left, and it waited for ever. Separators are long, so that pages have few children: the tree is high,
-/// and its inner pages are split often.
+/// Regression: batches over neighbouring leaves, while pages above these split between the looks at two routes of one
+/// descent. The new route of such a page led a thread that needed its right part to its last child. That was a leaf
+/// that the batch held already, or one further left, and the batch waited for ever. Long separators leave pages few
+/// children: the tree is high, and its inner pages split often.
 #[test]
 fn batches_find_their_leaves_while_inner_pages_are_split() {
     const CLIENTS: u64 = 12;
@@ -315,7 +316,7 @@ fn batches_find_their_leaves_while_inner_pages_are_split() {
     }
 }
 
-/// A disk with a table of some rows, whose reads take half a second.
+/// A disk with a table of some rows, on which a read takes half a second.
 fn slow_table() -> SimulatedDisk {
     let disk = SimulatedDisk::new();
     let db = open(&disk, small_options());
@@ -329,15 +330,15 @@ fn slow_table() -> SimulatedDisk {
     SimulatedDisk::with_image(disk.image(), time)
 }
 
-/// An index is read for the first time; meanwhile `gone` drops it, and waits for the reader with gates closed; then
-/// `late` comes and waits for `gone`. How long it waited, and the time of all waits on `metadata`.
+/// An index is read for the first time. Meanwhile `gone` drops it, and waits for the reader with gates closed. Then
+/// `late` comes and waits for `gone`. Returns how long `late` waited, and the time of all waits on `metadata`.
 fn wait_behind_a_drop(gone: fn(&Db, &Table), late: fn(&Table)) -> (u64, u64) {
     let disk = slow_table();
     let (times, _) = run(1, || {
         let db = open(&disk, small_options().create(false));
         let table = db.open_table("t").expect("there");
         let index = table.index("i").expect("there");
-        // The root is in memory, so that what comes late waits for nothing else.
+        // The root is in memory, so that `late` waits for nothing else.
         assert!(table.get(b"").expect("read").is_none());
         let metadata = |db: &Db| -> u64 {
             let times = db.waits().into_iter().filter(|wait| wait.class == WaitClass::Metadata);
@@ -364,7 +365,8 @@ fn wait_behind_a_drop(gone: fn(&Db, &Table), late: fn(&Table)) -> (u64, u64) {
     times
 }
 
-/// Who came to a tree while it was being dropped, or to the list of indexes while it changed, waited under no name.
+/// Regression: a thread that came to a tree during its drop, or to the list of indexes during a change, waited without
+/// a wait class.
 #[test]
 fn who_waits_behind_a_drop_waits_on_metadata() {
     let drop_table: fn(&Db, &Table) = |db, _| db.drop_table("t").expect("dropped");
@@ -374,7 +376,7 @@ fn who_waits_behind_a_drop_waits_on_metadata() {
     for (gone, late) in [(drop_table, get), (drop_index, index)] {
         let (waited, named) = wait_behind_a_drop(gone, late);
         assert!(waited > 300_000_000, "it waited for the reader: {waited}");
-        // The dropper's wait was longer.
+        // The wait of the dropping thread was longer.
         assert!(named > 2 * waited, "{waited} waited, {named} named");
     }
 }

@@ -1,4 +1,4 @@
-//! A database that is opened to be read only: whole, also after a crash, and not written to.
+//! A database opened read-only: complete, also after a crash, and never written.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn row(number: u32) -> Vec<u8> {
     [&number.to_le_bytes()[..], &[5; 300]].concat()
 }
 
-/// A tree and a table, of which a checkpoint has half, and the log all.
+/// A tree and a table. A checkpoint has half of each, the log everything.
 fn crashed() -> Image {
     run(1, || {
         let disk = SimulatedDisk::new();
@@ -99,7 +99,7 @@ fn crashed_database_is_read_whole_and_every_write_is_refused() {
         db.close().expect("closed");
     });
     assert_eq!(disk.boundaries(), 0, "nothing was written");
-    // What was read is what an open that writes finds.
+    // An open for writing finds the same rows.
     let db = Db::open_on(Arc::new(disk.clone()), SMALL.reopen_options()).expect("opened");
     look(&db);
     db.close().expect("closed");
@@ -134,7 +134,7 @@ fn read_only_file_system_and_another_users_database_are_read() {
         let refused = Db::open("db", options().read_only(false)).expect_err("it cannot be written");
         assert!(matches!(refused, Error::Permission(_)), "{refused}");
         let db = Db::open("db", options()).expect("opened");
-        // Others may read it, too.
+        // Other processes may read it, too.
         look(&Db::open("db", options()).expect("opened"));
         look(&db);
         return;
@@ -158,7 +158,7 @@ fn read_only_file_system_and_another_users_database_are_read() {
         assert!(said.contains("1 passed"), "{said}");
     }
     assert!(bytes(&db) == before, "nothing was written");
-    // Another user's, whose group may read.
+    // Another user's database, whose group may read.
     let own = std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(&db).expect("there"));
     let set = |path: &Path, mode| {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).expect("set");

@@ -1,5 +1,5 @@
-//! `rebuild`: superblocks or the map are destroyed, on closed databases and on crash images; nothing acknowledged may
-//! be missing, or an error says that it is.
+//! `rebuild`: superblocks or the map are destroyed, on closed databases and on crash images. Nothing acknowledged may
+//! be missing, unless an error says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use rand::{RngExt, SeedableRng};
 
 use crate::support::{Contents, contents, disk_of, recover, reopen_options, small_options};
 
-/// What a run wrote: positions in the disk's history at which a write began and was acknowledged, key, version.
+/// Writes of a run: positions in the disk's history of begin and acknowledgement, key, version.
 pub(crate) type Notes = Vec<(usize, usize, u16, u8)>;
 
-/// What a crash leaves of what was not synced, for a seed.
+/// How much of the unsynced writes a crash leaves, for a seed.
 pub(crate) const MODES: [fn(u64) -> Unsynced; 5] =
     [|_| Unsynced::None, |_| Unsynced::All, Unsynced::Subset, Unsynced::Torn, Unsynced::OneTorn];
 
-/// Several laps of the log, with checkpoints by the keeper only, and a tree dropped before.
+/// Several laps of the log, with checkpoints only by the keeper, and a tree dropped early.
 pub(crate) fn several_laps(seed: u64, options: Options) -> (History, Notes) {
     let service = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
     let disk = SimulatedDisk::with_image(Image::new(), service);
@@ -45,8 +45,8 @@ pub(crate) fn several_laps(seed: u64, options: Options) -> (History, Notes) {
     (disk.history(), notes)
 }
 
-/// Each key's version that was acknowledged before `boundary`, and one whose write was under way; of a key that is new,
-/// the latter alone.
+/// For each key the version acknowledged before `boundary`, and the version whose write was under way. A new key may
+/// have only the latter.
 pub(crate) fn acknowledged(notes: &Notes, boundary: usize) -> BTreeMap<u16, [Option<u8>; 2]> {
     let mut rows: BTreeMap<u16, [Option<u8>; 2]> = BTreeMap::new();
     for (_, acknowledged, key, version) in notes.iter().filter(|note| note.0 < boundary) {
@@ -55,7 +55,7 @@ pub(crate) fn acknowledged(notes: &Notes, boundary: usize) -> BTreeMap<u16, [Opt
     rows
 }
 
-/// Whether `found` is what was acknowledged before `boundary`; the write under way may be there or not.
+/// Whether `found` equals the writes acknowledged before `boundary`, with or without the write under way.
 pub(crate) fn compare(found: &Contents, notes: &Notes, boundary: usize) -> Result<(), String> {
     let rows = acknowledged(notes, boundary);
     let none = BTreeMap::new();
@@ -68,7 +68,7 @@ pub(crate) fn compare(found: &Contents, notes: &Notes, boundary: usize) -> Resul
     }
     match there.len() <= rows.len() && !found.contains_key("gone") {
         true => Ok(()),
-        false => Err("rows or trees are there that nobody wrote".to_owned()),
+        false => Err("rows or trees are there that no client wrote".to_owned()),
     }
 }
 
@@ -76,11 +76,11 @@ pub(crate) fn is_one_of(value: Option<u8>, [acknowledged, under_way]: [Option<u8
     value == acknowledged || (value.is_some() && value == under_way)
 }
 
-/// What is lost, and how.
+/// The name of a loss, and the function that causes it.
 pub(crate) type Loss = (&'static str, fn(&mut Image));
 
-/// Ways to lose what a rebuild makes anew. Where superblocks are lost, their copies before the directories tell the
-/// checkpoint; where one of these is lost, too, the log's files must tell it.
+/// Losses that a rebuild repairs. If superblocks are lost, their copies before the directories give the checkpoint. If
+/// such a copy is lost, too, the log's files must give it.
 pub(crate) const LOSSES: [Loss; 5] = [
     ("superblocks", lose_superblocks),
     ("superblocks and a directory", |image| {
@@ -119,7 +119,7 @@ pub(crate) fn rebuild(disk: &SimulatedDisk) -> Result<RebuildReport, Error> {
     rebuild_on(Arc::new(disk.clone()), &RebuildOptions::default())
 }
 
-/// A rebuild that is forced where the database opens. `Ok(None)`: it was refused.
+/// Rebuilds, with force if the database opens. `Ok(None)`: it was refused.
 pub(crate) fn rebuild_in_any_case(disk: &SimulatedDisk) -> Result<Option<RebuildReport>, String> {
     let mut options = RebuildOptions::default();
     let mut report = rebuild_on(Arc::new(disk.clone()), &options);
@@ -134,7 +134,8 @@ pub(crate) fn rebuild_in_any_case(disk: &SimulatedDisk) -> Result<Option<Rebuild
     }
 }
 
-/// Destroys, rebuilds, opens, reads, checks. `Ok(None)`: the rebuild refused, or reported loss and a page then failed.
+/// Destroys, rebuilds, opens, reads, checks. `Ok(None)`: the rebuild refused, or it reported a loss and a page was then
+/// unreadable.
 fn after(image: &Image, lose: fn(&mut Image)) -> Result<Option<Contents>, String> {
     let mut image = image.clone();
     lose(&mut image);
@@ -142,7 +143,7 @@ fn after(image: &Image, lose: fn(&mut Image)) -> Result<Option<Contents>, String
     let report = match rebuild(&disk) {
         Ok(report) => report,
         Err(Error::Corruption(_)) => return Ok(None),
-        // What was lost was of no use yet: no map page had been written.
+        // The lost parts were of no use yet: no map page had been written.
         Err(error) if error.to_string().contains("nothing to rebuild") => {
             return recover(&disk).map(Some).map_err(|problem| format!("opens, and then {problem}"));
         }
@@ -253,7 +254,7 @@ fn a_sound_database_is_left_alone_unless_forced() {
     db.close().expect("closed");
 }
 
-/// The log goes over to another ring; where that began, and when it had ended.
+/// A run in which the log moves to another ring. The range is from the begin of that to its end.
 fn goes_over(seed: u64) -> (History, Notes, std::ops::Range<usize>) {
     let disk = SimulatedDisk::new();
     let ((notes, change), _) = run(seed, || {
@@ -288,7 +289,7 @@ fn a_log_that_goes_over_to_another_ring_is_found() {
     for boundary in change.chain([history.boundaries()]) {
         let mode = MODES[boundary % MODES.len()](u64::try_from(boundary).expect("small"));
         let image = history.crash_image(boundary, mode);
-        // A crash may keep a lap, and take the groups.
+        // A crash may keep a lap, and lose its groups.
         let mut second = image.iter().filter(|(name, _)| name.starts_with("redo-1-")).map(|(_, bytes)| bytes);
         let lap_alone = image.contains_key("redo-0-0.mpd")
             && second.clone().any(|bytes| bytes.get(512..532).is_some_and(|lap| lap != [0; 20]))
@@ -296,7 +297,7 @@ fn a_log_that_goes_over_to_another_ring_is_found() {
         laps_alone += usize::from(lap_alone);
         for (what, lose) in LOSSES {
             match after(&image, lose).unwrap_or_else(|problem| unreachable!("at {boundary}: {problem}")) {
-                // Files are there of a ring that is being made or removed; without a checkpoint that is not known.
+                // Files of a ring in creation or removal are there; without a checkpoint the rebuild cannot know that.
                 None if what.starts_with("superblocks and") && !lap_alone => refused += 1,
                 None => unreachable!("at {boundary} with {mode:?}: {what} lost, and refused"),
                 Some(found) => {
@@ -360,7 +361,7 @@ fn a_log_file_that_may_hold_groups_and_does_not_say_where_is_never_passed_over()
 #[test]
 fn a_ring_that_holds_groups_and_does_not_fit_in_is_a_doubt_that_force_passes_over() {
     let holds_groups = |bytes: &Vec<u8>| bytes[4096..].iter().any(|byte| *byte != 0);
-    // Whether there is such a moment, the schedule decides.
+    // The schedule decides whether there is such a moment.
     let both = |seed| {
         let (history, _, change) = goes_over(seed);
         let images = change.rev().map(|boundary| history.crash_image(boundary, Unsynced::None));
@@ -387,8 +388,8 @@ fn a_ring_that_holds_groups_and_does_not_fit_in_is_a_doubt_that_force_passes_ove
     }
 }
 
-/// Log files are missing. Of a database that was closed they held nothing that is needed, but nobody can know that it
-/// was: only force does without them, and says what may be lost.
+/// Log files are missing. In a closed database they held nothing needed, but the rebuild cannot know that it was
+/// closed. Only with force does it go on without them, and says which changes may be lost.
 #[test]
 fn log_files_that_are_missing_are_made_anew_when_forced() {
     let (history, notes) = several_laps(10, small_options());
@@ -414,7 +415,7 @@ fn log_files_that_are_missing_are_made_anew_when_forced() {
     }
 }
 
-/// A crashed database with acknowledged rows in each of two log files, of which one is missing; and the rows.
+/// A crashed database with acknowledged rows in each of two log files, one of which is missing; and the number of rows.
 fn without_a_log_file(gone: &str) -> (Image, usize) {
     let disk = SimulatedDisk::new();
     let (mut image, _) = run(7, || {
@@ -431,8 +432,8 @@ fn without_a_log_file(gone: &str) -> (Image, usize) {
     (image, 220)
 }
 
-/// A rebuild that does without a log file is cut short, or fails, at any call: until it is through nobody takes the
-/// database for whole, and the next rebuild comes to its end and says the same.
+/// A rebuild without a log file is cut short, or fails, at any call. Until one is complete, no open takes the database
+/// for whole, and the next rebuild completes with the same report.
 #[test]
 fn a_rebuild_without_a_log_file_that_does_not_come_to_its_end_hides_no_loss() {
     let mut options = RebuildOptions::default();
@@ -453,13 +454,13 @@ fn a_rebuild_without_a_log_file_that_does_not_come_to_its_end_hides_no_loss() {
                 disk.fail_at(call, std::io::ErrorKind::Other);
             }
             if rebuild_on(Arc::new(disk.clone()), &options).is_ok() {
-                // What failed did not matter: a file that is looked for, a copy that cannot be read.
+                // The failure did not matter: the call looked for a file, or read a copy.
                 continue;
             }
             disk.go_on();
             disk.fail_at(u64::MAX, std::io::ErrorKind::Other);
             let disk = disk_of(disk.image());
-            // Before the last two the file has its name: then it was through.
+            // Before the last two calls the file has its name: then the rebuild is complete.
             let through = call + 2 >= calls;
             assert!(through || count(&disk).is_err(), "{gone}, call {call}: opens with {:?} rows", count(&disk));
             let again = rebuild_on(Arc::new(disk.clone()), &options);
@@ -469,8 +470,8 @@ fn a_rebuild_without_a_log_file_that_does_not_come_to_its_end_hides_no_loss() {
     }
 }
 
-/// The lap of the first file is lost, and the epoch in force has begun in the middle of it: the log leads back to there
-/// only, and the checkpoint is before.
+/// The lap of the first file is lost, and the current epoch began in the middle of that file. The log leads back only
+/// to that place, and the checkpoint is before it.
 #[test]
 fn a_log_file_that_the_log_does_not_run_into_is_a_doubt_when_it_has_no_lap() {
     let put = |db: &Db, keys: std::ops::Range<u16>, value: u8| {
@@ -506,7 +507,7 @@ fn a_log_file_that_the_log_does_not_run_into_is_a_doubt_when_it_has_no_lap() {
     assert!(error.contains("redo-0-0.mpd") && error.contains("does not say where"), "{error}");
 }
 
-/// A tree that is filled, thinned out and filled again, several laps of the log long.
+/// A tree that is filled, thinned out and filled again, over several laps of the log.
 fn breathes(seed: u64, options: Options) -> History {
     let service = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
     let disk = SimulatedDisk::with_image(Image::new(), service);

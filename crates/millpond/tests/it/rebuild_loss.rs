@@ -1,5 +1,5 @@
-//! `rebuild` of databases of which images are gone: an older image never stands in for a page's newest without a word,
-//! and of what is sound nothing is called lost.
+//! `rebuild` of databases with missing images: an older image never silently replaces a page's newest, and nothing
+//! sound is reported as lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::rebuild::{
 };
 use crate::support::{disk_of, recover, reopen_options, small_options};
 
-/// Rows that are written twice and then left alone, while a few others fill the log some laps over: of the pages of the
-/// former the log knows nothing any more, and their older images are still there.
+/// Rows that are written twice and then left alone, while a few other rows fill the log for some laps. The log knows
+/// nothing of the cold rows' pages any more, and their older images are still there.
 fn cold_rows(seed: u64, options: Options) -> (History, Notes) {
     let disk = SimulatedDisk::new();
     let (notes, _) = run(seed, || {
@@ -37,14 +37,14 @@ fn cold_rows(seed: u64, options: Options) -> (History, Notes) {
     (disk.history(), notes)
 }
 
-/// The slots of 4 KiB that hold images, or anything else.
+/// The slots of 4 KiB that hold any bytes but zeroes.
 fn slots_in_use(image: &Image) -> Vec<usize> {
     let data = &image["data.mpd"];
     let slots = (1 << 20..data.len()).step_by(4096);
     slots.filter(|at| data[*at..at + 4096].iter().any(|byte| *byte != 0)).collect()
 }
 
-/// Those of them that hold the image of a page of which there is a newer one.
+/// Slots with an image of a page that has a newer image.
 fn slots_of_older_images(image: &Image) -> Vec<usize> {
     older_and_next(image).into_iter().map(|(older, _)| older).collect()
 }
@@ -66,12 +66,12 @@ fn zero_slot(image: &mut Image, at: usize) {
     image.get_mut("data.mpd").expect("there")[at..at + 4096].fill(0);
 }
 
-/// A flipped bit: in the page id, in the page LSN, in what only the checksum covers.
+/// A flipped bit: in the page id, in the page LSN, or in bytes that only the checksum covers.
 fn flip_in_slot(image: &mut Image, at: usize, turn: usize) {
     image.get_mut("data.mpd").expect("there")[at + [8, 17, 900][turn % 3]] ^= 1;
 }
 
-/// Reads key by key: rows of a page that is lost are errors, all others are as acknowledged. Returns how many are lost.
+/// Reads key by key: rows of a lost page are errors, all others are as acknowledged. Returns the number of lost rows.
 fn rows_lost(disk: &SimulatedDisk, notes: &Notes, boundary: usize) -> Result<usize, String> {
     let db = Db::open_on(Arc::new(disk.clone()), reopen_options()).map_err(|e| format!("open: {e}"))?;
     let tree = db.open_tree("t").map_err(|e| format!("open tree: {e}"))?;
@@ -86,7 +86,7 @@ fn rows_lost(disk: &SimulatedDisk, notes: &Notes, boundary: usize) -> Result<usi
     Ok(lost)
 }
 
-/// What the first rebuild of `before` replaced, and did not keep as it was.
+/// Files of `before` that the first rebuild replaced without an unchanged copy.
 fn not_kept(after: &Image, before: &Image) -> Vec<&'static str> {
     let names = ["map.mpd", "directory-0.mpd", "directory-1.mpd", "data.mpd"];
     let is_kept = |name: &&str| {
@@ -96,21 +96,21 @@ fn not_kept(after: &Image, before: &Image) -> Vec<&'static str> {
     names.into_iter().filter(|name| !is_kept(name)).collect()
 }
 
-/// What came of a rebuild.
+/// The result of a rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Refused,
-    /// All rows are there, and nothing is reported as lost.
+    /// All rows are there, and the report names no loss.
     Whole,
     /// Pages are unproven, and some are older.
     Unproven,
     /// Pages are lost, and all other rows are there.
     Lost,
-    /// Pages are lost, and the database does not open: the catalog's, or one that the log has changes of.
+    /// Pages are lost, and the database does not open: pages of the catalog, or pages with changes in the log.
     Closed,
 }
 
-/// Rebuilds, and sees whether what is there is what the report says.
+/// Rebuilds, and compares the contents with the report.
 fn end_of(disk: &SimulatedDisk, notes: &Notes, boundary: usize) -> Result<End, String> {
     let Some(report) = rebuild_in_any_case(disk)? else { return Ok(End::Refused) };
     if !report.lost.is_empty() {
@@ -153,10 +153,10 @@ fn a_page_whose_newest_image_is_gone_is_lost_and_an_older_one_does_not_stand_in_
             lost += 1;
             older_is_there += usize::from(report.lost[0].contains("one of LSN"));
             match rows_lost(&disk, &notes, all) {
-                // An undo page; a leaf, or the root above all of them.
+                // An undo page; or a leaf, or the root above all leaves.
                 Ok(rows) if report.lost[0].starts_with("page 1:") => assert_eq!(rows, 0, "slot at {slot}: {report:?}"),
                 Ok(rows) => assert!((1..10).contains(&rows) || rows > 100, "slot at {slot}: {rows}, {report:?}"),
-                // The catalog.
+                // A page of the catalog.
                 Err(problem) => assert!(problem.starts_with("open"), "slot at {slot}: {problem}"),
             }
         }
@@ -175,7 +175,7 @@ fn is_torn(image: &Image) -> bool {
     report.is_none_or(|report| report.damaged_slots > 0)
 }
 
-/// The whole sweep with MILLPOND_FULL.
+/// The stride: `full` with MILLPOND_FULL, else `sampled`.
 fn one_in(sampled: usize, full: usize) -> usize {
     if std::env::var_os("MILLPOND_FULL").is_some() { full } else { sampled }
 }
@@ -192,7 +192,7 @@ fn whatever_is_lost_with_an_image_what_the_report_does_not_name_is_right() {
         for boundary in (0..history.boundaries()).skip(history.boundaries() / 8).step_by(one_in(1009, 97)) {
             let seed = u64::try_from(boundary).expect("small");
             let image = history.crash_image(boundary, MODES[boundary % MODES.len()](seed));
-            // Where the crash tore an image, the one before it is the newest.
+            // If the crash tore an image, the image before it is the newest.
             let older = if is_torn(&image) { Vec::new() } else { slots_of_older_images(&image) };
             for (turn, slot) in slots_in_use(&image).into_iter().skip(boundary % 3).step_by(3).enumerate() {
                 for (what, lose) in LOSSES.into_iter().chain([NO_LOSS]) {
@@ -205,7 +205,7 @@ fn whatever_is_lost_with_an_image_what_the_report_does_not_name_is_right() {
                     let end = end_of(&disk_of(damaged), &notes, boundary);
                     let context = || format!("{kind:?}, crash at {boundary}, slot at {slot} ({turn}) and {what} lost");
                     let end = end.unwrap_or_else(|problem| unreachable!("{}: {problem}", context()));
-                    // Without the map a header that is flipped may be taken for that of a newer image.
+                    // Without the map a flipped header may look like that of a newer image.
                     let is_told = turn % 2 == 0 || ["nothing", "superblocks"].contains(&what);
                     assert!(end == End::Whole || !older.contains(&slot) || !is_told, "{}: {end:?}", context());
                     *ends.entry((what, end)).or_default() += 1;
@@ -217,7 +217,7 @@ fn whatever_is_lost_with_an_image_what_the_report_does_not_name_is_right() {
     for what in ["nothing", "superblocks"] {
         assert!(count(what, End::Lost) > 20 && count(what, End::Unproven) == 0, "{ends:?}");
     }
-    // Without a map it may be that nothing tells; then the report says that.
+    // Without a map there may be no evidence; then the report says so.
     assert!(count("map", End::Unproven) > 10, "{ends:?}");
 }
 
@@ -231,7 +231,7 @@ fn nothing_is_lost_of_a_sound_database_wherever_it_crashed() {
         let options = small_options().page_store(kind);
         let (history, notes) = if laps { several_laps(seed, options) } else { cold_rows(seed, options) };
         let mut sound = 0;
-        // Before, the tree is there that is dropped.
+        // Before that, the tree to be dropped is there.
         for boundary in (history.boundaries() / 8..=history.boundaries()).step_by(one_in(613, 11)) {
             for mode in MODES.map(|mode| mode(u64::try_from(boundary).expect("small"))) {
                 let image = history.crash_image(boundary, mode);
@@ -242,7 +242,7 @@ fn nothing_is_lost_of_a_sound_database_wherever_it_crashed() {
                 let without_older = |image: &mut Image| {
                     slots_of_older_images(image).into_iter().for_each(|slot| zero_slot(image, slot));
                 };
-                // Of a torn image nobody knows but by its checksum that it is not the newest.
+                // Only its checksum shows that a torn image is not the newest.
                 let torn = matches!(mode, Unsynced::Torn(_) | Unsynced::OneTorn(_));
                 let more = [NO_LOSS, ("older images", without_older)];
                 for (what, lose) in LOSSES.into_iter().chain(more).take(if torn { 6 } else { 7 }) {
@@ -264,8 +264,8 @@ fn nothing_is_lost_of_a_sound_database_wherever_it_crashed() {
     }
 }
 
-/// The root of a tree becomes an inner page by being formatted in the log, which knows nothing of its image any more:
-/// that is not needed.
+/// The root of a tree becomes an inner page: the log formats it, and does not know its image any more. The image is not
+/// needed.
 #[test]
 fn a_page_that_the_log_formats_anew_needs_no_image() {
     let disk = SimulatedDisk::new();
@@ -296,7 +296,7 @@ fn a_page_that_the_log_formats_anew_needs_no_image() {
     }
 }
 
-/// In the newest image's slot is an older one, whole; or it is damaged, and there is no map.
+/// The newest image's slot has an older image, whole; or the slot is damaged, and there is no map.
 #[test]
 fn a_write_that_the_device_lost_is_told_by_the_old_map_and_a_damaged_image_by_its_header() {
     let (history, notes) = cold_rows(22, small_options());
@@ -324,7 +324,7 @@ fn a_write_that_the_device_lost_is_told_by_the_old_map_and_a_damaged_image_by_it
     }
 }
 
-/// A write that failed may have come through all the same: in a slot that the map does not name.
+/// A failed write may have reached the device all the same: in a slot that the map does not name.
 #[test]
 fn an_image_that_is_there_twice_is_not_lost() {
     let disk = SimulatedDisk::new();
@@ -355,7 +355,7 @@ fn an_image_that_is_there_twice_is_not_lost() {
     }
 }
 
-/// The copies of superblocks tell how far the log was durable.
+/// The copies of superblocks show how far the log was durable.
 #[test]
 fn a_log_that_is_rotten_is_reported_also_where_superblocks_are_lost() {
     let (history, _) = several_laps(19, small_options());
@@ -395,7 +395,7 @@ fn a_damaged_map_beside_sound_superblocks_costs_nothing_but_what_only_it_could_s
     assert!(ends[&End::Lost] > 20 && ends[&End::Whole] > 20 && !ends.contains_key(&End::Unproven), "{ends:?}");
 }
 
-/// All images of one space's map pages are damaged, those of the others are not.
+/// All images of one space's map pages are damaged, those of the other spaces are not.
 #[test]
 fn what_a_map_that_is_readable_in_part_proves_is_proven_and_the_rest_is_counted() {
     let (history, notes) = cold_rows(21, small_options());
@@ -439,11 +439,11 @@ fn a_crash_of_the_rebuild_leaves_the_next_one_what_shows_that_a_page_is_lost() {
     };
     let without = damaged.find(older_is_there).expect("a page with two images");
     let mut with = without.clone();
-    // These name directories that the rebuild replaces.
+    // The superblocks name directories that the rebuild replaces.
     with.get_mut("data.mpd").expect("there")[..1 << 20].copy_from_slice(&sound["data.mpd"][..1 << 20]);
     let with_one_map = ["directory-0.mpd", "directory-1.mpd"].map(|lost| {
         let mut image = without.clone();
-        // Not the copy of the superblock: so the other directory may be the first that is replaced.
+        // All but the copy of the superblock: so the other directory may be replaced first.
         image.get_mut(lost).expect("there")[4096..].fill(0x5a);
         image
     });
@@ -480,7 +480,7 @@ fn what_a_rebuild_replaces_is_kept_and_undoes_it() {
     let mut rebuilt = disk.image();
     assert_eq!(not_kept(&rebuilt, &before), Vec::<&str>::new());
     rebuild_in_any_case(&disk).expect("rebuilt").expect("not refused");
-    assert_eq!(not_kept(&disk.image(), &before), Vec::<&str>::new(), "the next one keeps what it found elsewhere");
+    assert_eq!(not_kept(&disk.image(), &before), Vec::<&str>::new(), "the next rebuild keeps its copies elsewhere");
     assert_eq!(disk.image()["old-1-map.mpd"], rebuilt["map.mpd"]);
     for name in ["map.mpd", "directory-0.mpd", "directory-1.mpd"] {
         rebuilt.insert(name.to_owned(), rebuilt[&format!("old-0-{name}")].clone());

@@ -1,4 +1,4 @@
-//! Recoveries of more pages than the pool has frames for: what is noted of them is bounded, and they are redone in parts.
+//! Recoveries of more pages than the pool has frames for: the table of pages is bounded, and they are redone in parts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const ROWS: u32 = 3_000;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A database with a pool that is large enough for all pages, killed while nearly all of them are dirty; and its rows.
+/// A database with a pool large enough for all pages, killed while nearly all of them are dirty; and its rows.
 fn killed(shape: Shape, seed: u64) -> (Image, Rows) {
     let disk = SimulatedDisk::new();
     let mut rows = Rows::new();
@@ -35,7 +35,7 @@ fn killed(shape: Shape, seed: u64) -> (Image, Rows) {
         put(0, 1, 1);
         db.checkpoint().expect("all is clean");
         put(0, 3, 2);
-        // Some leave the tree again.
+        // Some rows leave the tree again.
         (0..400u32).for_each(|row| {
             tree.delete(&row.to_be_bytes()).expect("deleted");
             rows.remove(&row.to_be_bytes()[..]);
@@ -56,7 +56,7 @@ fn pages_beyond_the_pool_are_redone_in_parts() {
     }
 }
 
-/// The recovery is cut short, and the next one, too: both in a small pool.
+/// The recovery is cut short, and so is the next one, both in a small pool.
 #[test]
 fn recovery_in_parts_that_is_cut_short_goes_on() {
     let (image, rows) = killed(SMALL, 4);

@@ -1,4 +1,4 @@
-//! Rows, undo records and purge: what is deleted goes, also behind a crash, and undo takes no more room than it needs.
+//! Rows, undo records and purge: deleted rows go, also after a crash, and undo takes no more room than it needs.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::support::{SLOW, contents, disk_of, open, reopen_options, settle, smal
 
 type Rng = rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Rows with an index: the entry of `number`, and the key of `value` in it.
+/// A row's index entry: the key of `value` and `number` in the index.
 fn index_key(value: u32, number: u32) -> Vec<u8> {
     [value.to_be_bytes(), number.to_be_bytes()].concat()
 }
 
-/// One statement: the row gets another value, its index entry another place.
+/// One statement: the row gets another value, and its index entry another place.
 fn move_row(db: &Db, trees: &[Tree; 2], number: u32, from: u32, to: u32) {
     let row = |value: u32| [&value.to_le_bytes()[..], &[7; 60]].concat();
     let mut batch = WriteBatch::new();
@@ -66,12 +66,12 @@ fn ten_minutes_of_updates_leave_undo_and_index_as_large_as_one_did() {
     let first = sizes[1].1;
     assert!(sizes.iter().all(|(_, slots)| *slots < first * 5 / 4), "undo pages and slots, minute by minute: {sizes:?}");
     let report = sound(&disk);
-    // The two of the catalog, too.
+    // The two entries of the catalog, too.
     assert_eq!((report.entries, report.deleted_rows), (2 + u64::from(ROWS) * 2, 0));
 }
 
-/// Threads that insert, delete and insert again; the power fails at many moments. What was deleted is purged behind the
-/// crash, what was inserted again stays, and nothing is left of the undo records.
+/// Threads insert, delete and insert again; the power fails at many moments. After the crash deleted rows are purged,
+/// rows inserted again stay, and no undo records are left.
 #[test]
 fn what_was_deleted_before_a_crash_is_purged_behind_it() {
     let (mut deleted_at_crash, mut purged) = (0, 0);
@@ -130,7 +130,7 @@ fn what_was_deleted_before_a_crash_is_purged_behind_it() {
     assert!(deleted_at_crash > 50 && purged >= deleted_at_crash, "{deleted_at_crash} {purged}");
 }
 
-/// Trees that are dropped while rows of theirs are to be purged, and others that get their space numbers' successors.
+/// Trees are dropped while their rows are to be purged, and other trees get the next space numbers.
 #[test]
 fn trees_are_dropped_while_their_rows_are_purged() {
     for seed in 0..6u64 {
@@ -154,7 +154,7 @@ fn trees_are_dropped_while_their_rows_are_purged() {
     }
 }
 
-/// A batch of rows whose undo records fill several pages.
+/// A batch of rows with undo records that fill several pages.
 #[test]
 fn a_batch_may_need_many_undo_pages() {
     let disk = SimulatedDisk::new();
@@ -189,8 +189,8 @@ fn a_batch_may_need_many_undo_pages() {
     sound(&disk);
 }
 
-/// Leaves as dense as they get, of rows that are small and cold, on a full disk: each row deleted gets a stamp, and
-/// there is no page to split a leaf for it.
+/// Leaves at their densest, of small and cold rows, on a full disk. Each deleted row gets a stamp, and there is no page
+/// to split a leaf for it.
 #[test]
 fn rows_of_dense_leaves_are_deleted_on_a_full_disk() {
     let disk = SimulatedDisk::new();
@@ -212,7 +212,7 @@ fn rows_of_dense_leaves_are_deleted_on_a_full_disk() {
     assert_eq!(sound(&disk).deleted_rows, 0);
 }
 
-/// Rows whose keys take more room in undo records than in leaves, and a pool that cannot hold all the undo pages.
+/// Rows with keys that take more room in undo records than in leaves, and a pool that cannot hold all the undo pages.
 #[test]
 fn a_batch_that_needs_more_undo_pages_than_the_pool_has_is_written_in_parts() {
     let disk = SimulatedDisk::new();
@@ -221,7 +221,7 @@ fn a_batch_that_needs_more_undo_pages_than_the_pool_has_is_written_in_parts() {
         let tree = db.create_tree("t").expect("created");
         let key = |row: u16| [&[b'k'; 760][..], &row.to_be_bytes()].concat();
         (0..12u16).for_each(|row| tree.insert(&key(row * 1000), &[1; 8]).expect("written"));
-        // Between rows that are there: the leaf has what they begin with once.
+        // Between existing rows: the leaf stores their common prefix once.
         let dense = 5001..5061u16;
         dense.clone().for_each(|row| tree.insert(&key(row), &[1; 8]).expect("written"));
         let mut batch = WriteBatch::new();

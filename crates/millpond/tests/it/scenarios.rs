@@ -1,4 +1,4 @@
-//! Situations that a store meets once in a year, each on purpose.
+//! Rare situations, each provoked on purpose.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn put_loosely(db: &Db, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), Err
 /// A closed database with tree `t` of `rows` rows.
 fn with_rows(shape: Shape, rows: u32, len: usize) -> Image {
     let disk = SimulatedDisk::new();
-    // Under the scheduler, as all that follows: where the keeper put the pages decides what is redone later.
+    // Under the scheduler, as everything that follows: the keeper's placement of pages decides what is redone later.
     let ((), _) = run(1, || {
         let db = open(&disk, shape.options());
         let tree = db.create_tree("t").expect("created");
@@ -32,8 +32,8 @@ fn with_rows(shape: Shape, rows: u32, len: usize) -> Image {
     disk.image()
 }
 
-/// A page that is dirty at every moment must not keep the checkpoint where it was dirtied first: the write under way
-/// holds what was before its copy, the frame what came after.
+/// A page that is dirty at every moment must not hold the checkpoint at its first change. The write under way holds the
+/// changes before its copy, the frame those after it.
 #[test]
 fn a_page_dirtied_without_pause_for_ten_laps_does_not_hold_the_checkpoint() {
     for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
@@ -48,8 +48,8 @@ fn a_page_dirtied_without_pause_for_ten_laps_does_not_hold_the_checkpoint() {
                         for turn in 0..2200u16 {
                             put_loosely(&db, &tree, &[0, 0, 0, client], &[turn.to_le_bytes()[0]; 300])
                                 .expect("written");
-                            // A lap in some 600 ms. In 400 the wall is met now and then without any such page: an
-                            // image, its sync and the checkpoint's come one after the other on a disk like this.
+                            // A lap in some 600 ms. At 400 ms the wall is sometimes met even without such a page: an
+                            // image, its sync and the checkpoint's sync run in sequence on such a disk.
                             sleep_ns(3_000_000);
                         }
                     })
@@ -57,7 +57,7 @@ fn a_page_dirtied_without_pause_for_ten_laps_does_not_hold_the_checkpoint() {
                 })
                 .collect();
             let began = db.stats();
-            // The checkpoint moves while the page is dirtied, not only when the log's wall stops who dirties it.
+            // The checkpoint moves while the page is dirtied, not only when the log's wall stops the writers.
             let mut oldest = 0;
             while db.stats().log_lsn_current < began.log_lsn_current + 8 * began.log_capacity {
                 oldest = oldest.max(db.stats().log_checkpoint_age);
@@ -76,7 +76,7 @@ fn a_page_dirtied_without_pause_for_ten_laps_does_not_hold_the_checkpoint() {
     }
 }
 
-/// Fills the log to the wall of a database of `rows` rows on a disk that takes no page, and crashes it there.
+/// Fills the log of a database of `rows` rows to the wall, on a disk that takes no page, and crashes it there.
 fn crash_at_the_wall(image: Image, rows: u32, options: Options, seed: u64) -> Image {
     let disk = SimulatedDisk::with_image(image, SLOW);
     let (boundary, _) = run(seed, || {
@@ -88,7 +88,7 @@ fn crash_at_the_wall(image: Image, rows: u32, options: Options, seed: u64) -> Im
         let thread = spawn("writer", move || {
             for turn in 0..100_000u32 {
                 let key = (turn % rows).to_be_bytes();
-                // Small and durable ones at the end, so that nothing is left on the disk but the reserve.
+                // Small and durable writes at the end, so that the log has only the reserve left.
                 let stats = writer.stats();
                 let small = stats.log_checkpoint_age + 8192 > stats.log_capacity;
                 let value = turn.to_le_bytes().repeat(if small { 1 } else { 150 });
@@ -99,13 +99,13 @@ fn crash_at_the_wall(image: Image, rows: u32, options: Options, seed: u64) -> Im
             }
         })
         .expect("a thread");
-        // Until the log is full, and somebody waits for it.
+        // Until the log is full, and a writer waits for it.
         while db.stats().log_checkpoint_age + 512 < db.stats().log_capacity {
             sleep_ns(50_000_000);
         }
         sleep_ns(1_000_000_000);
         let boundary = disk.boundaries();
-        // The crash: nothing after this boundary counts. The run itself has to come to an end, too.
+        // The crash: nothing after this boundary counts. The run itself must end, too.
         disk.slow_down("data.mpd", 0);
         disk.halt();
         thread.join().expect("no panic");
@@ -124,7 +124,7 @@ fn a_log_at_the_wall_with_no_cleaner_is_recovered_and_drained_twice() {
             let db = open(&disk, reopen_options());
             let full = db.stats().open_redo_bytes;
             assert!(full > db.stats().log_capacity / 2, "the log was full: {full}");
-            // Every waiter gets on again: rows are written, and the checkpoint comes.
+            // Every waiter makes progress: rows are written, and the checkpoint comes.
             let tree = db.open_tree("t").expect("there");
             for key in 0..25u32 {
                 tree.put(&key.to_be_bytes(), &[9; 600]).expect("written");
@@ -140,9 +140,9 @@ fn a_log_at_the_wall_with_no_cleaner_is_recovered_and_drained_twice() {
     }
 }
 
-/// The log is at its wall, the pages to redo do not fit the pool, the device is slow, and the machine goes down again
-/// and again in the middle of its recovery: each epoch and each page cleaned for its frame takes room in the log, and
-/// there must be enough.
+/// The log is at its wall, the pages to redo do not fit the pool, and the device is slow. The machine goes down again
+/// and again during recovery. Each epoch, and each page cleaned for its frame, takes room in the log, and there must be
+/// enough.
 #[test]
 fn recovery_from_a_log_at_its_wall_may_be_cut_short_over_and_over() {
     let large = || reopen_options().buffer_pool_size(ByteSize::mib(1));
@@ -183,7 +183,7 @@ fn recovery_from_a_log_at_its_wall_may_be_cut_short_over_and_over() {
 /// Two thousand rows in some 600 pages, changed since the last checkpoint.
 fn much_to_redo(shape: Shape) -> Image {
     let options = || shape.options().redo_capacity(ByteSize::mib(8));
-    // In virtual time, in which writing takes none: what is to be redone is not what the keeper has left.
+    // In virtual time, in which writes take no time: the keeper has not cleaned the pages.
     run(90, || {
         let disk = SimulatedDisk::new();
         let db = open(&disk, options().buffer_pool_size(ByteSize::mib(8)));
@@ -205,8 +205,8 @@ fn much_to_redo(shape: Shape) -> Image {
     .0
 }
 
-/// The pages to redo do not fit the pool, and what each batch changes lies all over the log: a page is cleaned for its
-/// frame when it is redone, not before, or it would be dirty again and take the room of another map record.
+/// The pages to redo do not fit the pool, and the changes of each batch are spread over the log. A page is cleaned for
+/// its frame only after its redo. Else it would be dirty again, and take the room of another map record.
 #[test]
 fn recovery_in_a_small_pool_cleans_each_page_once() {
     let image = much_to_redo(SMALL);
@@ -221,7 +221,7 @@ fn recovery_in_a_small_pool_cleans_each_page_once() {
     assert!(redone > 400 && written > redone / 2 && written <= redone, "{redone} redone, {written} written");
 }
 
-/// More pages of one part of the pool than it has frames are redone together.
+/// More pages of one pool instance than it has frames are redone together.
 #[test]
 fn recovery_in_a_small_pool_of_several_parts_ends() {
     let image = much_to_redo(IN_PLACE);
@@ -239,8 +239,8 @@ fn recovery_in_a_small_pool_of_several_parts_ends() {
     }
 }
 
-/// Recovery is cut short right behind its epoch group, so often that these groups have more bytes than cleaning has in
-/// the reserve: they have a band of their own, and take nothing from the map records.
+/// Recovery is cut short right after its epoch group, so often that these groups take more bytes than cleaning has in
+/// the reserve. They have a band of their own, and take nothing from the map records.
 #[test]
 fn epochs_of_many_crashes_leave_cleaning_its_room() {
     let mut image = crash_at_the_wall(with_rows(SMALL, 25, 600), 25, reopen_options(), 90);
@@ -250,7 +250,7 @@ fn epochs_of_many_crashes_leave_cleaning_its_room() {
     let mut calls = 0;
     for _ in 0..600 {
         let before = log(&image);
-        // The calls up to the epoch are a few more when the log has a few more blocks.
+        // A log of a few more blocks takes a few more calls up to the epoch.
         calls = (calls..)
             .find(|&calls| {
                 let disk = disk_of(image.clone());
@@ -269,13 +269,13 @@ fn epochs_of_many_crashes_leave_cleaning_its_room() {
     assert_eq!(recover(&disk_of(image)).expect("sound")["t"].len(), 25);
 }
 
-/// Every page is dirty, and the file system is full: what is charged for each page must be enough to write it.
+/// Every page is dirty, and the file system is full: the room charged for each page must be enough to write it.
 #[test]
 fn all_pages_dirty_on_a_full_disk_are_written() {
     for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
         let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(8)).page_store(store);
         let disk = SimulatedDisk::new();
-        // In virtual time, in which writing takes none: the keeper comes when the test asks for it.
+        // In virtual time, in which writes take no time: the keeper comes when the test asks for it.
         run(80, || {
             let db = open(&disk, options.redo_capacity(ByteSize::mib(16)));
             let tree = db.create_tree("t").expect("created");
@@ -300,9 +300,9 @@ fn all_pages_dirty_on_a_full_disk_are_written() {
     }
 }
 
-/// Trees of one page, each with a map page of its own that is changed and written again and again, on a disk that is
-/// slow to sync: while a directory is on its way to it, map pages have a place there, one in the durable directory, and
-/// are given a third. The file system is full, so that there are no more places than what is charged.
+/// Trees of one page, each with a map page that is changed and written again and again, on a disk with slow syncs.
+/// While a directory is on its way to the disk, a map page has a place in it and one in the durable directory, and gets
+/// a third. The file system is full, so there are only the places that are charged.
 #[test]
 fn map_pages_find_places_while_a_directory_is_on_its_way() {
     const TREES: u64 = 160;
@@ -313,7 +313,7 @@ fn map_pages_find_places_while_a_directory_is_on_its_way() {
             let disk = SimulatedDisk::new();
             let db = open(&disk, options());
             for tree in 0..TREES {
-                // Enough for what a tree needs, not for half as much again of everything.
+                // Enough for the tree's needs, but not for growth of all files by half.
                 let len: usize = disk.image().values().map(Vec::len).sum();
                 disk.limit_space(Some(u64::try_from(len).expect("small") + (96 << 10)));
                 db.create_tree(&tree.to_string()).expect("created");
@@ -338,15 +338,15 @@ fn map_pages_find_places_while_a_directory_is_on_its_way() {
                 })
                 .collect();
             let results: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
-            // The close's error tells the cause.
+            // The close's error names the cause.
             db.close().and(results.into_iter().collect::<Result<(), _>>())
         });
         result.unwrap_or_else(|error| unreachable!("seed {seed}: {error}"));
     }
 }
 
-/// A tree is dropped while images of its pages are being written and wait for their sync; what it had is given back,
-/// and a crash at any moment finds it whole or gone.
+/// A tree is dropped while images of its pages are in flight, and wait for their sync. Its slots are freed, and a crash
+/// at any moment finds the tree whole or gone.
 #[test]
 fn a_tree_dropped_with_images_in_flight_is_gone_and_its_slots_are_free() {
     let disk = SimulatedDisk::with_image(with_rows(SMALL, 40, 300), SLOW);
@@ -358,7 +358,7 @@ fn a_tree_dropped_with_images_in_flight_is_gone_and_its_slots_are_free() {
             for row in 0..240u32 {
                 put_loosely(&db, &fresh, &row.to_be_bytes(), &[1; 800]).expect("written");
             }
-            // Somewhere between the first write of its pages and the map group that names them.
+            // Somewhere between the first write of the tree's pages and the map group that names them.
             sleep_ns(4_000_000 * round);
             db.drop_tree("fresh").expect("dropped");
             let t = db.open_tree("t").expect("there");
@@ -395,7 +395,7 @@ fn a_crash_while_the_log_changes_its_capacity_loses_nothing() {
         let thread = spawn("client", move || {
             let tree = client.open_tree("t").expect("there");
             let mut acknowledged = Vec::new();
-            // The rows of before are turn 0.
+            // The earlier rows are turn 0.
             for turn in 1..250u32 {
                 let key = (turn % 40).to_be_bytes();
                 tree.put(&key, &turn.to_le_bytes().repeat(200)).expect("written");
@@ -428,9 +428,9 @@ fn a_crash_while_the_log_changes_its_capacity_loses_nothing() {
     }
 }
 
-/// A smaller pool and a log of another capacity are asked for while the keeper is busy, so that it comes to both at
-/// once: the pages that leave the pool have a sync under way when the log's new ring is added. What that sync has
-/// covered was named behind the ring's begin, before a superblock said that there is a ring.
+/// Regression: a smaller pool and another log capacity are requested while the keeper is busy, so that it handles both
+/// at once. The pages that leave the pool have a sync under way when the log's new ring is added. Images covered by
+/// that sync were named behind the ring's begin, before a superblock named the ring.
 #[test]
 fn a_smaller_pool_and_another_log_may_be_asked_for_at_once() {
     // Whether a sync is under way then depends on how many pages leave.
@@ -446,7 +446,7 @@ fn a_smaller_pool_and_another_log_may_be_asked_for_at_once() {
                 }
             };
             put_all(1);
-            // The keeper waits for this checkpoint's directory until all is asked for.
+            // The keeper waits for this checkpoint's directory until both requests are made.
             for name in ["directory-0.mpd", "directory-1.mpd"] {
                 disk.slow_down(name, 10_000_000_000);
             }
@@ -469,7 +469,7 @@ fn a_smaller_pool_and_another_log_may_be_asked_for_at_once() {
     }
 }
 
-/// Without the files of the capacity that it had, or was given last, a database does not open by half.
+/// A database that crashed with a large pool and a large log recovers in a small pool, and gets a small log.
 #[test]
 fn a_small_pool_and_a_small_log_after_a_large_one_recover() {
     let (image, _) = run(92, || {
@@ -492,7 +492,7 @@ fn a_small_pool_and_a_small_log_after_a_large_one_recover() {
     assert_eq!(recover(&disk).expect("sound")["t"].len(), 2001);
 }
 
-/// A slot that cannot be written costs nothing but the slot.
+/// A slot that cannot be written costs only the slot.
 #[test]
 fn a_page_write_that_fails_goes_to_another_slot() {
     let image = with_rows(SMALL, 200, 500);

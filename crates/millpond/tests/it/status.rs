@@ -1,4 +1,4 @@
-//! The status socket: what it says, whom it lets in, and that no client holds up another, or the engine's end.
+//! The status socket: its contents, its permissions, and that no client delays another, or the engine's end.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ fn options() -> Options {
 }
 
 fn ask(socket: &Path, request: &str) -> String {
-    let mut stream = UnixStream::connect(socket).expect("somebody listens");
+    let mut stream = UnixStream::connect(socket).expect("a server listens");
     stream.write_all(request.as_bytes()).expect("sent");
     stream.shutdown(Shutdown::Write).expect("sent");
     let mut text = String::new();
@@ -80,7 +80,7 @@ fn a_running_engine_tells_how_it_is_doing_and_takes_its_socket_away() {
     assert!(UnixStream::connect(&socket).is_err());
 }
 
-/// The row of `name` in a text, by its words.
+/// The words of the row `name` in a text.
 fn words_of<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     let row = text.lines().find(|line| line.trim_start().starts_with(name));
     row.unwrap_or_else(|| unreachable!("no row {name}:\n{text}")).split_whitespace().collect()
@@ -91,9 +91,9 @@ fn what_has_come_since_somebody_looked_is_told_beside_the_totals() {
     run(7, || {
         let db = Db::open_on(Arc::new(SimulatedDisk::new()), small_options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
-        // Other values each time: what changes nothing is not logged.
+        // Other values each time: an unchanged row is not logged.
         let writes = |count: u8| (0..count).for_each(|row| tree.put(&[row], &[count]).expect("put"));
-        // Class, since open: count, total, p99, longest; a bar; since the last look: count, total, mean.
+        // Class; since open: count, total, p99, longest; a bar; since the last look: count, total, mean.
         let flushes = |text: &str| {
             let words: Vec<String> = words_of(text, "log_flush ").into_iter().map(str::to_owned).collect();
             [1, 6].map(|at| words[at].parse::<u64>().expect("a count"))
@@ -104,7 +104,7 @@ fn what_has_come_since_somebody_looked_is_told_beside_the_totals() {
         let [open, last] = flushes(&first);
         assert!(open == last && open >= 5, "{first}");
         writes(3);
-        // Numbers are no look.
+        // Reading the numbers does not count as a look.
         assert!(!db.metrics_text().is_empty());
         assert_eq!(flushes(&db.status_text()), [open + 3, 3]);
         let text = db.status_text();
@@ -116,7 +116,7 @@ fn what_has_come_since_somebody_looked_is_told_beside_the_totals() {
     });
 }
 
-/// As many as an InnoDB has: each is told of, and together they are the pool.
+/// As many instances as InnoDB has: the text has each, and together they are the pool.
 #[test]
 fn instances_limits_and_log_threads_are_told_where_they_are() {
     run(8, || {
@@ -170,7 +170,7 @@ fn instances_limits_and_log_threads_are_told_where_they_are() {
     });
 }
 
-/// Pages whose write is pending, as the text has them: for frames, for the log, by clients.
+/// Pages with a pending write in the text: for frames, for the log, by clients.
 fn pending(db: &Db) -> [u64; 3] {
     let text = db.status_text();
     let words = words_of(&text, "pending writes ");
@@ -181,7 +181,7 @@ fn pending(db: &Db) -> [u64; 3] {
     [lru, flush_list, single]
 }
 
-/// The same of pages that were written.
+/// The same for written pages.
 fn written(db: &Db) -> [u64; 3] {
     let stats = db.stats();
     let for_the_log = stats.buffer_flush_adaptive_total_pages + stats.buffer_flush_background_total_pages;
@@ -194,13 +194,13 @@ const LRU: usize = 0;
 const FLUSH_LIST: usize = 1;
 const SINGLE_PAGE: usize = 2;
 
-/// Most pages are dirty, and the device holds each write for a tenth of a second: what is pending when `work` has brought
-/// about one of a kind, and how many pages of this kind are written when that has ended.
+/// Most pages are dirty, and the device holds each write for a tenth of a second. Returns the pending writes once
+/// `work` has caused one of kind `kind`, and the pages of this kind written when that has ended.
 fn held(empty: EmptyFreeListAlgorithm, kind: usize, work: fn(&Db)) -> ([u64; 3], u64) {
     let shape = Shape { empty, frames: 200, ..SMALL };
     let disk = SimulatedDisk::new();
     run(9, || {
-        // Nothing is written for so large a log.
+        // So large a log has nothing written for its sake.
         let options = shape.options().redo_capacity(ByteSize::mib(64)).durability(Durability::None);
         let db = open(&disk, options);
         let tree = db.create_tree("t").expect("created");
@@ -274,13 +274,14 @@ fn reads_writes_of_the_log_and_syncs_that_the_device_holds_are_told_while_it_doe
     });
 }
 
-/// Some say nothing, some read nothing, some have gone: the others are answered, and the close waits for none of them.
+/// Some clients send nothing, some read nothing, some have gone: the others get answers, and the close waits for none
+/// of them.
 #[test]
 fn clients_that_are_silent_hold_up_neither_others_nor_the_close() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
     let db = Db::open(dir.path().join("db"), options().status_socket(&socket)).expect("opened");
-    let connect = || UnixStream::connect(&socket).expect("somebody listens");
+    let connect = || UnixStream::connect(&socket).expect("a server listens");
     let silent = connect();
     let mut never_reads = connect();
     never_reads.write_all(b"json\n").expect("sent");
@@ -293,9 +294,9 @@ fn clients_that_are_silent_hold_up_neither_others_nor_the_close() {
     drop((silent, never_reads, half_a_line, waiting));
 }
 
-/// What is answered to `request` on a port of this machine.
+/// The answer to `request` on a port of this machine.
 fn ask_port(port: u16, request: &str) -> String {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("somebody listens");
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a server listens");
     stream.write_all(request.as_bytes()).expect("sent");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("answered");
@@ -316,8 +317,8 @@ fn prometheus_is_answered_on_a_port_of_this_machine_until_the_close() {
 
     let db = Db::open(&path, options().metrics_port(port)).expect("opened");
     db.create_tree("t").expect("created").put(b"k", b"v").expect("written");
-    // One who says nothing is not waited for.
-    let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("somebody listens");
+    // The server does not wait for a silent client.
+    let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a server listens");
     let answer = ask_port(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4;"), "{head}");
@@ -335,7 +336,7 @@ fn prometheus_is_answered_on_a_port_of_this_machine_until_the_close() {
     begins("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\n");
     begins("nonsense\n\n", "HTTP/1.1 400 ");
     begins("GET /metrics HTTP/1.0\nHost: localhost\n\n", "HTTP/1.1 200 OK\r\n");
-    // What is too long is read, and thrown away: else the answer would be lost with the connection.
+    // Too long a request is read and discarded: else the answer would be lost with the connection.
     begins(&format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20)), "HTTP/1.1 431 ");
     assert!(ask_port(port, "HEAD / HTTP/1.1\r\n\r\n").ends_with("Connection: close\r\n\r\n"));
     db.close().expect("closed");
@@ -368,7 +369,7 @@ fn a_socket_that_cannot_be_made_is_refused_before_anything_is_created() {
     let too_long = dir.path().join("x".repeat(200));
     let other_kind = dir.path().join("datagrams");
     let _datagrams = UnixDatagram::bind(&other_kind).expect("made");
-    // Whoever serves it takes nobody in, as one that is stopped: nobody waits for him.
+    // The server of this socket accepts no connection, like a stopped process: the open does not wait for it.
     let full = dir.path().join("full");
     let listener = UnixListener::bind(&full).expect("made");
     rustix::net::listen(&listener, 0).expect("a shorter backlog");
@@ -396,10 +397,10 @@ fn a_socket_that_a_dead_process_left_is_replaced_and_anothers_is_left_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
     drop(UnixListener::bind(&socket).expect("made"));
-    assert!(socket.exists(), "nobody serves it");
+    assert!(socket.exists(), "no process serves it");
     let db = Db::open(dir.path().join("db"), options().status_socket(&socket)).expect("opened");
     assert!(ask(&socket, "text\n").contains("\nLOG\n"));
-    // Somebody puts his own in its place.
+    // Another process puts its own socket in its place.
     std::fs::remove_file(&socket).expect("removed");
     let _listener = UnixListener::bind(&socket).expect("made");
     db.close().expect("closed");
@@ -420,7 +421,7 @@ fn a_closed_database_says_how_it_was_left_and_is_not_touched() {
     let db = Db::open(dir.path(), options()).expect("opened");
     assert!(matches!(Inspector::open(dir.path(), true), Err(Error::InUse(_))));
     db.close().expect("closed");
-    assert!(Inspector::open(dir.path(), true).expect("nobody has it").status().is_ok());
+    assert!(Inspector::open(dir.path(), true).expect("it is free").status().is_ok());
 
     let disk = SimulatedDisk::new();
     let (crashed, _) = run(1, || {

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared parts of the tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use millpond::{
 /// The contents of a database, by tree or table and key.
 pub(crate) type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// Of what kind a small database is.
+/// The kind of a small database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) page_kib: u64,
     pub(crate) store: PageStoreKind,
-    /// Where pages overwrite others.
+    /// Doublewrite, for stores that overwrite pages.
     pub(crate) doublewrite: Doublewrite,
-    /// Where free frames are not handed over, dirty pages are in a list.
+    /// How free frames are supplied. Without the hand-off, dirty pages are in a flush list.
     pub(crate) empty: EmptyFreeListAlgorithm,
-    /// Where it is not an envelope, dirty pages are in a list.
+    /// The flushing method. Without the envelope, dirty pages are in a flush list.
     pub(crate) flushing: AdaptiveFlushingMethod,
-    /// What leaves with a page that is due.
+    /// The neighbours that are written with a page that is due.
     pub(crate) neighbors: FlushNeighbors,
-    /// Threads write the log.
+    /// Whether threads of their own write the log.
     pub(crate) pipeline: bool,
-    /// A window of 4 KiB within which pages are marked dirty: if there is one, they are in a list.
+    /// A window of 4 KiB within which pages are marked dirty. With one, dirty pages are in a flush list.
     pub(crate) recent_closed: LogRecentClosed,
-    /// A server's policies, instead of all of the above but for page size and frames: these say what they are.
+    /// A server's policies. They replace all fields above except page size and frames.
     pub(crate) profile: Profile,
-    /// Parts of the pool.
+    /// Instances of the pool.
     pub(crate) instances: usize,
     /// Frames of the pool.
     pub(crate) frames: u64,
@@ -53,10 +53,10 @@ pub(crate) const SMALL: Shape = Shape {
     frames: 40,
 };
 
-/// The same, in place; what a crash tears is lost.
+/// As [`SMALL`], but in place: a crash loses torn pages.
 pub(crate) const IN_PLACE: Shape = Shape { store: PageStoreKind::InPlace, ..SMALL };
 
-/// The same, with copies of what is written over.
+/// As [`IN_PLACE`], with copies of overwritten pages.
 pub(crate) const TWICE: Shape = Shape { doublewrite: Doublewrite::On, ..IN_PLACE };
 
 /// The log of MySQL 8.0: threads, and a window.
@@ -78,7 +78,7 @@ impl Shape {
         self.empty == EmptyFreeListAlgorithm::Legacy
     }
 
-    /// The same for a database that exists.
+    /// Options for an existing database.
     pub(crate) fn reopen_options(self) -> Options {
         let tracking = match (self.empty, self.flushing, self.recent_closed) {
             (EmptyFreeListAlgorithm::Handoff, AdaptiveFlushingMethod::Envelope, LogRecentClosed::None) => {
@@ -112,7 +112,7 @@ impl Shape {
     }
 }
 
-/// The default, and each of the classic ways to free frames; for a pool of 100 frames or more.
+/// The default, and each of the classic ways to free frames; for a pool of at least 100 frames.
 pub(crate) const WAYS_TO_FREE: [fn(Options) -> Options; 4] = [
     |options| options,
     |options| options.page_replacement(PageReplacement::MidpointLru),
@@ -130,22 +130,22 @@ pub(crate) fn reopen_options() -> Options {
     SMALL.reopen_options()
 }
 
-/// A disk so slow that purge, the keeper's ticks and checkpoints fall between the clients' operations, and others between
-/// the groups of a batch.
+/// A disk so slow that purge, the keeper's ticks and checkpoints fall between the clients' operations, and other
+/// threads between the groups of a batch.
 pub(crate) const SLOW: ServiceTime = ServiceTime { read_ns: 1_000_000, write_ns: 3_000_000, sync_ns: 6_000_000 };
 
 pub(crate) fn open(disk: &SimulatedDisk, options: Options) -> Db {
     Db::open_on(Arc::new(disk.clone()), options).expect("opened")
 }
 
-/// The check's report of a database in which it finds nothing wrong.
+/// The check's report of a database without faults.
 pub(crate) fn sound(disk: &SimulatedDisk) -> CheckReport {
     let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).expect("checked");
     assert_eq!(report.problems, Vec::<String>::new());
     report
 }
 
-/// Gives purge time, and the keeper behind it, until they have nothing to do and no batch is in flight.
+/// Gives purge and the keeper time until they have nothing to do and no batch is in flight.
 pub(crate) fn settle(db: &Db) {
     for _ in 0..400 {
         sleep_ns(200_000_000);
@@ -154,7 +154,7 @@ pub(crate) fn settle(db: &Db) {
             break;
         }
     }
-    // What they are at.
+    // Time to finish the current work.
     sleep_ns(1_000_000_000);
     assert_eq!(db.stats().batches_in_flight, 0);
 }
@@ -176,7 +176,7 @@ pub(crate) fn contents(db: &Db) -> Result<Contents, Error> {
     Ok(all)
 }
 
-/// Opens what is on `disk`, reads all of it, closes it, checks it.
+/// Opens the database on `disk`, reads all of it, closes it, and checks it.
 pub(crate) fn recover(disk: &SimulatedDisk) -> Result<Contents, String> {
     recover_shaped(disk, SMALL)
 }

@@ -1,4 +1,4 @@
-//! Tables: rows and their indexes against a model, from one thread and from many, at the limits, and when refused.
+//! Tables: rows and their indexes against a model, from one thread and from many, at the limits, and on refusals.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::support::open;
 
-/// Frames for the leaves of two rows and of six entries that move, at pages of so many KiB.
+/// Enough frames for the leaves of two rows and of six entries that move, with pages of this many KiB.
 pub(crate) fn options(page_kib: u64) -> Options {
     Options::new()
         .page_size(ByteSize::kib(page_kib))
@@ -22,7 +22,7 @@ pub(crate) fn options(page_kib: u64) -> Options {
         .redo_capacity(ByteSize::kib(page_kib * 512))
 }
 
-/// A unique index of 2 bytes, one of 1 byte, one of all that follows.
+/// A unique index of 2 bytes, one of 1 byte, one of all following bytes.
 fn three_indexes() -> TableDefinition {
     TableDefinition::new()
         .unique("name", [Field::value(0..2)])
@@ -35,7 +35,7 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Fields and primary key of each entry, in the order of the index.
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What an index must have, by the definition of [`three_indexes`].
+/// The required entries of an index of [`three_indexes`].
 fn entries(rows: &Rows, index: &str) -> Entries {
     let fields = |row: &[u8]| match index {
         "name" => row[0..2].to_vec(),
@@ -51,7 +51,7 @@ fn collect(entries: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), Error>>) -> 
     entries.collect::<Result<_, _>>().expect("scanned")
 }
 
-/// Closes the database, checks it, and counts its entries of indexes.
+/// Closes the database, checks it, and returns the number of its index entries.
 fn close_and_check(db: Db, disk: &SimulatedDisk) -> u64 {
     db.close().expect("closed");
     let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).expect("checked");
@@ -59,7 +59,7 @@ fn close_and_check(db: Db, disk: &SimulatedDisk) -> u64 {
     report.index_entries
 }
 
-/// Everything that can be asked of the table, with the model's answers.
+/// Compares every kind of query on the table with the model's answers.
 fn compare(table: &Table, rows: &Rows, rng: &mut SmallRng) {
     assert_eq!(collect(table.scan(..)), rows.clone().into_iter().collect::<Vec<_>>());
     for name in ["name", "kind", "text"] {
@@ -84,7 +84,7 @@ fn compare(table: &Table, rows: &Rows, rng: &mut SmallRng) {
     assert_eq!(table.index("name").expect("there").get(&name).expect("read"), wanted);
 }
 
-/// Few different bytes, so that rows are alike, and those that have a meaning in keys.
+/// Few different bytes, so that rows are alike, and bytes with a meaning in keys.
 fn bytes(rng: &mut SmallRng, least: usize, most: usize) -> Vec<u8> {
     (0..rng.random_range(least..=most)).map(|_| [0, 1, b'a', 0xFE, 0xFF][rng.random_range(0..5)]).collect()
 }
@@ -99,7 +99,7 @@ fn row_of(rng: &mut SmallRng) -> Vec<u8> {
     row
 }
 
-/// What a write of `row` must answer, beside what it answers for the key itself.
+/// The required refusal of a write of `row`, besides refusals for the key itself.
 fn refusal(rows: &Rows, key: &[u8], row: &[u8]) -> Option<&'static str> {
     rows.iter().any(|(other, there)| other != key && there[0..2] == row[0..2]).then_some("is unique")
 }
@@ -139,7 +139,7 @@ fn step(db: &Db, table: &Table, rows: &mut Rows, rng: &mut SmallRng) {
         }
         6 => assert_eq!(table.delete(&key).expect("deleted"), rows.remove(&key).is_some()),
         7 => {
-            // Another text; what is short goes.
+            // Another text; short rows are deleted.
             let longer = |old: &[u8]| [&old[..3], b"\0", &old[3..]].concat();
             let was_there = table.modify(&key, |old| match old {
                 Some(old) if old.len() > 6 => Modify::Put(longer(old)),
@@ -156,7 +156,7 @@ fn step(db: &Db, table: &Table, rows: &mut Rows, rng: &mut SmallRng) {
     }
 }
 
-/// Several rows in one batch: who has what is unique is decided at its end.
+/// Several rows in one batch: uniqueness is checked at its end.
 fn batch_step(db: &Db, table: &Table, rows: &mut Rows, rng: &mut SmallRng) {
     let (mut batch, mut after) = (WriteBatch::new(), rows.clone());
     for _ in 0..rng.random_range(1..3) {
@@ -208,7 +208,7 @@ fn a_table_agrees_with_a_model_through_any_operations() {
     }
 }
 
-/// Rows that are counted up, of which nobody else changes the count.
+/// Rows with counters, which only [`client`] counts up.
 const COUNTERS: u64 = 6;
 
 /// A counter's row: a unique name, a kind that follows from the count, the count as text.
@@ -221,7 +221,7 @@ fn count_of(row: &[u8]) -> u64 {
     std::str::from_utf8(&row[3..]).ok().and_then(|text| text.parse().ok()).expect("a count")
 }
 
-/// One thread's work on rows that others work on, too. Returns how often it counted up.
+/// One thread's work on rows that other threads work on, too. Returns how often it counted up.
 fn client(db: &Db, seed: u64, turns: u32) -> u64 {
     let (mut rng, mut counted) = (SmallRng::seed_from_u64(seed), 0);
     let table = db.open_table("t").expect("there");
@@ -243,7 +243,7 @@ fn client(db: &Db, seed: u64, turns: u32) -> u64 {
             6 => allowed(table.update(&key, &row)),
             7 => allowed(table.delete(&key).map(drop)),
             8 => {
-                // Two rows exchange their values, and the unique names with them.
+                // Two rows exchange their values, and with them the unique names.
                 let other = key_of(&mut rng);
                 let (one, two) = (table.get(&key).expect("read"), table.get(&other).expect("read"));
                 if let (Some(one), Some(two)) = (one, two) {
@@ -286,7 +286,7 @@ fn create_with_counters(db: &Db) {
     }
 }
 
-/// Nothing was counted twice or not at all, and the indexes agree with the rows.
+/// Nothing was counted twice or left out, and the indexes agree with the rows.
 fn compare_at_the_end(db: Db, disk: &SimulatedDisk, counted: u64, seed: u64) {
     let table = db.open_table("t").expect("there");
     let rows: Rows = table.scan(..).collect::<Result<_, _>>().expect("read");
@@ -348,7 +348,8 @@ fn entries_may_be_as_long_as_keys_and_no_longer() {
         let table = db.create_table("t", definition).expect("created");
         let mut keys = Vec::new();
         for number in 0..40u32 {
-            // The entry of 'open' is the row, two bytes that end it, and the key; that of 'fixed' eight and the key.
+            // An entry of 'open' is the row, two bytes that end it, and the key; an entry of 'fixed' is eight bytes and
+            // the key.
             let key_len = [4, longest / 2, longest - 10][usize::try_from(number % 3).expect("small")];
             let mut key = number.to_be_bytes().to_vec();
             key.resize(key_len, b'k');
@@ -362,7 +363,7 @@ fn entries_may_be_as_long_as_keys_and_no_longer() {
             assert_eq!(table.get(&key).expect("read"), Some(row), "nothing was changed");
             keys.push(key);
         }
-        // A byte 0x00 takes two in the entry of 'open'.
+        // A byte 0x00 takes two bytes in the entry of 'open'.
         let row = [vec![0], vec![b'v'; longest - 7]].concat();
         assert!(matches!(table.insert(b"zero", &row), Err(Error::KeyTooLong(_))));
         table.insert(b"zero", &row[..row.len() - 1]).expect("inserted");
@@ -376,7 +377,7 @@ fn entries_may_be_as_long_as_keys_and_no_longer() {
         }
         assert_eq!(collect(table.index("open").expect("there").rows(..)).len(), keys.len());
         assert_eq!(close_and_check(db, &disk), 3 * u64::try_from(keys.len()).expect("few"));
-        // Half of them go, and the rest is there still.
+        // Half of the rows are deleted, and the rest is still there.
         let db = open(&disk, options(page_kib));
         let table = db.open_table("t").expect("there");
         for key in keys.iter().step_by(2) {
@@ -465,7 +466,7 @@ fn definitions_that_cannot_be_are_refused_and_leave_nothing() {
     invalid(refused(db.create_table("t", long), &["the fields of index 'a' have 769 bytes: at most 768 fit"]));
     invalid(refused(db.create_table("", TableDefinition::new()), &["the table name has 0 bytes"]));
     invalid(refused(db.create_table(&"n".repeat(256), TableDefinition::new()), &["the table name has 256 bytes"]));
-    // 11 bytes for the table, which may have chunks one day, 14 and the name for each.
+    // The table takes 11 bytes, with its possible chunks; each index takes 14 and its name.
     let indexes = |count: usize| {
         (0..count).fold(TableDefinition::new(), |all, index| all.index(&format!("{index:02}"), [Field::value(0..1)]))
     };
@@ -473,7 +474,7 @@ fn definitions_that_cannot_be_are_refused_and_leave_nothing() {
     let name = "n".repeat(255);
     let many = db.create_table(&name, indexes(63)).expect("created");
     assert_eq!(many.indexes().count(), 63);
-    // The catalog has pages of 4 KiB for the longest of all.
+    // The catalog has pages of 4 KiB for the longest definitions.
     for number in 0..20 {
         let name = format!("{number:03}{}", "n".repeat(252));
         db.create_table(&name, indexes(63)).expect("created");
@@ -523,14 +524,14 @@ fn a_batch_changes_tables_and_trees_together_or_not_at_all() {
     let mut batch = WriteBatch::new();
     batch.insert(&table, b"1", b"aax").insert(&table, b"2", b"bby").put(&tree, b"k", b"v");
     db.write(batch).expect("written");
-    // What is unique may go round among the rows of a batch.
+    // Unique values may be exchanged among the rows of a batch.
     let mut batch = WriteBatch::new();
     batch.update(&table, b"1", b"bbx").update(&table, b"2", b"ccy").insert(&table, b"3", b"aaz");
     db.write(batch).expect("written");
     let names = collect(table.index("name").expect("there").scan(..));
     let pair = |name: &str, key: &str| (name.as_bytes().to_vec(), key.as_bytes().to_vec());
     assert_eq!(names, [pair("aa", "3"), pair("bb", "1"), pair("cc", "2")]);
-    // Several changes of one row are one: what it is at the end counts.
+    // Several changes of one row are one: its last value counts.
     let mut batch = WriteBatch::new();
     batch.delete(&table, b"1").insert(&table, b"1", b"ddx").update(&table, b"1", b"eex").put(&tree, b"k", b"w");
     db.write(batch).expect("written");
@@ -553,7 +554,7 @@ fn a_batch_changes_tables_and_trees_together_or_not_at_all() {
         assert_eq!(tree.get(b"k").expect("read"), Some(b"w".to_vec()));
         assert_eq!(table.get(b"3").expect("read"), Some(b"aaz".to_vec()));
     }
-    // Inserts by the thousand.
+    // A thousand inserts in one batch.
     let mut batch = WriteBatch::new();
     for number in 0..1000u16 {
         batch.insert(&table, &(1000 + number).to_be_bytes(), &[&number.to_be_bytes()[..], b"k"].concat());

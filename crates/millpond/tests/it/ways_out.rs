@@ -1,4 +1,4 @@
-//! What errors advise before a backup is restored: that it helps.
+//! The advice in errors, before a backup is restored: the test checks that it helps.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::tables::options;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// A page of an index is damaged: the error says to drop the index and to create it again.
+/// A page of an index is damaged: the error advises to drop the index and to create it again.
 #[test]
 fn damaged_index_is_whole_after_drop_and_create() {
     let disk = SimulatedDisk::new();

@@ -1,4 +1,4 @@
-//! Zones that are emptied: only where writes are what costs, without a loss, and not by hiding damage.
+//! Zones that are emptied: only if writes are the cost, without loss, and without hiding damage.
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns};
 use millpond::{ByteSize, CheckOptions, Db, Durability, Options, SlowFiles, Speed, Stats, Tree, WriteBatch, check_on};
@@ -8,15 +8,15 @@ use std::sync::Arc;
 use crate::crash_matrix::{Oracle, Recorded, check_images, stride};
 use crate::support::{SMALL, Shape, disk_of, open};
 
-/// A device on which a write costs the same, however long it is. Twelve frames of a hundred have a page.
+/// A device on which every write costs the same, whatever its length. Twelve frames of a hundred have a page.
 const BOUND_BY_WRITES: ServiceTime = ServiceTime { read_ns: 200_000, write_ns: 3_000_000, sync_ns: 4_000_000 };
 
 const SHAPE: Shape = Shape { frames: 120, ..SMALL };
 
-/// Rows of `loose`, four a page: zones are some 60 % full.
+/// Rows of `loose`, four to a page: zones are some 60 % full.
 const ROWS: u32 = 5000;
 
-/// Every so many rows of `loose` there is one of `quiet`, so that their pages are in the same zones.
+/// For every so many rows of `loose` there is one of `quiet`, so that their pages are in the same zones.
 const QUIET: u32 = 20;
 
 fn options() -> Options {
@@ -29,7 +29,7 @@ fn put(db: &Db, tree: &Tree, row: u32, value: u8, durability: Durability) {
     db.write(batch).expect("written");
 }
 
-/// A closed database, whose pages were written in the order of their rows; with `quiet` rows or not.
+/// A closed database with pages written in the order of their rows, with rows of `quiet` or without.
 fn start(with_quiet: bool) -> Image {
     let disk = SimulatedDisk::new();
     run(1, || {
@@ -46,7 +46,7 @@ fn start(with_quiet: bool) -> Image {
     disk.image()
 }
 
-/// Updates rows at random, so that each is of another page, and now and then one that is durable when it returns.
+/// Updates random rows, each on another page, and now and then a row of `a` with a durable commit.
 fn update(disk: &SimulatedDisk, db: &Db, oracle: &Oracle, updates: u32) -> Stats {
     let (loose, a) = (db.open_tree("loose").expect("there"), db.open_tree("a").expect("there"));
     let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(3);
@@ -86,7 +86,7 @@ fn zones_are_emptied_where_writes_cost_and_a_crash_loses_nothing() {
     let recorded = Recorded { shape: SHAPE, history: disk.history(), oracle, trace };
     let boundaries = recorded.history.boundaries();
     let images = check_images(&recorded, boundaries / 2, stride(boundaries / 40), |found, boundary| {
-        // What was there is there, or the only other thing that was written in its place.
+        // Every row has its old value, or the only other value ever written.
         let loose = found.get("loose").ok_or("no tree 'loose'")?;
         let is_one_of_two = |value: &Vec<u8>| *value == [1; 900] || *value == [2; 900];
         if loose.len() != ROWS as usize || !loose.values().all(is_one_of_two) {
@@ -97,7 +97,7 @@ fn zones_are_emptied_where_writes_cost_and_a_crash_loses_nothing() {
     assert!(images > 100, "{images} of {boundaries}");
 }
 
-/// Hardly a page is dirty when a zone is emptied: all of it is moved as it is.
+/// Hardly a page is dirty when a zone is emptied: all its pages are moved unchanged.
 #[test]
 fn zones_of_which_nothing_is_dirty_are_emptied_and_not_filled_again() {
     let disk = SimulatedDisk::with_image(start(false), BOUND_BY_WRITES);
@@ -117,7 +117,7 @@ fn zones_of_which_nothing_is_dirty_are_emptied_and_not_filled_again() {
         stats
     });
     assert!(stats.data_pages_moved > 500, "{stats:?}");
-    // The file is full to 54 %: in the emptiest zone are 139 pages of 256 at most.
+    // The file is 54 % full: the emptiest zone has at most 139 pages of 256.
     assert!(stats.data_pages_moved <= stats.data_zones_emptied * 139, "moved, and not done with: {stats:?}");
 }
 
@@ -133,15 +133,15 @@ fn zones_are_hardly_emptied_where_bytes_are_what_costs() {
         stats
     });
     assert!(stats.data_page_writes > 2000 && stats.pace_page_cost_ns > 400_000, "{stats:?}");
-    assert!(stats.data_pages_moved < stats.data_page_writes / 5, "now and then, to see what it costs: {stats:?}");
+    assert!(stats.data_pages_moved < stats.data_page_writes / 5, "now and then, to measure the cost: {stats:?}");
 }
 
-/// A damaged page in a zone that would be emptied is damaged still, and reported: it is not sealed anew.
+/// A damaged page in a zone to be emptied stays damaged, and is reported: it gets no new checksum.
 #[test]
 fn a_damaged_page_is_not_made_whole_by_being_moved() {
     let mut image = start(true);
     let data = image.get_mut("data.mpd").expect("there");
-    // Somewhere in values of `quiet`, which nobody reads.
+    // Somewhere in values of `quiet`, which the test never reads.
     let mut flipped = 0;
     for page in data.chunks_mut(4096).skip(8) {
         let is_quiet = page.windows(800).step_by(100).any(|bytes| bytes.iter().all(|byte| *byte == 7));

@@ -1,50 +1,49 @@
-//! What became of a run.
+//! The outcome of a run.
 
 use std::fmt;
 
-/// A time that is judged on its own: by the median of its own seconds.
+/// A part of a run that is judged separately: by the median of its own seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Its first second.
     pub from_s: usize,
     /// The second after its last.
     pub to_s: usize,
-    /// Its seconds under half of its own median that are expected: more is asked for than a device can do that stands
-    /// still.
+    /// Its seconds under half of its own median that are expected: the load exceeds a device that stands still.
     pub brownout_s: usize,
 }
 
 impl Phase {
-    /// From one second to before another.
+    /// A phase from one second to before another.
     pub const fn new(name: &'static str, from_s: usize, to_s: usize) -> Phase {
         Phase { name, from_s, to_s, brownout_s: 0 }
     }
 }
 
-/// What a run did, second by second, and what it met.
+/// The updates of a run, second by second, and its waits.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Updates done in each second.
     pub per_second: Vec<u32>,
     /// Updates that found the log full.
     pub log_wall_waits: u64,
-    /// The largest checkpoint age, in parts of the log's capacity.
+    /// The largest checkpoint age, as a fraction of the log's capacity.
     pub age_max: f64,
     /// The longest update, from its begin.
     pub slowest_ms: f64,
-    /// The longest time without an update done.
+    /// The longest time without a completed update.
     pub longest_gap_ms: f64,
     /// Seconds in which a limit was in force.
     pub limited_s: f64,
-    /// What the controller believes that the device can write.
+    /// The device's writes in pages a second, as the controller estimates them.
     pub capacity: f64,
     /// Pages written.
     pub written: u64,
 }
 
-/// How even a time was.
+/// Evenness of the updates over a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evenness {
     /// Updates in the median second.
@@ -58,12 +57,12 @@ pub struct Evenness {
 }
 
 impl Outcome {
-    /// How even the seconds were in `phase`.
+    /// How even the seconds in `phase` were.
     pub fn evenness(&self, phase: Phase) -> Evenness {
         evenness(&self.per_second[phase.from_s..phase.to_s.min(self.per_second.len())])
     }
 
-    /// How even they were outside of all `phases`.
+    /// How even the seconds outside of all `phases` were.
     pub fn evenness_outside(&self, phases: &[Phase]) -> Evenness {
         let inside = |second: usize| phases.iter().any(|phase| (phase.from_s..phase.to_s).contains(&second));
         let seconds: Vec<u32> =

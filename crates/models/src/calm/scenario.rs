@@ -1,73 +1,73 @@
-//! What happens to the engine.
+//! The scenarios: loads, devices, and events.
 
 use super::outcome::Phase;
 use crate::speed::{Slower, Speed};
 
 const S: u64 = 1_000_000_000;
 
-/// A load, a device, and what is expected of the two.
+/// A load, a device, and the expected outcome.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it is called in the table.
+    /// Its name in the table.
     pub name: &'static str,
-    /// How long it lasts in virtual time.
+    /// Its length in seconds of virtual time.
     pub seconds: u64,
-    /// Frames of the pool, and pages of the data.
+    /// Frames of the pool.
     pub frames: usize,
     /// Pages of the data.
     pub pages: usize,
     /// Whether the data are in the pool at the begin.
     pub is_warm: bool,
-    /// Bytes that the log may have.
+    /// Capacity of the log in bytes.
     pub log_bytes: u64,
-    /// Threads that update one row after the other.
+    /// Threads, each of which updates one row after the other.
     pub threads: usize,
-    /// Updates a second that they begin together, at most, from each of these seconds on.
+    /// Most updates a second that all threads together begin, from each of these seconds on.
     pub offered: Vec<(u64, f64)>,
-    /// Updates a second that the CPUs can make.
+    /// Updates a second that the CPUs can process.
     pub cpu_per_s: f64,
     /// The part of each 100 ms in which the CPUs may be used.
     pub quota: f64,
-    /// The first so many pages have so large a part of the updates to themselves.
+    /// (n, part): the first n pages receive this part of the updates, and an even share of the rest.
     pub hot: (usize, f64),
-    /// Pages around one position of the log that are dirtied at once: (second, pages).
+    /// Pages that become dirty at once, around one position of the log: (second, pages).
     pub cluster: Option<(u64, usize)>,
-    /// A transaction that logs so many bytes: (second, bytes).
+    /// A transaction that logs this much: (second, bytes).
     pub large: Option<(u64, u64)>,
-    /// From this second on the log is to be so long only, for the sake of recoveries: (second, bytes).
+    /// From this second on the goal is a log of this length, for the sake of recoveries: (second, bytes).
     pub shorter: Option<(u64, u64)>,
-    /// In this second the log goes over to other files, which have so much room: (second, bytes).
+    /// In this second the log moves to other files of this capacity: (second, bytes).
     pub other_ring: Option<(u64, u64)>,
-    /// The part of the log that was not checkpointed when the database was opened, and redo has just dirtied pages for.
+    /// The part of the log without a checkpoint when the database was opened, for which redo has just dirtied pages.
     pub first_age: f64,
     pub(crate) device: Speed,
-    /// Each lot takes up to so much longer or shorter, in parts of its time.
+    /// Each lot takes up to this much longer or shorter, as a fraction of its time.
     pub noise: f64,
-    /// What the controller believes at first that the device can write, in pages a second.
+    /// The controller's first estimate of the device's writes, in pages a second.
     pub first_guess: f64,
-    /// Times that are judged on their own.
+    /// Parts of the run that are judged separately.
     pub phases: Vec<Phase>,
-    /// The largest variation of a second's updates outside of these.
+    /// Largest variation of the updates a second outside of these.
     pub variation: f64,
-    /// The longest time without an update that is expected, in milliseconds.
+    /// Longest expected time without an update, in milliseconds.
     pub gap_ms: f64,
 }
 
-/// The rule that is switched off.
+/// The rule that is switched off. Each variant's comment states the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Off {
     /// None.
     Nothing,
-    /// Pages are written before the deadlines demand it: now only when the log is three quarters full, then at full
-    /// speed.
+    /// Pages are written before the deadlines demand it. Without the rule, only when the log is three quarters full,
+    /// then at full speed.
     Envelope,
-    /// Nobody is slowed down before the log is full.
+    /// Writers are slowed down before the log is full.
     Throttle,
     /// A throttle needs evidence.
     Evidence,
     /// A deadline counts as some seconds away.
     Floor,
-    /// What the device can do is measured.
+    /// The device's speed is measured.
     Measure,
     /// Writers become slower and slower before the log is full.
     Brake,
@@ -75,18 +75,18 @@ pub enum Off {
     SlowAverage,
     /// Frames and log each have a fourth of the device.
     Shares,
-    /// Who finds a tick overdue runs it.
+    /// A thread that finds a tick overdue runs it.
     OverdueTick,
     /// Large transactions have a queue of their own.
     LargeQueue,
     /// A log becomes shorter little by little.
     LittleByLittle,
-    /// What is in the log's old files has to be clean before the new ones are full.
+    /// Pages changed in the log's old files must be clean before the new files are full.
     OtherRing,
 }
 
 impl Off {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Off; 13] = [
         Off::Nothing,
         Off::Envelope,
@@ -104,14 +104,13 @@ impl Off {
     ];
 }
 
-/// The device is at `factor` of its speed for `for_ms` from `from_s` on, and again each `every_s`.
+/// The device runs at `factor` of its speed for `for_ms` from `from_s` on, and again each `every_s`.
 fn slower(from_s: u64, for_ms: u64, every_s: u64, factor: f64) -> Slower {
     Slower { from_ns: from_s * S, for_ns: for_ms * 1_000_000, every_ns: every_s * S, factor }
 }
 
-/// The first test of the controller. The base: 4,000 updates a second over 20,000 pages in the pool, a log of 32 MiB,
-/// which 500 bytes an update fill in 17 s: so some 1,500 pages a second have to be written, and the device can write
-/// 1,800.
+/// The scenarios. The base: 4,000 updates a second over 20,000 pages in the pool, a log of 32 MiB, which 500 bytes an
+/// update fill in 17 s. So some 1,500 pages a second have to be written, and the device can write 1,800.
 pub fn scenarios() -> Vec<Scenario> {
     let base = Scenario {
         name: "",
@@ -212,7 +211,7 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario {
             name: "a large transaction, overload",
             large: Some((300, 12 << 20)),
-            // It has a fourth of the limit while it is under way.
+            // The transaction gets a fourth of the limit while it runs.
             variation: 0.06,
             offered: most(),
             seconds: 900,
@@ -221,7 +220,7 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario {
             name: "the log made shorter",
             shorter: Some((300, 12 << 20)),
-            // Less can be done with less log.
+            // A shorter log allows fewer updates.
             variation: 0.10,
             seconds: 900,
             ..base.clone()
@@ -291,7 +290,7 @@ pub fn scenarios() -> Vec<Scenario> {
                 .collect(),
             ..base.clone()
         },
-        // The log is as fast as the device, and nobody knows it.
+        // The log fills as fast as the device writes, and the first estimate is ten times too high.
         Scenario {
             name: "60 MB/s, guessed 590",
             frames: 12_288,

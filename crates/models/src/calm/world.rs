@@ -8,23 +8,24 @@ use super::scenario::{Off, Scenario};
 use crate::pace::free_frames::FrameNeed;
 use crate::pace::log_length::LogLength;
 use crate::pace::payment::{INSIDE_BYTES, Payments, Place, Places};
+use crate::pace::rules::Rules;
 use crate::pace::shares::For;
-use crate::pace::tick::{Inputs, OVERDUE_NS, Pace, Rules, TICK_NS};
+use crate::pace::tick::{Inputs, OVERDUE_NS, Pace, TICK_NS};
 
-/// Pages that a part of a large transaction changes, of [`INSIDE_BYTES`] each.
+/// Pages that each part of a large transaction changes; a part logs [`INSIDE_BYTES`].
 const LARGE_PAGES: u64 = 64;
 
-/// Where the log begins.
+/// The LSN at which the log begins.
 const FIRST_LSN: u64 = 1 << 20;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
-/// Bytes of log that an update takes, and the record that names an image.
+/// Bytes of log for an update, and for the record that names an image.
 const REDO_BYTES: u64 = 500;
 const MAP_BYTES: u64 = 24;
 
-/// What the reserve of the log is for each frame.
+/// The log's reserve in bytes for each frame.
 const RESERVE_BYTES: u64 = 48;
 
 /// Bytes of a page.
@@ -40,7 +41,7 @@ const CHECKPOINT_NS: u64 = 5 * MS;
 const CHECKPOINT_TICK_NS: u64 = S;
 const QUOTA_PERIOD_NS: u64 = 100 * MS;
 
-/// Groups of pages by age that the controller is told.
+/// Classes of pages by age that the controller receives.
 const AGES: u64 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,30 +55,30 @@ enum Event {
     CheckpointEnd,
 }
 
-/// Where a page is.
+/// State of a page.
 #[derive(Clone, Copy, Default)]
 struct Page {
     resident: bool,
-    /// It was used since it was looked at for eviction.
+    /// Used since eviction last considered the page.
     used: bool,
     /// The begin of its oldest change that is in no image; 0: clean.
     rec_lsn: u64,
-    /// An image of it waits for a sync.
+    /// An image of the page waits for a sync.
     in_flight: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Thread {
     began_ns: u64,
-    /// When it would begin if it were as fast as it may be.
+    /// When the thread would begin at its offered rate, in ns.
     due_ns: u64,
     page: usize,
-    /// It has a frame for the page, which it reads.
+    /// The thread has a frame for the page, and reads the page into it.
     reads: bool,
-    /// Where its debts end.
+    /// The thread's debts: where they end in the payment queues.
     places: Places,
     pays: bool,
-    /// When it begins, or goes on: what was to be at another time is not any more.
+    /// When the thread begins, or goes on. Events for other times are void.
     next_ns: u64,
 }
 
@@ -86,15 +87,15 @@ struct Thread {
 struct Large {
     left: u64,
     places: Places,
-    /// When it began to pay; 0: it does not.
+    /// When it began to pay, in ns; 0: it does not pay.
     pays_since_ns: u64,
     /// It waits for room in the log.
     waits: bool,
-    /// When it goes on: what was to be at another time is not any more.
+    /// When it goes on. Events for other times are void.
     next_ns: u64,
 }
 
-/// A page that is being written, or waits for a sync: its number and the count that it holds.
+/// A page that is being written, or waits for a sync: its number, and the LSN at which it is counted.
 type Image = (usize, u64);
 
 struct World<'s> {
@@ -109,7 +110,7 @@ struct World<'s> {
     quota_used_ns: u64,
     threads: Vec<Thread>,
     pages: Vec<Page>,
-    /// Resident pages in the order in which they leave.
+    /// Resident pages in the order of their eviction.
     queue: VecDeque<usize>,
     free_frames: usize,
     frame_waiters: VecDeque<usize>,
@@ -120,14 +121,14 @@ struct World<'s> {
     /// The log.
     next_lsn: u64,
     checkpoint_lsn: u64,
-    /// Where its files begin, and what they have room for.
+    /// Begin of its files, and their capacity in bytes.
     ring: (u64, u64),
     wall_waiters: VecDeque<usize>,
-    /// Holders by `lsn / bucket`, from `first_bucket` on: (frames, images).
+    /// Holders by `lsn / bucket_bytes`, from `first_bucket` on: (frames, images).
     buckets: VecDeque<(u64, u64)>,
     first_bucket: u64,
     bucket_bytes: u64,
-    /// Dirty pages in the order of their first changes; those that were written since are passed over.
+    /// Dirty pages in the order of their first changes. Entries of pages written since are skipped.
     dirty: VecDeque<(u64, usize)>,
     /// The keeper.
     keeper_busy: bool,
@@ -152,7 +153,7 @@ struct World<'s> {
     large: Large,
     next_tick_ns: u64,
     last_tick_ns: u64,
-    /// Where the log was when a lot began last.
+    /// End of the log when the last lot began.
     logged_lsn: u64,
     last_done_ns: u64,
     outcome: Outcome,
@@ -239,7 +240,7 @@ impl World<'_> {
             self.large.left = bytes;
             self.large_at(second * S);
         }
-        // What redo has dirtied is as old as any log: a change for each update of before.
+        // Redo has dirtied pages evenly over the log's age: one change for each earlier update.
         let redone = (self.scenario.log_bytes as f64 * self.scenario.first_age) as u64;
         while self.next_lsn < FIRST_LSN + redone {
             let page = self.random(self.scenario.pages);
@@ -299,13 +300,13 @@ impl World<'_> {
         self.at(at, Event::Large);
     }
 
-    /// Whether the log has room for so many bytes.
+    /// Whether the log has room for `bytes` more.
     fn has_room(&self, bytes: u64) -> bool {
         let (from, capacity) = self.ring;
         self.next_lsn + bytes <= self.checkpoint_lsn.max(from) + capacity
     }
 
-    /// Bytes of log that count for its files.
+    /// Bytes of log that take room in its files.
     fn age(&self) -> u64 {
         self.next_lsn - self.checkpoint_lsn.max(self.ring.0)
     }
@@ -318,7 +319,7 @@ impl World<'_> {
         (self.random >> 16) as usize % below
     }
 
-    /// When CPU work that begins at `from` is done: the CPUs serve one after the other, in each period up to the quota.
+    /// End of CPU work that begins at `from`: the CPUs serve one job after the other, in each period up to the quota.
     fn cpu(&mut self, from: u64, work_ns: u64) -> u64 {
         let mut at = from.max(self.cpu_free_ns);
         let quota_ns = (QUOTA_PERIOD_NS as f64 * self.scenario.quota) as u64;
@@ -389,7 +390,7 @@ impl World<'_> {
         self.tick_if_overdue();
         let page = self.threads[thread].page;
         if std::mem::take(&mut self.threads[thread].reads) {
-            // Another may have been faster.
+            // Another thread may have read the page first.
             self.free_frames += usize::from(self.pages[page].resident);
         }
         if !self.pages[page].resident {
@@ -419,13 +420,13 @@ impl World<'_> {
         let Thread { began_ns, due_ns, .. } = self.threads[thread];
         let took_ms = (self.now - began_ns) as f64 / 1e6;
         self.outcome.slowest_ms = self.outcome.slowest_ms.max(took_ms);
-        // Who is late does not make up for it.
+        // A thread that is late does not catch up.
         let due_ns = (due_ns + each_ns).max(self.now);
         self.threads[thread] = Thread { began_ns: 0, due_ns, page, reads: false, places, pays: false, next_ns: 0 };
         self.begin_at(due_ns, thread);
     }
 
-    /// A part of a large transaction, which pays for it on its way.
+    /// One part of a large transaction, which pays for each part.
     fn large_step(&mut self) {
         self.tick_if_overdue();
         if self.large.next_ns != self.now {
@@ -505,7 +506,7 @@ impl World<'_> {
         let (ring_lsn, room) = self.ring;
         let goal = goal.map_or(room, |(_, bytes)| bytes);
         let length = self.length.tick(seconds, goal, room, self.age());
-        // What a lot has done by now is known when it ends.
+        // The progress of a lot counts only when the lot ends.
         let inputs = Inputs {
             now_ns: self.now,
             next_lsn: self.next_lsn,
@@ -551,7 +552,7 @@ impl World<'_> {
         }
     }
 
-    /// What the keeper does next, if it is not waiting for the device.
+    /// The keeper's next action, unless it waits for the device.
     fn keep(&mut self) {
         if self.keeper_busy {
             return;
@@ -592,7 +593,7 @@ impl World<'_> {
         }
     }
 
-    /// Clean victims are free at once, dirty ones after their write.
+    /// Clean victims are free at once, dirty victims after their write.
     fn write_victims(&mut self, short: usize) {
         let mut looked = 0;
         while self.lot_frames.len() < LOT_PAGES && looked < 4 * LOT_PAGES {
@@ -643,7 +644,7 @@ impl World<'_> {
 
     fn begin_lot(&mut self, lot_for: For, pages: &[usize]) {
         if pages.is_empty() {
-            // What is dirty waits for a sync.
+            // The remaining dirty pages wait for a sync.
             self.busy_since_ns = None;
             return;
         }
@@ -661,7 +662,7 @@ impl World<'_> {
         self.lot_for = lot_for;
         self.lot_began_ns = self.now;
         self.keeper_busy = true;
-        // What was logged meanwhile goes to the same device.
+        // The log written meanwhile goes to the same device.
         let bytes = pages.len() as u64 * PAGE_BYTES + self.next_lsn - self.logged_lsn;
         self.logged_lsn = self.next_lsn;
         let end = self.scenario.device.end_of(self.now, pages.len() as u64, bytes);

@@ -1,13 +1,13 @@
-//! What survives a process, and a loss of power.
+//! The device: the state that survives a process, and a loss of power.
 
 /// A directory's file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Directory {
-    /// What its head says: of which superblock it is.
+    /// The sequence in its head: that of its superblock.
     pub(super) sequence: usize,
-    /// What the head said before, while the file is not synced.
+    /// The head's previous sequence, while the file is not synced.
     pub(super) before: Option<usize>,
-    /// The places that it names; or why they are of no use.
+    /// The places that it names, or the reason why they are useless.
     pub(super) images: Result<Vec<usize>, Refusal>,
 }
 
@@ -15,7 +15,7 @@ pub(crate) struct Directory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Superblock {
     pub(super) sequence: usize,
-    /// It was written over a damaged one, and names no directory.
+    /// Written over a damaged superblock; it names no directory.
     pub(super) mended: bool,
 }
 
@@ -24,14 +24,14 @@ pub(crate) struct Superblock {
 pub(crate) struct Sector {
     /// `None`: it is damaged.
     pub(super) durable: Option<Superblock>,
-    /// Written and not synced.
+    /// Written, but not synced.
     pub(super) written: Option<Superblock>,
 }
 
-/// The files. Superblocks and directories of even sequences are the first ones.
+/// The files. Superblocks and directories of even sequences come first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Device {
-    /// For each place whether the image that was written last is synced.
+    /// For each place: whether the image written last is synced.
     pub(super) synced: Vec<bool>,
     pub(super) directories: [Directory; 2],
     pub(super) superblocks: [Sector; 2],
@@ -49,7 +49,7 @@ pub(crate) enum Refusal {
 }
 
 impl Sector {
-    /// What a process reads.
+    /// The superblock that a process reads.
     pub(super) fn read(self) -> Option<Superblock> {
         self.written.or(self.durable)
     }
@@ -71,12 +71,12 @@ impl Device {
         }
     }
 
-    /// Syncs the data file, where the superblocks are.
+    /// Syncs the data file, which holds the superblocks.
     pub(super) fn sync_superblocks(&mut self) {
         self.superblocks.iter_mut().for_each(Sector::sync);
     }
 
-    /// What was in this place is no longer there.
+    /// Overwrites this place: directories that name it lose its image.
     pub(super) fn overwrite(&mut self, place: usize) {
         for directory in self.directories.iter_mut().filter(|directory| directory.names(place)) {
             directory.images = Err(Refusal::WrongImage);
@@ -88,7 +88,7 @@ impl Device {
         self.directories.iter().any(|directory| directory.names(place))
     }
 
-    /// The power fails. Says whether superblocks, and heads of directories, that were written and not synced are there.
+    /// The power fails. The flags say whether unsynced superblocks, and unsynced heads of directories, survive.
     pub(super) fn lose_power(&mut self, superblocks: bool, heads: bool) {
         for place in 0..self.synced.len() {
             if !std::mem::replace(&mut self.synced[place], true) {
@@ -107,7 +107,8 @@ impl Device {
         self.superblocks.iter_mut().for_each(|sector| sector.written = None);
     }
 
-    /// The superblock that counts, and the places that its directory names. `blindly`: whichever is not damaged.
+    /// The superblock that counts, and the places that its directory names. `blindly`: any superblock that is not
+    /// damaged counts.
     pub(super) fn find(&self, blindly: bool) -> Result<(Superblock, &[usize]), Refusal> {
         let found = self.superblocks.map(Sector::read);
         let newest = found.into_iter().flatten().max_by_key(|superblock| superblock.sequence);

@@ -1,28 +1,28 @@
-//! The process: what it knows of map pages and of their places.
+//! The process: its knowledge of map pages and of their places.
 
 /// A map page in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct MapPage {
-    /// Where the last image is that is whole; `None`: there is none yet.
+    /// Place of the last whole image; `None` if there is none yet.
     pub(super) image: Option<usize>,
     /// No directory was taken since that image was written.
     pub(super) unnamed: bool,
-    /// It knows of a MAP record that its last image does not have.
+    /// It has a MAP record that its last image lacks.
     pub(super) dirty: bool,
-    /// Where the image is that is under way to the device.
+    /// Place of the image that is under way to the device.
     pub(super) lot: Option<usize>,
 }
 
-/// How far a checkpoint is.
+/// Progress of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
-    /// There is none under way: the second thread sleeps, or waits for a data sync.
+    /// No checkpoint is under way: the second thread sleeps, or waits for a data sync.
     None,
     /// The directory was taken.
     Taken(Vec<usize>),
     /// The directory is on the device.
     DirectoryWritten,
-    /// It is durable, and so are all images whose writes had ended before.
+    /// The directory is durable, and so are all images whose writes ended before.
     DirectorySynced,
     /// The superblock is on the device.
     SuperblockWritten,
@@ -31,20 +31,20 @@ pub(crate) enum Stage {
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Memory {
-    /// Of the newest superblock.
+    /// Sequence of the newest superblock.
     pub(super) sequence: usize,
-    /// Replays the log: it has written nothing.
+    /// Replays the log: it has written nothing yet.
     pub(super) replays: bool,
     /// The map pages of the spaces.
     pub(super) live: Vec<MapPage>,
-    /// Those of dropped spaces that are to be given back.
+    /// Map pages of dropped spaces, whose places are to be given back.
     pub(super) dropped: Vec<MapPage>,
-    /// Places of a lot whose space was dropped meanwhile.
+    /// Places in a lot whose space was dropped meanwhile.
     pub(super) orphans: Vec<usize>,
     pub(super) free: Vec<bool>,
     /// Places that are free once the next superblock is durable.
     pub(super) replaced: Vec<usize>,
-    /// Those that are free once the one under way is.
+    /// Places that are free once the superblock under way is durable.
     pub(super) frees: Vec<usize>,
     pub(super) checkpoint: Stage,
 }
@@ -77,18 +77,18 @@ impl Memory {
         self.live.iter().filter(|page| page.lot.is_some()).count() + self.orphans.len()
     }
 
-    /// Whether the keeper may begin something: it waits for its own writes, and not for a checkpoint under way, which
-    /// is the second thread's.
+    /// Whether the keeper may begin something: it waits for its own writes, but not for a checkpoint under way, which
+    /// belongs to the second thread.
     pub(super) fn keeper_is_free(&self) -> bool {
         !self.replays && self.lot_len() == 0
     }
 
-    /// Where images are written that have not come to their end.
+    /// Places of images whose writes have not ended.
     pub(super) fn places_under_way(&self) -> impl Iterator<Item = usize> {
         self.live.iter().filter_map(|page| page.lot).chain(self.orphans.iter().copied())
     }
 
-    /// Whether a map page has a place in the durable directory, one in that under way, and one written since.
+    /// Whether a map page has a place in the durable directory, one in the directory under way, and one written since.
     pub(super) fn has_three_places(&self) -> bool {
         let [page] = self.live.as_slice() else { return false };
         page.unnamed && page.image.is_some() && self.replaced.len() == 1 && self.frees.len() == 1

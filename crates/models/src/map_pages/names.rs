@@ -1,13 +1,13 @@
-//! Makes states equal that differ by names only: those of places and map pages, which are alike, and sequences.
+//! Makes states equal that differ by names only: names of places and of map pages, which are alike, and sequences.
 
 use super::State;
 use super::memory::{MapPage, Memory, Stage};
 
-/// All that tells a place from others, but for its name.
+/// Everything that tells a place from others, except its name.
 type Role = ([bool; 3], Option<([bool; 5], Vec<(bool, bool, MapPage)>)>);
 
 impl Memory {
-    /// What the place is to this process, and to which map pages.
+    /// The place's role in this process, and for its map pages.
     fn role(&self, place: usize) -> ([bool; 5], Vec<(bool, bool, MapPage)>) {
         let taken = matches!(&self.checkpoint, Stage::Taken(images) if images.contains(&place));
         let [replaced, frees, orphaned] =
@@ -20,7 +20,7 @@ impl Memory {
         ([self.free[place], taken, replaced, frees, orphaned], of_pages.collect())
     }
 
-    /// Gives each place, and the map pages by them, the name of `renamed`.
+    /// Renames each place, and the map pages by their places, as in `renamed`.
     fn rename(&mut self, renamed: &[usize]) {
         let mut free = vec![false; self.free.len()];
         renamed.iter().zip(&self.free).for_each(|(&new, &was_free)| free[new] = was_free);
@@ -40,9 +40,9 @@ impl Memory {
 }
 
 impl State {
-    /// The state's representative.
+    /// The representative of all states that differ by names only.
     pub(super) fn normalise(&mut self) {
-        // An even number, as it decides which file is whose.
+        // An even base, since parity decides which file a sequence belongs to.
         let base = self.device.sequences_mut().map(|sequence| *sequence).min().unwrap_or(0) / 2 * 2;
         let in_memory = self.memory.iter_mut().map(|memory| &mut memory.sequence).chain([&mut self.newest]);
         self.device.sequences_mut().chain(in_memory).for_each(|sequence| *sequence -= base);
@@ -50,7 +50,7 @@ impl State {
         order.sort_by_cached_key(|&place| self.role(place));
         let mut renamed = vec![0; order.len()];
         order.iter().enumerate().for_each(|(new, &old)| renamed[old] = new);
-        // Whether an image is synced that nothing names does not matter.
+        // Whether an unnamed image is synced does not matter.
         self.device.synced = order.iter().map(|&old| self.device.synced[old] || !self.is_named(old)).collect();
         for images in self.device.directories.iter_mut().filter_map(|directory| directory.images.as_mut().ok()) {
             rename_all(images, &renamed);

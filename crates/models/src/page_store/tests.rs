@@ -1,4 +1,4 @@
-//! What the model shows, and the bugs that it finds.
+//! The model's result, and the bugs that it finds.
 
 use super::*;
 use crate::check::{assert_holds, counterexample, violated};
@@ -7,14 +7,14 @@ fn planted(bug: Bug) -> PageStore {
     PageStore { log_limit: 6, planted: Some(bug) }
 }
 
-/// What a crash loses in the state that the checker stops at.
+/// The loss by a crash in the state that the checker stops at.
 fn loss(bug: Bug) -> Option<Loss> {
     counterexample(planted(bug), RECOVERS).last_state().find_loss()
 }
 
 #[test]
 fn every_crash_recovers() {
-    // A record more takes a minute and 3 GB: `make crash` has them.
+    // One more record takes a minute and 3 GB: `make crash` has that.
     let log_limit = if std::env::var_os("MILLPOND_FULL").is_some() { 7 } else { 6 };
     assert_holds(PageStore { log_limit, planted: None });
 }

@@ -1,14 +1,14 @@
-//! Commits that become durable together: all of `redo/` but for the dirty counts, with `base/handoff.rs`, under shuttle.
+//! Group commit: all of `redo/` except the dirty counts, with `base/handoff.rs`, under shuttle.
 //!
-//! Shuttle, because a commit is dozens of steps over one mutex, and none of what is shown here hangs on memory order.
+//! Shuttle, because a commit is dozens of steps over one mutex, and none of the results here depends on memory order.
 //!
 //! | shown | by |
 //! |---|---|
-//! | who is told that his commit is durable finds it on the device, synced | [`Disk::assert_durable`] |
-//! | who is told that it is written finds it there | [`Disk::assert_written`] |
-//! | nobody who waits is forgotten, whoever leads, fails or panics | shuttle reports who cannot go on |
-//! | one leads at a time | [`Disk`] refuses a write or a sync beside another |
-//! | who waits for room in the buffer gets it, also if nobody waits for the log | shuttle, again |
+//! | a commit acknowledged as durable is on the device, synced | [`Disk::assert_durable`] |
+//! | a commit acknowledged as written is on the device | [`Disk::assert_written`] |
+//! | no waiter is forgotten, whichever thread leads, fails or panics | shuttle reports threads that cannot go on |
+//! | one thread leads at a time | [`Disk`] refuses a write or a sync beside another |
+//! | a waiter for room in the buffer gets it, even if no thread waits for the log | shuttle, again |
 //! | nothing is written after `close_wait` | [`Disk`] refuses it |
 //!
 //! Bugs that were planted, and found (`make planted`): `ack_before_sync`, `next_leader_forgotten`,
@@ -54,7 +54,7 @@ use shuttle::thread;
 /// The log of the model stays in its first file.
 const CAPACITY: u64 = 256 << 10;
 
-/// What goes wrong, and at which sync.
+/// A fault of the device, and at which sync.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     Fails(usize),
@@ -69,12 +69,12 @@ struct Bytes {
     trouble: Option<Trouble>,
     writing: bool,
     syncing: bool,
-    /// A sync may be under way beside a write: the log has a thread for each.
+    /// A sync may run beside a write: the log has a thread for each.
     threads: bool,
     closed: bool,
 }
 
-/// The first log file. Not a part of the model itself: it is looked at between its steps.
+/// The first log file. Not a part of the model: the test looks at it between the model's steps.
 struct Disk {
     bytes: Mutex<Bytes>,
 }
@@ -89,20 +89,20 @@ impl Disk {
         } else {
             bytes.writing
         };
-        assert!(!busy, "REDO-3: two at once write the log");
+        assert!(!busy, "REDO-3: two threads write the log at once");
         assert!(!bytes.closed, "the log is written after it was closed");
         *(if is_sync { &mut bytes.syncing } else { &mut bytes.writing }) = true;
         drop(bytes);
         thread::yield_now();
     }
 
-    /// The group that ends at `end` is on the device, synced.
+    /// Asserts that the group that ends at `end` is on the device, synced.
     fn assert_durable(&self, end: Lsn, payload: &[u8]) {
         let bytes = self.bytes.lock().expect("no thread panicked with it");
         assert_eq!(bytes.synced.get(place_of(end, payload)), Some(payload), "acknowledged, and not durable");
     }
 
-    /// It is in the hands of the device.
+    /// Asserts that the group that ends at `end` is written to the device.
     fn assert_written(&self, end: Lsn, payload: &[u8]) {
         let bytes = self.bytes.lock().expect("no thread panicked with it");
         assert_eq!(bytes.written.get(place_of(end, payload)), Some(payload), "acknowledged, and not written");
@@ -113,7 +113,7 @@ impl Disk {
     }
 }
 
-/// Where in the file the payload is of the group that ends at `end`.
+/// Place in the file of the payload of the group that ends at `end`.
 fn place_of(end: Lsn, payload: &[u8]) -> std::ops::Range<usize> {
     let at = BLOCK + to_usize(end.0) - GROUP_TRAILER_LEN - payload.len();
     at..at + payload.len()
@@ -122,7 +122,7 @@ fn place_of(end: Lsn, payload: &[u8]) -> std::ops::Range<usize> {
 /// A log file.
 struct File {
     name: String,
-    /// None: it is there, and of zeroes.
+    /// `None`: the file exists, and is all zeroes.
     disk: Option<Arc<Disk>>,
 }
 
@@ -221,7 +221,7 @@ impl Model {
         Model::within(BEHIND_MAX, trouble, policies)
     }
 
-    /// One whose writers may be so many bytes ahead of what is durable.
+    /// A model whose writers may append at most `behind` bytes ahead of the durable log.
     fn within(behind: u64, trouble: Option<Trouble>, policies: LogPolicies) -> Arc<Model> {
         let disk = Arc::new(Disk { bytes: Mutex::default() });
         let owner = Owner { uuid: [1, 2], page_size: 4096, features: 0 };
@@ -232,14 +232,14 @@ impl Model {
             (bytes.syncs, bytes.trouble) = (0, trouble);
         }
         let resume = Resume { checkpoint: Lsn::ZERO, epochs: vec![(Lsn::ZERO, 7)], end: Lsn::ZERO };
-        // The smallest buffer there is: of four blocks.
+        // The smallest possible buffer: four blocks.
         let limits = LogLimits { reserve: 4096, epochs: 0, smallest: 4096, behind };
         let files = LogFiles::new(ring, None);
         let log = Log::resume(files, resume, limits, policies, Arc::default(), Arc::default(), Arc::new(Waits));
         Arc::new(Model { log: log.expect("nothing fails yet"), disk })
     }
 
-    /// Does `work` beside the thread that writes for others.
+    /// Does `work` beside the thread that flushes the log for others.
     fn beside_who_writes_for_others(self: &Arc<Self>, work: impl FnOnce()) {
         let ended = Arc::new(AtomicBool::new(false));
         let flusher = {
@@ -252,7 +252,7 @@ impl Model {
         flusher.join().expect("no panic").expect("nothing fails");
     }
 
-    /// Appends a group; returns its end, and what is in it.
+    /// Appends a group. Returns its end and its payload.
     fn append(&self, who: u8, bytes: usize) -> Result<(Lsn, Vec<u8>), Error> {
         let payload = vec![who; bytes];
         let credit = self.log.reserve(bytes, 0)?;
@@ -268,7 +268,7 @@ impl Model {
         Ok(())
     }
 
-    /// One that is written when it returns.
+    /// A commit that is written when it returns.
     fn write(&self, who: u8, bytes: usize) -> Result<(), Error> {
         let (end, payload) = self.append(who, bytes)?;
         self.log.write_wait(end)?;
@@ -276,7 +276,7 @@ impl Model {
         Ok(())
     }
 
-    /// A commit; false if it failed, as it may when the device does.
+    /// A commit; false if it failed, as it may when the device fails.
     fn try_commit(&self, who: u8, bytes: usize) -> bool {
         match catch_unwind(AssertUnwindSafe(|| self.commit(who, bytes))) {
             Ok(committed) => committed.is_ok(),
@@ -286,7 +286,7 @@ impl Model {
     }
 }
 
-/// Threads that commit, each so often, groups of so many bytes; returns how many commits failed.
+/// Threads that each commit `commits` groups of `bytes` bytes. Returns the number of failed commits.
 fn commit_all(model: &Arc<Model>, threads: u8, commits: usize, bytes: usize) -> usize {
     let committer = |who| {
         let model = Arc::clone(model);
@@ -323,13 +323,14 @@ fn who_wants_it_written_syncs_nothing_and_who_wants_it_durable_finds_what_others
         writers.into_iter().chain([committer]).for_each(|thread| thread.join().expect("no panic"));
         let syncs = model.disk.syncs();
         model.write(4, 300).expect("nothing fails");
-        assert_eq!(model.disk.syncs(), syncs, "nobody waits for a sync");
+        assert_eq!(model.disk.syncs(), syncs, "no commit waits for a sync");
         model.log.flush_all().expect("nothing fails");
         assert_eq!(model.disk.syncs(), syncs + 1);
     });
 }
 
-/// Groups of a fourth of the buffer: who finds it short writes it, or is given room by who does.
+/// Groups of a fourth of the buffer: a thread that finds the buffer short writes it, or gets room from a thread that
+/// does.
 #[test]
 fn a_short_buffer_is_written_by_who_needs_it() {
     explore(3_000, || {
@@ -338,8 +339,8 @@ fn a_short_buffer_is_written_by_who_needs_it() {
     });
 }
 
-/// Nobody waits for these to be durable: who wants room in the buffer has it from the thread that writes for others, or
-/// writes himself.
+/// No thread waits for these groups to be durable. A thread that needs room in the buffer gets it from the thread that
+/// flushes for others, or writes the log itself.
 #[test]
 fn who_does_not_wait_for_durability_is_given_room_by_the_thread_that_writes_for_others() {
     explore(3_000, || {
@@ -366,7 +367,7 @@ fn all_are_told_when_a_sync_fails() {
     explore(3_000, || {
         let model = Model::new(Some(Trouble::Fails(2)));
         let failed = commit_all(&model, 4, 2, 100);
-        // The first sync covers at most a commit of each thread.
+        // The first sync covers at most one commit of each thread.
         assert!((4..=8).contains(&failed) || model.disk.bytes.lock().expect("whole").syncs < 2);
         assert!(failed == 0 || model.log.health().is_err());
     });
@@ -381,7 +382,7 @@ fn all_are_told_when_the_leader_panics() {
     });
 }
 
-/// REDO-11: a failure elsewhere stops the log; what has its place in it becomes durable all the same.
+/// REDO-11: a failure elsewhere stops the log. Groups that have their place in it become durable all the same.
 #[test]
 fn groups_with_a_place_become_durable_behind_a_stop() {
     explore(2_000, || {
@@ -405,15 +406,15 @@ fn groups_with_a_place_become_durable_behind_a_stop() {
         let appended: Vec<_> = appenders.into_iter().flat_map(|of| of.join().expect("no panic")).collect();
         stopper.join().expect("no panic");
         let _ = committer.join().expect("no panic");
-        assert!(model.append(3, 100).is_err(), "it takes none any more");
+        assert!(model.append(3, 100).is_err(), "it takes no more groups");
         model.log.flush_tail().expect("nothing fails");
         appended.iter().for_each(|(end, payload)| model.disk.assert_durable(*end, payload));
         assert_eq!(model.log.positions().durable, model.log.positions().next);
     });
 }
 
-/// REDO-13: no commit waits for a sync, and the device makes none by itself. A thread that appends waits for one before
-/// the bytes that are not durable are more than a group can say.
+/// REDO-13: no commit waits for a sync, and the flusher makes none unasked. An appender waits for a sync before more
+/// bytes are not durable than a group can record.
 #[test]
 fn writers_stay_within_what_a_group_can_say_of_durability() {
     const BEHIND: u64 = 9_000;
@@ -452,10 +453,10 @@ fn nothing_is_written_once_the_log_is_closed() {
     });
 }
 
-/// What a thread of the pipeline does until the end.
+/// The work of a pipeline thread until the end.
 type Work = fn(&Log, &dyn Fn() -> bool) -> Result<(), Error>;
 
-/// The pipeline, with a window, and its threads; no clock ever wakes one of them.
+/// The pipeline, with a window, and its threads. No clock ever wakes one of them.
 fn with_threads(trouble: Option<Trouble>, work: impl FnOnce(&Arc<Model>)) {
     with_threads_that(true, trouble, work);
 }
@@ -484,7 +485,7 @@ fn with_threads_within(behind: u64, sync_each_write: bool, trouble: Option<Troub
         let (model, ended) = (Arc::clone(&model), Arc::clone(&ended));
         thread::spawn(move || {
             let work = || work(&model.log, &|| ended.load(Ordering::SeqCst));
-            // As the engine's threads do.
+            // As the engine does for its threads.
             let worked = catch_unwind(AssertUnwindSafe(work));
             if let Err(error) = worked.unwrap_or_else(|_| Err(Error::Bug("it panicked".into()))) {
                 model.log.stop(&error);
@@ -522,7 +523,7 @@ fn all_behind_threads_are_told_when_a_sync_fails() {
     });
 }
 
-/// The gap that stops the writer is closed by one who waits for nothing: he rings, for nobody else will.
+/// An appender that does not wait closes the gap that stops the writer. It must ring, for no other thread will.
 #[test]
 fn who_waits_behind_the_copy_of_one_who_does_not_wait_needs_no_clock() {
     explore(1_500, || {
@@ -540,7 +541,7 @@ fn who_waits_behind_the_copy_of_one_who_does_not_wait_needs_no_clock() {
     });
 }
 
-/// Where nobody waits for a sync, room in the buffer takes none: it is written.
+/// If no thread waits for a sync, making room in the buffer needs none: the log is only written.
 #[test]
 fn who_finds_the_buffer_short_has_it_written_and_not_synced() {
     explore(300, || {
@@ -563,7 +564,7 @@ fn who_finds_the_buffer_short_has_it_written_and_not_synced() {
     });
 }
 
-/// Those who wait would do the work of a thread that is gone: not when nobody knows how far it came.
+/// Waiters would do the work of a thread that is gone. They must not if its progress is unknown.
 #[test]
 fn nobody_goes_on_with_the_work_of_a_thread_that_panicked() {
     explore(300, || {
@@ -576,7 +577,7 @@ fn nobody_goes_on_with_the_work_of_a_thread_that_panicked() {
     });
 }
 
-/// A commit was synced before there was the thread that tells of it.
+/// A commit is synced before the thread that wakes its waiters exists.
 #[test]
 fn who_waited_before_the_thread_that_tells_him_was_there_is_told() {
     explore(600, || {
@@ -611,8 +612,7 @@ fn who_waited_before_the_thread_that_tells_him_was_there_is_told() {
     });
 }
 
-/// When a thread cannot be started the others are let go: they go on until they have looked, and who waits does the
-/// work.
+/// If a thread cannot be started, the others are let go: they go on until their next check, and waiters do the work.
 #[test]
 fn who_waits_for_threads_that_did_not_all_start_does_their_work() {
     explore(300, || {

@@ -1,4 +1,4 @@
-//! The engine's log, all of it, but for what holds the checkpoint back.
+//! The engine's whole log, except for the counts that hold the checkpoint back.
 
 #![expect(dead_code, unreachable_pub, reason = "the engine uses more of it than the model")]
 
@@ -33,7 +33,7 @@ pub(crate) mod recent_closed;
 #[path = "../../../millpond/src/redo/scan.rs"]
 pub(crate) mod scan;
 
-/// Nothing holds the checkpoint back, which the model never moves.
+/// A stand-in: nothing holds the checkpoint back, which the model never moves.
 pub(crate) mod dirty_counts {
     use crate::base::ids::Lsn;
 

@@ -1,13 +1,13 @@
-//! The line for free frames, `pool/free_frames.rs` with `base/handoff.rs`, under loom.
+//! The queue for free frames, `pool/free_frames.rs` with `base/handoff.rs`, under loom.
 //!
-//! Loom, because that a giver and a waiter see each other (FREE-2) is a matter of fences, which only it takes
-//! seriously: the ring of the model may hide what was pushed from who has no fence in between.
+//! Loom, because a giver and a waiter see each other (FREE-2) by fences, and only loom takes fences seriously: the
+//! model's ring may hide a pushed frame from a thread that has no fence in between.
 //!
 //! | shown | by |
 //! |---|---|
-//! | who waits is served, or cancelled | loom reports threads of which none can go on |
-//! | no frame is lost, whoever is cancelled meanwhile, and none is given twice | [`Frames`] counts them |
-//! | who came first is served first | [`served_in_order`] |
+//! | every waiter is served, or cancelled | loom reports threads none of which can go on |
+//! | no frame is lost, whichever waiter is cancelled meanwhile, and none is given twice | [`Frames`] counts them |
+//! | waiters are served in the order of their arrival | [`served_in_order`] |
 //!
 //! Bugs that were planted, and found: fences that order nothing (below); `frames_lost_on_cancel` and
 //! `ticket_not_looked_for` (`make planted`).
@@ -29,16 +29,16 @@ mod primitives;
 #[expect(dead_code, reason = "the engine has more mutexes than the model")]
 mod rank;
 #[path = "../stand_ins/sync.rs"]
-#[expect(dead_code, reason = "nobody waits for a clock here")]
+#[expect(dead_code, reason = "no thread of the model waits for a clock")]
 mod sync;
 
-/// What `sync` is made of.
+/// The primitives of `sync`.
 mod threads {
     pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(super) use loom::thread::yield_now;
 }
 
-/// The laws are looked at by the engine's own tests.
+/// The engine's own tests check the laws.
 mod laws {
     pub(crate) fn check_park() {}
 }
@@ -78,15 +78,15 @@ fn preemptions() -> usize {
     if std::env::var_os("MILLPOND_FULL").is_some() { 4 } else { 3 }
 }
 
-/// The line, and where the frames are.
+/// The queue, and the frames that are taken.
 struct Frames {
     free: FreeFrames,
-    /// In somebody's hand, by frame. Not a part of the model: it is looked at between its steps.
+    /// Frames that a thread holds. Not a part of the model: the test looks at it between the model's steps.
     held: Mutex<Vec<FrameId>>,
 }
 
 impl Frames {
-    /// A line with `free` frames in the ring.
+    /// A queue with `free` frames in the ring.
     fn new(free: u32) -> Arc<Frames> {
         let frames = Arc::new(Frames { free: FreeFrames::new(), held: Mutex::default() });
         (0..free).map(FrameId).for_each(|frame| frames.free.give(frame));
@@ -112,7 +112,7 @@ impl Frames {
         frames
     }
 
-    /// Takes `count` frames, waiting for them if need be; none: cancelled.
+    /// Takes `count` frames, waiting for them if need be. No frames: cancelled.
     fn take(&self, count: usize) -> Vec<FrameId> {
         match self.free.take_or_wait(count) {
             Taken::Frames(frames) => {
@@ -124,11 +124,11 @@ impl Frames {
         }
     }
 
-    /// Nobody is at work any more: `count` frames are in the ring or in a hand, and nobody is in the line.
+    /// At rest: `count` frames are in the ring or held, and no waiter is in the queue.
     fn assert_all_there(&self, count: usize) {
         let held = self.held.lock().expect("no thread panicked with it").len();
         assert_eq!(self.free.len() + held, count, "a frame is lost, or there twice");
-        assert!(!self.free.awaited() && self.free.wanted() == 0, "somebody is counted who is gone");
+        assert!(!self.free.awaited() && self.free.wanted() == 0, "a waiter that is gone is counted");
     }
 }
 
@@ -146,7 +146,7 @@ fn start<T: 'static>(frames: &Arc<Frames>, work: impl FnOnce(&Frames) -> T + 'st
     thread::spawn(move || work(&frames))
 }
 
-/// One waits for a frame, or comes just in time; one gives it.
+/// One thread waits for a frame, or comes just in time; the other gives it.
 fn giver_and_waiter(flaw: Flaw) {
     explore(flaw, || {
         let frames = Frames::new(0);
@@ -192,7 +192,8 @@ fn who_wants_two_gets_both_of_two_givers() {
     });
 }
 
-/// One wants two and one wants one, and they give them back: nobody sits on what the other waits for.
+/// One thread wants two frames, the other one, and both give theirs back: neither holds a frame that the other waits
+/// for.
 #[test]
 fn who_wants_two_and_who_wants_one_do_not_block_each_other() {
     explore(Flaw::None, || {
@@ -214,7 +215,7 @@ fn in_line(frames: &Frames, count: usize) -> Arc<Ticket> {
     }
 }
 
-/// The first in the line goes away while a frame is being given: the frame is the first's or the second's.
+/// The first waiter leaves while a frame is being given: the first or the second gets the frame.
 #[test]
 fn a_frame_given_to_who_just_left_goes_to_the_next() {
     explore(Flaw::None, || {
@@ -238,7 +239,7 @@ fn a_frame_given_to_who_just_left_goes_to_the_next() {
     });
 }
 
-/// The first wants two and leaves when there is one: that one is the second's.
+/// The first waiter wants two frames, and leaves when there is one: the second gets that one.
 #[test]
 fn who_waits_behind_one_who_wants_more_gets_his_when_that_one_leaves() {
     explore(Flaw::None, || {
@@ -260,9 +261,9 @@ fn served_in_order() {
         let (first, second) = (in_line(&frames, 1), in_line(&frames, 1));
         let late = start(&frames, |frames| frames.free.take(1).is_none());
         let giver = start(&frames, |frames| frames.give(FrameId(0)));
-        // Nobody else gives one: the second has nothing before the first has given his on.
+        // No other thread gives a frame: the second waiter gets one only after the first has passed its frame on.
         let got = frames.wait(&first);
-        assert!(late.join().expect("no panic"), "a newcomer passed who waited");
+        assert!(late.join().expect("no panic"), "a newcomer passed a waiter");
         giver.join().expect("no panic");
         got.into_iter().for_each(|frame| frames.give(frame));
         assert_eq!(frames.wait(&second), [FrameId(0)]);
@@ -270,7 +271,7 @@ fn served_in_order() {
     });
 }
 
-/// Nothing is freed any more: who comes, or waits already, is told, and a frame on its way is not lost.
+/// No frame is freed any more: present and later takers learn of it, and a frame on its way is not lost.
 #[test]
 fn an_end_to_it_all_leaves_nobody_waiting() {
     explore(Flaw::None, || {

@@ -1,4 +1,4 @@
-//! What the model's line for frames is made of: loom's atomics and mutexes.
+//! Primitives of the model's queue for frames: loom's atomics and mutexes.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ pub(super) use crate::handoff::Handoff;
 pub(super) use crate::ids::FrameId;
 pub(super) use crate::sync::{Mutex, Rank};
 
-/// What is wrong with these primitives, to see whether the model notices.
+/// A flaw of these primitives, to see whether the model notices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
@@ -32,13 +32,14 @@ pub(super) fn fence(order: Ordering) {
     }
 }
 
-/// Frames of the model at most.
+/// Most frames of the model.
 const PLACES: usize = 2;
 
-/// Stands for `crossbeam_queue`'s: no frame comes out twice, and what went in is found by who has seen that it went in.
+/// Stands for the ring of `crossbeam_queue`. No frame comes out twice, and a thread that has seen a push finds the
+/// frame.
 ///
-/// Weaker than the real one: in no order, and who looks may miss what another has just pushed unless a fence says that
-/// he sees it.
+/// Weaker than the real ring: it has no order, and a thread may miss a frame just pushed, unless a fence makes the push
+/// visible to it.
 pub(super) struct Ring<T> {
     places: [AtomicUsize; PLACES],
     of: std::marker::PhantomData<fn(T)>,

@@ -1,13 +1,13 @@
 //! The latch word, `base/latch.rs` itself, under loom.
 //!
-//! Loom, because the word is all about memory order, and small: loom tries every order of steps, with at most so many
-//! switches away from a thread that could go on, and every value that a relaxed load may see.
+//! Loom, because the word depends on memory order, and is small. Loom tries every order of steps, with a bounded number
+//! of switches away from a thread that could go on, and every value that a relaxed load may see.
 //!
 //! | shown | by |
 //! |---|---|
-//! | readers or one writer; what one did is seen by the next | loom's cell behind the latch |
-//! | no wake-up is lost | loom reports threads of which none can go on |
-//! | a fair wake-up hands the latch to the queue's front, past everybody | [`Turns`] |
+//! | readers or one writer; each sees the writes of the one before | loom's cell behind the latch |
+//! | no wake-up is lost | loom reports threads none of which can go on |
+//! | a fair wake-up hands the latch to the queue's front, past all others | [`Turns`] |
 //! | readers do not pass a parked writer | [`pass`] |
 
 #[path = "../../../millpond/src/planted.rs"]
@@ -27,30 +27,30 @@ use loom::cell::UnsafeCell;
 use loom::thread::ThreadId;
 use primitives::{Flaw, Place, line, line_in_a_step};
 
-/// What the latch guards; loom looks whether two get at it at once, or one without having seen what the other did.
+/// The data behind the latch. Loom checks that no two threads reach it at once, and that each sees the writes before.
 struct Guarded(UnsafeCell<u64>);
 
-// SAFETY: it is reached through the latch only, which is what the model checks.
+// SAFETY: it is reached only through the latch, as the model checks.
 unsafe impl Send for Guarded {}
 // SAFETY: as above.
 unsafe impl Sync for Guarded {}
 
-/// Who goes through the latch, each in a thread of its own.
+/// The kinds of threads that pass through the latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Reader,
     Writer,
-    /// Goes away if it would have to wait.
+    /// Leaves if it would have to wait.
     Trier,
 }
 use Who::{Reader, Trier, Writer};
 
-/// How much is tried.
+/// Bounds of the exploration.
 #[derive(Clone, Copy)]
 struct Bounds {
     /// Switches away from a thread that could go on.
     preemptions: usize,
-    /// The first so many wake-ups are tried fair and unfair.
+    /// This many first wake-ups are tried both fair and unfair.
     wakes: u32,
 }
 
@@ -75,24 +75,24 @@ type Shared = RwLock<Latch, Guarded>;
 
 fn shared() -> Arc<Shared> {
     let latch: Arc<Shared> = Arc::new(RwLock::new(Guarded(UnsafeCell::new(0))));
-    // Makes the word, before others can see it.
+    // Creates the word before other threads can see it.
     drop(latch.try_write());
     latch
 }
 
-/// Whose turn it is, where every wake-up is a fair one.
+/// Checks turns if every wake-up is fair.
 ///
-/// Who waited when the latch was released has it next: nobody else may have it in between.
+/// The threads that waited when the latch was released have it next: no other thread may take it in between.
 struct Turns {
     fair: bool,
 }
 
-/// Who may have the latch next.
+/// The threads that may have the latch next.
 #[derive(Default)]
 struct Next {
-    /// Nobody: anybody may.
+    /// Empty: any thread may.
     threads: Vec<ThreadId>,
-    /// Once readers have it, and nobody waits behind them, others may join.
+    /// Once readers have the latch, and no thread waits behind them, other readers may join.
     readers: bool,
 }
 
@@ -104,7 +104,7 @@ impl Turns {
     fn taken(&self, who: Who) {
         let next = NEXT.take();
         let free = next.threads.is_empty() || next.readers && who == Reader;
-        assert!(free || next.threads.contains(&loom::thread::current().id()), "somebody took another's turn");
+        assert!(free || next.threads.contains(&loom::thread::current().id()), "a thread took another's turn");
     }
 
     fn about_to_release(&self) {
@@ -122,15 +122,15 @@ impl Turns {
     }
 }
 
-/// Goes through the latch; returns whether it wrote.
+/// Passes through the latch. Returns whether it wrote.
 fn pass(latch: &Shared, who: Who, turns: &Turns) -> bool {
     if who == Reader {
         let before: Vec<Place> = line_in_a_step();
         let guard = latch.read();
         turns.taken(who);
         let now = line();
-        assert!(before.iter().all(|place| !now.contains(place)), "a reader passed who was parked before it came");
-        // SAFETY: loom's cell looks after that.
+        assert!(before.iter().all(|place| !now.contains(place)), "a reader passed a thread that was parked before");
+        // SAFETY: loom's cell checks that.
         guard.0.with(|value| assert!(unsafe { *value } <= 3));
         turns.about_to_release();
         return false;
@@ -138,13 +138,13 @@ fn pass(latch: &Shared, who: Who, turns: &Turns) -> bool {
     let guard = if who == Writer { Some(latch.write()) } else { latch.try_write() };
     let Some(guard) = guard else { return false };
     turns.taken(who);
-    // SAFETY: loom's cell looks after that.
+    // SAFETY: loom's cell checks that.
     guard.0.with_mut(|value| unsafe { *value += 1 });
     turns.about_to_release();
     true
 }
 
-/// All of `who` go through the latch once, the first in the model's first thread; each of the writers counts.
+/// All of `who` pass through the latch once, the first in the model's first thread. Each writer counts up.
 fn crowd(flaw: Flaw, fair: u32, who: &'static [Who]) {
     explore(flaw, fair, bounds().preemptions, move || {
         NEXT.take();
@@ -159,12 +159,12 @@ fn crowd(flaw: Flaw, fair: u32, who: &'static [Who]) {
         for other in others {
             written += u64::from(other.join().expect("no panic"));
         }
-        // SAFETY: loom's cell looks after that.
+        // SAFETY: loom's cell checks that.
         latch.write().0.with(|value| assert_eq!(unsafe { *value }, written));
     });
 }
 
-/// The same, with every choice of which of the first wake-ups are fair, and with all.
+/// The same, with every choice of fair wake-ups among the first ones, and with all wake-ups fair.
 fn crowds(flaw: Flaw, who: &'static [Who]) {
     (0..1 << bounds().wakes).for_each(|fair| crowd(flaw, fair, who));
     crowd(flaw, u32::MAX, who);

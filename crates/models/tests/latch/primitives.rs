@@ -1,7 +1,7 @@
-//! What the model's latch is made of: loom's atomics, and a queue of parked threads.
+//! Primitives of the model's latch: loom's atomics, and a queue of parked threads.
 //!
-//! `park` and `unpark_filter` do what `parking_lot_core` promises: the queue's lock is held while the last look, the
-//! filter and the callback run, the queue is first in, first out, and threads are woken after the lock's release.
+//! `park` and `unpark_filter` keep the promises of `parking_lot_core`. The last check, the filter and the callback run
+//! under the queue's lock, the queue is FIFO, and threads are woken after the lock's release.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,17 +15,17 @@ use loom::thread::{Thread, ThreadId};
 pub(crate) use loom::sync::atomic::Ordering;
 pub(crate) use parking_lot_core::{DEFAULT_PARK_TOKEN, FilterOp, ParkResult, ParkToken, UnparkResult, UnparkToken};
 
-/// What is wrong with these primitives, to see whether the model notices.
+/// A flaw of these primitives, to see whether the model notices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
-    /// Nothing that comes before a release is ordered by it.
+    /// A release orders nothing that comes before it.
     Unordered,
-    /// The last reader does not see what the others saw.
+    /// The last reader does not see the writes that the others saw.
     ReadersUnordered,
-    /// The first wake-up goes astray.
+    /// The first wake-up is lost.
     WakeLost,
-    /// Who parks does not look a last time.
+    /// A parking thread makes no last check.
     NoLastLook,
 }
 
@@ -35,7 +35,7 @@ thread_local! {
     static FAIR: Cell<u32> = const { Cell::new(0) };
     static WAKES: Cell<u32> = const { Cell::new(0) };
     static PARKS: Cell<u32> = const { Cell::new(0) };
-    // The queue again, to be looked at without a step of the model.
+    // A copy of the queue, readable without a step of the model.
     static LINE: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -43,7 +43,7 @@ loom::lazy_static! {
     static ref PARKED: Mutex<VecDeque<Parked>> = Mutex::new(VecDeque::new());
 }
 
-/// Somebody's place in the queue.
+/// A thread's place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// No two parks have the same number.
@@ -56,11 +56,11 @@ struct Parked {
     key: usize,
     place: Place,
     thread: Thread,
-    /// The token plus one.
+    /// The token plus one; 0: not woken.
     woken: Arc<AtomicUsize>,
 }
 
-/// Begins an execution: `fair` says for each wake-up, beginning with the lowest bit, whether it is to be a fair one.
+/// Begins an execution. Each bit of `fair`, from the lowest on, says whether that wake-up is a fair one.
 pub(crate) fn begin(flaw: Flaw, fair: u32) {
     FLAW.set(flaw);
     FAIR.set(fair);
@@ -78,7 +78,8 @@ pub(crate) fn line() -> Vec<Place> {
     LINE.with_borrow(Vec::clone)
 }
 
-/// The same, as a step of the model: others may come before it, and it waits for who is just changing the queue.
+/// The same, as a step of the model: other threads may come before it, and it waits for a thread that changes the
+/// queue.
 pub(crate) fn line_in_a_step() -> Vec<Place> {
     PARKED.lock().expect("no thread panicked with it").iter().map(|parked| parked.place.clone()).collect()
 }
@@ -149,7 +150,7 @@ pub(crate) unsafe fn unpark_filter(
     result
 }
 
-/// Loom's, made at its first use: the latch wants a constant.
+/// Loom's atomic, made at its first use: the latch needs a constant.
 pub(crate) struct AtomicU64 {
     first: u64,
     cell: OnceLock<loom::sync::atomic::AtomicU64>,

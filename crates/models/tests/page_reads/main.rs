@@ -1,14 +1,16 @@
-//! Pages that several threads miss at once: `pool/residence.rs`, `pool/table.rs` and the line for frames, under shuttle.
+//! Pages that several threads miss at once: `pool/residence.rs`, `pool/table.rs` and the queue for frames, under
+//! shuttle.
 //!
-//! Shuttle, because a load is dozens of steps over mutexes, too many for loom to try all their orders, and none of what
-//! is shown here hangs on memory order: what the mutexes do not order, the latch does, which has a model of its own.
+//! Shuttle, because a load is dozens of steps over mutexes, too many for loom to try all their orders. None of the
+//! results here depends on memory order: the mutexes order everything except what the latch orders, and the latch has a
+//! model of its own.
 //!
 //! | shown | by |
 //! |---|---|
-//! | of a herd that misses a page, one reads it | [`Disk`] counts reads, and refuses two of a page at once |
-//! | all get the page, or all learn of the error; nobody sleeps for ever | shuttle reports who cannot go on |
-//! | who waited for a page never gets another, also if it has left meanwhile, or its frame went to another page | [`come`] |
-//! | an id is given out again while its page of before is read: the new page is found, nobody waits for the old one | an installer |
+//! | of a herd that misses a page, one thread reads it | [`Disk`] counts reads, and refuses two of a page at once |
+//! | all get the page, or all get the error; no thread sleeps for ever | shuttle reports threads that cannot go on |
+//! | a waiter for a page never gets another, even if the page has left, or its frame has another page | [`come`] |
+//! | an id is reused while its old page is read: the new page is found, no thread waits for the old | an installer |
 //! | frames are not lost, whatever fails, a panic of the device included | [`Pool::assert_at_rest`] |
 //!
 //! Bugs that were planted, and found (`make planted`): `failed_read_tells_nobody`, `stale_read_installs_page`,
@@ -37,7 +39,7 @@ use pool::buffer_pool::{Pool, Reads};
 use shuttle::sync::atomic::AtomicBool;
 use shuttle::thread;
 
-/// What a read does.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Read {
     Works,
@@ -45,13 +47,13 @@ enum Read {
     Panics,
 }
 
-/// What the model's reads were. Not a part of the model itself.
+/// The model's reads. Not a part of the model itself.
 struct Disk {
     /// How the first reads end; all others work.
     first: &'static [Read],
     begun: AtomicUsize,
     under_way: Mutex<HashSet<PageId>>,
-    /// Pages were given back: they have no image, and a new life's reads may meet those of the old one.
+    /// Pages were given back: they have no image, and reads of a new page may meet reads of the old page with that id.
     given_back: bool,
     written: std::sync::atomic::AtomicBool,
 }
@@ -67,7 +69,7 @@ impl Disk {
         })
     }
 
-    /// One on which no page has an image before it is written.
+    /// A disk on which no page has an image before it is written.
     fn of_pages_given_back() -> Arc<Disk> {
         let Ok(disk) = Arc::try_unwrap(Disk::new(&[])) else { unreachable!("it is new") };
         Arc::new(Disk { given_back: true, ..disk })
@@ -100,7 +102,7 @@ impl Reads for Head {
     }
 }
 
-/// Comes for the page; says whether it was had.
+/// Loads the page. Returns whether that worked.
 fn come(pool: &Pool, id: PageId) -> bool {
     match catch_unwind(AssertUnwindSafe(|| pool.load(id).map(|pin| assert_eq!(pin.read(), id, "another page")))) {
         Ok(loaded) => loaded.is_ok(),
@@ -114,7 +116,7 @@ fn come(pool: &Pool, id: PageId) -> bool {
     }
 }
 
-/// One thread for each of `visits`, which comes for these pages in turn; returns how often a page was not had.
+/// One thread for each of `visits`, which loads these pages in turn. Returns how many loads failed.
 fn visit(frames: u32, disk: &Arc<Disk>, visits: &'static [&'static [u64]], dropped: Option<u64>) -> usize {
     let pool = Pool::new(frames, Box::new(Head(Arc::clone(disk))));
     let ended = Arc::new(AtomicBool::new(false));
@@ -142,7 +144,7 @@ fn visit(frames: u32, disk: &Arc<Disk>, visits: &'static [&'static [u64]], dropp
 fn a_herd_reads_once() {
     explore(10_000, || {
         let disk = Disk::new(&[]);
-        // More frames than anybody takes: nothing leaves.
+        // More frames than the threads take: no page leaves.
         let missed = visit(8, &disk, &[&[1], &[1], &[1], &[1]], None);
         assert_eq!((missed, disk.reads()), (0, 1));
     });
@@ -166,7 +168,7 @@ fn a_herd_whose_reader_panics_is_told() {
     });
 }
 
-/// One frame and two pages: what a thread waited for has often left when it wakes.
+/// One frame and two pages: a page has often left when its waiter wakes.
 #[test]
 fn who_waited_for_a_page_never_gets_another() {
     explore(10_000, || {
@@ -191,8 +193,8 @@ fn a_page_that_is_thrown_out_meanwhile_comes_back() {
     });
 }
 
-/// Threads come for a page that was given back, by old ways; its id is given out again meanwhile. Whoever comes later
-/// finds the new page, nobody sleeps for ever, and no frame is lost.
+/// Threads use old references to load a page that was given back; its id is given out again meanwhile. Later threads
+/// find the new page, no thread sleeps for ever, and no frame is lost.
 #[test]
 fn an_id_is_given_out_again_while_its_page_is_read_in_vain() {
     explore(10_000, || {
@@ -216,7 +218,7 @@ fn an_id_is_given_out_again_while_its_page_is_read_in_vain() {
             assert!(!other || disk.written.load(Ordering::Relaxed), "a page that has no image was read");
         }
         assert!(come(&pool, PageId(1)), "the new page is there still");
-        // Out it goes, and nobody holds it.
+        // The page leaves, and no thread holds it.
         assert!(pool.discard_freed(PageId(1)));
         ended.store(true, Ordering::SeqCst);
         pool.ring();

@@ -1,4 +1,4 @@
-//! The engine's `base` with shuttle's threads below it: the real files, but for the seam itself.
+//! The engine's `base` over shuttle's threads: the real files, except for the seam itself.
 
 #![expect(dead_code, unreachable_pub, reason = "each model uses a part of the engine's base")]
 
@@ -22,18 +22,18 @@ pub(crate) mod pending;
 pub(crate) mod rank;
 pub(crate) mod sync;
 
-/// What `sync` is made of.
+/// The primitives of `sync`.
 mod threads {
     pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
     pub(super) use shuttle::thread::yield_now;
 }
 
-/// The laws are looked at by the engine's own tests.
+/// The engine's own tests check the laws.
 pub(crate) mod laws {
     pub(crate) fn check_park() {}
 }
 
-/// Nobody spins here.
+/// No thread of the model spins.
 pub(crate) mod cpus {
     pub(crate) struct Cpus {
         pub(crate) affinity: f64,

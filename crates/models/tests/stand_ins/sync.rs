@@ -1,5 +1,5 @@
-//! The seam for waiting, over shuttle or loom, whichever `threads` is. Who panicked with a mutex held does not spoil it
-//! for the others.
+//! The seam for waiting, over shuttle or loom, as `threads` says. A thread that panics with a mutex held does not
+//! poison it for the others.
 
 use std::sync::PoisonError;
 
@@ -8,17 +8,17 @@ use super::threads as real;
 
 pub(crate) struct Mutex<T> {
     inner: real::Mutex<T>,
-    /// Others go first: who copies into the log's buffer is to be late more often than chance would have it.
+    /// Other threads go first: a thread that copies into the log's buffer is to be late more often than by chance.
     is_last: bool,
 }
 
-/// The engine's is one that is held over I/O.
+/// The engine's is held over I/O.
 pub(crate) type Turn<T> = Mutex<T>;
 
 pub(crate) type MutexGuard<'a, T> = real::MutexGuard<'a, T>;
 
 impl<T> Mutex<T> {
-    /// The order of mutexes is looked at by the engine's own tests.
+    /// The engine's own tests check the order of mutexes.
     pub(crate) fn new(rank: Rank, value: T) -> Self {
         Mutex { inner: real::Mutex::new(value), is_last: matches!(rank, Rank::LogBlock) }
     }
@@ -54,7 +54,7 @@ impl Condvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No time ever runs out: a wait that nobody else ends is a bug.
+    /// The deadline never comes: a wait that no other thread ends is a bug.
     pub(crate) fn wait_until<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -73,17 +73,17 @@ impl Condvar {
     }
 }
 
-/// Others go on meanwhile.
+/// Other threads go on meanwhile.
 pub(crate) fn nap(_ns: u64) {
     real::yield_now();
 }
 
-/// The same.
+/// As [`nap`].
 pub(crate) fn nap_latched(ns: u64) {
     nap(ns);
 }
 
-/// It is, in its way.
+/// True: the model's schedule is a simulation.
 pub(crate) fn is_simulated() -> bool {
     true
 }

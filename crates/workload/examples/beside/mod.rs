@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::common::Outcome;
 
-/// What one thread's updates were like.
+/// Rate and slowest update of one thread.
 pub(crate) struct Updates {
     per_s: f64,
     slowest_ms: f64,
@@ -17,7 +17,7 @@ impl fmt::Display for Updates {
     }
 }
 
-/// Calls `update`, with the number of the call, as long as `go_on` says so. It says how long it took.
+/// Calls `update` with the number of the call while `go_on` returns true. `update` returns its own duration.
 pub(crate) fn update_while(
     go_on: impl Fn() -> bool,
     mut update: impl FnMut(u64) -> Outcome<Duration>,

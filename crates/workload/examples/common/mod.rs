@@ -1,4 +1,4 @@
-//! What the figures of loads, inserts and index builds share.
+//! Code that the figures of loads, inserts and index builds share.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,7 +9,7 @@ pub(crate) const VALUE: usize = 184;
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The exit code of `program`, whose error is shown.
+/// The exit code of `program`; prints its error.
 pub(crate) fn exit(program: &str, outcome: Outcome<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -20,7 +20,7 @@ pub(crate) fn exit(program: &str, outcome: Outcome<()>) -> ExitCode {
     }
 }
 
-/// Refuses a directory that exists: it is removed in the end.
+/// Refuses a directory that exists, because the program removes it at the end.
 pub(crate) fn must_be_new(dir: &Path) -> Outcome<()> {
     if dir.exists() {
         return Err(format!("'{}' exists: name a directory that does not", dir.display()).into());

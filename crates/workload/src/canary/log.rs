@@ -1,7 +1,7 @@
-//! What the canaries saw in a run, and when the machine stood still by them.
+//! The canaries' log of a run, and the times at which the machine stood still according to it.
 //!
-//! A stop is a beat, that is a pair of write and sync or a wake, that took [`STOP_MIN_NS`] or longer, and five times as
-//! long as the median one: on a disk that turns, a pair of 10 ms is usual.
+//! A beat is one pair of write and sync, or one wake. A stop is a beat that took at least [`STOP_MIN_NS`], and at least
+//! five times the median beat. The factor is for rotating disks, where a pair of 10 ms is usual.
 
 use hdrhistogram::Histogram;
 
@@ -12,25 +12,25 @@ use crate::spans::{Span, union};
 /// A shorter beat is no stop.
 pub const STOP_MIN_NS: u64 = 20_000_000;
 
-/// A stop takes so many times as long as the median beat.
+/// A stop takes at least this many times the median beat.
 const STOP_FACTOR: u64 = 5;
 
-/// Long beats that are kept at most; of more the longest.
+/// The most long beats that are kept; beyond that, the longest stay.
 const LONG_MAX: usize = 4_096;
 
 /// A beat that took [`STOP_MIN_NS`] or longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongBeat {
-    /// When it began, or was due, and when it ended.
+    /// From the begin of the pair, or the time at which the wake was due, to the end.
     pub span: Span,
-    /// Bytes that the engine had outstanding when it began.
+    /// Bytes that the engine had outstanding when the beat began.
     pub outstanding_bytes: u64,
-    /// When the beat before it ended: the machine was seen alive then. 0: there was none.
+    /// End of the beat before, in ns: the machine was alive then. 0 if there was none.
     pub alive_ns: u64,
 }
 
 impl LongBeat {
-    /// Whether it is the machine's own.
+    /// Whether the machine alone took the time, not the engine's outstanding I/O.
     pub fn is_own(&self) -> bool {
         self.outstanding_bytes < OUTSTANDING_MAX
     }
@@ -40,7 +40,7 @@ impl LongBeat {
 #[derive(Clone, Debug)]
 pub struct Beats {
     lengths: Histogram<u64>,
-    /// The longest, of the machine's own and of those shared with the engine, in ns.
+    /// The longest beat of the machine's own, and the longest one shared with the engine, in ns.
     own_worst_ns: u64,
     shared_worst_ns: u64,
     long: Vec<LongBeat>,
@@ -72,66 +72,67 @@ impl Beats {
         }
     }
 
-    /// How many there were.
+    /// The number of beats.
     pub fn count(&self) -> u64 {
         self.lengths.len()
     }
 
-    /// The length of the median one, in ns.
+    /// The length of the median beat, in ns.
     pub fn median_ns(&self) -> u64 {
         self.lengths.value_at_quantile(0.5)
     }
 
-    /// The longest of the machine's own, in ns.
+    /// The longest beat of the machine's own, in ns.
     pub fn own_worst_ns(&self) -> u64 {
         self.own_worst_ns
     }
 
-    /// The longest of those that began while the engine had much outstanding, in ns.
+    /// The longest beat that began while the engine had much outstanding, in ns.
     pub fn shared_worst_ns(&self) -> u64 {
         self.shared_worst_ns
     }
 
-    /// The stops.
+    /// The beats that are stops.
     pub fn stops(&self) -> impl Iterator<Item = &LongBeat> {
         let least_ns = STOP_MIN_NS.max(STOP_FACTOR * self.median_ns());
         self.long.iter().filter(move |beat| beat.span.len_ns() >= least_ns)
     }
 
-    /// The longest of the machine's own that is no stop, in ns: at most what a stop takes at least.
+    /// The longest beat of the machine's own, capped at the least length of a stop, in ns.
     fn usual_worst_ns(&self) -> u64 {
         self.own_worst_ns.min(STOP_MIN_NS.max(STOP_FACTOR * self.median_ns()))
     }
 }
 
-/// What the canaries saw in a run.
+/// The beats of both canaries in a run.
 #[derive(Clone, Debug, Default)]
 pub struct MachineLog {
     /// Pairs of a write and its sync on the device.
     pub device: Beats,
     /// Wakes: how late they were.
     pub cpu: Beats,
-    /// Why the device was not watched to the end; `None`: it was.
+    /// Why a canary did not watch to the end; `None` if both did.
     pub failure: Option<String>,
 }
 
-/// When the machine stood still, as spans that are in order and apart.
+/// The times at which the machine stood still, as sorted, disjoint spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stops {
-    /// The device by itself, as the canary saw it.
+    /// Stops of the device by itself, as the canary saw them.
     pub device: Vec<Span>,
-    /// The device, while the engine had much outstanding.
+    /// Stops of the device while the engine had much outstanding.
     pub shared: Vec<Span>,
-    /// The CPU.
+    /// Stops of the CPU.
     pub cpu: Vec<Span>,
-    /// Device or CPU, by themselves, from when they may have stopped on: what does not count against the engine.
+    /// Stops of device or CPU by themselves, each from its earliest possible begin. This time does not count against
+    /// the engine.
     pub excused: Vec<Span>,
-    /// The longest pair that is the device's own and no stop, in ns.
+    /// The device's longest pair of its own, capped at the least length of a stop, in ns.
     pub device_usual_worst_ns: u64,
 }
 
 impl MachineLog {
-    /// When the machine stood still.
+    /// Computes the times at which the machine stood still.
     pub fn stops(&self) -> Stops {
         let spans = |beats: &Beats, is_own: bool| {
             union(beats.stops().filter(|beat| beat.is_own() == is_own).map(|beat| beat.span).collect())
@@ -152,8 +153,8 @@ impl MachineLog {
     }
 }
 
-/// A stop from when it may have begun: behind the last beat, at most a period ago, and no further back than the stop
-/// was seen to last, so that a short one excuses little.
+/// Extends a stop back to its earliest possible begin: after the beat before, at most one period back, and at most by
+/// the length that was seen, so that a short stop excuses little.
 fn reached_back(beat: &LongBeat, period_ns: u64) -> Span {
     let back_ns = period_ns.min(beat.span.len_ns());
     let from_ns = beat.span.from_ns.saturating_sub(back_ns).max(beat.alive_ns).min(beat.span.from_ns);
@@ -166,7 +167,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Beats of `usual_ms`, one every 100 ms, and one of `long_ms` at 1,000 ms with so much outstanding.
+    /// Beats of `usual_ms`, one every 100 ms, and one of `long_ms` at 1,000 ms with `outstanding_bytes`.
     fn beats(usual_ms: u64, long_ms: u64, outstanding_bytes: u64) -> Beats {
         let mut beats = Beats::default();
         for at in (0..10).map(|number| number * 100 * MS) {

@@ -1,13 +1,13 @@
-//! The machine beside a run: what the device and the CPU do while the engine works.
+//! Two canaries beside a run: they watch the device and the CPU while the engine works.
 //!
 //! CAN-1  A stop of the device counts as the device's own only if the engine had less than [`OUTSTANDING_MAX`] bytes
-//!        outstanding when the canary's write began. Otherwise it is shared: the engine may not excuse itself by
+//!        outstanding when the canary's write began. Otherwise the stop is shared: an engine cannot excuse itself by
 //!        flooding the device.
 //!
-//! Two threads watch. One writes a block of 4 KiB every 100 ms into a file of its own in the run's directory, as the
-//! log's writes are made, syncs it, and notes how long that took. The other asks to sleep for 10 ms and notes how late
-//! it wakes. A pair of write and sync that is much longer than usual, or a wake that is much too late, is a stop
-//! ([`log`]). The canary sees a stop from its next write on, so it tells of a stop up to 100 ms less than there was.
+//! Two threads watch. The device's canary writes a block of 4 KiB every 100 ms into a file of its own in the run's
+//! directory, in the way of log writes, syncs it, and notes how long that took. The CPU's canary asks to sleep for 10
+//! ms and notes how late it wakes. A pair of write and sync that is much longer than usual, or a wake that is much too
+//! late, is a stop ([`log`]). A canary sees a stop only from its next write on, so it may miss the first 100 ms of one.
 
 pub mod log;
 
@@ -29,25 +29,26 @@ use crate::probe::Access;
 use crate::recorder::RunClock;
 use log::{Beats, MachineLog};
 
-/// The file's name; it has one only for the moment in which it is made.
+/// The file's name; the file loses it right after it is created.
 pub const FILE_NAME: &str = "millpond-canary.tmp";
 
 /// From one write of the device's canary to the next.
 pub const DEVICE_PERIOD: Duration = Duration::from_millis(100);
 
-/// For how long the CPU's canary asks to sleep.
+/// The sleep that the CPU's canary asks for.
 pub const CPU_PERIOD: Duration = Duration::from_millis(10);
 
-/// Bytes outstanding from which on a stop of the device is shared with the engine.
+/// With at least this many bytes outstanding, a stop of the device is shared with the engine.
 pub const OUTSTANDING_MAX: u64 = 1 << 20;
 
 /// Bytes of one write, and their alignment.
 const WRITE_LEN: usize = 4096;
 
-/// Writes before the file is begun again: 1 MiB, all of it written before the run, so that no write grows it.
+/// Writes before the canary starts again at offset 0: 1 MiB, all written before the run, so that no write grows the
+/// file.
 const WRITES_PER_LAP: u64 = 256;
 
-/// What a time stamp says while nothing is under way.
+/// Value of a time stamp while nothing is under way.
 const IDLE: u64 = u64::MAX;
 
 /// The file of the device's canary, ready to be written.
@@ -58,11 +59,11 @@ pub struct Canary {
 }
 
 impl Canary {
-    /// Makes the file in `dir` and writes all of it. It loses its name at once, so nothing is left of it, whatever
-    /// becomes of the process.
+    /// Creates the file in `dir` and writes all of it. The file loses its name at once, so no file stays behind, even
+    /// if the process is killed.
     ///
     /// # Errors
-    /// [`Error::File`]: the file could not be made, written or synced.
+    /// [`Error::File`]: the file could not be created, written or synced.
     pub fn new(dir: &Path, access: Access) -> Result<Canary, Error> {
         let path = dir.join(FILE_NAME);
         let failed = |deed| {
@@ -81,7 +82,7 @@ impl Canary {
 
     /// Writes block `number` and makes it durable.
     fn pair(&self, buffer: &mut [u8], number: u64) -> io::Result<()> {
-        // Other bytes each time: some devices spare themselves a write of the same.
+        // Other bytes each time: some devices skip a write of identical data.
         buffer[..8].copy_from_slice(&number.to_le_bytes());
         self.file.write_all_at(buffer, number % WRITES_PER_LAP * WRITE_LEN as u64)?;
         Ok(fdatasync(&self.file)?)
@@ -106,12 +107,12 @@ fn open(path: &Path, access: Access) -> io::Result<File> {
     }
 }
 
-/// What the canaries saw since the last look, and what is under way: for a second's point and an interval's line.
+/// The worst beats since the last call, with the ones under way: for a second's point and an interval's line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// The longest pair of write and sync that ended, or that is under way for longer, in ns.
+    /// The longest pair of write and sync, ended or still under way, in ns.
     pub device_ns: u64,
-    /// The latest wake, or for how long one is overdue, in ns.
+    /// The largest delay of a wake, ended or still overdue, in ns.
     pub cpu_late_ns: u64,
 }
 
@@ -132,12 +133,13 @@ pub(crate) struct Watch<'a> {
     log: Mutex<MachineLog>,
 }
 
-/// What one canary says while it runs. All accesses are relaxed: each number is a figure by itself.
+/// The state that a canary's thread writes and the collector reads. All accesses are relaxed: each number is an
+/// independent figure.
 #[derive(Debug)]
 struct Live {
-    /// The longest since the last look, in ns.
+    /// The longest beat since the last `take`, in ns.
     worst_ns: AtomicU64,
-    /// When what is under way began or was due, in ns since the start of the run, or [`IDLE`].
+    /// Begin, or due time, of the beat under way, in ns since the start of the run, or [`IDLE`].
     since_ns: AtomicU64,
 }
 
@@ -155,7 +157,7 @@ impl Live {
         self.since_ns.store(IDLE, Ordering::Relaxed);
     }
 
-    /// The longest since the last call, with what is under way.
+    /// Returns the longest beat since the last call, the one under way included, in ns.
     fn take(&self, now_ns: u64) -> u64 {
         let under_way_ns = now_ns.saturating_sub(self.since_ns.load(Ordering::Relaxed));
         self.worst_ns.swap(0, Ordering::Relaxed).max(under_way_ns)
@@ -173,22 +175,22 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What was seen since the last call.
+    /// Returns the worst beats since the last call.
     pub(crate) fn take_seen(&self, now_ns: u64) -> Seen {
         Seen { device_ns: self.device.take(now_ns), cpu_late_ns: self.cpu.take(now_ns) }
     }
 
-    /// Lets the threads end; each notices when its sleep or its write is over.
+    /// Tells the threads to end; each notices after its current sleep or write.
     pub(crate) fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed); // Relaxed: stands for itself
+        self.is_over.store(true, Ordering::Relaxed); // Relaxed: an independent flag
     }
 
-    /// Notes that something is not watched.
+    /// Notes why a canary does not watch.
     pub(crate) fn fail(&self, why: String) {
         self.log.lock().failure = Some(why);
     }
 
-    /// What the canaries saw, when their threads have ended.
+    /// The log; the canaries' threads have ended.
     pub(crate) fn into_log(self) -> MachineLog {
         self.log.into_inner()
     }
@@ -197,8 +199,8 @@ impl<'a> Watch<'a> {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// The thread of the device's canary; `outstanding` tells how many bytes the engine has outstanding. A write that
-    /// fails ends it, and the log says so.
+    /// The thread of the device's canary; `outstanding` returns the bytes that the engine has outstanding. After a
+    /// failed write the thread notes the cause in the log and ends.
     pub(crate) fn watch_device(&self, clock: RunClock, outstanding: impl Fn() -> u64) {
         let (mut buffer, mut beats) = (buffer(), Beats::default());
         for number in 0_u64.. {
@@ -224,7 +226,7 @@ impl<'a> Watch<'a> {
 
     /// The thread of the CPU's canary.
     pub(crate) fn watch_cpu(&self, clock: RunClock) {
-        // Without the permission a wake is some 50 us late by default, far below what is a stop.
+        // If the system refuses this, a wake is some 50 us late by default, far below the length of a stop.
         let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
         let period_ns = u64::try_from(CPU_PERIOD.as_nanos()).unwrap_or(u64::MAX);
         let mut beats = Beats::default();
@@ -239,7 +241,7 @@ impl<'a> Watch<'a> {
         self.log.lock().cpu = beats;
     }
 
-    /// Sleeps, but not longer than until the run is over.
+    /// Sleeps for `time`, or until shortly after the run is over.
     fn nap(&self, time: Duration) {
         let mut left = time;
         while !left.is_zero() && !self.is_over() {

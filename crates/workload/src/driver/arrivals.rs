@@ -1,8 +1,7 @@
-//! When transactions arrive: a Poisson process, as in sysbench, of gaps that are exponentially distributed; or at even
-//! distances.
+//! Arrival times of transactions: a Poisson process with exponentially distributed gaps, as in sysbench, or even gaps.
 //!
-//! Arrivals are not stored. They are a function of the seed, so the collector counts with a generator of its own how
-//! many there have been, and the queue's length costs neither memory nor a thread, however long it grows.
+//! Arrivals are not stored: they are a function of the seed. The collector counts past arrivals with a generator of its
+//! own. So the queue costs neither memory nor a thread, however long it grows.
 
 use parking_lot::Mutex;
 use rand_distr::{Distribution, Exp1};
@@ -10,13 +9,13 @@ use rand_distr::{Distribution, Exp1};
 use crate::Error;
 use crate::keys::{Random, random};
 
-/// Stream of the arrivals in the run's seed.
+/// Random stream of the arrivals, of the run's seed.
 const STREAM: u64 = 1;
 
 /// Highest rate accepted: a gap of a nanosecond.
 const RATE_MAX: f64 = 1e9;
 
-/// How long it is from one arrival to the next.
+/// Distribution of the time from one arrival to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gaps {
     /// As in a Poisson process.
@@ -25,7 +24,7 @@ pub(super) enum Gaps {
     Even,
 }
 
-/// The arrivals of a run, each taken once, in order.
+/// The arrivals of a run; workers take each one once, in order.
 #[derive(Debug)]
 pub(super) struct Schedule {
     per_s: f64,
@@ -51,7 +50,7 @@ impl Schedule {
         self.per_s
     }
 
-    /// The first arrival that nobody has taken, in ns since the start; it may lie ahead.
+    /// The first arrival that no worker has taken, in ns since the start; it may lie in the future.
     pub(super) fn next_ns(&self) -> u64 {
         self.taken.lock().next_ns
     }
@@ -61,7 +60,7 @@ impl Schedule {
         self.taken.lock().advance()
     }
 
-    /// Arrivals up to `now_ns` that nobody has taken. `now_ns` must not decrease between calls.
+    /// Number of arrivals up to `now_ns` that no worker has taken. `now_ns` must not decrease between calls.
     pub(super) fn waiting(&self, now_ns: u64) -> u64 {
         let arrived = {
             let mut counted = self.counted.lock();
@@ -70,12 +69,12 @@ impl Schedule {
             }
             counted.passed
         };
-        // Those that were taken before they arrived are sleeping workers; they make the difference negative.
+        // A worker takes its arrival early and sleeps until then, so `taken` may be ahead of `arrived`.
         arrived.saturating_sub(self.taken.lock().passed)
     }
 }
 
-/// How far somebody has come in the list of arrivals.
+/// A position in the sequence of arrivals.
 #[derive(Debug)]
 struct Progress {
     arrivals: Arrivals,
@@ -109,7 +108,7 @@ struct Arrivals {
 impl Arrivals {
     fn new(per_s: f64, gaps: Gaps, seed: u64) -> Arrivals {
         let mean_gap_ns = 1e9 / per_s;
-        // Even ones begin half a gap after the start, so that in any time there are as many as there should be.
+        // Even arrivals begin half a gap after the start, so that their number in any time is the rate, rounded.
         let at_ns = if gaps == Gaps::Even { -mean_gap_ns / 2.0 } else { 0.0 };
         Arrivals { random: random(seed, STREAM), gaps, mean_gap_ns, at_ns }
     }

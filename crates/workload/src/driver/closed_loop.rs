@@ -1,7 +1,7 @@
 //! The closed loop: each thread begins its next transaction when its last is done.
 //!
-//! It finds the highest rate, and it flatters: while the engine stalls, no thread asks anything of it, so the requests
-//! that a real client would have made in that time are missing from the latencies.
+//! The closed loop finds the highest rate, but its latencies flatter (coordinated omission): while the engine stalls,
+//! no thread sends a request, so the latencies lack the requests that real clients would have sent in that time.
 
 use super::worker::{Leave, Worker};
 use crate::Error;

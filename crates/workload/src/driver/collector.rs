@@ -1,4 +1,4 @@
-//! The thread that collects: once a second it takes what the workers recorded and what the canaries saw.
+//! The collector: once a second it takes the workers' records and the canaries' worst beats.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::recorder::{Record, RunClock, Totals};
 use crate::spans::{Slow, Span};
 use crate::timeline::{Point, Timeline};
 
-/// What the collector has gathered.
+/// The collector's results.
 pub(super) struct Collected {
     /// The clock of the run.
     pub(super) clock: RunClock,
@@ -25,7 +25,7 @@ pub(super) struct Collected {
     pub(super) longest_unserved: Option<Slow>,
     pub(super) last_gap: Option<Span>,
     pub(super) was_stopped: bool,
-    /// When the collector found the time to be up, or the run to be stopped; a process that stood still finds it late.
+    /// When the collector noticed that the time was up or the run was stopped, in ns; late if the process stood still.
     up_ns: u64,
 }
 
@@ -34,7 +34,7 @@ struct OpenInterval {
     began_ns: u64,
     record: Record,
     seen: Seen,
-    /// Throttled time when it began, and at the end of the last second.
+    /// Throttled time at the begin of the interval, and at the end of the last second, in us.
     throttled_before: u64,
     throttled_last: u64,
 }
@@ -62,8 +62,8 @@ pub(super) struct Collector<'a, 's, E> {
 }
 
 impl<E: Instruments> Collector<'_, '_, E> {
-    /// Collects until the time is up or the run is stopped; then the workers end by themselves. `counters_before` are
-    /// of before the run began.
+    /// Collects until the time is up or the run is stopped; then the workers end by themselves. `counters_before` was
+    /// read before the run began.
     pub(super) fn run(&self, counters_before: Counters, observer: &mut dyn Observer) -> Collected {
         let warm = self.shared.counts_from_ns;
         let mut is_broken_off = warm > 0 && self.sleep_until(warm) == Slept::UntilStopped;
@@ -82,7 +82,7 @@ impl<E: Instruments> Collector<'_, '_, E> {
             was_stopped: false,
             up_ns: 0,
         };
-        // What was seen in the warm-up is not of the first second.
+        // Drops the beats of the warm-up: they do not belong to the first second.
         self.seen();
         let mut open = OpenInterval::new(warm, self.engine.gauges().throttled_us);
         for second in 1..=self.plan.time_s {
@@ -99,7 +99,7 @@ impl<E: Instruments> Collector<'_, '_, E> {
             }
             let woke_ns = self.clock.now_ns();
             if woke_ns >= self.shared.end_ns && collected.up_ns == 0 {
-                // What is told of the seconds that a standing process missed takes time of its own.
+                // Noted first: after a stop of the process, reporting the missed seconds takes time too.
                 collected.up_ns = woke_ns;
             }
             collected.timeline.add_second(self.take_second(&mut open));
@@ -125,11 +125,11 @@ impl<E: Instruments> Collector<'_, '_, E> {
         collected
     }
 
-    /// Adds what the workers recorded after the last second, and what was left undone.
+    /// Adds the workers' records since the last second, and the arrivals that no worker served.
     pub(super) fn finish(&self, mut collected: Collected, totals: &[Totals]) -> Collected {
         let last_ns = self.shared.recorder.last_completion_ns();
         let ended_ns = match self.schedule {
-            // A worker that sleeps until an arrival that is not needed any more keeps the run up for nothing.
+            // A worker may sleep until an arrival that is no longer needed; that time does not belong to the run.
             Some(_) if self.shared.has_all_events() => last_ns,
             _ => self.clock.now_ns(),
         };
@@ -155,7 +155,7 @@ impl<E: Instruments> Collector<'_, '_, E> {
         collected
     }
 
-    /// Takes what was recorded and seen in the last second.
+    /// Takes the records and the beats of the last second.
     fn take_second(&self, open: &mut OpenInterval) -> Point {
         let max_ns = self.take_all(&mut open.record);
         let gauges = self.engine.gauges();
@@ -173,12 +173,12 @@ impl<E: Instruments> Collector<'_, '_, E> {
         }
     }
 
-    /// What the canaries saw since the last call.
+    /// The canaries' worst beats since the last call.
     fn seen(&self) -> Seen {
         self.watch.map_or_else(Seen::default, |watch| watch.take_seen(self.clock.now_ns()))
     }
 
-    /// For how long the longest waiting transaction has been waiting, running or queued.
+    /// Age of the oldest waiting transaction, running or queued, in ns.
     fn longest_wait_ns(&self, now_ns: u64) -> u64 {
         let queued_ns = self.schedule.map_or(0, |schedule| now_ns.saturating_sub(schedule.next_ns()));
         self.shared.recorder.longest_wait_ns(now_ns).max(queued_ns)
@@ -210,7 +210,7 @@ impl<E: Instruments> Collector<'_, '_, E> {
         }
     }
 
-    /// Adds what the workers recorded since the last call; returns the longest latency in it, in ns.
+    /// Adds the workers' records since the last call; returns their longest latency, in ns.
     fn take_all(&self, into: &mut Record) -> u64 {
         let mut spare = Record::new();
         let mut max_ns = 0;
@@ -223,7 +223,7 @@ impl<E: Instruments> Collector<'_, '_, E> {
         max_ns
     }
 
-    /// Sleeps until `at_ns`, unless the run comes to its end before.
+    /// Sleeps until `at_ns`, or until the run ends.
     fn sleep_until(&self, at_ns: u64) -> Slept {
         loop {
             if self.shared.is_stopped() {
@@ -241,13 +241,13 @@ impl<E: Instruments> Collector<'_, '_, E> {
     }
 }
 
-/// Why the collector sleeps no more.
+/// Why a sleep of the collector ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slept {
     /// The time has come.
     ToTheEnd,
     /// The run is to stop.
     UntilStopped,
-    /// All events have been taken; the last ones may still be running.
+    /// Workers have begun all events; the last ones may still be running.
     UntilTheLastEvent,
 }

@@ -1,10 +1,10 @@
-//! The gate behind which the workers wait until all of them have been started.
+//! The gate at which workers wait until all workers have been started.
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::recorder::RunClock;
 
-/// What the gate says.
+/// State of the gate.
 #[derive(Clone, Copy, Debug)]
 enum State {
     Shut,
@@ -12,7 +12,7 @@ enum State {
     CalledOff,
 }
 
-/// Shut at first; then opened, which starts the clock of the run, or called off.
+/// Shut at first. Then the collector's thread opens it, which starts the run's clock, or calls the run off.
 #[derive(Debug)]
 pub(super) struct Gate {
     state: Mutex<State>,
@@ -33,13 +33,13 @@ impl Gate {
         clock
     }
 
-    /// Ends the run before it began: who waits leaves.
+    /// Ends the run before it began; all waiting workers leave.
     pub(super) fn call_off(&self) {
         *self.state.lock() = State::CalledOff;
         self.changed.notify_all();
     }
 
-    /// Waits for the gate; `None` if the run was called off.
+    /// Waits until the gate opens; `None` if the run was called off.
     pub(super) fn wait(&self) -> Option<RunClock> {
         let mut state = self.state.lock();
         loop {

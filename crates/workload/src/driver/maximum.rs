@@ -1,8 +1,8 @@
-//! How many transactions a second the engine bears: a closed loop that goes on until it has settled.
+//! The maximum rate of an engine: a closed loop that runs until the rate has settled.
 //!
-//! An engine is fast at first: the log is empty and the pool is clean or cold, and nothing has to be written behind. A
-//! share of that rate would be more than it bears for long. So the phase lasts until the last seconds are as fast as
-//! those before and the debts, the log's age and the dirty pages, no longer grow; but never longer than [`LONGEST_S`].
+//! An engine is fast at first: the log is empty, the pool is clean or cold, and no pages have to be written back. A
+//! share of that rate may be more than the engine sustains. So the phase lasts until the last window is as fast as the
+//! one before, and neither debt grows: checkpoint age and dirty pages. It never lasts longer than [`LONGEST_S`].
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
@@ -16,17 +16,17 @@ use crate::generators::oltp::Load;
 /// Seconds in each of the two windows that are compared.
 const WINDOW_S: usize = 5;
 
-/// The phase lasts at least so long: two windows, after as much again to settle.
+/// Least length of the phase: two windows, after some time to settle.
 pub const SHORTEST_S: u64 = 15;
 
-/// The phase lasts at most so long.
+/// Greatest length of the phase.
 pub const LONGEST_S: u64 = 45;
 
-/// How much the medians of two windows may differ: a tenth, three times the spread of single quiet seconds
+/// How much the median rates of two windows may differ: a tenth, three times the spread of single quiet seconds
 /// (measured 2026-11 on two CPUs).
 const RATE_TOLERANCE: f64 = 0.1;
 
-/// How much a debt may grow between two windows, in percent of what it may become.
+/// How much a debt may grow between two windows, in percentage points of its maximum.
 const DEBT_TOLERANCE_PERCENT: f64 = 1.0;
 
 /// The rate that was found.
@@ -34,18 +34,18 @@ const DEBT_TOLERANCE_PERCENT: f64 = 1.0;
 pub struct Maximum {
     /// Transactions per second: the median of the last two windows.
     pub per_s: f64,
-    /// Statements of a transaction that changed something, on average.
+    /// Statements that changed a row, per transaction on average.
     pub writes_per_transaction: f64,
     /// Commits for each sync of the log; `None`: there was no sync.
     pub commits_per_log_sync: Option<f64>,
     /// Seconds that the phase lasted.
     pub phase_s: usize,
-    /// Whether the engine had settled; if not, the rate may be more than it bears for long.
+    /// Whether the engine had settled; if not, it may not sustain the rate.
     pub has_settled: bool,
 }
 
 impl Maximum {
-    /// Seconds at the end of the phase that count.
+    /// Seconds at the end of the phase from which the rate is taken.
     pub const COUNTED_S: usize = 2 * WINDOW_S;
 }
 
@@ -65,7 +65,7 @@ pub(super) fn measure_for<E: Engine>(
     shortest_s: u64,
     longest_s: u64,
 ) -> Result<Maximum, Error> {
-    // Another seed: the run that follows is not to come to the same rows in the same order.
+    // Another seed, so that the run that follows does not touch the same rows in the same order.
     let plan = Plan {
         pace: Pace::ClosedLoop,
         report_interval_s: 1,
@@ -94,7 +94,7 @@ pub(super) fn measure_for<E: Engine>(
     }
 }
 
-/// What is known of one second.
+/// Figures of one second.
 #[derive(Clone, Copy, Debug)]
 struct Second {
     transactions: u64,
@@ -112,7 +112,7 @@ struct Watch {
 impl Observer for Watch {
     fn interval(&mut self, interval: &Interval) -> ControlFlow<()> {
         self.seconds.push(Second {
-            // A late collector makes one interval longer than a second, and the next one shorter.
+            // If the collector wakes late, this interval is longer than a second and the next one shorter.
             transactions: (interval.record.transactions() as f64 / interval.length_s) as u64,
             age_percent: interval.gauges.age_percent,
             dirty_percent: interval.gauges.dirty_percent,
@@ -122,7 +122,7 @@ impl Observer for Watch {
     }
 }
 
-/// Whether the last window is like the one before.
+/// Whether the last window has the rate and the debts of the one before, within the tolerances.
 fn has_settled(seconds: &[Second]) -> bool {
     let Some(counted) = seconds.len().checked_sub(2 * WINDOW_S).map(|start| &seconds[start..]) else { return false };
     let (before, last) = counted.split_at(WINDOW_S);

@@ -1,13 +1,13 @@
 //! Runs a load with many threads and watches it second by second.
 //!
-//! DRV-1  All threads begin together, when every one of them has been started.
-//! DRV-2  A transaction that has begun is finished, and counted, though the time be up; none begins after that.
-//! DRV-3  Nobody waits by looking: workers sleep until their arrival, the collector until its next second.
-//! DRV-4  Those that begin in the warm-up are run and not counted, and are none of the events of `Plan::events`; of the
-//!        others exactly so many are begun, if the time allows it and nothing stops the run.
+//! DRV-1  All threads begin together, after the last one has been started.
+//! DRV-2  A transaction that has begun is finished and counted even after the time is up; none begins after that.
+//! DRV-3  No thread polls: a worker sleeps until its arrival, the collector until its next second.
+//! DRV-4  Transactions that begin in the warm-up are neither counted nor events of `Plan::events`. After the warm-up,
+//!        exactly `Plan::events` transactions begin, if the time allows it and nothing stops the run.
 //!
-//! The calling thread is the collector: once a second it takes what the workers recorded, and at the end of each report
-//! interval it gives the observer its figures.
+//! The calling thread is the collector: once a second it takes the workers' records, and at the end of each report
+//! interval it passes the figures to the observer.
 
 mod arrivals;
 mod closed_loop;
@@ -37,7 +37,7 @@ use collector::Collector;
 use gate::Gate;
 use worker::{Shared, Worker};
 
-/// Longest sleep of the collector and of a worker without a look at the caller's stop flag.
+/// The collector and the workers check the caller's stop flag at least this often.
 const NAP: Duration = Duration::from_millis(100);
 
 /// Nanoseconds in a second.
@@ -48,12 +48,13 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub enum Pace {
     /// Each thread begins the next when its last is done.
     ClosedLoop,
-    /// They arrive at this mean rate, whatever the engine does; latency counts from the arrival.
+    /// Transactions arrive at this mean rate, as a Poisson process, whatever the engine does. Latency counts from the
+    /// arrival.
     OpenLoop {
         /// Arrivals in a second.
         per_s: f64,
     },
-    /// The same, at even distances.
+    /// As `OpenLoop`, but with even gaps.
     FixedRate {
         /// Arrivals in a second.
         per_s: f64,
@@ -63,13 +64,13 @@ pub enum Pace {
 /// How a run is to be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
-    /// Worker threads; in an open loop the cap on concurrency.
+    /// Worker threads; in an open loop, the limit of concurrency.
     pub threads: usize,
-    /// How long transactions are begun that count, in whole seconds.
+    /// Seconds in which transactions that count may begin.
     pub time_s: u64,
-    /// Seconds before that, in which transactions are run and not counted.
+    /// Seconds of warm-up before that; its transactions are not counted.
     pub warmup_s: u64,
-    /// How many transactions count at most; 0 for no limit.
+    /// The most transactions that count; 0 for no limit.
     pub events: u64,
     /// Seconds between reports to the observer; 0 for none.
     pub report_interval_s: u64,
@@ -88,15 +89,15 @@ pub struct Interval {
     pub length_s: f64,
     /// Worker threads.
     pub threads: usize,
-    /// Its latencies and conflicts.
+    /// Latencies and conflicts of the interval.
     pub record: Record,
     /// Arrivals and running transactions, in an open loop.
     pub queue: Option<Queue>,
-    /// The engine's state at its end.
+    /// The engine's state at the end of the interval.
     pub gauges: Gauges,
-    /// Microseconds for which operations were slowed down in it.
+    /// Time for which the engine throttled operations in the interval, in us.
     pub throttled_us: u64,
-    /// What the canaries saw in it; `None`: the machine is not watched.
+    /// The canaries' worst beats in the interval; `None` if the machine is not watched.
     pub machine: Option<Seen>,
 }
 
@@ -114,7 +115,7 @@ pub trait Observer {
     /// All threads have been started; the run begins.
     fn started(&mut self) {}
 
-    /// What watches the machine beside the run, if anything does.
+    /// The canary that watches the machine beside the run, if any.
     fn canary(&self) -> Option<Arc<Canary>> {
         None
     }
@@ -123,7 +124,7 @@ pub trait Observer {
     fn interval(&mut self, interval: &Interval) -> ControlFlow<()>;
 }
 
-/// An observer that looks away.
+/// An observer that ignores all intervals.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 
@@ -133,36 +134,37 @@ impl Observer for Unobserved {
     }
 }
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
     /// Each thread's totals.
     pub threads: Vec<Totals>,
     /// All latencies and conflicts.
     pub record: Record,
-    /// Seconds from the beginning, or the end of the warm-up, to the last completion's thread end.
+    /// Seconds from the end of the warm-up to the end of the last thread; with all events done in an open loop, to the
+    /// last completion.
     pub elapsed_s: f64,
     /// Completions in each whole second.
     pub seconds: Vec<u64>,
     /// Arrivals a second; `None` in a closed loop.
     pub offered_per_s: Option<f64>,
-    /// When the counting began, in ns since the start of the run: all spans count from the start.
+    /// End of the warm-up, in ns since the start of the run; all spans count from the start.
     pub counts_from_ns: u64,
     /// Transactions that had arrived and were not begun when the time was up; 0 in a closed loop.
     pub unserved: u64,
-    /// The one of these that had waited longest, as if it had ended when the time was up.
+    /// The unserved transaction that had waited longest, as if it had ended when the time was up.
     pub longest_unserved: Option<Slow>,
-    /// From the last completion to the end of the run, if one was waited for.
+    /// From the last completion to the end of the run, if a transaction was waiting then.
     pub last_gap: Option<Span>,
-    /// What the canaries saw; `None`: the machine was not watched.
+    /// The canaries' log; `None` if the machine was not watched.
     pub machine: Option<MachineLog>,
-    /// When operations of the engine stalled: the last of them.
+    /// Times of the engine's last stalls, as many as the engine remembers.
     pub stalls: Vec<Span>,
-    /// What the engine counted meanwhile, without the warm-up.
+    /// The engine's counters in the run, without the warm-up.
     pub counters: Counters,
-    /// What was seen second by second.
+    /// Figures second by second.
     pub timeline: Timeline,
-    /// The last of the operations that were slow meanwhile, as many as the engine remembers.
+    /// The slowest operations in the run, as many as the engine remembers.
     pub slow_operations: Vec<SlowOperation>,
     /// Whether the run was stopped before its time.
     pub was_stopped: bool,
@@ -181,22 +183,22 @@ impl Finished {
 
     /// `count` of the whole run, per second.
     pub fn per_s(&self, count: u64) -> f64 {
-        // A run that is stopped in its warm-up lasts for no time at all.
+        // A run that is stopped in its warm-up has a length of 0.
         if self.elapsed_s > 0.0 { count as f64 / self.elapsed_s } else { 0.0 }
     }
 
-    /// Statements of a transaction that changed something, on average: each is a commit.
+    /// Statements that changed a row, per transaction on average; each is a commit.
     pub fn writes_per_transaction(&self) -> f64 {
         self.record.queries.write as f64 / self.transactions().max(1) as f64
     }
 
-    /// Commits for each sync of the log: each statement that changed something is one. `None`: there was no sync.
+    /// Commits per sync of the log; each statement that changed a row is a commit. `None`: there was no sync.
     pub fn commits_per_log_sync(&self) -> Option<f64> {
         let syncs = self.counters.log_syncs;
         (syncs > 0).then(|| self.record.queries.write as f64 / syncs as f64)
     }
 
-    /// Times without a completion while a transaction waited: all that are long, and the longest.
+    /// Times without a completion while a transaction waited: all long ones, and the longest of each thread.
     pub fn gaps(&self) -> Vec<Span> {
         let of_threads = self.threads.iter().flat_map(|thread| thread.gaps.kept().iter().chain([&thread.blackout]));
         of_threads.copied().chain(self.last_gap).collect()
@@ -207,7 +209,7 @@ impl Finished {
         self.gaps().into_iter().max_by_key(|gap| gap.len_ns()).unwrap_or_default()
     }
 
-    /// Its length, in ms.
+    /// The length of the blackout, in ms.
     pub fn blackout_ms(&self) -> f64 {
         self.blackout().len_ns() as f64 / 1e6
     }
@@ -218,7 +220,7 @@ impl Finished {
         of_threads.copied().chain(self.longest_unserved).collect()
     }
 
-    /// The longest latency, also of a transaction that was still queued at the end, in ns.
+    /// The longest latency, including transactions that were still queued at the end, in ns.
     pub fn slowest_ns(&self) -> u64 {
         self.longest_unserved.map_or(0, |slow| slow.latency_ns()).max(self.record.max_ns)
     }
@@ -228,7 +230,8 @@ impl Finished {
 /// observer breaks off.
 ///
 /// # Errors
-/// What the engine returned to any worker, other than a conflict; [`Error::ThreadStart`], [`Error::ThreadPanicked`].
+/// Any error that the engine returned to a worker, other than a conflict; [`Error::ThreadStart`],
+/// [`Error::ThreadPanicked`].
 pub fn run<E: Engine>(
     engine: &E,
     load: &Load,
@@ -242,8 +245,8 @@ pub fn run<E: Engine>(
     run_clients(engine, clients, plan, stop, observer)
 }
 
-/// Runs a thread for each of `clients`, which are as many as the plan has threads, as [`run`] does; one that has no more
-/// transactions ends.
+/// Runs a thread for each of `clients`, as [`run`] does. There are as many clients as the plan has threads. A thread
+/// whose client has no more transactions ends.
 ///
 /// # Errors
 /// As [`run`].
@@ -275,11 +278,11 @@ pub fn run_clients<C: Client>(
     let canary = observer.canary();
     let watch = canary.as_deref().map(Watch::new);
     let (totals, collected) = thread::scope(|scope| {
-        // However this ends, the canaries end with it.
+        // The canaries end when this is dropped, also after an error.
         let _ending = watch.as_ref().map(Ending);
         let workers = start_workers(scope, clients, plan, &shared, schedule.as_ref())?;
         observer.started();
-        // While nobody is at work yet.
+        // Read here, because no worker has begun yet.
         let counters_before = engine.counters();
         drop(engine.take_slow_operations());
         let clock = shared.gate.open();
@@ -318,7 +321,7 @@ pub fn run_clients<C: Client>(
     })
 }
 
-/// Ends the canaries when it is dropped.
+/// Ends the canaries on drop.
 struct Ending<'w, 'c>(&'w Watch<'c>);
 
 impl Drop for Ending<'_, '_> {
@@ -330,7 +333,7 @@ impl Drop for Ending<'_, '_> {
 /// A worker's thread.
 type Started<'scope> = thread::ScopedJoinHandle<'scope, Result<Totals, Error>>;
 
-/// Starts a thread for each client; they wait at the gate.
+/// Starts a thread for each client; the threads wait at the gate.
 fn start_workers<'scope, 'env, C: Client + 'scope>(
     scope: &'scope thread::Scope<'scope, 'env>,
     clients: Vec<C>,
@@ -362,7 +365,7 @@ fn start_workers<'scope, 'env, C: Client + 'scope>(
     Ok(workers)
 }
 
-/// Starts the canaries' threads. A run goes on without one that cannot be started, and the log says so.
+/// Starts the canaries' threads. If one cannot be started, the run goes on without it, and the log says so.
 fn start_canaries<'scope, E: Instruments>(
     scope: &'scope thread::Scope<'scope, '_>,
     watch: Option<&'scope Watch<'scope>>,

@@ -1,8 +1,8 @@
 //! The open loop: transactions arrive by a schedule, whatever the engine does, and latency counts from the arrival.
 //!
-//! The workers take arrivals in order and each sleeps until its own, so there is no thread that hands them out. One
-//! that is late begins at once, hence neither the system's timer nor the number of threads limits the rate, as long as
-//! the engine keeps up. When it does not, the queue is what has arrived and was not taken ([`Schedule::waiting`]).
+//! Workers take arrivals in order, and each sleeps until its own, so no thread hands them out. A late worker begins at
+//! once. So neither the system's timer nor the number of threads limits the rate, as long as the engine keeps up. If it
+//! falls behind, the queue is the arrivals that no worker has taken ([`Schedule::waiting`]).
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -17,8 +17,8 @@ use crate::recorder::{Begun, RunClock, Totals};
 
 /// Runs a worker's thread to its end.
 pub(super) fn run<C: Client>(mut worker: Worker<'_, C>, schedule: &Schedule) -> Result<Totals, Error> {
-    // A sleep ends up to 50 us late by default, which would show as latency of the engine. Without the permission
-    // it stays so.
+    // By default a sleep ends up to 50 us late, which would show as latency of the engine. If the system refuses the
+    // change, that stays so.
     let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
     let Some(clock) = worker.wait_for_start() else {
         return worker.finish();
@@ -32,7 +32,7 @@ pub(super) fn run<C: Client>(mut worker: Worker<'_, C>, schedule: &Schedule) -> 
         let Some(begun_ns) = sleep_until(worker.shared, clock, arrival_ns) else { return worker.finish() };
         let leave = worker.shared.take_leave(begun_ns);
         if leave == Leave::Over {
-            // It had arrived in time, and the time was up before it was begun.
+            // The transaction arrived in time, but the time was up before it began.
             worker.leave(arrival_ns);
             return worker.finish();
         }
@@ -49,7 +49,7 @@ fn sleep_until(shared: &Shared<'_>, clock: RunClock, arrival_ns: u64) -> Option<
         }
         let now_ns = clock.now_ns();
         if now_ns >= arrival_ns {
-            // One that arrived in time and is taken late is begun, unless the time is up (DRV-2).
+            // An arrival in time that is taken late still begins, unless the time is up (DRV-2).
             return Some(now_ns);
         }
         thread::sleep(NAP.min(Duration::from_nanos(arrival_ns - now_ns)));

@@ -10,16 +10,16 @@ use crate::generators::row::{C_LEN, Row};
 use crate::keys::RandType;
 use crate::probe::Access;
 
-/// Answers after `work`; fails or stops where told to.
+/// An engine that answers after `work`, and fails or stalls where the test says so.
 #[derive(Default)]
 struct Counting {
     work: Duration,
     fail_at: Option<u64>,
     stall: Option<(u64, Duration)>,
     conflict_every: Option<u64>,
-    /// Every so many-th insert finds its row there.
+    /// Every n-th insert finds its row in place.
     exists_every: Option<u64>,
-    /// Deletes find no row.
+    /// Whether deletes find no row.
     is_empty: bool,
     inserts: AtomicU64,
     calls: AtomicU64,
@@ -100,7 +100,7 @@ impl Instruments for Counting {
             runnable_us: None,
             latch: None,
         };
-        // Those of the run, if they are asked for behind it.
+        // The run's operations, if the caller asks after the run.
         if self.calls.load(Ordering::Relaxed) == 0 { vec![remembered(9)] } else { [7, 6].map(remembered).to_vec() }
     }
     fn outstanding_bytes(&self) -> u64 {
@@ -175,13 +175,13 @@ fn load_of(engine: &Counting) -> Load {
     load_for(engine, Workload::UpdateIndex)
 }
 
-/// Runs so many events of `workload`, however long it takes.
+/// Runs `events` events of `workload`, however long it takes.
 fn run_events(engine: &Counting, workload: Workload, events: u64, threads: usize) -> Finished {
     let plan = Plan { events, time_s: 3_600, ..plan(threads, Pace::ClosedLoop) };
     run(engine, &load_for(engine, workload), &plan, &AtomicBool::new(false), &mut Unobserved).unwrap()
 }
 
-/// Keeps what it sees; breaks off after `limit` intervals.
+/// Keeps the intervals; breaks off after `limit` of them.
 struct Keep {
     seen: Vec<Interval>,
     limit: usize,
@@ -251,7 +251,7 @@ fn open_loop_keeps_its_rate_below_the_maximum() {
 
 #[test]
 fn open_loop_latency_counts_from_the_arrival() {
-    // One thread stalls once for 300 ms: everything that arrives meanwhile waits, and its wait is seen.
+    // One thread stalls once for 300 ms: every arrival in that time waits, and its wait is recorded.
     let engine = Counting { stall: Some((100, Duration::from_millis(300))), ..Counting::default() };
     let plan = Plan { events: 1_000, time_s: 3_600, ..plan(1, Pace::OpenLoop { per_s: 1_000.0 }) };
     let finished = run(&engine, &load_of(&engine), &plan, &AtomicBool::new(false), &mut Keep::all()).unwrap();
@@ -287,7 +287,7 @@ fn open_loop_above_the_maximum_shows_its_queue() {
 
 #[test]
 fn transaction_under_way_when_the_time_is_up_counts_with_all_of_its_gap() {
-    // The second of the run ends while the only thread is in it; whatever comes meanwhile is queued.
+    // The run's only second ends while its only thread is in the stall; arrivals in that time are queued.
     for pace in [Pace::ClosedLoop, Pace::OpenLoop { per_s: 500.0 }] {
         let engine = Counting { stall: Some((50, Duration::from_millis(1_500))), ..Counting::default() };
         let finished =
@@ -300,7 +300,7 @@ fn transaction_under_way_when_the_time_is_up_counts_with_all_of_its_gap() {
     }
 }
 
-/// Watches the machine, and keeps what it sees.
+/// An observer with a canary that keeps the intervals.
 struct Watched {
     canary: Arc<Canary>,
     keep: Keep,
@@ -379,7 +379,7 @@ fn maximum_is_that_of_a_closed_loop_whatever_the_plan_says() {
     let plan = plan(2, Pace::OpenLoop { per_s: 1.0 });
     let stop = AtomicBool::new(false);
     let maximum = maximum::measure_for(&engine, &load, &plan, &stop, 1, 1).unwrap();
-    // On an idle machine some 1,800.
+    // An idle machine reaches some 1,800.
     assert!(maximum.per_s > 10.0, "{maximum:?}");
     assert_eq!((maximum.phase_s, maximum.has_settled), (1, false));
     stop.store(true, Ordering::Relaxed);
@@ -435,7 +435,7 @@ fn warm_up_is_run_and_not_counted() {
         assert!(finished.counters.log_syncs < calls, "what the engine counted in the warm-up is left out");
         assert_eq!(engine.takes.load(Ordering::Relaxed), 3, "those of before and of the warm-up are put away");
         assert_eq!(keep.seen.len(), 1);
-        // Without the second of the warm-up, however long a busy machine took for all of it.
+        // The second of the warm-up is left out, however long a busy machine took for the run.
         for counted_s in [keep.seen[0].at_s, finished.elapsed_s] {
             assert!((1.0..=since_the_start_s - 1.0).contains(&counted_s), "{counted_s} of {since_the_start_s}");
         }

@@ -11,29 +11,29 @@ use crate::generators::oltp::{Ran, Tally};
 use crate::keys::{Random, random};
 use crate::recorder::{Begun, Recorder, RunClock, Totals};
 
-/// Stream of the first worker's random numbers in the run's seed; stream 1 is the arrivals'.
+/// Random stream of the first worker, of the run's seed; stream 1 is for arrivals.
 const FIRST_STREAM: u64 = 2;
 
-/// Seconds that room is made for ahead; a longer run makes more when it comes to it.
+/// The most seconds for which a worker allocates totals in advance; a longer run grows them later.
 const SECONDS_AHEAD_MAX: u64 = 3_600;
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 pub(super) struct Shared<'a> {
     pub(super) recorder: Recorder,
     pub(super) gate: Gate,
-    /// From when on transactions count that begin, in ns since the start.
+    /// Transactions that begin from this time on count; in ns since the start.
     pub(super) counts_from_ns: u64,
-    /// When no transaction begins any more, in ns since the start.
+    /// From this time on no transaction begins; in ns since the start.
     pub(super) end_ns: u64,
-    /// How many transactions count at most.
+    /// The most transactions that count; 0 for no limit.
     pub(super) events_max: u64,
-    /// How many were begun, or wanted to, that count.
+    /// Transactions that have asked to begin and count; may exceed `events_max`. Written by workers.
     pub(super) events: AtomicU64,
-    /// The caller's wish to stop.
+    /// The caller's request to stop the run.
     pub(super) stop: &'a AtomicBool,
-    /// The run's own: a worker has failed, or the observer has seen enough.
+    /// The run's own stop: a worker has failed, or the observer broke off.
     pub(super) halted: AtomicBool,
-    /// The thread that collects, to be woken when the last event has been taken.
+    /// The collector's thread; the worker that begins the last event wakes it.
     pub(super) collector: Thread,
 }
 
@@ -44,14 +44,14 @@ pub(super) enum Leave {
     Counted,
     /// Yes, to warm up.
     Uncounted,
-    /// No: the time is up, or all events were taken, or the run is to stop.
+    /// No: the time is up, all events have begun, or the run is to stop.
     Over,
 }
 
 impl Shared<'_> {
     /// Whether the run is to stop before its time.
     pub(super) fn is_stopped(&self) -> bool {
-        // Relaxed: each flag stands for itself, and whoever misses it sees it at the next look.
+        // Relaxed: each flag is independent, and a thread that misses a change sees it at its next check.
         self.stop.load(Ordering::Relaxed) || self.halted.load(Ordering::Relaxed)
     }
 
@@ -66,9 +66,9 @@ impl Shared<'_> {
         now_ns >= self.end_ns || self.is_stopped() || self.has_all_events()
     }
 
-    /// Whether as many transactions have begun as may.
+    /// Whether all events have begun.
     pub(super) fn has_all_events(&self) -> bool {
-        // Relaxed: the number stands for itself.
+        // Relaxed: no other data depends on the number.
         self.events_max > 0 && self.events.load(Ordering::Relaxed) >= self.events_max
     }
 
@@ -83,7 +83,7 @@ impl Shared<'_> {
         if self.events_max == 0 {
             return Leave::Counted;
         }
-        // Relaxed: as in `has_all_events`. Who takes the last one wakes the collector.
+        // Relaxed: as in `has_all_events`. The worker that takes the last event wakes the collector.
         let taken = self.events.fetch_add(1, Ordering::Relaxed) + 1;
         if taken >= self.events_max {
             self.collector.unpark();
@@ -106,7 +106,7 @@ impl<'a, C: Client> Worker<'a, C> {
     pub(super) fn new(number: usize, client: C, shared: &'a Shared<'a>, seed: u64) -> Worker<'a, C> {
         let mut totals = Totals::default();
         let seconds = (shared.end_ns - shared.counts_from_ns) / SECOND_NS;
-        // The last transactions end after the time is up, so one second more.
+        // One more second: the last transactions end after the time is up.
         let ahead = seconds.min(SECONDS_AHEAD_MAX) as usize + 1;
         totals.per_second.reserve(ahead);
         totals.worst_ns.reserve(ahead);
@@ -118,17 +118,17 @@ impl<'a, C: Client> Worker<'a, C> {
         self.shared.gate.wait()
     }
 
-    /// Draws the next transaction; `false`: there is none any more.
+    /// Draws the next transaction; returns `false` if none is left.
     pub(super) fn draw(&mut self) -> bool {
         self.client.draw(&mut self.random)
     }
 
-    /// Notes that the arrival taken last is not begun any more.
+    /// Notes that the transaction of the last arrival will not begin.
     pub(super) fn leave(&mut self, arrival_ns: u64) {
         self.totals.left_ns = Some(arrival_ns);
     }
 
-    /// Runs the transaction drawn last, which has leave to begin, and records it.
+    /// Runs and records the transaction drawn last, which may begin.
     pub(super) fn execute(&mut self, clock: RunClock, leave: Leave, begun: Begun) -> Result<(), Error> {
         let (shared, recorder) = (self.shared, &self.shared.recorder);
         recorder.begin(self.number, begun.since_ns);

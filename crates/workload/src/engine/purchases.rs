@@ -1,10 +1,10 @@
-//! What a storage engine must offer besides for the insert benchmark: tables of purchases, with three indexes each.
+//! The additional interface of a storage engine for the insert benchmark: tables of purchases, with three indexes each.
 
 use super::{IdRange, Instruments, Outcome, TableNo};
 use crate::Error;
 use crate::generators::insert_benchmark::Purchase;
 
-/// An index of a table of purchases, none of them unique.
+/// An index of a table of purchases. None of the indexes is unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurchaseIndex {
     /// Price, customer.
@@ -19,7 +19,7 @@ impl PurchaseIndex {
     /// All of them.
     pub const ALL: [PurchaseIndex; 3] = [PurchaseIndex::Market, PurchaseIndex::Register, PurchaseIndex::PriceDate];
 
-    /// Its name, as the insert benchmark has it.
+    /// The name in the insert benchmark.
     pub const fn name(self) -> &'static str {
         match self {
             PurchaseIndex::Market => "marketsegment",
@@ -29,32 +29,32 @@ impl PurchaseIndex {
     }
 }
 
-/// What a table of purchases was loaded with.
+/// Size of a table of purchases when it was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PurchaseLoad {
-    /// Its rows. As many are deleted later as are inserted.
+    /// Number of rows. Later transactions delete as many rows as they insert.
     pub rows: u64,
-    /// Bytes of the column `data` of each.
+    /// Bytes of the column `data` in each row.
     pub data_len: u32,
 }
 
-/// What is known of a table of purchases.
+/// State of a table of purchases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurchaseState {
-    /// It is not there.
+    /// The table does not exist.
     Missing,
-    /// It is there, but its load did not come to its end.
+    /// The table exists, but its load did not finish.
     HalfLoaded,
-    /// It was loaded.
+    /// The table was loaded.
     Loaded(PurchaseLoad),
 }
 
-/// What was found in a table of purchases whose indexes agree with it.
+/// Counts of a table of purchases whose indexes agree with its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Rows.
     pub rows: u64,
-    /// Entries of its indexes.
+    /// Entries of the table's indexes.
     pub entries: u64,
 }
 
@@ -65,7 +65,7 @@ pub trait PurchaseEngine: Instruments {
     where
         Self: 'e;
 
-    /// Says whether a table is there, and what it was loaded with.
+    /// Returns whether a table exists, and the size with which it was loaded.
     ///
     /// # Errors
     /// [`Error::Engine`]: the engine could not answer.
@@ -87,26 +87,26 @@ pub trait PurchaseEngine: Instruments {
     /// The indexes that a table does not have.
     ///
     /// # Errors
-    /// [`Error::NoPurchases`]: the table is not there. [`Error::Engine`]: the engine could not answer.
+    /// [`Error::NoPurchases`]: the table is missing. [`Error::Engine`]: the engine could not answer.
     fn missing_indexes(&self, table: TableNo) -> Result<Vec<PurchaseIndex>, Error>;
 
     /// Drops a table, its indexes and the note on it; `false` if there was none.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn drop_purchases(&self, table: TableNo) -> Result<bool, Error>;
 
     /// Opens a session on a table.
     ///
     /// # Errors
-    /// [`Error::NoPurchases`]: it is not there. [`Error::Engine`]: the engine could not.
+    /// [`Error::NoPurchases`]: the table is missing. [`Error::Engine`]: the engine failed.
     fn purchases(&self, table: TableNo) -> Result<Self::Purchases<'_>, Error>;
 
-    /// Reads a table and the indexes that it has, while nobody changes them: whether each row has its entries and each
-    /// entry its row.
+    /// Reads a table and its indexes, and checks that each row has its entries and each entry its row. No thread may
+    /// change the table meanwhile.
     ///
     /// # Errors
-    /// [`Error::IndexDisagrees`]: one has not. [`Error::Engine`]: the engine could not.
+    /// [`Error::IndexDisagrees`]: a row or an entry has no counterpart. [`Error::Engine`]: the engine failed.
     fn verify_purchases(&self, table: TableNo) -> Result<Verified, Error>;
 }
 
@@ -115,37 +115,39 @@ pub trait PurchaseSession {
     /// The smallest and the largest id; `None` if the table is empty.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn ids(&mut self) -> Result<Option<IdRange>, Error>;
 
-    /// Inserts rows in ascending order of id, in one transaction that need not be durable at once.
+    /// Inserts rows in ascending order of id, in one transaction that may become durable later.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not, or a row exists.
+    /// [`Error::Engine`]: the engine failed, or a row exists.
     fn load(&mut self, rows: &[Purchase]) -> Result<(), Error>;
 
-    /// Makes an index of the rows that are there.
+    /// Creates an index on the rows of the table.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the table has it, or the engine could not.
+    /// [`Error::Engine`]: the table has the index already, or the engine failed.
     fn create_index(&mut self, index: PurchaseIndex) -> Result<(), Error>;
 
-    /// Inserts rows and deletes those of `oldest`, in one transaction, durable as the engine was opened to make it.
+    /// Inserts `rows` and deletes the rows of `oldest`, in one transaction, with the durability that the engine was
+    /// opened with.
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not, or a row to insert exists.
+    /// [`Error::Engine`]: the engine failed, or a row to insert exists.
     fn turn_over(&mut self, rows: &[Purchase], oldest: IdRange) -> Result<(), Error>;
 
     /// Reads a row by its id: [`Outcome::Done`] or [`Outcome::NoRow`].
     ///
     /// # Errors
-    /// [`Error::Engine`]: the engine could not.
+    /// [`Error::Engine`]: the engine failed.
     fn select_purchase(&mut self, id: u64) -> Result<Outcome, Error>;
 
-    /// Reads `rows` entries of an index, or as many as there are, from the first whose first column is `from` or more;
-    /// returns how many there were.
+    /// Reads up to `rows` entries of an index, from the first whose first column is `from` or more; returns the number
+    /// of entries read.
     ///
     /// # Errors
-    /// [`Error::NoPurchaseIndex`]: there was none when the session was opened. [`Error::Engine`]: the engine could not.
+    /// [`Error::NoPurchaseIndex`]: the index was missing when the session was opened. [`Error::Engine`]: the engine
+    /// failed.
     fn scan_entries(&mut self, index: PurchaseIndex, from: u32, rows: usize) -> Result<usize, Error>;
 }

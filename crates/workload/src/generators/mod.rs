@@ -8,18 +8,18 @@ use crate::Error;
 use crate::keys::Random;
 use oltp::{Queries, Ran, Tally};
 
-/// What one thread of a run does: transactions that it draws and runs.
+/// The work of one thread of a run: it draws transactions and runs them.
 pub trait Client: Send {
-    /// Draws the next transaction; `false`: there is none any more.
+    /// Draws the next transaction; returns `false` if none is left.
     fn draw(&mut self, random: &mut Random) -> bool;
 
-    /// Runs the transaction drawn last. A statement that meets a conflict is run again, unless `gives_up` says so.
+    /// Runs the transaction drawn last. Retries a statement after a conflict, unless `gives_up` returns true.
     ///
     /// # Errors
-    /// What the engine says, and that rows are not as they must be.
+    /// Errors of the engine, and of rows that are not as they must be.
     fn run(&mut self, tally: &mut Tally, gives_up: impl Fn() -> bool) -> Result<Ran, Error>;
 
-    /// Does what is left when the thread ends.
+    /// Finishes the remaining work when the thread ends.
     ///
     /// # Errors
     /// As [`Client::run`].

@@ -10,7 +10,8 @@ pub const C_LEN: usize = 120;
 /// Bytes of the column `pad`, a `CHAR(60)`.
 pub const PAD_LEN: usize = 60;
 
-/// Bytes of a row at least, however it is kept: `k`, `c` and `pad`. Of its id a page may keep less than all.
+/// The least bytes of a row, in any layout: `k`, `c` and `pad`. The id is not counted, since a page may store a part of
+/// it only.
 pub const LEN_MIN: u64 = (4 + C_LEN + PAD_LEN) as u64;
 
 /// Digits in one group of `c` and `pad`.
@@ -55,7 +56,7 @@ pub fn random_c(random: &mut Random) -> [u8; C_LEN] {
 fn fill_with_digits(text: &mut [u8], random: &mut Random) {
     let groups = text.len() / (GROUP_DIGITS + 1);
     for (number, group) in text.chunks_exact_mut(GROUP_DIGITS + 1).enumerate() {
-        // One draw a group instead of one a digit: an insert makes 165 digits.
+        // One draw per group instead of one per digit: an insert needs 165 digits.
         let mut value = random.random_range(0..GROUP_END);
         for digit in group[..GROUP_DIGITS].iter_mut().rev() {
             *digit = b'0' + (value % 10) as u8;

@@ -22,7 +22,7 @@ const SIZES: Sizes = Sizes {
 const PLAN: Plan =
     Plan { threads: 0, time_s: 1, warmup_s: 0, events: 0, report_interval_s: 0, pace: Pace::ClosedLoop, seed: 3 };
 
-/// Through the page cache: these tests are about tables, and run on any file system.
+/// Uses the page cache: these tests are about tables, and run on any file system.
 fn options() -> Options {
     Options::new().cached(true)
 }
@@ -45,7 +45,7 @@ fn indexed(dir: &Path) -> Millpond {
     engine
 }
 
-/// What is found in both tables with their indexes.
+/// Rows and entries of both tables together.
 const ALL: Verified = Verified { rows: 2_100, entries: 6_300 };
 
 /// The ids in each table.
@@ -117,7 +117,7 @@ fn queries_read_beside_a_rate_that_is_kept_or_said_not_to_be() {
         assert!(figures.figures.waits.iter().any(|wait| wait.class == "log_flush"), "{figures:?}");
         let wanted = if name == "qr100" { 200.0 } else { 40.0 };
         assert_eq!(figures.rows_wanted_per_s, Some(wanted));
-        // Arrivals are at even distances: not one more than there are in the second.
+        // Arrivals have even gaps, so there are at most as many as in one second.
         assert!(figures.rows_inserted > 0 && figures.rows_inserted as f64 <= wanted, "{figures:?}");
         assert_eq!(verify(&engine, CLIENTS).unwrap(), ALL);
     }
@@ -135,7 +135,7 @@ fn indexes_that_are_missing_are_made_and_ranges_of_them_refused_before() {
     assert!(error.contains("'purchases1'") && error.contains("'marketsegment'") && error.contains("l.x"), "{error}");
     run_step(&engine, "qp9");
     run_step(&engine, "l.i1");
-    // As an interrupted run leaves it.
+    // The state that an interrupted run leaves.
     let second = TableNo::from_index(1);
     engine.purchases(second).unwrap().create_index(PurchaseIndex::Register).unwrap();
     assert_eq!(verify(&engine, CLIENTS).unwrap().entries, 1_050);

@@ -1,14 +1,15 @@
-//! Which rows a transaction touches: sysbench's `--rand-type`, by its formulas and default parameters.
+//! Distributions of the rows that transactions touch: sysbench's `--rand-type`, with its formulas and default
+//! parameters.
 //!
 //! | value | what it draws | parameters (sysbench's defaults) |
 //! |---|---|---|
-//! | [`uniform`] | every row alike | – |
+//! | [`uniform`] | every row with equal probability | – |
 //! | [`special`] | three of four from 1 % of the rows in the middle, the others bell-shaped | 12 terms, 1 %, 75 % |
 //! | [`pareto`] | 80 % from the first 20 % of the rows, and so on inwards | h = 0.2 |
 //! | [`zipfian`] | row r with a weight of 1 / r^0.8 | exponent 0.8 |
 //! | [`gaussian`] | bell-shaped around the middle | 12 terms |
 //!
-//! Every draw is over `1..=n`. Source: sysbench 1.0, its random number options; the formulas are written anew.
+//! Every draw is over `1..=n`. Source: the random number options of sysbench 1.0; the formulas are implemented anew.
 
 pub mod gaussian;
 pub mod pareto;
@@ -25,7 +26,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::Error;
 use crate::names::by_name;
 
-/// The generator of all randomness here: fast, small, reproducible from a seed.
+/// The random number generator of this crate: fast, small, reproducible from a seed.
 pub type Random = Xoshiro256PlusPlus;
 
 /// Returns the generator of one stream of a seed.
@@ -39,7 +40,7 @@ pub fn random(seed: u64, stream: u64) -> Random {
 /// The name of a distribution, as `--rand-type` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RandType {
-    /// Every row alike.
+    /// Every row with equal probability.
     Uniform,
     /// Hot rows in the middle; sysbench's default.
     #[default]

@@ -1,8 +1,8 @@
 //! `--rand-type=special`: a few hot rows in the middle of the table. sysbench's default.
 //!
-//! One uniform number decides and places: below a quarter, the draw is bell-shaped over the whole table; otherwise that
-//! same number, still in `[0.25, 1)`, is stretched over the 1 % in the middle. So the hot rows are the upper three
-//! quarters of that 1 %, and that is how sysbench 1.0 has it.
+//! One uniform number decides and places. Below 0.25, the draw is bell-shaped over the whole table. Otherwise the same
+//! number, in `[0.25, 1)`, is stretched over the middle 1 %. So the hot rows are the upper three quarters of that 1 %,
+//! as in sysbench 1.0.
 
 use super::gaussian::mean_of_terms;
 use super::{Random, member, unit};

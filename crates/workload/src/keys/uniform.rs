@@ -1,4 +1,4 @@
-//! `--rand-type=uniform`: every row alike.
+//! `--rand-type=uniform`: every row with equal probability.
 
 use rand::RngExt;
 

@@ -1,8 +1,8 @@
-//! The figures without the time in which the machine stood still by itself.
+//! The figures without the machine's own stops.
 //!
-//! A queue that a stop left behind delays transactions that arrive after it, by the stop's length at most. So what a
-//! transaction was queued for is excused by all stops of the same backlog, and what it took from its begin on by the
-//! stops of that time.
+//! A stop leaves a queue that delays later arrivals too, by the stop's length at most. So all stops since the begin of
+//! a backlog excuse the queueing time of its transactions. The time from the begin of a transaction on is excused only
+//! by the stops in that time.
 
 use super::{Figures, History, Limits, over_limit};
 use crate::calm::{brownout_below, median};
@@ -14,7 +14,7 @@ const LIVE_MIN: f64 = 0.5;
 /// Nanoseconds in a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The figures of `history` without `excused`, which is in order and apart.
+/// The figures of `history` without `excused`, which is sorted and disjoint.
 pub(super) fn figures(history: &History<'_>, excused: &[Span], limits: Limits) -> Figures {
     let left_ns = |span: Span| span.len_ns() - span.within_ns(excused);
     let (is_dead, brownout_s) = seconds(history, excused);
@@ -31,8 +31,7 @@ pub(super) fn figures(history: &History<'_>, excused: &[Span], limits: Limits) -
     }
 }
 
-/// Whether nothing was completed in the median of the seconds in which the machine ran, and how many of these are a
-/// brownout.
+/// Of the seconds in which the machine ran: whether the median had no completion, and the number of brownouts.
 fn seconds(history: &History<'_>, excused: &[Span]) -> (bool, usize) {
     let second = |(at, count): (u64, &u64)| {
         let from_ns = history.counts_from_ns + at * SECOND_NS;
@@ -41,7 +40,7 @@ fn seconds(history: &History<'_>, excused: &[Span]) -> (bool, usize) {
     };
     let live: Vec<(f64, u64)> =
         (0..).zip(history.seconds).map(second).filter(|(share, _)| *share >= LIVE_MIN).collect();
-    // What a second would have come to without its stops.
+    // The completions extrapolated to a second without stops.
     let whole: Vec<u64> = live.iter().map(|(share, count)| (*count as f64 / share) as u64).collect();
     let below = brownout_below(&whole, history.offered_per_s);
     let brownout_s = whole.iter().filter(|count| (**count as f64) < below).count();
@@ -61,6 +60,6 @@ fn slowest_ns(history: &History<'_>, excused: &[Span]) -> u64 {
     };
     let longest_kept_ns = history.slow.iter().map(|slow| slow.latency_ns()).max().unwrap_or(0);
     let kept_ns = history.slow.iter().map(left_ns).max().unwrap_or(0);
-    // The slowest of all was too fast to be kept: nothing of it is taken away.
+    // The slowest transaction was too fast to be kept, so no stop is subtracted.
     if history.slowest_ns > longest_kept_ns { history.slowest_ns } else { kept_ns }
 }

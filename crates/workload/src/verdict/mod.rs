@@ -1,4 +1,4 @@
-//! Whether a run was calm: a pure function of what was recorded.
+//! Whether a run was calm: a pure function of the run's recorded figures.
 //!
 //! | figure | limit |
 //! |---|---|
@@ -8,11 +8,12 @@
 //! | slowest transaction, queued ones included | max(250 ms, 5 × the device's own) |
 //! | stalls of max(the stall threshold, 3 × the device's own) and longer | 0 |
 //!
-//! The device's own is the longest pair of the device's canary that is its own and no stop. Each figure is told raw,
-//! and attributed: without the time in which device or CPU stood still by themselves.
+//! "The device's own" is the longest pair of the device's canary that is the device's own, capped at the least length
+//! of a stop. Each figure is reported raw, and attributed: without the stops of device or CPU by themselves.
 //!
-//! VER-1  A run is calm if no raw figure breaks its limit, not calm if an attributed one does, inconclusive otherwise:
-//!        the machine stood still, and without that time nothing is wrong.
+//! VER-1  A run is calm if no raw figure breaks its limit, not calm if an attributed one does, and inconclusive
+//! otherwise:
+//!        the machine stood still, and without its stops every limit holds.
 //! VER-2  Time that no canary calls a stop counts against the engine.
 
 mod attributed;
@@ -23,19 +24,19 @@ use crate::calm::Calm;
 use crate::canary::log::MachineLog;
 use crate::spans::{Slow, Span};
 
-/// The longest gap may be so long on any device, in ns.
+/// Limit of the longest gap on any device, in ns.
 const GAP_LIMIT_NS: u64 = 100_000_000;
 
-/// Or so many times as long as the device's own.
+/// Limit of the longest gap, as a multiple of the device's own.
 const GAP_FACTOR: u64 = 3;
 
-/// The slowest transaction may take so long on any device, in ns.
+/// Limit of the slowest transaction on any device, in ns.
 const SLOWEST_LIMIT_NS: u64 = 250_000_000;
 
-/// Or so many times as long as the device's own.
+/// Limit of the slowest transaction, as a multiple of the device's own.
 const SLOWEST_FACTOR: u64 = 5;
 
-/// What is said of a run.
+/// The verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -47,91 +48,90 @@ pub enum Verdict {
     Inconclusive,
 }
 
-/// What was recorded of a run.
+/// The recorded figures of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct History<'a> {
     /// Completions in each whole second.
     pub seconds: &'a [u64],
-    /// When the first of these began, in ns since the start of the run.
+    /// Begin of the first of these seconds, in ns since the start of the run.
     pub counts_from_ns: u64,
     /// Arrivals a second; `None` in a closed loop.
     pub offered_per_s: Option<f64>,
-    /// Times without a completion: the longest of each thread, and all of 50 ms and longer, with those at begin and
-    /// end.
+    /// Times without a completion: the longest of each thread, and all of 50 ms and longer, at begin and end too.
     pub gaps: &'a [Span],
     /// Slow transactions, with the one that waited longest when the run ended.
     pub slow: &'a [Slow],
     /// The longest latency of all, in ns.
     pub slowest_ns: u64,
-    /// Operations of the engine that took the threshold or longer.
+    /// Operations of the engine that took the stall threshold or longer.
     pub stalls: u64,
-    /// The last of these.
+    /// Spans of the last stalls.
     pub stall_spans: &'a [Span],
-    /// From how long on an operation is a stall, in ns.
+    /// From this duration on an operation is a stall, in ns.
     pub stall_threshold_ns: u64,
-    /// What the canaries saw; `None`: the machine was not watched.
+    /// The canaries' log; `None` if the machine was not watched.
     pub machine: Option<&'a MachineLog>,
-    /// The longest pair of the probe, which counts where no canary watched, in ns.
+    /// The longest pair of the probe, in ns; used if no canary watched.
     pub probe_worst_ns: u64,
 }
 
 /// The figures that have a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Figures {
-    /// The median is 0 and nothing else measures the run.
+    /// Whether the median is 0 and no rate was offered.
     is_dead: bool,
     brownout_s: usize,
     gap_ns: u64,
     slowest_ns: u64,
     /// Operations of the stall threshold and longer.
     stalls: u64,
-    /// Those that are too long for this device.
+    /// Stalls that are too long for this device.
     stalls_over: u64,
 }
 
-/// What is said of a run, and why.
+/// The verdict on a run, and its reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judgement {
-    /// What is said.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Which limits were broken, in words, raw; for an engine that is not calm, attributed.
+    /// The broken limits, in words: raw figures, or attributed ones for a run that is not calm.
     pub verdict_reasons: Vec<String>,
-    /// Seconds under half of what measures the run in which the machine ran.
+    /// Brownout seconds among those in which the machine ran.
     pub brownout_attributed_s: usize,
-    /// Seconds from the begin of the run, without the warm-up, to that of the longest gap.
+    /// Begin of the longest gap, in seconds since the end of the warm-up.
     pub blackout_at_s: f64,
-    /// How long of the longest gap the device stood still by itself.
+    /// Part of the longest gap in which the device stood still by itself.
     pub blackout_device_ms: f64,
-    /// How long of it the device stood still with much of the engine's outstanding.
+    /// Part of the longest gap in which the device stood still while the engine had much outstanding.
     pub blackout_shared_ms: f64,
-    /// How long of it the CPU stood still.
+    /// Part of the longest gap in which the CPU stood still.
     pub blackout_cpu_ms: f64,
-    /// The longest gap without the machine's stops; it may be another one.
+    /// The longest gap without the machine's stops; may be another gap.
     pub blackout_attributed_ms: f64,
-    /// What the longest gap may be.
+    /// Limit of the longest gap.
     pub blackout_limit_ms: f64,
-    /// The slowest transaction, those included that were queued when the run ended.
+    /// The slowest transaction, including those that were queued when the run ended.
     pub slowest_ms: f64,
-    /// The slowest without the machine's stops; it may be another one.
+    /// The slowest transaction without the machine's stops; may be another transaction.
     pub slowest_attributed_ms: f64,
-    /// What the slowest may take.
+    /// Limit of the slowest transaction.
     pub slowest_limit_ms: f64,
     /// Stalls without those that the machine's stops explain.
     pub stalls_attributed: u64,
-    /// How long the device stood still by itself in the whole run.
+    /// Time in the whole run in which the device stood still by itself.
     pub device_stopped_ms: f64,
-    /// How long it did with much of the engine's outstanding.
+    /// Time in which the device stood still while the engine had much outstanding.
     pub device_shared_ms: f64,
-    /// How long the CPU stood still.
+    /// Time in which the CPU stood still.
     pub cpu_stopped_ms: f64,
 }
 
-/// What the longest gap and the slowest transaction may take, in ns.
+/// Limits of longest gap, slowest transaction and stalls, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limits {
     gap_ns: u64,
     slowest_ns: u64,
-    /// From how long on a stall counts.
+    /// From this duration on a stall counts against the engine.
     stall_ns: u64,
 }
 
@@ -199,8 +199,8 @@ fn raw(history: &History<'_>, longest: Span, limits: Limits) -> Figures {
     }
 }
 
-/// How many stalls are too long: `all` of those that count where the limit is the threshold, else the remembered ones
-/// of which so much is left.
+/// The number of stalls that are too long. If the limit is the threshold, that is `all`; otherwise the remembered
+/// stalls for which `left_ns` reaches the limit.
 fn over_limit(history: &History<'_>, limits: Limits, all: u64, left_ns: impl Fn(&Span) -> u64) -> u64 {
     if limits.stall_ns == history.stall_threshold_ns {
         return all;
@@ -230,7 +230,7 @@ impl Figures {
 }
 
 impl Judgement {
-    /// The sentence that ends a run: how long of its longest gap the machine stood still.
+    /// The sentence at the end of a run: the part of its longest gap in which the machine stood still.
     pub fn sentence(&self, blackout_ms: f64, is_watched: bool) -> String {
         let mut text = format!("the longest gap was {blackout_ms:.1} ms; ");
         let parts = [
@@ -248,7 +248,7 @@ impl Judgement {
         text
     }
 
-    /// The verdict in words, with what led to it.
+    /// The verdict in words, with its reasons.
     pub fn verdict_text(&self) -> String {
         let reasons = self.verdict_reasons.join("; ");
         match self.verdict {

@@ -66,7 +66,7 @@ fn even_run_on_a_quiet_machine_is_calm() {
 
 #[test]
 fn run_of_8_s_that_was_stopped_for_10_is_inconclusive_and_its_gap_is_told() {
-    // It ran for two seconds, then the process stood still, also at its planned end.
+    // The run is fine for two seconds; then the process stands still, beyond the planned end.
     let machine = cpu(12_100, &[(2_010, 12_000, 0)]);
     let run =
         History { seconds: &[9_000, 8_900, 0, 0, 0, 0, 0, 0], gaps: &[span_ms(2_003, 12_000)], ..calm_run(&machine) };
@@ -127,7 +127,7 @@ fn stop_under_the_engines_own_writes_counts_against_it() {
 #[test]
 fn queue_that_a_stop_left_is_excused_and_one_that_the_engine_made_is_not() {
     let machine = device(10_000, &[(3_000, 4_000, 0)]);
-    // Arrivals wait for the stop, then for those before them, less and less.
+    // Arrivals wait for the stop, then for the queue before them, which shrinks.
     let drained: Vec<Slow> = (0..40_u64)
         .map(|number| (3_005 + number * 50, 1_000 - number * 24))
         .map(|(arrived, queued)| slow_ms(arrived, arrived + queued, arrived + queued + 2))
@@ -136,7 +136,7 @@ fn queue_that_a_stop_left_is_excused_and_one_that_the_engine_made_is_not() {
     let said = judge(&run(&drained));
     assert_eq!(said.verdict, Verdict::Inconclusive, "{said:?}");
     assert!(said.slowest_ms > 1_000.0 && said.slowest_attributed_ms < 10.0, "{said:?}");
-    // The same later, when nothing stood still.
+    // The same transactions later, when the machine does not stand still.
     let later: Vec<Slow> = drained
         .iter()
         .map(|slow| Slow {
@@ -177,7 +177,7 @@ fn stalls_count_unless_the_machine_stood_still_then() {
     assert_eq!((said.verdict, said.stalls_attributed), (Verdict::Inconclusive, 0));
     let said = stalled(&[span_ms(7_000, 7_120)]);
     assert_eq!(said.verdict_text(), "NOT CALM: stalls of 100 ms and longer 1, limit 0");
-    // One that is no longer remembered cannot be excused.
+    // A stall that the engine no longer remembers cannot be excused.
     assert_eq!(stalled(&[]).verdict, Verdict::NotCalm);
 }
 

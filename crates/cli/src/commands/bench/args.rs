@@ -1,4 +1,4 @@
-//! The options of `bench`: sysbench's where it has them, with its defaults, and the engine's.
+//! The options of `bench`: sysbench's options with their defaults, some of its own, and the engine's.
 
 use std::path::PathBuf;
 
@@ -15,25 +15,25 @@ use crate::engine_args::{EngineArgs, Origin};
 use crate::settings::Setting;
 use crate::values::{self, Benchmark, Format, Rate, Steps};
 
-/// The heading in help of what a transaction is made of.
+/// The help heading of the options for a transaction's statements.
 const MIX_HEADING: &str = "Statements";
 
-/// The heading in help of the options of the insert benchmark.
+/// The help heading of the insert benchmark's options.
 const INSERT_HEADING: &str = "Insert benchmark";
 
-/// Other options that the insert benchmark does not have.
+/// Options outside of the group `Statements` that the insert benchmark does not have.
 const OLTP_ONLY: [&str; 5] = ["--events", "--create-secondary", "--secondary", "--auto-inc", "--rand-type"];
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(after_long_help = "\
-Without an action the tables are loaded if they are not there, then the workload runs.
+Without an action, missing tables are loaded, then the workload runs.
 Scripts for sysbench run with 'millpond bench' in the place of 'sysbench', or with a link of that
-name to this command: options may have underscores, those for a server are ignored, with a line.
-Transactions of several statements are run statement by statement, each its own commit: the
-engine has no others yet. So 'other' counts no BEGIN and COMMIT, only statements to write that
-found no row, as sysbench counts them.
+name to this command. Options may have underscores; options for a server are ignored, with a line.
+Transactions of several statements run statement by statement, each its own commit: the engine
+has no others yet. So 'other' counts no BEGIN and COMMIT, only statements that should write and
+found no row, as in sysbench.
 Exit code: 0 it ran, 2 it could not, 130 interrupted, 143 terminated (both after the summary so
 far). With --check: 0 calm, 1 not calm, 3 inconclusive (the machine stood still, or no second was
 whole). Beside a run two canaries watch the machine: a write of 4 KiB and its sync every 100 ms,
@@ -51,21 +51,21 @@ Examples:
   millpond bench oltp_update_index cleanup
   millpond bench oltp_read_write --table_size=100000 --mysql-host=localhost prepare")]
 pub(crate) struct BenchArgs {
-    /// What is run: one of sysbench's OLTP workloads, or insert_benchmark; --help lists them
+    /// Workload: one of sysbench's OLTP workloads, or insert_benchmark; --help lists them
     ///
     ///   oltp_point_select       one row by id
     ///   oltp_read_only          rows by id, then ranges of ids: rows, sum, sorted, distinct
-    ///   oltp_read_write         those of oltp_read_only, then those of oltp_write_only
+    ///   oltp_read_write         oltp_read_only, then oltp_write_only
     ///   oltp_write_only         updates of k and of c, a row deleted and inserted again
     ///   oltp_update_index       updates of k, which is indexed
-    ///   oltp_update_non_index   updates of c, which is not
-    ///   oltp_insert             one row, above all others; with --auto-inc=off anywhere
+    ///   oltp_update_non_index   updates of c, which is not indexed
+    ///   oltp_insert             one row, above all others; anywhere with --auto-inc=off
     ///   oltp_delete             one row deleted by id, if it is still there
     ///   select_random_points    the rows of some values of k, by its index; one table
-    ///   select_random_ranges    how many rows are in some ranges of k; one table
+    ///   select_random_ranges    the number of rows in some ranges of k; one table
     ///   bulk_insert             many rows in one statement, each thread into its own table
-    ///                           'sbtestN.bulk'; an event is a row, which waits until 512 KiB
-    ///                           of SQL have come together
+    ///                           'sbtestN.bulk'; an event is a row, and rows are inserted in
+    ///                           packets of up to 512 KiB of SQL
     ///
     /// or the insert benchmark, Tokutek's with the steps of iibench:
     ///
@@ -108,25 +108,25 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::whole(1..=4096_u32), alias = "num-threads")]
     pub(crate) threads: u32,
 
-    /// Seconds to run, 0 for no limit; in insert_benchmark of a timed step
+    /// Seconds to run, 0 for no limit; in insert_benchmark per timed step
     ///
-    /// Its steps l.i0 and l.x last until all is done, and others cannot be without a limit.
+    /// The steps l.i0 and l.x last until all is done; the others need a limit.
     #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds, alias = "max-time")]
     pub(crate) time: u64,
 
-    /// Stop after so many events at the latest, 0 for no limit
+    /// Stop after N events at the latest, 0 for no limit
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::count::<u64>, alias = "max-requests")]
     pub(crate) events: u64,
 
-    /// Seconds before those of --time, in which events are run and not counted
+    /// Seconds before --time in which events are run but not counted
     #[arg(long, value_name = "S", default_value = "0", value_parser = values::seconds)]
     pub(crate) warmup_time: u64,
 
     /// Transactions per second, or a share of the maximum, as 80%; 0: no limit
     ///
-    /// Under a rate, latency counts from the scheduled arrival, so a stall is seen by
-    /// everything that arrives in it. A share is taken of the rate that a closed loop
-    /// makes first, once it is steady (15 to 45 s).
+    /// Under a rate, latency counts from the scheduled arrival, so a stall delays all
+    /// transactions that arrive in it. For a share, a closed loop first finds the
+    /// maximum rate, until that is steady (15 to 45 s).
     #[arg(long, value_name = "RATE", default_value = "0", value_parser = values::rate, verbatim_doc_comment)]
     #[arg(alias = "tx-rate")]
     pub(crate) rate: Rate,
@@ -144,23 +144,23 @@ pub(crate) struct LoadArgs {
 
     /// Whether tables are loaded with an index on k
     ///
-    /// A run takes the tables as they are.
+    /// A run uses the tables as they are.
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1)]
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
     pub(crate) create_secondary: bool,
 
     /// Whether id is loaded as an indexed column, not as the primary key
     ///
-    /// Then the primary key is a number that nobody is shown, as in InnoDB, and several rows may
-    /// have one id. A run takes the tables as they are.
+    /// Then the primary key is a hidden number, as in InnoDB, and several rows may have the
+    /// same id. A run uses the tables as they are.
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1)]
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch, verbatim_doc_comment)]
     pub(crate) secondary: bool,
 
-    /// Whether oltp_insert takes ids above all others, or else draws them
+    /// Whether oltp_insert takes ids above all others; else it draws them
     ///
-    /// Ids that are drawn lie anywhere above those that were loaded, and are new in each run.
-    /// (In sysbench they may be those of loaded rows; so it loads none for oltp_insert then.)
+    /// Drawn ids lie anywhere above the loaded ids, and are new in each run. (In sysbench they
+    /// may equal ids of loaded rows, so it loads none for oltp_insert then.)
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1)]
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch, verbatim_doc_comment)]
     pub(crate) auto_inc: bool,
@@ -175,7 +175,7 @@ pub(crate) struct LoadArgs {
     pub(crate) rand_seed: u64,
 }
 
-/// What a transaction is made of: sysbench's options.
+/// The statements of a transaction: sysbench's options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = MIX_HEADING)]
 pub(crate) struct MixArgs {
@@ -183,15 +183,15 @@ pub(crate) struct MixArgs {
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u32>)]
     point_selects: u32,
 
-    /// Ranges of ids in a transaction, 0 to 10000, of which c is selected
+    /// Ranges of ids in a transaction, 0 to 10000, whose c is selected
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     simple_ranges: u32,
 
-    /// Ranges of ids in a transaction, 0 to 10000, of which k is summed up
+    /// Ranges of ids in a transaction, 0 to 10000, whose k is summed up
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     sum_ranges: u32,
 
-    /// Ranges of ids in a transaction, 0 to 10000, of which c is sorted
+    /// Ranges of ids in a transaction, 0 to 10000, whose c is sorted
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     order_ranges: u32,
 
@@ -233,29 +233,29 @@ pub(crate) struct MixArgs {
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::count::<u32>)]
     number_of_ranges: u32,
 
-    /// How far each of these ranges goes: from a value to that value and so much
+    /// Length of each of these ranges: from a value to that value plus N
     #[arg(long, value_name = "N", default_value = "5", value_parser = values::count::<u32>)]
     delta: u32,
 }
 
-/// The insert benchmark: iibench's options, where it has them.
+/// The insert benchmark: iibench's options, and some of its own.
 #[derive(Debug, Args)]
 #[command(next_help_heading = INSERT_HEADING)]
 pub(crate) struct InsertArgs {
-    /// Steps, in this order; --help says what each does
+    /// Steps, in this order; --help describes each
     ///
     ///   l.i0   inserts --table-size rows into each table, in the order of the primary key
-    ///   l.x    makes the three indexes of each table
+    ///   l.x    creates the three indexes of each table
     ///   l.i1   inserts rows and deletes as many of the oldest, in one transaction
     ///   l.i2   the same with fewer rows in a transaction
-    ///   qrN    reads a few entries of an index from a random place on, beside N rows a second
-    ///          and client that are inserted, and as many deleted
-    ///   qpN    reads a few rows by their primary keys, beside the same
+    ///   qrN    reads a few entries of an index from a random place on, while N rows a second
+    ///          and client are inserted, and as many deleted
+    ///   qpN    reads a few rows by their primary keys, beside the same inserts and deletes
     ///
-    /// Each step is shown by itself, and all of them in a table at the end. Where tables or
-    /// indexes are there already, l.i0 or l.x is left out, and said to be. The action 'prepare'
-    /// has l.i0 and l.x alone, 'run' all others. At the end every row's index entries are
-    /// looked for.
+    /// Each step is shown by itself, and all of them in a table at the end. If the tables or
+    /// indexes exist already, l.i0 or l.x is left out, with a message. The action 'prepare'
+    /// runs l.i0 and l.x alone, 'run' all others. At the end bench checks that every row has
+    /// its index entries.
     ///
     /// [default: l.i0,l.x,l.i1,l.i2,qr100,qp100,qr500,qp500,qr1000,qp1000]
     #[arg(long, value_name = "LIST", default_value = Step::DEFAULT, value_parser = values::steps, verbatim_doc_comment)]
@@ -287,7 +287,7 @@ pub(crate) struct InsertArgs {
     data_length: u32,
 }
 
-/// What is shown, and what is left.
+/// Options for the output, and for the database afterwards.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
@@ -310,7 +310,7 @@ pub(crate) struct OutputArgs {
 
     /// Write a page with charts of the run to this file, which is replaced
     ///
-    /// One HTML file that needs no network. Whether it can be written is tried before the run.
+    /// One HTML file that needs no network. Before the run bench tests that it can be written.
     #[arg(long, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) report: Option<PathBuf>,
 
@@ -320,8 +320,8 @@ pub(crate) struct OutputArgs {
     /// above 0); longest gap at most max(100 ms, 3 x the device's own); slowest transaction, queued
     /// ones included, at most max(250 ms, 5 x the device's own); no stall of max(--stall-threshold,
     /// 3 x the device's own). The device's own is the slowest pair of the canary that is no stop.
-    /// Inconclusive: a limit is broken, and without the time in which device or CPU stood still it
-    /// is not. In insert_benchmark the worst timed step answers.
+    /// Inconclusive: a limit is broken, but holds when the time in which device or CPU stood still
+    /// is left out. In insert_benchmark the worst timed step decides.
     #[arg(long, verbatim_doc_comment)]
     pub(crate) check: bool,
 
@@ -330,7 +330,7 @@ pub(crate) struct OutputArgs {
     pub(crate) remove: bool,
 }
 
-/// What to do with the tables.
+/// The action on the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Action {
     /// Load the tables
@@ -344,8 +344,8 @@ pub(crate) enum Action {
 }
 
 impl BenchArgs {
-    /// Checks that every number is in its range, and that nothing is asked for that the workload does not have; `given`
-    /// is what the command line says, option by option.
+    /// Checks that every number is in its range, and that the workload has every option that was given. `given` holds
+    /// the options of the command line.
     pub(crate) fn check(&self, given: &[Setting]) -> Result<(), Error> {
         let refuse = |is_foreign: fn(&Setting) -> bool, way_out: &str| match given
             .iter()
@@ -395,7 +395,7 @@ impl BenchArgs {
         }
     }
 
-    /// Tables of rows that a load makes where none are there yet.
+    /// The number of tables with rows that a load creates in an empty database.
     pub(crate) fn tables_to_load(&self) -> u32 {
         match self.workload {
             _ if !self.prepares() => 0,
@@ -413,7 +413,7 @@ impl BenchArgs {
         Ok(set)
     }
 
-    /// What tables are to be made with.
+    /// The layout of new tables.
     pub(crate) fn layout(&self) -> Layout {
         Layout {
             id: if self.load.secondary { IdColumn::Indexed } else { IdColumn::PrimaryKey },
@@ -445,22 +445,22 @@ impl BenchArgs {
         Ok(mix)
     }
 
-    /// How long events are counted, in seconds.
+    /// Time in which events are counted, in seconds.
     pub(crate) fn time_s(&self) -> u64 {
         if self.load.time == 0 { values::SECONDS_MAX } else { self.load.time }
     }
 
-    /// Whether transactions are asked for that the engine does not have: their statements are run one by one.
+    /// Whether the workload asks for transactions of several statements: these run statement by statement.
     pub(crate) fn runs_statement_by_statement(&self, workload: Workload) -> bool {
         workload.is_transactional() && !self.mix.skip_trx
     }
 
-    /// Whether nothing is to be done but to print help.
+    /// Whether the action is only to print help.
     pub(crate) fn asks_for_help(&self) -> bool {
         self.action == Some(Action::Help)
     }
 
-    /// Whether the tables are to be loaded if they are not there.
+    /// Whether missing tables are to be loaded.
     pub(crate) fn prepares(&self) -> bool {
         matches!(self.action, None | Some(Action::Prepare))
     }

@@ -1,4 +1,4 @@
-//! What is known of a run when it is over: the page shows it, and JSON's last line is made of it.
+//! The facts of a finished run, for the page and for the last line of JSON.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -23,32 +23,32 @@ pub(super) struct Facts {
     pub(super) on: Circumstances,
     /// Whether transactions of several statements were asked for, and run statement by statement.
     pub(super) is_statement_by_statement: bool,
-    /// Arrivals a second; none in a closed loop.
+    /// Arrivals a second; `None` in a closed loop.
     pub(super) offered_per_s: Option<f64>,
-    /// What the first phase found, if there was one.
+    /// The maximum rate that the first phase found, if there was one.
     pub(super) maximum_per_s: Option<f64>,
     pub(super) maximum_is_steady: Option<bool>,
     #[serde(flatten)]
     pub(super) figures: RunFigures,
-    /// Commits for each pair that the device makes, where they can be compared.
+    /// Commits per write + sync pair of the device; `None` if they are not comparable.
     pub(super) commits_per_pair: Option<f64>,
-    /// Commits for each sync of the log that was made, where they are durable.
+    /// Commits per sync of the log; `None` if commits are not durable.
     pub(super) commits_per_log_sync: Option<f64>,
     /// The latencies of all transactions, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) latency_histogram: Option<Vec<Bucket>>,
 }
 
-/// What was run where, and on what.
+/// The circumstances of a run: command, database, machine.
 #[derive(Debug, Serialize)]
 pub(super) struct Circumstances {
     pub(super) version: &'static str,
-    /// When it began, in UTC.
+    /// Begin of the command, in UTC.
     pub(super) began: String,
     pub(super) workload: &'static str,
     pub(super) dir: String,
     pub(super) tables: u32,
-    /// Rows of each, 0 if they are made empty.
+    /// Rows of each table; 0 if the tables begin empty.
     pub(super) table_size: u64,
     pub(super) device_access: &'static str,
     pub(super) io_engine: &'static str,
@@ -59,10 +59,10 @@ pub(super) struct Circumstances {
     pub(super) settings: Vec<Setting>,
 }
 
-/// What was found before the run itself.
+/// Facts from before the run itself.
 #[derive(Debug)]
 pub(super) struct Before {
-    /// When it began.
+    /// Begin of the command.
     pub(super) began: SystemTime,
     /// Arrivals a second.
     pub(super) offered_per_s: Option<f64>,
@@ -70,7 +70,7 @@ pub(super) struct Before {
 }
 
 impl Circumstances {
-    /// Gathers them.
+    /// Gathers the circumstances.
     pub(super) fn of(job: &Job<'_>, engine: &Millpond, began: SystemTime, device: &SyncPairs) -> Circumstances {
         let (args, dir) = (job.args, &job.args.load.dir);
         let (tables, table_size) = match args.workload {
@@ -97,7 +97,7 @@ impl Circumstances {
     }
 }
 
-/// The whole path, as far as the system tells.
+/// The absolute path; the path as given if the system cannot resolve it.
 fn absolute(path: &Path) -> String {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }

@@ -1,4 +1,4 @@
-//! The insert benchmark: loads what is not there, runs the steps, shows each and then all of them.
+//! The insert benchmark: loads missing tables, runs the steps, shows each step and then all of them.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -30,25 +30,25 @@ use crate::output::{print, talk};
 use crate::progress::Progress;
 use crate::values::Format;
 
-/// What all steps came to.
+/// Results of all steps.
 #[derive(Debug, Serialize)]
 pub(super) struct Facts {
     #[serde(flatten)]
     pub(super) on: Circumstances,
     /// Bytes of data in each row.
     pub(super) data_length: u32,
-    /// Whether a step was stopped before its time; those behind it were not run.
+    /// Whether a step was stopped before its time; later steps did not run.
     pub(super) interrupted: bool,
-    /// The names of those that were run.
+    /// Names of the steps that ran.
     pub(super) steps: Vec<String>,
-    /// Rows found at the end, and index entries, which agree; none of a run that was interrupted.
+    /// Rows at the end, and index entries that agree with them; `None` after an interrupt.
     pub(super) rows_verified: Option<u64>,
     pub(super) entries_verified: Option<u64>,
     pub(super) device_pairs_per_s: f64,
     pub(super) device_worst_pair_ms: f64,
 }
 
-/// A step that was run.
+/// A finished step.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) step: Step,
@@ -56,7 +56,7 @@ pub(super) struct Ran {
     pub(super) done: Done,
 }
 
-/// Does what the action word says.
+/// Performs the action.
 pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     let (args, sizes) = (job.args, job.args.sizes());
     if args.action == Some(Action::Cleanup) {
@@ -90,7 +90,7 @@ pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     finish(job, engine, began, device, &ran)
 }
 
-/// The steps to run; `missing` are the tables that are not there.
+/// The steps to run; `missing` are the missing tables.
 fn steps(job: &Job<'_>, engine: &Millpond, missing: &[TableNo]) -> Result<Vec<Step>, Failure> {
     let args = job.args;
     let mut steps = args.insert.steps.0.clone();
@@ -117,13 +117,13 @@ fn steps(job: &Job<'_>, engine: &Millpond, missing: &[TableNo]) -> Result<Vec<St
     }
 }
 
-/// Says what interrupted indexes leave.
+/// Reports that an interrupt left indexes missing.
 fn interrupted_indexes() -> Answer {
     talk("interrupted: some indexes are not there; the step l.x makes them");
     Answer::Interrupted
 }
 
-/// Runs a step; `None`: it was the load, or the indexes, and it was interrupted.
+/// Runs a step; `None` if the load or the index creation was interrupted.
 fn run_step(
     job: &Job<'_>,
     engine: &Millpond,
@@ -162,7 +162,7 @@ fn run_step(
     }
 }
 
-/// Looks at rows and indexes, probes the device once more, and shows all steps together.
+/// Verifies rows and indexes, probes the device once more, and shows all steps together.
 fn finish(
     job: &Job<'_>,
     engine: &Millpond,
@@ -194,7 +194,7 @@ fn finish(
         Format::Json => report_json::line("summary", &facts),
         Format::Text => summary(ran, &facts, &device),
     });
-    // Also when nobody reads the summary any more.
+    // Written even if no program reads the summary any more.
     if let Some(report) = job.report {
         report.write(&steps_page::of_steps(&facts, ran))?;
     }
@@ -202,7 +202,7 @@ fn finish(
     Ok(if facts.interrupted { Answer::Interrupted } else { checked(args, worst_verdict(ran)) })
 }
 
-/// Whether a step lasts for a time and is judged: loads and index builds are as long as they must be.
+/// Whether a step is timed and judged. Loads and index builds last until they are done.
 pub(super) fn is_judged(step: Step) -> bool {
     !step.prepares()
 }
@@ -218,12 +218,12 @@ fn worst_verdict(ran: &[Ran]) -> Verdict {
     verdicts.max_by_key(badness).unwrap_or(Verdict::Calm)
 }
 
-/// Prints what is for people only.
+/// Prints text that only people read: nothing with `--format=json`.
 fn say(job: &Job<'_>, text: &str) -> Result<(), Failure> {
     if job.args.output.format == Format::Text { print(text) } else { Ok(()) }
 }
 
-/// What runs where.
+/// The heading: benchmark, database, device.
 fn heading(job: &Job<'_>, sizes: &Sizes, device: &SyncPairs) -> String {
     let args = job.args;
     format!(
@@ -238,7 +238,7 @@ fn heading(job: &Job<'_>, sizes: &Sizes, device: &SyncPairs) -> String {
     )
 }
 
-/// What a step does.
+/// The heading of a step.
 fn step_heading(job: &Job<'_>, sizes: &Sizes, step: Step) -> String {
     let rows = sizes.rows_per_commit(step);
     let clients = if sizes.clients == 1 { "1 client".to_owned() } else { format!("{} clients", sizes.clients) };
@@ -254,7 +254,7 @@ fn step_heading(job: &Job<'_>, sizes: &Sizes, step: Step) -> String {
     format!("\n{step}: {}; {clients}, {how}\n", step.what())
 }
 
-/// A step's figures, as a run's are shown.
+/// A step's figures, in the form of a run's.
 fn step_report(job: &Job<'_>, step: Step, figures: &StepFigures, done: &Done) -> String {
     let (latencies, has_histogram) = (&done.finished.record.latencies, job.args.output.histogram);
     if job.args.output.format == Format::Json {
@@ -275,7 +275,7 @@ fn step_report(job: &Job<'_>, step: Step, figures: &StepFigures, done: &Done) ->
     text
 }
 
-/// The rows of a step, and how the rate beside it went.
+/// The rows of a step, and the rate beside the queries.
 fn rows_block(figures: &StepFigures) -> String {
     if figures.entries_made > 0 {
         let (entries, per_s) = (figures.entries_made, figures.entries_made_per_s);
@@ -335,7 +335,7 @@ fn summary(ran: &[Ran], facts: &Facts, device: &SyncPairs) -> String {
             text,
             "    {step:<8}{:>9.1}{:>12.0}{:>12.0}{median:>12}{worst:>12}{:>10.2}{:>10.2}  {}",
             figures.elapsed_s,
-            // One of the two is 0.
+            // At least one of the two is 0.
             of_step.rows_inserted_per_s + of_step.entries_made_per_s,
             figures.queries_per_s,
             figures.latency_percentile_ms,
@@ -350,7 +350,7 @@ fn summary(ran: &[Ran], facts: &Facts, device: &SyncPairs) -> String {
     text
 }
 
-/// What is said of a step while it runs.
+/// The observer of a step: prints its interval lines.
 struct Talk {
     step: String,
     labels: Labels,

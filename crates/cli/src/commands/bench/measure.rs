@@ -1,4 +1,4 @@
-//! The run itself: the device's probe, the first phase if a share of the maximum is asked for, the run, the summary.
+//! The run itself: probe of the device, first phase if the rate is a share of the maximum, run, summary.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -28,10 +28,10 @@ use crate::output::{print, talk};
 use crate::progress::Progress;
 use crate::values::{Format, Rate};
 
-/// How long the device is probed.
+/// Length of a probe of the device.
 pub(super) const PROBE_TIME: Duration = Duration::from_secs(1);
 
-/// Measures a workload over loaded tables and prints what sysbench prints, and the calm figures; or all of it as JSON.
+/// Measures a workload over loaded tables. Prints sysbench's report and the calm figures, or all of it as JSON.
 pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> Result<Answer, Failure> {
     let (args, stop) = (job.args, job.stop);
     let load = Load::new(engine, workload, args.table_set(workload)?, args.load.rand_type, &args.mix(workload)?)?;
@@ -80,7 +80,7 @@ pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> R
     tell_unwatched(&finished);
     let facts = talk_of_run.facts(engine, &before, &finished);
     let printed = print(&talk_of_run.summary(&facts, &finished));
-    // Also when nobody reads the summary any more.
+    // Written even if no program reads the summary any more.
     if let Some(report) = job.report {
         report.write(&page::of_run(&facts, &finished))?;
     }
@@ -88,7 +88,7 @@ pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> R
     Ok(if finished.was_stopped { Answer::Interrupted } else { checked(args, facts.figures.judged.verdict) })
 }
 
-/// The first phase, of which a share is taken.
+/// The first phase: finds the maximum rate, of which the run takes a share.
 fn find_maximum(engine: &Millpond, load: &Load, plan: &Plan, stop: &AtomicBool) -> Result<Maximum, Error> {
     talk(&format!("finding the maximum rate: {} to {} s, until it is steady", maximum::SHORTEST_S, maximum::LONGEST_S));
     let progress = Progress::working("finding the maximum rate");
@@ -97,7 +97,7 @@ fn find_maximum(engine: &Millpond, load: &Load, plan: &Plan, stop: &AtomicBool) 
     found
 }
 
-/// A table that `bulk_insert` cannot do without.
+/// A missing table that `bulk_insert` needs.
 fn bulk_table_that_is_missing(
     args: &BenchArgs,
     workload: Workload,
@@ -109,7 +109,7 @@ fn bulk_table_that_is_missing(
     Ok(prepare::missing_bulk(engine, args.load.threads)?.first().copied())
 }
 
-/// What is said of a run.
+/// The observer of a run: prints its text or JSON.
 struct Talk<'a> {
     job: &'a Job<'a>,
     workload: Workload,
@@ -126,7 +126,7 @@ impl Talk<'_> {
         self.job.labels()
     }
 
-    /// Prints what is for people only.
+    /// Prints text that only people read: nothing with `--format=json`.
     fn say(&self, text: &str) -> Result<(), Failure> {
         if self.format() == Format::Text { print(text) } else { Ok(()) }
     }
@@ -135,7 +135,7 @@ impl Talk<'_> {
         self.job.args.output.format
     }
 
-    /// Probes the device once more, so that what else was going on during the first probe does not flatter the engine.
+    /// Probes the device once more: if other load disturbed the first probe, its result would flatter the engine.
     fn probe_again(&mut self) -> Result<(), Error> {
         let again = probe::sync_pairs(&self.job.args.load.dir, self.job.access(), PROBE_TIME)?;
         if again.contradicts(self.device) {
@@ -148,7 +148,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// What runs where.
+    /// The heading: workload, database, device.
     fn heading(&self) -> String {
         let args = self.job.args;
         let tables = if self.workload.uses_tables() {
@@ -168,12 +168,12 @@ impl Talk<'_> {
         )
     }
 
-    /// The line about transactions that are none.
+    /// The line that says that transactions run statement by statement, if they do.
     fn statement_by_statement(&self) -> &'static str {
         if self.job.args.runs_statement_by_statement(self.workload) { report_text::STATEMENT_BY_STATEMENT } else { "" }
     }
 
-    /// What the first phase found.
+    /// The result of the first phase, as text.
     fn first_phase(&self, maximum: &Maximum, share: f64) -> String {
         let mut text = format!(
             "maximum: {:.2} tps (closed loop, {} threads, median of the last {} of {} s{})\n",
@@ -192,7 +192,7 @@ impl Talk<'_> {
         text
     }
 
-    /// sysbench's lines about how the run is made.
+    /// sysbench's lines about the options of the run.
     fn mode(&self, plan: &Plan) -> String {
         let mut text = format!("\nRunning the test with following options:\nNumber of threads: {}\n", plan.threads);
         if plan.warmup_s > 0 {
@@ -212,7 +212,7 @@ impl Talk<'_> {
         text
     }
 
-    /// All that is known of the run.
+    /// All facts of the run.
     fn facts(&self, engine: &Millpond, before: &Before, finished: &Finished) -> Facts {
         let figures = RunFigures::of(finished, &self.device, self.labels());
         let writes = finished.writes_per_transaction();
@@ -254,7 +254,8 @@ impl Talk<'_> {
         text
     }
 
-    /// Whether there are commits, each is durable, and none is as large as a packet of `bulk_insert`.
+    /// Whether commits are comparable with sync pairs: there are some, all durable, none as large as a `bulk_insert`
+    /// packet.
     fn compares_commits(&self, writes_per_transaction: f64) -> bool {
         let is_durable = self.job.engine_settings.value("durability") == "commit";
         is_durable && self.workload.uses_tables() && writes_per_transaction > 0.0

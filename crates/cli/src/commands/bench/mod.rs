@@ -32,7 +32,7 @@ use crate::signals;
 use crate::values::Benchmark;
 use args::Action;
 
-/// Runs the command; `given` is what the command line says, option by option.
+/// Runs the command; `given` holds the options of the command line.
 pub(crate) fn run(args: &BenchArgs, given: &[Setting]) -> Result<Answer, Failure> {
     let mistakes = args.check(given).err().map(|mistake| mistake.to_string());
     let engine_settings = args.engine.resolve(mistakes.into_iter().collect())?;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &BenchArgs, given: &[Setting]) -> Result<Answer, Failure
     }
     let options = engine_settings.options.clone().create(args.prepares());
     let engine = Millpond::open(&args.load.dir, options)?;
-    // Asked before anything is changed.
+    // Checked before the command changes anything.
     if args.output.remove && !was_vacant && !engine.is_only_load()? {
         return Err(Failure::message(format!(
             "'{}' is not a database that bench made for itself, so it will not be removed; leave --remove out",
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &BenchArgs, given: &[Setting]) -> Result<Answer, Failure
     let ended = act(&job, &engine);
     let closed = engine.close();
     match ended {
-        // Kept, so that what went wrong can be looked at.
+        // The database is kept, so that the user can investigate the failure.
         Err(Failure::Error(error)) => Err(Failure::Error(error)),
         ended => {
             closed?;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &BenchArgs, given: &[Setting]) -> Result<Answer, Failure
     }
 }
 
-/// What is to be done.
+/// The command's work, with all its settings.
 struct Job<'a> {
     args: &'a BenchArgs,
     engine_settings: &'a EngineSettings,
@@ -83,7 +83,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// What the figures depend on besides the run.
+    /// Settings that the figures depend on besides the run.
     fn labels(&self) -> Labels {
         Labels {
             percentile: self.args.output.percentile,
@@ -91,13 +91,13 @@ impl Job<'_> {
         }
     }
 
-    /// How the probe writes: as the engine does.
+    /// The probe's access to files: the same as the engine's.
     fn access(&self) -> Access {
         if self.engine_settings.is_cached() { Access::Cached } else { Access::Direct }
     }
 }
 
-/// The answer of a run, if it is asked for.
+/// The answer to `--check`; `Yes` without that option.
 fn checked(args: &BenchArgs, verdict: Verdict) -> Answer {
     match verdict {
         _ if !args.output.check => Answer::Yes,
@@ -107,14 +107,14 @@ fn checked(args: &BenchArgs, verdict: Verdict) -> Answer {
     }
 }
 
-/// Says why the machine was not watched to the end, if it was not.
+/// If a canary failed during the run, reports why.
 fn tell_unwatched(finished: &Finished) {
     if let Some(failure) = finished.machine.as_ref().and_then(|machine| machine.failure.as_ref()) {
         talk(&format!("{failure}; the machine was not watched from then on, and its stops count against the engine"));
     }
 }
 
-/// The file of the report, if one is asked for: before anything is done, it is known that it can be written.
+/// The file of the report, if one is asked for. Tests that it can be written before the command does any work.
 fn report_file(args: &BenchArgs) -> Result<Option<ReportFile>, Failure> {
     let Some(path) = &args.output.report else { return Ok(None) };
     if !args.runs() {
@@ -123,7 +123,7 @@ fn report_file(args: &BenchArgs) -> Result<Option<ReportFile>, Failure> {
     ReportFile::check(path).map(Some)
 }
 
-/// Does what the action word says.
+/// Performs the action.
 fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     let (args, stop) = (job.args, job.stop);
     let workload = match args.workload {
@@ -154,13 +154,13 @@ fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     if args.runs() { measure::measure(job, workload, engine) } else { Ok(Answer::Yes) }
 }
 
-/// Says what an interrupted load leaves.
+/// Reports that an interrupt left the tables half loaded.
 fn interrupted_load() -> Answer {
     talk("interrupted: the tables are half loaded; drop them with the action 'cleanup'");
     Answer::Interrupted
 }
 
-/// The tables that are not there, for which there may be room.
+/// The missing tables; refuses tables that cannot fit on the disk.
 fn missing(args: &BenchArgs, workload: Workload, engine: &Millpond) -> Result<Vec<TableNo>, Failure> {
     let tables = prepare::missing(engine, args.table_set(workload)?)?;
     if tables.is_empty() && args.action == Some(Action::Prepare) {
@@ -170,7 +170,7 @@ fn missing(args: &BenchArgs, workload: Workload, engine: &Millpond) -> Result<Ve
     Ok(tables)
 }
 
-/// Loads `tables`, which are not there.
+/// Loads `tables`, which are missing.
 fn load(
     args: &BenchArgs,
     workload: Workload,
@@ -198,7 +198,7 @@ fn load(
     Ok(())
 }
 
-/// Makes the tables of `bulk_insert` that are not there, empty.
+/// Creates the missing tables of `bulk_insert`, empty.
 fn make_bulk(args: &BenchArgs, engine: &Millpond) -> Result<(), Error> {
     let tables = prepare::missing_bulk(engine, args.load.threads)?;
     prepare::make_bulk(engine, &tables)?;

@@ -1,4 +1,4 @@
-//! Whether tables that are to be loaded can fit on the disk: a load that fills it would fail after all its time.
+//! Checks before a load that the tables can fit on the disk: a load that fills the disk would fail only at its end.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::engine_args::EngineSettings;
 use crate::exit::Failure;
 use crate::values::Benchmark;
 
-/// The log that a new database begins with, unless less is asked for.
+/// The log of a new database, unless the options ask for less.
 const FIRST_LOG: ByteSize = ByteSize::mib(256);
 
-/// Refuses tables that cannot fit into a database that is still to be made: with its log, before there is anything.
+/// Refuses tables that cannot fit on the disk together with the log of a new database.
 ///
 /// # Errors
 /// The disk has less room than that.
@@ -24,7 +24,8 @@ pub(super) fn check_new(args: &BenchArgs, engine: &EngineSettings) -> Result<(),
     check(args, args.tables_to_load(), asked.min(FIRST_LOG).as_u64())
 }
 
-/// Refuses `tables` that cannot fit beside what the database has; what it has deleted is room, too.
+/// Refuses `tables` that cannot fit beside the data of the database. The size of the data file counts as room, since
+/// space of deleted rows is reused.
 ///
 /// # Errors
 /// The disk has less room than that.
@@ -35,7 +36,7 @@ pub(super) fn check_more(args: &BenchArgs, tables: u32) -> Result<(), Failure> {
 fn check(args: &BenchArgs, tables: u32, log_bytes: u64) -> Result<(), Failure> {
     let dir = &args.load.dir;
     let needed = bytes_at_least(args, tables).saturating_add(log_bytes);
-    // What the system does not tell, the load finds out.
+    // If the system does not report free space, the load goes ahead.
     let Some(free) = free_bytes(dir) else { return Ok(()) };
     if needed <= free.saturating_add(database_files::bytes(dir).data_bytes) {
         return Ok(());
@@ -49,7 +50,7 @@ fn check(args: &BenchArgs, tables: u32, log_bytes: u64) -> Result<(), Failure> {
     )))
 }
 
-/// Bytes of the rows of so many tables, without what pages, indexes and copies take beside them.
+/// Bytes of the rows of `tables` tables, without the overhead of pages, indexes and copies.
 fn bytes_at_least(args: &BenchArgs, tables: u32) -> u64 {
     let row = match args.workload {
         Benchmark::Oltp(_) => workload::generators::row::LEN_MIN,
@@ -58,11 +59,11 @@ fn bytes_at_least(args: &BenchArgs, tables: u32) -> u64 {
     args.load.table_size.saturating_mul(u64::from(tables)).saturating_mul(row)
 }
 
-/// Bytes that this user may still write to the disk under `dir`, or under where it is to be made.
+/// Bytes that this user may still write to the disk of `dir`, or of its nearest existing parent.
 fn free_bytes(dir: &Path) -> Option<u64> {
     let dir = if dir.is_absolute() { dir.to_owned() } else { Path::new(".").join(dir) };
     let found = dir.ancestors().find_map(|above| statvfs(above).ok())?;
-    // A share is kept for the superuser.
+    // Only the superuser may use the reserved blocks.
     let blocks = if geteuid().is_root() { found.f_bfree } else { found.f_bavail };
     Some(blocks.saturating_mul(found.f_frsize))
 }

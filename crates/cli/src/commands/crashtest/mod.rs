@@ -1,13 +1,13 @@
-//! `millpond crashtest`: is everything that was acknowledged still there after a kill?
+//! `millpond crashtest`: does every acknowledged change survive a kill?
 //!
-//! Each round starts a [victim] that works on the database with many threads and tells, outside the database,
-//! what it begins and what was acknowledged ([protocol]). It is killed with SIGKILL at a random moment; then the
-//! database is reopened (sometimes the recovery is killed first, too) and everything in it is compared with the
-//! [oracle]. The database goes from round to round, with the oracle; pool and log are small, so that pages are evicted
-//! and the log comes around all the time.
+//! Each round starts a [victim] that works on the database with many threads. The victim reports to the parent, outside
+//! the database, each operation that it begins and each acknowledgement ([protocol]). The parent kills it with SIGKILL
+//! at a random moment, then reopens the database (sometimes it kills the recovery first, too) and compares all content
+//! with the [oracle]. Database and oracle go on from round to round. Pool and log are small, so that pages are evicted
+//! and the log wraps around all the time.
 //!
-//! A kill of the process proves what the engine hands to the operating system before it acknowledges. What the device
-//! then loses with the power is the business of the tests with simulated devices.
+//! A kill of the process tests the data that the engine hands to the operating system before it acknowledges. Tests
+//! with simulated devices cover data that the device loses on a power failure.
 
 mod operations;
 mod oracle;
@@ -32,19 +32,20 @@ use crate::values as option_values;
 use oracle::Oracle;
 use round::Verdict;
 
-/// A batch of two rows, with what moves in their indexes, finds all its pages in the small pool.
+/// Page size, such that the small pool holds all pages of a batch of two rows with its index changes.
 const PAGE_SIZE: ByteSize = ByteSize::kib(8);
 
-/// Memory for pages: less than the data.
+/// Size of the buffer pool: less than the data.
 const BUFFER_POOL_SIZE: ByteSize = ByteSize::kib(1280);
 
-/// Log: comes around several times in a round. Every few rounds the other size, so that it is made anew at the opening.
+/// Capacities of the log, which wraps around several times in a round. The size changes every few rounds, so that an
+/// open has to make the log anew.
 const REDO_CAPACITIES: [ByteSize; 2] = [ByteSize::mib(2), ByteSize::mib(3)];
 
 /// Rounds with one size of the log.
 const REDO_ROUNDS: u64 = 3;
 
-/// Most differences that are printed.
+/// The most differences that are printed.
 const DIFFERENCES_MAX: usize = 20;
 
 /// Arguments of `crashtest`.
@@ -82,7 +83,7 @@ pub(crate) struct CrashtestArgs {
     cached: CachedArg,
 }
 
-/// A name that `--profile` takes.
+/// Reads the value of `--profile`.
 fn profile(name: &str) -> Result<String, String> {
     with_profile(name).map(|_| name.to_owned())
 }
@@ -130,11 +131,11 @@ pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
         return Ok(Answer::No);
     }
     database_files::remove(&args.dir)?;
-    // Relaxed: the flag stands for itself.
+    // Relaxed: an independent flag.
     Ok(if stop.load(Ordering::Relaxed) { Answer::Interrupted } else { Answer::Yes })
 }
 
-/// What is wrong, one line each, and how much more there is.
+/// The failures, one line each, and the number of those left out.
 fn failure_text(number: u32, wrong: &[String]) -> String {
     let mut text = format!("round {number}: FAILED\n");
     for line in wrong.iter().take(DIFFERENCES_MAX) {
@@ -146,7 +147,7 @@ fn failure_text(number: u32, wrong: &[String]) -> String {
     text
 }
 
-/// How both sides open the database in a round.
+/// The options with which victim and parent open the database in a round.
 fn options(profile: &str, cached: bool, round: u64) -> Result<Options, String> {
     let redo_capacity = REDO_CAPACITIES[usize::from(round / REDO_ROUNDS % 2 == 1)];
     let options = with_profile(profile)?;

@@ -1,7 +1,7 @@
-//! What one thread of the victim does: random operations on keys of its own, each announced before and confirmed after.
+//! One thread of the victim: random operations on keys of its own, each announced before and confirmed after.
 //!
-//! The thread knows what its keys hold, so it also sees at once when the database answers wrongly: it asks for keys,
-//! scans its range, and tries operations that must be refused.
+//! The thread knows the values of its keys, so it notices a wrong answer at once. It also reads keys, scans its range,
+//! and tries operations that the database must refuse.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ const SINGLE_KEYS: u32 = 150;
 /// Keys of each thread in the table.
 const ROW_KEYS: u32 = 60;
 
-/// Most rows in one batch: with their index entries they are in no more leaves than the small pool allows (ten).
+/// The most rows in one batch: with their index entries they touch no more leaves than the small pool allows (ten).
 const BATCH_ROWS_MAX: u32 = 2;
 
 /// The open database.
@@ -37,7 +37,7 @@ pub(super) struct Worker<'a> {
     random: Random,
     trees: Trees,
     pipe: &'a File,
-    /// What its keys hold.
+    /// The current values of the thread's keys.
     single: BTreeMap<u32, Vec<u8>>,
     rows: BTreeMap<u32, Vec<u8>>,
 }
@@ -45,9 +45,9 @@ pub(super) struct Worker<'a> {
 /// Why a thread stops before it is killed.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// The parent has gone.
+    /// The pipe to the parent failed: the parent has ended.
     Pipe(io::Error),
-    /// The database answered what it must not; the parent has been told.
+    /// The database gave a wrong answer; the thread has reported it to the parent.
     Fault,
 }
 
@@ -64,17 +64,17 @@ enum Operation {
     Insert(u32, Value),
     Update(u32, Value),
     Delete(u32),
-    /// Rows with their new values, or none to delete them; the indexes follow.
+    /// Rows with their new values, `None` to delete a row; the indexes follow.
     Batch(Vec<(u32, Option<Value>)>),
-    /// The same with one row, by a call of the table.
+    /// The same with one row, by a method of the table.
     Row(u32, Option<Value>),
-    /// An insert of a key that is there.
+    /// An insert of a key that exists.
     BadInsert(u32, Value),
-    /// An update of a key that is not there.
+    /// An update of a key that does not exist.
     BadUpdate(u32, Value),
     /// A batch with a precondition that does not hold.
     BadBatch(u32, Value),
-    /// A row with the serial number that another has.
+    /// A row with the serial number of another row.
     BadRow(u32),
     Get(u32),
     /// A row by its serial number.
@@ -83,10 +83,10 @@ enum Operation {
 }
 
 impl<'a> Worker<'a> {
-    /// Makes a thread that finds its keys as they are in the database.
+    /// Makes a thread; reads the current values of its keys from the database.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Errors of the engine.
     pub(super) fn new(thread: u8, random: Random, trees: Trees, pipe: &'a File) -> Result<Worker<'a>, Error> {
         let (from, to) = range_of(thread);
         let single = numbered(trees.single.scan(from.as_slice()..to.as_slice()))?;
@@ -136,7 +136,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Draws distinct rows: one in four of those that are there is deleted, all others get a value.
+    /// Draws distinct rows: one in four of the existing rows is deleted, all others get a value.
     fn draw_rows(&mut self, most: u32) -> Vec<(u32, Option<Value>)> {
         let first = self.random.random_range(0..ROW_KEYS);
         let count = self.random.random_range(1..=most);
@@ -149,7 +149,7 @@ impl<'a> Worker<'a> {
             .collect()
     }
 
-    /// What changes if the operation happens.
+    /// The changes that the operation makes if it happens.
     fn changes(&self, operation: &Operation) -> Vec<Change> {
         let single = |number: u32, value| vec![Change { tree: TreeId::Single, key: key(self.thread, number), value }];
         match operation {
@@ -173,7 +173,7 @@ impl<'a> Worker<'a> {
         Change { tree: TreeId::Rows, key: key(self.thread, number), value }
     }
 
-    /// Does it, and compares the answer with what must be answered.
+    /// Performs the operation, and compares the answer with the required one.
     fn carry_out(&mut self, operation: &Operation) -> Result<(), String> {
         let tree = &self.trees.single;
         match operation {
@@ -236,7 +236,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Writes one row, by one of the calls that do.
+    /// Writes one row, by one of the table's methods.
     fn write_row(&mut self, number: u32, value: Option<Value>) -> Result<(), String> {
         let (table, row_key) = (&self.trees.rows, key(self.thread, number));
         let is_there = self.rows.contains_key(&number);
@@ -268,7 +268,7 @@ impl<'a> Worker<'a> {
         };
     }
 
-    /// Tries to write a row with the serial number that another one has.
+    /// Tries to write a row with the serial number of another row.
     fn write_bad_row(&mut self, number: u32) -> Result<(), String> {
         let Some((_, row)) = self.rows.iter().find(|(other, _)| **other != number) else { return Ok(()) };
         match self.trees.rows.put(&key(self.thread, number), row) {
@@ -277,7 +277,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Looks for a row by its serial number.
+    /// Reads a row by its serial number.
     fn get_row(&self, number: u32) -> Result<(), String> {
         let Some(row) = self.rows.get(&number) else { return Ok(()) };
         let index = self.trees.rows.index("serial").map_err(unexpected)?;
@@ -324,7 +324,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// All keys of a thread lie from the first of these to before the second.
+/// The key range of a thread: from the first key to before the second.
 fn range_of(thread: u8) -> (Vec<u8>, Vec<u8>) {
     (vec![thread], vec![thread + 1])
 }

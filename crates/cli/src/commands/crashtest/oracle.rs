@@ -1,8 +1,8 @@
-//! What must be in the database, known without asking it.
+//! The required content of the database, known without the database.
 //!
 //! ORA-1  A key's value is the last acknowledged one.
 //! ORA-2  An operation that was in flight at the kill has happened wholly or not at all.
-//! ORA-3  Nothing else is there.
+//! ORA-3  The database holds nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,10 +13,10 @@ use super::values::show_key;
 /// A place in the database.
 pub(super) type Place = (TreeId, Vec<u8>);
 
-/// All that was found in a database.
+/// All content that was read from a database.
 pub(super) type Contents = BTreeMap<Place, Vec<u8>>;
 
-/// The acknowledged state, and what is in flight.
+/// The acknowledged state, and the operations in flight.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     acknowledged: BTreeMap<Place, Value>,
@@ -32,29 +32,29 @@ pub(super) struct Difference {
     found: Option<Vec<u8>>,
 }
 
-/// What should have been at a place.
+/// The expected value at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Expected {
     /// The acknowledged value, or nothing.
     Acknowledged(Option<Value>),
-    /// Before an operation in flight, or after it, but the same for all its places.
+    /// The value before an operation in flight, or after it; the same choice for all its places.
     Either { before: Option<Value>, after: Option<Value> },
 }
 
-/// What became of the operations in flight.
+/// The fate of the operations in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct InFlight {
-    /// Operations that had begun and were not acknowledged.
+    /// Operations that began and were not acknowledged.
     pub(super) begun: usize,
-    /// Those of them that are in the database.
+    /// Operations of these that are in the database.
     pub(super) survived: usize,
 }
 
 impl Oracle {
-    /// Takes a message of the victim in.
+    /// Processes a message of the victim.
     ///
     /// # Errors
-    /// The message contradicts an earlier one, or is a fault that the victim saw; the text says what.
+    /// The message contradicts an earlier one, or reports a fault that the victim saw; the text describes it.
     pub(super) fn take(&mut self, frame: Frame) -> Result<(), String> {
         match frame {
             Frame::Begin { thread, number, changes } => match self.in_flight.insert(thread, (number, changes)) {
@@ -72,7 +72,7 @@ impl Oracle {
         }
     }
 
-    /// Compares everything with what was found, and takes over what became of the operations in flight.
+    /// Compares the required content with `found`, and adopts the fate of the operations in flight as the new state.
     pub(super) fn settle(&mut self, found: &Contents) -> (InFlight, Vec<Difference>) {
         let mut fate = InFlight::default();
         let mut differences = Vec::new();
@@ -115,7 +115,7 @@ impl Oracle {
         (fate, differences)
     }
 
-    /// Entries that must be there.
+    /// The number of entries that the database must hold.
     pub(super) fn entries(&self) -> usize {
         self.acknowledged.len()
     }
@@ -133,7 +133,7 @@ impl Oracle {
     }
 }
 
-/// Whether the bytes found are the value, or both are nothing.
+/// Whether the found bytes are those of the value, or both are missing.
 fn is_value(value: Option<Value>, found: Option<&Vec<u8>>) -> bool {
     match (value, found) {
         (None, None) => true,
@@ -185,7 +185,7 @@ mod tests {
         Change { tree, key: key(0, number), value }
     }
 
-    /// Begins and, if told to, acknowledges an operation.
+    /// Begins an operation and, if `is_acknowledged`, acknowledges it.
     fn play(oracle: &mut Oracle, thread: u8, number: u64, changes: Vec<Change>, is_acknowledged: bool) {
         oracle.take(Frame::Begin { thread, number, changes }).unwrap();
         if is_acknowledged {
@@ -197,7 +197,7 @@ mod tests {
         places.iter().map(|(tree, number, value)| ((*tree, key(0, *number)), value.bytes())).collect()
     }
 
-    /// Two keys acknowledged, the second deleted again and written anew.
+    /// An oracle with two acknowledged keys; the second was deleted and written again.
     fn oracle() -> Oracle {
         let mut oracle = Oracle::default();
         play(&mut oracle, 0, 1, vec![change(TreeId::Single, 1, Some(value(1)))], true);
@@ -269,7 +269,7 @@ mod tests {
             let (fate, differences) = oracle.settle(&found);
             assert_eq!(differences, []);
             assert_eq!(fate, InFlight { begun: 1, survived: usize::from(has_happened) });
-            // What it came to is now the state: the other outcome is an error from here on.
+            // The outcome is now the state: from here on the other outcome is an error.
             let other = if has_happened { contents(&WHOLE) } else { Contents::new() };
             assert_ne!(oracle.settle(&other).1, []);
             assert_eq!(oracle.settle(&found).1, []);

@@ -1,10 +1,11 @@
-//! What the victim tells the parent over its standard output.
+//! The messages of the victim to the parent, over the victim's standard output.
 //!
-//! PRO-1  A frame is written by one `write` of at most 4096 bytes, which a pipe takes whole or not at all: frames of
-//!        several threads never mix, and a kill cannot cut one.
-//! PRO-2  `Begin` is in the pipe before its operation starts, `Ack` only after the operation was acknowledged. What is
-//!        in the pipe survives the victim, so the parent knows every acknowledged operation, and of every other one
-//!        that may have happened.
+//! PRO-1  A frame is one `write` of at most 4096 bytes, which a pipe takes whole or not at all. So frames of several
+//!        threads never mix, and a kill cannot cut one.
+//! PRO-2  `Begin` is in the pipe before its operation starts, `Ack` only after the operation was acknowledged. Frames
+//! in
+//!        the pipe survive the victim. So the parent knows every acknowledged operation, and every other operation that
+//!        may have happened.
 //!
 //! A frame is: its length without these two bytes (u16), its kind (u8), thread (u8), operation number (u64), and for
 //! `Begin` a number of changes (u8), each: tree (u8), key length (u8), key, 0 or 1 for deleted or written (u8), and if
@@ -12,7 +13,7 @@
 
 use std::io::{self, Read, Write};
 
-/// Longest frame: what a pipe takes in one piece (`PIPE_BUF` on Linux).
+/// Longest frame: the most bytes that a pipe takes atomically (`PIPE_BUF` on Linux).
 const FRAME_MAX: usize = 4096;
 
 /// A tree or a table of the test.
@@ -25,7 +26,7 @@ pub(super) enum TreeId {
 }
 
 impl TreeId {
-    /// All of them.
+    /// All trees and tables of the test.
     pub(super) const ALL: [TreeId; 2] = [TreeId::Single, TreeId::Rows];
 
     /// The name in the database.
@@ -37,23 +38,23 @@ impl TreeId {
     }
 }
 
-/// A value by what it is made of, see [`Value::bytes`].
+/// A value by seed and length, from which [`Value::bytes`] makes its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     /// Seed of its bytes.
     pub(super) seed: u64,
-    /// How many.
+    /// Number of bytes.
     pub(super) len: u16,
 }
 
 /// One key's new state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// In this tree.
+    /// The tree.
     pub(super) tree: TreeId,
-    /// Of this key.
+    /// The key.
     pub(super) key: Vec<u8>,
-    /// The value, or none if the key is deleted.
+    /// The new value, `None` if the key is deleted.
     pub(super) value: Option<Value>,
 }
 
@@ -64,9 +65,9 @@ pub(super) enum Frame {
     Begin {
         /// The thread.
         thread: u8,
-        /// The thread's operations are numbered.
+        /// Number of the operation, counted by thread.
         number: u64,
-        /// None if the operation is expected to be refused, or only reads.
+        /// The changes; empty if the operation must be refused, or only reads.
         changes: Vec<Change>,
     },
     /// The operation was acknowledged.
@@ -76,13 +77,13 @@ pub(super) enum Frame {
         /// The operation.
         number: u64,
     },
-    /// The database answered what it must not.
+    /// The database gave a wrong answer.
     Fault {
         /// The thread.
         thread: u8,
         /// The operation.
         number: u64,
-        /// What was wrong.
+        /// Description of the fault.
         text: String,
     },
 }
@@ -122,7 +123,7 @@ impl Frame {
         bytes
     }
 
-    /// Reads the next frame; none at the end of the pipe.
+    /// Reads the next frame; `None` at the end of the pipe.
     ///
     /// # Errors
     /// The bytes are no frame, or the pipe cannot be read.

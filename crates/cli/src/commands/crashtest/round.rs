@@ -1,4 +1,4 @@
-//! One round: load, kill, perhaps kill the recovery too, reopen, compare.
+//! One round: load, kill, perhaps kill the recovery as well, reopen, compare.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -19,41 +19,41 @@ use super::victim::{Deed, NO_THREAD, Victim};
 use super::{CrashtestArgs, options};
 use crate::exit::Failure;
 
-/// Longest that a victim may take to its first acknowledgement, and a reopening to its end.
+/// The longest time for a victim's first acknowledgement, and for a reopen.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Longest wait without a look at the stop flag.
+/// The parent checks the stop flag at least this often.
 const NAP: Duration = Duration::from_millis(100);
 
 /// The signal of a kill.
 const SIGKILL: i32 = 9;
 
-/// Stream of a round's own random numbers; threads have those from 0.
+/// Random stream of the round itself; threads have the streams from 0.
 const STREAM: u64 = 0xFFFF;
 
 /// How a round ended.
 pub(super) enum Verdict {
-    /// All was found as it must be; the line to print.
+    /// The database had the required content; the line to print.
     Passed(String),
-    /// It was not; what is wrong.
+    /// The round failed; the differences.
     Failed(Vec<String>),
-    /// The user stopped it.
+    /// The user interrupted the round.
     Interrupted,
 }
 
-/// When a round kills.
+/// The times of a round's kills.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Plan {
     kill: Kill,
-    /// For each recovery to be killed, how long after its start.
+    /// For each recovery to be killed, the delay after its start.
     recovery_kills: Vec<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kill {
-    /// So long after the first acknowledgement.
+    /// The delay after the first acknowledgement.
     UnderLoad(Duration),
-    /// So long after the start of the process: most often it is still opening.
+    /// The delay after the start of the process: most often the victim is still opening the database.
     WhileOpening(Duration),
 }
 
@@ -97,8 +97,8 @@ pub(super) fn run(
             return Ok(Verdict::Failed(vec![text]));
         }
     }
-    // A look at what the kill left, before the recovery: it must be sound as it is. Before the first acknowledgement
-    // there may be no database yet.
+    // The files must be sound right after the kill, before recovery. Before the first acknowledgement there may be no
+    // database yet.
     if oracle.entries() > 0
         && let Err(text) = check(&args.dir)
     {
@@ -136,7 +136,7 @@ fn line(plan: &Plan, acknowledged: u64, fate: InFlight, opened_in: Duration, ent
     )
 }
 
-/// What came of the load.
+/// Outcome of the load.
 enum Loaded {
     Killed { acknowledged: u64 },
     Wrong(String),
@@ -165,7 +165,7 @@ fn load_and_kill(
         }
     };
     while !stop.load(Ordering::Relaxed) {
-        // Relaxed: the flag stands for itself.
+        // Relaxed: an independent flag.
         let now = Instant::now();
         let until = kill_at.unwrap_or(started + PATIENCE);
         if now >= until {
@@ -194,7 +194,7 @@ fn load_and_kill(
     Ok(wrong.map_or(Loaded::Killed { acknowledged }, Loaded::Wrong))
 }
 
-/// Opens the database in a child and kills that; says what was wrong if it ended badly before.
+/// Opens the database in a child and kills the child; returns the fault if the child failed before the kill.
 fn recover_and_kill(args: &CrashtestArgs, round: u64, delay: Duration) -> Result<Option<String>, Failure> {
     let victim = Victim::start(args, round, Deed::Recover)?;
     thread::sleep(delay);
@@ -203,7 +203,7 @@ fn recover_and_kill(args: &CrashtestArgs, round: u64, delay: Duration) -> Result
     Ok(if status.success() { None } else { ended_by_itself(status) })
 }
 
-/// Refuses to take a lack of threads for a fault of the database.
+/// Fails if the child ended for lack of threads: that is no fault of the database.
 fn check_threads(status: ExitStatus) -> Result<(), Failure> {
     match status.code() {
         Some(NO_THREAD) => Err(Failure::message("the process to be killed had too few threads; its message is above")),
@@ -220,24 +220,24 @@ fn cannot_kill(cause: std::io::Error) -> Failure {
     Failure::message(format!("cannot kill the child and read what it said: {cause}"))
 }
 
-/// What a look at the reopened database found.
+/// Content and problems of the reopened database.
 struct Found {
     contents: Contents,
     opened_in: Duration,
     problems: Vec<String>,
 }
 
-/// Looks at the database in a thread of its own, so that a reopening that hangs is a failed round and not a hung test.
+/// Reads the database in a thread of its own, so that a reopen that hangs fails the round instead of the test.
 fn look_with_patience(args: &CrashtestArgs, round: u64) -> Result<Found, String> {
     let (sender, found) = mpsc::channel();
     let options = options(&args.profile, args.cached.0, round)?;
     let (dir, looked_with) = (args.dir.clone(), options.clone());
     let looking = thread::Builder::new().name("look".to_owned()).spawn(move || {
-        // Nobody listens any more if it took too long.
+        // The send fails if the parent has stopped waiting.
         let _ = sender.send(look(&dir, looked_with));
     });
     if looking.is_err() {
-        // No thread is to be had: then without patience.
+        // No thread can be started: then without a time limit.
         return look(&args.dir, options);
     }
     match found.recv_timeout(PATIENCE) {
@@ -258,7 +258,7 @@ fn look(dir: &Path, options: Options) -> Result<Found, String> {
             TreeId::Rows => db.open_table(id.name()).and_then(|table| look_at_table(&table, &mut found)),
         };
         match looked {
-            // The first kill may have come before it was created.
+            // The first kill may have come before the tree was created.
             Ok(()) | Err(Error::TreeNotFound(..)) => {}
             Err(error) => return Err(format!("'{}' cannot be read: {error}", id.name())),
         }
@@ -268,20 +268,20 @@ fn look(dir: &Path, options: Options) -> Result<Found, String> {
     Ok(found)
 }
 
-/// Checks the closed database; the problems are the error.
+/// Checks the closed database; returns the problems as the error.
 fn check(dir: &Path) -> Result<(), String> {
     let report = millpond::check(dir, CheckOptions::default())
         .map_err(|error| format!("the database cannot be checked: {error}"))?;
     if report.problems.is_empty() { Ok(()) } else { Err(format!("check found: {}", report.problems.join("; "))) }
 }
 
-/// Reads the tree in three ways, which must agree.
+/// Reads the tree by scan, backward scan and get, which must agree.
 fn look_at_tree(tree: &Tree, found: &mut Found) -> Result<(), Error> {
     take_over(TreeId::Single, tree.scan(..), tree.scan_back(..), |key| tree.get(key), found)
 }
 
-/// Reads the table in three ways, and by each index: all must agree. (That each entry is that of its row, and that
-/// there are no others, `check` says.)
+/// Reads the table by scan, backward scan and get, and by each index: all must agree. (`check` verifies that each entry
+/// belongs to its row, and that there are no others.)
 fn look_at_table(table: &Table, found: &mut Found) -> Result<(), Error> {
     take_over(TreeId::Rows, table.scan(..), table.scan_back(..), |key| table.get(key), found)?;
     let rows = found.contents.iter().filter(|((id, _), _)| *id == TreeId::Rows);

@@ -1,4 +1,4 @@
-//! Values and keys that both sides can compute.
+//! Values and keys that victim and parent can both compute.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::protocol::Value;
 
-/// The generator of all randomness in the test.
+/// The random number generator of the test.
 pub(super) type Random = Xoshiro256PlusPlus;
 
 /// Longest value.
 pub(super) const VALUE_LEN_MAX: u16 = 2048;
 
-/// Shortest value of a row: it has what the indexes are made of.
+/// Shortest value of a row: it holds the indexed bytes.
 pub(super) const ROW_LEN_MIN: u16 = 12;
 
-/// The byte of a row that the index `k` is on: many rows have the same.
+/// The byte of a row with the index `k`: many rows have the same.
 pub(super) const K: Range<usize> = 0..1;
 
-/// The bytes of a row that the index `serial` is on: no two rows have the same.
+/// The bytes of a row with the unique index `serial`.
 pub(super) const SERIAL: Range<usize> = 4..12;
 
-/// Longest key: a fifth of it is varied, so that pages split at all kinds of places.
+/// Longest tail of a key. Key lengths vary, so that pages split at many different places.
 const KEY_TAIL_MAX: u32 = 40;
 
 /// Returns a generator for one purpose of a seed.

@@ -1,4 +1,4 @@
-//! The child that is killed: it loads the database with all its threads, or only opens it, until it is no more.
+//! The child that is killed: it puts load on the database with all its threads, or only opens it.
 
 use std::fs::File;
 use std::io;
@@ -19,10 +19,10 @@ use super::{CrashtestArgs, options};
 use crate::exit::{Answer, Failure, describe, no_thread};
 use crate::output::complain;
 
-/// The exit code of a victim for which the system has not enough threads: that says nothing about the database.
+/// Exit code of a victim that cannot start a thread: that says nothing about the database.
 pub(super) const NO_THREAD: i32 = 3;
 
-/// A victim that nobody kills ends by itself after this time.
+/// A victim that the parent does not kill ends by itself after this time.
 const LIFE_MAX: Duration = Duration::from_secs(120);
 
 /// Arguments of the child.
@@ -44,12 +44,12 @@ pub(crate) struct VictimArgs {
     deed: Deed,
 }
 
-/// What the child does.
+/// The child's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Deed {
-    /// Opens the database and loads it.
+    /// Opens the database and puts load on it.
     Load,
-    /// Opens and closes it.
+    /// Opens and closes the database.
     Recover,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
         return Ok(Answer::Yes);
     }
     let trees = Trees { single: single(&db)?, rows: rows(&db)?, db };
-    // Not `stdout()`: that one is buffered by the line.
+    // Not `stdout()`, which buffers by line.
     let pipe = io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(Failure::of_output)?;
     let ends_at = Instant::now() + LIFE_MAX;
     let stopped = thread::scope(|scope| {
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
                     while Instant::now() < ends_at {
                         match worker.step() {
                             Ok(()) => {}
-                            // The whole process, at once: the others must not go on over a fault.
+                            // Ends the whole process at once: no other thread may go on after a fault.
                             Err(Stopped::Fault) => std::process::exit(1),
                             Err(Stopped::Pipe(cause)) => return Err(Failure::of_output(cause)),
                         }
@@ -99,14 +99,14 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
     stopped.map(|()| Answer::Yes)
 }
 
-/// Whether the system refused a thread.
+/// Whether the system refused to start a thread.
 fn lacks_threads(failure: &Failure) -> bool {
     let Failure::Error(error) = failure else { return false };
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| cause.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// Ends the whole process, for want of threads: those that there are would go on for two minutes.
+/// Ends the whole process for lack of threads: the started threads would go on for two minutes.
 fn give_up(failure: &Failure) -> ! {
     if let Failure::Error(error) = failure {
         complain(&describe(error.as_ref()));
@@ -140,7 +140,7 @@ pub(super) struct Victim {
 }
 
 impl Victim {
-    /// Starts a child of this same program.
+    /// Starts this program as a child.
     ///
     /// # Errors
     /// It could not be started.
@@ -186,12 +186,12 @@ impl Victim {
         }
     }
 
-    /// What it has to say, as it comes.
+    /// The child's messages, as they arrive.
     pub(super) fn frames(&self) -> &Receiver<Frame> {
         &self.frames
     }
 
-    /// Kills it, and returns how it ended with all that it had still said.
+    /// Kills the child; returns its exit status and its remaining messages.
     ///
     /// # Errors
     /// It could not be killed, or its messages could not be read.

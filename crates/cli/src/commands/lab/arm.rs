@@ -1,5 +1,6 @@
-//! One setting of an experiment, in a process of its own: so that it may be put under a quota, and begins with nothing
-//! of another's in memory. The plan comes on standard input, an outcome for each phase goes to standard output.
+//! One setting of an experiment, in a process of its own. So the setting can run under a quota, and begins without
+//! leftovers of another one in memory. The process reads the plan on standard input, and prints an outcome for each
+//! phase.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -33,16 +34,16 @@ use crate::exit::{Answer, Failure};
 use crate::output::print;
 use crate::signals;
 
-/// Seed of everything that is drawn.
+/// Seed of all random numbers.
 const SEED: u64 = 42;
 
-/// Rows in a transaction of `l.i0`, of the other steps, of their small kind, and in a query: iibench's.
+/// Rows in a transaction of `l.i0`, of `l.i1` and the queries, of `l.i2`, and in a query: iibench's numbers.
 const ROWS_A_LOAD: u64 = 1_000;
 const ROWS_A_COMMIT: u64 = 50;
 const ROWS_A_SMALL_COMMIT: u64 = 5;
 const ROWS_A_QUERY: u64 = 10;
 
-/// What the engine calls the operations that a scan, and DDL, consist of, among slow ones.
+/// The engine's names for slow operations of a scan, and of DDL.
 const OF_SCANS: [&str; 1] = ["scan"];
 const OF_DDL: [&str; 2] = ["bulk load", "index build"];
 
@@ -50,43 +51,43 @@ const OF_DDL: [&str; 2] = ["bulk load", "index build"];
 #[derive(Debug, Args)]
 pub(crate) struct ArmArgs {}
 
-/// What a child is to do.
+/// The plan of a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ArmPlan {
-    /// The lab's process: nothing is run for one that is gone.
+    /// Process id of the lab; the child runs nothing if that process has ended.
     pub(super) lab: u32,
-    /// Where its database is; made if it is not there.
+    /// The directory of its database; created if it is missing.
     pub(super) dir: PathBuf,
     /// Options of the engine, by name.
     pub(super) options: Vec<(String, String)>,
-    /// On what device it is as if it were.
+    /// The imitated device, if any.
     pub(super) device: Option<SlowDevice>,
-    /// One after the other, with the database open.
+    /// Phases, run one after the other with the database open.
     pub(super) phases: Vec<Phase>,
-    /// Whether the database is wanted behind it. One that is not is left as it is: on a slow device a close takes
-    /// longer than a phase.
+    /// Whether the database is needed afterwards. If not, it is not closed: on a slow device a close takes longer than
+    /// a phase.
     pub(super) is_kept: bool,
 }
 
-/// A device that is slow.
+/// An imitated slow device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SlowDevice {
     /// Writes and syncs a second, and bytes.
     pub(super) writes_per_s: f64,
     pub(super) bytes_per_s: f64,
-    /// Times at which it is slower.
+    /// Times at which the device is slower.
     pub(super) slower: Vec<SlowTime>,
 }
 
-/// When a device is slower.
+/// A time at which a device is slower.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct SlowTime {
-    /// Seconds from open.
+    /// Begin, in seconds since the database was opened.
     pub(super) from_s: f64,
     pub(super) for_s: f64,
-    /// Comes again after so long; 0: never.
+    /// Period in seconds after which it repeats; 0: never.
     pub(super) every_s: f64,
-    /// What is left of the speed.
+    /// Remaining share of the speed.
     pub(super) factor: f64,
 }
 
@@ -94,17 +95,17 @@ pub(super) struct SlowTime {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Phase {
     pub(super) name: String,
-    /// Seconds in which nothing is done, before. Behind them all files are read once, past the engine: what nothing has
-    /// touched for minutes is slow in the page cache of some machines, which is not what a phase is about.
+    /// Idle seconds before the phase. After them all files are read once, past the engine: on some machines, pages that
+    /// were untouched for minutes are slow in the page cache, and a phase must not measure that.
     pub(super) quiet_s: f64,
     pub(super) work: Work,
-    /// Whole seconds, of what has a time.
+    /// Length in whole seconds, for timed work.
     pub(super) time_s: u64,
-    /// What else is going on.
+    /// The activity beside the load.
     pub(super) beside: Option<Beside>,
 }
 
-/// What is done.
+/// The work of a phase.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Work {
     /// Loads sysbench's tables.
@@ -115,7 +116,7 @@ pub(super) enum Work {
     Insert { step: String, clients: u32, rows: u64 },
 }
 
-/// How many tables of how many rows.
+/// The number of tables, and the rows of each.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Tables {
     pub(super) count: u32,
@@ -129,12 +130,12 @@ impl Tables {
 }
 
 impl SlowDevice {
-    /// What it can do, in words.
+    /// Its speed, in words.
     pub(super) fn text(&self) -> String {
         format!("{:.0} writes and syncs, and {:.0} MB, a second", self.writes_per_s, self.bytes_per_s / 1e6)
     }
 
-    /// As the engine has it.
+    /// Its speed, in the engine's type.
     fn speed(&self) -> Speed {
         let ns = |s: f64| (s * 1e9) as u64;
         let slower = |of: &SlowTime| Slower {
@@ -151,10 +152,10 @@ impl SlowDevice {
     }
 }
 
-/// Does what the plan on standard input says.
+/// Runs the plan from standard input.
 pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
-    // Who is killed cannot send one: nothing of the lab is to go on behind it, nor to stay stopped, where a quota is
-    // imitated: KILL ends that, too. What it leaves the next run removes.
+    // A killed lab cannot signal this child, so the kernel does. The child must not go on without the lab, nor stay
+    // stopped under an imitated quota: KILL ends a stopped process, too. The next run removes its files.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut text = String::new();
     let wrong = |what: &str| {
@@ -171,7 +172,7 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
         return Err(wrong(&format!("'{name}' is no option")));
     }
     let mut options = Options::new().create(true);
-    // In the table's order: a profile comes before what is given beside it. Of one that is given twice the last counts.
+    // In the table's order, so that a profile is set before the options given beside it. The last of two values counts.
     for info in const { &OptionInfo::ALL } {
         if let Some((_, value)) = plan.options.iter().rfind(|(name, _)| name == info.name) {
             options = info.set(options, value).map_err(Failure::message)?;
@@ -184,7 +185,7 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
     };
     let engine = Millpond::ready(db, &options)?;
     let mut answer = Answer::Yes;
-    // A phase with the rows of the one before it, in the same order, would find many of them in the pool.
+    // Each phase has a seed of its own: with the same rows in the same order it would find many of them in the pool.
     for (phase, seed) in plan.phases.iter().zip(SEED..) {
         let began_s = opened.elapsed().as_secs_f64() + phase.quiet_s;
         let mut outcome = phase.run(&engine, &plan.dir, seed, &stop)?;
@@ -199,7 +200,7 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
     if plan.is_kept {
         engine.close()?;
     } else {
-        // Its threads end with the process, as in a crash.
+        // The engine's threads end with the process, as in a crash.
         std::mem::forget(engine);
     }
     Ok(answer)
@@ -208,7 +209,7 @@ pub(crate) fn run(_: &ArmArgs) -> Result<Answer, Failure> {
 impl Phase {
     fn run(&self, engine: &Millpond, dir: &Path, seed: u64, stop: &AtomicBool) -> Result<Outcome, Failure> {
         let began = Instant::now();
-        // In small parts: somebody may interrupt it.
+        // In small parts, so that an interrupt is noticed.
         while began.elapsed().as_secs_f64() < self.quiet_s && !stop.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_secs_f64((self.quiet_s - began.elapsed().as_secs_f64()).clamp(0.0, 0.1)));
         }
@@ -224,7 +225,7 @@ impl Phase {
                 scope.spawn(move || beside::run(beside, engine.db(), done))
             });
             let finished = self.work(engine, dir, seed, stop);
-            // Now: what goes on beside may last longer, and is not of this time then.
+            // Read now: the activity beside the load may last longer, and later stalls do not belong to the phase.
             let log: Vec<Slow> = engine.db().stalls().iter().map(Slow::of_stall).collect();
             beside_done.store(true, Ordering::Relaxed);
             let beside = beside.map(|thread| thread.join().map_err(|_| Failure::message("what ran beside panicked")));
@@ -251,7 +252,8 @@ impl Phase {
         Ok(outcome)
     }
 
-    /// Operations that are all of what goes on beside: what is slow is to be the clients'.
+    /// Names of the operations that all belong to the activity beside the load: they are left out of the clients' slow
+    /// operations.
     fn operations_beside(&self) -> &'static [&'static str] {
         match self.beside {
             Some(Beside::Ddl { .. }) => &OF_DDL,
@@ -260,7 +262,7 @@ impl Phase {
         }
     }
 
-    /// Whether all scans are of what goes on beside.
+    /// Whether all scans belong to the activity beside the load.
     fn only_the_other_scans(&self) -> bool {
         let scans_beside = matches!(self.beside, Some(Beside::Scan { .. } | Beside::LongReader));
         let scans = |work: &Work| match work {
@@ -270,7 +272,7 @@ impl Phase {
         scans_beside && !scans(&self.work)
     }
 
-    /// `None`: something that has no figures.
+    /// Does the work of the phase; `None` if it has no figures.
     fn work(&self, engine: &Millpond, dir: &Path, seed: u64, stop: &AtomicBool) -> Result<Option<Done>, Failure> {
         let seen = &mut Watching { canary: Arc::new(Canary::new(dir, Access::Direct)?) };
         match &self.work {
@@ -301,7 +303,7 @@ impl Phase {
     }
 }
 
-/// Watches the machine beside a phase, and nothing else.
+/// An observer that only watches the machine beside a phase.
 struct Watching {
     canary: Arc<Canary>,
 }
@@ -338,7 +340,7 @@ fn sizes(clients: u32, rows: u64) -> insert_benchmark::Sizes {
     }
 }
 
-/// What came of those who insert beside queries; `None`: nobody does in this step.
+/// Results of the writers beside queries; `None` if the step has none.
 fn writers(step: Step, sizes: &insert_benchmark::Sizes, done: &Done) -> Option<Writers> {
     let (Step::Queries { rows_per_s, .. }, Some(beside)) = (step, &done.beside) else { return None };
     Some(Writers {
@@ -362,7 +364,7 @@ fn load(engine: &Millpond, tables: Tables, stop: &AtomicBool) -> Result<(), Fail
     Ok(prepare::load(engine, &plan, &missing, stop, &|_| {})?)
 }
 
-/// All numbers that the engine counts, and whether they are counters.
+/// All numbers of the engine, each with whether it is a counter.
 fn numbers(db: &Db) -> BTreeMap<&'static str, (bool, u64)> {
     let number = |(metric, value): (&'static millpond::Metric, MetricValue)| match value {
         MetricValue::Number(number) => Some((metric.name, (metric.kind == MetricKind::Counter, number))),
@@ -371,7 +373,7 @@ fn numbers(db: &Db) -> BTreeMap<&'static str, (bool, u64)> {
     db.metrics().into_iter().filter_map(number).collect()
 }
 
-/// Of counters what came to them, of the others what they are at the end.
+/// The increase of each counter, and the final value of each other number.
 fn changes(
     before: &BTreeMap<&'static str, (bool, u64)>,
     after: &BTreeMap<&'static str, (bool, u64)>,

@@ -1,4 +1,4 @@
-//! What goes on beside a load: one thing that users do, and that stalls others where an engine is not made for it.
+//! An activity beside a load: something that users do, and that stalls other clients of an engine not made for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,35 +10,34 @@ use workload::engine::TableNo;
 
 use crate::exit::Failure;
 
-/// How long a reader that takes its time rests after some rows.
+/// Rest of the long reader after [`ROWS_A_REST`] rows.
 const REST: Duration = Duration::from_millis(2);
 
-/// Rows after which it rests.
+/// Number of rows after which the long reader rests.
 const ROWS_A_REST: usize = 1_000;
 
-/// Something beside a load.
+/// An activity beside a load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Beside {
-    /// One scan over all rows of the first table, so many seconds after the load has begun, right behind a pass of who
-    /// frees frames ahead of need.
+    /// One scan over all rows of the first table, `after_s` seconds after the load began, right after a pass of the
+    /// thread that frees frames ahead of need.
     Scan { after_s: f64 },
-    /// Scans of the first table that rest all the time, until the load ends.
+    /// Scans of the first table with many rests, until the load ends.
     LongReader,
-    /// The table behind `table` is dropped; an index on `k` of `table` is dropped and made again; then it is dropped,
-    /// too.
+    /// Drops the table after `table`, drops the index on `k` of `table` and creates it again, then drops `table`.
     Ddl { after_s: f64, table: u32 },
 }
 
-/// When it was done.
+/// Time of the activity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
-    /// So many seconds after the load began.
+    /// Begin, in seconds after the begin of the load.
     pub(super) from_s: f64,
-    /// How long it took.
+    /// Duration, in ms.
     pub(super) ms: f64,
 }
 
-/// Does it.
+/// Runs the activity.
 pub(super) fn run(what: &Beside, db: &Db, is_over: &AtomicBool) -> Result<Done, Failure> {
     let load_began = Instant::now();
     let wait = |after_s: f64| {
@@ -86,8 +85,8 @@ pub(super) fn run(what: &Beside, db: &Db, is_over: &AtomicBool) -> Result<Done, 
     Ok(Done { from_s, ms: began.elapsed().as_secs_f64() * 1e3 })
 }
 
-/// Waits until whoever frees frames ahead of need has just done so, if anybody does within two seconds: what comes then
-/// finds the list full, and a thread that has all of its sleep before it.
+/// Waits, for up to two seconds, for the end of a pass of the thread that frees frames ahead of need. The scan that
+/// follows finds the free list full, and that thread at the begin of its sleep.
 fn behind_a_pass(db: &Db) -> Instant {
     let passes = || db.stats().buffer_lru_batch_num_scan;
     let (before, from) = (passes(), Instant::now());
@@ -97,7 +96,7 @@ fn behind_a_pass(db: &Db) -> Instant {
     Instant::now()
 }
 
-/// One pass over the rows, with a rest after each few; returns how many there were.
+/// One pass over the rows with a rest after every [`ROWS_A_REST`]; returns the number of rows read.
 fn read_slowly(table: &Table, is_over: &AtomicBool) -> Result<usize, Failure> {
     let mut rows = 0;
     for (at, row) in table.scan(..).enumerate() {

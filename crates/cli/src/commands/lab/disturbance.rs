@@ -1,6 +1,6 @@
-//! What the machine did beside a phase, and when that leaves a claim without an answer.
+//! Disturbances by the machine beside a phase, which can make a claim inconclusive.
 //!
-//! The canaries of [`workload::canary`] watch the true device and the CPU, also where a run is on an imitated slow one.
+//! The canaries of [`workload::canary`] watch the real device and the CPU, even if a run is on an imitated slow device.
 
 use serde::{Deserialize, Serialize};
 use workload::canary::log::MachineLog;
@@ -8,28 +8,28 @@ use workload::spans::Span;
 
 use super::findings::Setting;
 
-/// A machine that stood still at once for so long disturbs a phase, in ms: the usual threshold of a stall.
+/// A single stop of the machine of this length disturbs a phase, in ms: the usual stall threshold.
 const AT_ONCE_MS: f64 = 100.0;
 
-/// As does one that stood still for such a share of the phase.
+/// Stops that add up to more than this share of a phase disturb it, too.
 const SHARE: f64 = 0.05;
 
-/// What the canaries saw beside a phase.
+/// Figures of the canaries beside a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Beside {
-    /// The slowest pair of a write and its sync that was the device's own.
+    /// The device's slowest own pair of write and sync.
     pub(super) pair_ms: f64,
-    /// How late the CPU's canary woke at most.
+    /// The largest delay of the CPU canary's wakes.
     pub(super) wake_ms: f64,
-    /// The longest stop of the device by itself, and all of them together.
+    /// The longest stop of the device by itself, and the sum of all its stops.
     pub(super) device_stop_ms: f64,
     pub(super) device_stopped_ms: f64,
-    /// The same of the CPU; 0 under a quota, which is to stop it.
+    /// The same for the CPU; 0 under a quota, which stops the CPU on purpose.
     pub(super) cpu_stop_ms: f64,
     pub(super) cpu_stopped_ms: f64,
 }
 
-/// Why a claim has no answer.
+/// Why a claim is inconclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Disturbance {
@@ -38,7 +38,7 @@ pub(super) enum Disturbance {
 }
 
 impl Disturbance {
-    /// In words.
+    /// The disturbance in words.
     pub(super) fn text(self) -> &'static str {
         match self {
             Disturbance::Device => "inconclusive: the device stood still",
@@ -46,7 +46,7 @@ impl Disturbance {
         }
     }
 
-    /// What disturbed any phase of any round of these settings.
+    /// The first disturbance in any phase of any round of these settings.
     pub(super) fn of<'s>(settings: impl Iterator<Item = &'s Setting>) -> Option<Disturbance> {
         let phases = settings.flat_map(|setting| setting.rounds.iter().flatten());
         let found: Vec<Disturbance> =
@@ -56,7 +56,7 @@ impl Disturbance {
 }
 
 impl Beside {
-    /// Of what the canaries saw.
+    /// The figures of a log.
     pub(super) fn of(log: &MachineLog) -> Beside {
         let stops = log.stops();
         let ms = |ns: u64| ns as f64 / 1e6;
@@ -72,12 +72,12 @@ impl Beside {
         }
     }
 
-    /// The same under a quota: that the CPU is taken away is what the run is about.
+    /// The same under a quota: there, stops of the CPU are part of the experiment.
     pub(super) fn under_quota(self) -> Beside {
         Beside { cpu_stop_ms: 0.0, cpu_stopped_ms: 0.0, ..self }
     }
 
-    /// What disturbed a phase of this length.
+    /// The disturbance of a phase of this length, if any.
     fn disturbs(self, phase_ms: f64) -> Option<Disturbance> {
         let is_much = |stop_ms: f64, stopped_ms: f64| stop_ms >= AT_ONCE_MS || stopped_ms > SHARE * phase_ms;
         if is_much(self.device_stop_ms, self.device_stopped_ms) {
@@ -100,7 +100,7 @@ mod tests {
         let cpu = Beside { cpu_stop_ms: 120.0, cpu_stopped_ms: 120.0, ..Beside::default() };
         assert_eq!(cpu.disturbs(8_000.0), Some(Disturbance::Cpu));
         assert_eq!(cpu.under_quota().disturbs(8_000.0), None);
-        // Stops shorter than what a stall takes are told of, and excuse nothing.
+        // Stops shorter than a stall are reported, but excuse nothing.
         assert_eq!(Beside { pair_ms: 90.0, wake_ms: 90.0, ..Beside::default() }.disturbs(8_000.0), None);
     }
 }

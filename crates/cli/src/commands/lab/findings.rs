@@ -1,35 +1,35 @@
-//! What an experiment has found: each setting's rounds, and a verdict on each claim.
+//! The findings of an experiment: each setting's rounds, and a verdict on each claim.
 
 use serde::Serialize;
 
 use super::disturbance::{Beside, Disturbance};
 use super::outcome::{Figures, Outcome, where_slow};
 
-/// What an experiment has found.
+/// The findings of an experiment.
 #[derive(Debug, Serialize)]
 pub(super) struct Findings {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// What was run, in a few sentences.
+    /// The experiment's set-up, in a few sentences.
     pub(super) how: String,
     pub(super) settings: Vec<Setting>,
-    /// Names of phases that are shown, in their order.
+    /// Names of the shown phases, in order.
     pub(super) phases: Vec<String>,
-    /// A counter that the table shows beside the stalls, and what it counts.
+    /// A counter that the table shows beside the stalls, and its heading.
     pub(super) loops: Option<(&'static str, &'static str)>,
     pub(super) verdicts: Vec<Verdict>,
-    /// Lines that explain something that was seen.
+    /// Lines that explain an observation.
     pub(super) notes: Vec<String>,
 }
 
-/// One setting, and what its rounds came to.
+/// One setting, and the outcomes of its rounds.
 #[derive(Debug, Serialize)]
 pub(super) struct Setting {
     pub(super) name: String,
     pub(super) is_default: bool,
     /// Options that are not the default.
     pub(super) options: Vec<(String, String)>,
-    /// Of each round the phases.
+    /// The phases' outcomes, by round.
     pub(super) rounds: Vec<Vec<Outcome>>,
 }
 
@@ -37,23 +37,23 @@ pub(super) struct Setting {
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub(super) claim: String,
-    /// Which text says it, or what of ours.
+    /// The text that makes the claim, or `ours`.
     pub(super) source: &'static str,
     pub(super) seen: String,
     pub(super) holds: bool,
-    /// Whose behaviour it is about.
+    /// The subject of the claim.
     pub(super) about: About,
-    /// Of a claim that does not hold: what disturbed the runs, so that nothing is known.
+    /// For a claim that does not hold: the disturbance of its runs that makes it inconclusive.
     pub(super) inconclusive: Option<Disturbance>,
 }
 
-/// Whose behaviour a claim is about.
+/// The subject of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum About {
-    /// Classic settings: that they do what the texts say of them.
+    /// Classic settings: that they behave as the texts say.
     Classic,
-    /// Millpond with its defaults, alone or beside them.
+    /// Millpond with its defaults, alone or beside classic settings.
     Millpond,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum About {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Held {
     Yes,
-    /// The machine left it open.
+    /// Inconclusive, because of the machine.
     Unknown,
     No,
 }
@@ -77,7 +77,7 @@ impl Verdict {
     }
 }
 
-/// How many claims hold, those about classic settings apart from those about Millpond.
+/// The number of claims that hold: about classic settings, and about Millpond.
 pub(super) fn counted<'v>(verdicts: impl Iterator<Item = &'v Verdict> + Clone) -> String {
     let of = |about: About, name: &str| {
         let own = verdicts.clone().filter(move |verdict| verdict.about == about);
@@ -92,7 +92,7 @@ pub(super) fn counted<'v>(verdicts: impl Iterator<Item = &'v Verdict> + Clone) -
 }
 
 impl Setting {
-    /// A phase in each round.
+    /// The outcomes of a phase, one per round.
     pub(super) fn phase(&self, name: &str) -> Vec<&Outcome> {
         self.rounds.iter().flatten().filter(|outcome| outcome.phase == name).collect()
     }
@@ -108,22 +108,22 @@ impl Setting {
         Figures::median(&of)
     }
 
-    /// The median over the rounds of something.
+    /// The median of a value over the rounds.
     pub(super) fn median(&self, phase: &str, of: impl Fn(&Outcome) -> f64) -> f64 {
         super::outcome::median(self.phase(phase).into_iter().map(of))
     }
 
-    /// The most over the rounds of something: what never happens does not happen in any of them.
+    /// The largest value over the rounds: 0 means that it happened in no round.
     pub(super) fn most(&self, phase: &str, of: impl Fn(&Outcome) -> f64) -> f64 {
         self.phase(phase).into_iter().map(of).fold(0.0, f64::max)
     }
 
-    /// The least over the rounds of something; 0 of none.
+    /// The least value over the rounds; 0 without rounds.
     pub(super) fn least(&self, phase: &str, of: impl Fn(&Outcome) -> f64) -> f64 {
         self.phase(phase).into_iter().map(of).reduce(f64::min).unwrap_or(0.0)
     }
 
-    /// The worst that the canaries saw beside the phase in any round; `None`: nothing watched.
+    /// The canaries' worst figures beside the phase in any round; `None` if none watched.
     pub(super) fn machine(&self, phase: &str) -> Option<Beside> {
         let all = self.phase(phase).into_iter().filter_map(|run| run.machine);
         all.reduce(|a, b| Beside {
@@ -136,8 +136,8 @@ impl Setting {
         })
     }
 
-    /// Where the slowest operations spent their time, in words, the most first: as many parts as fit whole into so many
-    /// columns.
+    /// Where the slowest operations spent their time, in words, the largest part first: as many whole parts as fit into
+    /// `columns`.
     pub(super) fn slow_text(&self, phase: &str, columns: usize) -> String {
         let mut text = String::new();
         for (name, share) in where_slow(&self.phase(phase)).iter().filter(|(_, share)| *share >= 0.5) {
@@ -153,7 +153,7 @@ impl Setting {
 }
 
 impl Findings {
-    /// The setting of this name; experiments know their own.
+    /// The setting of this name, which must exist.
     pub(super) fn setting(&self, name: &str) -> &Setting {
         self.settings.iter().find(|setting| setting.name == name).expect("an experiment names its own settings")
     }
@@ -183,8 +183,8 @@ impl Findings {
         self.note_verdict(source, claim, holds, seen, if is_ours { About::Millpond } else { About::Classic });
     }
 
-    /// Notes whether a claim about `about` holds. One that does not is left open if the machine stood still beside a run
-    /// of the settings that it names, or, where it names none, of any.
+    /// Notes whether a claim about `about` holds. A failing claim is inconclusive if the machine stood still beside a
+    /// run of the settings that the claim names; if it names none, beside any run.
     fn note_verdict(&mut self, source: &'static str, claim: String, holds: bool, seen: String, about: About) {
         let text = format!("{claim}; {seen}");
         let is_named =
@@ -209,14 +209,14 @@ impl Findings {
         self.judge("ours", claim, own >= best, seen);
     }
 
-    /// Which phase a claim is about, where that is not the first.
+    /// Prefix of a claim that names its phase; empty for the first phase.
     fn when(&self, phase: &str) -> String {
         let is_first = self.phases.first().is_none_or(|first| first == phase);
         if is_first { String::new() } else { format!("{phase}: ") }
     }
 
-    /// All that arrives at a rate is done with the default. Arrivals are drawn, the same for all settings: to 3 % as
-    /// many as are asked for.
+    /// The default does all arrivals of a fixed rate. Arrivals are random, the same for all settings, and within 3 % of
+    /// the requested rate.
     pub(super) fn judge_offered(&mut self, phase: &str, per_s: f64) {
         let of = |setting: &Setting| format!("{} {:.0}/s", setting.name.trim(), setting.figures(phase).per_s);
         let seen: Vec<String> = self.settings.iter().filter(|setting| setting.has(phase)).map(of).collect();
@@ -227,8 +227,8 @@ impl Findings {
         self.judge("ours", claim, is_done, seen.join(", "));
     }
 
-    /// The default's slowest operation takes at most a tenth of that of one classic setting, the one that the text is
-    /// about: the worst of many settings is no measure.
+    /// The default's slowest operation takes at most a tenth of that of one classic setting, the one of the text. The
+    /// worst of many settings would be no fair measure.
     pub(super) fn judge_slowest(&mut self, phase: &str, against: &str) {
         let own = self.default().figures(phase).slowest_ms;
         let classic = self.setting(against).figures(phase).slowest_ms;
@@ -238,8 +238,8 @@ impl Findings {
         self.note_verdict("ours", claim, own * 10.0 <= classic, seen, About::Millpond);
     }
 
-    /// The stall is explained: the stall log of `setting` has stalls, of nine in ten of them the line says that `class`
-    /// has at least half of the time, and so it has of all of them together, in each round.
+    /// The stall is explained: the stall log of `setting` has stalls in each round. `class` has at least half of the
+    /// time in nine of ten of them, and of the time of all together.
     pub(super) fn judge_explained(&mut self, setting: &str, phase: &str, class: &str) {
         let of = self.setting(setting);
         let (share, lines) = (
@@ -250,7 +250,7 @@ impl Findings {
         let claim =
             format!("the stall log alone explains the stall of {}: {class} has half of nine in ten", setting.trim());
         let seen = format!("half or more of {lines:.0} % of {stalls:.0} stalls, {share:.0} % of their time");
-        // That text wishes for it, of waits for a frame.
+        // The text's comments ask for such a log, for waits for a frame.
         let source = if class == "free_frame" { "text 000, comments" } else { "ours" };
         self.judge(source, claim, stalls > 0.0 && lines >= 90.0 && share >= 50.0, seen);
     }
@@ -264,7 +264,8 @@ impl Findings {
         self.judge("ours", format!("the default has no stall of which {class} is half or more"), mostly == 0.0, seen);
     }
 
-    /// A server bears the load of `alone`, and clients stall beside what goes on in `phase`; the stall log says why.
+    /// A server bears the load of `alone`, its clients stall beside the activity in `phase`, and the stall log says
+    /// why.
     pub(super) fn judge_beside(&mut self, name: &str, alone: &str, phase: &str) {
         let of = |phase| {
             let setting = self.setting(name);
@@ -282,7 +283,7 @@ impl Findings {
         self.judge_explained(name, phase, "free_frame");
     }
 
-    /// A server bears the load of `alone`, and what goes on in `phase` beside it: none of the rounds has a stall.
+    /// A server bears the load of `alone`, and of `phase` with an activity beside it: no round has a stall.
     pub(super) fn judge_borne(&mut self, name: &str, alone: &str, phase: &str) {
         let most = |phase, of: fn(&Outcome) -> f64| self.setting(name).most(phase, of);
         let [stalls_alone, stalls] = [alone, phase].map(|phase| most(phase, |run| run.stalled.operations as f64));

@@ -1,4 +1,4 @@
-//! Where experiments are made: data that is loaded once, fresh copies of it, children that run on them in turn.
+//! The place of experiments: data that is loaded once, fresh copies of it, and children that run on the copies in turn.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -26,40 +26,40 @@ use crate::machine::Machine;
 use crate::output::talk;
 use crate::signals;
 
-/// How often a signal is looked for.
+/// The stop flag is checked at this interval.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Where files are in memory, and the bytes that have to be free there.
+/// A directory in memory, and the bytes that must be free there.
 const IN_MEMORY: &str = "/dev/shm";
 const IN_MEMORY_MIN: u64 = 2 << 30;
 
-/// What the names of directories begin with that a lab makes; then comes the number of its process.
+/// Prefix of the names of a lab's directories; the id of its process follows.
 const PREFIX: &str = "millpond-lab-";
 
 /// A place for experiments.
 pub(super) struct Lab {
     dir: Place,
-    /// One in memory, if there is room.
+    /// A directory in memory, if there is room.
     memory: Option<Place>,
-    /// Databases that are loaded, in one of the two.
+    /// Loaded databases, in `dir` or `memory`.
     loaded: Mutex<BTreeSet<PathBuf>>,
     stop: Arc<AtomicBool>,
     pub(super) is_quick: bool,
     pub(super) rounds: u32,
     pub(super) machine: Machine,
-    /// Goes last: it is removed if it is empty.
+    /// Parent directories that the lab created; dropped last, and removed if they are empty.
     _above: MadeAbove,
 }
 
-/// A directory that goes with all that is in it.
+/// A directory that is removed with its content on drop.
 struct Place {
     dir: TempDir,
-    /// Locked as long as it is in use: a process of this number may be gone here, and be another container's.
+    /// Lock while the directory is in use. A process id alone proves nothing: the process may run in another container.
     _lock: File,
 }
 
 impl Place {
-    /// Makes one within `parent`, and removes what labs have left there that were killed.
+    /// Makes a directory within `parent`, and removes the directories of killed labs there.
     fn within(parent: &Path) -> std::io::Result<Place> {
         for entry in fs::read_dir(parent)?.flatten() {
             if entry.file_name().to_str().and_then(process_of).is_some_and(is_gone) && is_unlocked(&entry.path()) {
@@ -68,7 +68,7 @@ impl Place {
         }
         let dir = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir_in(parent)?;
         let lock = File::open(dir.path())?;
-        // Where a file system has no locks, the number of the process has to do.
+        // On a file system without locks, the process id has to be enough.
         let _ = lock.try_lock();
         Ok(Place { dir, _lock: lock })
     }
@@ -78,14 +78,14 @@ impl Place {
     }
 }
 
-/// The process that has made a directory, or a control group, of this name.
+/// The process that made a directory, or a control group, of this name.
 pub(super) fn process_of(name: &str) -> Option<Pid> {
     let (number, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
     Pid::from_raw(number.parse().ok()?)
 }
 
-/// Whether there is no such process, or one that is dead and that nobody has waited for, as in a container whose first
-/// process does not.
+/// Whether the process does not exist, or is a zombie, as in a container whose first process does not wait for
+/// children.
 pub(super) fn is_gone(process: Pid) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap_or_default();
     let is_dead = status.lines().any(|line| line.starts_with("State:\tZ"));
@@ -96,11 +96,11 @@ fn is_unlocked(dir: &Path) -> bool {
     File::open(dir).is_ok_and(|dir| dir.try_lock().is_ok())
 }
 
-/// Directories that were made for a lab's: the lowest first.
+/// Directories that were created above a lab's directory; the deepest first.
 struct MadeAbove(Vec<PathBuf>);
 
 impl MadeAbove {
-    /// Those that are missing for `dir`, which is one of them.
+    /// The missing directories on the path to `dir`, `dir` included.
     fn for_dir(dir: &Path) -> MadeAbove {
         let missing = dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
         MadeAbove(missing.map(Path::to_owned).collect())
@@ -110,29 +110,29 @@ impl MadeAbove {
 impl Drop for MadeAbove {
     fn drop(&mut self) {
         for dir in &self.0 {
-            // Somebody may have put something into it.
+            // Fails if another process has put a file into it.
             let _ = fs::remove_dir(dir);
         }
     }
 }
 
-/// Data to begin with.
+/// The initial data of an experiment.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
     pub(super) options: Vec<(String, String)>,
     pub(super) work: Vec<Work>,
-    /// Files in memory, where there is room for them.
+    /// Whether the files are in memory, if there is room.
     pub(super) in_memory: bool,
 }
 
-/// A setting, and how it is run.
+/// A setting, with its device and quota.
 #[derive(Clone, Debug)]
 pub(super) struct Arm {
     pub(super) name: String,
     pub(super) is_default: bool,
     pub(super) options: Vec<(String, String)>,
     pub(super) device: Option<SlowDevice>,
-    /// Per cent of one CPU that it gets.
+    /// Its quota, in percent of one CPU.
     pub(super) quota: Option<u64>,
 }
 
@@ -148,12 +148,12 @@ impl Arm {
         Arm { name: name.to_owned(), is_default: false, options: options(words), device: None, quota: None }
     }
 
-    /// The engine's own.
+    /// The engine's own default.
     pub(super) fn default(words: &[&str]) -> Arm {
         Arm { is_default: true, ..Arm::classic("default", words) }
     }
 
-    /// On this device.
+    /// The setting on this device.
     pub(super) fn on(self, device: &SlowDevice) -> Arm {
         Arm { device: Some(device.clone()), ..self }
     }
@@ -167,7 +167,7 @@ impl Arm {
 }
 
 impl Lab {
-    /// Makes a place within `dir`.
+    /// Makes a lab within `dir`.
     ///
     /// # Errors
     /// No files can be made there.
@@ -186,15 +186,15 @@ impl Lab {
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) // Relaxed: stands for itself
+        self.stop.load(Ordering::Relaxed) // Relaxed: an independent flag
     }
 
-    /// That it was interrupted, if so.
+    /// Returns an error if the lab was interrupted.
     fn go_on(&self) -> Result<(), Failure> {
         if self.is_stopped() { Err(Failure::message("interrupted")) } else { Ok(()) }
     }
 
-    /// Where the files are of data that is to be in memory.
+    /// Location of files that should be in memory, in words.
     pub(super) fn where_in_memory(&self) -> String {
         if self.memory.is_some() {
             "files in memory".to_owned()
@@ -203,7 +203,7 @@ impl Lab {
         }
     }
 
-    /// What to do where there is no room for `files`.
+    /// Advice if there is no room for `files`.
     fn advice(&self, files: &Path) -> String {
         if self.memory.as_ref().is_some_and(|memory| files.starts_with(memory.path())) {
             format!("make room in {IN_MEMORY}, where these files are, whatever --dir says")
@@ -212,7 +212,7 @@ impl Lab {
         }
     }
 
-    /// Seconds: the first in quick runs.
+    /// Seconds: `quick` in quick runs, otherwise `full`.
     pub(super) fn seconds(&self, quick: u64, full: u64) -> u64 {
         if self.is_quick { quick } else { full }
     }
@@ -276,18 +276,18 @@ impl Lab {
         self.watch(&plan, arm.quota)
     }
 
-    /// Whether quotas are the system's here, and not imitated: a child can be put under one.
+    /// Whether the system can put a child under a quota, so that none has to be imitated.
     pub(super) fn has_quotas() -> bool {
         let mut child = Command::new("cat");
         let Ok(mut child) = child.stdin(Stdio::piped()).stdout(Stdio::null()).spawn() else { return false };
         let group = limits::Group::cpu_quota(child.id(), 100);
-        // It ends with its input, and the group can go behind it alone.
+        // `cat` ends with its input; the group can be removed only after that.
         drop(child.stdin.take());
         let _ = child.wait();
         group.is_ok()
     }
 
-    /// A fresh copy of the data, which goes with the directory that is returned, and what is to be run on it.
+    /// A fresh copy of the data, which is removed with the returned directory, and the plan of the run on it.
     fn plan(&self, name: &str, base: &Base, arm: &Arm, phases: &[Phase]) -> Result<(TempDir, ArmPlan), Failure> {
         let from = self.loaded(name, base, arm.is_in_place())?;
         let copy = self.copy_of(&from).map_err(|cause| {
@@ -304,7 +304,7 @@ impl Lab {
         Ok((copy, plan))
     }
 
-    /// The data, loaded if it is not there yet.
+    /// The directory of the data, which is loaded at the first call.
     fn loaded(&self, name: &str, base: &Base, in_place: bool) -> Result<PathBuf, Failure> {
         let parent = self.memory.as_ref().filter(|_| base.in_memory).unwrap_or(&self.dir).path();
         let store = if in_place { "in_place" } else { "copy_on_write" };
@@ -325,14 +325,14 @@ impl Lab {
         Ok(dir)
     }
 
-    /// Removes what an experiment has loaded.
+    /// Removes the loaded data of an experiment.
     pub(super) fn clear(&self) {
         for dir in std::mem::take(&mut *self.loaded.lock()) {
             let _ = fs::remove_dir_all(dir);
         }
     }
 
-    /// Sleeps, but not behind an interrupt.
+    /// Sleeps for `time`, or until an interrupt.
     fn rest(&self, time: Duration) {
         let began = Instant::now();
         while !self.is_stopped() && began.elapsed() < time {
@@ -340,7 +340,7 @@ impl Lab {
         }
     }
 
-    /// The files of a database beside it.
+    /// Copies the files of a database into a directory beside it.
     fn copy_of(&self, from: &Path) -> std::io::Result<TempDir> {
         let parent = from.parent().unwrap_or(Path::new("."));
         let to = tempfile::Builder::new().prefix("copy-").tempdir_in(parent)?;
@@ -351,14 +351,14 @@ impl Lab {
             let entry = entry?;
             let copy = to.path().join(entry.file_name());
             fs::copy(entry.path(), &copy)?;
-            // Or the run would begin with the copy's writes.
+            // Synced, or the device would still write the copy when the run begins.
             fs::File::open(&copy)?.sync_all()?;
         }
         Ok(to)
     }
 
-    /// Runs a child to its end; under a quota of `percent` of a CPU, if there is one, which is imitated where the
-    /// system has none.
+    /// Runs a child to its end, under a quota of `percent` of a CPU if that is given. If the system cannot set the
+    /// quota, it is imitated.
     fn watch(&self, plan: &ArmPlan, percent: Option<u64>) -> Result<Vec<Outcome>, Failure> {
         let cannot = |what: &str, cause: &dyn std::fmt::Display| {
             Failure::message(format!("cannot {what} a run of the lab: {cause}"))
@@ -373,18 +373,18 @@ impl Lab {
             .spawn()
             .map_err(|e| cannot("start", &e))?;
         let text = serde_json::to_string(plan).map_err(|e| cannot("plan", &e))?;
-        // Before it has its plan: nothing of what it does is without the quota.
+        // Set before the child has its plan, so that all its work is under the quota.
         let group = percent.map(|percent| limits::Group::cpu_quota(child.id(), percent));
         let imitated = percent.filter(|_| group.as_ref().is_some_and(Result::is_err));
         let (input, said) = (child.stdin.take(), child.stderr.take());
         let is_over = AtomicBool::new(false);
-        // Who may send it a signal ends before it is waited for: its number is its own until then.
+        // Threads that may signal the child end before `wait`: until then its process id cannot be reused.
         let (outcomes, said) = thread::scope(|scope| {
             let (pid, is_over) = (child.id(), &is_over);
-            // Or it would wait for a reader, and nobody for what it has found.
+            // Standard error is read in a thread of its own, or the child could block on a full pipe.
             let said = scope.spawn(move || said.map(heard_from).unwrap_or_default());
             if let Some(mut input) = input {
-                // Where it has ended already, it says why.
+                // The write fails if the child has already ended; then its message says why.
                 let _ = input.write_all(text.as_bytes());
             }
             if let Some(percent) = imitated {
@@ -413,7 +413,7 @@ impl Lab {
         }
     }
 
-    /// Tells the child `pid` once that all is to end: a signal may have come to this process alone.
+    /// Sends TERM to the child `pid` once after an interrupt, since the signal may have reached only this process.
     fn pass_on_interrupt(&self, pid: u32, is_over: &AtomicBool) {
         let Some(child) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
         while !is_over.load(Ordering::Relaxed) {
@@ -432,8 +432,8 @@ fn under_quota(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
     outcomes
 }
 
-/// Which of so many settings are run one behind the other in a round, the first being 1: each round begins with another
-/// one, and each second goes backwards, so that none has always the same before it.
+/// The order of the settings in a round, counted from 1. Each round begins with another setting, and every second round
+/// runs backwards, so that no setting always follows the same one.
 fn order(settings: usize, round: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..settings).collect();
     order.rotate_left((round - 1) % settings.max(1));
@@ -443,10 +443,10 @@ fn order(settings: usize, round: usize) -> Vec<usize> {
     order
 }
 
-/// Bytes that are kept of what a child says of a failure.
+/// The most bytes that are kept of a child's error message.
 const SAID_MAX: u64 = 64 << 10;
 
-/// The first of what somebody says, who is listened to until he has said all.
+/// Reads `said` to its end, and returns the first [`SAID_MAX`] bytes.
 fn heard_from(mut said: impl Read) -> String {
     let mut first = Vec::new();
     let _ = said.by_ref().take(SAID_MAX).read_to_end(&mut first);
@@ -458,20 +458,20 @@ fn setting(arm: &Arm) -> Setting {
     Setting { name: arm.name.clone(), is_default: arm.is_default, options: arm.options.clone(), rounds: Vec::new() }
 }
 
-/// A directory in memory, if there is one with room for what is loaded there and for a copy of it.
+/// A directory in memory, if there is room for loaded data and a copy of it.
 fn memory() -> Option<Place> {
-    // First what others have left goes, for it takes room.
+    // This first removes the leftovers of killed labs, which take room.
     let place = Place::within(Path::new(IN_MEMORY)).ok()?;
     let free = rustix::fs::statvfs(place.path()).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
     (free >= IN_MEMORY_MIN).then_some(place)
 }
 
-/// Tables of sysbench to begin with.
+/// Initial data: tables of sysbench.
 pub(super) fn tables(count: u32, rows: u64, words: &[&str]) -> Base {
     Base { options: options(words), work: vec![Work::Prepare(Tables { count, rows })], in_memory: false }
 }
 
-/// What a child prints.
+/// The outcomes that a child prints.
 fn outcomes(child: &mut Child) -> Result<Vec<Outcome>, Failure> {
     let Some(output) = child.stdout.take() else { return Ok(Vec::new()) };
     let line = |line: std::io::Result<String>| -> Result<Outcome, Failure> {
@@ -500,7 +500,7 @@ mod tests {
         let (told, mut tells) = std::io::pipe().unwrap();
         let much = vec![b'x'; 4 * SAID_MAX as usize];
         let said = thread::scope(|scope| {
-            // More than a pipe holds: it would wait for ever.
+            // More than a pipe holds: without a reader this would block for ever.
             scope.spawn(move || tells.write_all(&much).unwrap());
             heard_from(told)
         });
@@ -515,7 +515,7 @@ mod tests {
             fs::create_dir_all(dir.join("within")).unwrap();
             dir
         };
-        // No process has a number beyond the largest that Linux gives.
+        // No process has an id above the largest one of Linux.
         let gone = make("millpond-lab-4194305-abc");
         let locked = make("millpond-lab-4194306-abc");
         let held = File::open(&locked).unwrap();

@@ -1,5 +1,5 @@
-//! A quota of CPU that the system sets for a child, through control groups, version 1 or 2, whichever can be written.
-//! Where none can be, it is imitated by stopping the child.
+//! A CPU quota for a child, set through control groups, version 1 or 2, whichever is writable. If none is, the quota is
+//! imitated by stopping the child.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,34 +12,35 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::laboratory::{is_gone, process_of};
 
-/// The period of a quota, as the kernel has it by default.
+/// The period of a quota: the kernel's default.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// How often an imitated quota is looked at.
+/// Interval at which an imitated quota is checked.
 const LOOK: Duration = Duration::from_millis(4);
 
-/// Names of groups, so that no two are alike.
+/// Counter for unique names of groups.
 static GROUPS: AtomicU64 = AtomicU64::new(0);
 
-/// How the names of groups begin.
+/// Prefix of the names of groups.
 const PREFIX: &str = "millpond-lab-";
 
-/// A control group with a process in it; it goes when it is dropped.
+/// A control group with a process in it; removed on drop.
 #[derive(Debug)]
 pub(super) struct Group {
     path: PathBuf,
-    /// Drops behind the group: `drop` of the group itself runs first.
+    /// Dropped after the group is removed: `Group::drop` runs before the fields' drops.
     _switch: Option<Switch>,
 }
 
-/// The controller `cpu`, switched on for the groups below one.
+/// The controller `cpu`, enabled for the child groups of `parent`.
 #[derive(Debug)]
 struct Switch {
     parent: PathBuf,
 }
 
 impl Switch {
-    /// Switches it on. `None`: it is on already, or not ours to switch: then a group below has no `cpu.max`.
+    /// Enables the controller. `None`: it is enabled already, or may not be enabled; then a child group has no
+    /// `cpu.max`.
     fn on(parent: &Path) -> Option<Switch> {
         let file = parent.join(SUBTREE);
         let is_on = |text: &str| text.split_whitespace().any(|of| of == "cpu");
@@ -52,7 +53,7 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // Another run of a lab may have come to need it.
+        // Another lab's group may need the controller now.
         let is_ours = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
         let others = fs::read_dir(&self.parent).into_iter().flatten().flatten().any(is_ours);
         if !others {
@@ -61,16 +62,16 @@ impl Drop for Switch {
     }
 }
 
-/// What a group of version 2 gives to those below it.
+/// File of a version 2 group that lists the controllers of its child groups.
 const SUBTREE: &str = "cgroup.subtree_control";
 
 impl Group {
-    /// Puts the process `pid` into a group whose processes get `percent` of one CPU together: below that of this
-    /// process, or the nearest above it that may have one. (Version 2 has none below a group with processes of its own,
-    /// but for the root.)
+    /// Puts the process `pid` into a group whose processes together get `percent` of one CPU. The group is a child of
+    /// this process's group, or of the nearest ancestor that may have one. (In version 2, a group with processes may
+    /// have no children with controllers, except the root.)
     ///
     /// # Errors
-    /// None can be made here, or the process cannot be put into it.
+    /// No group can be made, or the process cannot be put into it.
     pub(super) fn cpu_quota(pid: u32, percent: u64) -> io::Result<Group> {
         let quota_us = percent * 1_000;
         let (v1, v2) = (Path::new("/sys/fs/cgroup/cpu"), Path::new("/sys/fs/cgroup"));
@@ -86,7 +87,7 @@ impl Group {
     fn make(parent: &Path, switch: Option<Switch>, settings: &[(&str, String)], pid: u32) -> io::Result<Group> {
         remove_left_in(parent);
         let number = GROUPS.fetch_add(1, Ordering::Relaxed); // Relaxed: a name
-        // A process of this number may have left some in another container.
+        // A process with this id in another container may have left groups with the same number.
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let path = parent.join(format!("{PREFIX}{}-{number}-{since:x}", std::process::id()));
         fs::create_dir(&path)?;
@@ -97,8 +98,8 @@ impl Group {
     }
 }
 
-/// The group of a process in the hierarchy that has a controller, from its `/proc/PID/cgroup`; that of version 2 has
-/// none in its line.
+/// The group of a process in the hierarchy of a controller, from `/proc/PID/cgroup`. The line of version 2 names no
+/// controller.
 fn own_group<'t>(text: &'t str, controller: &str) -> &'t str {
     let group = |line: &'t str| {
         let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
@@ -107,24 +108,24 @@ fn own_group<'t>(text: &'t str, controller: &str) -> &'t str {
     text.lines().find_map(group).unwrap_or("/")
 }
 
-/// What `make` makes in the first of these places in which it can; else why it cannot in the last.
+/// The result of `make` for the first place where it succeeds; otherwise the error of the last place.
 fn first_of<T>(places: Vec<PathBuf>, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
     let none = Err(io::ErrorKind::NotFound.into());
     places.iter().fold(none, |made, place| made.or_else(|_| make(place)))
 }
 
-/// Where a group may be made: in `group`, if that is to be seen here, and in those above it.
+/// Possible parents of a new group: `group`, if it is visible here, and its ancestors.
 fn places(mount: &Path, group: &str) -> Vec<PathBuf> {
     let within = Path::new(group.trim_start_matches('/'));
     within.ancestors().map(|group| mount.join(group)).filter(|place| place.is_dir()).collect()
 }
 
-/// Writes a control file. One that is not there is not to be made: that would be a file of no meaning.
+/// Writes a control file. Never creates one: a new file would have no meaning.
 fn set(file: &Path, value: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(file)?.write_all(value.as_bytes())
 }
 
-/// Removes what labs have left in `parent` that were killed: groups in which nobody is any more.
+/// Removes the groups of killed labs in `parent`; these hold no process any more.
 fn remove_left_in(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if entry.file_name().to_str().and_then(process_of).is_some_and(is_gone) {
@@ -135,7 +136,7 @@ fn remove_left_in(parent: &Path) {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The last process may still be on its way out.
+        // The last process may still be exiting.
         for _ in 0..50 {
             if fs::remove_dir(&self.path).is_ok() {
                 return;
@@ -145,7 +146,7 @@ impl Drop for Group {
     }
 }
 
-/// Stops the process `pid` for the rest of each 100 ms in which it has used `percent` of them, until `is_over`.
+/// Until `is_over`, stops the process `pid` for the rest of each 100 ms in which it has used up its `percent` of a CPU.
 pub(super) fn imitate_quota(pid: u32, percent: u64, is_over: &AtomicBool) {
     let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
     let granted_ns = u64::try_from(PERIOD.as_nanos()).unwrap_or(u64::MAX) / 100 * percent;
@@ -164,7 +165,7 @@ pub(super) fn imitate_quota(pid: u32, percent: u64, is_over: &AtomicBool) {
     }
 }
 
-/// CPU that all threads of a process have used, in ns.
+/// CPU time of all threads of a process, in ns.
 fn used_ns(pid: u32) -> u64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |thread: fs::DirEntry| -> Option<u64> {
@@ -179,13 +180,13 @@ mod tests {
 
     use super::*;
 
-    /// The state of a process: the word behind its name, which stands in brackets.
+    /// The state of a process: the word after its name in brackets.
     fn state(pid: u32) -> Option<char> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.chars().next()
     }
 
-    /// Whether a process comes to be so, within some seconds.
+    /// Whether a process reaches a state for which `is_right` holds, within some seconds.
     fn becomes(pid: u32, is_right: impl Fn(Option<char>) -> bool) -> bool {
         (0..2_000).any(|_| {
             thread::sleep(Duration::from_millis(5));
@@ -207,7 +208,7 @@ mod tests {
         child.kill().expect("it can be ended");
         child.wait().expect("it ends");
         assert!(stood, "it used more than 1 % of a CPU");
-        assert!(went_on, "nobody stops it any more");
+        assert!(went_on, "no thread stops it any more");
     }
 
     #[test]
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(first_of(places(root, "/a/b"), named).expect("the one above"), root.join("a"));
         assert_eq!(first_of(places(root, "/a"), named).expect("itself"), root.join("a"));
         assert!(first_of(vec![root.join("a/b")], named).is_err() && first_of(Vec::new(), named).is_err());
-        // Where the controller is not on, there is no such file: nothing of a group that is none is left.
+        // Without the controller the file does not exist; the failed group must be removed.
         assert!(Group::make(&root.join("a"), None, &[("cpu.max", "1000 100000".to_owned())], 1).is_err());
         assert!(Group::make(&root.join("a"), None, &[], 1).is_err(), "nor one for its processes");
         assert_eq!(fs::read_dir(root.join("a")).expect("it can be read").count(), 1);
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn what_a_killed_lab_has_left_goes_with_the_next_group() {
         let dir = tempfile::tempdir().expect("a directory");
-        // No process has a number beyond the largest that Linux gives.
+        // No process has an id above the largest one of Linux.
         let left =
             [format!("{PREFIX}4194305-0-1f"), format!("{PREFIX}{}-0-1f", std::process::id()), "other".to_owned()];
         left.iter().for_each(|name| fs::create_dir(dir.path().join(name)).expect("a directory"));

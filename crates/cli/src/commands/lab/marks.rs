@@ -1,4 +1,4 @@
-//! What went on around a load, for its charts: when the device was slow, and when a scan or DDL ran beside it.
+//! Events around a load, for its charts: times of a slow device, and of a scan or DDL beside the load.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,18 +6,18 @@ use super::arm::{Phase, SlowDevice, SlowTime};
 use super::beside::Beside;
 use super::outcome::Outcome;
 
-/// A span of a phase.
+/// A marked span of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Mark {
-    /// Seconds of the phase.
+    /// Begin and end, in seconds of the phase.
     pub(super) from_s: f64,
     pub(super) to_s: f64,
-    /// What went on.
+    /// The event, in words.
     pub(super) what: String,
 }
 
-/// The marks of a phase that began so many seconds after the database was opened, and came to `outcome`. What goes on
-/// all the time is none: the phase is named after it.
+/// The marks of a phase that began `began_s` seconds after the database was opened, and had `outcome`. An activity that
+/// lasts for the whole phase gets no mark: the phase is named after it.
 pub(super) fn of(device: Option<&SlowDevice>, phase: &Phase, began_s: f64, outcome: &Outcome) -> Vec<Mark> {
     let end_s = outcome.seconds.len() as f64;
     let slower = device.into_iter().flat_map(|device| &device.slower);
@@ -35,7 +35,7 @@ pub(super) fn of(device: Option<&SlowDevice>, phase: &Phase, began_s: f64, outco
     marks
 }
 
-/// When the device was slower in a phase that began and ended at these times.
+/// Times of a slower device in a phase that began at `began_s` and lasted for `end_s`.
 fn slow_times(slow: &SlowTime, began_s: f64, end_s: f64) -> Vec<Mark> {
     let what = if slow.factor > 0.0 {
         format!("the device at {:.0} % of its speed", slow.factor * 100.0)

@@ -1,7 +1,7 @@
-//! `millpond lab`: the stalls that users of InnoDB know, on demand, beside a default that does not have them.
+//! `millpond lab`: stalls known from InnoDB, on demand, beside a default that avoids them.
 //!
 //! An experiment runs some classic settings and the default in turn on the same data, each in a process of its own
-//! ([`arm`]), round by round, shows a table of each phase, and says of each claim whether it holds.
+//! ([`arm`]), round by round. It shows a table of each phase, and says for each claim whether it holds.
 
 pub(crate) mod arm;
 mod beside;
@@ -42,13 +42,13 @@ pub(crate) struct LabArgs {
     action: Action,
 }
 
-/// What is to be done.
+/// The subcommands of `lab`.
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Lists the experiments.
     #[command(after_long_help = "Examples:\n  millpond lab list\n  millpond lab list --format=json")]
     List(ListArgs),
-    /// Runs one, or all, in a directory that is made for it and removed again.
+    /// Runs one experiment, or all, in a directory that is created for it and removed afterwards.
     Run(RunArgs),
 }
 
@@ -64,21 +64,21 @@ struct ListArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Each experiment runs classic settings and the default in turn on the same data. The exit code is 1 if a
-claim does not hold, and 3 if all do but some that are inconclusive: the device stood still beside
-their runs, or the CPU was contended. With --quick one round of each, and shorter.
+claim does not hold, and 3 if some claims are inconclusive and all others hold: the device stood still
+beside their runs, or the CPU was contended. With --quick each setting runs once, and shorter.
 
-What it costs: all take some two hours, with --quick some 14 minutes; 'millpond lab list' says how long
-each. Up to 4 GiB of disk in --dir. 'cpu-quota' and 'log-closer' have their files in /dev/shm, wherever
---dir is, if 2 GiB are free there; 'cpu-quota' makes a control group for as long as each of its runs lasts.
-All of it is removed again, also after Ctrl-C; what a run leaves that is killed, the next one removes. The
-page is written after each experiment.
+Costs: all experiments take some two hours, with --quick some 14 minutes; 'millpond lab list' shows the
+time of each. They need up to 4 GiB of disk in --dir. 'cpu-quota' and 'log-closer' have their files in
+/dev/shm, wherever --dir is, if 2 GiB are free there; 'cpu-quota' makes a control group for each of its
+runs. All of this is removed again, also after Ctrl-C; the next run removes leftovers of a killed one.
+The page is written after each experiment.
 
 Examples:
   millpond lab run free-list --quick
   millpond lab run all --quick --report=lab.html
   millpond lab run free-list-writes --rounds=1 --dir=/mnt/other/lab")]
 struct RunArgs {
-    /// Which experiment, or all
+    /// Name of an experiment, or all
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
     /// Shorter, and one round of each setting
@@ -87,10 +87,10 @@ struct RunArgs {
     /// Rounds of each setting, of which the medians are shown (default: 3, with --quick 1)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// Where databases are made, up to 4 GiB, and removed again
+    /// Directory for temporary databases of up to 4 GiB
     #[arg(long, value_name = "DIR", default_value = "millpond-lab-data")]
     dir: PathBuf,
-    /// Writes what was found to this file, as a page, after each experiment
+    /// Writes the findings to this file, as a page, after each experiment
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// text, or json: one object an experiment
@@ -98,7 +98,7 @@ struct RunArgs {
     format: Format,
 }
 
-/// How alike a name is, at least, that is suggested: 1 is the same.
+/// Least similarity of a suggested name; 1 means equal.
 const ALIKE: f64 = 0.75;
 
 /// Reads an experiment's name.
@@ -141,7 +141,7 @@ fn run_experiments(args: &RunArgs) -> Result<Answer, Failure> {
     for (at, experiment) in chosen.iter().enumerate() {
         let began = Instant::now();
         let found = (experiment.run)(&lab);
-        // Of one that has failed, too: the next one needs the room.
+        // Also after a failure: the next experiment needs the room.
         lab.clear();
         match found {
             Ok(findings) => {
@@ -153,7 +153,7 @@ fn run_experiments(args: &RunArgs) -> Result<Answer, Failure> {
                 all.push(findings);
             }
             Err(_) if lab.is_stopped() => break,
-            // One that cannot be run here does not keep the others from it.
+            // An experiment that cannot run here does not stop the others.
             Err(Failure::Error(error)) if args.name == "all" => {
                 talk(&format!("{} could not be run: {error}", experiment.name));
                 failures.push(format!("{}: {error}", experiment.name));
@@ -162,11 +162,11 @@ fn run_experiments(args: &RunArgs) -> Result<Answer, Failure> {
         }
         let to_come: Vec<&str> = chosen.iter().skip(at + 1).map(|experiment| experiment.name).collect();
         if let Some(report) = report.as_ref().filter(|_| !to_come.is_empty()) {
-            // A run of hours is not to end for it: that the page cannot be written is said at the end.
+            // An error here must not end a run of hours; the last write reports it.
             let _ = report.save(&page::so_far(&all, &failures, &lab, &to_come));
         }
     }
-    // Of an interrupted run there is a page if anything was found.
+    // After an interrupt the page is written only if there are findings.
     if let Some(report) = report.filter(|_| !lab.is_stopped() || !all.is_empty()) {
         report.write(&page::of(&all, &failures, &lab))?;
     }

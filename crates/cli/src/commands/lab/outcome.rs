@@ -1,4 +1,4 @@
-//! What a phase of a run came to: from the child to the command, and what the medians of several rounds are.
+//! The outcome of a phase, which a child passes to the command, and medians over several rounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::disturbance::Beside;
 use super::marks::Mark;
 use crate::report::bins;
 
-/// What a phase came to.
+/// The outcome of a phase.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Outcome {
     pub(super) phase: String,
@@ -23,44 +23,44 @@ pub(super) struct Outcome {
     /// Completions in each whole second, and the longest response in it, in ms.
     pub(super) seconds: Vec<u64>,
     pub(super) worst_ms: Vec<f64>,
-    /// The same by client, where each has a table of its own.
+    /// The same by client, if the experiment looks at each client.
     pub(super) clients: Vec<ClientSeconds>,
-    /// Checkpoint age at the end of each, in per cent of what the log may hold.
+    /// Checkpoint age at the end of each second, in percent of the effective log capacity.
     pub(super) age_percent: Vec<f64>,
-    /// Response times: ends of a bar in ms, and how many.
+    /// Histogram of response times: ends of a bar in ms, and count.
     pub(super) bars: Vec<(f64, f64, u64)>,
-    /// What operations waited for, by class: how often, and for how many microseconds together.
+    /// Waits of operations by class: count, and sum in us.
     pub(super) waits: BTreeMap<String, (u64, u64)>,
     /// The slowest operations of the engine, the slowest first.
     pub(super) slow: Vec<Slow>,
-    /// What the stall log says.
+    /// Sums over the stall log.
     pub(super) stalled: Stalled,
-    /// Of all stalls, those of whose time a class of waits had at least half.
+    /// For each class of waits, the number of stalls in which it had at least half of the time.
     pub(super) mostly: BTreeMap<String, u64>,
-    /// Of counters what came to them, of other numbers what they are at the end.
+    /// The increase of each counter, and the final value of each other number.
     pub(super) numbers: BTreeMap<String, u64>,
-    /// Those who inserted beside queries, at a rate.
+    /// Results of the writers beside queries, at a rate.
     pub(super) writers: Option<Writers>,
-    /// What the canaries saw beside it; `None`: nothing watched.
+    /// Figures of the canaries; `None` if the machine was not watched.
     pub(super) machine: Option<Beside>,
-    /// What went on around the load, and for how long it was quiet before it.
+    /// Events around the load, and the idle seconds before it.
     pub(super) marks: Vec<Mark>,
     pub(super) quiet_s: f64,
 }
 
-/// What came of inserts at a fixed rate beside queries.
+/// Results of inserts at a fixed rate beside queries.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Writers {
-    /// Rows inserted a second, by all of them, and as many as were asked for.
+    /// Rows inserted a second by all writers, and the target rate.
     pub(super) rows_per_s: f64,
     pub(super) wanted_per_s: f64,
-    /// Whether what arrived was inserted, as `bench` judges it.
+    /// Whether the target rate was kept, by the rule of `bench`.
     pub(super) is_kept: bool,
-    /// From arrival.
+    /// The longest latency from arrival.
     pub(super) slowest_ms: f64,
 }
 
-/// What one client did.
+/// Results of one client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ClientSeconds {
     pub(super) transactions: u64,
@@ -69,37 +69,37 @@ pub(super) struct ClientSeconds {
     pub(super) worst_ms: Vec<f64>,
 }
 
-/// The figures that a table has, of one phase or the median of several.
+/// The figures of a table row: of one phase, or medians over several rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
     /// Completions a second, on average.
     pub(super) per_s: f64,
-    /// In the median second, and in the worst.
+    /// Completions in the median second, and in the worst.
     pub(super) median_per_s: f64,
     pub(super) worst_per_s: f64,
     /// Seconds under half of the median, and seconds without any completion.
     pub(super) brownout_s: f64,
     pub(super) silent_s: f64,
-    /// The longest time without a completion while something waited.
+    /// The longest time without a completion while an operation waited.
     pub(super) blackout_ms: f64,
     pub(super) p99_ms: f64,
     pub(super) p999_ms: f64,
     pub(super) slowest_ms: f64,
     /// Operations over the stall threshold.
     pub(super) stalls: f64,
-    /// What went on beside it began at this second of it, and took so long; 0: nothing did.
+    /// Begin, in seconds of the phase, and duration of the activity beside the load; 0 without one.
     pub(super) beside_from_s: f64,
     pub(super) beside_ms: f64,
 }
 
-/// The operations over the stall threshold that the stall log still has at the end, all together.
+/// Sums over the operations of the phase in the stall log at its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Stalled {
     pub(super) operations: u64,
     pub(super) elapsed_us: u64,
-    /// Microseconds by class of waits, `cpu` and `runnable`.
+    /// Time by class of waits, `cpu` and `runnable`, in us.
     pub(super) parts: BTreeMap<String, u64>,
-    /// Of how many of them it has at least half of the time.
+    /// For each of these, the number of operations in which it has at least half of the time.
     pub(super) mostly: BTreeMap<String, u64>,
 }
 
@@ -117,12 +117,12 @@ impl Stalled {
         of
     }
 
-    /// Per cent of their time that a class has.
+    /// A class's share of the operations' time, in percent.
     pub(super) fn percent(&self, class: &str) -> f64 {
         self.parts.get(class).map_or(0.0, |us| *us as f64 * 100.0 / (self.elapsed_us as f64).max(1.0))
     }
 
-    /// Per cent of them of which a class has at least half.
+    /// Operations in which a class has at least half of the time, in percent.
     pub(super) fn mostly_percent(&self, class: &str) -> f64 {
         self.mostly.get(class).map_or(0.0, |of| *of as f64 * 100.0 / (self.operations as f64).max(1.0))
     }
@@ -133,9 +133,9 @@ impl Stalled {
 pub(super) struct Slow {
     pub(super) operation: String,
     pub(super) elapsed_us: u64,
-    /// Classes of waits, and `cpu` and `runnable`, with their microseconds, the most first.
+    /// Classes of waits, `cpu` and `runnable`, with their time in us, the largest first.
     pub(super) parts: Vec<(String, u64)>,
-    /// The latch for which it waited longest, in words.
+    /// The latch with the longest wait, in words.
     pub(super) latch: Option<String>,
 }
 
@@ -167,7 +167,7 @@ impl Slow {
 }
 
 impl Outcome {
-    /// What a phase came to that `finished` so; `None`: it had nothing to measure.
+    /// The outcome of a phase; `finished` is `None` if the phase measured nothing.
     pub(super) fn of(
         phase: &str,
         finished: Option<&Finished>,
@@ -184,7 +184,7 @@ impl Outcome {
             figures: Figures {
                 per_s: finished.mean_per_s(),
                 median_per_s: calm.map_or_else(|| finished.mean_per_s(), |calm| calm.median_per_s),
-                // Of less than a second nothing is the worst but itself.
+                // Without a whole second, the mean stands for the worst.
                 worst_per_s: calm.map_or_else(|| finished.mean_per_s(), |calm| calm.worst_per_s as f64),
                 brownout_s: calm.map_or(0.0, |calm| calm.brownout_s as f64),
                 silent_s: finished.seconds.iter().filter(|&&count| count == 0).count() as f64,
@@ -219,7 +219,7 @@ impl Outcome {
         }
     }
 
-    /// The same with what each of the clients did.
+    /// The same with the results of each client.
     pub(super) fn with_clients(mut self, finished: &Finished) -> Outcome {
         let whole = finished.seconds.len();
         let client = |thread: &Totals| ClientSeconds {
@@ -231,26 +231,26 @@ impl Outcome {
         self
     }
 
-    /// The same with the stall log, as it is behind the phase.
+    /// The same with the stall log, as read after the phase.
     pub(super) fn with_stalls(mut self, log: &[Slow]) -> Outcome {
         self.stalled = Stalled::of(self.of_phase(log));
         self
     }
 
-    /// What the log still has of the phase.
+    /// The entries of the phase that the log still has.
     fn of_phase<'l>(&self, log: &'l [Slow]) -> &'l [Slow] {
         &log[log.len() - (self.figures.stalls as usize).min(log.len())..]
     }
 
-    /// The same with slow operations of the clients alone, where something went on beside them that consists of
-    /// `operations`: all of the phase that `log` still has, the stall log as it is behind it.
+    /// The same with slow operations of the clients alone, without the `operations` of the activity beside the load.
+    /// `log` is the stall log, as read after the phase.
     pub(super) fn without(mut self, operations: &[&str], log: &[Slow]) -> Outcome {
         let stalls = self.of_phase(log);
         let is_of_clients = |slow: &Slow| !operations.contains(&slow.operation.as_str());
         let of_clients: Vec<Slow> = stalls.iter().filter(|slow| is_of_clients(slow)).cloned().collect();
         self.stalled = Stalled::of(&of_clients);
-        // The slowest are few, and may all be of what goes on beside; and the log has the last ones alone. Those that are
-        // in both are counted once.
+        // The slowest operations are few, and may all belong to the activity beside the load. The log has only the last
+        // stalls. An operation in both lists is counted once.
         let is_the_same = |a: &Slow, b: &Slow| (a.elapsed_us, &a.operation) == (b.elapsed_us, &b.operation);
         self.slow.retain(|slow| is_of_clients(slow) && !of_clients.iter().any(|stall| is_the_same(stall, slow)));
         self.slow.extend(of_clients);
@@ -258,18 +258,18 @@ impl Outcome {
         self
     }
 
-    /// A number that the engine counts; 0: it has none of this name.
+    /// A number of the engine; 0 if there is none of this name.
     pub(super) fn number(&self, name: &str) -> f64 {
         self.numbers.get(name).map_or(0.0, |number| *number as f64)
     }
 
-    /// Milliseconds that operations waited for a class, all together.
+    /// Sum of the operations' waits of a class, in ms.
     pub(super) fn waited_ms(&self, class: &str) -> f64 {
         self.waits.get(class).map_or(0.0, |(_, us)| *us as f64 / 1e3)
     }
 }
 
-/// The median; 0 of none.
+/// The median; 0 without values.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -302,8 +302,8 @@ impl Figures {
     }
 }
 
-/// Where the slowest operations spent their time, by share: the operations over a tenth of the slowest of a round, the
-/// median of the rounds that have some.
+/// Where the slowest operations spent their time, by share: over the operations that took at least a tenth of the
+/// round's slowest, the median of the rounds that have some.
 pub(super) fn where_slow(outcomes: &[&Outcome]) -> Vec<(String, f64)> {
     let rounds: Vec<BTreeMap<&str, f64>> =
         outcomes.iter().filter(|outcome| !outcome.slow.is_empty()).map(|outcome| shares(&outcome.slow)).collect();
@@ -314,7 +314,7 @@ pub(super) fn where_slow(outcomes: &[&Outcome]) -> Vec<(String, f64)> {
     shares
 }
 
-/// Per cent of the time of those over a tenth of the slowest, by class.
+/// Shares by class of the time of operations over a tenth of the slowest, in percent.
 fn shares(slow: &[Slow]) -> BTreeMap<&str, f64> {
     let slowest = slow.iter().map(|slow| slow.elapsed_us).max().unwrap_or(0);
     let slow = || slow.iter().filter(|slow| slow.elapsed_us * 10 >= slowest);
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(
             (outcome.stalled.operations, outcome.stalled.elapsed_us),
             (1, 30_000),
-            "those of others are not told"
+            "operations of others are left out"
         );
         let mut many =
             Outcome { slow: vec![slow("get", 900), slow("scan", 90), slow("get", 30)], ..Outcome::default() };

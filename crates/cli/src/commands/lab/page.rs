@@ -1,5 +1,5 @@
-//! What was found, as a page: for each experiment what it is about, verdicts, tables, and charts of all settings beside
-//! the default.
+//! The findings as a page: for each experiment its explanation, verdicts, tables, and charts of all settings beside the
+//! default.
 
 use maud::{Markup, html};
 
@@ -21,7 +21,7 @@ pub(super) fn so_far(all: &[Findings], failures: &[String], lab: &Lab, to_come: 
     let body = html! {
         h1 { "The stall lab" }
         p {
-            "Stalls that users of InnoDB know, made on demand: classic settings and the default on the same data, in turn, "
+            "Stalls known from InnoDB, on demand: classic settings and the default on the same data, in turn, "
             "or side by side where an experiment says so. "
             @if lab.rounds == 1 { "One round of each." } @else {
                 "Figures are medians of " (lab.rounds) " rounds; charts are of the round whose rate is the median."
@@ -52,7 +52,7 @@ fn machine(lab: &Lab) -> Markup {
     }
 }
 
-/// How many claims hold of each.
+/// Table of contents, with the number of claims that hold for each experiment.
 fn contents(all: &[Findings]) -> Markup {
     html! {
         div.wide {
@@ -80,7 +80,7 @@ fn contents(all: &[Findings]) -> Markup {
     }
 }
 
-/// How many claims hold of those about one.
+/// The number of claims about `about` that hold.
 fn holding(findings: &Findings, about: About) -> Markup {
     let of = || findings.verdicts.iter().filter(move |verdict| verdict.about == about);
     let [yes, no] = [Held::Yes, Held::No].map(|held| of().filter(|verdict| verdict.held() == held).count());
@@ -103,7 +103,7 @@ fn experiment(findings: &Findings) -> Markup {
     }
 }
 
-/// What somebody has to know who has such a stall.
+/// The guide for a user with such a stall.
 fn explained(findings: &Findings) -> Markup {
     let Some(guide) = guide::of(findings.name) else { return html! {} };
     let lines = [
@@ -130,7 +130,7 @@ fn verdict_of(verdict: &Verdict) -> Markup {
     }
 }
 
-/// A source, with links where it names a text.
+/// A source, with a link if it names a text.
 fn cited(source: &str) -> Markup {
     let Some((at, text)) = TEXTS.iter().find_map(|text| Some((source.find(text.number)?, text))) else {
         return html! { (source) };
@@ -207,7 +207,7 @@ fn row(findings: &Findings, setting: &Setting, phase: &str) -> Markup {
     }
 }
 
-/// A figure without its fraction, rounded as in the text and in what verdicts have seen.
+/// A figure without its fraction, rounded as in the text and in the verdicts.
 pub(super) fn whole(value: f64) -> String {
     grouped(value.round_ties_even() as u64)
 }
@@ -242,7 +242,7 @@ fn settings(findings: &Findings) -> Markup {
     }
 }
 
-/// What the page's words mean.
+/// The glossary of the page.
 fn glossary() -> Markup {
     let rows = |words: &[(&str, &str)], is_code: bool| {
         html! {

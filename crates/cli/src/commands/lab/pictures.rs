@@ -1,5 +1,5 @@
-//! The charts of an experiment: of each setting in each phase small ones on the same axes, with the default's curve
-//! repeated behind those of the others; and one of waits over the quiet time before them.
+//! The charts of an experiment: small charts of each setting in each phase on the same axes, with the default's curve
+//! behind the others' curves; and a chart of waits over the quiet time before them.
 
 use maud::{Markup, html};
 
@@ -10,13 +10,13 @@ use super::page::whole;
 use crate::report::charts::{HALF, HistogramChart, grouped, number};
 use crate::report::multiples::{QuietChart, Scale, SmallChart, Values, under_way};
 
-/// Seconds that a chart shows at least: fewer are in the table.
+/// The least seconds of a chart; a shorter phase is only in the table.
 const CHART_S: usize = 4;
 
-/// How much smaller rates are than the highest of the phase that get a scale of their own.
+/// Rates smaller than the highest of the phase by this factor get a scale of their own.
 const OWN_SCALE: f64 = 8.0;
 
-/// A round that is shown: its number, from 1, of so many.
+/// A shown round: its number, from 1, and the number of rounds.
 struct Shown<'a> {
     setting: &'a Setting,
     round: usize,
@@ -25,7 +25,7 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// The round whose rate is the median; of an even number the lower one of the two in the middle.
+    /// The round with the median rate; for an even number of rounds the lower one of the two in the middle.
     fn of(setting: &'a Setting, phase: &str) -> Option<Shown<'a>> {
         let mut rounds: Vec<(usize, &Outcome)> = (1..).zip(setting.phase(phase)).collect();
         rounds.sort_by(|a, b| a.1.figures.per_s.total_cmp(&b.1.figures.per_s));
@@ -41,13 +41,13 @@ impl<'a> Shown<'a> {
         self.outcome.seconds.iter().map(|count| *count as f64).collect()
     }
 
-    /// What was waited for in each second.
+    /// The longest operation under way in each second, in ms.
     fn under_way(&self) -> Vec<f64> {
         under_way(&self.outcome.worst_ms)
     }
 }
 
-/// What the charts of a phase have in common.
+/// Scales and curves that the charts of a phase share.
 struct Common {
     top_rate: f64,
     waits: Scale,
@@ -99,7 +99,7 @@ fn highest(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
 
-/// What is drawn how, in one line.
+/// The key of the charts, in one line.
 fn key(charted: &[&Shown], findings: &Findings) -> Markup {
     let mut around: Vec<&str> =
         charted.iter().flat_map(|of| &of.outcome.marks).map(|mark| mark.what.as_str()).collect();
@@ -179,7 +179,7 @@ fn small(of: &Shown, scale: Scale, values: Values, ghost: Option<Vec<f64>>, upwa
     }
 }
 
-/// A line for each client, where each was looked at by itself.
+/// Charts with a line for each client, if the experiment looks at each client.
 fn clients(of: &Shown, common: &Common) -> Markup {
     let clients = &of.outcome.clients;
     if clients.is_empty() {
@@ -213,8 +213,8 @@ fn clients(of: &Shown, common: &Common) -> Markup {
     }
 }
 
-/// Where nothing but the quiet before phases differs: the slowest operation over it, for each setting, beside what a
-/// thread comes to sleep that sleeps a millisecond longer each time.
+/// For phases that differ only in the quiet time before them: the slowest operation over that time for each setting.
+/// The predicted curve is the sleep of a thread that sleeps 1 ms longer each time.
 pub(super) fn over_quiet(findings: &Findings) -> Markup {
     let is_bare = |outcome: &Outcome| outcome.marks.is_empty() && outcome.clients.is_empty();
     let line = |setting: &Setting| -> Vec<(f64, f64)> {
@@ -223,7 +223,7 @@ pub(super) fn over_quiet(findings: &Findings) -> Markup {
         runs.filter(|(_, run)| is_bare(run)).map(point).collect()
     };
     let mut settings: Vec<&Setting> = findings.settings.iter().collect();
-    // The default first; of the others the one that waits longest.
+    // The default first, then the others, the longest waits first.
     let slowest = |setting: &Setting| line(setting).iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
     settings.sort_by(|a, b| b.is_default.cmp(&a.is_default).then(slowest(b).total_cmp(&slowest(a))));
     let lines: Vec<Vec<(f64, f64)>> = settings.iter().map(|setting| line(setting)).collect();

@@ -1,4 +1,4 @@
-//! Verdicts, text and page of findings that no test has the time to make; and a child of its own that is real.
+//! Verdicts, text and page of synthetic findings, since real ones take too long; and one real child.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::laboratory::{Arm, Lab, options};
 use super::outcome::{ClientSeconds, Figures, Outcome, Slow, Stalled};
 use super::{page, text};
 
-/// What a phase came to whose slowest operations, four of them, spent nearly all of their time in a class of waits.
+/// The outcome of a phase whose four slowest operations spent nearly all their time in one class of waits.
 pub(super) fn outcome(phase: &str, per_s: f64, slowest_ms: f64, class: &str) -> Outcome {
     let elapsed_us = (slowest_ms * 1e3) as u64;
     let waited_us = elapsed_us / 10 * 9;
@@ -32,7 +32,7 @@ pub(super) fn outcome(phase: &str, per_s: f64, slowest_ms: f64, class: &str) -> 
     }
 }
 
-/// Findings of one round, of settings by their names; the one called default is it.
+/// Findings of one round, by names of settings; `default` is the default.
 pub(super) fn findings_of(settings: Vec<(&str, Vec<Outcome>)>) -> Findings {
     let setting = |(name, phases): (&str, Vec<Outcome>)| Setting {
         name: name.to_owned(),
@@ -52,12 +52,12 @@ pub(super) fn findings_of(settings: Vec<(&str, Vec<Outcome>)>) -> Findings {
     }
 }
 
-/// Findings of the two servers and the default, of a phase alone and one with something beside it, when the default
-/// came to something else in the latter.
+/// Findings of the two servers and the default, for a phase alone and one with an activity beside it; `change` applies
+/// to the default's outcome of the latter.
 pub(super) fn beside_servers(alone: &str, phase: &str, change: fn(&mut Outcome)) -> Findings {
     let mut own = outcome(phase, 200.0, 10.0, "page_read");
     own.figures.beside_ms = 500.0;
-    // None of its operations is over the threshold.
+    // No operation of the default is over the threshold.
     own.stalled = Stalled::default();
     change(&mut own);
     let alone = || Outcome { stalled: Stalled::default(), ..outcome(alone, 200.0, 10.0, "page_read") };
@@ -66,7 +66,7 @@ pub(super) fn beside_servers(alone: &str, phase: &str, change: fn(&mut Outcome))
     findings_of(vec![("percona-5.7", classic()), ("mysql-8.0", vec![alone(), bears]), ("default", vec![alone(), own])])
 }
 
-/// Which claims do not hold, by their places.
+/// Indexes of the claims that do not hold.
 pub(super) fn failing(findings: &Findings) -> Vec<usize> {
     let verdicts = findings.verdicts.iter().enumerate();
     verdicts.filter(|(_, verdict)| !verdict.holds).map(|(at, _)| at).collect()
@@ -124,7 +124,7 @@ fn findings(default_per_s: f64, default_ms: f64) -> Findings {
     }
 }
 
-/// Of each claim whether it holds.
+/// Whether each claim holds.
 fn holding(findings: &Findings) -> Vec<bool> {
     findings.verdicts.iter().map(|verdict| verdict.holds).collect()
 }
@@ -170,19 +170,19 @@ fn a_stall_is_explained_by_the_class_that_has_most_of_its_time() {
         findings.judge_explained("backoff", "reads", "free_frame");
         assert_eq!(findings.verdicts.pop().map(|verdict| verdict.holds), Some(holds), "{mostly} of 10");
     }
-    // Nine of ten, and the tenth takes longer than all of them.
+    // Nine of ten stalls, but the tenth takes longer than all of them.
     let stalled = &mut findings.settings[1].rounds[0][0].stalled;
     stalled.mostly = [("free_frame".to_owned(), 9)].into();
     stalled.parts = [("free_frame".to_owned(), stalled.elapsed_us / 2 - 1)].into();
     findings.judge_explained("backoff", "reads", "free_frame");
     assert_eq!(findings.verdicts.pop().map(|verdict| verdict.holds), Some(false));
-    // The slowest alone explain nothing: an empty log is none.
+    // The slowest operations alone explain nothing: the stall log must not be empty.
     findings.settings[1].rounds[0][0].stalled = Stalled::default();
     findings.judge_explained("backoff", "reads", "free_frame");
     assert_eq!(holding(&findings), [true, false, false]);
 }
 
-/// Findings whose default, or whose `backoff`, had a machine that stood still beside it.
+/// Findings with a machine that stood still beside the setting `name`.
 fn disturbed(name: &str, machine: Beside) -> Findings {
     let mut findings = findings(900.0, 50.0);
     let setting = findings.settings.iter_mut().find(|setting| setting.name == name).unwrap();
@@ -204,7 +204,7 @@ fn claim_that_fails_while_the_machine_stood_still_is_inconclusive_and_says_why()
         assert!(text.contains("OPEN   the slowest") && text.contains(why.text()), "{text}");
         assert!(page::of(&[findings], &[], &lab).contains(why.text()));
     }
-    // One that holds holds.
+    // A claim that holds still holds.
     let mut findings = disturbed("default", device);
     findings.settings[2].rounds[0][0].figures.slowest_ms = 1.0;
     findings.judge_slowest("reads", "backoff");

@@ -1,4 +1,4 @@
-//! What an experiment has found, as text of 120 columns.
+//! The findings of an experiment, as text of 120 columns.
 
 use std::fmt::Write as _;
 
@@ -87,7 +87,7 @@ fn row(setting: &Setting, phase: &str, loops: Option<(&str, &str)>) -> String {
         of.stalls,
         loops,
     );
-    // A line of its own: beside the figures there is no room for more than one class.
+    // On a line of its own: beside the figures there is room for only one class.
     let waited = format!("{:4}slow ones: ", "");
     let _ = writeln!(lines, "{waited}{}", setting.slow_text(phase, COLUMNS - waited.len()));
     if let Some(machine) = setting.machine(phase) {

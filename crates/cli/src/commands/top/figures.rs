@@ -1,4 +1,4 @@
-//! What is shown: rates between two samples, debts of the later one, waits and slowest operations.
+//! The displayed figures: rates between two samples, debts of the later one, waits and slowest operations.
 
 use std::fmt::Write as _;
 use std::iter;
@@ -8,7 +8,7 @@ use millpond::ByteSize;
 
 use super::source::Sample;
 
-/// Seconds whose slowest operations are in a block of text.
+/// The number of seconds for which a block of text shows the slowest operation.
 const SECONDS_IN_TEXT: usize = 10;
 
 /// Widths of a cell, and of the name of its line.
@@ -16,19 +16,19 @@ const NAME_WIDTH: usize = 14;
 const VALUE_WIDTH: usize = 20;
 const LINE_NAME_WIDTH: usize = 9;
 
-/// Columns of lines of one cell: in fewer no value is whole.
+/// Columns of a line of one cell; with fewer, values would be cut.
 pub(super) const NARROW: usize = LINE_NAME_WIDTH + NAME_WIDTH + VALUE_WIDTH;
 
-/// Columns of lines of two cells.
+/// Columns of a line of two cells.
 pub(super) const WIDE: usize = NARROW + 2 + NAME_WIDTH + VALUE_WIDTH;
 
-/// An operation so slow is a broken promise, in ms: the default threshold of stalls.
+/// From this duration on an operation is a broken promise, in ms: the default stall threshold.
 pub(super) const STALL_MS: f64 = 100.0;
 
-/// Per cent of what the checkpoint age is held under from which on writers may be slowed down.
+/// From this share of its limit on, a checkpoint age may lead to throttled writers, in percent.
 const AGE_NEAR_PCT: u64 = 80;
 
-/// How well something stands.
+/// Rating of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Calm,
@@ -41,7 +41,7 @@ pub(super) enum Mark {
 /// A line of text.
 pub(super) type Line = (String, Mark);
 
-/// What stands in one line where there is room for it, else in one for each cell.
+/// Cells that share one line if there is room; otherwise each cell has a line of its own.
 struct Row<'a> {
     name: &'a str,
     /// Names and values.
@@ -54,16 +54,16 @@ struct Row<'a> {
 struct Waits {
     class: String,
     per_s: f64,
-    /// Of all threads together.
+    /// Waiting time of all threads together, in ms a second.
     ms_per_s: f64,
-    /// Of those that have ended.
+    /// Mean length of the waits that have ended, in ms.
     mean_ms: f64,
-    /// Threads that wait now, and how long each has on average.
+    /// Threads that wait now, and the mean age of their waits, in ms.
     waiting: u64,
     waiting_ms: f64,
 }
 
-/// A moment, and what has happened since an earlier one.
+/// A sample, and its differences to an earlier one.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     since: Duration,
@@ -93,10 +93,10 @@ impl Figures {
         let mut waits: Vec<Waits> =
             now.classes.iter().filter_map(|class| waits_of(class, before, now, since)).collect();
         waits.sort_by(|a, b| b.ms_per_s.total_cmp(&a.ms_per_s));
-        // The first one is the second under way: it has not seen its worst yet.
+        // The first entry is the second under way: its worst operation may still end.
         let mut slowest_ms: Vec<f64> = now.slowest_us.iter().skip(1).rev().map(|us| float(*us) / 1e3).collect();
-        // While all stand still none ends: the strip would be calm. Who waits longest waits for as long as they do on
-        // average, or longer.
+        // While all operations stand still, none ends, and the strip would look calm. The oldest wait is at least as
+        // long as the mean of the current waits.
         let waiting_ms = waits.iter().map(|of| of.waiting_ms).fold(0.0, f64::max);
         if let Some(newest) = slowest_ms.last_mut().filter(|newest| **newest < waiting_ms && waiting_ms >= STALL_MS) {
             *newest = waiting_ms;
@@ -105,7 +105,7 @@ impl Figures {
     }
 
     fn grown(&self, name: &str) -> u64 {
-        // An engine that was started anew counts from 0 again.
+        // A restarted engine counts from 0 again.
         self.now.number(name).saturating_sub(self.before.number(name))
     }
 
@@ -114,12 +114,12 @@ impl Figures {
         float(grown) / self.since.as_secs_f64().max(1e-3)
     }
 
-    /// Whether there was no earlier moment, and so are no rates.
+    /// Whether there is no earlier sample, and so no rate.
     fn is_first(&self) -> bool {
         self.since.is_zero()
     }
 
-    /// All of it, without the slowest operations, in lines of [`NARROW`] columns or, where there are so many, [`WIDE`].
+    /// All figures but the slowest operations, in lines of [`NARROW`] columns, or of [`WIDE`] if `columns` is enough.
     pub(super) fn lines(&self, columns: usize) -> Vec<Line> {
         let is_wide = columns >= WIDE;
         let rows = |rows: Vec<Row<'_>>| rows.into_iter().flat_map(move |row| row.lines(is_wide)).collect::<Vec<_>>();
@@ -131,7 +131,7 @@ impl Figures {
         let ended: Vec<&Waits> = self.waits.iter().filter(|of| of.ms_per_s > 0.0).collect();
         let waits = if ended.is_empty() { words("waits", "none") } else { waits_lines(&ended, is_wide) };
         let now = rows(self.waits.iter().filter(|of| of.waiting > 0).map(Waits::now).collect());
-        let now = if now.is_empty() { words("now", "nobody waits") } else { now };
+        let now = if now.is_empty() { words("now", "no thread waits") } else { now };
         [rows(self.rates()), debts, now, waits].concat()
     }
 
@@ -148,7 +148,7 @@ impl Figures {
         text
     }
 
-    /// What it is about. Of a long path the end is shown.
+    /// The heading: the engine's target and the interval. Of a long path only the end is shown.
     pub(super) fn head(&self, who: &str, columns: usize) -> String {
         let stopped =
             if self.now.number("stopped") > 0 { "stopped after a failure, reopen the database: " } else { "" };
@@ -181,7 +181,7 @@ impl Figures {
         let number = |name: &str| self.now.number(name);
         let (age, held_under) = match number("log_max_modified_age_sync") {
             0 => (number("log_checkpoint_age"), number("log_capacity_effective")),
-            // With a classic method of flushing everybody waits from here on.
+            // With a classic flushing method, all writers wait from here on.
             limit => (number("log_modified_age"), limit),
         };
         let (dirty, frames) = (number("buffer_pool_pages_dirty"), number("buffer_pool_pages_total"));
@@ -210,7 +210,7 @@ impl Figures {
     }
 }
 
-/// A line for each class of waits, or several where there are few columns.
+/// A line for each class of waits, or several lines if there are few columns.
 fn waits_lines(waits: &[&Waits], is_wide: bool) -> Vec<Line> {
     let names = ["waits"].into_iter().chain(iter::repeat(""));
     let lines = |(name, waits): (&'static str, &&Waits)| {
@@ -229,7 +229,7 @@ impl Waits {
         (text, self.mark())
     }
 
-    /// The same, in cells.
+    /// The same figures in cells.
     fn row<'a>(&'a self, name: &'a str) -> Row<'a> {
         let Waits { class, per_s, ms_per_s, mean_ms, .. } = self;
         let (all, each) = (format!("{ms_per_s:.1} ms/s"), format!("{mean_ms:.2} ms each"));
@@ -237,7 +237,7 @@ impl Waits {
         Row { name, cells, mark: self.mark() }
     }
 
-    /// Who waits now, and for how long on average.
+    /// Number of threads that wait now, and the mean age of their waits.
     fn now(&self) -> Row<'_> {
         let mark = if self.waiting_ms >= STALL_MS { Mark::Broken } else { Mark::Calm };
         let value = format!("{} for {:.0} ms", self.waiting, self.waiting_ms);
@@ -249,7 +249,7 @@ impl Waits {
     }
 }
 
-/// The waits of a class between two samples, if there were any. Those under way count for as long as they have lasted.
+/// The waits of a class between two samples, if there were any. A wait under way counts with its length so far.
 fn waits_of(class: &str, before: &Sample, now: &Sample, since: Duration) -> Option<Waits> {
     let of = |sample: &Sample, name: &str| float(sample.number(&name.replace("CLASS", class)));
     let grown = |name: &str| (of(now, name) - of(before, name)).max(0.0);
@@ -259,8 +259,8 @@ fn waits_of(class: &str, before: &Sample, now: &Sample, since: Duration) -> Opti
     let waited_ms = (ended_ms + (waiting_us - of(before, under_way_us)) / 1e3).max(0.0);
     let waiting = now.number(&format!("waiting{{class=\"{class}\"}}"));
     let seconds = since.as_secs_f64().max(1e-3);
-    // A wait that is told as another one's when it ends was counted there while it lasted: none has taken longer than
-    // there was time.
+    // A wait may be reported under another class while it lasts than when it ends. So its whole length may appear in
+    // one interval; the sum is capped by count times interval.
     let waited_ms = waited_ms.min((count + float(waiting)) * seconds * 1e3);
     (count > 0.0 || waiting > 0).then(|| Waits {
         class: class.to_owned(),
@@ -317,11 +317,11 @@ mod tests {
         let after = |name: &str| words.iter().position(|word| *word == name).map(|at| words[at + 1]);
         assert!(block.starts_with("millpond at sock, over 2.0 s\nrates    writes/s "), "{block}");
         assert_eq!((after("writes/s"), after("reads/s")), (Some("25.0"), Some("5.0")), "{block}");
-        // The log that is made, and what is written of it: blocks that are written twice count twice.
+        // Generated log, and written log: a block that is written twice counts twice.
         assert!(words.join(" ").contains(" log made/s 1.0 KiB log written/s 2.0 KiB "), "{block}");
         assert!(block.contains("log syncs/s ") && block.contains(" 90 % of 1000 B  dirty"), "{block}");
         assert!(block.contains("25 % of 64"), "{block}");
-        // The class that was waited for longest comes first.
+        // The class with the longest waiting time comes first.
         let waits = block.split_once("\nwaits    page_read ").expect("first").1;
         assert!(
             waits.contains("2.0 ms/s") && waits.contains("1.0 waits/s") && waits.contains("2.00 ms each"),
@@ -345,7 +345,7 @@ mod tests {
         anew.at = before.at + Duration::from_secs(1);
         let block = Figures::between(&before, &anew).block("sock");
         assert!(block.contains("writes/s                       0.0"), "{block}");
-        assert!(block.contains("\nnow      nobody waits\nwaits    none\n"), "{block}");
+        assert!(block.contains("\nnow      no thread waits\nwaits    none\n"), "{block}");
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(marks(&broken), [Mark::Broken, Mark::Near], "a stall, and a limit");
     }
 
-    /// Sixteen threads wait; before, a few did, some of which are through.
+    /// Sixteen threads wait; of the few that waited before, some are done.
     #[test]
     fn who_waits_is_told_while_he_does_and_no_thread_waits_longer_than_there_was_time() {
         let of = |sum: u64, count: u64, waiting: u64, us: u64| {
@@ -381,16 +381,16 @@ mod tests {
         );
         let broken = |line: &&Line| line.1 == Mark::Broken;
         assert_eq!(Figures::between(&before, &now).lines(WIDE).iter().filter(broken).count(), 2, "{block}");
-        // They were counted as another class's while they lasted: so long as that, but for the time before.
+        // Their time was reported under another class while they lasted; it is capped by the interval.
         let (before, mut now) = (of(0, 0, 0, 0), of(160_000_000, 16, 0, 0));
         now.at = before.at + Duration::from_secs(1);
         let block = Figures::between(&before, &now).block("sock");
         assert!(block.contains(" 16000.0 ms/s ") && block.contains(" 10000.00 ms each"), "{block}");
-        // None of them has ended: the strip's newest second is no calm one.
+        // None of them has ended: the strip's newest second must not look calm.
         let (before, mut now) = (of(0, 0, 16, 0), of(0, 0, 16, 16_000_000));
         now.at = before.at + Duration::from_secs(1);
         assert_eq!(Figures::between(&before, &now).slowest_ms.last(), Some(&1_000.0));
-        // All of it is of one wait that has not ended.
+        // All of the time belongs to waits that have not ended.
         let before = of(0, 0, 2, 6_000_000);
         let mut now = of(0, 0, 2, 8_000_000);
         now.at = before.at + Duration::from_secs(1);

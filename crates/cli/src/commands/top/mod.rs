@@ -1,4 +1,4 @@
-//! `millpond top SOCKET|PORT`: what is it doing, second by second?
+//! `millpond top SOCKET|PORT`: what is the engine doing, second by second?
 
 mod figures;
 mod screen;
@@ -19,7 +19,7 @@ use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
 use crate::signals;
 
-/// How soon a signal is seen.
+/// The stop flag is checked at least this often.
 const NAP: Duration = Duration::from_millis(50);
 
 /// The longest interval: the engine keeps the slowest operations of a minute.
@@ -30,8 +30,8 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 #[command(after_long_help = "A running engine is watched on the socket or the port that it was given (bench
 --status-socket=PATH, --metrics-port=PORT; Options::status_socket, Options::metrics_port). Any number of viewers may
-watch: none takes from the others. On a terminal the view is redrawn, and q or Ctrl-C leaves it; else, or with --plain,
-a block of lines comes at each interval. When the engine ends, so does this, and says whether it was closed.
+watch at the same time. On a terminal the view is redrawn, and q or Ctrl-C leaves it; otherwise, or with --plain, a
+block of lines is printed at each interval. When the engine ends, top ends too, and reports whether it was closed.
 
 Examples:
   millpond top --once /tmp/millpond.sock
@@ -41,7 +41,7 @@ pub(crate) struct TopArgs {
     #[arg(value_name = "SOCKET|PORT")]
     target: PathBuf,
 
-    /// Time between two looks, 100ms to 60s
+    /// Time between two samples, 100ms to 60s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
 
@@ -63,17 +63,17 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// What stands now, with no rates.
+    /// The current figures, without rates.
     fn first(&self) -> Figures {
         Figures::between(&self.last, &self.last)
     }
 
-    /// Asks for what stands now.
+    /// Asks for a new sample.
     fn ask(&self) -> Result<Awaited<Sample>, Failure> {
         self.source.sample()
     }
 
-    /// What has happened from the last look to this one. `None`: there is nobody any more.
+    /// The figures from the last sample to this one. `None`: the engine has ended.
     fn look(&mut self, answer: io::Result<Sample>) -> Result<Option<Figures>, Failure> {
         let now = match answer {
             Ok(now) => now,
@@ -85,14 +85,14 @@ impl Watch<'_> {
         Ok(Some(figures))
     }
 
-    /// Says that there is nobody any more.
+    /// Reports that the engine has ended.
     fn tell_end(&self) -> Answer {
         talk(&self.source.ending());
         Answer::Yes
     }
 }
 
-/// Whether it is of the kind that a socket or a port gives when its engine has ended, or ends while it answers.
+/// Whether the error means that the engine has ended, or ended while it answered.
 fn has_ended(why: &io::Error) -> bool {
     matches!(
         why.kind(),
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Answer, Failure> {
 
 /// Waits for an answer. `None`: interrupted.
 fn answer(awaited: &Awaited<Sample>, stop: &AtomicBool) -> Option<io::Result<Sample>> {
-    // Relaxed: stands for itself.
+    // Relaxed: an independent flag.
     while !stop.load(Ordering::Relaxed) {
         if let Some(answer) = awaited.wait(NAP) {
             return Some(answer);
@@ -146,11 +146,11 @@ fn answer(awaited: &Awaited<Sample>, stop: &AtomicBool) -> Option<io::Result<Sam
     None
 }
 
-/// False: interrupted.
+/// Sleeps; returns `false` if interrupted.
 fn sleep(time: Duration, stop: &AtomicBool) -> bool {
     let until = Instant::now() + time;
     loop {
-        // Relaxed: stands for itself.
+        // Relaxed: an independent flag.
         if stop.load(Ordering::Relaxed) {
             return false;
         }

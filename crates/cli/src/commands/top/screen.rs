@@ -17,13 +17,13 @@ use super::source::{Awaited, Sample};
 use crate::exit::{Answer, Failure};
 use crate::output::print;
 
-/// How soon a signal is seen, and a key while an answer is awaited.
+/// A signal is seen within this time, and so is a key while an answer is awaited.
 const SEEN: Duration = Duration::from_millis(50);
 
-/// Lines of the strip of slowest operations, at most.
+/// The most lines of the strip of slowest operations.
 const STRIP_LINES: u16 = 8;
 
-/// The terminal as it was, when dropped.
+/// Restores the terminal when it is dropped.
 struct Restored;
 
 impl Drop for Restored {
@@ -32,15 +32,15 @@ impl Drop for Restored {
     }
 }
 
-/// What the user does.
+/// The user's action.
 enum Deed {
     Leaves,
-    /// He has made the terminal larger or smaller.
+    /// The terminal has a new size.
     Resizes,
     Nothing,
 }
 
-/// Shows it until the user leaves, or there is nobody to watch any more.
+/// Shows the live view until the user leaves or the engine ends.
 pub(super) fn run(watch: &mut Watch<'_>, stop: &AtomicBool) -> Result<Answer, Failure> {
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let restored = Restored;
@@ -52,7 +52,7 @@ pub(super) fn run(watch: &mut Watch<'_>, stop: &AtomicBool) -> Result<Answer, Fa
             terminal.draw(|frame| draw(frame, &figures, watch.who)).map_err(failed)?;
             is_drawn = true;
         }
-        // An engine that does not answer keeps no key waiting: its answer is awaited for a moment at a time.
+        // Waits for the answer only for a moment at a time, so that an engine that does not answer delays no key.
         let (answer, left) = match &awaited {
             Some(awaited) => (awaited.wait(SEEN), Duration::ZERO),
             None => (None, asks_at.saturating_duration_since(Instant::now())),
@@ -80,9 +80,9 @@ fn failed(why: io::Error) -> Failure {
     Failure::message(format!("cannot draw on the terminal: {why}; try --plain"))
 }
 
-/// Waits for a deed, for so long.
+/// Waits up to `time` for an action of the user.
 fn deed(time: Duration, stop: &AtomicBool) -> Result<Deed, Failure> {
-    // Relaxed: stands for itself.
+    // Relaxed: an independent flag.
     if stop.load(Ordering::Relaxed) {
         return Ok(Deed::Leaves);
     }
@@ -96,7 +96,7 @@ fn deed(time: Duration, stop: &AtomicBool) -> Result<Deed, Failure> {
     })
 }
 
-/// Whether a key ends it: q, Esc, Ctrl-C, which is no signal here.
+/// Whether a key ends the view: q, Esc, or Ctrl-C, which raises no signal in raw mode.
 fn leaves(key: KeyEvent) -> bool {
     let interrupts = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     interrupts || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
@@ -106,13 +106,13 @@ fn draw(frame: &mut Frame<'_>, figures: &Figures, who: &str) {
     let area = frame.area();
     let columns = usize::from(area.width);
     if columns < NARROW {
-        // Half a number is worse than none.
+        // A cut number is worse than none.
         let text = format!("{columns} columns: {NARROW} are needed; q to leave");
         return frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
     }
     let lines: Vec<Text<'_>> =
         figures.lines(columns).into_iter().map(|(line, mark)| Text::styled(line, style(mark))).collect();
-    // Without the head and the foot.
+    // Two lines are for the head and the foot.
     let room = area.height.saturating_sub(2);
     let body_lines = u16::try_from(lines.len() + 1).unwrap_or(u16::MAX).min(room);
     let strip_lines = STRIP_LINES.min(room - body_lines);
@@ -122,14 +122,14 @@ fn draw(frame: &mut Frame<'_>, figures: &Figures, who: &str) {
     frame.render_widget(Paragraph::new(lines), body);
     frame.render_widget(Text::from("q to leave").dim(), foot);
 
-    // As many as there are columns, the newest ones.
+    // The newest seconds, one per column.
     let shown = &figures.slowest_ms[figures.slowest_ms.len().saturating_sub(columns)..];
     let chart =
         Sparkline::default().block(Block::new().title(title(shown, columns))).data(shown.iter().copied().map(bar));
     frame.render_widget(chart, strip);
 }
 
-/// What the bars are: numbers first, and words as far as there is room.
+/// The title of the strip: numbers first, then words if there is room.
 fn title(shown_ms: &[f64], columns: usize) -> String {
     let worst = shown_ms.iter().copied().fold(0.0, f64::max);
     let last = shown_ms.last().copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where the numbers come from: a running engine's status socket, or its port for Prometheus.
+//! The source of the numbers: a running engine's status socket, or its port for Prometheus.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,35 +12,36 @@ use std::time::{Duration, Instant};
 
 use crate::exit::Failure;
 
-/// How long an engine may take for an answer, from the connection on. It waits for nothing, but its machine may.
+/// Time limit for an engine's answer, connection included. The engine answers without waiting, but its machine may be
+/// slow.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What every name begins with.
+/// Prefix of every metric's name.
 const PREFIX: &str = "millpond_";
 
 /// The host of a port.
 const HOST: &str = "127.0.0.1";
 
-/// Who is asked.
+/// The engine that is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Socket(PathBuf),
     Port(u16),
 }
 
-/// An answer that a thread of its own waits for. Nothing bounds a connection to a stopped engine with a full backlog:
-/// that thread ends with the process.
+/// An answer for which a separate thread waits. Connecting to a stopped engine with a full backlog may block without
+/// limit; then that thread ends with the process.
 pub(crate) struct Awaited<T> {
     answer: Receiver<io::Result<T>>,
     until: Instant,
 }
 
-/// The numbers of one moment, by name: as in `docs/metrics.md`, counters without `_total`.
+/// The numbers of one sample by name, as in `docs/metrics.md`; counters are without `_total`.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) at: Instant,
     numbers: HashMap<String, u64>,
-    /// Microseconds of the slowest operation, by how many seconds ago.
+    /// Duration of the slowest operation of each second in us; the index is the second's age in s.
     pub(super) slowest_us: Vec<u64>,
     /// Names of classes of waits.
     pub(super) classes: Vec<String>,
@@ -49,12 +50,12 @@ pub(super) struct Sample {
 impl<T: Send + 'static> Awaited<T> {
     fn start(ask: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<Awaited<T>> {
         let (told, answer) = sync_channel(1);
-        // Nobody listens any more: it is over.
+        // The send fails if the receiver is gone, which needs no action.
         thread::Builder::new().spawn(move || _ = told.send(ask()))?;
         Ok(Awaited { answer, until: Instant::now() + PATIENCE })
     }
 
-    /// Waits for so long. `None`: it has not come yet; that it is late is an error.
+    /// Waits up to `time`. `None`: no answer yet. An answer later than [`PATIENCE`] is an error.
     pub(crate) fn wait(&self, time: Duration) -> Option<io::Result<T>> {
         let left = self.until.saturating_duration_since(Instant::now());
         match self.answer.recv_timeout(time.min(left)) {
@@ -65,11 +66,11 @@ impl<T: Send + 'static> Awaited<T> {
     }
 }
 
-/// Bytes of an answer that are read: an engine's has some tens of thousands.
+/// The most bytes of an answer that are read; an engine's answer has some tens of thousands.
 const ANSWER_MAX: u64 = 4 << 20;
 
 impl Source {
-    /// A number is a port of this machine, also behind its host and in a URL; all else is a path.
+    /// Reads a target. A number is a port of this machine, alone, after the host or in a URL; all else is a path.
     pub(crate) fn parse(target: &Path) -> Result<Source, Failure> {
         let name = target.display();
         let text = target.to_str().unwrap_or_default();
@@ -93,7 +94,7 @@ impl Source {
         port.ok_or_else(|| Failure::message(format!("'{name}' is not a port: use 1 to 65535, or the path of a socket")))
     }
 
-    /// Asks for `form`, which is one line: `text`, `json` or `prometheus`, of a port always the last.
+    /// Asks for `form`: `text`, `json` or `prometheus`. A port always answers with the last.
     pub(crate) fn ask(&self, form: &'static str) -> Result<Awaited<String>, Failure> {
         let source = self.clone();
         Awaited::start(move || source.answer(form)).map_err(|why| self.failure(&why, ""))
@@ -122,7 +123,7 @@ impl Source {
             }
         }
         if text.is_empty() {
-            // It ended between the question and the answer.
+            // The engine ended between request and answer.
             return Err(ErrorKind::UnexpectedEof.into());
         }
         if let Source::Port(_) = self {
@@ -132,7 +133,7 @@ impl Source {
         Ok(text)
     }
 
-    /// That nobody could be asked, with the way out. `also`: what else may be named.
+    /// The failure to reach an engine, with advice. `also` names further possible targets.
     pub(crate) fn failure(&self, why: &io::Error, also: &str) -> Failure {
         let who = match self {
             Source::Socket(path) => format!("status socket '{}'", path.display()),
@@ -154,10 +155,10 @@ impl Source {
         ))
     }
 
-    /// That an engine which did answer has ended, and how as far as one can see.
+    /// Says that an engine that did answer has ended, and how, as far as is visible.
     pub(super) fn ending(&self) -> String {
         match self {
-            // A close takes the file away before it stops to answer.
+            // A close removes the file before the engine stops answering.
             Source::Socket(path) if path.exists() => {
                 format!("the engine at '{}' has ended without a close: killed, or crashed", path.display())
             }
@@ -171,7 +172,7 @@ fn no_millpond() -> io::Error {
     io::Error::other("what answers there is no Millpond")
 }
 
-/// What is wrong with a path as a socket.
+/// Why a path cannot be used as a socket.
 fn no_socket(path: &Path, why: &io::Error) -> String {
     let name = path.display();
     match std::fs::metadata(path) {
@@ -188,7 +189,7 @@ fn no_socket(path: &Path, why: &io::Error) -> String {
 }
 
 impl Sample {
-    /// Reads what Prometheus would; `None`: it is not an engine's.
+    /// Parses Prometheus' text format; `None` if the text is not from an engine.
     pub(super) fn parse(text: &str) -> Option<Sample> {
         let (mut numbers, mut slowest_us, mut classes) = (HashMap::new(), Vec::new(), Vec::new());
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -202,7 +203,7 @@ impl Sample {
             if let Some(class) = name.strip_prefix("wait_").and_then(|rest| rest.strip_suffix("_us_count")) {
                 classes.push(class.to_owned());
             }
-            // A gauge may be named so; no two names differ in that alone.
+            // A gauge's name may end in `_total` too; no two names differ in that alone.
             numbers.insert(name.to_owned(), value);
         }
         let sample = Sample { at: Instant::now(), numbers, slowest_us, classes };
@@ -213,7 +214,7 @@ impl Sample {
         self.numbers.contains_key(name)
     }
 
-    /// A number by its name; of an engine that has none of the name 0.
+    /// A number by its name; 0 if the engine has none of that name.
     pub(super) fn number(&self, name: &str) -> u64 {
         let name = name.strip_suffix("_total").unwrap_or(name);
         self.numbers.get(name).copied().unwrap_or(0)
@@ -224,7 +225,7 @@ impl Sample {
 pub(super) mod tests {
     use super::*;
 
-    /// As an engine answers, of some numbers.
+    /// An engine's answer with some numbers.
     pub(in super::super) const TEXT: &str = "# HELP millpond_buffer_pool_pages_total Frames.\n\
         # TYPE millpond_buffer_pool_pages_total gauge\n\
         millpond_buffer_pool_pages_total 64\n\

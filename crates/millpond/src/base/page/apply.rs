@@ -12,7 +12,8 @@ use super::view::{PageView, entry_len, prefix_len};
 use crate::base::ids::{PageId, TxnId};
 use crate::base::row::{Compacted, Row};
 
-/// Why an operation does not fit a page. In normal running never: callers check before they build. In recovery: damage.
+/// Why an operation does not fit a page. Callers check before they build an operation, so only recovery, on damage,
+/// sees one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Misfit {
     NoRoom,
@@ -78,7 +79,7 @@ fn narrow(value: usize) -> u16 {
     u16::try_from(value).expect("PAGE-3: offsets and lengths inside of a page are below 64 KiB")
 }
 
-/// `entries` have their keys without the prefix that the fences make.
+/// Formats the page. The keys of `entries` lack the prefix that the fences imply.
 fn init(
     page: &mut [u8],
     id: PageId,
@@ -95,7 +96,7 @@ fn init(
     if needed > page.len() {
         return Err(Misfit::NoRoom);
     }
-    // The LSN stays: whoever changes a page stamps it when its group has a place in the log.
+    // The page LSN stays: the writer stamps the page when its redo group has a place in the log.
     let page_lsn = header_mut(page).page_lsn;
     page.fill(0);
     page[HEADER_LEN..HEADER_LEN + low.len()].copy_from_slice(low);
@@ -126,7 +127,7 @@ fn init(
     Ok(())
 }
 
-/// Leaves a page between whose fences, both empty, there is no key.
+/// Formats a page of type [`FREE_PAGE`]: both fences are empty, so no key lies between them.
 fn free(page: &mut [u8], id: PageId) {
     let page_lsn = header_mut(page).page_lsn;
     page.fill(0);
@@ -163,8 +164,8 @@ fn write_head(page: &mut [u8], index: usize) {
     page[at..at + HEAD].copy_from_slice(&head.to_le_bytes());
 }
 
-/// Writes all heads if entry `index`, which came or went, leaves them with another skip: the second and the last entry
-/// decide on it.
+/// Rewrites all heads if inserting or removing entry `index` changed the wanted skip, which the second and the last
+/// entry determine.
 fn mend_heads(page: &mut [u8], index: usize) {
     let view = PageView::new(page);
     let decides = index <= 1 || index + 1 >= view.len();
@@ -190,7 +191,8 @@ fn insert(page: &mut [u8], index: usize, suffix: &[u8], value: &[u8]) -> Result<
     }
     let heap = heap_start(page) - bytes;
     write_entry(page, heap, suffix, value);
-    // Offsets behind the new one give way to a head and an offset; heads behind it and offsets before it, to a head.
+    // Offsets behind the new one move up by a head and an offset; heads behind the new one and offsets before it, by a
+    // head.
     let (head, offset) = (heads + index * HEAD, offsets + index * OFFSET);
     page.copy_within(offset..end, offset + DIRECTORY_ENTRY);
     page.copy_within(head..offset, head + HEAD);
@@ -248,7 +250,7 @@ fn truncate(page: &mut [u8], id: PageId, keep: usize, high: &[u8]) -> Result<(),
     if high <= low || view.high_fence().is_some_and(|old| high > old) {
         return Err(Misfit::BadFence);
     }
-    // What low and old high have in common, all between them have: the prefix can only grow.
+    // Any key between the fences begins with the common bytes of low and old high fence: the prefix can only grow.
     let prefix = prefix_len(low, Some(high));
     debug_assert!(prefix >= view.prefix_len(), "PAGE-4: prefix of {} bytes shrinks to {prefix}", view.prefix_len());
     let below = view.strip(high).ok_or(Misfit::BadFence)?;
@@ -262,7 +264,7 @@ fn truncate(page: &mut [u8], id: PageId, keep: usize, high: &[u8]) -> Result<(),
     init(page, id, view.level(), low, Some(high), &entries)
 }
 
-/// Drops stamps below `oldest`, and rows deleted before.
+/// Drops stamps below `oldest`, and rows whose delete mark has such a stamp.
 fn compact_rows(page: &mut [u8], id: PageId, oldest: TxnId) -> Result<(), Misfit> {
     let old = page.to_vec();
     let view = PageView::new(&old);
@@ -373,7 +375,7 @@ mod tests {
             assert_eq!(view.free_bytes() + used + view.directory(), page.len());
         }
         assert_eq!(contents(&page), model);
-        assert!(full > 50 && done > 1000, "the page was {full} times full, {done} operations applied");
+        assert!(full > 50 && done > 1000, "the page was full {full} times, {done} operations applied");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Key heads, and the search over them.
 //!
-//! A head is four bytes of what an entry keeps of its key, as a number that orders as the bytes do. Where heads differ
-//! they decide; where they are equal (also because zeroes fill up what is shorter) the keys must.
+//! A head is the first four bytes of an entry's suffix, as a number that orders as the bytes do. Different heads decide
+//! a comparison. Equal heads (zeroes pad shorter suffixes) leave it to the keys.
 //!
-//! Pages at a tree's edges, the root among them, have a fence too few and so no prefix. Their keys may well begin with
-//! the same four bytes: numbers, say, whose first bytes are zero. There, heads **skip** what all keys have in common.
-//! The first key is left out of this, for that of a level's first page is empty.
+//! Pages at a tree's edges, the root among them, lack a fence and so have no prefix. All their keys may begin with the
+//! same four bytes, such as the zeroes of small numbers. In such a page the heads **skip** the bytes that the keys have
+//! in common. The first key is left out of this rule: in the first page of a level it is empty.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -17,18 +17,18 @@ use super::view::{PageView, common_len};
 /// Heads in a cache line.
 const LINE: usize = 16;
 
-/// More heads than these are halved first, so that not too many lines are touched.
+/// Longer runs of heads are halved first, which bounds the cache lines that a search touches.
 const LINEAR: usize = 64 * LINE;
 
-/// The first four bytes, as if zeroes followed.
+/// The first four bytes; zeroes pad shorter ones.
 fn head_of(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(std::array::from_fn(|index| bytes.get(index).copied().unwrap_or(0)))
 }
 
 /// How many of `heads`, which ascend, are below `head`.
 ///
-/// One probe in each line, then all heads of one line: loads that need not wait for one another, and no branch that is
-/// taken every other time. In a cached page this takes half the time of a binary search of the heads.
+/// Probes the last head of each line, then all heads of one line. The loads do not wait for one another, and no branch
+/// is unpredictable. In a cached page this takes half the time of a binary search of the heads.
 fn count_below(mut heads: &[U32], head: u32) -> usize {
     let mut passed = 0;
     while heads.len() > LINEAR {
@@ -47,12 +47,12 @@ fn count_below(mut heads: &[U32], head: u32) -> usize {
 }
 
 impl<'a> PageView<'a> {
-    /// Bytes of what entries keep of their keys that come before the heads.
+    /// Bytes of each suffix that its head skips.
     pub(crate) fn head_skip(self) -> usize {
         usize::from(self.header().head_skip.get())
     }
 
-    /// What [`head_skip`](Self::head_skip) must be: 0, unless that makes all heads behind the first the same.
+    /// The right value of [`head_skip`](Self::head_skip): 0, unless all heads behind the first would then be equal.
     pub(crate) fn wanted_skip(self) -> usize {
         if self.len() < 3 {
             return 0;
@@ -61,16 +61,16 @@ impl<'a> PageView<'a> {
         if head_of(second) == head_of(last) { common_len(second, last) } else { 0 }
     }
 
-    /// What the keys of all entries behind the first have in the skipped bytes.
+    /// The skipped bytes, which all entries behind the first have in common.
     fn skipped(self, skip: usize) -> &'a [u8] {
         self.suffix(self.len().saturating_sub(1)).get(..skip).unwrap_or_default()
     }
 
-    /// What the head of entry `index` must be.
+    /// The right head of entry `index`.
     pub(crate) fn wanted_head(self, index: usize) -> u32 {
         let (suffix, skip) = (self.suffix(index), self.head_skip());
         if skip > 0 && index == 0 && !suffix.starts_with(self.skipped(skip)) {
-            // It is below all others.
+            // The first key lacks the skipped bytes: it is below all others.
             return 0;
         }
         head_of(suffix.get(skip..).unwrap_or_default())
@@ -106,7 +106,8 @@ impl<'a> PageView<'a> {
         self.search_keys(offsets, suffix, first..end)
     }
 
-    /// The same among entries whose heads do not tell.
+    /// Binary search by key among the entries of `range`, whose heads are equal to that of `suffix` or say nothing of
+    /// it.
     fn search_keys(self, offsets: &[U16], suffix: &[u8], range: Range<usize>) -> Result<usize, usize> {
         let (mut low, mut high) = (range.start, range.end.min(offsets.len()));
         while low < high {

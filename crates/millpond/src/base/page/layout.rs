@@ -1,4 +1,4 @@
-//! The page header and the places of things behind it.
+//! The page header and the layout of a page behind it.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -10,7 +10,8 @@ use crate::base::ids::{Lsn, PageId};
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct PageHeader {
-    /// CRC-32C of the rest of the page, seeded with the database's uuid and the page id. Stamped when an image leaves.
+    /// CRC-32C of the rest of the page, seeded with the database's uuid and the page id. Stamped before an image is
+    /// written.
     pub(crate) crc: U32,
     /// [`TREE_PAGE`], [`MAP_PAGE`], [`FREE_PAGE`], or 0 for a page never formatted.
     pub(crate) page_type: u8,
@@ -18,9 +19,9 @@ pub(crate) struct PageHeader {
     pub(crate) level: u8,
     /// Reserved: compressed, encrypted.
     pub(crate) flags: U16,
-    /// Whose image this is.
+    /// The page that this is an image of.
     pub(crate) page_id: U64,
-    /// End of the last redo group that changed the page. No page has two contents of one LSN.
+    /// End of the last redo group that changed the page. Two different contents of a page never have the same LSN.
     pub(crate) page_lsn: U64,
     pub(crate) spare: U64,
     /// Reserved for encryption.
@@ -32,15 +33,16 @@ pub(crate) struct PageHeader {
     pub(crate) entry_count: U16,
     /// Bytes of the low fence.
     pub(crate) low_len: U16,
-    /// Bytes of the high fence; [`NO_FENCE`]: the page reaches to the end of the tree.
+    /// Bytes of the high fence. [`NO_FENCE`]: the page reaches to the end of the tree.
     pub(crate) high_len: U16,
-    /// Bytes that both fences begin with, and every key between them: entries keep what follows.
+    /// Bytes of the prefix, which both fences and every key between them begin with. Entries keep the rest of their
+    /// keys.
     pub(crate) prefix_len: U16,
-    /// Where the lowest entry begins.
+    /// Offset of the lowest entry.
     pub(crate) heap_start: U32,
     /// Bytes of removed entries between `heap_start` and the page's end.
     pub(crate) dead_bytes: U32,
-    /// Bytes of what entries keep of their keys that come before the heads.
+    /// Bytes of each suffix that its head skips.
     pub(crate) head_skip: U16,
     pub(crate) spare3: U16,
     pub(crate) spare4: U32,
@@ -48,7 +50,7 @@ pub(crate) struct PageHeader {
 
 const _: () = assert!(size_of::<PageHeader>() == HEADER_LEN);
 
-/// Whether pages of so many bytes are possible.
+/// Whether a page can have this many bytes.
 pub(crate) fn is_page_size(bytes: u64) -> bool {
     (4096..=65536).contains(&bytes) && bytes.is_power_of_two()
 }
@@ -62,7 +64,7 @@ pub(crate) const TREE_PAGE: u8 = 1;
 /// A page of the page map.
 pub(crate) const MAP_PAGE: u8 = 2;
 
-/// A page that was given back. In memory only: no image is of this type.
+/// A page that was given back. In memory only: no image has this type.
 pub(crate) const FREE_PAGE: u8 = 3;
 
 /// The version of the page format.
@@ -80,10 +82,10 @@ pub(crate) const OFFSET: usize = 2;
 /// Bytes of an entry in the slot directory.
 pub(crate) const DIRECTORY_ENTRY: usize = HEAD + OFFSET;
 
-/// Bytes before an entry's key: the lengths of what it keeps of the key, and of the value.
+/// Bytes before an entry's key: the lengths of its suffix and of its value.
 pub(crate) const ENTRY_HEADER: usize = 4;
 
-/// The header of a page.
+/// The header of a page, to read.
 pub(crate) fn header(page: &[u8]) -> &PageHeader {
     PageHeader::ref_from_prefix(page).expect("PAGE: a page is longer than its header").0
 }
@@ -102,13 +104,13 @@ fn checksum(page: &[u8], uuid: [u64; 2], id: PageId) -> u32 {
     crc32c(&[uuid[0], uuid[1], id.0], &[&page[4..]])
 }
 
-/// Stamps an image that is about to leave for the device.
+/// Stamps the checksum into an image that is about to be written to the device.
 pub(crate) fn seal(page: &mut [u8], uuid: [u64; 2], id: PageId) {
     let crc = checksum(page, uuid, id);
     header_mut(page).crc = U32::new(crc);
 }
 
-/// What is wrong with an image that came from the device, or `None`.
+/// The damage of an image that was read from the device, or `None`.
 pub(crate) fn find_damage(page: &[u8], uuid: [u64; 2], id: PageId, page_type: u8) -> Option<String> {
     let header = header(page);
     if header.crc.get() != checksum(page, uuid, id) {

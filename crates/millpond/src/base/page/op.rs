@@ -2,26 +2,27 @@
 
 use super::patch::Patch;
 use crate::base::ids::TxnId;
+use crate::base::page::reader::Reader;
 
 /// A change of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageOp<'a> {
-    /// Formats the page anew; its old contents do not matter. Keys are without the prefix that the fences make, as in
-    /// the page: so this, too, takes fewer bytes than a page, however long keys are.
+    /// Formats the page anew and ignores its old contents. Keys lack the prefix that the fences imply, as in the page.
+    /// So this operation, too, takes fewer bytes than a page, however long the keys are.
     Init { level: u8, low: &'a [u8], high: Option<&'a [u8]>, entries: Vec<(&'a [u8], &'a [u8])> },
-    /// Adds an entry whose key is not there.
+    /// Adds an entry. Its key is absent.
     Insert { key: &'a [u8], value: &'a [u8] },
-    /// Gives an entry that is there another value.
+    /// Replaces the value of an existing entry.
     Replace { key: &'a [u8], value: &'a [u8] },
-    /// Changes parts of the value of an entry that is there.
+    /// Changes parts of the value of an existing entry.
     Patch { key: &'a [u8], patch: Patch<'a> },
-    /// Removes an entry that is there.
+    /// Removes an existing entry.
     Remove { key: &'a [u8] },
     /// Keeps the first `keep` entries and lowers the high fence: the left half of a split.
     Truncate { keep: u16, high: &'a [u8] },
     /// Drops the stamps below `oldest` from a leaf's rows, and the rows that were deleted with such a stamp.
     Compact { oldest: TxnId },
-    /// The page is no page of a tree any more: what it held, and all its images, do not matter.
+    /// Takes the page out of its tree: its contents and all its images become meaningless.
     Free,
 }
 
@@ -38,53 +39,6 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let len = u16::try_from(bytes.len()).expect("PAGE-3: keys and values are shorter than a page");
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(bytes);
-}
-
-/// Reads the fields of an encoded record, front to back; `None` when it ends too soon.
-pub(crate) struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Reader { rest: bytes }
-    }
-
-    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.rest.split_at_checked(len)?;
-        self.rest = rest;
-        Some(head)
-    }
-
-    /// All that is left.
-    pub(crate) fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.rest)
-    }
-
-    pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.take(1).map(|b| b[0])
-    }
-
-    pub(crate) fn u16(&mut self) -> Option<u16> {
-        self.take(2)?.try_into().ok().map(u16::from_le_bytes)
-    }
-
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
-    }
-
-    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
-        let len = self.u16()?;
-        self.take(usize::from(len))
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
 }
 
 impl<'a> PageOp<'a> {
@@ -134,7 +88,7 @@ impl<'a> PageOp<'a> {
         }
     }
 
-    /// Bytes that [`encode`](Self::encode) appends for a change of one entry.
+    /// Length of the output of [`encode`](Self::encode), without encoding a change of one entry.
     pub(crate) fn encoded_len(&self) -> usize {
         let bytes = |bytes: &[u8]| 2 + bytes.len();
         match self {
@@ -155,12 +109,12 @@ impl<'a> PageOp<'a> {
         ops.first() == Some(&INIT)
     }
 
-    /// Whether encoded operations are a [`Free`](Self::Free), and nothing else.
+    /// Whether encoded operations are exactly one [`Free`](Self::Free).
     pub(crate) fn is_free(ops: &[u8]) -> bool {
         ops == [FREE]
     }
 
-    /// Reads one operation; `None` if the bytes are none.
+    /// Reads one operation; `None` if the bytes are not an operation.
     pub(crate) fn decode(reader: &mut Reader<'a>) -> Option<PageOp<'a>> {
         Some(match reader.u8()? {
             INIT => {

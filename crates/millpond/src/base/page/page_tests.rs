@@ -1,4 +1,4 @@
-//! Pages against `BTreeMap`, with the keys, fences and sizes that a page of truncated keys and heads could mistake.
+//! Pages compared with `BTreeMap`, over keys, fences and sizes that stress truncated keys and heads.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,9 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::apply::{Misfit, apply};
-use super::op::{PageOp, Reader};
+use super::op::PageOp;
 use super::patch::{Patch, PatchBuf, find_patch};
+use super::reader::Reader;
 use super::verify::structure_problem;
 use super::view::PageView;
 use crate::base::aligned::to_usize;
@@ -16,13 +17,13 @@ use crate::base::ids::PageId;
 const ID: PageId = PageId(5);
 const PAGE_SIZES: [usize; 5] = [4096, 8192, 16_384, 32_768, 65_536];
 
-/// Keys that all begin with `prefix`; few enough for them to meet again.
+/// Keys that all begin with `prefix`; few enough that draws repeat.
 struct Keys {
     prefix: Vec<u8>,
-    /// Tails of these bytes, of up to so many.
+    /// Tails draw from these bytes, up to `longest` of them.
     bytes: &'static [u8],
     longest: u64,
-    /// Numbers instead, of eight bytes, far below 2^64.
+    /// If set, tails are eight-byte numbers far below 2^64 instead.
     numbers: bool,
 }
 
@@ -53,7 +54,7 @@ impl Keys {
         key
     }
 
-    /// A low fence and a higher one: the ends of the tree, or keys.
+    /// A low fence and a higher one, each an end of the tree or a key.
     fn fences(&self, rng: &mut Xoshiro256PlusPlus) -> (Vec<u8>, Option<Vec<u8>>) {
         loop {
             let low = if rng.next_u64().is_multiple_of(4) { Vec::new() } else { self.draw(rng) };
@@ -68,7 +69,7 @@ impl Keys {
     }
 }
 
-/// A page, and what is in it.
+/// A page, and a map with the expected contents.
 struct Modelled {
     page: Vec<u8>,
     map: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -87,7 +88,7 @@ impl Modelled {
         PageView::new(&self.page)
     }
 
-    /// Applies `op` to the page, and to the map what the page must make of it.
+    /// Applies `op` to the page, and the expected effect to the map.
     fn apply(&mut self, op: &PageOp<'_>) -> Result<(), Misfit> {
         let before = self.page.clone();
         let view = PageView::new(&before);
@@ -113,7 +114,7 @@ impl Modelled {
         };
         assert_eq!(apply(&mut self.page, ID, op), expected, "{op:?}");
         if expected.is_err() {
-            assert!(self.page == before, "{op:?} was refused and left something");
+            assert!(self.page == before, "{op:?} was refused and changed the page");
             return expected;
         }
         match op {
@@ -139,7 +140,7 @@ impl Modelled {
         Ok(())
     }
 
-    /// Everything that can be read is as the map says.
+    /// Every reading function agrees with the map.
     fn check(&self, probes: &[Vec<u8>]) {
         let view = self.view();
         assert_eq!(structure_problem(&self.page), None);
@@ -157,7 +158,7 @@ impl Modelled {
         assert_eq!(view.free_bytes() + used + view.directory(), self.page.len());
     }
 
-    /// The operation that formats such a page takes fewer bytes than the page, and makes one with the same in it.
+    /// The [`PageOp::Init`] of this page takes fewer bytes than the page, and makes one with the same contents.
     fn check_init(&self) {
         let view = self.view();
         let entries = (0..view.len()).map(|i| (view.suffix(i), view.value(i))).collect();
@@ -178,8 +179,8 @@ fn number(rng: &mut Xoshiro256PlusPlus, below: usize) -> usize {
     to_usize(rng.next_u64()) % below
 }
 
-/// One page's life: filled, changed, cut now and then. Returns how many operations it took, and how many it had no
-/// room for.
+/// One page's life: filled, changed, and truncated now and then. Returns how many operations succeeded, and how many
+/// the page had no room for.
 fn live(rng: &mut Xoshiro256PlusPlus, keys: &Keys, size: usize) -> (usize, usize) {
     let (low, high) = keys.fences(rng);
     let mut modelled = Modelled::new(size, &low, high.clone());
@@ -205,13 +206,13 @@ fn live(rng: &mut Xoshiro256PlusPlus, keys: &Keys, size: usize) -> (usize, usize
             Err(misfit) => full += usize::from(misfit == Misfit::NoRoom),
         }
         if step % 40 == 39 && modelled.map.len() > 1 {
-            // As a split does it: a fence above what stays, which is a key or the beginning of one.
+            // Like a split: the new fence is above the entries that stay, and is a key or the beginning of one.
             let keep = 1 + number(rng, modelled.map.len() - 1);
             let (below, fence) = (modelled.view().key(keep - 1), modelled.view().key(keep));
             let shortest = (1..=fence.len()).find(|len| fence[..*len] > below[..]).expect("keys ascend");
             let high = if number(rng, 2) == 0 { &fence[..] } else { &fence[..shortest] };
             let keep = u16::try_from(keep).expect("few");
-            // What leaves the page is at least as long as the fence grows.
+            // The entry that leaves the page is at least as long as the fence grows.
             modelled.apply(&PageOp::Truncate { keep, high }).expect("PAGE-4: there is room");
         }
         if step % 8 == 7 {
@@ -252,12 +253,12 @@ fn heads_skip_what_all_keys_but_the_first_begin_with() {
     assert_eq!(heads(&modelled), [0, 0x0100_0000, 0x0200_0000]);
     modelled.apply(&PageOp::Insert { key: &keys[2], value: b"" }).expect("fits");
     assert_eq!(heads(&modelled), [0, 0x0100_0000, 0x0200_0000, 0x0300_0100]);
-    // Below the others, and not empty: its head must not come behind theirs.
+    // A non-empty key below the others: its head must not order behind theirs.
     modelled.apply(&PageOp::Remove { key: b"" }).expect("there");
     modelled.apply(&PageOp::Insert { key: b"\0\0\0\0\0\0\xff\xff", value: b"" }).expect("fits");
     modelled.apply(&PageOp::Insert { key: b"\0\0\0\0\0", value: b"" }).expect("fits");
     modelled.check(&[b"".to_vec(), vec![0; 4], vec![0; 6], vec![0; 9], vec![0, 1], vec![0, 0, 0, 0, 0, 1, 0, 0, 0]]);
-    // A last key that begins otherwise ends it.
+    // A last key with another beginning ends the skip.
     modelled.apply(&PageOp::Insert { key: b"z", value: b"" }).expect("fits");
     assert_eq!(heads(&modelled), [0, 0, 0, 0, 0, 0x7a00_0000]);
 }

@@ -1,23 +1,24 @@
-//! What changes in a value, so that the log need not hold all of it.
+//! The difference between two values, so that the log need not hold the whole new value.
 //!
-//! A patch is a row of pieces. Each keeps some bytes of the old value, leaves some out, and puts others in their place;
-//! what comes after the last piece is kept. The same, turned round, would lead back.
+//! A patch is a sequence of pieces. Each keeps some bytes of the old value, leaves some out, and puts others in their
+//! place. The bytes behind the last piece are kept. The way back from the new value to the old one is a patch of the
+//! same form.
 
 use smallvec::SmallVec;
 
-use super::op::Reader;
+use super::reader::Reader;
 use super::view::common_len;
 
-/// Bytes of a patch, in the making; of most updates without an allocation.
+/// The bytes of a patch under construction. Most updates fit without an allocation.
 pub(crate) type PatchBuf = SmallVec<[u8; 128]>;
 
-/// Bytes of a piece before those that it puts in: how many are kept, left out and put in.
+/// Bytes of a piece's header: the counts of bytes kept, left out and put in.
 const PIECE_HEADER: usize = 6;
 
-/// Where the head is, of a patch that [replaces one](find_patch).
+/// Offset of the new head in a patch that [replaces a head](find_patch).
 pub(crate) const HEAD_AT: usize = PIECE_HEADER;
 
-/// Pieces, encoded.
+/// Encoded pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patch<'a>(pub(crate) &'a [u8]);
 
@@ -28,7 +29,7 @@ struct Piece<'a> {
 }
 
 impl<'a> Patch<'a> {
-    /// The pieces; `None` in the place of one that cannot be read, which is then the last.
+    /// The pieces; an unreadable one yields `None` and is the last.
     fn pieces(self) -> impl Iterator<Item = Option<Piece<'a>>> {
         let mut reader = Reader::new(self.0);
         std::iter::from_fn(move || {
@@ -47,7 +48,7 @@ impl<'a> Patch<'a> {
         })
     }
 
-    /// The new value's length, of an old one of `len` bytes; `None`: it is no patch of such a value.
+    /// The new value's length, for an old value of `len` bytes. `None`: this is no patch of such a value.
     pub(crate) fn len_of(self, len: usize) -> Option<usize> {
         let (mut left, mut new) = (len, len);
         for piece in self.pieces() {
@@ -58,7 +59,7 @@ impl<'a> Patch<'a> {
         Some(new)
     }
 
-    /// Changes `value` where it is, if that leaves every byte that is kept where it was.
+    /// Changes `value` in place if no kept byte has to move. Returns whether it did.
     pub(crate) fn apply_in_place(self, value: &mut [u8]) -> bool {
         let mut at = 0;
         let fits = self.pieces().all(|piece| {
@@ -78,7 +79,7 @@ impl<'a> Patch<'a> {
         fits
     }
 
-    /// The new value of which `old` was the old one.
+    /// The new value that the patch makes of `old`.
     pub(crate) fn apply(self, old: &[u8]) -> Option<SmallVec<[u8; 512]>> {
         let mut new = SmallVec::with_capacity(self.len_of(old.len())?);
         let mut rest = old;
@@ -94,11 +95,11 @@ impl<'a> Patch<'a> {
     }
 }
 
-/// Writes into `patch` what leads from `old` to `new`; false: `new` itself takes no more bytes.
+/// Writes a patch from `old` to `new`; false: `new` itself takes no more bytes.
 ///
-/// Of each, the first bytes, its head, are replaced as they are: `heads` says how many of the old one, and what in
-/// their place. Tails of one length, as rows of fixed fields have them, may differ in several places. Of others one
-/// place is found.
+/// The patch replaces the old value's head as a whole: `heads` is its length, and the new head. `old` and `new` are the
+/// tails behind the heads. Tails of equal length, such as rows of fixed fields, may differ in several places. For tails
+/// of different lengths one place is found.
 pub(crate) fn find_patch(heads: (usize, &[u8]), old: &[u8], new: &[u8], patch: &mut PatchBuf) -> bool {
     let limit = heads.1.len() + new.len();
     patch.clear();
@@ -125,12 +126,12 @@ pub(crate) fn find_patch(heads: (usize, &[u8]), old: &[u8], new: &[u8], patch: &
     }
 }
 
-/// How many bytes the two end with in common.
+/// The length of the longest common ending.
 fn common_tail(a: &[u8], b: &[u8]) -> usize {
     a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
 }
 
-/// Bytes before the first that are equal and so many in a row that they pay for a piece of their own.
+/// Length of the differing bytes: up to a run of equal bytes that is long enough to pay for a new piece.
 fn differing_len(old: &[u8], new: &[u8]) -> usize {
     let (mut end, mut equal) = (0, 0);
     for (index, (a, b)) in old.iter().zip(new).enumerate() {
@@ -180,7 +181,7 @@ mod tests {
         let patch = patch_between(&old, &new).expect("shorter");
         assert_eq!(&patch[..], [3, 0, 2, 0, 2, 0, 2, 3, 95, 0, 1, 0, 1, 0, 4]);
         assert_eq!(Patch(&patch).apply(&old).expect("fits")[..], new);
-        // Two places that are close are one piece.
+        // Two places that are close share one piece.
         new = old;
         new[10] = 2;
         new[15] = 2;

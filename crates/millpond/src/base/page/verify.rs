@@ -1,11 +1,11 @@
-//! Whether the inside of a tree page is as it must be. Total: any bytes may be given.
+//! Checks the structure of a tree page. Total: accepts any bytes.
 
 use super::layout::{DIRECTORY_ENTRY, ENTRY_HEADER, HEADER_LEN, NO_FENCE, TREE_PAGE};
 use super::view::{PageView, prefix_len, u16_at};
 use crate::base::aligned::to_usize;
 
-/// What is wrong with the structure of a tree page; `None`: fences, prefix, heads, offsets, entries, dead bytes and the
-/// order of keys are as they must be, and a [`PageView`] may be trusted.
+/// The first problem in the structure of a tree page. `None`: fences, prefix, heads, offsets, entries, dead bytes and
+/// key order are right, and a [`PageView`] may be trusted.
 pub(crate) fn structure_problem(page: &[u8]) -> Option<String> {
     if page.len() < HEADER_LEN {
         return Some(format!("it has {} bytes, fewer than a header", page.len()));
@@ -48,7 +48,7 @@ pub(crate) fn structure_problem(page: &[u8]) -> Option<String> {
 }
 
 fn entries_problem(view: PageView<'_>) -> Option<String> {
-    // Without the prefix, as the keys are.
+    // The fences without the prefix, like the suffixes that they are compared with.
     let low = view.strip(view.low_fence()).unwrap_or_default();
     let high = view.high_fence().map(|high| view.strip(high).unwrap_or_default());
     for index in 0..view.len() {
@@ -77,7 +77,7 @@ fn heads_problem(view: PageView<'_>) -> Option<String> {
     wrong.map(|index| format!("head {index} is not that of its key"))
 }
 
-/// Entries do not overlap, and what lies between them is counted as dead.
+/// Checks that entries do not overlap, and that the gaps between them are counted as dead bytes.
 fn heap_problem(extents: &mut [(usize, usize, usize)], heap: usize, dead: usize) -> Option<String> {
     extents.sort_unstable();
     if let Some(pair) = extents.windows(2).find(|pair| pair[0].1 > pair[1].0) {
@@ -115,7 +115,7 @@ mod tests {
                 (_, true) => PageOp::Replace { key: &key, value: &value },
                 (_, false) => PageOp::Insert { key: &key, value: &value },
             };
-            // A full page stays as it is.
+            // Operations that do not fit leave the page as it is.
             let _ = apply(&mut page, ID, &op);
         }
         page
@@ -145,7 +145,7 @@ mod tests {
         for round in 0..4000 {
             let mut page = sample(&mut rng);
             for _ in 0..=round % 3 {
-                // Header, fences and directory, most of all.
+                // Mostly in header, fences and directory.
                 let at = to_usize(rng.next_u64() % if round % 2 == 0 { 300 } else { 4096 });
                 page[at] = u8::try_from(rng.next_u64() & 0xff).expect("a byte");
             }

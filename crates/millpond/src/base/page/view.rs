@@ -1,7 +1,7 @@
-//! Reading a page: entries, fences. Searching it: `key_heads.rs`.
+//! Reading a page: entries, fences. The search is in `key_heads.rs`.
 //!
-//! The offsets of a verified page are trusted no further than slices are: damage that a checksum missed panics no
-//! decoder, it yields `None` or an empty slice, which `check` reports.
+//! Even in a verified page every access is bounds-checked. Damage that a checksum missed panics no decoder: it yields
+//! `None` or an empty slice, which `check` reports.
 
 use std::ops::Range;
 
@@ -26,9 +26,9 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// How many bytes the two begin with in common.
+/// The length of the longest common beginning.
 pub(crate) fn common_len(a: &[u8], b: &[u8]) -> usize {
-    // Most of two versions of a row is equal: by steps first, each of which is one comparison of the CPU.
+    // Two versions of a row are mostly equal: compare by steps first, each of which is one comparison of the CPU.
     const STEP: usize = 32;
     let steps = a.as_chunks::<STEP>().0.iter().zip(b.as_chunks::<STEP>().0).take_while(|(a, b)| a == b).count();
     let equal = steps * STEP;
@@ -96,7 +96,7 @@ impl<'a> PageView<'a> {
         key >= self.low_fence() && self.high_fence().is_none_or(|high| key < high)
     }
 
-    /// What every key in the page begins with; entries do not keep it.
+    /// The bytes that every key in the page begins with; entries do not keep them.
     pub(crate) fn prefix(self) -> &'a [u8] {
         self.bytes.get(HEADER_LEN..HEADER_LEN + self.prefix_len()).unwrap_or_default()
     }
@@ -106,12 +106,12 @@ impl<'a> PageView<'a> {
         usize::from(self.header().prefix_len.get())
     }
 
-    /// `key` without the page's prefix; `None`: it does not belong into the page.
+    /// `key` without the page's prefix. `None`: `key` does not belong into the page.
     pub(crate) fn strip(self, key: &[u8]) -> Option<&[u8]> {
         key.strip_prefix(self.prefix())
     }
 
-    /// Where the slot directory begins: heads, then offsets.
+    /// Offset of the slot directory: heads, then offsets.
     pub(crate) fn directory(self) -> usize {
         HEADER_LEN + self.low_len() + self.high_len()
     }
@@ -129,23 +129,23 @@ impl<'a> PageView<'a> {
         self.slots().0
     }
 
-    /// Where entry `index` begins.
+    /// Offset of entry `index`.
     pub(crate) fn offset(self, index: usize) -> usize {
         self.slots().1.get(index).map_or(0, |offset| usize::from(offset.get()))
     }
 
-    /// The key of entry `index` without the page's prefix: what the entry keeps of it.
+    /// The part of key `index` that the entry keeps: the key without the page's prefix.
     pub(crate) fn suffix(self, index: usize) -> &'a [u8] {
         self.suffix_at(self.offset(index))
     }
 
-    /// The same of the entry that begins at `offset`.
+    /// The suffix of the entry that begins at `offset`.
     pub(super) fn suffix_at(self, offset: usize) -> &'a [u8] {
         let start = offset + ENTRY_HEADER;
         self.bytes.get(start..start + u16_at(self.bytes, offset)).unwrap_or_default()
     }
 
-    /// The key of entry `index`, put together.
+    /// The whole key of entry `index`.
     pub(crate) fn key(self, index: usize) -> Vec<u8> {
         [self.prefix(), self.suffix(index)].concat()
     }
@@ -163,8 +163,8 @@ impl<'a> PageView<'a> {
         (self.bytes.get(start..middle).unwrap_or_default(), self.bytes.get(middle..end).unwrap_or_default())
     }
 
-    /// The suffixes and values of the entries `range`; none if the page does not have them all. The directory is
-    /// looked for once.
+    /// The suffixes and values of the entries in `range`; none if the page does not have them all. Finds the directory
+    /// only once.
     pub(crate) fn entries(self, range: Range<usize>) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> {
         let offsets = self.slots().1.get(range).unwrap_or_default();
         offsets.iter().map(move |offset| self.entry_at(usize::from(offset.get())))
@@ -175,13 +175,13 @@ impl<'a> PageView<'a> {
         entry_len(self.suffix(index).len(), self.value(index).len())
     }
 
-    /// Bytes that an entry takes in this page, directory included, whose key, of which `key` is the length, belongs
-    /// into it.
+    /// Bytes, directory included, that an entry takes in this page: `key` and `value` are its lengths, and the key
+    /// belongs into the page.
     pub(crate) fn entry_len_of(self, key: usize, value: usize) -> usize {
         entry_len(key.saturating_sub(self.prefix_len()), value)
     }
 
-    /// Bytes that an insert may use, after a compaction if need be.
+    /// Bytes that an insert may use, if need be after a compaction.
     pub(crate) fn free_bytes(self) -> usize {
         let used = self.directory() + self.len() * DIRECTORY_ENTRY;
         let heap = usize::try_from(self.header().heap_start.get()).unwrap_or(0);
@@ -189,7 +189,7 @@ impl<'a> PageView<'a> {
         (heap + dead).saturating_sub(used)
     }
 
-    /// Bytes that dropping the stamps below `oldest` from a leaf's rows would free, and the rows deleted before.
+    /// Bytes that [`PageOp::Compact`](super::op::PageOp::Compact) with this `oldest` would free in a leaf.
     pub(crate) fn compactable(self, oldest: TxnId) -> usize {
         let gained = |index| match Row::compacted(self.value(index), oldest) {
             Some(left) => self.value(index).len() - left.len(),
@@ -198,7 +198,7 @@ impl<'a> PageView<'a> {
         (0..self.len()).map(gained).sum()
     }
 
-    /// The entry of an inner page whose child covers `key`.
+    /// Index of the entry whose child covers `key`, in an inner page.
     pub(crate) fn child_index(self, key: &[u8]) -> usize {
         match self.search(key) {
             Ok(index) => index,
@@ -206,7 +206,8 @@ impl<'a> PageView<'a> {
         }
     }
 
-    /// The entry of an inner page whose child covers the largest key below `bound`; `None` as bound: the last one.
+    /// Index of the entry whose child covers the largest key below `bound`, in an inner page. Without a bound: the last
+    /// entry.
     pub(crate) fn child_index_below(self, bound: Option<&[u8]>) -> usize {
         match bound {
             None => self.len().saturating_sub(1),
@@ -222,7 +223,7 @@ impl<'a> PageView<'a> {
     }
 }
 
-/// Bytes that an entry takes in a page, directory included, which keeps `suffix` bytes of its key.
+/// Bytes, directory included, of an entry with a suffix and a value of these lengths.
 pub(crate) fn entry_len(suffix: usize, value: usize) -> usize {
     DIRECTORY_ENTRY + ENTRY_HEADER + suffix + value
 }

@@ -1,4 +1,4 @@
-//! A pool of the model: frames, a store, and somebody who evicts.
+//! The model's pool: frames, a store, and a thread that evicts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::base::ids::{FrameId, Lsn, PageId};
 use crate::base::sync::Mutex;
 use crate::base::waits::{WaitClass, Waits};
 
-/// Where pages are read from.
+/// The source of pages.
 pub(crate) trait Reads: Send + Sync {
-    /// Reads the page; whatever happens in between happens here.
+    /// Reads the page. Other threads may run in between.
     fn read(&self, id: PageId) -> Result<(), Error>;
 }
 
@@ -43,7 +43,7 @@ impl Clean {
     pub(super) fn forget(&self, _frame: FrameId) {}
 }
 
-/// Who leaves: the oldest.
+/// Evicts the oldest page.
 #[derive(Default)]
 pub(super) struct Replacement(VecDeque<FrameId>);
 
@@ -111,7 +111,7 @@ impl Pool {
         self.replacement.lock().admit(frame, id);
     }
 
-    /// Candidates are out of the queue, and whoever took them has them.
+    /// Candidates are out of the queue, and belong to the thread that took them.
     pub(super) fn leaves(&self, _frame: FrameId) -> bool {
         true
     }
@@ -142,7 +142,7 @@ impl Pool {
         Ok(FrameTicket::new(self, frame))
     }
 
-    /// Evicts what it can, whenever it is asked, until `ended`.
+    /// Evicts all it can whenever the bell rings, until `ended`.
     pub(crate) fn keep(&self, ended: &shuttle::sync::atomic::AtomicBool) {
         while !ended.load(Ordering::SeqCst) {
             self.bell.wait_until(u64::MAX);
@@ -164,13 +164,13 @@ impl Pool {
         }
     }
 
-    /// Throws the page out if it is there: its space was dropped. Its frame stays in the queue.
+    /// Discards the page if it is there: its space was dropped. Its frame stays in the queue.
     pub(crate) fn drop_page(&self, id: PageId) {
         (0..self.frames.len()).for_each(|frame| self.discard(FrameId(u32::try_from(frame).expect("few")), id));
     }
 
-    /// A new page under an id that may be being read, for it was given back before. `written` has it on the device:
-    /// until then it does not leave.
+    /// Installs a new page under an id that another thread may be reading, since it was given back before. `written`
+    /// puts it on the device: until then the page does not leave.
     pub(crate) fn install(&self, id: PageId, written: impl FnOnce()) -> Result<(), Error> {
         let mut ticket = self.take_frame()?;
         ticket.kept = true;
@@ -184,7 +184,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Nobody is at work any more: each frame is free or has a page, in the table it says so, and nothing is read.
+    /// At rest: each frame is free or has a page, the table agrees, and no read is under way.
     pub(crate) fn assert_at_rest(&self, pages: impl IntoIterator<Item = PageId>) {
         let resident = |id| match self.table.shard(id).get(&id) {
             Some(Entry::Resident(frame)) => {
@@ -200,11 +200,11 @@ impl Pool {
             let frame = FrameId(u32::try_from(frame).expect("few"));
             let Some(id) = self.frame(frame).holds() else { continue };
             let named = matches!(self.table.shard(id).get(&id), Some(Entry::Resident(other)) if *other == frame);
-            assert!(named, "POOL-1: page {id} is where nobody finds it");
+            assert!(named, "POOL-1: page {id} is not in the table");
         }
         let resident = pages.into_iter().filter(|id| resident(*id)).count();
         let queued = self.replacement.lock().0.len();
-        assert!(resident <= queued, "POOL-1: a page is where nobody finds it");
+        assert!(resident <= queued, "POOL-1: a page is not in the queue");
         assert_eq!(self.free.len() + queued, self.frames.len(), "POOL-1: a frame is lost, or there twice");
     }
 }

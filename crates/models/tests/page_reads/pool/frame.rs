@@ -10,7 +10,7 @@ use crate::base::ids::{FrameId, PageId};
 
 const NO_PAGE: u64 = u64::MAX;
 
-/// What is in a frame: the page's id, as the store wrote it.
+/// Contents of a frame: the page's id, as the store wrote it.
 pub(crate) type PageBuf = u64;
 
 pub(super) struct Latch(RwLock<PageBuf>);
@@ -66,7 +66,7 @@ impl Drop for Pin<'_> {
 }
 
 impl Pin<'_> {
-    /// The page that is there.
+    /// The id of the page in the frame.
     pub(crate) fn read(&self) -> PageId {
         PageId(*self.pool.frame(self.frame).page.read())
     }

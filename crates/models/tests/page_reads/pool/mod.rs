@@ -1,5 +1,5 @@
-//! The engine's pool as far as pages come and go: the real ways in and out, table and line for frames, over frames and
-//! a store of the model.
+//! The engine's pool as far as pages come and go: the real loads and evictions, table and queue for frames, over the
+//! model's frames and store.
 
 pub(crate) mod buffer_pool;
 pub(crate) mod frame;

@@ -1,4 +1,4 @@
-//! What the line for frames is made of.
+//! Primitives of the queue for frames.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ pub(super) use crate::base::handoff::Handoff;
 pub(super) use crate::base::ids::FrameId;
 pub(super) use crate::base::sync::{Mutex, Rank};
 
-/// Stands for `crossbeam_queue`'s.
+/// Stands for the ring of `crossbeam_queue`.
 pub(super) struct Ring<T>(Mutex<VecDeque<T>>);
 
 impl<T> Ring<T> {

@@ -3,17 +3,17 @@
 //! | tree or table | key | value |
 //! |---|---|---|
 //! | table `sbtestN` | id, 8 bytes big-endian | k, 4 bytes big-endian; c, 120 bytes; pad, 60 bytes |
-//! | the same, with `id` as a column | a number that nobody is shown, 8 bytes big-endian | k, c, pad; id, 8 bytes big-endian |
+//! | the same, with `id` as a column | a hidden number, 8 bytes big-endian | k, c, pad; id, 8 bytes big-endian |
 //! | `sbtestN.bulk` | id, 8 bytes big-endian | k, 4 bytes big-endian |
 //! | table `purchasesN` | id, 8 bytes big-endian | the other columns; see `purchases.rs` |
-//! | `sbtest.meta` | a table's name | rows it was loaded with, 8 bytes big-endian; written last |
-//! | `sbtest.meta` | the name of a table of purchases | the same, and 4 bytes, big-endian: the length of its data |
-//! | `sbtest.meta` | a table's name and ` deletes` | empty; there if rows of it were ever deleted |
-//! | `sbtest.meta` | a table's name and ` runs` | runs that drew new ids for it, 4 bytes big-endian |
+//! | `sbtest.meta` | a table's name | number of rows loaded, 8 bytes big-endian; written last |
+//! | `sbtest.meta` | a purchase table's name | number of rows loaded, 8 bytes, and length of `data`, 4 bytes, big-endian |
+//! | `sbtest.meta` | a table's name and ` deletes` | empty; present once a run may have deleted rows |
+//! | `sbtest.meta` | a table's name and ` runs` | number of runs that drew new ids for it, 4 bytes big-endian |
 //! | `sbtest.meta` | `made by` | [`MADE_BY`] |
 //!
-//! A table has an index `k` on k, unless it was made without, and an index `xid` on id, if that is a column. Bulk tables
-//! and the notes are trees.
+//! A table has an index `k` on k, unless it was created without one. If `id` is a column, the table has an index `xid`
+//! on it. Bulk tables and the notes are trees.
 
 mod purchases;
 mod rows;
@@ -37,13 +37,13 @@ use crate::engine::{
 use crate::generators::oltp::bulk_name;
 use rows::{K_INDEX, Rows};
 
-/// The tree with the notes on the tables.
+/// The tree that holds the notes on the tables.
 const META: &str = "sbtest.meta";
 
-/// The key in [`META`] of a database that was made for load.
+/// The key in [`META`] that marks a database as made for load.
 const MADE_BY_KEY: &[u8] = b"made by";
 
-/// Its value.
+/// The value of that key.
 pub const MADE_BY: &[u8] = b"millpond bench";
 
 /// An open millpond database.
@@ -51,26 +51,26 @@ pub const MADE_BY: &[u8] = b"millpond bench";
 pub struct Millpond {
     db: Db,
     page_len: u64,
-    /// Of each table whose primary key is hidden, the key of the next row.
+    /// For each table with a hidden primary key, the key of the next row; shared by all sessions.
     next_keys: Arc<Mutex<BTreeMap<TableNo, Arc<AtomicU64>>>>,
 }
 
 impl Millpond {
     /// Opens the database in `dir`; if `options` allow it, a missing one is created.
     ///
-    /// No row is written into a database that is there: another's may be looked at.
+    /// Writes no row into an existing database, because that may not be made for load.
     ///
     /// # Errors
-    /// [`Error::Engine`]: what [`Db::open`] returns, and [`Db::set_redo_capacity`].
+    /// [`Error::Engine`]: errors of [`Db::open`] and [`Db::set_redo_capacity`].
     pub fn open(dir: &Path, options: Options) -> Result<Millpond, Error> {
         Db::open(dir, options.clone()).map_err(Error::engine).and_then(|db| Self::ready(db, &options))
     }
 
-    /// A database that was just opened with `options`, when its log is as large as they want: no load that is measured
-    /// runs beside the making of its files.
+    /// Wraps a database that was just opened with `options`, after its log has the capacity of `options`. So no
+    /// measured load runs while log files are created.
     ///
     /// # Errors
-    /// [`Error::Engine`]: what [`Db::set_redo_capacity`] returns.
+    /// [`Error::Engine`]: errors of [`Db::set_redo_capacity`].
     pub fn ready(db: Db, options: &Options) -> Result<Millpond, Error> {
         const NAME: &str = "redo_capacity";
         let engine = Millpond::of(db);
@@ -80,12 +80,12 @@ impl Millpond {
         Ok(engine)
     }
 
-    /// A database that is open already.
+    /// Wraps an open database.
     fn of(db: Db) -> Millpond {
         Millpond { page_len: page_len(&db.options()), db, next_keys: Arc::default() }
     }
 
-    /// The database itself: what of it is shown beside the load.
+    /// The database itself, for figures that are shown beside the load.
     pub fn db(&self) -> &Db {
         &self.db
     }
@@ -112,7 +112,7 @@ impl Millpond {
         Ok(names.iter().filter_map(|name| table_number(name)).collect())
     }
 
-    /// How several reads or writes of pages are under way together: `io_uring` or `threads`.
+    /// The I/O engine that keeps several page reads or writes in flight: `io_uring` or `threads`.
     pub fn io_engine(&self) -> &'static str {
         self.db.io_engine()
     }
@@ -125,12 +125,12 @@ impl Millpond {
     /// Closes the database with a final checkpoint.
     ///
     /// # Errors
-    /// [`Error::Engine`]: what [`Db::close`] returns.
+    /// [`Error::Engine`]: errors of [`Db::close`].
     pub fn close(self) -> Result<(), Error> {
         self.db.close().map_err(Error::engine)
     }
 
-    /// The notes' tree, if there is one.
+    /// The tree of the notes, if there is one.
     fn meta(&self) -> Result<Option<Tree>, Error> {
         match self.db.open_tree(META) {
             Ok(meta) => Ok(Some(meta)),
@@ -139,7 +139,7 @@ impl Millpond {
         }
     }
 
-    /// The notes' tree, made if need be. The mark of a database made for load goes only into one that holds nothing.
+    /// The tree of the notes; creates it if it is missing. Only an empty database gets the mark of one made for load.
     fn make_meta(&self) -> Result<Tree, Error> {
         if let Some(meta) = self.meta()? {
             return Ok(meta);
@@ -214,7 +214,7 @@ impl Engine for Millpond {
         }
         let was_there = was_there(self.db.drop_table(&table.to_string()))?;
         self.next_keys.lock().remove(&table);
-        // Last: as long as the table is there, rows of it may miss.
+        // Removed last: as long as the table exists, rows of it may be missing.
         if let Some(meta) = self.meta()? {
             for note in [deletes_key(table), runs_key(table)] {
                 meta.delete(note.as_bytes()).map_err(Error::engine)?;
@@ -326,7 +326,7 @@ impl Instruments for Millpond {
 
     fn outstanding_bytes(&self) -> u64 {
         let stats = self.db.stats();
-        // What has been made and is not durable is an upper bound of what the device has in hand.
+        // Log that is generated and not yet durable is an upper bound of the bytes in flight at the device.
         let has_log = stats.log_pending_writes + stats.log_pending_syncs > 0;
         let log_bytes = stats.log_lsn_current.saturating_sub(stats.log_lsn_last_flush);
         let pages = stats.buffer_pool_pending_lru
@@ -338,7 +338,7 @@ impl Instruments for Millpond {
     }
 }
 
-/// Bytes of a page; of an engine that does not tell, of the default one.
+/// Bytes of a page; the default size if the options do not name one.
 fn page_len(options: &Options) -> u64 {
     const DEFAULT: u64 = 16 << 10;
     let told = OptionInfo::find("page_size").and_then(|info| info.get(options));
@@ -372,13 +372,13 @@ fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The number of 8 bytes that the first row or entry has for a key, 0 if there is none.
+/// The key of the first row or entry, as a number of 8 bytes; 0 if there is none.
 fn first_number(mut rows: impl Iterator<Item = Result<millpond::OwnedRow, MillpondError>>) -> Result<u64, Error> {
     let first = rows.next().transpose().map_err(Error::engine)?;
     Ok(first.and_then(|(key, _)| key.try_into().ok()).map_or(0, u64::from_be_bytes))
 }
 
-/// The key in [`META`] of the note that rows of a table were deleted.
+/// The key in [`META`] of the note that rows of a table may be deleted.
 fn deletes_key(table: TableNo) -> String {
     format!("{table} deletes")
 }

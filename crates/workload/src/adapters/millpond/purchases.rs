@@ -9,7 +9,7 @@
 //! | 20 to 23 | price |
 //! | 24 to the end | data |
 //!
-//! Numbers are big-endian, so that they are in order. The key is the transaction's id.
+//! Numbers are big-endian, so that bytes sort like numbers. The key is the transaction's id.
 
 use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
@@ -22,10 +22,10 @@ use crate::engine::purchases::{PurchaseEngine, PurchaseIndex, PurchaseLoad, Purc
 use crate::engine::{IdRange, Outcome, TableNo};
 use crate::generators::insert_benchmark::{Purchase, purchases_name};
 
-/// How long a load's batches may stay undurable. The load ends with a checkpoint.
+/// Batches of a load become durable within 100 ms. The load ends with a checkpoint.
 const LOAD_DURABILITY: Durability = Durability::Background(100);
 
-/// Where the columns are that indexes have.
+/// Bytes of the indexed columns in a row's value.
 const DATE: std::ops::Range<usize> = 0..8;
 const CASH_REGISTER: std::ops::Range<usize> = 8..12;
 const CUSTOMER: std::ops::Range<usize> = 12..16;
@@ -105,14 +105,14 @@ impl PurchaseEngine for Millpond {
 
     fn purchases(&self, table: TableNo) -> Result<MillpondPurchases, Error> {
         let rows = self.open_purchases(table)?;
-        // One that is not there is an error only for who reads it.
+        // A missing index is an error only when a session reads that index.
         let indexes = PurchaseIndex::ALL.map(|index| rows.index(index.name()).ok());
         Ok(MillpondPurchases { db: self.db.clone(), number: table, table: rows, indexes, value: Vec::new() })
     }
 
     fn verify_purchases(&self, table: TableNo) -> Result<Verified, Error> {
         let rows = self.open_purchases(table)?;
-        // Sums of hashes, which no order changes: memory for no row.
+        // A sum of hashes does not depend on the order, so no row has to be kept in memory.
         let hasher = RandomState::new();
         let indexes = PurchaseIndex::ALL.map(|index| (index, rows.index(index.name()).ok()));
         let mut verified = Verified::default();
@@ -201,7 +201,7 @@ impl PurchaseSession for MillpondPurchases {
 
     fn select_purchase(&mut self, id: u64) -> Result<Outcome, Error> {
         let row = self.table.get(&id.to_be_bytes()).map_err(Error::engine)?;
-        // A client would be sent it: the work must be done though nobody looks.
+        // A server would send the row to a client, so the compiler must not drop the work.
         Ok(if black_box(row).is_some() { Outcome::Done } else { Outcome::NoRow })
     }
 

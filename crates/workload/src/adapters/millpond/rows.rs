@@ -14,7 +14,7 @@ use crate::generators::row::{C_LEN, PAD_LEN, Row};
 /// The index on `k`.
 pub(super) const K_INDEX: &str = "k";
 
-/// The index on `id`, where that is not the primary key.
+/// The index on `id`, if `id` is not the primary key.
 pub(super) const ID_INDEX: &str = "xid";
 
 /// Bytes of `k` in a row.
@@ -58,10 +58,10 @@ pub(super) struct Rows {
     hidden: Option<Hidden>,
 }
 
-/// What a table has whose primary key is hidden.
+/// The parts of a table with a hidden primary key.
 struct Hidden {
     by_id: Index,
-    /// The key of the next row, for all sessions.
+    /// The key of the next row, shared by all sessions.
     next_key: Arc<AtomicU64>,
 }
 
@@ -90,7 +90,7 @@ impl Rows {
         IdRows { of: self, found }
     }
 
-    /// Whether there is a row with this id; it is read.
+    /// Reads the row with this id: [`Outcome::Done`] or [`Outcome::NoRow`].
     pub(super) fn get(&self, id: u64) -> Result<Outcome, Error> {
         let Some(_) = &self.hidden else {
             return match self.table.get(&id.to_be_bytes()).map_err(Error::engine)? {
@@ -106,7 +106,7 @@ impl Rows {
         Ok(outcome)
     }
 
-    /// Changes the row with this id by `change`; if several have it, each by itself.
+    /// Changes the row with this id by `change`; several rows with the id are changed one by one.
     pub(super) fn update(&self, id: u64, change: impl Fn(&mut [u8])) -> Result<Outcome, Error> {
         let mut wrong = None;
         let mut decide = |old: Option<&[u8]>| {
@@ -123,7 +123,7 @@ impl Rows {
         wrong.map_or(Ok(outcome), Err)
     }
 
-    /// Deletes the row with this id; if several have it, each by itself.
+    /// Deletes the row with this id; several rows with the id are deleted one by one.
     pub(super) fn delete(&self, id: u64) -> Result<Outcome, Error> {
         self.each_key(id, |key| self.table.delete(key))
     }
@@ -154,7 +154,7 @@ impl Rows {
         value
     }
 
-    /// Calls `change` with the key of each row that has this id; it says whether the row was still there.
+    /// Calls `change` with the key of each row that has this id; `change` returns whether the row was still there.
     fn each_key(
         &self,
         id: u64,
@@ -179,7 +179,7 @@ impl Rows {
         ROW_LEN + if self.hidden.is_some() { ID_LEN } else { 0 }
     }
 
-    /// The columns k, c and pad of a row's value, whose length is checked.
+    /// The columns k, c and pad of a row's value, after a check of its length.
     pub(super) fn whole<'r>(&self, id: u64, value: &'r [u8]) -> Result<&'r [u8; ROW_LEN], Error> {
         match value.first_chunk() {
             Some(row) if value.len() == self.value_len() => Ok(row),
@@ -213,7 +213,7 @@ impl IdRows<'_> {
     }
 }
 
-/// The `k` of a row, whose length was checked.
+/// The `k` of a row; the caller has checked the row's length.
 pub(super) fn k_of(row: &[u8]) -> u32 {
     u32::from_be_bytes([row[0], row[1], row[2], row[3]])
 }

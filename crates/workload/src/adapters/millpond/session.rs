@@ -9,14 +9,14 @@ use crate::Error;
 use crate::engine::{IdRange, KRange, Outcome, RangeSelect, Session, TableNo};
 use crate::generators::row::{C_LEN, Row};
 
-/// How long a load's batches may stay undurable. The load ends with a checkpoint.
+/// Batches of a load become durable within 100 ms. The load ends with a checkpoint.
 const LOAD_DURABILITY: Durability = Durability::Background(100);
 
 /// One thread's handles and buffers.
 pub struct MillpondSession {
     db: Db,
     tables: Vec<Rows>,
-    /// The table of a session for `bulk_insert`.
+    /// The table of a `bulk_insert` session; `None` in other sessions.
     bulk: Option<Tree>,
     /// Texts that a statement selects.
     texts: Vec<[u8; C_LEN]>,
@@ -72,7 +72,7 @@ impl Session for MillpondSession {
                 self.texts.dedup();
             }
         }
-        // A client would be sent these: the work must be done though nobody looks.
+        // A server would send these to a client, so the compiler must not drop the work.
         black_box((&self.texts, sum));
         Ok(rows)
     }
@@ -140,7 +140,7 @@ impl Session for MillpondSession {
         batch.durability(LOAD_DURABILITY);
         let to = self.rows(table);
         for row in rows {
-            // A hidden key is that of the load's order, too, whichever thread is faster.
+            // The hidden key equals the id too, so the rows' order does not depend on which thread is faster.
             batch.insert(&to.table, &row.id.to_be_bytes(), &to.value(row));
         }
         self.db.write(batch).map_err(Error::engine)

@@ -10,7 +10,7 @@ const TABLE: u32 = 0;
 
 const LAYOUT: Layout = Layout { id: IdColumn::PrimaryKey, k: Index::OnK };
 
-/// Through the page cache: these tests are about tables, and run on any file system.
+/// Uses the page cache: these tests are about tables, and run on any file system.
 fn options() -> Options {
     Options::new().cached(true)
 }
@@ -30,7 +30,7 @@ fn engine_with_rows(dir: &Path, rows: u64) -> Millpond {
 /// The (k, id) of every row.
 type Pairs = BTreeSet<(u32, u64)>;
 
-/// What the table says, and what the index says.
+/// The pairs by the table's rows, and by the index's entries.
 fn both_views(engine: &Millpond) -> (Pairs, Pairs) {
     let session = engine.session(1).unwrap();
     let table = session.table(TableNo::from_index(0));

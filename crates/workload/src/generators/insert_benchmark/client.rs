@@ -1,4 +1,4 @@
-//! What the threads of a client do with its table.
+//! The threads of a client: loader, indexer, writer and reader of its table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,13 +36,13 @@ impl Rows {
 pub struct Loader<S> {
     session: S,
     rows: Rows,
-    /// The next id, and the last.
+    /// The ids that are still to be loaded.
     left: IdRange,
     rows_per_commit: u64,
 }
 
 impl<S: PurchaseSession> Loader<S> {
-    /// Will load the rows 1 to `rows`.
+    /// Makes a loader of the rows 1 to `rows`.
     pub fn new(session: S, rows: u64, data_len: u32, rows_per_commit: u64) -> Loader<S> {
         Loader { session, rows: Rows::new(data_len), left: IdRange { first: 1, last: rows }, rows_per_commit }
     }
@@ -63,15 +63,15 @@ impl<S: PurchaseSession + Send> Client for Loader<S> {
     }
 }
 
-/// The thread that makes a table's indexes, one after the other: each is a transaction.
+/// The thread that creates a table's indexes one after the other; each is a transaction.
 pub struct Indexer<S> {
     session: S,
-    /// Those that are still to be made, the next one last.
+    /// The indexes that are still to be created, the next one last.
     left: Vec<PurchaseIndex>,
 }
 
 impl<S: PurchaseSession> Indexer<S> {
-    /// Will make these indexes.
+    /// Makes an indexer that creates `indexes` in order.
     pub fn new(session: S, mut indexes: Vec<PurchaseIndex>) -> Indexer<S> {
         indexes.reverse();
         Indexer { session, left: indexes }
@@ -92,12 +92,12 @@ impl<S: PurchaseSession + Send> Client for Indexer<S> {
     }
 }
 
-/// The ids that are in a client's table: what its writer knows, and its reader needs.
+/// The ids in a client's table: the writer updates them, the reader reads them.
 #[derive(Debug)]
 pub struct Span {
-    /// The smallest, before those below it are deleted.
+    /// The smallest id. The writer raises it before it deletes the rows below.
     first: AtomicU64,
-    /// One more than the largest, after that is inserted.
+    /// The largest id plus 1. The writer raises it after the insert.
     end: AtomicU64,
 }
 
@@ -107,15 +107,15 @@ impl Span {
         Span { first: AtomicU64::new(ids.first), end: AtomicU64::new(ids.last + 1) }
     }
 
-    /// The ids that are there, at a time when the table has rows.
+    /// The ids in the table, while the table has rows.
     fn ids(&self) -> IdRange {
-        // The end is as it was at a time when the first was no larger than it is read.
+        // Read before `first`, which may rise in between: `min` keeps the range from becoming empty.
         let end = self.end.load(Ordering::Acquire);
         IdRange { first: self.first.load(Ordering::Acquire).min(end - 1), last: end - 1 }
     }
 }
 
-/// The thread that inserts at a table's end and deletes at its beginning.
+/// The thread that inserts rows at a table's end and deletes rows at its beginning.
 pub struct Writer<'s, S> {
     session: S,
     span: &'s Span,
@@ -124,7 +124,7 @@ pub struct Writer<'s, S> {
 }
 
 impl<'s, S: PurchaseSession> Writer<'s, S> {
-    /// Will insert so many rows in a transaction, and delete as many.
+    /// Makes a writer that inserts `rows_per_commit` rows in a transaction, and deletes as many.
     pub fn new(session: S, span: &'s Span, data_len: u32, rows_per_commit: u64) -> Writer<'s, S> {
         Writer { session, span, rows: Rows::new(data_len), rows_per_commit }
     }
@@ -132,7 +132,7 @@ impl<'s, S: PurchaseSession> Writer<'s, S> {
 
 impl<S: PurchaseSession + Send> Client for Writer<'_, S> {
     fn draw(&mut self, random: &mut Random) -> bool {
-        // Relaxed: this thread alone changes it.
+        // Relaxed: only this thread changes it.
         self.rows.redraw(self.span.end.load(Ordering::Relaxed), self.rows_per_commit as usize, random);
         true
     }
@@ -154,14 +154,14 @@ pub struct Reader<'s, S> {
     table: TableNo,
     queries: Queries,
     rows_per_query: usize,
-    /// The index, and from where on, of a query that is a range.
+    /// Of a range query: the index, and the least value of its first column.
     range: (PurchaseIndex, u32),
-    /// The ids of one that is not.
+    /// Of a point query: the ids.
     ids: Vec<u64>,
 }
 
 impl<'s, S: PurchaseSession> Reader<'s, S> {
-    /// Will read so many entries or rows of `table` in a query.
+    /// Makes a reader of `rows_per_query` entries or rows of `table` in a query.
     pub fn new(session: S, span: &'s Span, table: TableNo, queries: Queries, rows_per_query: usize) -> Reader<'s, S> {
         Reader { session, span, table, queries, rows_per_query, range: (PurchaseIndex::Market, 0), ids: Vec::new() }
     }
@@ -196,7 +196,7 @@ impl<S: PurchaseSession + Send> Client for Reader<'_, S> {
             Queries::Points => {
                 for &id in &self.ids {
                     let is_there = self.session.select_purchase(id)? == Outcome::Done;
-                    // One that is gone was among the oldest meanwhile.
+                    // The writer may have deleted the row meanwhile: then its id is below `first`.
                     if !is_there && id >= self.span.first.load(Ordering::Acquire) {
                         return Err(Error::PurchaseMissing { table: super::purchases_name(self.table), id });
                     }

@@ -1,19 +1,19 @@
-//! The insert benchmark: tables that grow at one end and shrink at the other, with indexes that are hit all over.
+//! The insert benchmark: tables that grow at one end and shrink at the other, with random access to their indexes.
 //!
-//! Tokutek made it, and Mark Callaghan's iibench made of it the steps that are here. Each client has a table of its own,
-//! with the columns transactionid (the primary key, ascending), dateandtime, cashregisterid, customerid, productid, price
-//! and data, and three indexes that are not unique.
+//! Tokutek designed it; the steps here are those of Mark Callaghan's iibench. Each client has a table of its own with
+//! the columns transactionid (the primary key, ascending), dateandtime, cashregisterid, customerid, productid, price
+//! and data, and three non-unique indexes.
 //!
 //! | step | what each client does |
 //! |---|---|
 //! | `l.i0` | inserts rows in the order of the primary key, many in a transaction; there are no indexes yet |
-//! | `l.x` | makes the three indexes, one after the other |
-//! | `l.i1` | inserts rows and deletes as many of the oldest, in one transaction, as fast as it can |
+//! | `l.x` | creates the three indexes, one after the other |
+//! | `l.i1` | inserts rows and deletes as many of the oldest in one transaction, as fast as possible |
 //! | `l.i2` | the same with fewer rows in a transaction |
-//! | `qr100` | reads some entries of an index from a random place on, as fast as it can, beside a second thread that inserts and deletes 100 rows a second |
-//! | `qp100` | reads some rows by random primary keys, beside the same |
+//! | `qr100` | reads some entries of an index from a random place on, as fast as possible; a second thread inserts and deletes 100 rows a second |
+//! | `qp100` | reads some rows by random primary keys, beside the same second thread |
 //!
-//! Those with `q` go with any other rate, too.
+//! The `q` steps also accept any other rate.
 
 mod client;
 mod purchase;

@@ -4,10 +4,10 @@ use rand::RngExt;
 
 use crate::keys::Random;
 
-/// Milliseconds from 1970 to 2020: when the first purchase is made.
+/// Milliseconds from 1970 to 2020: the date of the first purchase.
 const FIRST_DATE_MS: u64 = 1_577_836_800_000;
 
-/// From how many values a column is drawn, each as likely as the others: iibench's numbers.
+/// Number of values of each column, all equally likely: iibench's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Domains;
 
@@ -27,22 +27,22 @@ impl Domains {
 pub struct Purchase {
     /// The primary key, from 1.
     pub id: u64,
-    /// Milliseconds since 1970. Purchases are made one a millisecond, so that the same seed makes the same rows.
+    /// Milliseconds since 1970. Each purchase is 1 ms after the one before, so that a seed always gives the same rows.
     pub date_ms: u64,
-    /// From 0.
+    /// The cash register, from 0.
     pub cash_register: u32,
-    /// From 0.
+    /// The customer, from 0.
     pub customer: u32,
-    /// From 0.
+    /// The product, from 0.
     pub product: u32,
-    /// From 0.
+    /// The price, from 0.
     pub price: u32,
-    /// The first half is the same in all rows, the other is random letters.
+    /// Column `data`: the first half is the same in all rows, the second is random letters.
     pub data: Vec<u8>,
 }
 
 impl Purchase {
-    /// Makes it the purchase `id`, with columns that are drawn and `data_len` bytes of data; its memory is used again.
+    /// Overwrites it with the purchase `id`, of random columns and `data_len` bytes of data; reuses its memory.
     pub fn redraw(&mut self, id: u64, data_len: usize, random: &mut Random) {
         self.id = id;
         self.date_ms = FIRST_DATE_MS + id;

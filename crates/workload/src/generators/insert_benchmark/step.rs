@@ -1,9 +1,9 @@
-//! The steps by name.
+//! The steps of the insert benchmark, by name.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Highest rate beside queries; more is a slip of the keyboard.
+/// Highest rate beside queries; a higher one is a typing error.
 const ROWS_PER_S_MAX: u32 = 1_000_000;
 
 /// A step of the insert benchmark.
@@ -19,14 +19,14 @@ pub enum Step {
     FewInserts,
     /// `qr` or `qp`: queries beside inserts and deletes.
     Queries {
-        /// Which.
+        /// The kind of query.
         queries: Queries,
-        /// Rows that are inserted, and deleted, a second and client.
+        /// Rows that are inserted, and deleted, per second and client.
         rows_per_s: u32,
     },
 }
 
-/// What is queried.
+/// The kind of query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queries {
     /// `qr`: short ranges of an index.
@@ -36,15 +36,15 @@ pub enum Queries {
 }
 
 impl Step {
-    /// iibench's steps, in its order.
+    /// iibench's steps, in iibench's order.
     pub const DEFAULT: &str = "l.i0,l.x,l.i1,l.i2,qr100,qp100,qr500,qp500,qr1000,qp1000";
 
-    /// Whether it makes what the others need.
+    /// Whether the step prepares the tables for the others.
     pub fn prepares(self) -> bool {
         matches!(self, Step::Load | Step::CreateIndexes)
     }
 
-    /// What it does, in a few words.
+    /// A short description of the step.
     pub fn what(self) -> &'static str {
         match self {
             Step::Load => "inserts in key order",

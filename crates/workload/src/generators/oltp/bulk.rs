@@ -11,13 +11,13 @@ pub fn bulk_name(table: TableNo) -> String {
     format!("{table}.bulk")
 }
 
-/// One thread's rows: those of the packet that is being filled, and the next id.
+/// One thread's rows: the packet under construction, and the next id.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     table: TableNo,
     /// The first row in the packet.
     first: u64,
-    /// The row to add next.
+    /// The id of the row to add next.
     next: u64,
     /// Bytes of the statement so far.
     text_len: usize,
@@ -29,7 +29,8 @@ impl Packet {
         Packet { table, first: last_id + 1, next: last_id + 1, text_len: text_len_before_rows(table) }
     }
 
-    /// Adds a row. What did not have room for it is returned, to be inserted.
+    /// Adds a row. If the packet has no room for it, returns the packet's rows, to be inserted, and begins a new
+    /// packet.
     pub(super) fn add(&mut self) -> Option<IdRange> {
         // `(id,k)`, where both are the same number, and a byte for the comma or the end.
         let row_len = 2 * digits(self.next) + 3;
@@ -40,7 +41,7 @@ impl Packet {
         full
     }
 
-    /// Takes the rows that wait.
+    /// Takes the rows of the packet.
     pub(super) fn take(&mut self) -> Option<IdRange> {
         let ids = (self.first < self.next).then(|| IdRange { first: self.first, last: self.next - 1 });
         self.first = self.next;

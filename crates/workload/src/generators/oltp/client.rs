@@ -1,4 +1,4 @@
-//! One thread's transactions: draws them, runs them statement by statement, counts what they did.
+//! One thread's transactions: draws them, runs them statement by statement, and counts the statements.
 
 use super::bulk::Packet;
 use super::load::{Load, Segment};
@@ -8,12 +8,12 @@ use crate::engine::{Engine, IdRange, Outcome, Session, TableNo};
 use crate::generators;
 use crate::keys::Random;
 
-/// What a transaction came to.
+/// Counts of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Its statements, each once, however often it was run.
+    /// Statements, each counted once, however often it was retried.
     pub queries: Queries,
-    /// Conflicts, each followed by another try.
+    /// Conflicts, each followed by a retry.
     pub conflicts: u64,
 }
 
@@ -47,7 +47,7 @@ impl<'l, S: Session> Client<'l, S> {
     /// Makes thread `number`, from 0, of `threads`.
     ///
     /// # Errors
-    /// [`Error::NotLoaded`], [`Error::NoBulkTable`]: a table is not there. [`Error::Engine`]: the engine could not.
+    /// [`Error::NotLoaded`], [`Error::NoBulkTable`]: a table is missing. [`Error::Engine`]: the engine failed.
     pub fn new<'e, E>(load: &'l Load, engine: &'e E, number: usize, threads: usize) -> Result<Client<'l, S>, Error>
     where
         E: Engine<Session<'e> = S>,
@@ -68,7 +68,7 @@ impl<'l, S: Session> Client<'l, S> {
         })
     }
 
-    /// Runs one statement once; counts it if it is done.
+    /// Runs one statement once; counts it if it succeeds.
     fn step(&mut self, number: usize, queries: &mut Queries) -> Result<Step, Error> {
         let session = &mut self.session;
         let guard = Guard(self.load);
@@ -109,15 +109,15 @@ impl<'l, S: Session> Client<'l, S> {
         Ok(Step::Done)
     }
 
-    /// Runs a delete and an insert once; counts them if both are done.
+    /// Runs a delete and an insert once; counts them if both succeed.
     fn delete_insert(&mut self, table: TableNo, row: usize, queries: &mut Queries) -> Result<Step, Error> {
         let (session, guard, row) = (&mut self.session, Guard(self.load), &self.transaction.rows[row]);
         let mut both = Queries::default();
         if guard.wrote(session.delete_row(table, row.id)?, table, row.id, &mut both)? == Step::Conflict {
             return Ok(Step::Conflict);
         }
-        // Between two statements that are not one transaction another thread may insert the same id. Then the pair is
-        // run again, and so each leaves the row there.
+        // The two statements are separate transactions, so another thread may insert the same id in between. Then the
+        // pair is retried, so that each pair leaves the row in the table.
         let inserted = match session.insert_row(table, row)? {
             Outcome::Exists => Outcome::Conflict,
             inserted => inserted,
@@ -143,11 +143,11 @@ impl<S: Session + Send> generators::Client for Client<'_, S> {
     }
 
     /// # Errors
-    /// [`Error::RowMissing`], [`Error::RowsMissing`]: rows are gone that nobody deleted. [`Error::RowExists`]: a new id
-    /// is taken. Otherwise what [`Session`]'s methods return.
+    /// [`Error::RowMissing`], [`Error::RowsMissing`]: rows are gone that no statement deleted.
+    /// [`Error::RowExists`]: a new id is taken. Otherwise errors of [`Session`]'s methods.
     fn run(&mut self, tally: &mut Tally, gives_up: impl Fn() -> bool) -> Result<Ran, Error> {
         for number in 0..self.transaction.statements.len() {
-            // Bounded: each conflict means that another's statement got through, and a stop ends it.
+            // Bounded: each conflict means that another thread's statement succeeded, and a stop ends the loop.
             while self.step(number, &mut tally.queries)? == Step::Conflict {
                 tally.conflicts += 1;
                 if gives_up() {
@@ -158,10 +158,10 @@ impl<S: Session + Send> generators::Client for Client<'_, S> {
         Ok(Ran::ToItsEnd)
     }
 
-    /// Inserts what still waits in a packet, as sysbench does when a thread ends.
+    /// Inserts the rows left in a packet, as sysbench does when a thread ends.
     ///
     /// # Errors
-    /// What [`Session::insert_bulk`] returns.
+    /// Errors of [`Session::insert_bulk`].
     fn finish(&mut self) -> Result<Queries, Error> {
         let mut queries = Queries::default();
         if let Some(ids) = self.packet.as_mut().and_then(Packet::take) {
@@ -171,16 +171,16 @@ impl<S: Session + Send> generators::Client for Client<'_, S> {
     }
 }
 
-/// Tells rows that may be gone from rows that were lost.
+/// Distinguishes rows that may have been deleted from rows that the engine lost.
 struct Guard<'l>(&'l Load);
 
 impl Guard<'_> {
-    /// A row was not found.
+    /// Checks a row that was not found.
     fn no_row(&self, table: TableNo, id: u64) -> Result<(), Error> {
         if self.0.rows_may_miss() { Ok(()) } else { Err(Error::RowMissing { table, id }) }
     }
 
-    /// A range had so many rows.
+    /// Checks the number of rows that a range had.
     fn rows(&self, table: TableNo, ids: IdRange, found: u64) -> Result<(), Error> {
         let wanted = self.0.rows_loaded(ids);
         if found < wanted && !self.0.rows_may_miss() {
@@ -189,7 +189,7 @@ impl Guard<'_> {
         Ok(())
     }
 
-    /// A statement that writes ended so. sysbench counts one that found no row as `other`.
+    /// Counts a statement that writes, by its outcome. sysbench counts a statement that found no row as `other`.
     fn wrote(&self, outcome: Outcome, table: TableNo, id: u64, queries: &mut Queries) -> Result<Step, Error> {
         match outcome {
             Outcome::Done => queries.write += 1,

@@ -1,4 +1,4 @@
-//! A workload over loaded tables, and what one thread draws of it.
+//! A workload over loaded tables, and the transactions that a thread draws from it.
 
 use rand::RngExt;
 
@@ -9,10 +9,10 @@ use crate::engine::{Engine, IdRange, Index, KRange, RangeSelect, TableNo, TableS
 use crate::generators::row::{Row, random_c};
 use crate::keys::{Keys, RandType, Random};
 
-/// Most tables that one run may have; more are a slip of the keyboard.
+/// The most tables of a run; a higher number is a typing error.
 const TABLES_MAX: u32 = 10_000;
 
-/// How many tables of how many rows.
+/// The number of tables, and the rows of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSet {
     tables: u32,
@@ -48,12 +48,12 @@ impl TableSet {
         Ok(())
     }
 
-    /// How many tables.
+    /// The number of tables.
     pub fn tables(self) -> u32 {
         self.tables
     }
 
-    /// Rows that each is loaded with.
+    /// Rows that each table is loaded with.
     pub fn table_size(self) -> u64 {
         self.table_size
     }
@@ -64,28 +64,28 @@ impl TableSet {
     }
 }
 
-/// A workload over a set of loaded tables: what all threads of a run share.
+/// A workload over a set of loaded tables; all threads of a run share it.
 #[derive(Debug)]
 pub struct Load {
     workload: Workload,
     set: TableSet,
-    /// What of the options the workload makes.
+    /// The options' counts that apply to the workload; the others are 0.
     mix: Mix,
     rand_type: RandType,
     keys: Keys,
-    /// For each table the ids to insert.
+    /// The ids to insert, for each table.
     new_ids: Vec<NewIds>,
-    /// Whether rows may be gone, by this run or by one before.
+    /// Whether this run or an earlier one may have deleted rows.
     rows_may_miss: bool,
 }
 
 impl Load {
-    /// Makes the load, after a look at the tables. If it deletes rows, that is noted with the tables.
+    /// Makes the load after a check of the tables. If the workload deletes rows, notes that with the tables.
     ///
     /// # Errors
     /// [`Error::NotLoaded`], [`Error::HalfLoaded`], [`Error::TableSize`]: the tables are not as `set` says.
-    /// [`Error::NoIndex`]: the workload reads an index that is not there. [`Error::Invalid`]: `mix` or `set` are not
-    /// for this workload. [`Error::Engine`]: the engine could not answer.
+    /// [`Error::NoIndex`]: the workload reads an index that is missing. [`Error::Invalid`]: `mix` or `set` do not fit
+    /// this workload. [`Error::Engine`]: the engine could not answer.
     pub fn new<E: Engine>(
         engine: &E,
         workload: Workload,
@@ -144,14 +144,14 @@ impl Load {
         self.set
     }
 
-    /// Whether a row that is not there is no error.
+    /// Whether a missing row is no error.
     pub fn rows_may_miss(&self) -> bool {
         self.rows_may_miss
     }
 
     /// The part of the values of `k` from which thread `number`, from 0, of `threads` draws points and ranges.
     pub(super) fn segment(&self, number: usize, threads: usize) -> Result<Segment, Error> {
-        // As sysbench cuts it: parts of a length that need not be whole, both ends included.
+        // As in sysbench: the length of a part may be fractional, and both ends are included.
         let length = self.set.table_size as f64 / threads as f64;
         let start = number as f64 * length;
         let (first, last) = (start as u64, (start + length) as u64);
@@ -260,7 +260,7 @@ impl Load {
     }
 }
 
-/// Whether the workload takes rows away, and be it for a moment.
+/// Whether the workload deletes rows, even if only for a moment.
 fn load_deletes(workload: Workload, mix: Mix) -> bool {
     workload == Workload::Delete || mix.delete_inserts > 0
 }

@@ -1,11 +1,11 @@
-//! How many statements of each kind a transaction has: sysbench's options.
+//! The number of statements of each kind in a transaction: sysbench's options.
 
 use crate::Error;
 
 use super::Workload;
 
-/// Most statements of one kind in a transaction, and most values or ranges in one statement; more are a slip of the
-/// keyboard.
+/// The most statements of one kind in a transaction, and the most values or ranges in one statement; a higher number is
+/// a typing error.
 const COUNT_MAX: u32 = 10_000;
 
 /// Most ids in one range.
@@ -28,21 +28,21 @@ pub struct Mix {
     pub range_size: u32,
     /// Updates of `k`, which is indexed.
     pub index_updates: u32,
-    /// Updates of `c`, which is not.
+    /// Updates of `c`, which is not indexed.
     pub non_index_updates: u32,
     /// Rows deleted and inserted again.
     pub delete_inserts: u32,
-    /// Whether there are ranges at all.
+    /// Whether transactions have ranges at all.
     pub range_selects: bool,
-    /// Whether `oltp_insert` takes the id above all others, or draws one of its own.
+    /// Whether `oltp_insert` takes the next id above all others; otherwise it draws spread ids.
     pub auto_inc: bool,
-    /// Whether begin and commit are left out.
+    /// Whether transactions have no begin and commit.
     pub skip_trx: bool,
     /// Values of `k` in a statement of `select_random_points`.
     pub random_points: u32,
     /// Ranges of `k` in a statement of `select_random_ranges`.
     pub number_of_ranges: u32,
-    /// How far such a range goes.
+    /// Length of such a range.
     pub delta: u32,
 }
 
@@ -108,7 +108,7 @@ impl Mix {
         Ok(())
     }
 
-    /// What of it `workload` makes: 0 of all others.
+    /// The counts that apply to `workload`; 0 for all others.
     pub(super) fn of(self, workload: Workload) -> Mix {
         let none = Mix {
             point_selects: 0,

@@ -14,8 +14,8 @@
 //! | `select_random_ranges` | how many rows are in 10 ranges of `k` |
 //! | `bulk_insert` | one row of a packet, which is inserted when it is full |
 //!
-//! An engine has no transactions of several statements as yet: each statement is a transaction of its own, durable as
-//! the engine was opened to make it. A transaction here is what sysbench counts as one event.
+//! The workloads use no transactions of several statements yet: each statement is a transaction of its own, with the
+//! durability that the engine was opened with. A transaction here is one event of sysbench.
 
 mod bulk;
 mod client;

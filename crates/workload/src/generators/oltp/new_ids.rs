@@ -1,7 +1,8 @@
 //! The ids of rows that a run inserts.
 //!
-//! Spread ids are what sysbench draws with `--auto-inc=off`: unique in a run, and anywhere. Here they are unique in all
-//! runs together, since a run counts as a part of what is spread, and lie above all ids that a table is loaded with.
+//! Spread ids are sysbench's ids with `--auto-inc=off`: unique in a run, and anywhere. Here they are unique over all
+//! runs, since the run's number is part of the input that is spread. They lie above all ids that a table is loaded
+//! with.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,7 @@ const BITS: u32 = 62;
 
 const MASK: u64 = (1 << BITS) - 1;
 
-/// The least spread id: no table is loaded with as many rows.
+/// The least spread id; no table is loaded with so many rows.
 const LEAST: u64 = 1 << 32;
 
 /// The ids of new rows of a table, for all threads.
@@ -23,12 +24,12 @@ pub(super) struct NewIds {
 }
 
 impl NewIds {
-    /// One after the other, above `last`.
+    /// Ascending ids above `last`.
     pub(super) fn above(last: u64) -> NewIds {
         NewIds { next: CachePadded::new(AtomicU64::new(last + 1)), is_spread: false }
     }
 
-    /// Anywhere, and none twice in the first 2^32 of each of 2^30 runs.
+    /// Spread ids of run `run`; none repeats within the first 2^32 ids of each of 2^30 runs.
     pub(super) fn spread(run: u32) -> NewIds {
         NewIds { next: CachePadded::new(AtomicU64::new(u64::from(run) << 32)), is_spread: true }
     }
@@ -41,8 +42,8 @@ impl NewIds {
     }
 }
 
-/// Maps the numbers of 62 bits to each other, each to one and far from its neighbours: what is shifted or multiplied by an
-/// odd number can be undone.
+/// A bijection on the numbers of 62 bits that maps neighbours far apart. The xor with a shifted value and the product
+/// with an odd number are both invertible.
 fn spread(number: u64) -> u64 {
     let mix = |number: u64| (number ^ (number >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15) & MASK;
     let mixed = mix(mix(number.wrapping_add(0x5851_F42D_4C95_7F2D) & MASK));
@@ -70,7 +71,7 @@ mod tests {
         let mut parts = [0_u32; 16];
         drawn.iter().for_each(|id| parts[((id - LEAST) >> (BITS - 4)) as usize] += 1);
         assert!(parts.iter().all(|count| (2_250..2_750).contains(count)), "{parts:?}");
-        // Above its predecessor is every second one.
+        // Every second id is above its predecessor.
         let ascents = drawn.windows(2).filter(|pair| pair[0] < pair[1]).count();
         assert!((19_000..21_000).contains(&ascents), "{ascents}");
     }

@@ -1,10 +1,10 @@
-//! A transaction as it was drawn: the same one is run again after a conflict, so that hot rows stay as hot as they were
-//! drawn.
+//! A transaction as drawn. After a conflict the same one is retried, so that hot rows stay as hot as the distribution
+//! makes them.
 
 use crate::engine::{IdRange, KRange, RangeSelect, TableNo};
 use crate::generators::row::{C_LEN, Row};
 
-/// One statement to run. What is long is beside it in the [`Transaction`]: a point select should not move a row about.
+/// One statement to run. Long data lies beside it in the [`Transaction`], so that a point select stays small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statement {
     /// Read a row.
@@ -20,7 +20,7 @@ pub enum Statement {
         table: TableNo,
         /// With these ids.
         ids: IdRange,
-        /// What of them.
+        /// The columns or the aggregate.
         select: RangeSelect,
     },
     /// Add one to `k`.
@@ -46,7 +46,7 @@ pub enum Statement {
         /// With this id.
         id: u64,
     },
-    /// Delete the row with the id of a new one, then insert that: two statements.
+    /// Delete the row with the id of a new row, then insert the new row: two statements.
     DeleteInsert {
         /// In this table.
         table: TableNo,
@@ -74,7 +74,7 @@ pub enum Statement {
     BulkRow,
 }
 
-/// One transaction to run: a buffer that is drawn into again and again.
+/// One transaction to run: a buffer that is reused for each draw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// Its statements, in order.
@@ -90,7 +90,7 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// Empties it, keeping its memory.
+    /// Empties the buffer, but keeps its memory.
     pub(super) fn clear(&mut self) {
         self.statements.clear();
         self.rows.clear();
@@ -111,7 +111,7 @@ impl Transaction {
         self.texts.len() - 1
     }
 
-    /// Brings what was drawn into the order that the statements want: a row counts once, however often it is asked for.
+    /// Sorts points and ranges, removes duplicate points and merges overlapping ranges, so that each row counts once.
     pub(super) fn tidy(&mut self) {
         self.points.sort_unstable();
         self.points.dedup();

@@ -1,4 +1,4 @@
-//! The workloads by name, and how their statements are counted.
+//! The workloads by name, and the counts of their statements.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -13,7 +13,7 @@ pub enum Workload {
     PointSelect,
     /// Rows by id and ranges of ids.
     ReadOnly,
-    /// The statements of the one above and of the one below.
+    /// The statements of `ReadOnly` and of `WriteOnly`.
     ReadWrite,
     /// Updates, a delete and an insert.
     WriteOnly,
@@ -71,7 +71,7 @@ impl Workload {
         matches!(self, Workload::ReadOnly | Workload::ReadWrite | Workload::WriteOnly)
     }
 
-    /// Whether it runs over the tables `sbtestN`, and not over one of its own for each thread.
+    /// Whether it runs over the tables `sbtestN`, not over a table per thread.
     pub const fn uses_tables(self) -> bool {
         !matches!(self, Workload::BulkInsert)
     }
@@ -81,7 +81,7 @@ impl Workload {
         matches!(self, Workload::RandomPoints | Workload::RandomRanges)
     }
 
-    /// Whether sysbench runs it over one table only, of which each thread has a part.
+    /// Whether sysbench runs it over one table only, of which each thread draws from a part.
     pub const fn wants_one_table(self) -> bool {
         matches!(self, Workload::RandomPoints | Workload::RandomRanges)
     }
@@ -108,7 +108,7 @@ pub struct Queries {
     pub read: u64,
     /// Statements that changed a row.
     pub write: u64,
-    /// Statements to write that found no row. sysbench counts its begin and commit here, too: there are none.
+    /// Statements that should write and found no row. sysbench also counts begin and commit here; this load has none.
     pub other: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The machine beside the run, as the canaries saw it.
+//! The machine beside the run: figures of the canaries.
 
 use maud::{Markup, html};
 use workload::driver::Finished;
@@ -8,7 +8,7 @@ use super::page::{ms, span_of, time_chart};
 use crate::report::bins;
 use crate::report::charts::{Curve, bin_name};
 
-/// Two charts: the device's pairs and the CPU's wakes; nothing where neither was watched.
+/// Two charts, of the device's pairs and the CPU's wakes; nothing if the machine was not watched.
 pub(super) fn machine(figures: &RunFigures, finished: &Finished) -> Markup {
     let Some(seen) = figures.machine else { return html! {} };
     let judged = &figures.judged;

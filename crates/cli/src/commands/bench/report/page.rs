@@ -30,14 +30,14 @@ pub(in crate::commands::bench) fn of_run(facts: &Facts, finished: &Finished) -> 
     )
 }
 
-/// Whether a verdict is shown of a run: a load and an index build are as long as they must be.
+/// Whether the page shows a verdict on a run: not for a load or an index build, which last until they are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
     Yes,
     No,
 }
 
-/// How a run went: verdict, charts, waits.
+/// A run: verdict, charts, waits.
 pub(super) fn run(figures: &RunFigures, judged: Judged, finished: &Finished) -> Markup {
     html! {
         @if judged == Judged::Yes { (verdict(figures)) }
@@ -83,12 +83,12 @@ fn heading(facts: &Facts) -> Markup {
     }
 }
 
-/// Which command ran where, and when.
+/// Version, begin and directory of the run.
 pub(super) fn origin(on: &Circumstances) -> Markup {
     html! { p.note { "millpond " (on.version) ", began " (on.began) ", on '" (on.dir) "'" } }
 }
 
-/// The verdict, and how long of the longest gap the machine stood still.
+/// The verdict, and the part of the longest gap in which the machine stood still.
 fn verdict(figures: &RunFigures) -> Markup {
     let judged = &figures.judged;
     let class = match judged.verdict {
@@ -107,9 +107,9 @@ fn verdict(figures: &RunFigures) -> Markup {
     }
 }
 
-/// What had arrived and was not begun at the end.
+/// Transactions that had arrived and were not begun at the end.
 fn unserved(figures: &RunFigures, offered_per_s: Option<f64>) -> Markup {
-    // Some are always on their way; a second's worth is a queue that grows.
+    // A few are normal; more than the arrivals of a second mean a growing queue.
     let is_overloaded = offered_per_s.is_some_and(|offered| figures.unserved as f64 > offered);
     html! {
         @if figures.unserved > 0 {
@@ -120,7 +120,7 @@ fn unserved(figures: &RunFigures, offered_per_s: Option<f64>) -> Markup {
     }
 }
 
-/// The figures that tell most, each raw and without the machine's stops.
+/// The key figures, each raw and without the machine's stops.
 fn key_figures(figures: &RunFigures) -> Markup {
     let judged = &figures.judged;
     let figure = |name: &str, value: Markup, note: String| {
@@ -204,7 +204,7 @@ fn throughput(finished: &Finished) -> Markup {
     }
 }
 
-/// Transactions that had arrived and were not begun, where a rate is offered.
+/// Queue of transactions that arrived and did not begin; nothing without an offered rate.
 fn queue(finished: &Finished) -> Markup {
     if finished.offered_per_s.is_none() {
         return html! {};
@@ -226,7 +226,7 @@ fn response_times(figures: &RunFigures, finished: &Finished) -> Markup {
     let (seconds_each, points) = bins::worst(&finished.timeline);
     let seconds = finished.seconds.len() as u64;
     let ended: Vec<f64> = points.iter().map(|point| point.max_ns as f64 / 1e6).collect();
-    // Of what ends later it is known when it began at the latest, and for how long it waited when the second was over.
+    // For an operation that ends later, two facts are known: its latest possible begin, and its age at a second's end.
     let drawn_back = under_way_in(&ended, seconds_each);
     let waiting = drawn_back.iter().zip(&points).map(|(ms, point)| ms.max(point.waiting_ns as f64 / 1e6));
     let under_way: Vec<f64> = waiting.collect();
@@ -262,7 +262,7 @@ fn waits(figures: &RunFigures) -> Markup {
     let share = |us: u64| us as f64 / 1e3 / figures.latency_sum_ms.max(1e-9) * 100.0;
     let waited_us: u64 = figures.waits.iter().map(|wait| wait.total_us).sum();
     let per_transaction = |us: u64| us as f64 / 1e3 / figures.transactions.max(1) as f64;
-    // Of those who write beside, waits are known and latencies not.
+    // The writers beside the queries have waits in the figures, but no latencies.
     let has_shares = figures.waits_of == WaitsOf::Clients;
     html! {
         h2 { "What was waited for" }
@@ -311,7 +311,7 @@ fn waits(figures: &RunFigures) -> Markup {
     }
 }
 
-/// Time from arrival to begin, and what is left beside all waits.
+/// Time from arrival to begin, and the rest beside all waits.
 fn before_the_begin(figures: &RunFigures) -> Markup {
     let waited_ms = figures.waits.iter().map(|wait| wait.total_us).sum::<u64>() as f64 / 1e3;
     let rest_ms = (figures.latency_sum_ms - figures.queued_sum_ms - waited_ms).max(0.0);
@@ -336,7 +336,7 @@ fn share_cells(percent: f64) -> Markup {
     }
 }
 
-/// Latches that are told of below the slowest operations.
+/// The most latches that are listed below the slowest operations.
 const LATCHES_SHOWN: usize = 3;
 
 fn slow_operations(figures: &RunFigures) -> Markup {
@@ -421,7 +421,7 @@ fn debts(finished: &Finished) -> Markup {
     }
 }
 
-/// What the controller saw, and what it did about it.
+/// The controller's inputs and its reactions.
 fn pace(finished: &Finished) -> Markup {
     let (seconds_each, points) = bins::worst(&finished.timeline);
     let seconds = finished.seconds.len() as u64;
@@ -435,7 +435,7 @@ fn pace(finished: &Finished) -> Markup {
     let mib = |bytes: f64| bytes / f64::from(1 << 20);
     let (capacity, needed) = (of(|of| of.gauges.capacity_pages_per_s), of(|of| of.gauges.needed_pages_per_s));
     let grows: Vec<f64> = points.iter().map(|point| mib(point.gauges.log_bytes_per_s)).collect();
-    // Where there is no limit there is no line.
+    // Without a limit the line has a gap.
     let limits: Vec<f64> = points.iter().map(|point| limit_of(point).map_or(f64::NAN, mib)).collect();
     let is_limited = limits.iter().any(|limit| !limit.is_nan());
     let throttled = of(|of| of.throttle_percent);
@@ -475,7 +475,7 @@ fn pace(finished: &Finished) -> Markup {
     }
 }
 
-/// A limit that is above what the log does is none.
+/// The limit of the log's growth; `None` if it is four times the actual growth or more.
 fn limit_of(point: &Point) -> Option<f64> {
     point.gauges.log_limit_per_s.filter(|limit| *limit < 4.0 * point.gauges.log_bytes_per_s)
 }
@@ -495,7 +495,7 @@ pub(super) fn time_chart(
     html! { (TimeChart { seconds_each, seconds, curves, top, upward, size: WIDE, title: Box::new(title) }) }
 }
 
-/// What was found of device and machine; of one workload how many commits shared a sync.
+/// Figures of device and machine; for one workload also the commits per sync.
 pub(super) fn device(on: &Circumstances, figures: &RunFigures, per_log_sync: Option<f64>) -> Markup {
     let (machine, bytes) = (&on.machine, &on.bytes);
     let size = |bytes: u64| ByteSize::b(bytes).to_string();
@@ -560,7 +560,7 @@ pub(super) fn settings(settings: &[Setting]) -> Markup {
     }
 }
 
-/// A rate, with the digits that the text has.
+/// A rate, with the digits of the text report.
 pub(super) fn rate(per_s: f64) -> String {
     let hundredths = (per_s * 100.0).round() as u64;
     format!("{}.{:02}", grouped(hundredths / 100), hundredths % 100)

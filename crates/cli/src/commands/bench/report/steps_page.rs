@@ -1,4 +1,4 @@
-//! The page of the insert benchmark: all steps in a table, then each as a run of its own.
+//! The page of the insert benchmark: all steps in a table, then each step in the form of a run.
 
 use maud::{Markup, html};
 

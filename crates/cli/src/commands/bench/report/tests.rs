@@ -1,4 +1,4 @@
-//! Pages of runs that no test has the time to make.
+//! Pages of synthetic runs, which would take too long as real ones.
 
 use workload::canary::Seen;
 use workload::canary::log::MachineLog;
@@ -18,7 +18,7 @@ use crate::settings::Setting;
 
 const DEVICE: SyncPairs = SyncPairs { per_s: 9_782.4, worst_ms: 6.84, access: Access::Direct };
 
-/// A run of so many seconds with a bad one among them, the 1,000th if there are so many.
+/// A run of `seconds` seconds with one bad second, the 1,000th if there are so many.
 fn finished(seconds: u64) -> Finished {
     let mut timeline = Timeline::default();
     let mut record = Record::new();
@@ -71,7 +71,7 @@ fn finished(seconds: u64) -> Finished {
     }
 }
 
-/// What the canaries saw: the device stood still for 700 ms in the bad second.
+/// A log of the canaries: the device stood still for 700 ms in the bad second.
 fn canaries(seconds: u64) -> MachineLog {
     const MS: u64 = 1_000_000;
     let mut log = MachineLog::default();
@@ -130,7 +130,7 @@ fn circumstances(dir: &str) -> Circumstances {
     }
 }
 
-/// The page's text, and how many points each chart has.
+/// The page's text, and the number of points of each chart.
 fn read(page: &str) -> (String, Vec<usize>) {
     let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
     let document = roxmltree::Document::parse_with_options(page, options).expect("the page is well formed");
@@ -181,7 +181,7 @@ fn second_in_which_everything_hangs_shows_the_wait_and_no_limit_is_drawn_where_t
     let mut timeline = Timeline::default();
     for (second, point) in run.timeline.points().iter().enumerate() {
         let gauges = Gauges { log_limit_per_s: None, ..point.gauges };
-        // What hangs from second 6 on ends in second 9; another hangs at the end of the run.
+        // One transaction hangs from second 6 to second 9; another one hangs at the end of the run.
         let (max_ns, waiting_ns) = match second {
             5..8 => (0, 0),
             8 => (3_400_000_000, 0),

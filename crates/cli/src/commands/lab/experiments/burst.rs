@@ -1,4 +1,4 @@
-//! Nearly twice the usual load for a while, with a log that is as full as it stays under the usual one.
+//! Nearly twice the usual load for a while, with a log as full as the usual load keeps it.
 
 use super::{BYTES_PER_S, Experiment, Findings, Lab, TABLES, offered, servers};
 use crate::commands::lab::arm::SlowDevice;
@@ -14,7 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const PHASES: [&str; 3] = ["usual", "burst", "usual again"];
 
-/// Updates a second, and how many times as many in the burst.
+/// Updates a second, and the factor of the burst.
 const USUAL_PER_S: f64 = 1_500.0;
 const TIMES: f64 = 1.8;
 
@@ -34,9 +34,9 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let arms = servers(&words).map(|arm| arm.on(&device));
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     let how = format!(
-        "{USUAL_PER_S:.0} updates a second of data that the pool holds, for {seconds} s {TIMES} times as many, then as \
-         before, a log of 8 MiB, on an imitated device of {}, durable within a second; {warm_s} s of the usual load \
-         before, until the log is as full as it stays. Times are from arrival.",
+        "{USUAL_PER_S:.0} updates a second of data that fits in the pool, for {seconds} s {TIMES} times as many, then \
+         as before; a log of 8 MiB, on an imitated device of {}, durable within a second. The usual load runs for \
+         {warm_s} s first, until the log is as full as that load keeps it. Times are from arrival.",
         device.text()
     );
     let mut findings = EXPERIMENT.findings(how, settings, &PHASES);
@@ -79,7 +79,7 @@ mod tests {
     use crate::commands::lab::outcome::Outcome;
     use crate::commands::lab::tests::{failing, findings_of, outcome};
 
-    /// Places of the claims that do not hold when a phase of one setting came to something else.
+    /// Indexes of the failing claims after `change` to a phase of one setting.
     fn failing_with(name: &str, phase: &str, change: fn(&mut Outcome)) -> Vec<usize> {
         let setting = |of, burst_ms: f64| {
             let mut phases = vec![

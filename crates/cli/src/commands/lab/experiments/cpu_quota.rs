@@ -1,4 +1,4 @@
-//! The log's threads and their waiters who spin, under a quota of CPU that affinity knows nothing of.
+//! Threads of the log, and waiters that spin for it, under a CPU quota that the affinity mask does not show.
 
 use super::{Experiment, Findings, Lab, updates};
 use crate::commands::lab::arm::{Phase, Tables, Work};
@@ -17,15 +17,15 @@ const TABLES: Tables = Tables { count: 10, rows: 30_000 };
 const THREADS: usize = 64;
 const PHASE: &str = "updates under a quota";
 
-/// Per cent of one CPU.
+/// The quota, in percent of one CPU.
 const QUOTA: u64 = 90;
 
-/// A light load, with a quota and without one: who counts the quota spins only without.
+/// A light load, with a quota and without one: waiters that count the quota spin only without one.
 const LIGHT: &str = "8,000 updates a second";
 const FREE: &str = "quota, none set";
 const HELD: &str = "quota, set";
 
-/// The text's way around it.
+/// The text's workaround.
 const LOWER: &str = "affinity, lower mark";
 
 fn light(time_s: u64) -> Phase {
@@ -38,7 +38,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let common = ["cached=true", "buffer_pool_size=256MiB", "stall_threshold=20ms", "log_writer_threads=true"];
     let spinning = |how: &[&'static str]| [&common[..], how].concat();
     let (cpus, has_groups) = (millpond::Cpus::read().affinity, Lab::has_quotas());
-    // The text's own way around it: the mark of all CPUs, lower by as much as there are fewer.
+    // The text's workaround: the mark for all CPUs, scaled by the share of CPUs that the quota grants.
     let mark = format!("log_spin_cpu_pct_hwm={:.0}", 50.0 * QUOTA as f64 / 100.0 / cpus);
     let mut lower = Arm::classic(LOWER, &spinning(&["log_spin=affinity"]));
     lower.options.extend(options(&[&mark]));
@@ -50,7 +50,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         Arm::default(&common[..3]),
     ];
     if !has_groups {
-        // An imitated quota is none that could be counted.
+        // An engine cannot count an imitated quota.
         arms.retain(|arm| arm.name != "quota");
     }
     for arm in &mut arms {
@@ -60,7 +60,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let phases = [updates(PHASE, TABLES, THREADS, lab.seconds(5, 30))];
     let mut settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     if has_groups {
-        // From a tenth of a CPU on, so that a light load will do wherever this is run.
+        // Spins from a tenth of a CPU on, so that a light load is enough on any machine.
         let arm = |name| Arm::classic(name, &spinning(&["log_spin=quota", "log_spin_cpu_abs_lwm=10"]));
         let arms = [Arm { quota: Some(QUOTA), ..arm(HELD) }, arm(FREE)];
         settings.extend(lab.in_turn(EXPERIMENT.name, &base, &arms, &[light(lab.seconds(3, 10))])?);
@@ -83,14 +83,14 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// Periods in which a run stood still.
+/// Periods of the quota in which the run was throttled.
 fn throttled(run: &Outcome) -> f64 {
     run.number("cpu_throttled_periods")
 }
 
 fn judge(findings: &mut Findings, has_groups: bool) {
     let per_s = |findings: &Findings, name: &str| findings.setting(name).figures(PHASE).per_s;
-    // Who knows better: by counting the quota, where it is one, and by a lower mark.
+    // The settings that avoid spinning: one counts the quota, if there is a real one; the other has a lower mark.
     let better: &[&str] = if has_groups { &["quota", LOWER] } else { &[LOWER] };
     for name in ["affinity"].iter().chain(better) {
         let setting = findings.setting(name);
@@ -108,7 +108,7 @@ fn judge(findings: &mut Findings, has_groups: bool) {
         let settings = with_quota.map(|setting| (setting, setting.median(PHASE, of)));
         settings.map(|(setting, median)| format!("{} {median:.0}{unit}", setting.name)).collect::<Vec<_>>().join(", ")
     };
-    // By the clock: what is used while the phase begins and ends is in it, too.
+    // By the clock: CPU used around the begin and end of the phase is included.
     let used = each(|run| run.number("cpu_used_us") / 1e4 / (run.seconds.len().max(1) as f64), " %");
     let periods = each(throttled, "");
     findings.notes.push(format!("CPU used, of one CPU by the clock: {used}."));
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::commands::lab::tests::{failing, findings_of, outcome};
 
-    /// Places of the claims that do not hold when one setting came to something else.
+    /// Indexes of the failing claims after `change` to the outcomes of one setting.
     fn failing_with(name: &str, has_groups: bool, change: fn(&mut Outcome)) -> Vec<usize> {
         let setting = |of, per_s, slowest_ms, spins| {
             let mut outcome = outcome(PHASE, per_s, slowest_ms, "log_flush");

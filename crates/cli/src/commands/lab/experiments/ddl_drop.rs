@@ -1,4 +1,4 @@
-//! A table dropped, an index dropped and made again, and its table dropped, beside updates of other tables.
+//! Drops of tables, and an index that is dropped and created again, beside updates of other tables.
 
 use super::{BYTES_PER_S, Experiment, Findings, Lab, PERCONA, TABLES, filling, offered, with_percona};
 use crate::commands::lab::arm::{Phase, SlowDevice, Tables};
@@ -22,8 +22,8 @@ const DDL_AFTER_S: f64 = 2.0;
 /// Writes a second of the device.
 const WRITES_PER_S: f64 = 3_000.0;
 
-/// Updates a second: fewer than any of the settings makes on this device at full load, and so few that the thread which
-/// fills percona-5.7's list has come to sleep long before something else takes frames.
+/// Updates a second: fewer than any setting reaches on this device at full load. They are so few that the thread that
+/// fills percona-5.7's free list already sleeps long when the DDL takes frames.
 const BORNE_PER_S: f64 = 200.0;
 
 fn run(lab: &Lab) -> Result<Findings, Failure> {
@@ -39,10 +39,10 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     let how = format!(
         "{BORNE_PER_S:.0} updates a second of four tables, data twice the pool, which is full, on an imitated device \
-         of {}, first alone; then beside them a sixth is dropped, the index of a fifth is dropped and made again, and \
-         that table is dropped, pages of it in the pool. Durable within a second; 50 ms are a stall; times are from arrival. How \
-         tables and indexes are dropped is the engine's own in all settings, and no drop looks through the pool under \
-         its mutex, as InnoDB's did: what the settings differ in is how they come by frames and room.",
+         of {}, first alone. Then, beside them, a sixth table is dropped, the index of a fifth one is dropped and made \
+         again, and the fifth table is dropped, with pages of it in the pool. Durable within a second; 50 ms are a \
+         stall; times are from arrival. All settings drop tables and indexes in the engine's own way: no drop scans \
+         the pool under its mutex, as InnoDB's did. The settings differ in how they get free frames and room.",
         device.text()
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[ALONE, PHASE]);
@@ -54,7 +54,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
 fn judge(findings: &mut Findings, seconds: u64) {
     findings.judge_beside(PERCONA, ALONE, PHASE);
     let most = |of: fn(&Outcome) -> f64| findings.default().most(PHASE, of);
-    // The stalls of all, and of the clients alone.
+    // The stalls of all operations, and of the clients' alone.
     let (all, stalls) = (most(|run| run.figures.stalls), most(|run| run.stalled.operations as f64));
     let brownout_s = most(|run| run.figures.brownout_s);
     let (slowest_ms, gap_ms) = (most(|run| run.figures.slowest_ms), most(|run| run.figures.blackout_ms));
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::commands::lab::tests::{beside_servers, failing};
 
-    /// Places of the claims that do not hold when the default came to something else.
+    /// Indexes of the failing claims after `change` to the default's outcome.
     fn failing_with(change: fn(&mut Outcome)) -> Vec<usize> {
         let mut findings = beside_servers(ALONE, PHASE, change);
         judge(&mut findings, 8);
@@ -98,7 +98,7 @@ mod tests {
     fn each_claim_fails_by_what_contradicts_it_and_by_nothing_else() {
         assert_eq!(failing_with(|_| {}), [0; 0]);
         assert_eq!(failing_with(|of| of.stalled.operations = 1), [2]);
-        assert_eq!(failing_with(|of| of.figures.stalls = 1.0), [0; 0], "the DDL itself is slow, and nobody else");
+        assert_eq!(failing_with(|of| of.figures.stalls = 1.0), [0; 0], "the DDL itself is slow, no client is");
         assert_eq!(failing_with(|of| of.figures.brownout_s = 1.0), [2]);
         assert_eq!(failing_with(|of| of.figures.beside_ms = 0.0), [2], "nothing was dropped");
         assert_eq!(failing_with(|of| of.figures.beside_ms = 6_000.0), [2], "it was not done when the load ended");

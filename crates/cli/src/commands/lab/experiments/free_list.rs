@@ -1,5 +1,5 @@
 //! The text's annexes 3 and 5: a single reader after some quiet time, and light clients while a scan takes every free
-//! frame. Who finds none sleeps with `backoff` until a thread that nobody wakes has slept enough.
+//! frame. With `backoff` an operation without a free frame waits for a thread that sleeps by the clock.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// 512 MiB, four times the pool.
+/// The table: 512 MiB, four times the pool.
 const TABLES: Tables = Tables { count: 1, rows: 2_500_000 };
 
-/// Clients of a light load, and their reads a second, all together.
+/// Clients of a light load, and the sum of their reads a second.
 const CLIENTS: usize = 4;
 const PER_S: f64 = 400.0;
 
-/// What is a stall here, in ms: as the options have it.
+/// Stall threshold in ms, as in the options.
 const THRESHOLD_MS: f64 = 20.0;
 
-/// Who waits less than this, in ms, has not waited for a thread that sleeps.
+/// A shorter wait, in ms, was not for a sleeping thread.
 const RESTED_MS: f64 = 10.0;
 
-/// What is between the begins of two settings.
+/// Time between the begins of two settings.
 const APART: Duration = Duration::from_secs(14);
 
-/// How far a stall may be from what is told.
+/// Relative tolerance of a stall's predicted length.
 const TOLERANCE: f64 = 1.0 / 3.0;
 
 fn run(lab: &Lab) -> Result<Findings, Failure> {
@@ -55,16 +55,16 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         work: Work::Oltp { workload: "oltp_point_select".into(), tables: TABLES, threads: CLIENTS, per_s: Some(PER_S) },
         ..reads(SCAN, before_scan_s, 4)
     });
-    // Each works while the others are quiet, in all phases.
+    // In all phases, each setting works while the others are quiet.
     let settings = lab.side_by_side(EXPERIMENT.name, &base, &arms, &phases, APART)?;
     let shown: Vec<String> = phases.iter().skip(1).map(|phase| phase.name.clone()).collect();
     let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
     let how = format!(
-        "A table of 512 MiB in the page cache, a pool of 128 MiB. Backoff keeps 1,024 frames free, legacy none, for \
-         nobody cleans ahead of it here; the default as many as the demand asks for. One client reads rows at \
+        "A table of 512 MiB in the page cache, a pool of 128 MiB. Backoff keeps 1,024 frames free; legacy none, since \
+         no thread cleans ahead of need here; the default as many as the demand asks for. One client reads rows at \
          random for 2 s after some quiet; then, {before_scan_s} s later, four clients read 100 rows a second each \
-         while a scan of the whole table takes every free frame, right behind a pass of who frees them ahead. The \
-         settings run side by side, one begun {:.0} s behind the other, so that each works while the others are quiet.",
+         while a scan of the whole table takes every free frame, right after a pass of the thread that frees them. The \
+         settings run side by side, {:.0} s apart, so that each works while the others are quiet.",
         APART.as_secs_f64()
     );
     let mut findings = EXPERIMENT.findings(how, settings, &shown);
@@ -85,12 +85,12 @@ fn reads(name: &str, quiet_s: f64, time_s: u64) -> Phase {
     Phase { name: name.to_owned(), quiet_s, work, time_s, beside: None }
 }
 
-/// How long a thread that sleeps a millisecond longer each time has come to sleep after some quiet.
+/// Sleep, after `quiet_s` of quiet, of a thread that sleeps 1 ms longer each time, in ms.
 fn sleep_ms(quiet_s: f64) -> f64 {
     (2.0 * quiet_s * 1e3).sqrt()
 }
 
-/// The longest wait of the client who waited least.
+/// The least of the clients' longest waits, in ms.
 fn least_of_clients(run: &Outcome) -> f64 {
     let worst = |client: &ClientSeconds| client.worst_ms.iter().copied().fold(0.0, f64::max);
     let least = run.clients.iter().map(worst).fold(f64::INFINITY, f64::min);
@@ -128,7 +128,7 @@ fn judge(findings: &mut Findings, quiets: &[f64], before_scan_s: f64) {
         legacy_ms < THRESHOLD_MS,
         format!("{legacy_ms:.1} ms"),
     );
-    // The scan comes right behind a pass of the thread that sleeps.
+    // The scan begins right after a pass of the thread that sleeps.
     let (told_ms, backoff) = (sleep_ms(before_scan_s), findings.setting("backoff"));
     let (slowest_ms, least_ms) = (backoff.figures(SCAN).slowest_ms, backoff.median(SCAN, least_of_clients));
     findings.judge(
@@ -151,7 +151,7 @@ fn judge(findings: &mut Findings, quiets: &[f64], before_scan_s: f64) {
         format!("{loops:.0} loops, {stalls:.0} stalls"),
     );
     findings.judge_explained("backoff", SCAN, "free_frame");
-    // Of the stalls beside a scan those of the scan itself are no client's.
+    // `stalled` leaves out the stalls of the scan itself, which are no client's.
     let stalled = findings.default().most(SCAN, |run| run.stalled.operations as f64);
     let beside_ms = findings.default().most(SCAN, slowest);
     findings.judge(
@@ -160,7 +160,7 @@ fn judge(findings: &mut Findings, quiets: &[f64], before_scan_s: f64) {
         own_ms < THRESHOLD_MS && beside_ms < THRESHOLD_MS && stalled == 0.0,
         format!("{own_ms:.1} ms after whatever quiet, {beside_ms:.1} ms beside the scan, {stalled:.0} stalls"),
     );
-    // The others are quiet then.
+    // In this phase the other settings are quiet.
     findings.judge_throughput(&longest);
     findings.judge_slowest(&longest, "backoff");
     findings.judge_slowest(SCAN, "backoff");
@@ -173,7 +173,7 @@ mod tests {
 
     const QUIETS: [f64; 2] = [0.0, 5.0];
 
-    /// Places of the claims that do not hold when a phase of one setting came to something else.
+    /// Indexes of the failing claims after `change` to a phase of one setting.
     fn failing_with(name: &str, phase: &str, change: fn(&mut Outcome)) -> Vec<usize> {
         let setting = |of: &'static str, quiet_ms, scan_ms| {
             let mut phases = vec![

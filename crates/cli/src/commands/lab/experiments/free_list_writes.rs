@@ -1,4 +1,4 @@
-//! Many writers whose dirty pages reach the tail of the list: who finds no free frame has to have one written.
+//! Many writers whose dirty pages reach the tail of the LRU list: with no free frame, a page has to be written first.
 
 use super::{Experiment, Findings, Lab, updates};
 use crate::commands::lab::arm::{Phase, Tables, Work};
@@ -13,14 +13,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Some 256 MiB, eight times the pool.
+/// The tables: some 256 MiB, eight times the pool.
 const TABLES: Tables = Tables { count: 4, rows: 300_000 };
 
 const THREADS: usize = 32;
 const PHASE: &str = "updates";
 
-/// Reads that take some 260 frames while the thread that fills the list sleeps, for sqrt(2t) = 100 ms after the quiet:
-/// more than the one of the two targets, and less than the other.
+/// Reads that take some 260 frames while the thread that fills the list sleeps, for sqrt(2t) = 100 ms after the quiet.
+/// That is more than the smaller target, and less than the larger one.
 const READS: &str = "3,000 reads a second after quiet";
 const READS_PER_S: f64 = 3_000.0;
 const QUIET_S: f64 = 5.0;
@@ -38,7 +38,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let with = |words: &[&'static str]| [&common[..], words].concat();
     let arms = [
         Arm::classic("legacy", &with(&["profile=mysql-5.6"])),
-        // The least there is.
+        // The least possible depth.
         Arm::classic("legacy, depth 100", &with(&["profile=mysql-5.6", "lru_scan_depth=100"])),
         Arm::classic("backoff", &with(&["profile=percona-5.7"])),
         Arm::default(&common),
@@ -51,15 +51,15 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         Arm::classic(SMALL, &with(&["profile=percona-5.7", "free_list_target=128"])),
         Arm::classic(SHALLOW, &with(&["profile=percona-5.7", "free_list_target=512", "lru_scan_depth=100"])),
     ];
-    // At full rate first: the list is as long as its target only when all frames were taken.
+    // At full rate first: the list has its target length only once all frames have been taken.
     let phases = [reads("reads", 0.0, None, 2), reads(READS, QUIET_S, Some(READS_PER_S), 2)];
     settings.extend(lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?);
     let how = format!(
         "{THREADS} threads update rows at random of data eight times the pool of 32 MiB, on the device as it is, \
-         durable within a second; 20 ms are a stall. With legacy who finds no clean page writes one himself, with a \
-         sync, all others behind him. Then backoff with two targets for its list, the one also with the least \
-         lru_scan_depth: 4 threads read, {QUIET_S:.0} s are \
-         quiet, and {READS_PER_S:.0} reads a second arrive."
+         durable within a second; 20 ms are a stall. With legacy, a user that finds no clean page writes one, with a \
+         sync, and all others queue behind it. Then backoff with two targets for its list, the larger one also with \
+         the least lru_scan_depth: 4 threads read, {QUIET_S:.0} s are quiet, and {READS_PER_S:.0} reads a second \
+         arrive."
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[PHASE, READS]);
     findings.loops = Some(("buffer_pool_single_page_flushes", "single"));
@@ -67,9 +67,9 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// How many users wait for a frame at any time, or for their turn to write a page for one; and how long an update does.
-/// A door of ours lets so many in at a time, which no server has: who waits before it, behind who waits for a frame, is
-/// counted by himself.
+/// Judges the mean number of users that wait for a frame, or for their turn to write a page for one, and the wait of an
+/// update. Unlike a server, this engine admits a limited number of missing operations at a time. Waits for admission,
+/// behind operations that wait for a frame, are counted apart.
 fn judge_convoy(findings: &mut Findings) {
     let waited_ms = |name: &str, each: fn(&Outcome) -> f64| {
         findings.setting(name).median(PHASE, |run| run.waited_ms("free_frame") / each(run).max(1.0))
@@ -85,8 +85,8 @@ fn judge_convoy(findings: &mut Findings) {
         format!("with legacy most of the {THREADS} users are stuck at single-page flushes at any time"),
         users[0] > THREADS as f64 / 2.0,
         format!(
-            "on average {:.1} wait for a frame, before the door of who does {at_the_door:.1} of them and of the engine's \
-             own threads; {:.1} with backoff, {:.1} with the default",
+            "on average {:.1} wait for a frame, {at_the_door:.1} of them and of the engine's own threads for admission \
+             behind such waits; {:.1} with backoff, {:.1} with the default",
             users[0], users[1], users[2]
         ),
     );
@@ -118,7 +118,7 @@ fn judge(findings: &mut Findings) {
     findings.notes.push(format!("The default's slowest operations spent their time so: {text}."));
 }
 
-/// Two lengths of the list, and nothing else that differs; and the one with another depth.
+/// Judges two target lengths of the list with all else equal, and the larger one with another depth.
 fn judge_targets(findings: &mut Findings) {
     let of = |name| {
         let setting = findings.setting(name);
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::commands::lab::tests::{failing, findings_of, outcome};
 
-    /// Places of the claims that do not hold when one setting came to something else.
+    /// Indexes of the failing claims after `change` to the outcomes of one setting.
     fn failing_with(name: &str, change: fn(&mut Outcome)) -> Vec<usize> {
         let setting = |of, slowest_ms, class, waits, waited_us| {
             let mut outcome = outcome(PHASE, if of == "default" { 1_000.0 } else { 500.0 }, slowest_ms, class);
@@ -204,9 +204,9 @@ mod tests {
         assert_eq!(failing_with("default", slower), [2], "under a tenth in all, and over it for each of fewer updates");
         assert_eq!(failing_with(LARGE, |of| waits(of, (2, 1))), [3, 4], "more than a tenth");
         assert_eq!(failing_with(SMALL, |of| waits(of, (9, 1))), [3]);
-        assert_eq!(failing_with(SMALL, |of| of.waits.clear()), [3], "nobody waits");
+        assert_eq!(failing_with(SMALL, |of| of.waits.clear()), [3], "no thread waits");
         assert_eq!(failing_with(SHALLOW, |of| waits(of, (9, 1))), [4]);
-        assert_eq!(failing_with(SHALLOW, |of| of.waits.clear()), [4], "nobody waits");
+        assert_eq!(failing_with(SHALLOW, |of| of.waits.clear()), [4], "no thread waits");
         assert_eq!(failing_with(LARGE, |of| of.numbers.clear()), [3], "the same target");
         assert_eq!(failing_with("legacy", unexplained), [5]);
         assert_eq!(failing_with("backoff", unexplained), [6]);

@@ -1,5 +1,5 @@
-//! A device whose writes stand still for half a second, again and again: under a load for which the frames that are
-//! kept free last as long, and under one for which they do not.
+//! A device whose writes stand still for half a second, again and again: under a load for which the free frames last
+//! through a stop, and under one for which they do not.
 
 use super::{BYTES_PER_S, Experiment, Findings, Lab, TABLES, filling, offered, servers};
 use crate::commands::lab::arm::{SlowDevice, SlowTime};
@@ -22,21 +22,21 @@ const PHASE: &str = "the same, stops of 500 ms";
 const WRITES_PER_S: f64 = 3_000.0;
 
 /// Updates a second: while the servers' lists are filled again; few enough for a list of 1,024 frames to last for two
-/// seconds; and too many for that: who is once in a server's queue of single pages waits there without a stop, too.
+/// seconds; and too many for that. Once a server's users queue for single-page flushes, they wait even without a stop.
 const SETTLING_PER_S: f64 = 200.0;
 const LIGHT_PER_S: f64 = 600.0;
 const PER_S: f64 = 1_300.0;
 
-/// Who answers within so many ms from arrival bears a load; and where something is answered as often, not everybody
-/// waits.
+/// A setting bears a load if it answers within this time from arrival, in ms. With gaps shorter than this, some clients
+/// are always served.
 const BORNE_MS: f64 = 100.0;
 
-/// How long the device stands still; when first in a phase, and each how many seconds.
+/// Length of a stop in ms; begin of the first stop in a phase, and period of the stops, in s.
 const STOP_MS: f64 = 500.0;
 const FIRST_S: f64 = 3.0;
 const EVERY_S: f64 = 4.0;
 
-/// The stops of a phase that begins so many seconds after the database was opened.
+/// The stops of a phase that begins `begin_s` seconds after the database was opened.
 fn stops(begin_s: u64, time_s: u64) -> Vec<SlowTime> {
     let stop = |at: u32| {
         let from_s = begin_s as f64 + FIRST_S + f64::from(at) * EVERY_S;
@@ -62,11 +62,12 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let arms = servers(&words).map(|arm| arm.on(&device));
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     let how = format!(
-        "Updates at a rate, data twice the pool, which is full, on an imitated device of {} whose writes stand still for \
-         {STOP_MS:.0} ms every {EVERY_S:.0} s: {LIGHT_PER_S:.0} a second, then {PER_S:.0}, these without stops before. \
-         Its reads go on: where these stand still, too, who misses a page waits as long with any engine. Durable within \
-         a second. Times are from arrival. A server's list of free frames is filled once a second, which takes as long \
-         as the device does not write: where more are taken than it holds, it runs out.",
+        "Updates at a rate, data twice the pool, which is full, on an imitated device of {} whose writes stand still \
+         for {STOP_MS:.0} ms every {EVERY_S:.0} s: {LIGHT_PER_S:.0} a second, then {PER_S:.0}, first without stops. \
+         The device's reads go on: if they stood still too, an operation that misses a page would wait as long with \
+         any engine. Durable within a second. Times are from arrival. A server fills its list of free frames once a \
+         second, and cannot fill it while the device does not write: if users take more frames than the list holds, it \
+         runs out.",
         device.text()
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[LIGHT, CONTROL, PHASE]);
@@ -87,10 +88,7 @@ fn judge(findings: &mut Findings) {
         );
         findings.judge(
             "what users report",
-            format!(
-                "under {PER_S:.0} a second there is always somebody who is served by {name}, and with stops everybody \
-                 waits"
-            ),
+            format!("under {PER_S:.0} a second {name} always serves some clients, and with stops all clients wait"),
             before.blackout_ms < BORNE_MS && of.stalls > 0.0 && of.blackout_ms >= STOP_MS * 0.9,
             format!(
                 "longest gap {:.0} ms, slowest {:.0} ms, {:.0} stalls; with stops {:.0} ms, {:.0} ms, {:.0} stalls",
@@ -106,19 +104,22 @@ fn judge(findings: &mut Findings) {
     let own = findings.default().figures(PHASE);
     findings.judge(
         "ours",
-        "a stop of the device's writes is not felt with the default, where commits are durable within a second: one \
-         that is durable at once waits as long as they stand still, with any engine",
+        "with the default, users do not notice a stop of the device's writes, if commits are durable within a second: \
+         a commit that is durable at once waits for the end of the stop, with any engine",
         slowest_ms < BORNE_MS && brownout_s == 0.0,
         format!("slowest {slowest_ms:.1} ms, worst second {:.0} of {:.0}", own.worst_per_s, own.median_per_s),
     );
     findings.judge_offered(PHASE, PER_S);
-    // Its slowest operation would be no measure: some are as slow without stops. That nobody is served is of the stops.
+    // The server's slowest operation is no measure: some are as slow without stops. Only stops leave all clients
+    // waiting.
     let own_ms = findings.default().most(PHASE, |run| run.figures.slowest_ms);
     for name in ["mysql-5.6", "mysql-8.0"] {
         let gap_ms = findings.setting(name).figures(PHASE).blackout_ms;
         findings.judge(
             "ours",
-            format!("{PHASE}: the slowest operation takes at most a tenth of the time in which {name} serves nobody"),
+            format!(
+                "{PHASE}: the slowest operation takes at most a tenth of the time in which {name} serves no client"
+            ),
             own_ms * 10.0 <= gap_ms,
             format!("{own_ms:.1} ms and {gap_ms:.0} ms: 1 to {:.1}", gap_ms / own_ms.max(1e-3)),
         );
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
     use crate::commands::lab::tests::{failing, findings_of, outcome};
 
-    /// Places of the claims that do not hold when one setting came to something else.
+    /// Indexes of the failing claims after `change` to a phase of one setting.
     fn failing_with(name: &str, phase: &str, change: fn(&mut Outcome)) -> Vec<usize> {
         let setting = |of, slowest_ms| {
             let mut with_stops = outcome(PHASE, PER_S, slowest_ms, "free_frame");

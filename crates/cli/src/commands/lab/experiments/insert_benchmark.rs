@@ -17,14 +17,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const CLIENTS: u32 = 8;
 
-/// The setting that the default's slowest is held against.
+/// The setting with which the default's slowest operation is compared.
 const CLASSIC: &str = "cleaners 4, inst. 8";
 
 /// As many cleaners as instances.
 const EIGHT: &str = "cleaners 8, inst. 8";
 const FOUR: &str = "cleaners 4, inst. 4";
 
-/// These four with something else beside.
+/// Four cleaners and four instances, with one more change.
 const SHALLOW: &str = "4, 4, depth 100";
 const ONCE: &str = "4, 4, no doublewrite";
 
@@ -39,7 +39,7 @@ const QUERIES: [(&str, &str); 3] = [
     ("qr1000", "qr1000: queries beside 1,000 inserts a second and client"),
 ];
 
-/// The steps: in quick runs all settings begin with the same load, and queries have one rate.
+/// The steps. In quick runs all settings begin with a copy of the same load, and queries have one rate.
 struct Steps {
     before: Vec<Work>,
     phases: Vec<Phase>,
@@ -66,7 +66,7 @@ impl Steps {
 fn run(lab: &Lab) -> Result<Findings, Failure> {
     let rows = if lab.is_quick { 100_000 } else { 250_000 };
     let common = ["cached=true", "buffer_pool_size=64MiB", "redo_capacity=128MiB", "durability=background(1s)"];
-    // As MySQL 8.0 but for the log's threads, which take CPU that a small machine does not have.
+    // As MySQL 8.0, but without its log threads, which need CPU that a small machine does not have.
     let of_8_0 = |words: &[&'static str]| {
         [&common[..], &["profile=mysql-5.6", "flush_neighbors=none", "max_dirty_pages_pct=90"], words].concat()
     };
@@ -74,7 +74,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
         Arm::classic(CLASSIC, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=8"])),
         Arm::classic(EIGHT, &of_8_0(&["page_cleaners=8", "buffer_pool_instances=8"])),
         Arm::classic(FOUR, &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4"])),
-        // The least there is, with as many frames kept free: of instances of this size these are 256 at most.
+        // The least possible depth, with as many free frames as before: at most 256 for instances of this size.
         Arm::classic(
             SHALLOW,
             &of_8_0(&["page_cleaners=4", "buffer_pool_instances=4", "free_list_target=256", "lru_scan_depth=100"]),
@@ -105,7 +105,7 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// How those did who inserted beside the queries.
+/// Results of the writers beside the queries.
 fn writers(setting: &Setting, step: &str, phase: &str) -> Option<String> {
     let of: Vec<&Writers> = setting.phase(phase).into_iter().filter_map(|run| run.writers.as_ref()).collect();
     let median_of = |figure: fn(&Writers) -> f64| median(of.iter().map(|writers| figure(writers)));
@@ -118,7 +118,7 @@ fn writers(setting: &Setting, step: &str, phase: &str) -> Option<String> {
     ))
 }
 
-/// How even the clients are, in the last round.
+/// Evenness of the clients, in the last round.
 fn by_client(findings: &Findings) -> String {
     let of = |setting: &Setting| {
         let clients = &setting.phase(INSERTS).last()?.clients;
@@ -135,7 +135,7 @@ fn by_client(findings: &Findings) -> String {
     format!("By client, in l.i1 of the last round: {}.", all.join("; "))
 }
 
-/// Per cent of the pages that were written which users wrote, who needed a frame.
+/// Single-page flushes by users that needed a frame, in percent of all written pages.
 fn single_percent(setting: &Setting) -> f64 {
     let of = |run: &Outcome| (run.number("buffer_pool_single_page_flushes"), run.number("data_page_writes"));
     setting.median(INSERTS, |run| of(run).0 * 100.0 / of(run).1.max(1.0))
@@ -190,7 +190,7 @@ fn judge(findings: &mut Findings, cpus: f64) {
     findings.judge_free_of(INSERTS, "free_frame");
     findings.judge_throughput(INSERTS);
     findings.judge_slowest(INSERTS, CLASSIC);
-    // Closed loop: as many are under way as there are clients.
+    // Closed loop: each client always has one transaction under way.
     let times = |setting: &Setting| {
         let of = setting.figures(INSERTS);
         let mean_ms = f64::from(CLIENTS) * 1e3 / of.per_s.max(1e-3);
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use crate::commands::lab::tests::{failing, findings_of, outcome};
 
-    /// Pages that users wrote, of a hundred, and how long a refill took.
+    /// Pages written by users, of a hundred, and the length of a refill.
     fn numbers(single: u64, slot_ms: u64) -> BTreeMap<String, u64> {
         let of = [
             ("buffer_pool_single_page_flushes", single),
@@ -235,7 +235,7 @@ mod tests {
         of.map(|(name, number)| (name.to_owned(), number)).into()
     }
 
-    /// Places of the claims that do not hold when a phase of one setting came to something else.
+    /// Indexes of the failing claims after `change` to a phase of one setting.
     fn failing_with(name: &str, phase: &str, change: fn(&mut Outcome)) -> Vec<usize> {
         let setting = |of: &'static str, slowest_ms, median_ms| {
             let per_s = if of == "default" { 2_000.0 } else { 1_000.0 };
@@ -286,7 +286,7 @@ mod tests {
             assert_eq!(failing_with("default", phase, |of| of.figures.per_s = 999.0), [11 + 2 * at]);
             let late = |of: &mut Outcome| of.writers.iter_mut().for_each(|writers| writers.is_kept = false);
             assert_eq!(failing_with("default", phase, late), [12 + 2 * at]);
-            assert_eq!(failing_with("default", phase, |of| of.writers = None), [12 + 2 * at], "nobody wrote");
+            assert_eq!(failing_with("default", phase, |of| of.writers = None), [12 + 2 * at], "no client wrote");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A small window within which pages are marked dirty out of order, and a closer that nobody wakes.
+//! A small window within which pages are marked dirty out of order, and a closer that no thread wakes.
 
 use super::{Experiment, Findings, Lab};
 use crate::commands::lab::arm::{Phase, Tables, Work};
@@ -8,7 +8,7 @@ use crate::exit::Failure;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "log-closer",
-    title: "inserts that wait for the window recent_closed, whose closer nobody wakes",
+    title: "inserts that wait for the window recent_closed, whose closer no thread wakes",
     source: "text 002",
     run,
 };
@@ -18,13 +18,14 @@ const THREADS: usize = 64;
 const PHASE: &str = "inserts";
 
 fn run(lab: &Lab) -> Result<Findings, Failure> {
-    // What is a stall here: an insert takes a third of a millisecond.
+    // The stall threshold fits an insert of a third of a millisecond.
     let common = ["cached=true", "buffer_pool_size=512MiB", "durability=background(1s)", "stall_threshold=5ms"];
-    // All but the window: its groups enter the flush lists as they leave it, so those without one keep lists, too.
+    // Common to all but the default, beside the window. Groups that leave the window enter flush lists, so the setting
+    // without a window has flush lists, too.
     let log = ["log_writer_threads=true", "log_spin=never", "dirty_tracking=flush_list"];
     let with = |how: &'static str| [&common[..], &log[..], &["log_recent_closed_size=16KiB", how]].concat();
     let arms = [
-        // Sets apart what the log's threads cost from what the window does.
+        // Separates the cost of the log's threads from the cost of the window.
         Arm::classic(NONE, &[&common[..], &log[..], &["log_recent_closed=none"]].concat()),
         Arm::classic("poll", &with("log_recent_closed=poll")),
         Arm::classic("wake", &with("log_recent_closed=wake")),
@@ -36,9 +37,9 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let phases = [Phase { name: PHASE.into(), quiet_s: 0.0, work, time_s: lab.seconds(5, 20), beside: None }];
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     let how = format!(
-        "{THREADS} threads of oltp_insert, {}, durable within a second, a window of 16 KiB; 5 ms are a stall. Who finds it full keeps \
-         his pages latched and looks again each 20 us. '{NONE}' has the same log, by threads of its own, and no \
-         window. Judged by loops and by waited time: on few CPUs throughput says little.",
+        "{THREADS} threads of oltp_insert, {}, durable within a second, a window of 16 KiB; 5 ms are a stall. An insert that finds \
+         the window full keeps its pages latched and checks again every 20 us. '{NONE}' has the same log with its \
+         threads, and no window. Judged by loops and by waiting time: on few CPUs throughput says little.",
         lab.where_in_memory()
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[PHASE]);
@@ -47,13 +48,13 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// No window, and the log of those that have one.
+/// The setting with no window, and with the same log as those that have one.
 const NONE: &str = "none, same log";
 
 const LOOPS: &str = "log_on_recent_closed_wait_loops";
 
-/// The text's loops for an insert, without waking the closer by those with it: 6.47 and 1.87 million in a minute, of
-/// 25,400 and 48,500 inserts a second.
+/// The text's loops per insert without waking the closer, divided by those with it: 6.47 and 1.87 million in a minute,
+/// at 25,400 and 48,500 inserts a second.
 const TEXT_LOOPS: f64 = (6.47 / 25_400.0) / (1.87 / 48_500.0);
 
 fn judge(findings: &mut Findings) {
@@ -81,7 +82,7 @@ fn judge(findings: &mut Findings) {
     let best = windows.into_iter().fold(0.0, f64::max);
     let without = findings.setting(NONE).figures(PHASE).per_s;
     findings.notes.push(format!(
-        "With the log of those that have a window, and none: {without:.0}/s; the best of the three makes {best:.0}/s."
+        "With the same log and no window: {without:.0}/s; the best of the three with a window makes {best:.0}/s."
     ));
     findings.notes.push("The default has no window: there is nothing to wait for.".to_owned());
     findings.judge_explained("poll", PHASE, "recent_closed");
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
     use crate::commands::lab::tests::{failing, findings_of, outcome};
 
-    /// Places of the claims that do not hold when one setting came to something else.
+    /// Indexes of the failing claims after `change` to the outcomes of one setting.
     fn failing_with(name: &str, change: fn(&mut Outcome)) -> Vec<usize> {
         let setting = |of, per_s, slowest_ms, loops, waited_us| {
             let mut outcome = outcome(PHASE, per_s, slowest_ms, "recent_closed");

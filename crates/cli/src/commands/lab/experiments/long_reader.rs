@@ -20,8 +20,8 @@ const PHASE: &str = "updates beside a long reader";
 /// Writes a second of the device.
 const WRITES_PER_S: f64 = 3_000.0;
 
-/// Updates a second: fewer than any of the settings makes on this device at full load, and so few that the thread which
-/// fills percona-5.7's list has come to sleep long before something else takes frames.
+/// Updates a second: fewer than any setting reaches on this device at full load. They are so few that the thread that
+/// fills percona-5.7's free list already sleeps long when the reader takes frames.
 const BORNE_PER_S: f64 = 200.0;
 
 fn run(lab: &Lab) -> Result<Findings, Failure> {
@@ -34,10 +34,10 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     let arms = with_percona(&words).map(|arm| arm.on(&device));
     let settings = lab.in_turn(EXPERIMENT.name, &base, &arms, &phases)?;
     let how = format!(
-        "{BORNE_PER_S:.0} updates a second, data twice the pool, which is full, on an imitated device of {}, durable within a \
-         second, first alone; 50 ms are a stall; times are from arrival. Then one reader scans a table beside them, with \
-         a rest of 2 ms after each 1,000 rows. It sees each row as committed when it comes to it: there are no snapshots yet, so \
-         old versions have nobody to wait for, with any setting.",
+        "{BORNE_PER_S:.0} updates a second, data twice the pool, which is full, on an imitated device of {}, durable \
+         within a second, first alone; 50 ms are a stall; times are from arrival. Then one reader scans a table beside \
+         them, with a rest of 2 ms after each 1,000 rows. It reads the latest committed version of each row: there are \
+         no snapshots yet, so no setting has to keep old versions for the reader.",
         device.text()
     );
     let mut findings = EXPERIMENT.findings(how, settings, &[ALONE, PHASE]);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::commands::lab::tests::{beside_servers, failing};
 
-    /// Places of the claims that do not hold when the default came to something else.
+    /// Indexes of the failing claims after `change` to the default's outcome.
     fn failing_with(change: fn(&mut Outcome)) -> Vec<usize> {
         let mut findings = beside_servers(ALONE, PHASE, change);
         judge(&mut findings);

@@ -22,15 +22,15 @@ use crate::exit::Failure;
 #[derive(Serialize)]
 pub(super) struct Experiment {
     pub(super) name: &'static str,
-    /// What is seen in it.
+    /// The symptom.
     pub(super) title: &'static str,
-    /// Which text describes it.
+    /// The text that describes it.
     pub(super) source: &'static str,
     #[serde(skip)]
     pub(super) run: fn(&Lab) -> Result<Findings, Failure>,
 }
 
-/// All of them.
+/// All experiments.
 pub(super) static EXPERIMENTS: [Experiment; 10] = [
     free_list::EXPERIMENT,
     free_list_writes::EXPERIMENT,
@@ -44,15 +44,15 @@ pub(super) static EXPERIMENTS: [Experiment; 10] = [
     burst::EXPERIMENT,
 ];
 
-/// Clients of the experiments that the texts do not have, and their tables: some 32 MiB each.
+/// Clients of the experiments without a text, and their tables: some 32 MiB each.
 const THREADS: usize = 16;
 const TABLES: Tables = Tables { count: 4, rows: 150_000 };
 
-/// Bytes a second that imitated devices take, as a usual volume of a cloud does.
+/// Bytes a second of imitated devices: those of a usual cloud volume.
 const BYTES_PER_S: f64 = 125e6;
 
-/// Full load for some seconds, which fills the pool: a load that is to be borne alone is judged with no frame left that
-/// nobody has used yet.
+/// Full load for some seconds, which fills the pool: the load that a setting has to bear is judged when no frame is
+/// unused any more.
 fn filling(lab: &Lab) -> Phase {
     updates("to begin with", TABLES, THREADS, lab.seconds(2, 5))
 }
@@ -70,8 +70,8 @@ fn offered(name: &str, per_s: f64, time_s: u64) -> Phase {
     Phase { name: name.into(), quiet_s: 0.0, work, time_s, beside: None }
 }
 
-/// The two servers that are compared, and the default. That of before without neighbours, as 8.0 has it by default: its
-/// own is made for disks that turn.
+/// The two servers that are compared, and the default. mysql-5.6 has no flushing of neighbours, like 8.0 by default:
+/// its own default is made for rotating disks.
 fn servers(words: &[&'static str]) -> [Arm; 3] {
     let with = |profile: &'static str| [&[profile], words].concat();
     [
@@ -81,10 +81,10 @@ fn servers(words: &[&'static str]) -> [Arm; 3] {
     ]
 }
 
-/// The server whose operations wait for a thread wherever they find no free frame.
+/// The server whose operations always wait for a thread when they find no free frame.
 const PERCONA: &str = "percona-5.7";
 
-/// That server, one whose operations look for a clean page themselves, and the default.
+/// That server, one whose operations look for a clean page themselves (mysql-8.0), and the default.
 fn with_percona(words: &[&'static str]) -> [Arm; 3] {
     let with = |profile: &'static str| [&[profile], words].concat();
     [

@@ -1,5 +1,5 @@
-//! A pool larger than the data, a log much smaller than what is dirtied, a slow device: lazy flushing until three
-//! quarters of the log are full, then everybody waits.
+//! A pool larger than the data, a log much smaller than the dirty data, a slow device: lazy flushing until three
+//! quarters of the log are full, then all writers wait.
 
 use super::{BYTES_PER_S, Experiment, Findings, Lab, updates};
 use crate::commands::lab::arm::{SlowDevice, SlowTime, Tables};
@@ -15,18 +15,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Some 512 MiB: three quarters of the smallest log dirty a part of it.
+/// The tables: some 512 MiB. Three quarters of the smallest log dirty only a part of them.
 const TABLES: Tables = Tables { count: 16, rows: 150_000 };
 const THREADS: usize = 16;
 const STEADY: &str = "updates on a slow device";
 const SLOWING: &str = "updates while it slows down";
 
-/// Writes a second.
+/// Writes a second of the device.
 const WRITES_PER_S: f64 = 6_000.0;
 
 fn run(lab: &Lab) -> Result<Findings, Failure> {
     let (steady_s, seconds) = (lab.seconds(10, 20), lab.seconds(6, 14));
-    // In the middle of the second phase it has 30 % of its speed.
+    // In the middle of the second phase the device has 30 % of its speed.
     let (after_s, for_s) = (2.0, seconds as f64 / 2.0);
     let slow = SlowTime { from_s: steady_s as f64 + after_s, for_s, every_s: 0.0, factor: 0.3 };
     let device = SlowDevice { writes_per_s: WRITES_PER_S, bytes_per_s: BYTES_PER_S, slower: vec![slow] };
@@ -62,21 +62,21 @@ fn run(lab: &Lab) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// What the text's writer tried against the silence.
+/// The cures that the author of text 003 tried.
 const CURES: [&str; 3] = ["  dirty pages 30 %", "  log 32 MiB", "  pool 256 MiB"];
 
-/// The same policy, told differently what the disk can do.
+/// The same policy with different values of `io_capacity`.
 const ADAPTIVE: [&str; 3] = ["adaptive, 200", "adaptive, 1000", "adaptive, 4000"];
 
-/// A wait for which somebody calls a server stalled, in ms.
+/// From this wait on users call a server stalled, in ms.
 const STALL_MS: f64 = 500.0;
 
-/// The longest time for which somebody waited, or everybody did.
+/// The longest wait of one operation, or of all.
 fn longest_ms(of: &Figures) -> f64 {
     of.slowest_ms.max(of.blackout_ms)
 }
 
-/// How often nothing was done for whole seconds, and for how many on average, over all rounds.
+/// The number of silences of whole seconds over all rounds, and their mean length in seconds.
 fn silences(setting: &Setting, phase: &str) -> (usize, f64) {
     let (mut silences, mut seconds) = (0, 0);
     for run in setting.phase(phase) {
@@ -165,7 +165,7 @@ fn judge_default(findings: &mut Findings) {
         let brownout_s = most(|run| run.figures.brownout_s);
         findings.judge(
             "ours",
-            format!("{phase}: the default is not silent, nobody finds the log full, no operation stalls"),
+            format!("{phase}: the default is not silent, no writer finds the log full, no operation stalls"),
             silent_s == 0.0 && gap_ms < 100.0 && walls == 0.0 && stalls == 0.0,
             format!(
                 "longest gap {gap_ms:.0} ms, {walls:.0} waits at the wall, {stalls:.0} stalls, slowest {slowest_ms:.0} \
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::commands::lab::tests::{failing, findings_of, outcome};
 
-    /// Places of the claims that do not hold when one setting came to something else.
+    /// Indexes of the failing claims after `change` to the outcomes of one setting.
     fn failing_with(name: &str, in_phase: &str, change: fn(&mut Outcome)) -> Vec<usize> {
         let settings = [
             ("sync_only", 1_000.0, 4_000.0),

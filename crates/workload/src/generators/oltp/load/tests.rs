@@ -1,4 +1,4 @@
-//! What is drawn, against what sysbench draws: how many statements of each kind, of which tables and rows.
+//! Compares the drawn statements with sysbench's: how many of each kind, over which tables and rows.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn load(workload: Workload, tables: u32, mix: Mix) -> Load {
     }
 }
 
-/// Draws so many transactions of one thread.
+/// Draws `count` transactions of one thread.
 fn draws(load: &Load, count: usize) -> Vec<Transaction> {
     let segment = load.segment(0, 1).unwrap();
     let mut random = random(11, 2);
@@ -55,7 +55,7 @@ fn name_and_table(statement: &Statement) -> (&'static str, Option<TableNo>) {
     }
 }
 
-/// The statements of a transaction by name, each with how often it follows itself.
+/// The statements of a transaction by name, each with its number of repetitions.
 fn shape(transaction: &Transaction) -> Vec<(&'static str, usize)> {
     let names: Vec<&str> = transaction.statements.iter().map(|statement| name_and_table(statement).0).collect();
     names.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()

@@ -1,0 +1,219 @@
+//! Handles of indexes: entries in the order of their fields, and the rows that they point to.
+
+use std::fmt;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use crate::api::table::Table;
+use crate::api::tree::Tree;
+use crate::base::error::{Error, MEND_INDEX};
+use crate::base::quoted::quoted;
+use crate::btree::scan::{OwnedRow, RowRef};
+use crate::engine::table_state::IndexState;
+use crate::read::scan::{Direction, Scan};
+use crate::write::apply;
+use crate::write::op::{Change, Op};
+
+/// An index of a table: its rows in the order of some of their bytes. When it is dropped, its handles get
+/// [`Error::TreeNotFound`].
+///
+/// A range bounds the index's fields, concatenated and compared as byte strings. With one field of 4 bytes,
+/// `..=&b"abcd"[..]` holds all rows whose field is at most `abcd`. With two fields of 4 bytes,
+/// `&b"abcd"[..]..&b"abce"[..]` holds all rows whose first field is `abcd`.
+#[derive(Clone)]
+pub struct Index {
+    pub(crate) table: Table,
+    pub(crate) state: Arc<IndexState>,
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (table, name) = (self.table.name(), self.name());
+        f.debug_struct("Index").field("table", &table).field("name", &name).finish_non_exhaustive()
+    }
+}
+
+impl Index {
+    /// The index's name.
+    pub fn name(&self) -> &str {
+        &self.state.definition.name
+    }
+
+    /// Whether the index is unique: no two rows have the same fields.
+    pub fn is_unique(&self) -> bool {
+        self.state.definition.is_unique
+    }
+
+    /// The primary key and the row with these fields; for a unique index only. May wait on `admission`, `free_frame`
+    /// and `page_read`.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`]: the index is not unique. Those of [`Table::get`].
+    pub fn get(&self, fields: &[u8]) -> Result<Option<OwnedRow>, Error> {
+        let IndexState { definition, entries } = &*self.state;
+        if !definition.is_unique {
+            let message = format!("{entries} is not unique, so several rows may have the same fields: use `rows`");
+            return Err(Error::WrongKind(message.into()));
+        }
+        loop {
+            let Some(key) = entries.get(&self.table.engine, fields)? else { return Ok(None) };
+            let row = self.table.get(&key)?;
+            match row {
+                Some(row) if definition.has_fields(&key, &row, fields) => return Ok(Some((key, row))),
+                // Most probably a writer changed the row in between: then the entry has changed, too.
+                other => self.check_disagreement(fields, &key, other.as_deref())?,
+            }
+        }
+    }
+
+    /// The entries with fields in `range`, ascending: fields and primary key of each. Not a snapshot: the scan sees
+    /// each leaf of the index as it is on arrival there.
+    pub fn scan<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> IndexScan {
+        self.scan_towards(&range, Direction::Forward)
+    }
+
+    /// The entries with fields in `range`, descending. Not a snapshot, either.
+    pub fn scan_back<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> IndexScan {
+        self.scan_towards(&range, Direction::Backward)
+    }
+
+    /// The rows with fields in `range`, in the order of the fields: primary key and row of each.
+    ///
+    /// Not a snapshot. Each row had these fields when it was read. The scan may miss a row whose fields change
+    /// meanwhile, or return it twice.
+    pub fn rows<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> IndexRows {
+        IndexRows { scan: self.scan(range), row: Vec::new() }
+    }
+
+    /// The rows with fields in `range`, in the reverse order. Not a snapshot, either.
+    pub fn rows_back<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> IndexRows {
+        IndexRows { scan: self.scan_back(range), row: Vec::new() }
+    }
+
+    fn scan_towards<'k>(&self, range: &impl RangeBounds<&'k [u8]>, direction: Direction) -> IndexScan {
+        let state = &*self.state;
+        let tree = Tree { engine: Arc::clone(&self.table.engine), state: Arc::clone(&state.entries) };
+        let entries = tree.scan_range(state.definition.entry_range(range), direction);
+        IndexScan { index: self.clone(), entries, fields: Vec::new(), key: Vec::new(), has_failed: false }
+    }
+
+    /// After reading an entry and then a row with other fields: compares both at one moment. An error if they disagree.
+    #[cold]
+    fn check_disagreement(&self, fields: &[u8], key: &[u8], row: Option<&[u8]>) -> Result<(), Error> {
+        let (table, entries) = (&self.table.state, &self.state.entries);
+        let mut both =
+            [Op::new(entries, fields, Change::Expect(Some(key))), Op::new(&table.rows, key, Change::Expect(row))];
+        self.table.engine.check_open()?;
+        // The batch changes nothing, so a read-only database allows it, too.
+        match apply(&self.table.engine, &mut both) {
+            Err(Error::Conflict(_)) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => {
+                let way_out = MEND_INDEX;
+                let (fields, key) = (quoted(fields), quoted(key));
+                let message = format!("{entries} has the entry {fields} of row {key}, which is another: {way_out}");
+                Err(Error::Corruption(message.into()))
+            }
+        }
+    }
+
+    /// The error for a key in the index that is not a valid entry.
+    #[cold]
+    fn no_entry(&self, entry: &[u8]) -> Error {
+        let (index, entry) = (&self.state.entries, quoted(entry));
+        let way_out = MEND_INDEX;
+        Error::Corruption(format!("{index} has {entry}, which is no entry: {way_out}").into())
+    }
+}
+
+/// The entries of an index in a range; ends after the first error. The iterator returns owned entries;
+/// [`next_entry`](IndexScan::next_entry) lends them.
+#[must_use]
+pub struct IndexScan {
+    index: Index,
+    entries: Scan,
+    /// Fields of the current entry; `key`: its primary key.
+    fields: Vec<u8>,
+    key: Vec<u8>,
+    has_failed: bool,
+}
+
+impl IndexScan {
+    /// Goes to the next entry. False: there is none.
+    fn advance(&mut self) -> Result<bool, Error> {
+        if self.has_failed {
+            return Ok(false);
+        }
+        let Some((entry, value)) = self.entries.next_row()? else { return Ok(false) };
+        match self.index.state.definition.split_entry(entry, value, &mut self.fields) {
+            Some(key) => {
+                self.key.clear();
+                self.key.extend_from_slice(key);
+                Ok(true)
+            }
+            None => {
+                self.has_failed = true;
+                Err(self.index.no_entry(entry))
+            }
+        }
+    }
+
+    /// The next entry's fields and primary key, borrowed until the next call. `None`: the range is exhausted, or an
+    /// error came before.
+    ///
+    /// # Errors
+    /// Those of [`Table::get`].
+    pub fn next_entry(&mut self) -> Result<Option<RowRef<'_>>, Error> {
+        Ok(self.advance()?.then_some((&self.fields, &self.key)))
+    }
+}
+
+impl Iterator for IndexScan {
+    type Item = Result<OwnedRow, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_entry().map(|entry| entry.map(|(fields, key)| (fields.to_vec(), key.to_vec()))).transpose()
+    }
+}
+
+/// The rows of an index in a range; ends after the first error. The iterator returns owned rows;
+/// [`next_row`](IndexRows::next_row) lends them.
+#[must_use]
+pub struct IndexRows {
+    scan: IndexScan,
+    row: Vec<u8>,
+}
+
+impl IndexRows {
+    /// The next row's primary key and value, borrowed until the next call. `None`: the range is exhausted, or an
+    /// error came before.
+    ///
+    /// # Errors
+    /// Those of [`Table::get`].
+    pub fn next_row(&mut self) -> Result<Option<RowRef<'_>>, Error> {
+        while self.scan.advance()? {
+            let IndexScan { index, fields, key, .. } = &self.scan;
+            // By now a writer may have deleted the row or changed its fields.
+            let row = match index.table.get(key) {
+                Ok(row) => row.filter(|row| index.state.definition.has_fields(key, row, fields)),
+                Err(error) => {
+                    self.scan.has_failed = true;
+                    return Err(error);
+                }
+            };
+            if let Some(row) = row {
+                self.row = row;
+                return Ok(Some((&self.scan.key, &self.row)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for IndexRows {
+    type Item = Result<OwnedRow, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_row().map(|row| row.map(|(key, row)| (key.to_vec(), row.to_vec()))).transpose()
+    }
+}

@@ -1,0 +1,174 @@
+//! Handles of trees: point reads, writes of one row, scans.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use crate::base::error::Error;
+use crate::engine::Engine;
+use crate::engine::tree_state::TreeState;
+use crate::read::scan::{Direction, Scan};
+use crate::schema::index_key::KeyRange;
+use crate::write::batch::{BatchTarget, Place};
+use crate::write::op::{Change, Op};
+use crate::write::write;
+
+/// A named ordered map of byte strings. Handles are cheap to clone and may be used by many threads.
+#[derive(Clone)]
+pub struct Tree {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) state: Arc<TreeState>,
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("name", &self.state.name).finish_non_exhaustive()
+    }
+}
+
+impl Tree {
+    /// The tree's name.
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// Reads the newest committed value of `key`, which may not be durable yet.
+    ///
+    /// May wait on `admission`, `free_frame`, `page_read`, `page_latch` and `lane`; on `metadata` while another thread
+    /// drops the tree or closes the database.
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`] when the tree was dropped, [`Error::Closed`] when the database was closed,
+    /// [`Error::OtherProcess`] in a fork of the process that opened the database,
+    /// [`Error::Corruption`] and [`Error::DeviceFailed`] when a page cannot be read, [`Error::ReadOnly`] when the
+    /// engine has stopped and no frame is free for the page.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.state.get(&self.engine, key)
+    }
+
+    fn write_one(&self, key: &[u8], change: Change<&[u8]>) -> Result<bool, Error> {
+        self.engine.home.check()?;
+        write(&self.engine, &mut [Op::new(&self.state, key, change)], self.engine.in_force.durability())
+    }
+
+    /// Adds `key`, which must not exist yet.
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`], and those of [`Db::write`](crate::Db::write).
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.write_one(key, Change::Insert(value)).map(drop)
+    }
+
+    /// Sets `key`, whether it exists or not (upsert).
+    ///
+    /// # Errors
+    /// Those of [`Db::write`](crate::Db::write).
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.write_one(key, Change::Put(value)).map(drop)
+    }
+
+    /// Sets `key`, which must exist.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`], and those of [`Db::write`](crate::Db::write).
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.write_one(key, Change::Update(value)).map(drop)
+    }
+
+    /// Removes `key`. True: it existed.
+    ///
+    /// # Errors
+    /// Those of [`Db::write`](crate::Db::write).
+    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
+        self.write_one(key, Change::Delete)
+    }
+
+    /// The rows with keys in `range`, ascending. Not a snapshot: the scan sees each leaf as it is on arrival there.
+    pub fn scan<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Scan {
+        self.scan_towards(range, Direction::Forward)
+    }
+
+    /// The rows with keys in `range`, descending. Not a snapshot: the scan sees each leaf as it is on arrival there.
+    pub fn scan_back<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Scan {
+        self.scan_towards(range, Direction::Backward)
+    }
+
+    fn scan_towards<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> Scan {
+        let own = |bound: Bound<&&'k [u8]>| bound.map(|key| key.to_vec());
+        self.scan_range(Some((own(range.start_bound()), own(range.end_bound()))), direction)
+    }
+
+    /// A scan of `range`. `None`: a scan without rows.
+    pub(crate) fn scan_range(&self, range: Option<KeyRange>, direction: Direction) -> Scan {
+        Scan::new(&self.engine, &self.state, range, direction)
+    }
+}
+
+impl From<&Tree> for BatchTarget {
+    fn from(tree: &Tree) -> BatchTarget {
+        BatchTarget(Place::Tree(Arc::clone(&tree.state)))
+    }
+}
+
+impl From<&&Tree> for BatchTarget {
+    fn from(tree: &&Tree) -> BatchTarget {
+        BatchTarget::from(*tree)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytesize::ByteSize;
+
+    use super::*;
+    use crate::api::database::Db;
+    use crate::base::waits::WaitClass;
+    use crate::btree::descent::{Restarts, Target, leaf_read};
+    use crate::btree::split::{Pending, split_leaf};
+    use crate::io::simulated::SimulatedDisk;
+    use crate::options::Options;
+    use crate::pool::buffer_pool::Pool;
+    use crate::simulation::{run, sleep_ns, spawn};
+
+    /// An operation that has restarted so often that it is in the lane.
+    fn in_the_lane(pool: &Pool) -> Restarts<'_> {
+        let mut restarts = Restarts::new(pool);
+        while restarts.kept_in_lane().is_none() {
+            restarts.start_again();
+        }
+        restarts
+    }
+
+    #[test]
+    fn who_is_in_the_lane_keeps_it_and_its_pages_over_a_split_and_others_wait() {
+        run(1, || {
+            let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
+            let options = options.redo_capacity(ByteSize::mib(2));
+            let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
+            let tree = db.create_tree("t").expect("created");
+            (0..400u32).for_each(|key| tree.put(&key.to_be_bytes(), &[7; 900]).expect("written"));
+            let (core, state) = (&tree.engine.core, &tree.state);
+            let mut restarts = in_the_lane(&core.pool);
+            // Most leaves are not in memory by now.
+            let key = 50u32.to_be_bytes();
+            while let Err(stop) = leaf_read(core, &state.root, Target::Key(&key)) {
+                restarts.resolve(stop).expect("loaded");
+            }
+            let kept = restarts.kept_in_lane();
+            assert!(kept > Some(0), "the leaf was loaded, and is kept");
+            let other = tree.clone();
+            let second = spawn("second", move || drop(in_the_lane(&other.engine.core.pool))).expect("a thread");
+            let pages = core.store.used_count(state.space);
+            let more: Vec<_> = (0..4).map(|n| Pending { key: [&key[..], &[n]].concat(), value_len: 900 }).collect();
+            split_leaf(core, &state.root, &more, &mut restarts).expect("split");
+            assert!(core.store.used_count(state.space) > pages, "the leaf was split");
+            assert!(restarts.kept_in_lane() >= kept, "the operation still keeps its pages");
+            sleep_ns(1_000_000);
+            drop(restarts);
+            second.join().expect("no panic");
+            let lane = db.waits()[WaitClass::Lane as usize];
+            assert!(lane.count == 2 && lane.total.as_millis() >= 1, "{lane:?}");
+            db.close().expect("closed");
+        });
+    }
+}

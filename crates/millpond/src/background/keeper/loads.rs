@@ -1,0 +1,25 @@
+//! What the keeper does for bulk loads: the images that they write are named with all others.
+
+use crate::background::keeper::Keeper;
+use crate::engine::Naming;
+
+impl Keeper {
+    /// Tells those whose images are durable and named, and begins a sync for the others. Waits for nothing.
+    pub(crate) fn serve_loads(&mut self) {
+        let mut requests = self.engine.requests.lock();
+        if requests.naming.is_empty() {
+            return;
+        }
+        let (_, named) = self.engine.core.store.turns();
+        let told: Vec<Naming> = requests.naming.extract_if(.., |naming| naming.turn <= named).collect();
+        let more = !requests.naming.is_empty();
+        drop(requests);
+        for naming in told {
+            naming.handoff.give(Ok(()));
+        }
+        // One that is under way rings when it has ended.
+        if more {
+            self.begin_publishing();
+        }
+    }
+}

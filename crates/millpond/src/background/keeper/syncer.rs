@@ -1,0 +1,128 @@
+//! A second thread for the keeper: it waits for syncs, or for memory, so that the keeper can go on freeing frames
+//! meanwhile.
+//!
+//! SYNCER-1  One job at a time, given by the keeper. What a job changes in the engine is the store's and the log's own
+//!           business; all that follows from its end is done by the keeper when it takes the result.
+//!
+//! Who ends the waits: the thread's own, the keeper with a job, or with the end; the keeper's, the thread with a
+//! result, also when the job panicked. A result rings the keeper's bell.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::base::bell::Bell;
+use crate::base::error::Error;
+use crate::base::sync::{self, Condvar, JoinHandle, Mutex, Rank};
+use crate::base::waits::enter_background;
+
+type Job<T> = Box<dyn FnOnce() -> Result<T, Error> + Send>;
+
+/// What passes between the two threads.
+enum Post<T> {
+    Empty,
+    Job(Job<T>),
+    UnderWay,
+    Done(Result<T, Error>),
+    Stop,
+}
+
+struct Shared<T> {
+    post: Mutex<Post<T>>,
+    changed: Condvar,
+    bell: Arc<Bell>,
+}
+
+/// The thread, from the keeper's side.
+pub(crate) struct Syncer<T: Send + 'static> {
+    shared: Arc<Shared<T>>,
+    busy: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<T: Send + 'static> Syncer<T> {
+    /// Starts the thread `name`, which rings `bell` at each result.
+    pub(crate) fn start(name: &str, bell: Arc<Bell>) -> Result<Self, Error> {
+        let shared = Arc::new(Shared { post: Mutex::new(Rank::Syncer, Post::Empty), changed: Condvar::new(), bell });
+        let theirs = Arc::clone(&shared);
+        let thread = sync::spawn(name, move || {
+            enter_background();
+            theirs.work();
+        });
+        let thread = thread.map_err(|e| Error::thread(name, e))?;
+        Ok(Syncer { shared, busy: false, thread: Some(thread) })
+    }
+
+    /// Whether a job was given whose result was not taken yet.
+    pub(crate) fn busy(&self) -> bool {
+        self.busy
+    }
+
+    /// Gives it a job. It is not busy.
+    pub(crate) fn begin(&mut self, job: Job<T>) {
+        debug_assert!(!self.busy, "SYNCER-1: one job at a time");
+        self.busy = true;
+        *self.shared.post.lock() = Post::Job(job);
+        self.shared.changed.notify_one();
+    }
+
+    /// The job's result if there is one by now, or, with `wait`, as soon as there is; `None`: there is no job, or it
+    /// is under way.
+    pub(crate) fn result(&mut self, wait: bool) -> Option<Result<T, Error>> {
+        if !self.busy {
+            return None;
+        }
+        let mut post = self.shared.post.lock();
+        loop {
+            match std::mem::replace(&mut *post, Post::Empty) {
+                Post::Done(result) => {
+                    self.busy = false;
+                    return Some(result);
+                }
+                other => *post = other,
+            }
+            if !wait {
+                return None;
+            }
+            post = self.shared.changed.wait(post, "a result");
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for Syncer<T> {
+    fn drop(&mut self) {
+        // A job under way comes to its end first: nothing is written after the keeper is gone.
+        let _ = self.result(true);
+        *self.shared.post.lock() = Post::Stop;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<T> Shared<T> {
+    fn work(&self) {
+        let mut post = self.post.lock();
+        loop {
+            match std::mem::replace(&mut *post, Post::UnderWay) {
+                Post::Job(job) => {
+                    drop(post);
+                    let result = catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
+                        Err(Error::Bug("a thread of the keeper panicked: reopen the database".into()))
+                    });
+                    post = self.post.lock();
+                    *post = Post::Done(result);
+                    self.changed.notify_one();
+                    drop(post);
+                    self.bell.ring();
+                    post = self.post.lock();
+                }
+                Post::Stop => return,
+                other => {
+                    *post = other;
+                    post = self.changed.wait(post, "a job");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The threads of the log: the one that writes it for who does not, and with the classic policies the closer of
+//! `recent_closed` and those of the pipeline.
+
+use std::sync::Arc;
+
+use crate::background::threads::Threads;
+use crate::base::error::Error;
+use crate::engine::Engine;
+use crate::redo::log::Log;
+use crate::redo::pipeline::{Pipeline, Stage};
+
+/// Starts it, and those that the log's policies want.
+pub(crate) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {
+    let log = &engine.core.log;
+    threads.ring_at_end(&log.flusher_bell);
+    threads.start("mp-log", engine, |engine, end| engine.core.log.flush_for_others(|| end.is_near()))?;
+    if log.recent_closed.is_some() {
+        threads.start("mp-closer", engine, |engine, end| {
+            let window = engine.core.log.recent_closed.iter();
+            window.for_each(|window| window.close_groups(|| end.is_near()));
+            Ok(())
+        })?;
+    }
+    let Some(pipeline) = &log.pipeline else { return Ok(()) };
+    // From here on who waits leaves the work to them; they come at once, or their first end is told.
+    pipeline.begin();
+    type Work = fn(&Engine, &dyn Fn() -> bool) -> Result<(), Error>;
+    let works: [(&str, Work); 4] = [
+        ("mp-log-write", |engine, is_ending| with(engine, |of, log| of.write_all(log, is_ending))),
+        ("mp-log-flush", |engine, is_ending| with(engine, |of, log| of.flush_all(log, is_ending))),
+        ("mp-log-written", |engine, is_ending| with(engine, |of, log| of.notify_all(log, Stage::Written, is_ending))),
+        ("mp-log-flushed", |engine, is_ending| with(engine, |of, log| of.notify_all(log, Stage::Flushed, is_ending))),
+    ];
+    let mut works = works.into_iter();
+    let start =
+        |(name, work): (_, Work)| threads.start(name, engine, move |engine, end| work(engine, &|| end.is_near()));
+    works.try_for_each(start).inspect_err(|_| {
+        // Nobody waits for one that is not there; those that are look whether they are to end.
+        pipeline.end();
+        pipeline.ring_all();
+    })
+}
+
+fn with(engine: &Engine, work: impl FnOnce(&Pipeline, &Log) -> Result<(), Error>) -> Result<(), Error> {
+    let log = &engine.core.log;
+    log.pipeline.as_ref().map_or(Ok(()), |pipeline| work(pipeline, log))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytesize::ByteSize;
+
+    use crate::base::scheduler::run;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::redo::group::GroupKind;
+    use crate::redo::recent_closed::LogRecentClosed;
+    use crate::{Db, DirtyTracking, Options};
+
+    /// CLOSED-2: a checkpoint that is taken while a group is between its place and its marks stays before it.
+    #[test]
+    fn a_group_is_counted_until_its_pages_are_marked() {
+        run(1, || {
+            let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
+            let options = options.redo_capacity(ByteSize::mib(2)).log_recent_closed(LogRecentClosed::Poll);
+            let options = options.log_writer_threads(true).dirty_tracking(DirtyTracking::FlushList);
+            let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
+            db.checkpoint().expect("a checkpoint");
+            let log = &db.engine().core.log;
+            assert_eq!(log.counts.oldest(), None, "nothing is dirty");
+            let credit = log.reserve(100, 0).expect("room");
+            let mut seen = None;
+            let end =
+                log.append(credit, GroupKind::Pages, &[0; 100], |start, _| seen = Some((start, log.counts.oldest())));
+            let (start, oldest) = seen.expect("marked");
+            assert!(
+                end.expect("appended") > start && oldest.is_some_and(|oldest| oldest <= start),
+                "{start}: {oldest:?}"
+            );
+            assert_eq!(log.counts.total(), 0, "and not any longer");
+            db.close().expect("closed");
+        });
+    }
+}

@@ -1,0 +1,82 @@
+//! The threads of `empty_free_list_algorithm = backoff`: an LRU manager for each instance of the buffer pool. It frees
+//! frames from the tail of the instance's list, writes those pages that are dirty there, and sleeps as it has found fit
+//! ([`lru_manager`](crate::pool::lru_manager)). Once there they stay, and while `legacy` is in force they wait until it
+//! is not.
+
+use std::sync::Arc;
+
+use crate::background::threads::{End, Threads};
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::ids::FrameId;
+use crate::engine::Engine;
+use crate::engine::flush_reason::FlushReason;
+use crate::pool::frame::Pin;
+use crate::pool::lru_manager::AdaptiveSleep;
+use crate::store::page_store::LOT_PAGES;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+const NAME: &str = "mp-lru";
+
+/// Starts a thread for each instance that has none yet, which begins with this sleep.
+pub(crate) fn start(threads: &mut Threads, engine: &Arc<Engine>, sleep: AdaptiveSleep) -> Result<(), Error> {
+    let mut without = threads.count(NAME)..engine.core.pool.instance_count();
+    without.try_for_each(|at| threads.start(NAME, engine, move |engine, end| run(engine, at, end, sleep)))
+}
+
+fn run(engine: &Engine, at: usize, end: &End, mut sleep: AdaptiveSleep) -> Result<(), Error> {
+    let mut made = 0;
+    let pool = &engine.core.pool;
+    loop {
+        if !pool.is_managed() {
+            if end.wait_for(|| pool.is_managed()) {
+                return Ok(());
+            }
+            // Frames may be waited for since before it was needed.
+            (sleep, made) = (AdaptiveSleep::awake(), 0);
+        }
+        // One that has made none does not look again at once: nothing has changed since.
+        if end.wait_until(clock::now_ns() + sleep.ms.max(u64::from(made == 0)) * NS_PER_MS) {
+            return Ok(());
+        }
+        if pool.is_managed() {
+            let (free, target) = pool.free_in(at);
+            sleep.adapt(free, target, made > 0);
+            made = engine.refill(at)?;
+        }
+    }
+}
+
+impl Engine {
+    /// Frees frames of an instance from the tail of its list. Returns how many.
+    pub(crate) fn refill(&self, at: usize) -> Result<usize, Error> {
+        let began_ns = clock::now_ns();
+        let made = self.refill_from_tail(at)?;
+        // Where nothing had to be done it took no time to speak of, and would hide how long it takes.
+        if made > 0 {
+            self.core.pool.counters.refilled_in(clock::now_ns().saturating_sub(began_ns));
+        }
+        Ok(made)
+    }
+
+    fn refill_from_tail(&self, at: usize) -> Result<usize, Error> {
+        let pool = &self.core.pool;
+        let mut scan = pool.lru_scan();
+        let mut made = 0;
+        loop {
+            let (freed, dirty) = pool.lru_pass(at, &mut scan, LOT_PAGES);
+            made += freed;
+            if dirty.is_empty() {
+                return Ok(made);
+            }
+            let frames: Vec<FrameId> = dirty.iter().map(Pin::frame_id).collect();
+            let written = self.flush_lot(FlushReason::Frames, dirty)?;
+            if written == 0 {
+                return Ok(made);
+            }
+            made += written;
+            pool.free_cleaned(&frames);
+        }
+    }
+}

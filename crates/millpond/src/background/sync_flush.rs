@@ -1,0 +1,77 @@
+//! What a classic server does when its log is three quarters full: who wants to write next flushes the oldest pages
+//! himself, and all others wait for their turn behind him ([`sync_only`](crate::pace::sync_only)).
+
+use std::sync::atomic::Ordering;
+
+use crate::base::aligned::to_u64;
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::ids::Lsn;
+use crate::base::waits::WaitClass;
+use crate::engine::Engine;
+use crate::engine::classic_flushing::ClassicFlushing;
+use crate::engine::flush_reason::FlushReason;
+use crate::pace::classic_flushing::AdaptiveFlushingMethod;
+use crate::pace::sync_only;
+use crate::store::page_store::LOT_PAGES;
+
+/// Pages of an instance that are searched for before they are written.
+const BATCH: usize = 16 * LOT_PAGES;
+
+/// Times that one who waits looks again, at most: pages that others hold may stay dirty.
+const ROUNDS: usize = 64;
+
+impl Engine {
+    /// Waits until the log is less than three quarters full of changes that are in frames only. Callers hold nothing.
+    /// May wait on `log_space`.
+    pub(crate) fn sync_flush(&self, classic: &ClassicFlushing) {
+        if self.over_limit().is_none() {
+            return;
+        }
+        let began_ns = clock::now_ns();
+        self.waits.timed(WaitClass::LogSpace, || {
+            let _one_at_a_time = classic.sync_flush.lock();
+            for _ in 0..ROUNDS {
+                let Some(cut) = self.over_limit() else { break };
+                // What fails has stopped the log, which tells who is about to write.
+                if self.core.log.health().is_err() || self.flush_upto(classic, cut).is_err() {
+                    break;
+                }
+            }
+        });
+        let counters = &self.core.log.counters;
+        classic.sync_waits.fetch_add(1, Ordering::Relaxed);
+        counters.space_waits.fetch_add(1, Ordering::Relaxed);
+        counters.space_wait_us.fetch_add(clock::now_ns().saturating_sub(began_ns) / 1000, Ordering::Relaxed);
+    }
+
+    /// If the oldest change is so old that everybody waits: up to where pages are flushed now.
+    fn over_limit(&self) -> Option<Lsn> {
+        let oldest = self.core.pool.oldest_change()?;
+        let age = self.core.log.positions().next.0.saturating_sub(oldest.0);
+        let limit = sync_only::limit(self.log_length());
+        (age > limit).then(|| oldest.plus(sync_only::advance(age, limit)))
+    }
+
+    /// Writes the pages that were dirtied before `cut`, or some of them, and has their images named.
+    fn flush_upto(&self, classic: &ClassicFlushing, cut: Lsn) -> Result<(), Error> {
+        let pool = &self.core.pool;
+        for at in 0..pool.instance_count() {
+            let frames = if classic.method.get() == AdaptiveFlushingMethod::SyncOnly {
+                let (frames, looked_at) = pool.rescan_dirty(at, cut, BATCH);
+                classic.rescanned.fetch_add(to_u64(looked_at), Ordering::Relaxed);
+                frames
+            } else {
+                pool.oldest_dirty(at, cut, BATCH)
+            };
+            for lot in frames.chunks(LOT_PAGES) {
+                let pages = pool.pin_dirty(lot);
+                if !pages.is_empty() && self.flush_lot(FlushReason::AtOnce, pages)? == 0 {
+                    break;
+                }
+            }
+        }
+        // Their sync, and those whose former image was in flight can be written next time.
+        self.name_images(WaitClass::LogSpace).map(|_| ())
+    }
+}

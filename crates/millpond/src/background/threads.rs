@@ -1,0 +1,125 @@
+//! Threads that work until the database is closed: those of the classic policies, each of which sleeps by a clock of
+//! its own, as those servers' do, the one that writes the log for who does not, and the one that makes files for a
+//! large log.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::base::bell::Bell;
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::sync::{self, Condvar, JoinHandle, Mutex, Rank};
+use crate::base::waits::enter_background;
+use crate::engine::Engine;
+
+/// Threads that end together: at the latest when this is dropped, which waits for them.
+pub(crate) struct Threads {
+    end: Arc<End>,
+    /// Those who wait for one are rung when the end is near.
+    bells: Vec<Arc<Bell>>,
+    threads: Vec<(&'static str, JoinHandle<()>)>,
+}
+
+/// Whether the database is being closed.
+pub(crate) struct End {
+    is_near: Mutex<bool>,
+    news: Condvar,
+}
+
+impl End {
+    /// Whether it is near.
+    pub(crate) fn is_near(&self) -> bool {
+        *self.is_near.lock()
+    }
+
+    /// Sleeps until `deadline_ns`, or the end; whether it is near.
+    pub(crate) fn wait_until(&self, deadline_ns: u64) -> bool {
+        let mut is_near = self.is_near.lock();
+        while !*is_near && clock::now_ns() < deadline_ns {
+            (is_near, _) = self.news.wait_until(is_near, deadline_ns, "the end, or a tick");
+        }
+        *is_near
+    }
+
+    /// Sleeps as long as a piece of work took: half of the device's time is others'. Whether the end is near.
+    pub(crate) fn rest(&self, took_ns: u64) -> bool {
+        self.wait_until(clock::now_ns() + took_ns)
+    }
+
+    /// Sleeps until `is_so`, or the end; whether the end is near. Who changes what `is_so` looks at has all look
+    /// [again](Threads::look_again).
+    pub(crate) fn wait_for(&self, is_so: impl Fn() -> bool) -> bool {
+        let mut is_near = self.is_near.lock();
+        while !*is_near && !is_so() {
+            is_near = self.news.wait(is_near, "the end, or work");
+        }
+        *is_near
+    }
+}
+
+impl Threads {
+    /// None.
+    pub(crate) fn new() -> Threads {
+        let end = Arc::new(End { is_near: Mutex::new(Rank::Background, false), news: Condvar::new() });
+        Threads { end, bells: Vec::new(), threads: Vec::new() }
+    }
+
+    /// One more. If its work fails, or panics, the log stops with the reason: it tells all who wait.
+    pub(crate) fn start(
+        &mut self,
+        name: &'static str,
+        engine: &Arc<Engine>,
+        work: impl FnOnce(&Engine, &End) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let (engine, end) = (Arc::clone(engine), Arc::clone(&self.end));
+        let thread = sync::spawn(name, move || {
+            enter_background();
+            let worked = catch_unwind(AssertUnwindSafe(|| work(&engine, &end)));
+            let error = match worked {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error,
+                Err(_) => Error::Bug(format!("the thread {name} panicked: reopen the database").into()),
+            };
+            engine.core.log.stop(&error);
+            engine.bell.ring();
+        });
+        self.threads.push((name, thread.map_err(|e| Error::thread(name, e))?));
+        Ok(())
+    }
+
+    /// Has this rung when the end is near: some thread waits for it.
+    pub(crate) fn ring_at_end(&mut self, bell: &Arc<Bell>) {
+        self.bells.push(Arc::clone(bell));
+    }
+
+    /// How many of this name there are.
+    pub(crate) fn count(&self, name: &str) -> usize {
+        self.threads.iter().filter(|(of, _)| *of == name).count()
+    }
+}
+
+impl Threads {
+    /// Tells them that the end is near: those who look at it, and those who sleep until then.
+    pub(crate) fn announce_end(&self) {
+        *self.end.is_near.lock() = true;
+        self.end.news.notify_all();
+        self.bells.iter().for_each(|bell| bell.ring());
+    }
+
+    /// Has those look who wait for something that has changed by now.
+    pub(crate) fn look_again(&self) {
+        // Who has looked before is waiting by the time that the mutex is had.
+        drop(self.end.is_near.lock());
+        self.end.news.notify_all();
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.announce_end();
+        for (_, thread) in self.threads.drain(..) {
+            // Its panic was told to the log.
+            let _ = thread.join();
+        }
+    }
+}

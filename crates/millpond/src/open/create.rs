@@ -1,0 +1,233 @@
+//! Making the files of a new database.
+
+use std::io;
+use std::path::Path;
+
+use bytesize::ByteSize;
+
+use crate::background::log_resize::first_capacity;
+use crate::base::aligned::BLOCK_U64;
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, SpaceId, TxnId};
+use crate::base::page::layout::is_page_size;
+use crate::base::random::random_u64;
+use crate::io::device::Files;
+use crate::io::directory::names_without_lock;
+use crate::io::directory_lock::LOCK_FILE;
+use crate::options::DEFAULT_REDO_CAPACITY;
+use crate::options::text::size_text;
+use crate::options::{Options, PageStoreKind, REDO_PAGES_MIN, invalid, mistake_of_reserve, needed_capacity};
+use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
+use crate::store::look::without_data_file;
+use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};
+use crate::store::page_store::PageStore;
+use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
+
+pub(crate) const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
+
+/// Damage, where files are left of a database that lost its data file.
+pub(crate) fn check_not_lost(place: &str, names: &[String]) -> Result<(), Error> {
+    match without_data_file(place, names) {
+        lost @ Error::Corruption(_) => Err(lost),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to make a database where there are other files, and one that could not be opened. It only looks.
+pub(crate) fn check_creation(place: &str, names: &[String], options: &Options) -> Result<(), Error> {
+    check_not_lost(place, names)?;
+    let ours = |name: &str| name == LOCK_FILE || name == DATA_FILE_NEW || is_map_file(name) || is_log_file(name);
+    if let Some(stranger) = names.iter().find(|name| !ours(name)) {
+        let message = format!(
+            "'{place}' is not a Millpond database, and not empty (it has '{stranger}'): name an empty or a new directory"
+        );
+        return Err(Error::Format(message.into()));
+    }
+    validate_new(options)
+}
+
+/// Checks everything for a new database; all mistakes in one error.
+pub(crate) fn validate_new(options: &Options) -> Result<(), Error> {
+    let page_size = new_page_size(options);
+    let mut mistakes = options.mistakes(page_size, options.page_store.unwrap_or_default());
+    if is_page_size(page_size) {
+        mistakes.extend(mistake_of_reserve(options.frames_max(page_size), new_capacity(options, page_size)));
+    }
+    invalid(mistakes)
+}
+
+/// Bytes of a new database's pages.
+fn new_page_size(options: &Options) -> u64 {
+    options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64())
+}
+
+/// Bytes of a new database's log: what was asked for, or enough for the pool.
+fn new_capacity(options: &Options, page_size: u64) -> u64 {
+    let enough = || DEFAULT_REDO_CAPACITY.max(needed_capacity(options.frames_max(page_size)));
+    options.redo_capacity.map_or_else(enough, |size| size.as_u64())
+}
+
+/// Bytes of a new database's pages, and of its log.
+fn sizes(options: &Options) -> (u64, u64) {
+    let page_size = new_page_size(options);
+    (page_size, new_capacity(options, page_size))
+}
+
+/// Makes the files of a new database, or none. It exists from the moment its data file gets its name.
+pub(crate) fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
+    check_creation(&files.place(), names, options)?;
+    // What a creation that was cut short has left is room for this one.
+    remove_unfinished(files, |name| name != DATA_FILE_NEW)
+        .map_err(|e| Error::io(&format!("remove files in '{}'", files.place()), e))?;
+    if let Some(free) = files.free_bytes()
+        && let Some(refused) = without_room(files, options, free)
+    {
+        return Err(Error::out_of_space(refused));
+    }
+    let made = create_files(files, options);
+    if made.is_err() {
+        take_back(files);
+    }
+    match made {
+        Err(error) if error.is_of_full_device() => {
+            // The file system promised more than it has: a quota, or one that cannot tell.
+            let told = files.free_bytes().and_then(|free| without_room(files, options, free));
+            Err(told.map_or_else(|| error.with_advice(&way_to_less(options)), Error::out_of_space))
+        }
+        made => made,
+    }
+}
+
+/// Removes the files of a creation that failed, but for those of a database that exists.
+fn take_back(files: &dyn Files) {
+    // The map files go first, durably: beside them there is always the new data file. What cannot be removed now is
+    // when the database is created.
+    let _ = remove_unfinished(files, |name| name != DATA_FILE_NEW)
+        .and_then(|()| files.sync_names())
+        .and_then(|()| remove_unfinished(files, |_| true));
+}
+
+/// Removes the files of a database that does not exist yet, as far as `wanted` says.
+fn remove_unfinished(files: &dyn Files, wanted: impl Fn(&str) -> bool) -> io::Result<()> {
+    let names = files.list()?;
+    if names.iter().any(|name| name == DATA_FILE) {
+        return Ok(());
+    }
+    let unfinished = |name: &str| name == DATA_FILE_NEW || is_map_file(name) || is_log_file(name);
+    names.iter().filter(|name| unfinished(name) && wanted(name)).try_for_each(|name| files.remove(name))
+}
+
+/// Why a new database does not fit into `free` bytes, and what would; `None`: it does fit.
+fn without_room(files: &dyn Files, options: &Options, free: u64) -> Option<String> {
+    let (page_size, capacity) = sizes(options);
+    let frames = options.frames_max(page_size);
+    let (log, others) = (first_capacity(capacity, frames), PageStore::created_bytes(page_size));
+    if log + others <= free {
+        return None;
+    }
+    // A part stays free for what the file system itself writes.
+    let fitting = (free.saturating_sub(others) / 16 * 15) >> 20 << 20;
+    let is_possible = fitting >= REDO_PAGES_MIN * page_size && mistake_of_reserve(frames, fitting).is_none();
+    let way_out = if is_possible {
+        format!("set redo_capacity to {} or less, or free some", size_text(ByteSize::b(fitting)))
+    } else {
+        "free some, and set a smaller redo_capacity (its default is 256MiB)".to_owned()
+    };
+    let message = format!(
+        "no space for a new database in '{}': its log takes {} (redo_capacity), its other files {}, and {} are free on \
+         that file system: {way_out}",
+        files.place(),
+        size_text(ByteSize::b(log)),
+        ByteSize::b(others),
+        ByteSize::b(free)
+    );
+    Some(message)
+}
+
+/// What to do where it is not known what is free.
+fn way_to_less(options: &Options) -> String {
+    let (page_size, capacity) = sizes(options);
+    let log = size_text(ByteSize::b(first_capacity(capacity, options.frames_max(page_size))));
+    format!("the log of the new database takes {log}: set a smaller redo_capacity")
+}
+
+fn create_files(files: &dyn Files, options: &Options) -> Result<(), Error> {
+    let (page_size, capacity) = sizes(options);
+    let uuid = [random_u64(), random_u64()];
+    // A larger log is made when it is open.
+    let redo = Geometry::of(0, first_capacity(capacity, options.frames_max(page_size)));
+    let in_place = options.page_store == Some(PageStoreKind::InPlace);
+    let superblock = Superblock {
+        features: if in_place { FEATURE_IN_PLACE } else { 0 },
+        uuid,
+        sequence: 0,
+        page_size: u32::try_from(page_size).map_err(|_| Error::Bug("a page size was not checked".into()))?,
+        next_space: SpaceId::FIRST.0,
+        checkpoint_lsn: Lsn(BLOCK_U64),
+        durable_lsn: Lsn(BLOCK_U64),
+        nonce: random_u64(),
+        directory_bytes: 0,
+        directory_crc: 0,
+        redo,
+        switch: None,
+        next_txn: TxnId(1),
+        write_capacity: 0,
+        apply_rate: 0,
+    };
+    let ring = Ring::create(files, superblock.owner(), redo)?;
+    let lap = Lap { boundary: Lsn::ZERO, first_group: superblock.checkpoint_lsn, nonce: superblock.nonce };
+    ring.write_lap(&lap)?;
+    LogFiles::new(ring, None).sync_all()?;
+    PageStore::create(files, superblock)
+}
+
+/// Refuses a directory in which no database can be made before anything is made in it, the lock file above all.
+///
+/// This looks without a lock, and takes nothing away, so it decides nothing about who has the database open. Where a
+/// lock file is already there, nothing is refused here: somebody may be at work, and what a refused open would leave is
+/// there anyway. Who gets the lock looks again.
+pub(crate) fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Error> {
+    match names_without_lock(path) {
+        Some(names) if !names.iter().any(|name| name == DATA_FILE) => {
+            check_creation(&path.display().to_string(), &names, options)
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytesize::ByteSize;
+
+    use super::*;
+    use crate::store::doublewrite::Doublewrite;
+
+    #[test]
+    fn a_log_that_is_not_asked_for_is_as_large_as_the_pool_needs() {
+        let capacity = |options: &Options| new_capacity(options, DEFAULT_PAGE_SIZE);
+        assert_eq!(capacity(&Options::new()), DEFAULT_REDO_CAPACITY);
+        for large in
+            [Options::new().buffer_pool_size(ByteSize::gib(64)), Options::new().buffer_pool_size_max(ByteSize::gib(64))]
+        {
+            assert!((800 << 20..1 << 30).contains(&capacity(&large)), "{}", capacity(&large));
+            validate_new(&large).expect("its log is large enough");
+            let asked = large.redo_capacity(ByteSize::mib(256));
+            let refused = validate_new(&asked).expect_err("what is asked for is kept to").to_string();
+            assert!(
+                refused.contains("redo_capacity is 256MiB") && refused.contains("leave redo_capacity out"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_mistake_of_a_new_database_is_in_one_error() {
+        let options = Options::new().read_ahead_pages(65).doublewrite(Doublewrite::On);
+        let options = options.buffer_pool_size(ByteSize::gib(64)).redo_capacity(ByteSize::mib(256));
+        let error = validate_new(&options).expect_err("three mistakes").to_string();
+        for part in ["read_ahead_pages is 65", "doublewrite is for page_store=in_place", "needs 865MiB"] {
+            assert!(error.contains(part), "{part} in: {error}");
+        }
+        assert!(validate_new(&Options::new().page_size(ByteSize::b(0))).is_err(), "no page, no division by it");
+    }
+}

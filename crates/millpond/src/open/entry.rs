@@ -1,0 +1,102 @@
+//! The ways in: a directory, or files of any kind; a new database or one that is there.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+
+use crate::background::log_resize;
+use crate::background::log_resize::first_capacity;
+use crate::base::error::Error;
+use crate::base::process::Home;
+use crate::io::device::Files;
+use crate::io::directory::{Directory, HowToOpen};
+use crate::io::directory_lock::Access;
+use crate::io::lease::LeasedFiles;
+use crate::io::overlay::Overlay;
+use crate::open::create::{create, refuse_strangers, validate_new};
+use crate::open::existing::{check_fixed, superblock_in};
+use crate::open::running::Running;
+use crate::open::start::open_existing;
+use crate::options::{Options, needed_capacity};
+use crate::options::{fitting_frames, validate_reserve};
+use crate::server::endpoints::Endpoints;
+use crate::store::look::without_data_file;
+use crate::store::open::DATA_FILE;
+
+/// The directory of a database, made if it is not there and the options allow it.
+pub(crate) fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
+    // Before anything is created: a mistake in the options leaves no trace.
+    if !path.join(DATA_FILE).exists() {
+        validate_new(options)?;
+    }
+    let access = match (options.read_only, options.create) {
+        (true, _) => Access::Read,
+        (false, true) => Access::Create,
+        (false, false) => Access::Write,
+    };
+    if access == Access::Create {
+        refuse_strangers(path, options)?;
+    }
+    let how = HowToOpen { access, cached: options.cached, engine: options.io_engine, group: options.group_access };
+    Directory::open(path, how)
+}
+
+/// Opens the database in a directory, of whose files `wrap` may make others. A new one that fails leaves nothing.
+pub(crate) fn open_in(
+    path: &Path,
+    options: Options,
+    wrap: impl FnOnce(Arc<Directory>) -> Arc<dyn Files>,
+) -> Result<Running, Error> {
+    let directory = Arc::new(open_directory(path, &options)?);
+    open_on(wrap(Arc::clone(&directory)), options).inspect_err(|_| directory.take_back())
+}
+
+/// A pool that needs a larger log than there is, and options that ask for such a log, or for no capacity at all: the
+/// log is made larger first, by opening the database with a pool that the log is large enough for.
+pub(crate) fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, options: &Options) -> Result<(), Error> {
+    if options.fit_pool {
+        return Ok(());
+    }
+    // What is wrong with it is told when it is opened.
+    let Ok(superblock) = superblock_in(&**files) else { return Ok(()) };
+    check_fixed(options, &superblock, &files.place())?;
+    let page_size = u64::from(superblock.page_size);
+    let frames = options.frames_max(page_size);
+    let next = superblock.switch.map_or(superblock.redo, |switch| switch.to);
+    let smallest = next.capacity().min(superblock.redo.capacity());
+    let enough = || next.capacity().max(needed_capacity(frames));
+    let wanted = options.redo_capacity.map_or_else(enough, |size| size.as_u64());
+    validate_reserve(frames, wanted)?;
+    let fitting = fitting_frames(frames, smallest);
+    if fitting == frames {
+        return Ok(());
+    }
+    let size = ByteSize::b(fitting * page_size);
+    // Not larger than the pool needs: the rest is made beside the load.
+    let redo_capacity = ByteSize::b(first_capacity(wanted, frames));
+    let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, ..options.clone() };
+    let files = Arc::new(LeasedFiles::for_a_while(Arc::clone(files), Arc::clone(home)));
+    let running = open_existing(files, Arc::clone(home), &fewer.redo_capacity(redo_capacity), Endpoints::none())?;
+    log_resize::set_capacity(&running.engine, redo_capacity)?;
+    running.shut_down()
+}
+
+/// Opens the database in these files, which no other process has; makes it first, if the options ask for that.
+pub(crate) fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Running, Error> {
+    let options = options.settled().for_reading();
+    let files: Arc<dyn Files> = if options.read_only { Arc::new(Overlay::releasing(files)) } else { files };
+    let home = Arc::new(Home::new());
+    let files: Arc<dyn Files> = Arc::new(LeasedFiles::new(files, Arc::clone(&home)));
+    // Before anything is changed: a path that will not do leaves all as it is.
+    let doors = Endpoints::open(&options)?;
+    let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+    if !names.iter().any(|name| name == DATA_FILE) {
+        if !options.create {
+            return Err(without_data_file(&files.place(), &names));
+        }
+        create(&*files, &names, &options)?;
+    }
+    enlarge_log_first(&files, &home, &options)?;
+    open_existing(files, home, &options, doors)
+}

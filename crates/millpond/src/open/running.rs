@@ -1,0 +1,141 @@
+//! A database at work, and its end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::background::threads::Threads;
+use crate::base::error::Error;
+use crate::base::ids::SpaceId;
+use crate::base::sync::{self, JoinHandle, Mutex};
+use crate::base::waits::WaitClass;
+use crate::engine::Engine;
+use crate::engine::tree_state::Gate;
+use crate::load::sorter;
+use crate::observe::status::About;
+use crate::redo::pipeline::Pipeline;
+use crate::server::status_server::StatusServer;
+use crate::store::superblock::Found;
+
+/// A database that is open, and its threads.
+pub(crate) struct Running {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) keeper: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) purge: Mutex<Option<JoinHandle<()>>>,
+    /// Those of the classic policies.
+    pub(crate) threads: Mutex<Option<Threads>>,
+    pub(crate) about: About,
+    pub(crate) status: Mutex<Vec<StatusServer>>,
+    pub(crate) opened: Opened,
+}
+
+/// What opening found.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    pub(crate) superblocks: [Found; 2],
+    pub(crate) redo_groups: u64,
+    pub(crate) redo_bytes: u64,
+    pub(crate) orphan_spaces: Vec<SpaceId>,
+    /// Of a database at rest: what is wrong with the catalog, if not all of it can be read.
+    pub(crate) catalog_damage: Option<String>,
+    /// Of a database at rest: the batches that cannot be undone, and why.
+    pub(crate) not_undone: Vec<String>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if sync::panicking() {
+            // A checkpoint is no duty of a thread that is unwinding: the next open recovers.
+            self.abandon("a thread that panicked dropped the database");
+            return;
+        }
+        // Who wants to know how closing went calls `close`.
+        let _ = self.shut_down();
+    }
+}
+
+impl Running {
+    /// Once: lets nobody in any more, waits for those who are, takes a last checkpoint, ends the keeper, lets the files
+    /// go.
+    ///
+    /// When the gates are closed nothing is appended to the log any more, and the checkpoint flushes all of it. Where
+    /// there can be no checkpoint the log's tail is flushed by itself: what was acknowledged before it was durable is
+    /// lost only if the log's files fail.
+    pub(crate) fn shut_down(&self) -> Result<(), Error> {
+        let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
+        {
+            let _ddl = self.engine.ddl();
+            self.engine.closed.store(true, Ordering::Relaxed);
+            self.engine.pacing.end_payments();
+            let open_trees: Vec<_> = self.engine.open_trees.lock().values().cloned().collect();
+            let loads: Vec<_> = self.engine.loads.lock().values().cloned().collect();
+            self.engine.waits.timed(WaitClass::Metadata, || {
+                open_trees.iter().chain(&loads).for_each(|tree| *tree.gate.write() = Gate::Closed);
+            });
+        }
+        self.stop_purge();
+        self.engine.end_redo_change();
+        let result = self.engine.last_checkpoint_wait();
+        let stopped = self.stop_keeper(keeper);
+        let flushed = self.engine.core.log.flush_tail();
+        self.let_go();
+        flushed.and(stopped).and(result)
+    }
+
+    /// Has the log end, and the files be another process's to open. No thread of the engine is left.
+    pub(crate) fn let_go(&self) {
+        self.engine.core.log.close_wait();
+        self.stop_status();
+        let files = self.engine.files.lock().take();
+        if let Some(files) = files {
+            // Loads that were cut short cannot remove theirs any more. What is left here the next open removes.
+            let _ = sorter::remove_left_over(&*files);
+            files.release();
+        }
+    }
+
+    /// The keeper's end without a checkpoint: what is on the device stays as it is.
+    pub(crate) fn abandon(&self, why: &str) {
+        let keeper = self.keeper.lock().take();
+        if let Some(keeper) = keeper {
+            // Trees outlive this handle, and nobody measures the device any more.
+            self.engine.pacing.end_payments();
+            self.stop_purge();
+            let _ = self.stop_keeper(keeper);
+            let log = &self.engine.core.log;
+            log.stop(&Error::Closed(why.into()));
+            // The next open recovers what has its place in the log.
+            let _ = log.flush_tail();
+            // Whoever has a tree still may read on, of what is clean: nobody supplies who waits for a frame.
+            self.engine.core.pool.stop();
+            self.engine.txns.locks.stop(why);
+            self.let_go();
+        }
+    }
+
+    /// The keeper is at work still: purge may be waiting for what it supplies, and the threads that go next.
+    pub(crate) fn stop_purge(&self) {
+        self.engine.txns.stop();
+        let purge = self.purge.lock().take();
+        if let Some(purge) = purge {
+            // A panic of purge is no reason not to close.
+            let _ = purge.join();
+        }
+        let threads = self.threads.lock().take();
+        if let Some(threads) = &threads {
+            threads.announce_end();
+            self.engine.core.log.pipeline.iter().for_each(Pipeline::ring_all);
+        }
+        drop(threads);
+    }
+
+    fn stop_status(&self) {
+        let servers = std::mem::take(&mut *self.status.lock());
+        drop(servers);
+    }
+
+    fn stop_keeper(&self, keeper: JoinHandle<()>) -> Result<(), Error> {
+        self.engine.requests.lock().stop = true;
+        self.engine.bell.ring();
+        keeper.join().map_err(|_| Error::Bug("the keeper panicked: reopen the database".into()))
+    }
+}

@@ -1,0 +1,284 @@
+//! Where a running engine says how it is doing: the machinery of the [socket](crate::server::status_socket) and of the
+//! [port](crate::server::metrics_port).
+//!
+//! One thread for each of the two serves up to [`CLIENTS`] at a time and waits for all of them together. A client has
+//! [`PATIENCE`] in all for its question, however it drips, and as much for taking the answer: who says nothing, or
+//! reads nothing, keeps no other waiting while there are places. A close of the engine waits for nobody. It is for real
+//! threads: the deterministic scheduler knows nothing of `poll`.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
+
+use crate::base::clock::{nanos, now_ns};
+use crate::base::error::Error;
+use crate::base::sync::{self, JoinHandle, Mutex, Rank};
+use crate::base::waits::enter_background;
+use crate::engine::Engine;
+use crate::observe::status::About;
+use crate::server::socket_file::SocketFile;
+
+/// How long a client may take for its question, and again for taking the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Clients that are served at a time. More wait in the backlog, until one has been answered or its time is over.
+const CLIENTS: usize = 32;
+
+/// Bytes that a request has at most: scrapers and browsers send some hundred.
+pub(crate) const REQUEST_MAX: usize = 4096;
+
+/// Where clients come, and what they are told.
+pub(crate) struct Endpoint {
+    /// It does not block.
+    pub(crate) listener: OwnedFd,
+    /// The name of the thread that serves it.
+    pub(crate) thread: &'static str,
+    /// Whether so much of a request is all of it.
+    pub(crate) is_whole: fn(&[u8]) -> bool,
+    /// What is answered to a request: a whole one, one that is longer than [`REQUEST_MAX`], or what came of one.
+    pub(crate) answer: fn(&[u8], &Engine, &About) -> String,
+    pub(crate) file: Option<SocketFile>,
+}
+
+/// A door and the thread that serves it, until dropped.
+pub(crate) struct StatusServer {
+    door: Arc<Endpoint>,
+    stopped: Arc<Mutex<bool>>,
+    thread: Option<JoinHandle<()>>,
+    file: Option<SocketFile>,
+}
+
+/// Who came through a door.
+struct Client {
+    stream: OwnedFd,
+    stage: Stage,
+    /// When what it does has to be done.
+    until_ns: u64,
+}
+
+/// What a client does.
+enum Stage {
+    /// It asks: so much of its request has come.
+    Asks(Vec<u8>),
+    /// It takes the answer, of which so many bytes have gone.
+    Takes(Vec<u8>, usize),
+    /// It has all. What it still sends is thrown away until it goes, too: a close with bytes unread would reset the
+    /// connection, and take the answer away from it.
+    Leaves,
+}
+
+impl Endpoint {
+    pub(crate) fn serve(mut self, engine: Arc<Engine>, about: About) -> Result<StatusServer, Error> {
+        let file = self.file.take();
+        let (door, stopped) = (Arc::new(self), Arc::new(Mutex::new(Rank::Status, false)));
+        let thread = {
+            let (door, stopped) = (Arc::clone(&door), Arc::clone(&stopped));
+            sync::spawn(door.thread, move || {
+                enter_background();
+                serve(&door, &stopped, PATIENCE, |request| (door.answer)(request, &engine, &about));
+            })
+        };
+        let thread = thread.map_err(|e| Error::thread(door.thread, e))?;
+        Ok(StatusServer { door, stopped, thread: Some(thread), file })
+    }
+}
+
+impl Drop for StatusServer {
+    /// Ends the thread, whatever its clients do, and waits for it.
+    fn drop(&mut self) {
+        // First of all: who finds nobody then, and no file, knows that this was a close. A crash leaves the file.
+        drop(self.file.take());
+        *self.stopped.lock() = true;
+        // Ends `poll`.
+        let _ = shutdown(&self.door.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's body.
+pub(crate) fn serve(door: &Endpoint, stopped: &Mutex<bool>, patience: Duration, answer: impl Fn(&[u8]) -> String) {
+    let patience_ns = nanos(patience);
+    let mut clients: Vec<Client> = Vec::new();
+    // Until when nobody is let in: there was no descriptor to spare, and `accept` would fail again and again.
+    let mut shut_until_ns = 0;
+    loop {
+        let now = now_ns();
+        let is_open = clients.len() < CLIENTS && now >= shut_until_ns;
+        let mut waits = vec![PollFd::new(&door.listener, if is_open { PollFlags::IN } else { PollFlags::empty() })];
+        waits.extend(clients.iter().map(|client| PollFd::new(&client.stream, client.waits_for())));
+        let opens_at_ns = (shut_until_ns > now).then_some(shut_until_ns);
+        let next_ns = clients.iter().map(|client| client.until_ns).chain(opens_at_ns).min();
+        let left = next_ns.map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        // A time that is too long for the system is none.
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut waits, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // No memory for it: nothing is answered any more.
+            Err(_) => return,
+        }
+        if *stopped.lock() {
+            return;
+        }
+        let is_ready: Vec<bool> = waits.iter().map(|wait| !wait.revents().is_empty()).collect();
+        let now = now_ns();
+        let mut ready = is_ready.iter().skip(1).copied();
+        clients.retain_mut(|client| {
+            let is_late = now >= client.until_ns;
+            let acts = ready.next().unwrap_or(false) || is_late;
+            !acts || client.act(door.is_whole, &answer, is_late, now.saturating_add(patience_ns))
+        });
+        if !(is_open && is_ready.first().copied().unwrap_or(false)) {
+            continue;
+        }
+        match accept_with(&door.listener, SocketFlags::CLOEXEC) {
+            Ok(stream) => {
+                let until_ns = now.saturating_add(patience_ns);
+                clients.push(Client { stream, stage: Stage::Asks(Vec::new()), until_ns });
+            }
+            // The client has gone again.
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+            Err(_) => shut_until_ns = now.saturating_add(patience_ns),
+        }
+    }
+}
+
+impl Client {
+    fn waits_for(&self) -> PollFlags {
+        match self.stage {
+            Stage::Takes(..) => PollFlags::OUT,
+            Stage::Asks(_) | Stage::Leaves => PollFlags::IN,
+        }
+    }
+
+    /// Does what can be done without waiting. False: it is done with, as with its time, unless it has asked just now.
+    fn act(
+        &mut self,
+        is_whole: fn(&[u8]) -> bool,
+        answer: &impl Fn(&[u8]) -> String,
+        is_late: bool,
+        takes_until_ns: u64,
+    ) -> bool {
+        let mut bytes = [0; 1024];
+        match &mut self.stage {
+            Stage::Asks(request) => {
+                let is_over = match recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
+                    Ok((_, len @ 1..)) => {
+                        request.extend_from_slice(&bytes[..len]);
+                        is_whole(request) || request.len() > REQUEST_MAX
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) => false,
+                    _ => true,
+                };
+                // Silence is the end of a request, too.
+                if is_over || is_late {
+                    self.stage = Stage::Takes(answer(request).into_bytes(), 0);
+                    self.until_ns = takes_until_ns;
+                }
+                true
+            }
+            Stage::Takes(answer, gone) => {
+                match send(&self.stream, &answer[*gone..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                    Ok(len) => *gone += len,
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    // Who has gone is not told.
+                    Err(_) => return false,
+                }
+                if *gone == answer.len() {
+                    self.stage = Stage::Leaves;
+                    return shutdown(&self.stream, Shutdown::Write).is_ok();
+                }
+                !is_late
+            }
+            Stage::Leaves => {
+                let is_there = match recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
+                    Ok((_, len)) => len > 0,
+                    Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
+                };
+                is_there && !is_late
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
+
+    use super::*;
+
+    /// A test that fails waits no longer for an answer.
+    const GIVES_UP: Duration = Duration::from_secs(60);
+
+    /// Answers each request with itself until dropped.
+    pub(crate) fn serve_at(path: &Path, patience: Duration) -> StatusServer {
+        let listener = UnixListener::bind(path).expect("made");
+        listener.set_nonblocking(true).expect("set");
+        let is_whole = |request: &[u8]| request.contains(&b'\n');
+        let answer = |_: &[u8], _: &Engine, _: &About| String::new();
+        let door = Arc::new(Endpoint { listener: listener.into(), thread: "echo", is_whole, answer, file: None });
+        let stopped = Arc::new(Mutex::new(Rank::Status, false));
+        let thread = {
+            let (door, stopped) = (Arc::clone(&door), Arc::clone(&stopped));
+            let echo = |request: &[u8]| format!("[{}]", request.escape_ascii());
+            sync::spawn("echo", move || serve(&door, &stopped, patience, echo))
+        };
+        StatusServer { door, stopped, thread: Some(thread.expect("started")), file: None }
+    }
+
+    fn client(path: &Path, says: &[u8]) -> UnixStream {
+        let mut stream = UnixStream::connect(path).expect("somebody listens");
+        stream.set_read_timeout(Some(GIVES_UP)).expect("set");
+        stream.write_all(says).expect("sent");
+        stream
+    }
+
+    fn answer_to(mut stream: UnixStream) -> String {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("answered");
+        text
+    }
+
+    /// With an hour for each, nobody would be answered who waited for one of them.
+    #[test]
+    fn who_is_silent_or_drips_keeps_no_other_waiting_nor_the_close() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("sock");
+        let server = serve_at(&path, Duration::from_secs(3_600));
+        let others: Vec<UnixStream> =
+            (1..CLIENTS).map(|at| client(&path, if at % 2 == 0 { b"" } else { b"pro" })).collect();
+        for request in ["text\n", "json\n"] {
+            assert_eq!(answer_to(client(&path, request.as_bytes())), format!("[{}]", request.escape_default()));
+        }
+        // The rest of it may come later.
+        (&others[0]).write_all(b"metheus\n").expect("sent");
+        let answers: Vec<String> = others.into_iter().take(1).map(answer_to).collect();
+        assert_eq!(answers, ["[prometheus\\n]"]);
+        drop(server);
+    }
+
+    #[test]
+    fn silence_is_the_end_of_a_request_and_more_clients_than_places_are_all_answered() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("sock");
+        let _server = serve_at(&path, Duration::ZERO);
+        let silent: Vec<UnixStream> = (0..2 * CLIENTS).map(|_| client(&path, b"")).collect();
+        silent.into_iter().for_each(|stream| assert_eq!(answer_to(stream), "[]"));
+    }
+
+    #[test]
+    fn a_request_without_an_end_is_answered_and_the_answer_arrives_behind_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("sock");
+        let _server = serve_at(&path, Duration::from_secs(3_600));
+        let answer = answer_to(client(&path, &vec![b'x'; 300 * REQUEST_MAX]));
+        assert!(answer.starts_with("[xxx") && (REQUEST_MAX..2 * REQUEST_MAX).contains(&answer.len()), "{answer}");
+    }
+}

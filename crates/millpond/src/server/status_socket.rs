@@ -1,0 +1,102 @@
+//! A Unix domain socket on which a running engine says how it is doing, for its owner alone.
+//!
+//! A client asks with one line, `text`, `prometheus` or `json`. An empty line, no line, or silence is answered with the
+//! text, and does not count as a look: the waits since the last look stay. A request that begins as one of HTTP is
+//! answered as on the [port](crate::server::metrics_port), so that `curl --unix-socket` works.
+//! [`status_server`](crate::server::status_server) says how clients are served.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+
+use crate::base::error::Error;
+use crate::engine::Engine;
+use crate::observe::metrics_text;
+use crate::observe::status::{About, text};
+use crate::server::metrics_port;
+use crate::server::socket_file::SocketFile;
+use crate::server::socket_file::identity;
+use crate::server::status_server::Endpoint;
+
+/// Bytes of a line that nobody understands which are told back.
+const ECHO_MAX: usize = 32;
+
+/// Connections that may wait for their turn.
+const BACKLOG: i32 = 16;
+
+/// Makes the socket at `path`, for its owner alone. One that nobody serves any more is replaced.
+pub(crate) fn door(path: &Path) -> Result<Endpoint, Error> {
+    let refused = |why: String| {
+        let path = path.display();
+        let message = format!("status_socket cannot be made at '{path}': {why}; name another path, or leave it out");
+        Error::InvalidOptions(message.into())
+    };
+    let address = SocketAddrUnix::new(path)
+        .map_err(|_| refused(format!("a path of {} bytes is too long for a socket", path.as_os_str().len())))?;
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if !meta.file_type().is_socket() => {
+            return Err(refused("another file is there, which is not a socket".to_owned()));
+        }
+        Ok(_) => match connect_now(&address) {
+            // Nobody serves it any more.
+            Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(|e| refused(e.to_string()))?,
+            // Who serves it may be stopped, with a full backlog.
+            Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => {
+                return Err(refused("somebody serves it already".to_owned()));
+            }
+            // Another one's, or of another kind.
+            Err(why) => return Err(refused(format!("a socket is there already: {}", std::io::Error::from(why)))),
+        },
+        // That there is no such directory is told by `bind`.
+        Err(_) => {}
+    }
+    let listener =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+            // Before `bind` makes the file, so that it is never anybody else's.
+            .and_then(|socket| fchmod(&socket, Mode::RUSR | Mode::WUSR).map(|()| socket))
+            .and_then(|socket| bind(&socket, &address).map(|()| socket))
+            .and_then(|socket| listen(&socket, BACKLOG).map(|()| socket))
+            .map_err(|e| refused(std::io::Error::from(e).to_string()))?;
+    let identity = identity(path).map_err(|e| refused(e.to_string()))?;
+    // Found again from wherever the process will be working then.
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    Ok(Endpoint {
+        listener,
+        thread: "mp-status",
+        is_whole: |request| {
+            if is_http(request) { metrics_port::is_whole(request) } else { request.contains(&b'\n') }
+        },
+        answer,
+        file: Some(SocketFile { path, identity }),
+    })
+}
+
+/// Connects to a socket, if that can be done without a wait.
+fn connect_now(address: &SocketAddrUnix) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    connect(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?, address)
+}
+
+fn is_http(request: &[u8]) -> bool {
+    request.starts_with(b"GET ") || request.starts_with(b"HEAD ")
+}
+
+fn answer(request: &[u8], engine: &Engine, about: &About) -> String {
+    if is_http(request) {
+        return metrics_port::answer(request, engine, about);
+    }
+    let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    match line.trim_ascii() {
+        b"" => text(engine, about, false),
+        b"text" => text(engine, about, true),
+        b"prometheus" => metrics_text::prometheus(engine),
+        b"json" => metrics_text::json(engine),
+        other => {
+            let echo = other.get(..ECHO_MAX).unwrap_or(other).escape_ascii();
+            format!("error: no format '{echo}': use text, prometheus or json\n")
+        }
+    }
+}

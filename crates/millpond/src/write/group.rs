@@ -1,0 +1,254 @@
+//! Writes one group of the log: all its leaves are latched, planned for, changed and logged together.
+//!
+//! [`write_group`] repeats [`attempt`]s until one succeeds. An attempt that cannot go on returns an [`Obstacle`].
+//! `write_group` deals with it while nothing is latched: loads a page, splits a leaf, waits for a row.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, PageId};
+use crate::base::page::op::PageOp;
+use crate::base::sync::ReadGuard;
+use crate::base::waits::{WaitClass, Waited};
+use crate::btree::descent::{LatchOrder, Restarts, Stop, leaf_write, pages_ahead};
+use crate::btree::split::{Pending, split_leaf};
+use crate::engine::Engine;
+use crate::engine::tree_state::{Gate, TreeState};
+use crate::mtr::{Mtr, TXN_LEN};
+use crate::txn::slots::Slot;
+use crate::write::chunks::LongValues;
+use crate::write::op::{Change, Op};
+use crate::write::outcome::{Done, GroupOutcome, Obstacle};
+use crate::write::plan::{LEAVES_INLINE, Leaf, Leaves, Plan, PlanContext, Planned, RowObstacle, plan};
+use crate::write::sizes::{is_large, probable_redo};
+use crate::write::undo::{UndoPages, find_undo_pages};
+
+/// Enters trees, each listed once, in the order of their spaces: the order in which a drop closes their gates.
+pub(crate) fn enter_all<'a>(
+    engine: &Engine,
+    trees: impl Iterator<Item = &'a Arc<TreeState>>,
+) -> Result<Gates<'a>, Error> {
+    let mut trees: SmallVec<[_; TREES_INLINE]> = trees.collect();
+    trees.sort_unstable_by_key(|tree| tree.space);
+    trees.into_iter().map(|tree| tree.enter(&engine.waits)).collect()
+}
+
+/// Keeps trees from being dropped.
+pub(crate) type Gates<'a> = SmallVec<[ReadGuard<'a, Gate>; TREES_INLINE]>;
+
+/// Number of trees of a batch up to which no memory is allocated.
+pub(crate) const TREES_INLINE: usize = 4;
+
+/// Writes one group: `ops`, or the first of them if the transaction has several groups.
+pub(crate) fn write_group<'a>(
+    engine: &Engine,
+    ops: &[Op<'a>],
+    long_values: &LongValues<'_>,
+    slot: &mut Slot<'_>,
+) -> Result<GroupOutcome<'a>, Error> {
+    let probable = probable_redo(ops);
+    if !slot.is_in_parts() && is_large(engine, probable) {
+        return Ok(GroupOutcome::TooLarge);
+    }
+    let redo_len = probable.min(engine.limits.batch_bytes);
+    let mut manner = Attempt { redo_len, is_short_of_room: false };
+    let mut restarts = Restarts::new(&engine.core.pool);
+    loop {
+        match attempt(engine, ops, manner, long_values, slot, &mut restarts) {
+            Ok(done) => return Ok(GroupOutcome::Written(done)),
+            Err(Obstacle::Stop(stop)) => {
+                if matches!(stop, Stop::Load(_)) && ops.len() > 1 && restarts.is_to_gather() {
+                    // At most a few more leaves than one group may change.
+                    let keys = ops.iter().map(|op| (&op.tree.root, op.key));
+                    let ahead = pages_ahead(&engine.core, keys, engine.batch_leaves());
+                    if !slot.is_in_parts() && ahead.leaves > engine.batch_leaves() {
+                        return Ok(GroupOutcome::TooLarge);
+                    }
+                    restarts.gather(&ahead.pages);
+                }
+                restarts.resolve(stop)?;
+            }
+            // Each split has the whole group tried again: too slow with many pages.
+            Err(Obstacle::Full(_, pending)) if !slot.is_in_parts() && is_of_many_pages(engine, &pending) => {
+                return Ok(GroupOutcome::TooLarge);
+            }
+            Err(Obstacle::Full(root, pending)) => match split_leaf(&engine.core, root, &pending, &mut restarts) {
+                Err(Error::OutOfSpace(_)) if !manner.is_short_of_room => manner.is_short_of_room = true,
+                split => split?,
+            },
+            Err(Obstacle::Again) => {}
+            Err(Obstacle::Undo(pages)) if pages > engine.batch_undo_pages() => return Ok(GroupOutcome::TooLarge),
+            Err(Obstacle::Undo(pages)) => {
+                // Adding waits for log, files and frames with nothing held, so the writer leaves the lane, and may
+                // enter it again.
+                restarts.begin_wait();
+                while slot.pages().len() < pages {
+                    slot.add_page(&engine.core)?;
+                }
+                restarts.start_again();
+                slot.pages().iter().filter_map(|id| engine.core.pool.fetch(*id)).for_each(|pin| restarts.keep(pin));
+            }
+            Err(Obstacle::Redo(bytes)) if bytes > engine.limits.batch_bytes => return Ok(GroupOutcome::TooLarge),
+            Err(Obstacle::Redo(bytes)) => manner.redo_len = bytes,
+            Err(Obstacle::TooLarge) => return Ok(GroupOutcome::TooLarge),
+            Err(Obstacle::Replaces(tree, reference)) => return Ok(GroupOutcome::Replaces(tree, reference)),
+            Err(Obstacle::Locked(space, key, stamp)) => {
+                restarts.begin_wait();
+                slot.wait_for_row(space, key, stamp, &engine.waits)?;
+            }
+        }
+    }
+}
+
+/// Whether the entries that are to go into one leaf fill many leaves.
+pub(crate) fn is_of_many_pages(engine: &Engine, pending: &[Pending]) -> bool {
+    let bytes = |pending: &Pending| pending.key.len() + pending.value_len;
+    pending.len() > 16 && pending.iter().map(bytes).sum::<usize>() > 16 * engine.core.store.page_size()
+}
+
+/// The parameters of an attempt to write a group.
+#[derive(Clone, Copy)]
+pub(crate) struct Attempt {
+    /// Bytes of redo that are reserved.
+    redo_len: usize,
+    /// The files have no room for another page: the room within the leaves must suffice.
+    is_short_of_room: bool,
+}
+
+/// Tries to write a group: reserves log, latches leaves, plans, checks for room, and then changes and logs. If it ends
+/// without the group, no row was changed (WRITE-2), but a leaf may have been compacted.
+pub(crate) fn attempt<'p, 'a>(
+    engine: &'p Engine,
+    ops: &[Op<'a>],
+    Attempt { redo_len, is_short_of_room }: Attempt,
+    long_values: &LongValues<'_>,
+    slot: &mut Slot<'_>,
+    restarts: &mut Restarts<'p>,
+) -> Result<Done, Obstacle<'p, 'a>> {
+    let in_parts = slot.is_in_parts();
+    let most_leaves = if in_parts { 1 } else { engine.batch_leaves() };
+    let log = &engine.core.log;
+    let changes = ops.iter().filter(|op| !matches!(op.change, Change::Expect(_)));
+    let pages = changes.take(most_leaves).count() + slot.pages().len();
+    if !in_parts && !log.takes(redo_len, pages) {
+        return Err(Obstacle::TooLarge);
+    }
+    let credit = restarts.reserve(log, redo_len, pages)?;
+    let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, in_parts)?;
+    let context = PlanContext { locks: &engine.txns.locks, long_values, txn: slot.txn(), in_parts, is_short_of_room };
+    let mut planned = plan(ops, &leaves, slot.undo(), context)?;
+    match planned.stopped.filter(|_| !in_parts || planned.ops == 0) {
+        Some(RowObstacle::Locked(space, key, stamp)) => return Err(Obstacle::Locked(space, key, stamp)),
+        Some(RowObstacle::Replaces(tree, reference)) => return Err(Obstacle::Replaces(tree, reference)),
+        None => {}
+    }
+    if let Some(full) = find_full(&leaves, &planned) {
+        let oldest = engine.txns.oldest(&engine.core.store);
+        let gain = leaves[full.leaf].1.view().compactable(oldest);
+        let wanted = if is_short_of_room { 0 } else { worth_compacting(engine) };
+        if full.shortage.max(wanted) > gain {
+            return Err(Obstacle::Full(leaves[full.leaf].0, full.pending));
+        }
+        let leaf = leaves.swap_remove(full.leaf).1;
+        drop(leaves);
+        let id = leaf.id();
+        let mut mtr = Mtr::new(log, [leaf]);
+        mtr.apply(0, id, &PageOp::Compact { oldest })?;
+        mtr.commit(credit)?;
+        return Err(Obstacle::Again);
+    }
+    let (was_there, planned_ops) = (planned.was_there, planned.ops);
+    let done = |end| Done { end, was_there, ops: planned_ops };
+    if planned.changes.is_empty() {
+        // Nothing to change. The earlier change that makes this true may not be durable yet, but the caller is told
+        // that it is: so the caller waits for the log up to there.
+        let end = leaves.iter().map(|(_, page)| page.lsn()).max().unwrap_or(Lsn::ZERO);
+        return Ok(done(end.max(engine.txns.last_commit())));
+    }
+    let undo = find_undo_pages(engine, slot, &mut planned)?;
+    let exact = planned.redo_len() + undo.redo_len() + TXN_LEN;
+    if exact > redo_len {
+        return Err(Obstacle::Redo(exact));
+    }
+    let first_undo = leaves.len();
+    let ids: SmallVec<[PageId; LEAVES_INLINE]> = leaves.iter().map(|(_, page)| page.id()).collect();
+    let UndoPages { pages, records } = undo;
+    let latched = leaves.into_iter().map(|(_, page)| page).chain(pages);
+    let mut mtr = Mtr::new(log, latched);
+    let txn = slot.txn();
+    // Leaf by leaf (MTR-3); in a leaf, changes that free room come before changes that take room.
+    planned.changes.sort_by_key(|change| (change.leaf, change.turn()));
+    for change in &mut planned.changes {
+        let leaf = change.leaf;
+        change.carry_out(txn, |op| mtr.apply(leaf, ids[leaf], op))?;
+    }
+    for record in &records {
+        let id = mtr.page(first_undo + record.page).id();
+        record.append(txn, slot.undo(), |op| mtr.apply(first_undo + record.page, id, op))?;
+    }
+    if !in_parts {
+        mtr.note_txn(txn);
+    }
+    let end = mtr.commit(credit)?;
+    slot.appended(records.iter().map(|record| (record.page, record.number, record.marked_rows)));
+    Ok(done(end))
+}
+
+/// Latches the leaves of all keys exclusively, from left to right (BTREE-3); returns them with the ops whose leaves
+/// they are. With `only_first`: at most `most` leaves, and the first ops, which are in them.
+pub(crate) fn latch_leaves<'p, 's, 'a>(
+    engine: &'p Engine,
+    ops: &'s [Op<'a>],
+    most: usize,
+    only_first: bool,
+) -> Result<(Leaves<'p, 'a>, &'s [Op<'a>]), Obstacle<'p, 'a>> {
+    let mut leaves = Leaves::new();
+    for (index, op) in ops.iter().enumerate() {
+        let root = &op.tree.root;
+        let covered =
+            leaves.last().is_some_and(|(tree, page)| tree.space() == root.space() && page.view().covers(op.key));
+        if covered {
+            continue;
+        }
+        if leaves.len() >= most {
+            return if only_first { Ok((leaves, &ops[..index])) } else { Err(Obstacle::TooLarge) };
+        }
+        let manner = if leaves.is_empty() { LatchOrder::First } else { LatchOrder::Further };
+        let before = Waited::on(WaitClass::RecentClosed);
+        let leaf = leaf_write(&engine.core, root, op.key, manner)?;
+        leaves.iter().for_each(|(_, page)| page.pass_on(before));
+        leaves.push((root, leaf));
+    }
+    Ok((leaves, ops))
+}
+
+/// Least bytes that a compaction must gain, or the leaf is split. Otherwise the rows of a full leaf would get and lose
+/// stamps in turns.
+pub(crate) fn worth_compacting(engine: &Engine) -> usize {
+    engine.core.store.page_size() / 16
+}
+
+/// A leaf without room for the planned changes.
+pub(crate) struct FullLeaf {
+    leaf: usize,
+    /// Bytes that the leaf lacks.
+    shortage: usize,
+    pending: Vec<Pending>,
+}
+
+/// The first leaf without room for its planned changes. The changes are in the order of the leaves.
+pub(crate) fn find_full(leaves: &[Leaf<'_, '_>], plan: &Plan<'_>) -> Option<FullLeaf> {
+    plan.changes.chunk_by(|one, next| one.leaf == next.leaf).find_map(|here| {
+        let leaf = here[0].leaf;
+        let view = leaves[leaf].1.view();
+        let sizes = here.iter().map(|change| change.growth(view));
+        let (added, freed) = sizes.fold((0, 0), |(a, f), (x, y)| (a + x, f + y));
+        let added = added + here.iter().map(Planned::slack).max().unwrap_or(0);
+        let shortage = added.checked_sub(view.free_bytes() + freed).filter(|shortage| *shortage > 0)?;
+        let pending =
+            |change: &Planned<'_>| Pending { key: change.key.to_vec(), value_len: change.new_len() + change.slack() };
+        Some(FullLeaf { leaf, shortage, pending: here.iter().map(pending).collect() })
+    })
+}

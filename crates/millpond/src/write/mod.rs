@@ -1,0 +1,91 @@
+//! Writes batches: plan under latches, then change, log, release, wait. A batch is a transaction.
+//!
+//! A batch that is too large for one group is written in parts: leaf by leaf, each part in a group of its own. Its rows
+//! are locked until it is committed ([`crate::txn`]).
+//!
+//! WRITE-1  Keys are taken in one order, that of [`sort`](crate::write::chunks::sort): rows of tables first. So two
+//!          batches never wait for each other's leaves or rows in a circle. This holds also for a batch that locks its
+//!          rows before it reads them ([`Large`](crate::write::parts::Large)).
+//! WRITE-2  A writer changes nothing before it has checked every precondition of the group and every leaf has room. So
+//!          a group that fails has changed nothing. The changes of earlier parts are undone.
+//! WRITE-3  All leaves of a group are latched until the group has its place in the log. Rows of a batch in parts are in
+//!          flight until its commit has its place in the log. So readers see all of a batch or nothing.
+
+pub(crate) mod batch;
+pub(crate) mod chunks;
+pub(crate) mod entry_changes;
+pub(crate) mod group;
+pub(crate) mod op;
+pub(crate) mod outcome;
+pub(crate) mod parts;
+pub(crate) mod plan;
+pub(crate) mod rows;
+pub(crate) mod sizes;
+pub(crate) mod undo;
+
+use std::borrow::Cow;
+
+use crate::base::error::Error;
+use crate::base::ids::Lsn;
+use crate::engine::Engine;
+use crate::engine::durable::wait_durable;
+use crate::options::durability::Durability;
+use crate::undo::purge::end_and_purge;
+use crate::write::chunks::{Bytes, LongValues, ensure_chunk_trees, sort};
+use crate::write::group::{enter_all, write_group};
+use crate::write::op::Op;
+use crate::write::outcome::{Done, GroupOutcome, Size};
+use crate::write::parts::write_in_parts;
+use crate::write::sizes::check_sizes;
+
+/// Writes `ops` and waits for the log as `durability` demands. May wait on `log_space`, `free_frame`, `page_read`,
+/// `row_lock`, for its part of purge on `metadata`, and at the end, with nothing held, on `log_flush`. Returns whether
+/// the batch's first key (in sorted order) existed before.
+pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability) -> Result<bool, Error> {
+    engine.check_changeable()?;
+    let _paying = engine.begin_write();
+    let done = apply(engine, ops)?;
+    wait_durable(engine, done.end, durability)?;
+    Ok(done.was_there)
+}
+
+/// Writes `ops` without the wait for the log.
+pub(crate) fn apply(engine: &Engine, ops: &mut [Op<'_>]) -> Result<Done, Error> {
+    apply_sized(engine, ops, Size::Any)?.ok_or_else(|| Error::Bug("a batch of any size is too large".into()))
+}
+
+/// Writes `ops` without the wait for the log; `None`: nothing was done, because `ops` do not fit the `size`.
+pub(crate) fn apply_sized(engine: &Engine, ops: &mut [Op<'_>], size: Size) -> Result<Option<Done>, Error> {
+    if ops.is_empty() {
+        engine.check_open()?;
+        return Ok(Some(Done { end: Lsn::ZERO, was_there: false, ops: 0 }));
+    }
+    sort(ops);
+    let ops = &*ops;
+    ops.iter().try_for_each(|op| check_sizes(engine, op))?;
+    let has_long_values = ensure_chunk_trees(engine, ops)?;
+    let trees = ops.chunk_by(|one, next| one.tree.space == next.tree.space).map(|of_tree| of_tree[0].tree);
+    let _gates = enter_all(engine, trees)?;
+    let mut slot = engine.txns.begin(&engine.core.store)?;
+    let (bytes, mut ops) = (Bytes::new(), Cow::Borrowed(ops));
+    let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
+    if has_long_values {
+        long_values.expand(engine, &mut ops, slot.txn())?;
+    }
+    let done = loop {
+        match write_group(engine, &ops, &long_values, &mut slot)? {
+            GroupOutcome::Written(done) => break done,
+            GroupOutcome::TooLarge if size == Size::OneGroup => return Ok(None),
+            GroupOutcome::TooLarge => {
+                slot.begin_parts(&engine.core)?;
+                break write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?;
+            }
+            GroupOutcome::Replaces(tree, reference) => {
+                long_values.delete_chunks(tree, reference, ops.to_mut())?;
+                sort(ops.to_mut());
+            }
+        }
+    };
+    end_and_purge(engine, slot);
+    Ok(Some(done))
+}

@@ -1,0 +1,149 @@
+//! Batches of several groups: a batch that is too large for one group of the log is written in parts.
+//!
+//! [`write_in_parts`] writes the groups and commits them together. [`Large`] is such a batch that first locks and reads
+//! the rows it depends on. The rows stay locked until the commit ([`crate::txn`]); a batch that fails is rolled back.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::base::error::Error;
+use crate::base::row::Row;
+use crate::btree::descent::{Restarts, Target, leaf_read};
+use crate::btree::scan::{Seen, row};
+use crate::engine::Engine;
+use crate::engine::tree_state::TreeState;
+use crate::txn::slots::Slot;
+use crate::undo::purge::end_and_purge;
+use crate::write::chunks::{Bytes, LongValues, sort};
+use crate::write::group::{Gates, enter_all, write_group};
+use crate::write::op::Op;
+use crate::write::outcome::{Done, GroupOutcome};
+use crate::write::sizes::{check_sizes, probable_redo};
+
+/// A batch of several groups that depends on the values of rows. It locks all of these rows, each before it reads it,
+/// before it changes the first. So no other transaction changes them before the batch is written.
+///
+/// Two such batches, or one and a batch in parts that reads nothing, never wait for each other in a circle. Both take
+/// rows of tables first (WRITE-1), and a batch that waits here for such a row holds only rows before it.
+pub(crate) struct Large<'e> {
+    engine: &'e Engine,
+    _gates: Gates<'e>,
+    slot: Slot<'e>,
+}
+
+impl<'e> Large<'e> {
+    /// Begins a batch that changes these trees, each listed once. The spaces for chunks of long values exist already.
+    pub(crate) fn begin(engine: &'e Engine, trees: &'e [Arc<TreeState>]) -> Result<Self, Error> {
+        let gates = enter_all(engine, trees.iter())?;
+        let mut slot = engine.txns.begin(&engine.core.store)?;
+        slot.begin_parts(&engine.core)?;
+        Ok(Large { engine, _gates: gates, slot })
+    }
+
+    /// Locks the row `key`, whether it exists or not, and returns its value. Callers lock rows in their order
+    /// (WRITE-1). May wait on `row_lock`, `page_read` and `free_frame`.
+    pub(crate) fn lock_row(&mut self, tree: &Arc<TreeState>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let (engine, txn) = (self.engine, self.slot.txn());
+        let locks = &engine.txns.locks;
+        let mut restarts = Restarts::new(&engine.core.pool);
+        loop {
+            let page = match leaf_read(&engine.core, &tree.root, Target::Key(key)) {
+                Ok(page) => page,
+                Err(stop) => {
+                    restarts.resolve(stop)?;
+                    continue;
+                }
+            };
+            let found = page.view().search(key).ok();
+            let stamp = found.and_then(|index| Row::decode(page.view().value(index))?.stamp);
+            // A writer of the row checks for its lock while it has the leaf latched.
+            let holds = || planted!("row_read_unlocked") || locks.hold(tree.space, key, txn);
+            if locks.is_locked(tree.space, key, stamp, txn) || !holds() {
+                drop(page);
+                restarts.begin_wait();
+                self.slot.wait_for_row(tree.space, key, stamp, &engine.waits)?;
+                continue;
+            }
+            let Some(index) = found else { return Ok(None) };
+            let (here, place) = match row(page.view(), index, |_| false)? {
+                Seen::Row(payload) => return Ok(Some(payload.to_vec())),
+                Seen::Gone => return Ok(None),
+                Seen::Elsewhere(here, place) => (here.to_vec(), place),
+            };
+            drop(page);
+            restarts.begin_wait();
+            if let Some(payload) = tree.find_elsewhere(engine, (key, &here), place)? {
+                return Ok(payload);
+            }
+        }
+    }
+
+    /// Writes and commits `ops`, without a wait for the log.
+    pub(crate) fn write(self, mut ops: Vec<Op<'_>>) -> Result<Done, Error> {
+        let Large { engine, _gates, mut slot } = self;
+        sort(&mut ops);
+        ops.iter().try_for_each(|op| check_sizes(engine, op))?;
+        let bytes = Bytes::new();
+        let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
+        let mut ops: Cow<'_, [Op<'_>]> = Cow::Owned(ops);
+        if ops.iter().any(|op| op.value_len() > engine.limits.value) {
+            long_values.expand(engine, &mut ops, slot.txn())?;
+        }
+        let done = write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?;
+        end_and_purge(engine, slot);
+        Ok(done)
+    }
+}
+
+/// Writes `ops` in groups, each as many ops as fit one group and belong to one leaf, and commits them together. The
+/// slot has begun parts already; if this fails, the end of the slot has all of them undone.
+pub(crate) fn write_in_parts<'a>(
+    engine: &Engine,
+    mut ops: Vec<Op<'a>>,
+    long_values: &mut LongValues<'a>,
+    slot: &mut Slot<'_>,
+) -> Result<Done, Error> {
+    let (mut written, mut was_there) = (0, None);
+    let mut bytes = PART_PAGES * engine.core.store.page_size();
+    let mut owed = 0;
+    while written < ops.len() {
+        engine.pay_inside(&mut owed);
+        let part = &ops[written..written + part_len(&ops[written..], bytes)];
+        match write_group(engine, part, long_values, slot)? {
+            GroupOutcome::Written(done) => {
+                written += done.ops;
+                was_there.get_or_insert(done.was_there);
+            }
+            GroupOutcome::Replaces(tree, reference) => {
+                // Chunks come after their rows in the order: their space has a larger number.
+                long_values.delete_chunks(tree, reference, &mut ops)?;
+                sort(&mut ops[written..]);
+            }
+            GroupOutcome::TooLarge if bytes > 0 => bytes /= 2,
+            GroupOutcome::TooLarge => {
+                let message = format!("one row of {} does not fit one group of the log", part[0].tree);
+                return Err(Error::Bug(message.into()));
+            }
+        }
+    }
+    let end = slot.commit_parts(&engine.core)?;
+    Ok(Done { end, was_there: was_there.unwrap_or(false), ops: written })
+}
+
+/// Most redo that a part of a batch probably takes, in pages: its changes are in one leaf.
+const PART_PAGES: usize = 2;
+
+/// Number of the first `ops` that probably take at most `bytes` of redo. They are of one tree; the ops of a key stay
+/// together.
+fn part_len(ops: &[Op<'_>], bytes: usize) -> usize {
+    let mut total = 0;
+    let mut len = 0;
+    for of_key in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
+        total += probable_redo(of_key);
+        if len > 0 && (total > bytes || of_key[0].tree.space != ops[0].tree.space) {
+            break;
+        }
+        len += of_key.len();
+    }
+    len
+}
