@@ -115,7 +115,7 @@ pub(crate) struct WayOut(pub(crate) String);
 pub enum Action {
     /// Read again and retry: another writer was first.
     Retry,
-    /// Mend the call: the same call will fail again.
+    /// Correct the call: the same call will fail again.
     FixCall,
     /// Free space on the file system; the next call then succeeds.
     FreeSpace,

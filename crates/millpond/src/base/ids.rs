@@ -15,7 +15,7 @@ impl Lsn {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The position `bytes` further on.
+    /// The position after `bytes` more bytes.
     pub(crate) fn plus(self, bytes: u64) -> Lsn {
         Lsn(self.0 + bytes)
     }

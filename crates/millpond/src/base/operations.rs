@@ -64,7 +64,7 @@ pub(crate) struct Operations {
 /// The slowest operations of the last seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slowest {
-    /// The second that is under way, by the engine's clock.
+    /// The current second of the engine's clock.
     pub(crate) second: u64,
     /// Microseconds of the slowest operation that ended `index` seconds ago. 0: it took less than one, or none ended.
     pub(crate) us: Vec<u64>,

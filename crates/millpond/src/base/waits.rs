@@ -7,7 +7,8 @@
 //! ([`operations`](super::operations)). CPU time and runnable time come from the thread's `schedstat`, read at most
 //! once in a tick of that clock, and at the end of a slow operation. So both may begin up to a tick before the
 //! operation, and include CPU used during waits (to spin, to wake, to write for others). A slow operation therefore
-//! caps both at the time outside of its waits. A nested wait is counted once, as the inner one.
+//! caps both at the time outside of its waits. A nested wait is counted once, as the inner one. So the parts of an
+//! operation never exceed the whole.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -38,7 +39,8 @@ pub enum WaitClass {
     /// Room in the log's buffer or files. The flush leader or the checkpoint ends the wait.
     LogSpace,
     /// The log being written to the device up to a commit that needs no sync (`flush_log_at_commit=2`), or, with
-    /// `log_writer_threads`, room in the log's buffer. The flush leader or the notifying thread ends the wait.
+    /// `log_writer_threads`, room in the log's buffer. The flush leader or the notifying thread ends the wait. Includes
+    /// the leader's own write.
     LogWrite,
     /// The log being durable up to a commit. The flush leader ends the wait. Includes the leader's own write and sync.
     LogFlush,
@@ -258,8 +260,7 @@ pub(crate) fn enter_background() {
     THREAD.with(|thread| thread.background.set(true));
 }
 
-/// Whether the operations ahead waited for a resource for at least half of a wait: then that wait counts as one for it,
-/// too.
+/// Whether the operations ahead waited for a resource for at least half of a wait, which then counts for it, too.
 pub(crate) fn is_half(ahead_us: u64, wait_ns: u64) -> bool {
     ahead_us * 2_000 >= wait_ns.max(1)
 }
@@ -292,7 +293,7 @@ impl Waited {
     }
 }
 
-/// An operation under way on this thread.
+/// An operation in progress on this thread.
 #[must_use]
 pub(crate) struct Operation<'w> {
     waits: &'w Waits,
@@ -338,8 +339,7 @@ impl Waits {
         self.timed_as(class, wait, |_| class)
     }
 
-    /// As [`timed_if`](Self::timed_if), where the class is known only afterwards: `class_of` gets the wait's
-    /// nanoseconds.
+    /// As [`timed_if`](Self::timed_if), but `class_of` chooses the class afterwards, from the wait's nanoseconds.
     pub(crate) fn timed_as<T>(
         &self,
         class: WaitClass,
@@ -396,8 +396,7 @@ impl Waits {
                 thread.looked_ns.set(now);
                 thread.looked.set(schedstat());
             }
-            // Few operations wait: if the thread has recorded no wait since its last operation began, the times are
-            // still zero.
+            // Few operations wait: without a wait since the last operation began, the times are still zero.
             if thread.noted_before_ns.get() != thread.noted_ns.get() {
                 thread.waited_ns.iter().for_each(|waited| waited.set(0));
                 thread.noted_before_ns.set(thread.noted_ns.get());
@@ -442,8 +441,7 @@ impl Waits {
         WaitClass::ALL.into_iter().zip(&self.classes).map(summary).collect()
     }
 
-    /// For each class: the waits in progress, the sum of their microseconds so far, and the stalls that spent at least
-    /// half of their time in it.
+    /// Per class: waits in progress, the sum of their microseconds, and stalls at least half of whose time it took.
     pub(crate) fn by_class(&self) -> [(u64, u64, u64); CLASSES] {
         let now_ns = clock::now_ns();
         self.classes.each_ref().map(|of| {
@@ -545,8 +543,7 @@ impl Drop for Operation<'_> {
         let slow = THREAD.with(|thread| {
             let depth = thread.depth.get() - 1;
             thread.depth.set(depth);
-            // The waits have a finer clock than the operation: a missed tick must not make the whole shorter than its
-            // waits.
+            // The waits have a finer clock: a missed tick must not make the operation shorter than its waits.
             let waited_ns = thread.noted_ns.get() - thread.noted_before_ns.get();
             let now = clock::coarse_ns();
             let elapsed = now.saturating_sub(thread.began_ns.get()).max(waited_ns);

@@ -1,4 +1,4 @@
-//! `apply(page, operation)`: the only code that changes what is in a page.
+//! `apply(page, operation)`: the only code that changes a page's contents.
 
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{U16, U32, U64};

@@ -30,7 +30,7 @@ pub(crate) fn structure_problem(page: &[u8]) -> Option<String> {
     }
     let prefix = prefix_len(view.low_fence(), view.high_fence());
     if view.prefix_len() != prefix {
-        return Some(format!("it says that its prefix has {} bytes, and it has {prefix}", view.prefix_len()));
+        return Some(format!("its header states a prefix of {} bytes instead of {prefix}", view.prefix_len()));
     }
     let mut extents = Vec::with_capacity(view.len());
     for index in 0..view.len() {
@@ -84,7 +84,7 @@ fn heap_problem(extents: &mut [(usize, usize, usize)], heap: usize, dead: usize)
         return Some(format!("entries {} and {} overlap", pair[0].2, pair[1].2));
     }
     let used: usize = extents.iter().map(|(start, end, _)| end - start).sum();
-    (heap - used != dead).then(|| format!("it says that {dead} bytes are dead, and {} are", heap - used))
+    (heap - used != dead).then(|| format!("its header counts {dead} dead bytes instead of {}", heap - used))
 }
 
 const _: () = assert!(NO_FENCE == u16::MAX, "a fence is shorter than a page");
