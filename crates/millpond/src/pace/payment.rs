@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(begin(&mut payments, place, S), None);
         assert!(!payments.set_limit(f64::INFINITY, S));
         payments.set_limit(1e4, 2 * S);
-        assert_eq!(begin(&mut payments, place, 2 * S), None, "what was owed then is forgiven");
+        assert_eq!(begin(&mut payments, place, 2 * S), None, "the end of the limit cancels debts");
         let place = charged(&mut payments, 1_000_000, false, 2 * S);
         assert!(payments.end(2 * S) && !payments.set_limit(1e4, 2 * S), "a limit set after the end has no effect");
         assert_eq!(begin(&mut payments, place, 2 * S), None);

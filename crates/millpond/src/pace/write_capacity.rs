@@ -100,9 +100,9 @@ mod tests {
         ticks(&mut capacity, 1, 10.0, false);
         assert!((capacity.pages_per_s() - 1000.0).abs() < 1.0, "the first guess");
         ticks(&mut capacity, 500, 12.0, true);
-        assert!((600.0..610.0).contains(&capacity.pages_per_s()), "what it does: {}", capacity.pages_per_s());
+        assert!((600.0..610.0).contains(&capacity.pages_per_s()), "the measured rate: {}", capacity.pages_per_s());
         ticks(&mut capacity, 5000, 1.0, false);
-        assert!(capacity.pages_per_s() >= 600.0, "a quiet time tells nothing");
+        assert!(capacity.pages_per_s() >= 600.0, "a quiet time changes nothing");
         ticks(&mut capacity, 1200, 4.0, true);
         assert!((190.0..230.0).contains(&capacity.pages_per_s()), "slower: {}", capacity.pages_per_s());
         ticks(&mut capacity, 500, 5.0, false);

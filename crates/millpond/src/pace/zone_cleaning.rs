@@ -238,7 +238,7 @@ mod tests {
         debt.written(300, HALF, None);
         assert!(!debt.is_due(HALF, 0, 100, 1000.0, false));
         debt.written(300, HALF, None);
-        assert!(debt.is_due(HALF, 0, 100, 1000.0, false), "to see what it costs");
+        assert!(debt.is_due(HALF, 0, 100, 1000.0, false), "to measure the costs");
         debt.emptied(HALF.free);
         assert!(!debt.is_due(HALF, 0, 100, 1000.0, false));
     }
