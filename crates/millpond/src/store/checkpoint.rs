@@ -1,4 +1,4 @@
-//! Map pages, the directory, and the superblock that names it.
+//! Checkpoints: writing map pages, the directory, and the superblock that names the directory.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::base::ids::{Lsn, PageId, SlotId, TxnId};
 use crate::base::page::layout::{HEADER_LEN, MAP_PAGE, PAGE_FORMAT, find_damage, header_mut, page_lsn, seal};
 use crate::redo::files::{Geometry, Switch};
 
-/// What a checkpoint is to say.
+/// The contents of a checkpoint's superblock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CheckpointFacts {
     pub(crate) checkpoint_lsn: Lsn,
@@ -25,23 +25,23 @@ pub(crate) struct CheckpointFacts {
     pub(crate) nonce: u64,
     pub(crate) redo: Geometry,
     pub(crate) switch: Option<Switch>,
-    /// What the device was measured to write, in bytes of pages a second.
+    /// The device's measured write capacity, in bytes of pages a second.
     pub(crate) write_capacity: u64,
     /// As in [`Superblock`].
     pub(crate) apply_rate: u64,
 }
 
-/// A directory on its way to the device.
+/// A directory that is about to be written.
 pub(crate) struct Snapshot {
     directory: Vec<u8>,
-    /// Larger than each space in the directory.
+    /// Larger than the number of each space in the directory.
     next_space: u32,
     next_txn: TxnId,
-    /// Places that no directory will name once this one is the durable one.
+    /// Places that are free once this directory is durable: no directory names them then.
     frees: Vec<SlotId>,
 }
 
-/// The image of a map page.
+/// Encodes the image of a map page.
 pub(crate) fn encode(id: PageId, page: &MapPage, uuid: [u64; 2], out: &mut [u8]) {
     out.fill(0);
     let header = header_mut(out);
@@ -55,7 +55,7 @@ pub(crate) fn encode(id: PageId, page: &MapPage, uuid: [u64; 2], out: &mut [u8])
     seal(out, uuid, id);
 }
 
-/// Fills a map page from its image; `Err`: what is wrong with it.
+/// Fills a map page from its image; `Err`: the image's damage.
 pub(crate) fn decode(id: PageId, page: &mut MapPage, uuid: [u64; 2], image: &[u8]) -> Result<(), String> {
     if let Some(damage) = find_damage(image, uuid, id, MAP_PAGE) {
         return Err(damage);
@@ -75,7 +75,8 @@ impl PageStore {
         entry.slot(PLACES_START, BLOCK_U64)
     }
 
-    /// STORE-1, for the map file: a place that a durable directory may name is free when the next one is durable.
+    /// STORE-1, for the map file: a place that a durable directory may name is free only when the next directory is
+    /// durable.
     pub(super) fn replace_place(state: &mut State, old: MapEntry, named_by: u64) {
         let Some(place) = Self::place_of(old) else { return };
         if named_by > state.directories {
@@ -85,7 +86,8 @@ impl PageStore {
         }
     }
 
-    /// Writes the dirty map pages whose oldest change is before `cut`, a lot at a time. Returns how many.
+    /// Writes the dirty map pages whose oldest change is before `cut`, one lot (batch of pages) at a time. Returns
+    /// their number.
     ///
     /// They may be ahead of the log: only a superblock names them, and it is written after the log was flushed.
     pub(crate) fn write_map_pages(&self, cut: Lsn) -> Result<usize, Error> {
@@ -129,7 +131,7 @@ impl PageStore {
                 (page.place, page.named_by) = (entry, named_by);
                 before
             });
-            // Dropped meanwhile: then the new place is nobody's.
+            // The space was dropped meanwhile: the new place is freed.
             let (old, old_named_by) = before.unwrap_or((entry, named_by));
             Self::replace_place(&mut state, old, old_named_by);
             self.counts.remove(rec_lsn);
@@ -137,10 +139,11 @@ impl PageStore {
         Ok(lot.len())
     }
 
-    /// Takes the directory that the next superblock will name. The caller has computed its checkpoint LSN **before**:
-    /// every map page that held nothing back then has its image in the directory.
+    /// Takes the directory that the next superblock will name. The caller computes its checkpoint LSN **before** this
+    /// call. So the directory contains the image of every map page that held no change back then.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        // Whoever has a group before the checkpoint LSN has had its id for longer than that is known.
+        // A transaction with a group before the checkpoint LSN took its id before that LSN was known: `next_txn` is
+        // beyond it.
         let next_txn = self.txn_to_come();
         let mut state = self.state.lock();
         state.directories += 1;
@@ -148,8 +151,8 @@ impl PageStore {
         Snapshot { directory: directory::encode(&state.map), next_space: state.next_space, next_txn, frees }
     }
 
-    /// Makes a directory the durable one: map pages and directory, sync, superblock, sync. The log is durable up to
-    /// `facts.durable_lsn`. Its last sync covers images as well: returns what [`sync`](Self::sync) would.
+    /// Makes a directory durable: writes it, syncs it and the map pages, writes the superblock, syncs it. The log is
+    /// durable up to `facts.durable_lsn`. The last sync covers images, too: returns the same as [`sync`](Self::sync).
     pub(crate) fn publish(&self, snapshot: Snapshot, facts: CheckpointFacts) -> Result<u64, Error> {
         let old = self.superblock();
         let sequence = old.sequence + 1;
@@ -176,7 +179,7 @@ impl PageStore {
             }
         }
         superblock.write(&*self.data)?;
-        // STORE-2: read before the sync is submitted.
+        // STORE-2: read before the sync starts.
         let covered = self.state.lock().turn;
         self.sync_data()?;
         let mut state = self.state.lock();
@@ -224,7 +227,7 @@ mod tests {
         }
     }
 
-    /// STORE-3: a place that the durable directory names, one in the directory on its way, and one written since.
+    /// STORE-3: one place in the durable directory, one in the directory being written, and one written since.
     #[test]
     fn each_map_page_finds_a_third_place_while_a_directory_is_on_its_way() {
         run(1, || {
@@ -240,18 +243,18 @@ mod tests {
                         store.counts.add(page.lsn);
                     }
                 }
-                store.write_map_pages(Lsn(u64::MAX)).expect("each finds a place")
+                store.write_map_pages(Lsn(u64::MAX)).expect("each map page finds a place")
             };
-            // The file grows by half each time: just before it does, there is no place more than there has to be.
+            // The file grows by half each time. Just before it grows, it has no place more than necessary.
             for tree in 0..400 {
                 db.create_tree(&format!("t{tree}")).expect("created");
                 if tree % 4 == 0 {
-                    db.checkpoint().expect("all have a place that a durable directory names");
+                    db.checkpoint().expect("each map page has a place that a durable directory names");
                     let first = write_all();
                     assert!(first > tree, "{first} map pages of {tree} trees");
                     let on_its_way = store.snapshot();
                     assert!(write_all() >= first);
-                    // It does not arrive: what it would free is free with the next one.
+                    // This directory is not published: the places that it would free become free with the next one.
                     store.state.lock().replaced_places.extend(on_its_way.frees);
                 }
             }

@@ -1,7 +1,7 @@
-//! Copy-on-write: an image never overwrites the one before it.
+//! Copy-on-write: an image never overwrites the previous image of its page.
 //!
-//! Whatever a crash tears, the image that the map names is whole. The map's tag tells an image from the one before it
-//! in the same slot, so that a lost write is found.
+//! Whatever a crash tears, the image that the map names is whole. The map's tag distinguishes an image from an earlier
+//! one in the same slot, which reveals a lost write.
 
 use super::map::tag_of;
 use super::placement::Placement;

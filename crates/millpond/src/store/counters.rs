@@ -1,4 +1,4 @@
-//! What the store counts.
+//! The store's counters.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,7 +1,8 @@
-//! The map directory: where the image of each map page is. Written whole at each checkpoint, into two files in turn.
+//! The map directory: the places of all map pages' images. Each checkpoint writes it as a whole, into two files
+//! alternately.
 //!
-//! Before it is a copy of the superblock that names it, which is written later: where superblocks are lost, the copies
-//! tell `rebuild` of the checkpoints, and whether a directory is whole.
+//! The file begins with a copy of the superblock that names the directory and is written later. If superblocks are
+//! lost, `rebuild` learns from the copies of the checkpoints, and whether a directory is whole.
 
 use zerocopy::IntoBytes;
 
@@ -17,7 +18,7 @@ use crate::io::device::Device;
 /// The two files.
 pub(crate) const DIRECTORY_FILES: [&str; 2] = ["directory-0.mpd", "directory-1.mpd"];
 
-/// Bytes written at once.
+/// Bytes of one write.
 const CHUNK: usize = 1 << 20;
 
 /// The checksum of the directory of checkpoint `sequence`.
@@ -25,12 +26,12 @@ pub(crate) fn directory_crc(uuid: [u64; 2], sequence: u64, bytes: &[u8]) -> u32 
     crc32c(&[uuid[0], uuid[1], sequence], &[bytes])
 }
 
-/// How long a directory file must be.
+/// The required length of a directory file.
 pub(crate) fn file_len(spaces: u64, map_pages: u64) -> u64 {
     BLOCK_U64 + round_up(spaces * 8 + map_pages * 8)
 }
 
-/// For each space its id, its number of map pages, their places.
+/// For each space: its id, the number of its map pages, and their places.
 pub(crate) fn encode(map: &PageMap) -> Vec<u8> {
     let mut out = Vec::new();
     for (id, space) in &map.spaces {
@@ -44,8 +45,8 @@ pub(crate) fn encode(map: &PageMap) -> Vec<u8> {
     out
 }
 
-/// Puts map pages without entries into `map`, which is empty, one for each place in `bytes`; `None`: they end too soon,
-/// or the spaces do not ascend (one that came twice would lose the pages of before).
+/// Adds to the empty `map` a map page without entries for each place in `bytes`. `None`: `bytes` end too soon, or the
+/// spaces do not ascend (a repeated space would lose its first pages).
 pub(crate) fn decode(bytes: &[u8], map: &mut PageMap) -> Option<()> {
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
@@ -60,7 +61,7 @@ pub(crate) fn decode(bytes: &[u8], map: &mut PageMap) -> Option<()> {
     Some(())
 }
 
-/// Writes the directory that `superblock` names. Not durable before the next sync.
+/// Writes the directory that `superblock` names. Durable after the next sync.
 pub(crate) fn write(file: &dyn Device, superblock: &Superblock, bytes: &[u8]) -> Result<(), Error> {
     let head = superblock.encode();
     let mut block = aligned(to_usize(round_up(to_u64(bytes.len().min(CHUNK))).max(BLOCK_U64)));
@@ -76,7 +77,7 @@ pub(crate) fn write(file: &dyn Device, superblock: &Superblock, bytes: &[u8]) ->
     Ok(())
 }
 
-/// The copy of the superblock that names the directory in this file; `None`: it is not whole.
+/// The copy of the superblock that names the directory in this file; `None`: the copy is not whole.
 pub(crate) fn superblock_in(file: &dyn Device) -> Result<Option<Superblock>, Error> {
     let mut block = aligned(BLOCK);
     file.read_at(&mut block, 0).map_err(|e| Error::io(&format!("read the map directory '{}'", file.name()), e))?;
@@ -131,6 +132,6 @@ mod tests {
         for end in [1, 7, 9, 15, 23, 25, 31, 33] {
             assert_eq!(decode(&bytes[..end], &mut empty()), None, "cut at {end}");
         }
-        assert_eq!(decode(&[&bytes[..], &bytes[24..]].concat(), &mut empty()), None, "spaces that come twice");
+        assert_eq!(decode(&[&bytes[..], &bytes[24..]].concat(), &mut empty()), None, "repeated spaces");
     }
 }

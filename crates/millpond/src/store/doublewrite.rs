@@ -1,16 +1,17 @@
-//! Doublewrite: before images overwrite others, copies of them are made durable in a file of their own, so that a
-//! page that a crash tears is whole there. InnoDB's, and what makes a store that writes in place safe: each page is
-//! written twice, each lot synced twice.
+//! Doublewrite, as in InnoDB: before images overwrite others, copies of them are made durable in a separate file. So a
+//! page that a crash tears is whole there. It makes writing in place safe, at the price of writing each page twice and
+//! syncing each lot (batch of pages) twice.
 //!
 //! DBLWR-1  An image overwrites another only while a durable copy of it is in the file.
-//! DBLWR-2  A copy is written over only when a data sync has covered the image that it is of.
-//! DBLWR-3  A copy is put back only if its page LSN is beyond the checkpoint. An image that a data sync has not covered
-//!          holds the checkpoint back behind its oldest change, so what a crash can have torn is beyond it; and from
-//!          any image beyond it the log leads on. An older copy may be of an image before the last.
-//! DBLWR-4  An image with a copy goes where its page was, or nowhere: elsewhere it would need its copy until a map
-//!          group names it. So a device that fails there stops the engine, and the next open puts back what was torn.
-//! DBLWR-5  An open has the last lot's images durable before the first copy is written over: the process before may
-//!          have ended at a sync that failed, and the kernel have given them up.
+//! DBLWR-2  A copy is overwritten only when a data sync has covered its image.
+//! DBLWR-3  Recovery restores a copy only if its page LSN is beyond the checkpoint. An image that no data sync has
+//!          covered keeps the checkpoint before its oldest change. So every page that a crash can have torn is beyond
+//!          the checkpoint, and the log leads on from any image beyond it. An older copy may be of an earlier image.
+//! DBLWR-4  An image with a copy goes to its page's slot, or nowhere: in another slot it would need its copy until a
+//!          map group names it. So if the device fails there, the engine stops, and the next open restores the torn
+//!          pages.
+//! DBLWR-5  An open makes the last lot's images durable before the first copy is overwritten: the previous process may
+//!          have ended at a failed sync, after which the kernel may have dropped them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,20 +35,20 @@ pub(crate) const DOUBLEWRITE_FILE: &str = "doublewrite.mpd";
 
 pub(crate) const MAGIC: [u8; 8] = *b"MPDBLWR1";
 
-/// What a store that writes in place keeps of an image before it overwrites the one before: see
+/// What a store that writes in place keeps of an image before it overwrites the previous one: see
 /// [`Options::doublewrite`](crate::Options::doublewrite).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Doublewrite {
-    /// A copy: what a crash tears is put back at the next open.
+    /// A copy: the next open restores pages that a crash tears.
     #[default]
     On,
-    /// Nothing: what a crash tears is lost, and is found when it is read.
+    /// Nothing: a page that a crash tears is lost, and its damage is found when the page is read.
     Off,
-    /// Its page id and LSN: what a crash tears is lost, and is found at the next open, which is refused.
+    /// Its page id and LSN: a page that a crash tears is lost. The next open finds the damage and fails.
     DetectOnly,
 }
 
-/// The first block of the file: whose copies they are.
+/// The first block of the file: which pages the copies are of.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Lot {
@@ -55,13 +56,13 @@ pub(crate) struct Lot {
     pub(crate) uuid: [U64; 2],
     pub(crate) page_size: U32,
     pub(crate) count: U32,
-    /// 1: the images follow, from the next block on; 0: they do not.
+    /// 1: the images follow, from the next block on; 0: no images follow.
     pub(crate) has_images: U32,
     pub(crate) crc: U32,
     pub(crate) of: [Copied; LOT_PAGES],
 }
 
-/// A page that was about to be written over, and the LSN of its new image.
+/// A page about to be overwritten, and the LSN of its new image.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Copied {
@@ -97,7 +98,7 @@ impl Lot {
         lot
     }
 
-    /// The lot that a block tells of. `None`: a crash has cut its write short, so nothing was overwritten behind it.
+    /// Decodes a lot's block. `None`: a crash has cut its write short, so no page was overwritten after it.
     pub(crate) fn read(block: &[u8], uuid: [u64; 2], page_size: u64) -> Option<Lot> {
         let (lot, _) = Lot::read_from_prefix(block).ok()?;
         let is_ours =
@@ -116,42 +117,42 @@ impl Lot {
     }
 }
 
-/// Where copies go.
+/// The file of copies.
 pub(crate) struct CopyFile {
     file: Arc<dyn Device>,
     has_images: bool,
-    /// Of the buffer.
+    /// Length of the buffer.
     bytes: u64,
     area: Turn<Area>,
-    /// Pages that were copied, or noted, and lots of them.
+    /// Pages copied or noted, and lots of them.
     pub(crate) pages: AtomicU64,
     pub(crate) writes: AtomicU64,
 }
 
-/// The copies of one lot. Its turn is held until the images are written.
+/// The copies of one lot. A writer holds this turn until the images are written in place.
 pub(super) struct Area {
-    /// Which turn of writing its images were of: they may be overwritten when that is synced.
+    /// The write turn of its images: the copies may be overwritten once that turn is synced.
     turn: u64,
     buf: AlignedBuf,
 }
 
-/// The turn of images that are being written, or whose write has failed: no sync covers them.
+/// The turn while images are being written, or after their write has failed: no sync covers them.
 const UNDER_WAY: u64 = u64::MAX;
 
 impl Area {
-    /// The images are written, in this turn.
+    /// Notes that the images are written, in this write turn.
     pub(super) fn written(&mut self, turn: u64) {
         self.turn = turn;
     }
 }
 
 impl CopyFile {
-    /// Bytes of memory that it takes.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         self.bytes
     }
 
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     pub(crate) fn open(files: &dyn Files, page_size: usize, has_images: bool) -> Result<CopyFile, Error> {
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
         let file = if names.iter().any(|name| name == DOUBLEWRITE_FILE) {
@@ -172,22 +173,22 @@ impl CopyFile {
     }
 }
 
-/// The file of copies, its length, and the lot that it says it has.
+/// The file of copies, its length, and the lot in it.
 type CopiedLot = (Arc<dyn Device>, u64, Lot);
 
 impl PageStore {
-    /// From now on copies are kept of images before they overwrite others.
+    /// Keeps copies in `file` from now on, before images overwrite others.
     pub(crate) fn keep_copies_in(&mut self, file: CopyFile) {
         self.copies = Some(file);
     }
 
-    /// Where copies go.
+    /// The file of copies, if copies are kept.
     pub(crate) fn copies(&self) -> Option<&CopyFile> {
         self.copies.as_ref()
     }
 
-    /// Makes durable what tells of the images that are about to overwrite others, and copies of them. The turn is held
-    /// until they have (DBLWR-1). `None`: none does, or nothing is kept.
+    /// Makes notes, or copies, of those images durable that are about to overwrite others. The caller holds the
+    /// returned turn until they are written (DBLWR-1). `None`: no image overwrites another, or nothing is kept.
     pub(super) fn keep_copies<'s>(
         &'s self,
         ops: &[WriteOp],
@@ -203,7 +204,8 @@ impl PageStore {
         }
         let mut area = copies.area.lock();
         if area.turn == UNDER_WAY {
-            // DBLWR-2: whose turn it was has left it so. What he wrote over may be torn; the copies are all there is.
+            // DBLWR-2: the previous writer's write has failed. Pages that it overwrote may be torn, and only the copies
+            // are whole.
             let message = format!("an earlier write to '{}' failed: reopen the database", self.data.name());
             return Err(Error::ReadOnly(message.into()));
         }
@@ -231,7 +233,7 @@ impl PageStore {
         Ok(Some(area))
     }
 
-    /// The lot of copies in the file, and the file with its length; `None`: there is none.
+    /// The lot in the file of copies, and the file with its length; `None`: there is no lot.
     fn copied_lot(&self, files: &dyn Files) -> Result<Option<CopiedLot>, Error> {
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
         if !names.iter().any(|name| name == DOUBLEWRITE_FILE) {
@@ -254,9 +256,9 @@ impl PageStore {
         Ok(found.map_or_else(BTreeSet::new, |(_, _, lot)| lot.copied().map(|(_, id, _)| id).collect()))
     }
 
-    /// Puts back what a crash has torn, as far as there are copies, and writes the others of the lot again; durable on
-    /// return: what comes next may overwrite the copies. `is_redone` says whether the log
-    /// from `checkpoint` on changes a page, and needs its image for that. Returns how many pages were put back.
+    /// Restores torn pages of the last lot from their copies, and writes its other images again. All are durable on
+    /// return, since later writes may overwrite the copies. `is_redone` tells whether the log from `checkpoint` on
+    /// changes a page, and needs its image for that. Returns the number of restored pages.
     pub(crate) fn put_back_torn(
         &self,
         files: &dyn Files,

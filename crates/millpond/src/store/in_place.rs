@@ -1,9 +1,10 @@
 //! In place: a page keeps the slot of its first image.
 //!
-//! The classic design: half the data file, and no map records but for new pages. A write that a crash tears is put back
-//! from the doublewrite file, or, without one, found by its checksum and reported. A lost write is
-//! found only where the log knows the page. An image that is ahead of where the log ended at open shows that the
-//! log's end is gone: until the database is closed, for then the log may have come further.
+//! The classic design: half the size of the data file, and no map records except for new pages. Recovery restores a
+//! page torn by a crash from the doublewrite file; without one, the page's checksum reveals the damage. A lost write is
+//! found only where the log knows the page. An image ahead of the log's end at open reveals that the end of the log is
+//! missing. That check works only until the database is closed: by the next open the log may have grown beyond the
+//! image.
 
 use std::sync::atomic::Ordering;
 
@@ -30,10 +31,9 @@ impl Placement for InPlace {
 }
 
 impl State {
-    /// IN-PLACE-1: a slot is given to nobody while its page is written over its image, though the space of that page
-    /// may be dropped meanwhile. `current` are the slots of the images before, `slots` those that are written to.
-    /// Returns those that are both, none where each image has a new one, for
-    /// [`end_overwriting`](Self::end_overwriting).
+    /// IN-PLACE-1: a slot is not given out while its page's image in it is being overwritten, even if the page's space
+    /// is dropped meanwhile. `current` are the slots of the previous images, `slots` those of the new ones. Returns the
+    /// slots in both, for [`end_overwriting`](Self::end_overwriting); none where each image has a new slot.
     pub(super) fn begin_overwriting(&mut self, slots: &[SlotId], current: &[Option<SlotId>]) -> Vec<SlotId> {
         let over = slots.iter().zip(current).filter(|(slot, before)| **before == Some(**slot));
         let over: Vec<SlotId> = over.map(|(slot, _)| *slot).collect();
@@ -43,7 +43,7 @@ impl State {
         over
     }
 
-    /// These writes have ended, well or not.
+    /// Ends these writes, successful or not.
     pub(super) fn end_overwriting(&mut self, over: &[SlotId]) {
         for slot in over {
             self.overwriting.remove(slot);
@@ -57,7 +57,7 @@ impl State {
         self.written.get(to_usize(slot.0 / 64)).is_some_and(|bits| bits >> (slot.0 % 64) & 1 == 1)
     }
 
-    /// This process has written the slot's image.
+    /// Notes that this process has written the slot's image.
     pub(super) fn note_written(&mut self, slot: SlotId) {
         if self.superblock.features & FEATURE_IN_PLACE == 0 {
             return;
@@ -71,19 +71,19 @@ impl State {
 }
 
 impl PageStore {
-    /// Whether each image is named by a map group once it is durable.
+    /// Whether map groups name each durable image.
     pub(crate) fn names_images(&self) -> bool {
         self.superblock().features & FEATURE_IN_PLACE == 0
     }
 
-    /// The log ends here, as the store is opened.
+    /// Notes the log's end at open.
     pub(crate) fn note_log_end(&self, end: Lsn) {
         if !self.names_images() {
             self.log_end.store(end.0, Ordering::Relaxed);
         }
     }
 
-    /// What an image of `lsn` tells of the log, which must have been durable so far when it was written.
+    /// The problem of an image of page LSN `lsn`, if it is ahead of the log, which must have been durable to there.
     pub(super) fn problem_of_lsn(&self, entry: MapEntry, lsn: Lsn) -> Option<String> {
         let end = Lsn(self.log_end.load(Ordering::Relaxed));
         if lsn <= end || planted!("image_ahead_not_looked_at") {
@@ -125,7 +125,7 @@ mod tests {
         store
     }
 
-    /// The only page of a new space.
+    /// Creates the only page of a new space.
     fn new_page(store: &PageStore) -> PageId {
         let waits = Waits::new(Duration::from_secs(1));
         store.allocate(store.new_space().expect("there are numbers"), Share::Common, &waits).expect("there is room")
@@ -140,7 +140,7 @@ mod tests {
         store.write(&[op], &mut image, Lsn(lsn))
     }
 
-    /// IN-PLACE-1: a page is written over its image while its space is dropped, and the slot would go to another.
+    /// IN-PLACE-1: a page is overwritten in place while its space is dropped, which would free the slot for another.
     #[test]
     fn a_slot_that_is_written_to_is_given_to_nobody_else() {
         let mut met = 0;
@@ -171,16 +171,16 @@ mod tests {
                 let mut image = aligned(4096);
                 let read = store.read_many(&mut [(next, &mut image)]).remove(0);
                 assert_eq!(read.map_err(|error| error.to_string()), Ok(()), "seed {seed}");
-                assert_eq!(store.slot_counts().1, free - 1, "all others are free again");
+                assert_eq!(store.slot_counts().1, free - 1, "all other slots are free again");
                 is_late
             });
             met += usize::from(is_late.0);
         }
-        assert!(met > 40, "only {met} seeds write while the slot would be given away");
+        assert!(met > 40, "only {met} seeds write while the slot could be given out");
     }
 
-    /// DBLWR-2: a write over two images fails, and leaves half of it. The copies are all there is of them: the next
-    /// writer, who waited for his turn meanwhile, must not write over these.
+    /// DBLWR-2: a write over two images fails, and leaves half of it. Only the copies are whole. The next writer, which
+    /// waited for its turn meanwhile, must not overwrite them.
     #[test]
     fn copies_of_what_a_failed_write_has_torn_are_not_written_over() {
         let disk = SimulatedDisk::new();
@@ -194,8 +194,8 @@ mod tests {
         store.apply_records(&records, Lsn(5000), Lsn(5100));
         let copies = || disk.image()[DOUBLEWRITE_FILE].clone();
         assert_eq!(write(ids[0], 6000).expect("written"), Some(1));
-        assert_eq!(store.map_records(store.sync().expect("synced")).len(), 0, "it was named before");
-        // Of the second page: its copies, their sync, and then the write over it, which fails.
+        assert_eq!(store.map_records(store.sync().expect("synced")).len(), 0, "the map names the slot already");
+        // The calls of the second page: its copies, their sync, and then the write over its image, which fails.
         disk.fail_at(disk.calls() + 2, std::io::ErrorKind::Other);
         assert!(write(ids[1], 7000).is_err());
         let kept = copies();

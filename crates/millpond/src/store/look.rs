@@ -1,4 +1,4 @@
-//! A store's files as they are, without opening the store: for dumps and for `rebuild`. Nothing is written.
+//! Reads a store's files without opening the store: for dumps and for `rebuild`. Nothing is written.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::is_log_file;
 
-/// The error for a directory of these names, which has no data file. The creation of a database makes the name of the
-/// new data file durable before there are map files, and gives it its name last: map files alone are of a database that
-/// lost its data file.
+/// The error for a directory with these file names, but without a data file. The creation of a database makes the name
+/// of the new data file durable before it creates map files, and renames it last. So map files alone mean a database
+/// that lost its data file.
 pub(crate) fn without_data_file(place: &str, names: &[String]) -> Error {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
@@ -34,18 +34,18 @@ pub(crate) fn without_data_file(place: &str, names: &[String]) -> Error {
     Error::Format(format!("'{place}' is not a Millpond database: it has no file '{DATA_FILE}'{more}").into())
 }
 
-/// What is in a slot.
+/// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotContent {
     /// Never written.
     Zero,
-    /// A whole image of the page that it says.
+    /// A whole image of the page that it names.
     Image(PageId),
     /// Anything else.
     Garbage,
 }
 
-/// What a slot's bytes are.
+/// Classifies a slot's bytes.
 pub(crate) fn content_of(image: &[u8], uuid: [u64; 2]) -> SlotContent {
     let id = PageId(header(image).page_id.get());
     if find_damage(image, uuid, id, TREE_PAGE).is_none() {
@@ -54,7 +54,7 @@ pub(crate) fn content_of(image: &[u8], uuid: [u64; 2]) -> SlotContent {
     if image.iter().all(|byte| *byte == 0) { SlotContent::Zero } else { SlotContent::Garbage }
 }
 
-/// What is wrong with an image that the map names; `None`: it is the page's newest durable one.
+/// The problem of an image that the map names; `None`: it is the page's newest durable image.
 pub(crate) fn image_problem(image: &[u8], uuid: [u64; 2], id: PageId, tag: u64) -> Option<String> {
     match find_damage(image, uuid, id, TREE_PAGE) {
         None if tag == tag_in(image, tag) => None,
@@ -63,8 +63,8 @@ pub(crate) fn image_problem(image: &[u8], uuid: [u64; 2], id: PageId, tag: u64) 
     }
 }
 
-/// Whether the map's entry is that of the image of page LSN `lsn` in `slot`. A failed write may have left the same
-/// image in another slot, too: the tag tells, and the slot only where there is none.
+/// Whether the map's entry names the image of page LSN `lsn` in `slot`. A failed write may have left the same image in
+/// another slot, too: the tag decides, and the slot only where there is no tag.
 pub(crate) fn names(entry: MapEntry, slot: SlotId, lsn: Lsn, page_size: u64) -> bool {
     match entry.tag() {
         0 => slot_of(entry, page_size) == Some(slot),
@@ -72,15 +72,15 @@ pub(crate) fn names(entry: MapEntry, slot: SlotId, lsn: Lsn, page_size: u64) -> 
     }
 }
 
-/// The tag that the map keeps of an image: 0 for pages that are written in place.
+/// The tag of an image in the map: 0 for pages written in place.
 fn tag_in(image: &[u8], expected: u64) -> u64 {
     if expected == 0 { 0 } else { tag_of(page_lsn(image)) }
 }
 
-/// The data file, to read.
+/// The data file, for reading.
 pub(crate) struct DataFile {
     pub(crate) file: Arc<dyn Device>,
-    /// What is in the places of the superblocks.
+    /// The contents of the superblocks' places.
     pub(crate) found: [Found; 2],
     beside_map: bool,
 }
@@ -92,18 +92,18 @@ impl DataFile {
         Ok(DataFile { file, found, beside_map: is_beside_map(files)? })
     }
 
-    /// The valid superblock of the higher sequence.
+    /// The valid superblock with the higher sequence.
     pub(crate) fn superblock(&self) -> Result<Superblock, Error> {
         check_not_overwritten(self.found, self.beside_map)?;
         Superblock::choose(self.found, self.file.name())
     }
 
-    /// Whole slots of `page_size` in the file.
+    /// Number of whole slots of `page_size` in the file.
     pub(crate) fn slots(&self, page_size: u64) -> Result<u64, Error> {
         Ok(len_of(&*self.file)?.saturating_sub(SLOTS_START) / page_size)
     }
 
-    /// The bytes of `count` slots.
+    /// Reads `count` slots.
     pub(crate) fn read_slots(&self, first: SlotId, count: u64, page_size: u64) -> Result<AlignedBuf, Error> {
         let offset = SLOTS_START + first.0 * page_size;
         let mut buf = aligned(to_usize(count * page_size));
@@ -119,7 +119,7 @@ pub(crate) fn slot_of(entry: MapEntry, page_size: u64) -> Option<SlotId> {
     entry.slot(SLOTS_START, page_size)
 }
 
-/// The map that a superblock names. Map pages that cannot be read are empty in it; `problems` says which.
+/// The map that a superblock names. Unreadable map pages are empty in it, and listed in `problems`.
 pub(crate) fn read_map(
     files: &dyn Files,
     superblock: &Superblock,
@@ -137,7 +137,7 @@ pub(crate) fn read_map(
     Ok(map)
 }
 
-/// The copy in front of the directory of place `place`: of the superblock that is there, or of the next one.
+/// The copy in front of directory `place`: of the superblock in that place, or of the next one.
 pub(crate) fn copy_of(files: &dyn Files, place: usize) -> Option<Superblock> {
     directory::superblock_in(&*files.open(DIRECTORY_FILES[place]).ok()?).ok()?
 }

@@ -1,7 +1,7 @@
-//! The page map: for each page id the place of its newest durable image.
+//! The page map: for each page id the location of its newest durable image.
 //!
-//! The map of a space is cut into map pages. A map page is a dirty page like any other: it holds the checkpoint back
-//! until an image of it is written.
+//! A space's map is divided into map pages. A map page becomes dirty like any other page: its oldest change holds the
+//! checkpoint back until its image is written.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::base::aligned::{BLOCK_U64, to_u64, to_usize};
 use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
 use crate::redo::dirty_counts::DirtyCounts;
 
-/// Where an image is: 40 bits of place in 4 KiB units, 4 of size, 20 of tag. Zero: there is none.
+/// Location of an image: 40 bits of offset in 4 KiB units, 4 of size, 20 of tag. Zero: no image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MapEntry(pub(crate) u64);
 
 pub(crate) const TAG_BITS: u32 = 20;
 
-/// The tag of an image: no two images of a page that differ have the same page LSN, and few the same tag (Fibonacci
-/// hashing, Knuth, The Art of Computer Programming 3, 6.4). One that was moved is the same image.
+/// The tag of an image. Different images of a page never have the same page LSN, and rarely the same tag (Fibonacci
+/// hashing, Knuth, The Art of Computer Programming 3, 6.4). A moved image stays the same image.
 pub(crate) fn tag_of(page_lsn: Lsn) -> u64 {
     page_lsn.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - TAG_BITS)
 }
 
 impl MapEntry {
-    /// Where a file must end whose places entries can name.
+    /// The largest end of a file whose locations an entry can name.
     pub(crate) const FILE_END: u64 = BLOCK_U64 << 40;
 
     /// The entry for an image of `len` bytes at `offset`, both multiples of 4 KiB.
@@ -50,7 +50,7 @@ impl MapEntry {
         self.0 & ((1 << TAG_BITS) - 1)
     }
 
-    /// The slot, in a file whose slots of `len` bytes begin at `start`; `None`: no slot begins there.
+    /// The slot, in a file whose slots of `len` bytes begin at `start`; `None`: no slot begins at this location.
     pub(crate) fn slot(self, start: u64, len: u64) -> Option<SlotId> {
         let bytes = self.offset().checked_sub(start)?;
         let whole = self.is_some() && bytes % len == 0 && self.len() == len;
@@ -58,22 +58,22 @@ impl MapEntry {
     }
 }
 
-/// Entries of a map page.
+/// Entries in a map page.
 pub(crate) const ENTRIES: u32 = 504;
 
-/// Page numbers that a space gives out: whole map pages of them, within 32 bits.
+/// End of a space's page numbers: whole map pages of them, within 32 bits.
 pub(crate) const NUMBERS_END: u32 = u32::MAX / ENTRIES * ENTRIES;
 
-/// The entries of [`ENTRIES`] pages.
+/// A map page: the entries of [`ENTRIES`] pages.
 pub(crate) struct MapPage {
     pub(crate) entries: Vec<MapEntry>,
-    /// End of the last map group in it.
+    /// End of the last map group applied to it.
     pub(crate) lsn: Lsn,
-    /// Begin of the oldest map group that is in no image of it; counted.
+    /// Begin of the oldest map group that no image of it contains; counted in [`DirtyCounts`].
     pub(crate) rec_lsn: Option<Lsn>,
-    /// Where its image is, in the map file.
+    /// Location of its image in the map file.
     pub(crate) place: MapEntry,
-    /// The checkpoint that will be the first to name `place`.
+    /// The first checkpoint that will name `place`.
     pub(crate) named_by: u64,
 }
 
@@ -88,7 +88,7 @@ impl MapPage {
 #[derive(Default)]
 pub(crate) struct Space {
     pub(crate) pages: Vec<MapPage>,
-    /// Page ids given out: all below, but for those returned unused.
+    /// All page ids below this have been given out, except those in `unused`.
     next_number: u32,
     unused: Vec<u32>,
 }
@@ -96,9 +96,9 @@ pub(crate) struct Space {
 /// The map in memory.
 pub(crate) struct PageMap {
     pub(crate) spaces: BTreeMap<SpaceId, Space>,
-    /// Page ids given out, over all spaces.
+    /// Page ids given out, in all spaces.
     charged: u64,
-    /// Those of dropped spaces included, until their places are given back.
+    /// Includes map pages of dropped spaces, until their places are given back.
     map_pages: u64,
     counts: Arc<DirtyCounts>,
 }
@@ -123,7 +123,7 @@ impl PageMap {
         self.charged
     }
 
-    /// Map pages, those to come for ids given out included.
+    /// Number of map pages, including future ones of ids given out.
     pub(crate) fn map_pages(&self) -> u64 {
         self.map_pages
     }
@@ -138,8 +138,8 @@ impl PageMap {
         self.spaces.contains_key(&space)
     }
 
-    /// Makes the map name an image, as the map group from `start` to `end` says; returns the entry before. Does nothing
-    /// if the map page knows that group already.
+    /// Makes the map name an image, as the map group from `start` to `end` says. Returns the previous entry. Does
+    /// nothing if the map page contains that group already.
     pub(crate) fn apply(&mut self, id: PageId, entry: MapEntry, start: Lsn, end: Lsn) -> Option<MapEntry> {
         let (page, at) = position(id);
         let space = self.spaces.entry(id.space()).or_default();
@@ -147,7 +147,7 @@ impl PageMap {
             space.pages.push(MapPage::new(MapEntry::default()));
         }
         let page = &mut space.pages[page];
-        // A group may hold several entries of one page.
+        // A group may contain several entries of one map page.
         if page.lsn > end || (page.lsn == end && page.rec_lsn.is_none()) {
             return None;
         }
@@ -159,8 +159,8 @@ impl PageMap {
         Some(std::mem::replace(&mut page.entries[at], entry))
     }
 
-    /// Makes the map name no image of page `id`, which the group from `start` to `end` gave back; returns the entry
-    /// before. Does nothing if there is none, or if the map page knows that group already.
+    /// Makes the map name no image of page `id`, which the group from `start` to `end` gave back. Returns the previous
+    /// entry. Does nothing if there is none, or if the map page contains that group already.
     pub(crate) fn clear(&mut self, id: PageId, start: Lsn, end: Lsn) -> Option<MapEntry> {
         if !self.get(id).is_some() {
             return None;
@@ -168,14 +168,14 @@ impl PageMap {
         self.apply(id, MapEntry::default(), start, end)
     }
 
-    /// End of the last group that the map page of `id` knows.
+    /// End of the last group applied to the map page of `id`.
     pub(crate) fn known_to(&self, id: PageId) -> Lsn {
         let (page, _) = position(id);
         let found = self.spaces.get(&id.space()).and_then(|space| space.pages.get(page));
         found.map_or(Lsn::ZERO, |page| page.lsn)
     }
 
-    /// Gives out a page id of `space`; `None`: it has all that there are.
+    /// Gives out a page id of `space`; `None`: all ids are given out.
     pub(crate) fn allocate(&mut self, space_id: SpaceId) -> Option<PageId> {
         let space = self.spaces.entry(space_id).or_default();
         let before = space.map_pages();
@@ -193,7 +193,7 @@ impl PageMap {
         Some(PageId::new(space_id, number))
     }
 
-    /// Takes back a page id that is not used, or not any more.
+    /// Takes back a page id that was never used, or is no longer used.
     pub(crate) fn give_back(&mut self, id: PageId) {
         if let Some(space) = self.spaces.get_mut(&id.space()) {
             space.unused.push(id.number());
@@ -201,7 +201,7 @@ impl PageMap {
         }
     }
 
-    /// Page ids of a space that are in use.
+    /// Page ids of a space in use.
     pub(crate) fn used(&self, id: SpaceId) -> Vec<PageId> {
         let Some(space) = self.spaces.get(&id) else { return Vec::new() };
         let unused: BTreeSet<u32> = space.unused.iter().copied().collect();
@@ -209,12 +209,12 @@ impl PageMap {
         used.map(|number| PageId::new(id, number)).collect()
     }
 
-    /// How many that are.
+    /// Number of page ids of a space in use.
     pub(crate) fn used_count(&self, id: SpaceId) -> u64 {
         self.spaces.get(&id).map_or(0, |space| u64::from(space.next_number) - to_u64(space.unused.len()))
     }
 
-    /// After replay: page ids in use are those that have an entry, and those of `formatted`, which have none yet.
+    /// After replay, the page ids in use are those with an entry, and those in `formatted`, which have no entry yet.
     pub(crate) fn rebuild_ids(&mut self, formatted: &HashSet<PageId, FixedState>) {
         let mut extra: BTreeMap<SpaceId, BTreeSet<u32>> = BTreeMap::new();
         for id in formatted {
@@ -232,9 +232,9 @@ impl PageMap {
             let slots = u32::try_from(pages.len()).expect("STORE: page numbers have 32 bits") * ENTRIES;
             let last_mapped = (0..slots).rev().find(|number| mapped(*number));
             let used = last_mapped.max(formatted.last().copied()).map_or(0, |last| last + 1);
-            // Map pages whose pages were all given back have their places still, so they are charged (STORE-3).
+            // Map pages whose pages were all given back still have their places, so they stay charged (STORE-3).
             space.next_number = used.max(slots.checked_sub(ENTRIES).map_or(0, |before| before + 1));
-            // The lowest are given out first.
+            // Descending: `allocate` pops the last one, so the lowest.
             let free = |number: &u32| !mapped(*number) && !formatted.contains(number);
             space.unused = (0..space.next_number).rev().filter(free).collect();
             self.charged += u64::from(space.next_number) - to_u64(space.unused.len());
@@ -249,12 +249,12 @@ impl PageMap {
         Some(space)
     }
 
-    /// The places of a removed space were given back.
+    /// Ends the charge of a removed space's map pages, whose places were given back.
     pub(crate) fn forget(&mut self, space: &Space) {
         self.map_pages = self.map_pages.saturating_sub(space.map_pages());
     }
 
-    /// All pages that have an image.
+    /// All pages with an image.
     pub(crate) fn pages(&self) -> impl Iterator<Item = (PageId, MapEntry)> {
         self.spaces.iter().flat_map(|(&space, pages)| {
             let numbered = (0u32..).zip(pages.pages.iter().flat_map(|page| &page.entries));
@@ -264,7 +264,7 @@ impl PageMap {
         })
     }
 
-    /// All map pages: space, index, page.
+    /// All map pages: (id of space and index, map page).
     pub(crate) fn map_pages_mut(&mut self) -> impl Iterator<Item = (PageId, &mut MapPage)> {
         self.spaces.iter_mut().flat_map(|(&space, pages)| {
             (0u32..).zip(&mut pages.pages).map(move |(index, page)| (PageId::new(space, index), page))
@@ -306,7 +306,7 @@ mod tests {
         assert!(tags.len() > 990, "regular LSNs have {} tags of 1,000", tags.len());
     }
 
-    /// Number 0 is the root: a space at its end gives out no number again that is in use.
+    /// Number 0 is the root: a space that has given out its last number never gives out one that is in use.
     #[test]
     fn space_at_its_last_number_gives_out_none_until_one_is_back() {
         let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(map.apply(id(2), entry(2), Lsn(100), Lsn(150)), Some(MapEntry::default()));
         assert_eq!(map.apply(id(600), entry(3), Lsn(150), Lsn(200)), Some(MapEntry::default()));
         assert_eq!((counts.total(), map.pages().count()), (2, 3));
-        // The map page was written with all that it knew.
+        // The map page was written with all its changes.
         let page = map.map_page_mut(id(0)).expect("there");
         counts.remove(page.rec_lsn.take().expect("dirty"));
         assert_eq!(map.apply(id(0), entry(9), Lsn(100), Lsn(150)), None, "known");
@@ -338,20 +338,20 @@ mod tests {
         assert_eq!(map.charged(), 4);
         assert_eq!([map.allocate(SpaceId(3)), map.allocate(SpaceId(3))], [Some(id(1)), Some(id(3))]);
         assert_eq!((map.charged(), map.map_pages()), (6, 2));
-        // A page that is given back has no image; its id is free when that is said, and after the next replay.
+        // A page that is given back has no image; its id is free at once, and again after the next replay.
         assert_eq!(map.clear(id(0), Lsn(100), Lsn(150)), None, "known");
         assert_eq!(map.clear(id(0), Lsn(250), Lsn(300)), Some(entry(4)));
-        assert_eq!((map.clear(id(0), Lsn(300), Lsn(350)), map.known_to(id(0))), (None, Lsn(300)), "there is none");
+        assert_eq!((map.clear(id(0), Lsn(300), Lsn(350)), map.known_to(id(0))), (None, Lsn(300)), "there is no image");
         map.give_back(id(0));
         assert_eq!((map.charged(), map.allocate(SpaceId(3))), (5, Some(id(0))));
         map.rebuild_ids(&HashSet::default());
         assert_eq!((map.charged(), map.allocate(SpaceId(3))), (2, Some(id(0))));
-        // A map page that has no entry any more has its place still.
+        // A map page without entries still has its place.
         assert_eq!(map.clear(id(600), Lsn(400), Lsn(450)), Some(entry(3)));
         map.rebuild_ids(&HashSet::default());
         assert_eq!((map.charged(), map.map_pages()), (1, 2));
         let removed = map.remove_space(SpaceId(3)).expect("there");
-        assert_eq!((map.charged(), map.map_pages()), (0, 2), "its map pages have their places still");
+        assert_eq!((map.charged(), map.map_pages()), (0, 2), "its map pages still have their places");
         map.forget(&removed);
         assert_eq!(map.map_pages(), 0);
     }

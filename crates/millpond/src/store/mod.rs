@@ -1,31 +1,31 @@
-//! Page id to image on a device.
+//! The page store: from a page id to an image on a device.
 //!
-//! An image goes to a slot of the data file ([`placement`] says which). The **map** says where each page's newest
-//! durable image is. It changes by map groups in the log, between checkpoints; map pages keep it on the device, a
-//! directory says where they are, a superblock names the directory and the LSN from which the log's map groups are
-//! still to be replayed.
+//! Each image goes to a slot of the data file, which [`placement`] chooses. The **map** names each page's newest
+//! durable image. Between checkpoints it changes by map groups in the log. Map pages keep it on the device. A directory
+//! names the places of the map pages. A superblock names the directory, and the LSN from which the log's map groups
+//! must be replayed.
 //!
-//! STORE-1  A slot is free only if no image is in it that the map names, or would name after a crash: a replaced one is
-//!          free once the log is durable past the map group that replaced it, that of a dropped space past the drop; a
-//!          map page's place once a superblock is durable whose directory does not name it.
-//! STORE-2  A map group names only images that a data sync has made durable, which began after their writes had ended.
-//!          A superblock is written only when the directory, the map pages it names, and the log up to its
-//!          `durable_lsn` are synced.
-//! STORE-3  Every page id that is given out is charged a slot, and every map page its places, so that rewriting never
-//!          fails for want of space: only giving out a page id does.
-//! STORE-4  The valid superblock of the higher sequence is never overwritten by another, and it is durable before
-//!          anything is that it gives room for: opening writes what it has read once more, and syncs it, for the
-//!          process before may not have come to that, or its sync may have failed.
-//! STORE-5  An image leaves only when the log is durable past its page LSN: no LSN is ever given to two contents.
-//! STORE-6  A page has one image in flight: from its write until a map group names it, it is not written again. The
-//!          image's count ([`DirtyCounts`](crate::redo::dirty_counts::DirtyCounts)) is the store's in that time.
-//! STORE-7  A space number is given out once: what is left of a dropped space, in frames, slots and log, is never taken
-//!          for another's.
-//! STORE-8  One sync of the data file at a time, and none after one that failed: the kernel tells of a lost write once,
-//!          and the next sync would pass.
-//! STORE-9  A page that was given back has no image from then on: the map names none, none is in flight, and none comes
-//!          to be before its id is given out again, which is when the page is in no frame any more. The map learns of
-//!          map groups and of pages given back in the order of the log, for a map page knows only how far it has come.
+//! STORE-1  A slot is free only if the map names no image in it, also after a crash. A replaced image's slot is free
+//!          once the log is durable past the map group that replaced it; a dropped space's, past the drop. A map page's
+//!          place is free once a superblock is durable whose directory does not name it.
+//! STORE-2  A map group names only images that are durable by a data sync that began after their writes had ended. A
+//!          superblock is written only when its directory, the map pages in that, and the log up to its `durable_lsn`
+//!          are synced.
+//! STORE-3  Every page id given out is charged a slot, and every map page its places. So rewriting a page never fails
+//!          for lack of space; only giving out a page id can.
+//! STORE-4  A superblock never overwrites the valid one of higher sequence. Before anything uses the space that a
+//!          superblock frees, it is durable. So an open writes the superblock that it read once more, and syncs it: the
+//!          previous process may have ended before its sync, or the sync failed.
+//! STORE-5  An image is written only when the log is durable past its page LSN: no LSN ever has two contents.
+//! STORE-6  A page has one image in flight: from its write until a map group names it, the page is not written again.
+//!          The store holds the image's count ([`DirtyCounts`](crate::redo::dirty_counts::DirtyCounts)) meanwhile.
+//! STORE-7  A space number is given out once: remains of a dropped space, in frames, slots and log, are never taken for
+//!          those of another.
+//! STORE-8  The data file is synced by one thread at a time, and never after a failed sync: the kernel reports a lost
+//!          write once, and the next sync would succeed.
+//! STORE-9  A page that was given back has no image: the map names none, and none is in flight. None is written before
+//!          the id is given out again, which happens when no frame holds the page any more. Map groups and given-back
+//!          pages reach the map in log order, for a map page only knows how far it has come.
 
 pub(crate) mod checkpoint;
 pub(crate) mod copy_on_write;

@@ -1,4 +1,4 @@
-//! Making a store, opening it, and replaying map groups into it.
+//! Creating a store, opening it, and replaying map groups into it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -32,19 +32,19 @@ pub(crate) const DATA_FILE_NEW: &str = "data-new.mpd";
 /// The map file.
 pub(crate) const MAP_FILE: &str = "map.mpd";
 
-/// Page ids given out whose format is not in the log, at most: a few for each batch under way.
+/// Bound for page ids given out whose format is not in the log: a few for each batch in progress.
 const IDS_IN_FLIGHT: u64 = 1 << 16;
 
-/// Map pages read at once, at most.
+/// Largest number of map pages in one read.
 const READ_PLACES: u64 = 256;
 
-/// Threads that read the map, at most.
+/// Largest number of threads that read the map.
 const READERS_MAX: usize = 8;
 
-/// Map pages below which another thread is not worth it.
+/// Map pages for which a further thread is worth its start.
 const PAGES_A_READER: usize = 512;
 
-/// The store's files but for the data file.
+/// Whether it is a file of the store, except the data file.
 pub(crate) fn is_map_file(name: &str) -> bool {
     name == MAP_FILE || DIRECTORY_FILES.contains(&name)
 }
@@ -69,13 +69,13 @@ pub(super) fn len_of(file: &dyn Device) -> Result<u64, Error> {
     file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
 }
 
-/// Whether there are map files.
+/// Whether map files exist.
 pub(super) fn is_beside_map(files: &dyn Files) -> Result<bool, Error> {
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
     Ok(names.iter().any(|name| is_map_file(name)))
 }
 
-/// A data file that no superblock says anything of, beside the map files of a database.
+/// An error if both superblocks of the data file are foreign although map files exist.
 pub(super) fn check_not_overwritten(found: [Found; 2], beside_map: bool) -> Result<(), Error> {
     if found != [Found::Foreign; 2] || !beside_map {
         return Ok(());
@@ -85,8 +85,7 @@ pub(super) fn check_not_overwritten(found: [Found; 2], beside_map: bool) -> Resu
 }
 
 impl PageStore {
-    /// Makes the files of an empty store, durable on return. The data file gets its name last: from then on the
-    /// database exists.
+    /// Creates the files of an empty store, durable on return. The data file is renamed last: then the database exists.
     pub(crate) fn create(files: &dyn Files, superblock: Superblock) -> Result<(), Error> {
         let make = |name: &str, len: u64| {
             let file =
@@ -97,10 +96,10 @@ impl PageStore {
         let sync = |file: &dyn Device| file.sync().map_err(|e| Error::io(&format!("sync '{}'", file.name()), e));
         let room = Room::initial();
         let data = make(DATA_FILE_NEW, Self::data_len(room.slots, u64::from(superblock.page_size)))?;
-        // Before there are map files: what is cut short from here on is seen to be no database that lost its data file.
+        // Before map files exist: a creation cut short later must not look like a database without its data file.
         files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
         sync(&*make(MAP_FILE, Self::map_len(room.places))?)?;
-        // Both, so that one that is not whole is always damage.
+        // Writes both, so that one that is not whole always means damage.
         for (sequence, name) in (0..).zip(DIRECTORY_FILES) {
             let directory_crc = directory::directory_crc(superblock.uuid, sequence, &[]);
             let superblock = Superblock { sequence, directory_crc, ..superblock };
@@ -118,14 +117,14 @@ impl PageStore {
         name_it().map_err(|e| Error::io(&format!("name the data file in '{}'", files.place()), e))
     }
 
-    /// Bytes of the files that [`create`](Self::create) makes.
+    /// Total length of the files that [`create`](Self::create) makes.
     pub(crate) fn created_bytes(page_size: u64) -> u64 {
         let room = Room::initial();
         Self::data_len(room.slots, page_size) + Self::map_len(room.places) + 2 * room.directory_len
     }
 
-    /// Opens the store as its superblock tells: the map of the last checkpoint. Map groups are replayed into it next,
-    /// then [`finish_replay`](Self::finish_replay) makes it one that can be written.
+    /// Opens the store with the map of the last checkpoint, as its superblock says. The caller then replays map groups,
+    /// and calls [`finish_replay`](Self::finish_replay), which makes the store writable.
     pub(crate) fn open(files: &dyn Files, counts: Arc<DirtyCounts>) -> Result<(PageStore, [Found; 2]), Error> {
         let data = open_file(files, DATA_FILE)?;
         let found = Superblock::read_both(&*data)?;
@@ -135,9 +134,9 @@ impl PageStore {
         if !matches!(found[1 - superblock.place()], Found::Valid(_)) {
             Self::mend_other_superblock(&superblock, &*data, &directory_files)?;
         }
-        // A process that died may have named the data file, or written the newest superblock, and not come to the sync,
-        // or that sync failed, and another one would not cover what it gave up: what is written from here on relies on
-        // both. The same bytes in one sector: no crash leaves it damaged (STORE-4).
+        // The previous process may have named the data file, or written the newest superblock, and ended before the
+        // sync. Or that sync failed, and a later one would not cover the lost writes. Later writes rely on both. The
+        // superblock gets the same bytes in one sector, so no crash leaves it damaged (STORE-4).
         files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
         superblock.write(&*data)?;
         data.sync().map_err(|e| Error::io(&format!("sync '{}'", data.name()), e))?;
@@ -199,11 +198,12 @@ impl PageStore {
         Ok((store, found))
     }
 
-    /// A superblock is one sector, so a crash leaves it old or new, never damaged. Where one is damaged all the
-    /// same, it must be the older one: what the newer one named may be gone already. The directory beside it tells.
+    /// Repairs the damaged superblock of two. A superblock is one sector, so a crash leaves it old or new, never
+    /// damaged. One that is damaged all the same must be the older one: data of a newer one may be gone. Its directory
+    /// proves that.
     ///
-    /// The damaged one is written anew before that directory changes (the caller syncs it): else a crash in the next
-    /// checkpoint would leave the directory of the newer beside a superblock that is damaged still.
+    /// The repaired superblock is written before that directory changes (the caller syncs it). Otherwise a crash in the
+    /// next checkpoint would leave the newer directory beside a superblock that is still damaged.
     fn mend_other_superblock(
         chosen: &Superblock,
         data: &dyn Device,
@@ -223,11 +223,11 @@ impl PageStore {
         Err(Error::Corruption(message.into()))
     }
 
-    /// Replays a map group; `Err`: what is wrong with it. A record of a space that is not there was made before the
-    /// space was dropped, and logged after it: its slot may be another page's by now.
+    /// Replays a map group; `Err`: its problem. A record of an absent space was made before the space was dropped, and
+    /// logged after it: its slot may belong to another page by now.
     ///
-    /// A page id had a slot charged, and the sync of its image made the data file's length durable: so its number is
-    /// below the file's slots. The map grows to the number, which is not to be believed without that.
+    /// Each page id was charged a slot, and the sync of the page's image made the data file's length durable: so the
+    /// number is below the file's slots. Without this check a wrong number would make the map huge.
     pub(crate) fn replay_records(&self, records: &[MapRecord], start: Lsn, end: Lsn) -> Result<(), String> {
         let slots = self.slots_in_file().map_err(|error| error.to_string())?;
         let mut state = self.state.lock();
@@ -239,7 +239,7 @@ impl PageStore {
             if state.map.has_space(id.space()) {
                 let _ = state.map.apply(id, MapEntry(record.entry.get()), start, end);
                 if state.map.get(id).is_some() {
-                    // Its id is in use by that: what is kept of formatted pages is of those without an image.
+                    // Its image shows that the id is in use: `formatted` is for pages without an image.
                     state.formatted.remove(&id);
                 }
             }
@@ -251,25 +251,25 @@ impl PageStore {
         Ok(len_of(&*self.data)?.saturating_sub(SLOTS_START) / self.page_size)
     }
 
-    /// Notes that the log names `space`.
+    /// Notes that the log names `space`, so that its number is not given out again.
     pub(crate) fn note_space(&self, space: SpaceId) {
         let mut state = self.state.lock();
         state.next_space = state.next_space.max(space.0.saturating_add(1));
     }
 
-    /// Notes that a transaction had this id.
+    /// Notes that a transaction had this id, so that it is not given out again.
     pub(crate) fn note_txn(&self, txn: TxnId) {
         self.next_txn.fetch_max(txn.0.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// Replays that a page was formatted: its id is in use, and its space is there.
+    /// Replays a page's format: its id is in use, and its space exists.
     pub(crate) fn replay_format(&self, id: PageId) {
         let mut state = self.state.lock();
         state.map.spaces.entry(id.space()).or_default();
         state.formatted.insert(id);
     }
 
-    /// Replays that a page was given back: it has no image, and its id is free unless it is formatted again.
+    /// Replays that a page was given back: it has no image, and its id is free unless a later group formats it.
     pub(crate) fn replay_free(&self, id: PageId, start: Lsn, end: Lsn) {
         let mut state = self.state.lock();
         state.formatted.remove(&id);
@@ -278,7 +278,7 @@ impl PageStore {
         }
     }
 
-    /// After the last group: which slots, places and page ids are free. `dropped` are spaces that the log drops.
+    /// Determines the free slots, places and page ids, after the last group. The log drops the spaces in `dropped`.
     pub(crate) fn finish_replay(&self, dropped: &BTreeSet<SpaceId>) -> Result<(), Error> {
         let (slots, places) = (self.slots_in_file()?, len_of(&*self.map_file)?);
         let short = {
@@ -287,7 +287,7 @@ impl PageStore {
             state.slots = Slots::all_free(Self::zone_slots(self.page_size), slots);
             state.places = Slots::all_free(MAP_ZONE, places.saturating_sub(PLACES_START) / BLOCK_U64);
             for &space in dropped {
-                // Its slots are free: that it was dropped is durable. Its map pages are named by the superblock.
+                // Its slots are free, because its drop is durable. The superblock still names its map pages.
                 if let Some(space) = state.map.remove_space(space) {
                     for page in space.pages {
                         if let Some(lsn) = page.rec_lsn {
@@ -310,7 +310,7 @@ impl PageStore {
         if short { self.grow() } else { Ok(()) }
     }
 
-    /// Takes the slots and places that the map names; each must be there, and no other page's.
+    /// Takes the slots and places that the map names; each must exist, and belong to one page only.
     fn take_what_is_named(&self, state: &mut State) -> Result<(), Error> {
         for (id, entry) in state.map.pages() {
             if !self.slot_of(entry).is_some_and(|slot| state.slots.take(slot)) {
@@ -334,11 +334,11 @@ impl PageStore {
     }
 }
 
-/// The numbers of pages formatted in the log must be possible: what is below them and not in use is listed.
+/// Checks that the numbers of pages formatted in the log are possible: each unused number below them takes memory.
 ///
-/// A page id had a slot charged. Of the slots, a crash may have taken those that the file grew by since the checkpoint:
-/// then each page that they were for is formatted in the log too, or was given back behind that, or its id was in
-/// flight. The bound for ids in flight serves for those given back as well.
+/// Each page id was charged a slot. A crash may have taken back the slots by which the file grew since the checkpoint.
+/// Then each page in them is formatted in the log, too, or was given back after that, or its id was in flight. The
+/// bound for ids in flight also covers those given back.
 fn check_numbers(formatted: &HashSet<PageId, FixedState>, slots: u64) -> Result<(), Error> {
     let bound = slots + to_u64(formatted.len()) + IDS_IN_FLIGHT;
     match formatted.iter().find(|id| u64::from(id.number()) >= bound) {
@@ -352,7 +352,7 @@ fn check_numbers(formatted: &HashSet<PageId, FixedState>, slots: u64) -> Result<
     }
 }
 
-/// Reads all map pages, neighbours together, by several threads when there are many. `on_damage` says whether to go on.
+/// Reads all map pages, neighbours together, by several threads if many. `on_damage` decides whether to go on.
 pub(super) fn read_map_pages(
     file: &Arc<dyn Device>,
     uuid: [u64; 2],
@@ -380,7 +380,7 @@ pub(super) fn read_map_pages(
     Ok(())
 }
 
-/// A map page, or what is wrong with its image.
+/// A map page, or the damage of its image.
 type ReadPage = (PageId, Result<MapPage, Error>);
 
 fn read_share(
@@ -460,11 +460,11 @@ mod tests {
         store.publish(snapshot, facts).expect("published");
     }
 
-    /// A store with a space of one page, whose image a sync has covered: what is to be logged of it.
+    /// A store with one page in one space, whose image a sync has covered, and the map record to log.
     struct Covered {
         store: PageStore,
         space: SpaceId,
-        /// Slots that were free before.
+        /// Free slots before that.
         free: u64,
         records: Vec<MapRecord>,
     }
@@ -482,8 +482,8 @@ mod tests {
         Covered { store, space, free, records }
     }
 
-    /// A space is dropped after a map record of its page was logged, and before the map has it: while the drop is not
-    /// durable, a crash may leave the group alone.
+    /// A space is dropped after a map record of its page was logged, and before the map contains it. While the drop is
+    /// not durable, a crash may keep only the group.
     #[test]
     fn an_image_that_is_named_outlives_a_drop_that_is_not_durable() {
         let Covered { store, space, free, records } = covered(&SimulatedDisk::new());
@@ -491,12 +491,12 @@ mod tests {
         store.apply_records(&records, Lsn(5000), Lsn(5100));
         while store.give_back_step() {}
         store.release_slots(Lsn(5199));
-        assert_eq!(store.slot_counts().1, free - 1, "the group names it, and the drop may be lost");
+        assert_eq!(store.slot_counts().1, free - 1, "the group names the slot, and the drop may be lost");
         store.release_slots(Lsn(5200));
         assert_eq!((store.slot_counts().1, store.counts.oldest()), (free, None));
     }
 
-    /// A space is dropped after a map record of its page was made and before that was logged.
+    /// A space is dropped after a map record of its page was made, and before the record is logged.
     #[test]
     fn a_map_record_does_not_bring_a_dropped_space_back() {
         let disk = SimulatedDisk::new();
@@ -504,8 +504,8 @@ mod tests {
         store.drop_space(space, Lsn(5100));
         store.apply_records(&records, Lsn(5100), Lsn(5200));
         while store.give_back_step() {}
-        assert_eq!(store.slot_counts().1, free, "the slot is nobody's");
-        // The checkpoint's directory is later than the drop, its LSN need not be later than the map group.
+        assert_eq!(store.slot_counts().1, free, "the slot is free");
+        // The checkpoint's directory is later than the drop; its LSN need not be later than the map group.
         publish(&store, Lsn(5100));
         let next = store.new_space().expect("there are numbers");
         drop(store);
@@ -514,12 +514,12 @@ mod tests {
         store.finish_replay(&BTreeSet::new()).expect("replayed");
         assert_eq!((store.spaces(), store.slot_counts().1), (BTreeSet::new(), free));
         assert_eq!((space, next, store.new_space().expect("there are numbers")), (SpaceId(1), SpaceId(2), SpaceId(2)));
-        // A space that the log names has its number for ever.
+        // The log names this space, so its number is taken for ever.
         store.note_space(SpaceId(9));
         assert_eq!(store.new_space().expect("there are numbers"), SpaceId(10));
     }
 
-    /// The superblock holds what comes next: at the end of either there is an error, and no number twice.
+    /// No number is given out twice; at the end there is an error. The superblock holds the next numbers.
     #[test]
     fn numbers_of_spaces_and_transactions_end_with_an_error() {
         let store = new_store(&SimulatedDisk::new());
@@ -535,10 +535,10 @@ mod tests {
         }
         assert_eq!(store.txn_to_come(), TxnId::END);
         publish(&store, Lsn(5000));
-        assert_eq!(store.superblock().next_space, u32::MAX - 1, "as a superblock may have it");
+        assert_eq!(store.superblock().next_space, u32::MAX - 1, "as a superblock allows");
     }
 
-    /// A map page has three places: one in the durable directory, one in that on its way, one written since.
+    /// A map page has three places: in the durable directory, in the one being written, and one written since.
     #[test]
     fn map_pages_written_while_a_directory_is_on_its_way_find_places() {
         let disk = SimulatedDisk::new();
@@ -564,7 +564,7 @@ mod tests {
         }
     }
 
-    /// Trees are dropped and others made, faster than what the dropped ones had is given back.
+    /// Trees are dropped and created faster than the places of the dropped ones are given back.
     #[test]
     fn map_pages_find_places_while_those_of_dropped_spaces_are_not_given_back() {
         let disk = SimulatedDisk::new();
@@ -593,6 +593,6 @@ mod tests {
         while store.give_back_step() {}
         publish(&store, Lsn(100_000));
         let state = store.state.lock();
-        assert_eq!((state.places.free(), state.map.map_pages()), (places, 0), "all was given back");
+        assert_eq!((state.places.free(), state.map.map_pages()), (places, 0), "all places are given back");
     }
 }

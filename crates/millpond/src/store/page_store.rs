@@ -26,39 +26,40 @@ use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::MAP_RECORD_MAX;
 
-/// Images written together, at most.
+/// Largest number of images in a lot (a batch written together).
 pub(crate) const LOT_PAGES: usize = 64;
 
-/// Images of bulk loads and of zones that are emptied that may wait for their data sync, of all together: a MiB at
-/// 4 KiB. So many are durable after a few milliseconds, and a load has written the next half of them by then.
+/// Bound for images of bulk loads and of zones being emptied that wait for their data sync, in total: 1 MiB at 4 KiB.
+/// These are durable after a few milliseconds, in which a load writes half as many more.
 pub(crate) const LOADED_MAX: usize = 4 * LOT_PAGES;
 
-/// How often an image's write is tried, each time in other slots.
+/// Tries to write an image, each in other slots.
 const WRITE_TRIES: u32 = 3;
 
-/// A page's image that is to be written.
+/// A page's image to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteOp {
     pub(crate) id: PageId,
     /// The page LSN of the image.
     pub(crate) lsn: Lsn,
-    /// Begin of the oldest change in it that is in no durable image; counted. From [`PageStore::write`] on the count is
-    /// the store's. `None`: of a page that is loaded, which the log knows nothing of, or moved as it is.
+    /// LSN where the oldest change begins that is in this image and in no durable one; counted. From
+    /// [`PageStore::write`] on the store holds the count. `None`: the page is bulk-loaded, so the log does not know it,
+    /// or moved unchanged.
     pub(crate) rec_lsn: Option<Lsn>,
 }
 
-/// An image that can be read and is not durable.
+/// An image that is readable and not durable.
 #[derive(Clone, Copy)]
 pub(super) struct Written {
     pub(super) entry: MapEntry,
     pub(super) op: WriteOp,
-    /// The slot is not that of the image before it.
+    /// The slot differs from that of the previous image.
     fresh: bool,
-    /// Its number among all that were written.
+    /// Number of the write call, which covers a lot.
     turn: u64,
 }
 
-/// What a map group says of one page.
+/// A map group's entry for one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct MapRecord {
@@ -67,45 +68,45 @@ pub(crate) struct MapRecord {
     pub(crate) image_lsn: U64,
 }
 
-/// A space that is given back in steps.
+/// A dropped space whose slots are given back step by step.
 pub(super) struct DroppedSpace {
-    /// End of the group that dropped it: its slots are free when the log is durable to here.
+    /// End of the group that dropped it: its slots are free once the log is durable to here.
     pub(super) lsn: Lsn,
     pub(super) space: Space,
 }
 
 pub(super) struct State {
     pub(super) map: PageMap,
-    /// STORE-7: larger than the number of each space that ever was.
+    /// STORE-7: larger than the number of each space that ever existed.
     pub(super) next_space: u32,
     pub(super) slots: Slots,
-    /// Places of the map file.
+    /// Slots of the map file, which are called places.
     pub(super) places: Slots,
     pub(super) directory_len: u64,
-    /// Written, and named by no map record yet.
+    /// Images written, which no map record names yet.
     pub(super) unsynced: BTreeMap<PageId, Written>,
-    /// Those of them that are loaded or moved: no frame has waited for them.
+    /// Number of loaded or moved images among them: no frame waits for them.
     pub(super) loaded: usize,
-    /// Pages given back whose ids may not be given out yet (STORE-9).
+    /// Pages given back whose ids must not be given out yet (STORE-9).
     pub(super) freed: BTreeSet<PageId>,
     pub(super) turn: u64,
-    /// Slots that are free once the log is durable so far.
+    /// Slots that are free once the log is durable to the LSN.
     pub(super) replaced: VecDeque<(Lsn, SlotId)>,
-    /// Slots whose write failed: what they hold is not known, and they are not used before the next open.
+    /// Slots whose write failed: their contents are unknown, and they stay unused until the next open.
     pub(super) bad_slots: BTreeSet<SlotId>,
-    /// In place: slots whose image is being written over; of these, those that are free once it is (IN-PLACE-1).
+    /// In place: slots being overwritten, and those of them to free afterwards (IN-PLACE-1).
     pub(super) overwriting: BTreeSet<SlotId>,
     pub(super) late: BTreeSet<SlotId>,
     /// Places of the map file that are free once the next superblock is durable.
     pub(super) replaced_places: Vec<SlotId>,
     pub(super) dropped: VecDeque<DroppedSpace>,
-    /// In place: slots whose image this process has written, a bit each.
+    /// In place: slots whose image this process has written, one bit each.
     pub(super) written: Vec<u64>,
     /// End of the last group that dropped a space.
     pub(super) dropped_upto: Lsn,
-    /// Counts directories: a place written since the last one is named by none.
+    /// Number of directories taken so far: none names a place written since the last one.
     pub(super) directories: u64,
-    /// Pages formatted in the log that is being replayed.
+    /// Pages that the replayed log formats: their ids are in use.
     pub(super) formatted: HashSet<PageId, FixedState>,
     pub(super) superblock: Superblock,
 }
@@ -120,23 +121,23 @@ pub(crate) struct PageStore {
     /// The next transaction id to give out.
     pub(super) next_txn: AtomicU64,
     pub(super) placement: Box<dyn Placement>,
-    /// In place, with doublewrite.
+    /// In place, with doublewrite: the file of copies.
     pub(super) copies: Option<CopyFile>,
     pub(super) state: Mutex<State>,
-    /// Held while the files grow; the state is not.
+    /// Held while the files grow, unlike `state`.
     pub(super) growth: Turn<()>,
-    /// In place: where the log ended when the store was opened.
+    /// In place: LSN of the log's end when the store was opened.
     pub(super) log_end: AtomicU64,
-    /// The data file's syncs, one at a time; whether one has failed.
+    /// Serialises the data file's syncs; true: one has failed.
     pub(super) syncing: Turn<bool>,
-    /// The last turn of writing all of whose images are durable.
+    /// The last write turn up to which all images are durable.
     pub(super) synced: AtomicU64,
     pub(super) counts: Arc<DirtyCounts>,
     pub(crate) counters: StoreCounters,
 }
 
 impl State {
-    /// Where the page's newest image is, durable or not.
+    /// Location of the page's newest image, durable or not.
     pub(super) fn newest(&self, id: PageId) -> MapEntry {
         self.unsynced.get(&id).map_or_else(|| self.map.get(id), |written| written.entry)
     }
@@ -161,7 +162,7 @@ impl State {
         }
     }
 
-    /// The page has no image in flight any more.
+    /// Ends the flight of the page's image.
     pub(super) fn landed(&mut self, id: PageId) -> Option<Written> {
         let written = self.unsynced.remove(&id)?;
         self.loaded -= usize::from(written.op.rec_lsn.is_none());
@@ -182,7 +183,7 @@ impl PageStore {
         to_usize(self.page_size)
     }
 
-    /// What the newest durable superblock says.
+    /// The newest durable superblock.
     pub(crate) fn superblock(&self) -> Superblock {
         self.state.lock().superblock
     }
@@ -196,17 +197,17 @@ impl PageStore {
         self.state.lock().map.has_space(space)
     }
 
-    /// Page ids of a space that are in use.
+    /// Page ids of a space in use.
     pub(crate) fn used(&self, space: SpaceId) -> Vec<PageId> {
         self.state.lock().map.used(space)
     }
 
-    /// How many that are.
+    /// Number of page ids of a space in use.
     pub(crate) fn used_count(&self, space: SpaceId) -> u64 {
         self.state.lock().map.used_count(space)
     }
 
-    /// Orders pages by where their images are.
+    /// Sorts pages by the locations of their images.
     pub(crate) fn sort_by_place(&self, pages: &mut [PageId]) {
         let state = self.state.lock();
         pages.sort_unstable_by_key(|id| (state.newest(*id).offset(), *id));
@@ -225,7 +226,7 @@ impl PageStore {
         SLOTS_START + slot.0 * self.page_size
     }
 
-    /// Reads the newest images of several pages, all under way together, and checks that they are that.
+    /// Reads and checks the newest images of several pages, all at the same time.
     pub(crate) fn read_many(&self, pages: &mut [(PageId, &mut [u8])]) -> Vec<Result<(), Error>> {
         let entries: Vec<MapEntry> = {
             let state = self.state.lock();
@@ -242,13 +243,13 @@ impl PageStore {
             if read && self.problem_of(*id, entry, buf).is_none() {
                 return Ok(());
             }
-            // By itself: that finds the image that is there by now, or says what is wrong.
+            // Reads it separately: that finds the image that is current by now, or reports the problem.
             self.read(*id, buf)
         };
         pages.iter_mut().zip(entries).map(check).collect()
     }
 
-    /// What is wrong with the image of page `id` that was read from where `entry` says.
+    /// The problem of an image of page `id` that was read from the location in `entry`.
     pub(super) fn problem_of(&self, id: PageId, entry: MapEntry, image: &[u8]) -> Option<String> {
         match find_damage(image, self.uuid, id, TREE_PAGE) {
             None if planted!("tag_not_compared") || self.placement.tag(page_lsn(image)) == entry.tag() => None,
@@ -258,7 +259,7 @@ impl PageStore {
         .or_else(|| self.problem_of_lsn(entry, page_lsn(image)))
     }
 
-    /// Reads a page's newest image and checks that it is that.
+    /// Reads and checks a page's newest image.
     pub(crate) fn read(&self, id: PageId, buf: &mut [u8]) -> Result<(), Error> {
         loop {
             let entry = self.state.lock().newest(id);
@@ -280,11 +281,11 @@ impl PageStore {
             if self.state.lock().newest(id) == entry {
                 return Err(damage(&format!("at offset {offset}, {problem}")));
             }
-            // The map changed meanwhile: what was read was no longer this page's.
+            // The map changed meanwhile: the slot no longer held this page's image. Try again.
         }
     }
 
-    /// Whether the page has an image that is not durable: it is not written again before it is.
+    /// Whether the page has an image that is not durable yet: it must not be written again before it is.
     pub(crate) fn in_flight(&self, id: PageId) -> bool {
         self.state.lock().unsynced.contains_key(&id)
     }
@@ -294,18 +295,18 @@ impl PageStore {
         self.state.lock().newest(id).is_some()
     }
 
-    /// Images of frames that are not durable.
+    /// Number of images of frames that are not durable.
     pub(crate) fn unsynced(&self) -> usize {
         let state = self.state.lock();
         state.unsynced.len() - state.loaded
     }
 
-    /// Images of pages that are loaded or moved, which are not durable.
+    /// Number of images of loaded or moved pages that are not durable.
     pub(crate) fn loaded(&self) -> usize {
         self.state.lock().loaded
     }
 
-    /// Which turn of writing was the last; and the last one all of whose images are durable and named.
+    /// The last write turn, and the last one up to which all images are durable and named.
     pub(crate) fn turns(&self) -> (u64, u64) {
         let state = self.state.lock();
         let oldest = state.unsynced.values().map(|written| written.turn).min();
@@ -317,11 +318,11 @@ impl PageStore {
         self.state.lock().unsynced.values().any(|written| written.op.rec_lsn.is_some_and(|lsn| lsn < cut))
     }
 
-    /// Writes the images in `buf`, one for each of `ops`. When this returns they are what is read; durable they are
-    /// once they are named in a map group ([`map_records`](Self::map_records)).
+    /// Writes the images in `buf`, one for each of `ops`. On return readers see them. They are durable once a map group
+    /// names them ([`map_records`](Self::map_records)).
     ///
-    /// Returns how many writes that took. `None`: nothing was written, there are too few free slots. STORE-5: `durable`
-    /// is where the log is durable; no image may be ahead of it.
+    /// Returns the number of device writes. `None`: nothing was written, because too few slots are free. STORE-5: the
+    /// log is durable to `durable`, and no image may be ahead of it.
     pub(crate) fn write(&self, ops: &[WriteOp], buf: &mut [u8], durable: Lsn) -> Result<Option<usize>, Error> {
         for op in ops {
             let behind = op.lsn <= durable || planted!("page_before_log");
@@ -378,7 +379,7 @@ impl PageStore {
         Ok(Some(writes))
     }
 
-    /// Writes the image of a page that was read, unchanged, to where it was read from.
+    /// Writes the unchanged image of a page to the slot that it was read from.
     pub(crate) fn write_again(&self, id: PageId, image: &[u8]) -> Result<(), Error> {
         let Some(slot) = self.slot_of(self.state.lock().newest(id)) else { return Ok(()) };
         let offset = self.offset(slot);
@@ -386,10 +387,10 @@ impl PageStore {
         written.map_err(|e| Error::device(&format!("write page {id} at {offset} of '{}'", self.data.name()), e))
     }
 
-    /// Writes images to their slots, neighbours together. Where that fails, to others: what a slot holds whose write
-    /// failed is not known, and it is not used again before the next open. Returns how many writes there were.
+    /// Writes images to their slots, neighbours together; after a failure, to other slots. The contents of a slot whose
+    /// write failed are unknown, so it is unused until the next open. Returns the number of device writes.
     ///
-    /// One that `is_kept` stays where it is (DBLWR-4).
+    /// An image with a copy (`is_kept`) never moves to another slot (DBLWR-4).
     fn write_images(&self, slots: &mut [SlotId], buf: &[u8], is_kept: impl Fn(usize) -> bool) -> Result<usize, Error> {
         let size = self.page_size();
         let mut runs = neighbours(slots, 0..slots.len());
@@ -400,7 +401,7 @@ impl PageStore {
             self.counters.write_calls.fetch_add(to_u64(runs.len()), Ordering::Relaxed);
             let ends = runs.into_iter().zip(self.data.write_many(&writes));
             let failed: Vec<_> = ends.filter_map(|(run, end)| Some((run, end.err()?))).collect();
-            // All of them first: where one finds no other slots, what is left is given back.
+            // Marks all bad slots first: if one run finds no other slots, the caller gives back the rest.
             let bad: Vec<SlotId> = failed.iter().flat_map(|(run, _)| &slots[run.clone()]).copied().collect();
             self.state.lock().bad_slots.extend(bad);
             let mut again = Vec::new();
@@ -424,7 +425,7 @@ impl PageStore {
         Ok(writes)
     }
 
-    /// A write has come to nothing: what was taken for it is free again, but for slots that hold nobody knows what.
+    /// Frees the slots of a failed write, except those with unknown contents.
     fn give_back_slots(&self, slots: &[SlotId], current: &[Option<SlotId>], over: &[SlotId]) {
         let mut state = self.state.lock();
         for (&slot, _) in slots.iter().zip(current).filter(|(slot, before)| **before != Some(**slot)) {
@@ -433,9 +434,10 @@ impl PageStore {
         state.end_overwriting(over);
     }
 
-    /// Makes durable what was written before; returns what [`map_records`](Self::map_records) may then name.
+    /// Makes all earlier writes durable; returns the write turn up to which [`map_records`](Self::map_records) may name
+    /// them.
     pub(crate) fn sync(&self) -> Result<u64, Error> {
-        // STORE-2: read before the sync is submitted: what is written meanwhile is not covered.
+        // STORE-2: read before the sync starts, which does not cover later writes.
         let covered = self.state.lock().turn;
         if !planted!("map_before_data") {
             self.sync_data()?;
@@ -444,8 +446,8 @@ impl PageStore {
         Ok(if planted!("map_after_submission") { u64::MAX } else { covered })
     }
 
-    /// Records for all images that a sync has covered, in the order of page ids. Images that the map names already
-    /// (in place), and those of dropped spaces, are settled here.
+    /// Records for all images that a sync has covered, sorted by page id. For images that the map names already (in
+    /// place), and those of dropped spaces, the flight ends here.
     pub(crate) fn map_records(&self, covered: u64) -> Vec<MapRecord> {
         let mut state = self.state.lock();
         let mut records = Vec::with_capacity(state.unsynced.len());
@@ -472,7 +474,8 @@ impl PageStore {
         records
     }
 
-    /// An image of a dropped space, or of a page given back: its slot, if it is not the one of before, is nobody's.
+    /// Drops an image of a dropped space, or of a page given back: its slot, unless it is also the previous image's, is
+    /// free.
     pub(super) fn forget(&self, state: &mut State, written: &Written) {
         if let Some(slot) = self.slot_of(written.entry).filter(|_| written.fresh) {
             state.slots.give(slot);
@@ -480,22 +483,22 @@ impl PageStore {
         self.give_count(written);
     }
 
-    /// The image holds nothing back any more.
+    /// Ends the image's hold on the checkpoint.
     fn give_count(&self, written: &Written) {
         if let Some(rec_lsn) = written.op.rec_lsn {
             self.counts.remove(rec_lsn);
         }
     }
 
-    /// Makes the map name what the map group from `start` to `end` says. The caller holds a count at `start`.
+    /// Makes the map name the images in the map group from `start` to `end`. The caller holds a count at `start`.
     pub(crate) fn apply_records(&self, records: &[MapRecord], start: Lsn, end: Lsn) {
         let mut state = self.state.lock();
         for record in records {
             let id = PageId(record.page_id.get());
             let Some(written) = state.landed(id) else { continue };
             if !state.map.has_space(id.space()) {
-                // Dropped since its record was made. The group may come before the drop: then a crash that loses the
-                // drop brings the space back, and the image is its page's (STORE-1).
+                // Its space was dropped after the record was made. The group may precede the drop: then a crash that
+                // loses the drop restores the space, and the page needs this image (STORE-1).
                 let slot = self.slot_of(written.entry).filter(|_| written.fresh);
                 let dropped_upto = state.dropped_upto;
                 match slot {
@@ -519,7 +522,7 @@ impl PageStore {
     }
 
     pub(super) fn sync_data(&self) -> Result<(), Error> {
-        // STORE-8: the kernel tells of a lost write once.
+        // STORE-8: the kernel reports a lost write only once.
         let mut failed = self.syncing.lock();
         if *failed {
             let message = format!("an earlier sync of '{}' failed: reopen the database", self.data.name());
@@ -531,7 +534,7 @@ impl PageStore {
         synced.map_err(|e| Error::device(&format!("sync '{}'", self.data.name()), e))
     }
 
-    /// What is in a slot, as the device has it.
+    /// The contents of a slot on the device.
     pub(crate) fn slot_content(&self, slot: SlotId, buf: &mut [u8]) -> Result<SlotContent, Error> {
         let offset = self.offset(slot);
         self.data
@@ -546,24 +549,24 @@ impl PageStore {
         (0..state.slots.total()).map(SlotId).filter(|slot| state.slots.is_free(*slot)).collect()
     }
 
-    /// Bytes that the store holds at most: the map, what is known of slots, and the entries of `unsynced` images that
+    /// The largest memory of the store, in bytes: the map, the state of slots, and entries for `unsynced` images that
     /// are not durable.
     pub(crate) fn memory_budget(&self, unsynced: u64) -> u64 {
         let state = self.state.lock();
         let image = to_u64(size_of::<PageId>() + size_of::<Written>());
-        // Trees of the standard library are half full at worst.
+        // B-trees of the standard library are half full at worst.
         let copies = self.copies.as_ref().map_or(0, CopyFile::memory);
         state.map.memory() + state.slots.memory() + state.places.memory() + 2 * unsynced * image + copies
     }
 
-    /// Slots in all, and free ones.
+    /// Number of slots, and of free ones.
     pub(crate) fn slot_counts(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.slots.total(), state.slots.free())
     }
 }
 
-/// The runs of slots of which each is behind the one before.
+/// Splits `slots` into runs of consecutive slots.
 fn neighbours(slots: &[SlotId], within: Range<usize>) -> Vec<Range<usize>> {
     let mut from = within.start;
     let runs = slots[within].chunk_by(|one, next| one.0 + 1 == next.0);
@@ -575,7 +578,7 @@ fn neighbours(slots: &[SlotId], within: Range<usize>) -> Vec<Range<usize>> {
 }
 
 impl MapRecord {
-    /// The records that a map group's payload holds; `None`: it holds something else.
+    /// The records in a map group's payload; `None`: the payload holds something else.
     pub(crate) fn all(payload: &[u8]) -> Option<&[MapRecord]> {
         <[MapRecord]>::ref_from_bytes(payload).ok()
     }

@@ -1,13 +1,14 @@
-//! Into which slot an image goes: the one decision in which the page stores differ.
+//! Chooses the slot of an image: the only decision in which the page stores differ.
 
 use super::slots::Slots;
 use crate::base::ids::{Lsn, SlotId};
 
-/// Where images go, and how the map tells them apart.
+/// Where images go, and how the map distinguishes them.
 pub(crate) trait Placement: Send + Sync {
-    /// A slot for each image; `current` are the slots of the pages' images, if they have one. `None`: too few are free.
+    /// A slot for each image. `current` are the slots of the pages' previous images, if any. `None`: too few slots are
+    /// free.
     fn slots(&self, free: &mut Slots, current: &[Option<SlotId>]) -> Option<Vec<SlotId>>;
 
-    /// The tag that the map keeps of an image.
+    /// The image's tag in the map.
     fn tag(&self, page_lsn: Lsn) -> u64;
 }

@@ -1,4 +1,4 @@
-//! Writing a map anew, for the images that `rebuild` found.
+//! Writes a new map for the images that `rebuild` found.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -17,32 +17,34 @@ use crate::base::ids::{Lsn, PageId, SlotId};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
 
-/// Where a page's newest image is, and its page LSN; `None`: it is lost. Its id stays in use, and reading it fails.
+/// The slot of each page's newest image, and its page LSN; `None`: it is lost. A lost page's id stays in use, and
+/// reading it fails.
 pub(crate) type Images = BTreeMap<PageId, Option<(SlotId, Lsn)>>;
 
 /// The name of a file until it is whole.
 pub(crate) const FILE_NEW: &str = "rebuild-new.mpd";
 
-/// What is kept, and how much of it. The data file last, for it is always there: then the others are kept.
+/// The files to keep, and how many bytes of each. The data file, which always exists, is last: its copy shows that the
+/// others are kept.
 const KEPT: [(&str, u64); 4] =
     [(MAP_FILE, u64::MAX), (DIRECTORY_FILES[0], u64::MAX), (DIRECTORY_FILES[1], u64::MAX), (DATA_FILE, SLOTS_START)];
 
-/// Bytes copied at once.
+/// Bytes of one copy step.
 const CHUNK: u64 = 64 << 10;
 
-/// The name of what rebuild number `turn` found under `name`.
+/// The name under which rebuild number `turn` keeps the old file `name`.
 pub(crate) fn kept_name(turn: u64, name: &str) -> String {
     format!("old-{turn}-{name}")
 }
 
-/// Writes map pages that know all map groups up to `lsn`, both directories, and last the superblocks, of the sequences
-/// of `superblock` and the one behind it. Copies of what was there are kept beside.
+/// Writes map pages that contain all map groups up to `lsn`, both directories, and last the superblocks, with the
+/// sequence of `superblock` and the next one. Copies of the old files are kept beside them.
 ///
-/// A crash on the way leaves the next rebuild what this one had: the old map pages stay where they are, the new ones go
-/// behind them, and a directory is replaced as a whole, when the map pages that the new one names are durable.
+/// After a crash in between, the next rebuild finds the same as this one. The old map pages stay where they are, and
+/// the new ones follow them. Each directory is replaced as a whole, when the map pages that it names are durable.
 pub(crate) fn rewrite(files: &dyn Files, superblock: Superblock, images: &Images, lsn: Lsn) -> Result<(), Error> {
     rewrite_files(files, superblock, images, lsn).inspect_err(|_| {
-        // Half a file would keep a full disk full.
+        // A partial file would keep a full disk full.
         let _ = files.remove(FILE_NEW);
     })
 }
@@ -77,7 +79,7 @@ fn rewrite_files(files: &dyn Files, superblock: Superblock, images: &Images, lsn
         give_name(files, &*file, DIRECTORY_FILES[superblock.place()])?;
     }
     sync(&*data)?;
-    // The newer first: with the older alone the other place would seem to have been the newer.
+    // The newer first: if only the older existed, the other place would seem to hold a newer one.
     for superblock in superblocks.iter().rev() {
         superblock.write(&*data)?;
         sync(&*data)?;
@@ -85,8 +87,8 @@ fn rewrite_files(files: &dyn Files, superblock: Superblock, images: &Images, lsn
     Ok(())
 }
 
-/// Copies what a rebuild replaces, so that one that turns out to be wrong can be undone. No earlier copy is written
-/// over but one that a crash cut short.
+/// Copies the files that a rebuild replaces, so that a wrong rebuild can be undone. It overwrites no earlier copy,
+/// except one that a crash cut short.
 fn keep_old(files: &dyn Files) -> Result<(), Error> {
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
     let is_taken = |turn: &u64| names.contains(&kept_name(*turn, DATA_FILE));
@@ -98,7 +100,7 @@ fn keep_old(files: &dyn Files) -> Result<(), Error> {
         let copy = create(files, FILE_NEW, len)?;
         for at in (0..len).step_by(to_usize(CHUNK)) {
             let chunk = &mut chunk[..to_usize(CHUNK.min(len - at))];
-            // What cannot be read stays zero here, as what is zero does.
+            // Unreadable bytes stay zero in the copy, as do zeroes.
             if old.read_at(chunk, at).is_ok() && chunk.iter().any(|byte| *byte != 0) {
                 copy.write_at(chunk, at).map_err(|e| Error::io(&format!("write '{FILE_NEW}'"), e))?;
             }
@@ -108,14 +110,14 @@ fn keep_old(files: &dyn Files) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives a new file that is whole its name; durable on return.
+/// Gives a whole new file its name; durable on return.
 fn give_name(files: &dyn Files, file: &dyn Device, name: &str) -> Result<(), Error> {
     sync(file)?;
     files.rename(FILE_NEW, name).map_err(|e| Error::io(&format!("rename '{FILE_NEW}' to '{name}'"), e))?;
     sync_names(files)
 }
 
-/// The map file, with room for `count` map pages from the place on that is returned: none of before is behind it.
+/// The map file, with room for `count` map pages from the returned place on, behind all existing ones.
 fn map_file(files: &dyn Files, count: u64) -> Result<(Arc<dyn Device>, u64), Error> {
     let file = match files.open(MAP_FILE) {
         Ok(file) => file,
@@ -130,7 +132,7 @@ fn map_file(files: &dyn Files, count: u64) -> Result<(Arc<dyn Device>, u64), Err
 
 fn map_of(data: &dyn Device, superblock: &Superblock, images: &Images, lsn: Lsn) -> Result<PageMap, Error> {
     let page_size = u64::from(superblock.page_size);
-    // Slots of zeroes, for what is lost.
+    // Lost pages get slots of zeroes.
     let slots =
         (len_of(data)?.saturating_sub(SLOTS_START) / page_size).next_multiple_of(PageStore::zone_slots(page_size));
     let lost = to_u64(images.values().filter(|image| image.is_none()).count());

@@ -1,7 +1,7 @@
-//! Which slots of a file are free. Never stored: rebuilt from the map when a database is opened.
+//! The free slots of a file. Never stored: an open rebuilds them from the map.
 //!
-//! Slots are taken from the emptiest zone, to its end, before the next one: a lot of images leaves in few long writes,
-//! and freed slots gather where the next lot will go.
+//! Slots are taken from the emptiest zone until it is full, then from the next one. So a lot (batch of images) leaves
+//! in few long writes, and freed slots collect where the next lot will go.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,12 +10,12 @@ use std::ops::Range;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::SlotId;
 
-/// Slots of a zone at most: of 4 KiB.
+/// Most slots of a zone: those of 4 KiB.
 const ZONE_SLOTS_MAX: usize = 256;
 
 #[derive(Clone, Default)]
 struct Zone {
-    /// One bit a slot, set: free.
+    /// One bit for each slot, set if it is free.
     words: [u64; ZONE_SLOTS_MAX / 64],
     free: u32,
 }
@@ -24,21 +24,21 @@ struct Zone {
 pub(crate) struct Slots {
     per_zone: u64,
     zones: Vec<Zone>,
-    /// Zones with free slots, but for the current one and those set aside: (free slots, zone).
+    /// Zones with free slots, except the current one and those set aside: (free slots, zone).
     by_free: BTreeSet<(u32, Reverse<usize>)>,
     current: Option<usize>,
-    /// Zones that are being emptied: nothing goes into them while there are others.
+    /// Zones that are being emptied: no slot of them is taken while others have free slots.
     set_aside: BTreeSet<usize>,
     free: u64,
 }
 
 impl Slots {
-    /// Bytes that this takes: each zone, and its place among those with free slots.
+    /// Memory in bytes: each zone, and its entry in `by_free`.
     pub(crate) fn memory(&self) -> u64 {
         to_u64(self.zones.len() * (size_of::<Zone>() + 2 * size_of::<(u32, usize)>()))
     }
 
-    /// Slots for a file with room for `total` of them, all free, in zones of `per_zone`, which is 256 at most.
+    /// A file with room for `total` slots, all free, in zones of `per_zone`, at most 256.
     pub(crate) fn all_free(per_zone: u64, total: u64) -> Self {
         let mut slots = Slots {
             per_zone,
@@ -52,7 +52,7 @@ impl Slots {
         slots
     }
 
-    /// Adds free slots, so that there are `total`, rounded down to whole zones.
+    /// Adds free slots up to `total`, rounded down to whole zones.
     pub(crate) fn grow(&mut self, total: u64) {
         let free = u32::try_from(self.per_zone).expect("STORE: a zone has 256 slots at most");
         while (to_u64(self.zones.len()) + 1) * self.per_zone <= total {
@@ -74,23 +74,23 @@ impl Slots {
         self.free
     }
 
-    /// Slots of a zone.
+    /// Slots in a zone.
     pub(crate) fn per_zone(&self) -> u64 {
         self.per_zone
     }
 
-    /// Zones all of whose slots are free, counted up to `at_most`.
+    /// Number of zones without used slots, counted up to `at_most`.
     pub(crate) fn empty_zones(&self, at_most: usize) -> usize {
         self.by_free.range(self.first_empty()..).take(at_most).count()
     }
 
-    /// Zones with free slots and others, the emptiest first, and how many free ones each has; without the one that is
-    /// being filled and those set aside.
+    /// Zones with free and used slots, the emptiest first, and the number of free slots of each; without the current
+    /// zone and those set aside.
     pub(crate) fn partly_free(&self) -> impl Iterator<Item = (usize, u64)> {
         self.by_free.range(..self.first_empty()).rev().map(|&(free, Reverse(zone))| (zone, u64::from(free)))
     }
 
-    /// Before all empty zones in [`by_free`](Self::by_free), and behind all others.
+    /// The least key of empty zones in [`by_free`](Self::by_free), above all others.
     fn first_empty(&self) -> (u32, Reverse<usize>) {
         (u32::try_from(self.per_zone).expect("STORE: a zone has 256 slots at most"), Reverse(usize::MAX))
     }
@@ -124,7 +124,7 @@ impl Slots {
         }
     }
 
-    /// Takes one given slot. False: it is not free.
+    /// Takes the given slot. False: it is not free.
     pub(crate) fn take(&mut self, slot: SlotId) -> bool {
         if !self.is_free(slot) {
             return false;
@@ -136,7 +136,7 @@ impl Slots {
         true
     }
 
-    /// Takes `count` slots. `None`: not so many are free.
+    /// Takes `count` slots. `None`: fewer are free.
     pub(crate) fn take_many(&mut self, count: usize) -> Option<Vec<SlotId>> {
         if self.free < to_u64(count) {
             return None;
@@ -156,7 +156,7 @@ impl Slots {
         Some(taken)
     }
 
-    /// The zone that is being filled; when it is full, the emptiest.
+    /// The current zone, which is filled first; when it is full, the emptiest one.
     fn current_zone(&mut self) -> Option<usize> {
         if let Some(zone) = self.current.filter(|zone| self.zones[*zone].free > 0) {
             return Some(zone);
@@ -169,14 +169,14 @@ impl Slots {
         Some(zone)
     }
 
-    /// Has nothing more go into a zone, but the last free slots, until it is empty.
+    /// Takes no more slots from a zone until it is empty, unless no other slot is free.
     pub(crate) fn set_aside(&mut self, zone: usize) {
         if self.by_free.remove(&(self.zones[zone].free, Reverse(zone))) {
             self.set_aside.insert(zone);
         }
     }
 
-    /// A zone's slots are taken as others, empty or not. Returns whether they were not before.
+    /// Makes a zone's slots available again, empty or not. Returns whether it was set aside.
     pub(crate) fn end_aside(&mut self, zone: usize) -> bool {
         let was_aside = self.set_aside.remove(&zone);
         let free = self.zones[zone].free;
@@ -212,7 +212,7 @@ mod tests {
             slots.give(SlotId(slot));
         }
         assert_eq!(slots.partly_free().collect::<Vec<_>>(), [(1, 3), (0, 1)]);
-        // Zone 2 was being filled; then zone 1, which has more room than zone 0.
+        // Zone 2 was the current one; zone 1, next, has more free slots than zone 0.
         let taken: Vec<u64> = slots.take_many(6).expect("free").into_iter().map(|slot| slot.0).collect();
         assert_eq!(taken, [40, 41, 17, 18, 19, 3]);
         slots.grow(64);
@@ -229,11 +229,11 @@ mod tests {
         taken[..10].iter().chain(&taken[16..20]).for_each(|slot| slots.give(*slot));
         slots.set_aside(0);
         assert_eq!(slots.take_many(2).expect("free"), [SlotId(16), SlotId(17)]);
-        assert_eq!(slots.partly_free().count(), 0, "one is being filled, one emptied");
+        assert_eq!(slots.partly_free().count(), 0, "one zone is being filled, one emptied");
         taken[10..16].iter().for_each(|slot| slots.give(*slot));
-        assert_eq!(slots.empty_zones(9), 1, "it is empty, and as any other");
+        assert_eq!(slots.empty_zones(9), 1, "the emptied zone is available again");
         assert_eq!(slots.take_many(3).expect("free"), [SlotId(18), SlotId(19), SlotId(0)]);
-        // The last free slots are taken wherever they are.
+        // The last free slots are taken from any zone.
         slots.give(SlotId(20));
         slots.set_aside(1);
         assert_eq!(slots.take_many(16).expect("free")[15], SlotId(20));

@@ -1,4 +1,4 @@
-//! Room: page ids, growth of the files, and giving back what a dropped space had.
+//! Space: page ids, growth of the files, and giving back the slots and places of a dropped space.
 
 use std::sync::atomic::Ordering;
 
@@ -13,32 +13,32 @@ use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::waits::{WaitClass, Waits};
 use crate::io::device::Device;
 
-/// Slots beyond the charged ones without which no page id is given out: two lots, so that while one lot is in flight
-/// the next finds room, and a map group frees what the first replaced. To these comes one in fifty.
+/// Slots to spare, beyond the charged ones, without which no page id is given out. Two lots (batches): while one is in
+/// flight the next finds slots, and a map group frees those that the first replaced. One in fifty charged slots is
+/// added.
 const SLOTS_RESERVED: u64 = 2 * 64;
 
-/// Who takes a page.
+/// The purpose of a page allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Somebody who can do without.
+    /// Any purpose that may fail for lack of space.
     Common,
-    /// An undo page, which others cannot do without.
+    /// An undo page, which updates and deletes need.
     Undo,
-    /// A rollback, which must come to its end.
+    /// A rollback, which must be able to finish.
     Rollback,
 }
 
-/// Slots that undo and rollback may take when there are no more for others: on a full disk rows are updated and deleted
-/// still.
+/// Slots that only undo and rollback may take: on a full disk, rows can still be updated and deleted.
 const SLOTS_FOR_UNDO: u64 = 64;
 
-/// Those of them that rollback alone may take.
+/// Slots among them that only rollback may take.
 const SLOTS_FOR_ROLLBACK: u64 = 16;
 
-/// A superblock has room for the number of the next space below this (`Superblock::is_plausible`).
+/// The largest number of a next space that fits a superblock (`Superblock::is_possible`).
 const SPACES_END: u32 = u32::MAX - 1;
 
-/// The error for a tree that has all the pages that it may have.
+/// The error for a tree that has all its possible pages.
 #[cold]
 fn full_space(space: SpaceId) -> Error {
     let message = format!(
@@ -47,23 +47,23 @@ fn full_space(space: SpaceId) -> Error {
     Error::TooLarge(message.into())
 }
 
-/// The error of a database that has given out all ids of transactions.
+/// The error for a database that has given out all transaction ids.
 #[cold]
 fn all_txns_used() -> Error {
     let message = format!(
-        "the database has given out all {} ids of transactions: load what it holds into a new database",
+        "the database has given out all {} ids of transactions: load its contents into a new database",
         TxnId::END
     );
     Error::TooLarge(message.into())
 }
 
-/// Places of the map file that form one of its zones.
+/// Places that form a zone of the map file.
 pub(super) const MAP_ZONE: u64 = 16;
 
-/// Where the places begin in the map file.
+/// Offset of the first place in the map file.
 pub(crate) const PLACES_START: u64 = BLOCK_U64;
 
-/// How long the files must be.
+/// The capacity of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) slots: u64,
@@ -72,22 +72,22 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// What `charged` pages in `spaces` spaces with `map_pages` map pages need. A map page may have three places:
-    /// one that the durable directory names, one in the directory that is on its way to the device, and one written
-    /// since that was taken; those of a lot being written have one more.
+    /// The room for `charged` pages in `spaces` spaces with `map_pages` map pages. A map page may have three places:
+    /// one that the durable directory names, one in the directory being written, and one written since that was taken.
+    /// A lot being written needs further places.
     fn needed(charged: u64, spaces: u64, map_pages: u64) -> Room {
         let slots = charged + SLOTS_RESERVED + SLOTS_FOR_UNDO + charged / 50;
         let places = if planted!("map_places_short") { 2 } else { 3 } * map_pages + to_u64(LOT_PAGES);
         Room { slots, places, directory_len: directory::file_len(spaces, map_pages) }
     }
 
-    /// What an empty database has.
+    /// The room of an empty database.
     pub(super) fn initial() -> Room {
         let needed = Room::needed(SLOTS_RESERVED, 8, 16);
         Room { directory_len: needed.directory_len.next_multiple_of(16 << 10), ..needed }
     }
 
-    /// The same for one who may take more than others.
+    /// The room that suffices for an allocation of this purpose.
     fn for_share(self, share: Share) -> Room {
         let more = match share {
             Share::Common => 0,
@@ -108,13 +108,13 @@ impl State {
         Room { slots, places: self.places.total(), directory_len: self.directory_len }
     }
 
-    /// What the page ids given out need, `more` of them and a space included.
+    /// The room for the page ids given out, with `more` further ones, each with a space and a map page.
     fn needed(&self, more: u64) -> Room {
         let (spaces, map_pages) = (self.map.space_count() + more, self.map.map_pages() + more);
         Room::needed(self.map.charged() + more, spaces, map_pages)
     }
 
-    /// What makes growth rare: half as much again.
+    /// The room that makes growth rare: half as much again.
     fn comfortable(&self) -> Room {
         let needed = self.needed(1);
         let charged = self.map.charged() + self.map.charged() / 2 + 2 * SLOTS_RESERVED;
@@ -123,7 +123,7 @@ impl State {
 }
 
 impl PageStore {
-    /// Slots of one zone, 1 MiB.
+    /// Slots in a zone of 1 MiB.
     pub(super) fn zone_slots(page_size: u64) -> u64 {
         to_u64(ZONE_BYTES) / page_size
     }
@@ -136,12 +136,12 @@ impl PageStore {
         PLACES_START + places.next_multiple_of(MAP_ZONE) * BLOCK_U64
     }
 
-    /// The number of a new space: one that no space had before.
+    /// A new space number, never used before.
     pub(crate) fn new_space(&self) -> Result<SpaceId, Error> {
         let mut state = self.state.lock();
         if state.next_space >= SPACES_END {
             let message = format!(
-                "the database has given out all {SPACES_END} numbers of trees and indexes: load what it holds into a new database"
+                "the database has given out all {SPACES_END} numbers of trees and indexes: load its contents into a new database"
             );
             return Err(Error::TooLarge(message.into()));
         }
@@ -150,24 +150,24 @@ impl PageStore {
         Ok(space)
     }
 
-    /// A transaction id that no transaction had before.
+    /// A new transaction id, never used before.
     pub(crate) fn next_txn(&self) -> Result<TxnId, Error> {
         let txn = TxnId(self.next_txn.fetch_add(1, Ordering::Relaxed));
         if txn >= TxnId::END {
-            // The superblock has no room for more. Each try takes the one back that it took.
+            // The superblock has no room for a larger id. Each failed call takes its own increment back.
             self.next_txn.fetch_sub(1, Ordering::Relaxed);
             return Err(all_txns_used());
         }
         Ok(txn)
     }
 
-    /// The id that is given out next.
+    /// The next transaction id to be given out.
     pub(crate) fn txn_to_come(&self) -> TxnId {
         TxnId(self.next_txn.load(Ordering::Relaxed)).min(TxnId::END)
     }
 
-    /// Gives out a page id, with a slot charged for it; `share` says how much must be left for others. May have the
-    /// files grow, on `file_growth`; callers hold no latch.
+    /// Gives out a page id, with a slot charged for it; `share` decides how much must be left for others. May wait for
+    /// growth of the files (class `file_growth`). The caller holds no latch.
     pub(crate) fn allocate(&self, space: SpaceId, share: Share, waits: &Waits) -> Result<PageId, Error> {
         loop {
             {
@@ -180,17 +180,17 @@ impl PageStore {
         }
     }
 
-    /// Takes back a page id that was not used, or a page that is in no frame any more since it was
-    /// [freed](Self::free_page).
+    /// Takes back a page id that was never used, or that of a [freed](Self::free_page) page that no frame holds any
+    /// more.
     pub(crate) fn give_back(&self, id: PageId) {
         let mut state = self.state.lock();
         state.freed.remove(&id);
         state.map.give_back(id);
     }
 
-    /// A page was given back by the group from `start` to `end` (STORE-9). The caller holds the checkpoint before the
-    /// group, is the one who logs map groups, and has no page write under way beside it. The page's id is given out
-    /// again after [`give_back`](Self::give_back) only.
+    /// Removes a page that the group from `start` to `end` gave back (STORE-9). The caller holds the checkpoint before
+    /// the group, is the only thread that logs map groups, and writes no pages meanwhile. The page's id is given out
+    /// again only after [`give_back`](Self::give_back).
     pub(crate) fn free_page(&self, id: PageId, start: Lsn, end: Lsn) {
         let mut state = self.state.lock();
         if !state.map.has_space(id.space()) {
@@ -217,24 +217,24 @@ impl PageStore {
         !state.room().covers(state.comfortable())
     }
 
-    /// Whether the files are too short for what they hold: a crash may take growth back.
+    /// Whether the files are too short for their contents: a crash may take growth back.
     pub(super) fn wants_room(&self) -> bool {
         let state = self.state.lock();
         !state.room().covers(state.needed(0).for_share(Share::Rollback))
     }
 
-    /// Frees the slots whose replacement is durable, the log being durable up to `durable`.
+    /// Frees the slots whose replacement is durable, in a log that is durable up to `durable`.
     pub(crate) fn release_slots(&self, durable: Lsn) {
         self.state.lock().release_slots(durable);
     }
 
-    /// Whether a map group is wanted for the slots that it frees.
+    /// Whether a map group should be logged soon, for the slots that it frees.
     pub(crate) fn wants_slots(&self) -> bool {
         let state = self.state.lock();
         state.slots.free() < SLOTS_RESERVED.max(state.slots.total() / 16)
     }
 
-    /// Makes the files longer: the data file by a fourth, between 1 and 64 MiB; by less when there is less.
+    /// Makes the files longer: the data file by a fourth, but by 1 to 64 MiB; by less if the device has less space.
     pub(crate) fn grow(&self) -> Result<(), Error> {
         let _growth = self.growth.lock();
         let (room, needed, comfortable) = {
@@ -251,7 +251,7 @@ impl PageStore {
             return Err(Error::TooLarge(message.into()));
         }
         let step = (room.slots * self.page_size / 4).clamp(1 << 20, 64 << 20) / self.page_size;
-        // What an entry can name.
+        // The number of slots that an entry can name.
         let most = (MapEntry::FILE_END - SLOTS_START) / self.page_size;
         let most = most / Self::zone_slots(self.page_size) * Self::zone_slots(self.page_size);
         let wanted = Room {
@@ -266,7 +266,7 @@ impl PageStore {
             result = self.grow_to(room, needed);
         }
         match result {
-            // Somebody else grew it while this thread waited, or it is only a wish: the next allocation decides.
+            // Another thread made it grow meanwhile, or growth is only desirable: the next allocation decides.
             Err(_) if room.covers(needed) => Ok(()),
             other => other,
         }
@@ -294,7 +294,8 @@ impl PageStore {
         Ok(())
     }
 
-    /// Takes a space out of the map, as the group that ends at `lsn` says. What it had is given back in steps.
+    /// Removes a space from the map, as the group that ends at `lsn` says. Its slots and places are given back in
+    /// steps.
     pub(crate) fn drop_space(&self, space: SpaceId, lsn: Lsn) {
         let mut state = self.state.lock();
         if let Some(space) = state.map.remove_space(space) {
@@ -303,12 +304,13 @@ impl PageStore {
         }
     }
 
-    /// Gives back one map page of a dropped space, and the slots that it names; false: there is none.
+    /// Gives back one map page of a dropped space, and the slots in it; false: no dropped space is left.
     pub(crate) fn give_back_step(&self) -> bool {
         let mut state = self.state.lock();
         let Some(front) = state.dropped.front_mut() else { return false };
         let (lsn, Some(page)) = (front.lsn, front.space.pages.pop()) else {
-            // Until here its map pages are charged: else others would be promised the places that it has.
+            // Its map pages stay charged until here. Otherwise the places that it still has would be promised to
+            // others.
             if let Some(dropped) = state.dropped.pop_front() {
                 state.map.forget(&dropped.space);
             }
@@ -317,7 +319,7 @@ impl PageStore {
         if let Some(rec_lsn) = page.rec_lsn {
             self.counts.remove(rec_lsn);
         }
-        // Free when the drop is durable, and not before: a crash may take it back.
+        // Free only when the drop is durable: a crash may undo it before.
         let lsn = if planted!("drop_frees_slots_early") { Lsn::ZERO } else { lsn };
         for slot in page.entries.iter().filter_map(|entry| self.slot_of(*entry)) {
             state.replace_slot(lsn, slot);

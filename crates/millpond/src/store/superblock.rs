@@ -1,4 +1,4 @@
-//! The two superblocks: where a database begins when it is opened.
+//! The two superblocks, from which an open starts.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,25 +13,25 @@ use crate::redo::files::{Geometry, Owner, Switch};
 
 pub(crate) const MAGIC: [u8; 8] = *b"MILLPOND";
 
-/// The version of all formats. 0 was that of builds before they were frozen.
+/// The version of all formats. 0 is that of builds before the formats were frozen.
 pub(crate) const FORMAT: u32 = 1;
 
-/// Where the two are in the data file; far apart, so that one misplaced write does not hit both.
+/// Offsets of the two in the data file, far apart, so that one misplaced write does not hit both.
 pub(crate) const OFFSETS: [u64; 2] = [0, 64 << 10];
 
-/// Where the slots begin in the data file.
+/// Offset of the first slot in the data file.
 pub(crate) const SLOTS_START: u64 = 1 << 20;
 
 /// Feature: pages are written in place.
 pub(crate) const FEATURE_IN_PLACE: u64 = 1;
 
-/// The features that this build knows.
+/// The features that this build supports.
 const FEATURES: u64 = FEATURE_IN_PLACE;
 
-/// No sequence and no LSN gets as far.
+/// Exclusive upper bound of sequences and LSNs.
 const LARGEST: u64 = 1 << 62;
 
-/// A superblock's bytes.
+/// A superblock's bytes on the device.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Raw {
@@ -58,12 +58,12 @@ pub(crate) struct Raw {
     pub(crate) write_capacity: U64,
 }
 
-/// What a superblock says.
+/// A decoded superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// What a build must know to open this database.
+    /// Features that a build must support to open this database.
     pub(crate) features: u64,
-    /// The database's identity: seeds every page's checksum.
+    /// The database's identity, which seeds every page's checksum.
     pub(crate) uuid: [u64; 2],
     /// Grows by one with each checkpoint. The directory of an even one is in file 0, of an odd one in file 1.
     pub(crate) sequence: u64,
@@ -71,9 +71,9 @@ pub(crate) struct Superblock {
     pub(crate) page_size: u32,
     /// The next space id to give out.
     pub(crate) next_space: u32,
-    /// C: redo begins here.
+    /// C: the LSN at which redo begins.
     pub(crate) checkpoint_lsn: Lsn,
-    /// F: the log was durable up to here when this was written. A log that ends before is damaged, not short.
+    /// F: the log was durable up to here when this was written. A log that ends earlier is damaged, not short.
     pub(crate) durable_lsn: Lsn,
     /// Seeds the checksums of the log's groups from `checkpoint_lsn` on.
     pub(crate) nonce: u64,
@@ -83,13 +83,13 @@ pub(crate) struct Superblock {
     pub(crate) directory_crc: u32,
     /// The ring of log files in use.
     pub(crate) redo: Geometry,
-    /// Where the log goes over to another ring.
+    /// The LSN at which the log switches to another ring, and that ring.
     pub(crate) switch: Option<Switch>,
-    /// The next transaction id to give out, but for those that the log from `checkpoint_lsn` on names.
+    /// The next transaction id to give out, unless the log from `checkpoint_lsn` on names larger ones.
     pub(crate) next_txn: TxnId,
-    /// What the device was measured to write, in bytes of pages a second; 0: not measured.
+    /// The device's measured write capacity, in bytes of pages a second; 0: not measured.
     pub(crate) write_capacity: u64,
-    /// Bytes of log a second that a recovery was measured to apply, in whole KiB; 0: not measured.
+    /// The measured speed of a recovery, in bytes of log a second, in whole KiB; 0: not measured.
     pub(crate) apply_rate: u64,
 }
 
@@ -99,23 +99,23 @@ pub(crate) fn checksum(raw: &Raw) -> u32 {
     crc32c(&[], &[copy.as_bytes()])
 }
 
-/// What was found in the place of a superblock.
+/// The contents of a superblock's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A whole one of this format.
+    /// A whole superblock of this format.
     Valid(Superblock),
-    /// One of another format. Sequence 0: it is not whole, as far as this build can tell.
+    /// A superblock of another format. Sequence 0: not whole, as far as this build can tell.
     OtherFormat { version: u32, sequence: u64 },
-    /// A whole one with features that this build does not know.
+    /// A whole superblock with features that this build does not support.
     UnknownFeatures { bits: u64, sequence: u64 },
-    /// Ours, but torn or flipped.
+    /// A Millpond superblock, torn or with flipped bits.
     Damaged,
-    /// Nothing of ours.
+    /// No Millpond superblock.
     Foreign,
 }
 
 impl Superblock {
-    /// Which of the two places this one belongs into.
+    /// Which of the two places this superblock belongs to.
     pub(crate) fn place(&self) -> usize {
         usize::from(self.sequence % 2 == 1)
     }
@@ -152,13 +152,13 @@ impl Superblock {
     pub(crate) fn decode(bytes: &[u8]) -> Found {
         let Ok((raw, _)) = Raw::read_from_prefix(bytes) else { return Found::Foreign };
         if raw.magic != MAGIC {
-            // A flipped bit in the magic of an otherwise whole superblock is damage, not a stranger's file.
+            // A flipped bit in the magic of an otherwise whole superblock is damage, not a foreign file.
             let mut ours = raw;
             ours.magic = MAGIC;
             return if checksum(&ours) == raw.crc.get() { Found::Damaged } else { Found::Foreign };
         }
         if raw.crc.get() != checksum(&raw) {
-            // A torn one of ours keeps its version in the first sector.
+            // A torn superblock of ours keeps its version in the first sector.
             let version = raw.format.get();
             return if version == FORMAT { Found::Damaged } else { Found::OtherFormat { version, sequence: 0 } };
         }
@@ -191,7 +191,7 @@ impl Superblock {
         if superblock.is_possible() { Found::Valid(superblock) } else { Found::Damaged }
     }
 
-    /// Whether no value in it is one that this engine never writes.
+    /// Whether this engine could have written all of its values.
     fn is_possible(&self) -> bool {
         let rings = [Some(self.redo), self.switch.map(|switch| switch.to)];
         is_page_size(u64::from(self.page_size))
@@ -204,12 +204,12 @@ impl Superblock {
             && rings.into_iter().flatten().all(Geometry::is_possible)
     }
 
-    /// Whose log belongs to it.
+    /// The database that a log must belong to.
     pub(crate) fn owner(&self) -> Owner {
         Owner { uuid: self.uuid, page_size: self.page_size, features: self.features }
     }
 
-    /// Writes this superblock into its place. Not durable before the next sync.
+    /// Writes this superblock into its place. Durable after the next sync.
     pub(crate) fn write(&self, data: &dyn Device) -> Result<(), Error> {
         let mut block = aligned(BLOCK);
         let raw = self.encode();
@@ -218,7 +218,7 @@ impl Superblock {
             .map_err(|e| Error::device(&format!("write superblock {} of '{}'", self.place(), data.name()), e))
     }
 
-    /// Reads both.
+    /// Reads both places.
     pub(crate) fn read_both(data: &dyn Device) -> Result<[Found; 2], Error> {
         let mut found = [Found::Foreign; 2];
         let mut block = aligned(BLOCK);
@@ -232,8 +232,8 @@ impl Superblock {
         Ok(found)
     }
 
-    /// The superblock to open with: the newest. If that is a later build's, the other one tells of what was before, and
-    /// is not taken for it.
+    /// The newest superblock. If that is of a later build, the other one, which describes an earlier state, does not
+    /// replace it.
     pub(crate) fn choose(found: [Found; 2], name: &str) -> Result<Superblock, Error> {
         let newest = |sequence: fn(&Found) -> Option<u64>| found.iter().filter_map(sequence).max();
         let strange = newest(|found| match *found {
@@ -274,11 +274,11 @@ impl Superblock {
     }
 }
 
-const _: () = assert!(size_of::<Raw>() <= 512, "a superblock fits one sector, so that it is torn never");
+const _: () = assert!(size_of::<Raw>() <= 512, "a superblock fits one sector, so that it is never torn");
 
 #[cfg(test)]
 impl Superblock {
-    /// That of an empty store with pages of 4 KiB, for tests.
+    /// A superblock of an empty store with pages of 4 KiB.
     pub(crate) fn of_tests() -> Superblock {
         Superblock {
             features: 0,
@@ -333,7 +333,7 @@ mod tests {
                 flipped[position] ^= 1 << bit;
                 let found = Superblock::decode(&flipped);
                 assert!(!matches!(found, Found::Valid(_)), "bit {bit} of byte {position}");
-                assert_eq!(Superblock::choose([found, Found::Valid(older)], "x").expect("the other"), older);
+                assert_eq!(Superblock::choose([found, Found::Valid(older)], "x").expect("the older one"), older);
             }
         }
     }
@@ -363,8 +363,8 @@ mod tests {
         assert!(matches!(choose(Found::Damaged, Found::Foreign), Err(Error::Corruption(_))));
     }
 
-    /// A superblock may be of a build with a bug, or made on purpose: opening it ends in an error, not in a panic, and
-    /// takes no memory that the files do not justify.
+    /// A superblock may come from a faulty build, or be forged. Opening it ends in an error, not in a panic, and takes
+    /// no memory that the files do not justify.
     #[test]
     #[cfg(feature = "simulation")]
     fn nonsense_with_a_right_checksum_is_refused() {

@@ -1,7 +1,7 @@
-//! Zones that are emptied, so that long writes find room: what is in them, and whether it still is.
+//! Zones that are emptied to make room for long writes: the images in them, and whether these are still current.
 //!
-//! A moved image is written as any other, without a change of its own: it is its page's one image in flight (STORE-6),
-//! and the slot that it leaves is free when the log is durable past the map group that names the new one (STORE-1).
+//! A moved image is written like any other, but without a change of the page. It is its page's one image in flight
+//! (STORE-6). Its old slot is free when the log is durable past the map group that names the new one (STORE-1).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::pace::zone_cleaning::ZoneFill;
 /// Bytes of a zone.
 pub(crate) const ZONE_BYTES: usize = 1 << 20;
 
-/// Used slots that are so near each other are read with what is between them.
+/// Used slots at most this far apart are read together, with the slots between them.
 const NEAR_SLOTS: u64 = 3;
 
 /// An image that may be moved.
@@ -26,35 +26,36 @@ pub(crate) struct LiveImage {
     pub(crate) id: PageId,
     pub(crate) lsn: Lsn,
     entry: MapEntry,
-    /// Where it was read to, in pages.
+    /// Its position in the buffer, in pages.
     pub(crate) index: usize,
 }
 
 impl PageStore {
-    /// The emptiest zone that is neither empty, nor being filled or emptied, nor one to `skip`.
+    /// The emptiest zone that is not empty, not being filled or emptied, and not to be skipped.
     pub(crate) fn emptiest_zone(&self, skip: impl Fn(usize) -> bool) -> Option<(usize, ZoneFill)> {
         let state = self.state.lock();
         let (zone, free) = state.slots.partly_free().find(|(zone, _)| !skip(*zone))?;
         Some((zone, ZoneFill { slots: state.slots.per_zone(), free }))
     }
 
-    /// Zones all of whose slots are free, counted up to `at_most`.
+    /// Number of zones without used slots, counted up to `at_most`.
     pub(crate) fn empty_zones(&self, at_most: usize) -> usize {
         self.state.lock().slots.empty_zones(at_most)
     }
 
-    /// Has nothing more go into `zone`, until it is empty or [`end_emptying`](Self::end_emptying) is called.
+    /// Takes no more slots from `zone` until it is empty, or [`end_emptying`](Self::end_emptying) is called.
     pub(crate) fn begin_emptying(&self, zone: usize) {
         self.state.lock().slots.set_aside(zone);
     }
 
-    /// What could not be emptied is used again. Returns whether the zone was empty in the meantime, or used already.
+    /// Makes the zone's slots available again. Returns whether they were already: the zone became empty, or no other
+    /// slot was free.
     pub(crate) fn end_emptying(&self, zone: usize) -> bool {
         !self.state.lock().slots.end_aside(zone)
     }
 
-    /// Reads what is in `zones`, each into its [`ZONE_BYTES`] of `buf`, all under way together, and finds the images in
-    /// it that are their pages' newest. `None`: something in the zone is damaged, or cannot be read.
+    /// Reads `zones`, each into its [`ZONE_BYTES`] of `buf`, all at the same time. Returns for each zone the images
+    /// that are their pages' newest. `None`: an image in the zone is damaged or unreadable.
     pub(crate) fn read_zones(&self, zones: &[usize], buf: &mut [u8]) -> Vec<Option<Vec<LiveImage>>> {
         let per_zone = Self::zone_slots(self.page_size);
         let used: Vec<Vec<SlotId>> = {
@@ -69,7 +70,7 @@ impl PageStore {
         let mut of_zone = Vec::new();
         for (at, (slots, mut part)) in used.iter().zip(buf.chunks_mut(ZONE_BYTES)).enumerate() {
             let mut cut = 0;
-            // What is between slots that are near each other is read, too.
+            // Slots between near used ones are read, too.
             for run in slots.chunk_by(|one, next| next.0 - one.0 <= NEAR_SLOTS) {
                 let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
                 let from = to_usize(first.0 % per_zone) * self.page_size();
@@ -92,8 +93,8 @@ impl PageStore {
         used.iter().enumerate().map(of).collect()
     }
 
-    /// Those of the images in `slots` of one zone, read to `buf` from its page `before` on, that are their pages'
-    /// newest.
+    /// The images in `slots` of one zone that are their pages' newest. The zone was read to `buf`, from page `before`
+    /// on.
     fn live_images(&self, slots: &[SlotId], before: usize, buf: &[u8]) -> Option<Vec<LiveImage>> {
         let mut live = Vec::with_capacity(slots.len());
         for &slot in slots {
@@ -102,7 +103,7 @@ impl PageStore {
             let id = PageId(header(image).page_id.get());
             let entry = self.state.lock().newest(id);
             let found = LiveImage { id, lsn: page_lsn(image), entry, index };
-            // Else it is an older image, whose slot comes free by itself; or one in flight; or it cannot be said.
+            // Otherwise it is an older image, whose slot becomes free by itself; or one in flight; or unrecognisable.
             if self.slot_of(entry) == Some(slot) {
                 if self.problem_of(found.id, entry, image).is_some() && !planted!("moved_unchecked") {
                     return None;
@@ -113,8 +114,8 @@ impl PageStore {
         Some(live)
     }
 
-    /// Whether an image that was read is its page's newest still, durable, and named. The caller is the one who writes
-    /// images.
+    /// Whether an image that was read is still its page's newest, durable, and named by the map. Only the thread that
+    /// writes images calls this.
     pub(crate) fn may_move(&self, image: &LiveImage) -> bool {
         let state = self.state.lock();
         let is_known = state.map.has_space(image.id.space()) && !state.freed.contains(&image.id);
