@@ -1,8 +1,8 @@
 //! For tests: the deterministic scheduler and the simulated disk (feature `simulation`).
 //!
-//! [`run`] gives a closure, and all threads that it and the engine start, one baton and virtual time; a seed decides
-//! who has the baton when. A [`SimulatedDisk`] keeps every write and sync, so that the disk after a crash at any I/O
-//! boundary can be made from its [`History`].
+//! [`run`] runs a closure, and all threads that it and the engine start, with one baton and virtual time. A seed
+//! decides which thread has the baton when. A [`SimulatedDisk`] keeps every write and sync, so that its [`History`] can
+//! produce the disk after a crash at any I/O boundary.
 
 mod decoders;
 mod log_decoders;
@@ -32,19 +32,19 @@ impl<T> Thread<T> {
 /// Starts a thread in the caller's simulation, or a real one outside of any.
 ///
 /// # Errors
-/// The operating system has no thread to give.
+/// The operating system could not start a thread.
 pub fn spawn<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<Thread<T>> {
     sync::spawn(name, work).map(Thread)
 }
 
-/// Lets virtual time pass; outside of a simulation, nothing.
+/// Waits for `ns` nanoseconds of virtual time; outside of a simulation, returns at once.
 pub fn sleep_ns(ns: u64) {
     if let Some(task) = crate::base::scheduler::current() {
         task.sleep_ns(ns);
     }
 }
 
-/// Virtual time, in nanoseconds; outside of a run real time.
+/// Virtual time, in nanoseconds; outside of a simulation, real time.
 pub fn now_ns() -> u64 {
     crate::base::clock::now_ns()
 }

@@ -1,18 +1,19 @@
-//! Every decoder of the engine, fed with any bytes.
+//! Feeds arbitrary bytes to every decoder of the engine.
 //!
-//! DECODE-1  What reads bytes of a file (superblock, directory, map page, log file header and lap, group, record,
-//!           operation, map record, catalog entry, row, undo record) takes any bytes: it neither panics nor loops, and
-//!           what it allocates is bounded by what it is given. What it accepts, encoded and decoded again, is the same.
-//! DECODE-2  Reading a page (`PageView`) takes any bytes of a page's length, wrong answers allowed.
-//! DECODE-3  Changing a page takes any operation, on a page whose structure is whole: the page has passed its checksum,
-//!           or was formatted here. Its structure is whole afterwards; an operation refused has changed nothing.
-//!           On a page that is not whole, changing it may panic: no such page gets past `find_damage`.
-//! DECODE-4  Recovery takes any payload in a whole group, and ends: with a database or with an error.
-//! DECODE-5  A forced rebuild takes any files, and ends: with a database that opens, or says what is lost, or with an
-//!           error.
+//! DECODE-1  Every decoder of a file's bytes (superblock, directory, map page, log file header and lap, group, record,
+//!           operation, map record, catalog entry, row, undo record) accepts or refuses any bytes. It neither panics
+//!           nor loops, and its input bounds its allocations. Accepted bytes, encoded and decoded again, give the same
+//!           result.
+//! DECODE-2  Reading a page (`PageView`) copes with any bytes of a page's length, but may give wrong answers.
+//! DECODE-3  Changing a page copes with any operation, if the page's structure is whole: the page has passed its
+//!           checksum, or was formatted here. Afterwards its structure is whole; a refused operation has changed
+//!           nothing. Changing a page that is not whole may panic: `find_damage` refuses such a page first.
+//! DECODE-4  Recovery copes with any payload in a whole group, and ends with a database or with an error.
+//! DECODE-5  A forced rebuild copes with any files. It ends with a database that opens, or with a report of the losses,
+//!           or with an error.
 //!
-//! A checksum lets hardly any bytes through, so most decoders here get the bytes twice: as they are, and with the
-//! checksum made right, as if the engine had written them.
+//! A checksum refuses nearly all random bytes. So most decoders here get the bytes twice: as they are, and with a right
+//! checksum, as if the engine had written them.
 
 use crate::simulation::same::{UUID, same};
 use std::sync::Arc;
@@ -48,9 +49,9 @@ use crate::store::superblock::{self, FORMAT, Found, Raw, SLOTS_START, Superblock
 const OWNER: Owner = Owner { uuid: UUID, page_size: 4096, features: 0 };
 const ID: PageId = PageId(7 << 32 | 5);
 
-/// A decoder to be fed with arbitrary bytes. Names are in `ALL`'s order.
+/// A decoder to feed with arbitrary bytes, in the order of `ALL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is named for what it decodes")]
+#[expect(missing_docs, reason = "each is named after its input")]
 pub enum Decoder {
     Superblock,
     DoublewriteLot,
@@ -95,10 +96,11 @@ impl Decoder {
         Decoder::UndoRecord,
     ];
 
-    /// Decodes `bytes`; whether they were accepted as they are. A panic, or `Err`, is a fault of the decoder.
+    /// Decodes `bytes`. Returns whether the decoder accepts them as they are. A panic, or `Err`, is a fault of the
+    /// decoder.
     ///
     /// # Errors
-    /// What was decoded is not the same after encoding and decoding it again, or a page's structure was broken.
+    /// The result differs after encoding and decoding it again, or a page's structure is broken.
     pub fn feed(self, bytes: &[u8]) -> Result<bool, String> {
         match self {
             Decoder::Superblock => feed_superblock(bytes),
@@ -122,7 +124,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes that the decoder accepts, different for each seed, to mutate.
+    /// Bytes that the decoder accepts, different for each seed, for a fuzzer to mutate.
     pub fn sample(self, seed: u64) -> Vec<u8> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         match self {
@@ -178,7 +180,7 @@ impl Decoder {
     }
 }
 
-/// The first `len` bytes, zeroes where there are fewer.
+/// The first `len` bytes, padded with zeroes.
 pub(super) fn padded(bytes: &[u8], len: usize) -> Vec<u8> {
     let mut padded = vec![0; len];
     let there = bytes.len().min(len);
@@ -289,14 +291,15 @@ fn feed_log_file_lap(bytes: &[u8]) -> Result<bool, String> {
     same("a lap", &&again[lap.clone()], &&bytes[lap]).map(|()| true)
 }
 
-/// The records of a payload, encoded again: by the document, for the engine encodes them as it changes pages.
+/// Encodes the records of a payload again, after the format document: the engine encodes them only while it changes
+/// pages.
 fn encode_records(payload: &[u8]) -> Result<(Vec<u8>, bool), String> {
     let mut out = Vec::new();
     for record in Record::all(payload) {
         match record {
             None => return Ok((out, false)),
             Some(Record::Padding) => {
-                // Whatever is behind it does not matter.
+                // The bytes behind a padding are arbitrary.
                 let rest = payload.get(out.len() + 1..).ok_or("a padding behind the payload's end")?;
                 out.push(RECORD_PADDING);
                 out.extend_from_slice(rest);
@@ -353,7 +356,7 @@ fn feed_map_records(bytes: &[u8]) -> Result<bool, String> {
     same("map records", &records.as_bytes(), &bytes)?;
     let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
     for (start, record) in (4096..).zip(records) {
-        // The store refuses a number beyond the data file's slots before it gets to the map.
+        // The store refuses numbers beyond the data file's slots before it changes the map.
         let id = PageId::new(PageId(record.page_id.get()).space(), PageId(record.page_id.get()).number() % 5000);
         let entry = MapEntry(record.entry.get());
         let _ = map.apply(id, entry, Lsn(start), Lsn(start + 1));
@@ -361,7 +364,7 @@ fn feed_map_records(bytes: &[u8]) -> Result<bool, String> {
     }
     let mut again = PageMap::new(Arc::new(DirtyCounts::default()));
     let bytes = directory::encode(&map);
-    directory::decode(&bytes, &mut again).ok_or("the directory of a replayed map is none")?;
+    directory::decode(&bytes, &mut again).ok_or("the directory of a replayed map does not decode")?;
     same("the directory of a replayed map", &directory::encode(&again), &bytes).map(|()| true)
 }
 
@@ -390,7 +393,7 @@ fn catalog_entry_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     Entry::Table(TableEntry { rows: space(first), chunks, definition, indexes }).encode()
 }
 
-/// Reads everything that there is to read in a page.
+/// Calls every reading function on a page.
 fn read_page(page: &[u8]) -> usize {
     let view = PageView::new(page);
     let mut seen = view.free_bytes() + view.low_fence().len() + view.high_fence().map_or(0, <[u8]>::len);
@@ -419,7 +422,7 @@ fn feed_page_image(bytes: &[u8]) -> Result<bool, String> {
     Ok(damage.is_none())
 }
 
-/// What of a page's structure is not whole, or `None`.
+/// The fault in a page's structure, or `None`.
 fn find_fault(page: &[u8]) -> Option<String> {
     let view = PageView::new(page);
     let header = view.header();
@@ -451,7 +454,7 @@ fn find_fault(page: &[u8]) -> Option<String> {
     (heap + used + dead != page.len()).then(|| format!("{used} used and {dead} dead bytes from {heap} on"))
 }
 
-/// A page that is whole, one of several kinds.
+/// A page with a whole structure, one of several kinds.
 fn whole_page(kind: u64) -> Vec<u8> {
     let mut page = vec![0; 4096];
     let inner = kind % 3 == 1;
@@ -468,10 +471,10 @@ fn whole_page(kind: u64) -> Vec<u8> {
     page
 }
 
-/// The first byte says of which page, the others are operations.
+/// The first byte chooses the page, the others are operations.
 fn feed_replay(bytes: &[u8]) -> Result<bool, String> {
     let Some((kind, ops)) = bytes.split_first() else { return Ok(false) };
-    // A page never formatted takes nothing but a format.
+    // A page that was never formatted accepts only a format.
     let _ = replay(&mut [0; 4096], ID, ops);
     let mut page = whole_page(u64::from(*kind));
     let mut all = page.clone();
@@ -496,7 +499,7 @@ fn bytes_of(rng: &mut Xoshiro256PlusPlus, longest: u64) -> Vec<u8> {
     (0..rng.next_u64() % longest).map(|_| b'a' + rng.next_u64().to_le_bytes()[0] % 26).collect()
 }
 
-/// Operations that a whole page may take or refuse.
+/// Operations that a whole page may accept or refuse.
 fn ops_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..1 + rng.next_u64() % 12 {
@@ -512,7 +515,7 @@ fn ops_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
             1 => PageOp::Truncate { keep: u16::from(key[3] - b'0'), high: &fence }.encode(&mut out),
             2 => PageOp::Remove { key }.encode(&mut out),
             3 | 4 => PageOp::Replace { key, value: &value }.encode(&mut out),
-            // The last that the page takes, but for a format: rarely.
+            // Rare: after it, the page accepts only a format.
             5 if rng.next_u64().is_multiple_of(4) => PageOp::Free.encode(&mut out),
             _ => PageOp::Insert { key, value: &value }.encode(&mut out),
         }

@@ -1,5 +1,5 @@
-//! The decoders of the log: a group, the scan over many, recovery of a database from any groups, and a rebuild from any
-//! files.
+//! The decoders of the log: one group, a scan over many, recovery of a database from arbitrary groups, and a rebuild
+//! from arbitrary files.
 
 use std::sync::{Arc, OnceLock};
 
@@ -45,7 +45,7 @@ pub(super) fn group_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
 pub(super) fn feed_group(bytes: &[u8]) -> Result<bool, String> {
     let mut reader = Reader::new(bytes);
     let (Some(nonce), Some(at)) = (reader.u64(), reader.u64()) else { return Ok(false) };
-    // An LSN of 64 bits is never reached.
+    // An LSN never uses all 64 bits.
     let place = Place { nonce, at: Lsn(at & u64::MAX >> 1) };
     let group = reader.rest();
     let _ = read_group(group, place);
@@ -69,8 +69,8 @@ pub(super) fn feed_group(bytes: &[u8]) -> Result<bool, String> {
     same("a sealed group", &read_group(&whole, place), &Some(expected)).map(|()| accepted)
 }
 
-/// A group to be written: kind (1), bytes that it says were not durable (1), length (2), payload. The upper bit of the
-/// kind: it is broken.
+/// A group to write: kind (1), distance of the durable LSN that it states in units of 16 bytes (1), length (2),
+/// payload. The upper bit of the kind marks a broken group.
 struct Draft<'a> {
     kind: GroupKind,
     broken: bool,
@@ -82,7 +82,7 @@ fn draft<'a>(reader: &mut Reader<'a>) -> Option<Draft<'a>> {
     let (kind, behind, len) = (reader.u8()?, reader.u8()?, reader.u16()?);
     let payload = reader.take(usize::from(len))?;
     let (kind, broken) = (KINDS[usize::from(kind & 0x7f) % 3], kind & 0x80 != 0);
-    // An empty payload is no group's.
+    // No group has an empty payload.
     (!payload.is_empty()).then_some(Draft { kind, broken, behind: u64::from(behind) * 16, payload })
 }
 
@@ -103,13 +103,13 @@ pub(super) fn log_scan_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     out
 }
 
-/// What the log of [`feed_log_scan`] says: the ends of its good groups, and the first broken one, if there is one.
+/// The expected result of [`feed_log_scan`]: the ends of the good groups, and the first group that proves a lost one.
 struct Written {
     ends: Vec<(Lsn, u64)>,
     proof: Option<Lsn>,
 }
 
-/// Lays groups into `log`, whose first byte is that of LSN 4096.
+/// Writes groups into `log`, whose first byte has LSN 4096.
 fn lay(log: &mut [u8], bytes: &[u8]) -> Written {
     let (mut at, mut nonce, mut reader) = (Lsn(4096), 1, Reader::new(bytes));
     let mut written = Written { ends: Vec::new(), proof: None };
@@ -142,7 +142,7 @@ fn lay(log: &mut [u8], bytes: &[u8]) -> Written {
     written
 }
 
-/// A ring whose files hold these groups, and the same bytes again behind them, as those of an older lap.
+/// Scans a log whose files contain these groups, followed by the input bytes as remains of an older lap.
 pub(super) fn feed_log_scan(bytes: &[u8]) -> Result<bool, String> {
     let disk = SimulatedDisk::new();
     let owner = Owner { uuid: UUID, page_size: 4096, features: 0 };
@@ -180,7 +180,7 @@ fn open_log(disk: &SimulatedDisk) -> Result<(Superblock, LogFiles), Error> {
     Ok((superblock, files))
 }
 
-/// A history whose end has changes of two trees, a split, and a map group in the log.
+/// A history with changes of two trees, a split, and a map group at the end of its log.
 fn history() -> Result<super::History, Error> {
     let disk = SimulatedDisk::with_image(Image::new(), ServiceTime { read_ns: 1000, write_ns: 1000, sync_ns: 2000 });
     let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
@@ -195,7 +195,7 @@ fn history() -> Result<super::History, Error> {
     Ok(disk.history())
 }
 
-/// The last moment before the checkpoint at which the log has all kinds of groups.
+/// The last moment before the checkpoint at which the log contains all kinds of groups.
 fn crashed() -> Result<Crashed, Error> {
     let history = run(7, history).0?;
     for boundary in (0..=history.boundaries()).rev() {
@@ -213,7 +213,7 @@ fn crashed() -> Result<Crashed, Error> {
             encode_draft(&mut groups, kind, 0, group.payload);
         }
         if maps > 0 && pages > 30 {
-            // So that a log which ends early is a crash, and recovery goes on.
+            // Makes a log that ends early look like a crash, so that recovery goes on.
             superblock.durable_lsn = superblock.checkpoint_lsn;
             superblock.write(&*crate::io::device::Files::open(&disk, DATA_FILE).map_err(|e| Error::io("open", e))?)?;
             return Ok(Crashed { image: disk.image(), superblock, groups });
@@ -239,7 +239,7 @@ pub(super) fn recovery_sample(seed: u64) -> Vec<u8> {
     out
 }
 
-/// Recovers, in memory, the database whose log from the checkpoint on is these groups.
+/// Recovers, in memory, the database with these groups in its log from the checkpoint on.
 pub(super) fn feed_recovery(bytes: &[u8]) -> Result<bool, String> {
     let template = template()?;
     let disk = SimulatedDisk::with_image(template.image.clone(), ServiceTime::default());
@@ -270,8 +270,8 @@ pub(super) fn feed_recovery(bytes: &[u8]) -> Result<bool, String> {
     }
 }
 
-/// What is done to one of the files, in the order of their names: file and way (1), where (4), length (2), bytes. The
-/// upper three bits of the first byte are the way: overwritten, cut off, removed, or a header of a log file, whole.
+/// Changes of single files, which are sorted by name: file and kind of change (1), offset (4), length (2), bytes. The
+/// upper three bits of the first byte are the kind: overwrite, truncate, remove, or write a valid header of a log file.
 pub(super) fn rebuild_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..rng.next_u64() % 6 {
@@ -284,7 +284,7 @@ pub(super) fn rebuild_sample(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     out
 }
 
-/// Rebuilds a crashed database to whose files these things were done, with force, and opens it.
+/// Applies these changes to the files of a crashed database, rebuilds it with force, and opens it.
 pub(super) fn feed_rebuild(bytes: &[u8]) -> Result<bool, String> {
     let template = template()?;
     let mut image = template.image.clone();
@@ -319,7 +319,7 @@ pub(super) fn feed_rebuild(bytes: &[u8]) -> Result<bool, String> {
         Err(Error::Bug(message)) => return Err(message.into()),
         Err(_) => return Ok(false),
     };
-    // What was rebuilt opens: damage that is left is in pages, and is told page by page.
+    // The rebuilt database opens: remaining damage is in pages, and is reported for each page.
     let options = CheckOptions { buffer_pool_size: ByteSize::kib(160), ..CheckOptions::default() };
     let (checked, _) = run(3, || check_on(Arc::new(disk), &options));
     match checked {

@@ -1,4 +1,4 @@
-//! The decoders of what leaves and undo pages have: rows, and the records that lead back.
+//! The decoders of rows in leaves, and of undo records.
 
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -80,12 +80,12 @@ pub(super) fn feed_undo_record(bytes: &[u8]) -> Result<bool, String> {
                 change.encode(&mut again);
             }
             None => {
-                same("whether a change follows one that cannot be read", &whole, &true)?;
+                same("whether a change follows an unreadable one", &whole, &true)?;
                 whole = false;
             }
         }
     }
-    let read = UndoRecord::decode(&again).ok_or("an undo record is none, encoded again")?;
+    let read = UndoRecord::decode(&again).ok_or("an undo record does not decode, encoded again")?;
     same("an undo record's head", &(read.kind, read.txn), &(record.kind, record.txn))?;
     let readable: Vec<_> = record.changes().flatten().collect();
     same("an undo record's changes", &read.changes().flatten().collect(), &readable).map(|()| whole)
