@@ -1,5 +1,5 @@
-//! `docs/file-format.md` against the code: each table is compared with its struct, and what the text says of constants
-//! with the constants.
+//! Compares `docs/file-format.md` with the code: each table with its struct, and the constants in the text with those
+//! of the code.
 
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
@@ -51,7 +51,7 @@ fn size_behind<S, T>(_: fn(&S) -> &T) -> usize {
     size_of::<T>()
 }
 
-/// The fields of a struct. A field that is not named here does not compile.
+/// The fields of a struct. A missing field does not compile.
 macro_rules! fields {
     ($name:ident { $($field:ident),+ $(,)? }) => {{
         let _all_are_named = |whole: $name| {
@@ -287,7 +287,7 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
     assert_eq!(pieces[..], [40, 0, 0, 0, 2, 0, 2, 2], "kept, left out, put in");
 }
 
-/// A row and an undo record by the text alone.
+/// A row and an undo record, built from the text alone.
 #[test]
 fn rows_and_undo_records_are_as_the_text_says() {
     let stamp = Stamp { txn: TxnId(0x0102_0304_0506), undo: Some(UndoRef { page: 6, record: 8 }) };
@@ -313,7 +313,7 @@ fn rows_and_undo_records_are_as_the_text_says() {
     ]);
 }
 
-/// Entries of the catalog and of an index by the text alone.
+/// Entries of the catalog and of an index, built from the text alone.
 #[test]
 fn catalog_and_index_entries_are_as_the_text_says() {
     let definition = TableDefinition::new()
@@ -351,7 +351,7 @@ fn entries_and_page_ids_are_put_together_as_the_text_says() {
     assert_eq!(PageId::new(SpaceId(3), 4).0, 3 << 32 | 4);
 }
 
-/// A group by the text alone, a page's and a directory's checksum likewise.
+/// A group, and the checksums of a page and of a directory, built from the text alone.
 #[test]
 fn checksums_are_seeded_as_the_text_says() {
     let (nonce, lsn, behind, payload) = (0x1122u64, 0x3344u64, 0x55u32, b"payload");
@@ -405,7 +405,7 @@ fn a_new_database_has_the_files_of_the_text_and_begins_where_it_says() {
     let options = options.redo_capacity(ByteSize::kib(512));
     Db::open_on(Arc::new(disk.clone()), options).expect("opened").close().expect("closed");
     let image = disk.image();
-    // The lock is the directory's, which a simulated disk has none of.
+    // The lock file belongs to the directory; a simulated disk has none.
     let expected = [DIRECTORY_FILES[0], DIRECTORY_FILES[1], DATA_FILE, MAP_FILE];
     assert!(image.keys().all(|name| is_log_file(name) || expected.contains(&name.as_str())), "{:?}", image.keys());
     assert_eq!(image.len(), expected.len() + 4);

@@ -1,7 +1,7 @@
-//! Bugs that are planted, to see whether the tests find them: `make planted`.
+//! Planted bugs, to check that the tests find them: `make planted`.
 //!
-//! A build with `--cfg planted` has all of them, asleep; `MILLPOND_PLANTED` names the one that is awake. Other builds
-//! have none: `planted!` is `false` there.
+//! A build with `--cfg planted` contains all of them, asleep; `MILLPOND_PLANTED` names the one that is awake. Other
+//! builds contain none: there `planted!` is `false`.
 
 #[cfg(planted)]
 pub(crate) fn is_awake(bug: &str) -> bool {
@@ -15,7 +15,7 @@ pub(crate) const fn is_awake(_bug: &str) -> bool {
     false
 }
 
-/// Whether the bug of this name is planted.
+/// Whether the bug of this name is awake.
 macro_rules! planted {
     ($bug:literal) => {
         $crate::planted::is_awake($bug)
