@@ -266,10 +266,10 @@ fn limit_met(source: &io::Error) -> Option<&'static str> {
     (is(Errno::NOMEM) || source.kind() == io::ErrorKind::OutOfMemory).then_some(no_memory)
 }
 
-/// Why there is nothing any more.
+/// The sentence of a call on a closed database.
 pub(crate) const CLOSED: &str = "the database was closed";
 
-/// The answer of a database that was closed.
+/// The error of a call on a closed database.
 pub(crate) fn closed() -> Error {
     Error::Closed(format!("{CLOSED}: open it again").into())
 }

@@ -1,4 +1,4 @@
-//! Keys as messages show them.
+//! Keys in messages: the first 32 bytes, escaped, in quotes.
 
 pub(crate) fn quoted(key: &[u8]) -> String {
     let short = &key[..key.len().min(32)];

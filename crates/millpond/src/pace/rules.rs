@@ -1,6 +1,6 @@
-//! Which rules of the controller are in force.
+//! The rules of the controller that are in force.
 
-/// Rules that the simulation switches off, one at a time, to see what they are worth. The engine has all of them.
+/// Rules that the simulation switches off, one at a time, to see their effect. The engine uses all of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// Writers are slowed down only with evidence.

@@ -1,9 +1,9 @@
-//! What the tests of all decoders share.
+//! Helpers of all decoders.
 
 /// The UUID of databases in samples.
 pub(super) const UUID: [u64; 2] = [0x11, 0x22];
 
-/// `Err` unless the two are the same.
+/// `Err` unless both are equal.
 pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, left: &T, right: &T) -> Result<(), String> {
-    if left == right { Ok(()) } else { Err(format!("{what} is not the same again: {left:?}, then {right:?}")) }
+    if left == right { Ok(()) } else { Err(format!("{what} differs: {left:?}, then {right:?}")) }
 }

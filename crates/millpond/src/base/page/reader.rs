@@ -1,4 +1,4 @@
-//! Reads encoded page operations.
+//! Reads the fields of encoded records.
 
 /// Reads the fields of an encoded record, front to back; `None` where the record ends too early.
 pub(crate) struct Reader<'a> {
