@@ -78,7 +78,7 @@ impl Scan {
     /// failed. These are the iterator's rows, without an allocation for each.
     ///
     /// # Errors
-    /// Those of [`Tree::get`].
+    /// Those of [`Tree::get`](crate::Tree::get).
     pub fn next_row(&mut self) -> Result<Option<RowRef<'_>>, Error> {
         while self.rows.is_empty() {
             if self.done {

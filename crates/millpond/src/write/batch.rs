@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-/// The target of a change of a batch: a [`Tree`], or a [`Table`] together with its indexes.
+/// The target of a change of a batch: a [`Tree`](crate::Tree), or a [`Table`](crate::Table) together with its indexes.
 #[must_use]
 pub struct BatchTarget(pub(crate) Place);
 
