@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::Error;
+use crate::driver::gate::Gate;
 use crate::engine::{Engine, Layout, Session, TableNo, TableState};
 use crate::generators::oltp::TableSet;
 use crate::generators::row::Row;
@@ -97,18 +98,21 @@ fn load_rows<E: Engine>(
         stop,
         progress,
     };
+    let gate = Gate::new();
     thread::scope(|scope| {
-        let (mut loaders, work) = (Vec::new(), &work);
+        // No thread begins before all have started: a load without one of them leaves nothing.
+        let (mut loaders, work, gate) = (Vec::new(), &work, &gate);
         for (number, session) in sessions.into_iter().enumerate() {
             let loader = thread::Builder::new().name(format!("load-{}", number + 1));
-            match loader.spawn_scoped(scope, move || work.run(session)) {
+            match loader.spawn_scoped(scope, move || gate.wait().map_or(Ok(()), |_| work.run(session))) {
                 Ok(loader) => loaders.push(loader),
                 Err(source) => {
-                    work.has_failed.store(true, Ordering::Relaxed); // Relaxed: an independent flag
+                    gate.call_off();
                     return Err(Error::ThreadStart { number: number + 1, threads: plan.threads, source });
                 }
             }
         }
+        gate.open();
         loaders
             .into_iter()
             .enumerate()

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::api::table::Table;
 use crate::api::tree::Tree;
 use crate::base::error::{Error, MEND_INDEX};
+use crate::base::operations::OperationKind;
 use crate::base::quoted::quoted;
 use crate::btree::scan::{OwnedRow, RowRef};
 use crate::engine::table_state::IndexState;
@@ -104,6 +105,7 @@ impl Index {
         let mut both =
             [Op::new(entries, fields, Change::Expect(Some(key))), Op::new(&table.rows, key, Change::Expect(row))];
         self.table.engine.check_open()?;
+        let _operation = self.table.engine.waits.operation(OperationKind::Get);
         // The batch changes nothing, so a read-only database allows it, too.
         match apply(&self.table.engine, &mut both) {
             Err(Error::Conflict(_)) => Ok(()),

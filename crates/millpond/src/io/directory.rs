@@ -115,7 +115,9 @@ impl Directory {
         let directory = Directory { path, cached, access, batches, mode, dir, lock, made };
         if access != Access::Read {
             directory.set_permissions(group).map_err(|e| {
-                let doing = format!("give the files in '{}' the permissions of group_access", directory.place());
+                let what =
+                    if group.is_some() { "the permissions of group_access" } else { "no permissions for other users" };
+                let doing = format!("give the files in '{}' {what}", directory.place());
                 Error::io(&doing, e)
             })?;
         }

@@ -14,19 +14,19 @@ enum State {
 
 /// Shut at first. Then the collector's thread opens it, which starts the run's clock, or calls the run off.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Gate {
     /// A shut gate.
-    pub(super) fn new() -> Gate {
+    pub(crate) fn new() -> Gate {
         Gate { state: Mutex::new(State::Shut), changed: Condvar::new() }
     }
 
     /// Opens the gate and starts the clock.
-    pub(super) fn open(&self) -> RunClock {
+    pub(crate) fn open(&self) -> RunClock {
         let clock = RunClock::start();
         *self.state.lock() = State::Open(clock);
         self.changed.notify_all();
@@ -34,13 +34,13 @@ impl Gate {
     }
 
     /// Ends the run before it began; all waiting workers leave.
-    pub(super) fn call_off(&self) {
+    pub(crate) fn call_off(&self) {
         *self.state.lock() = State::CalledOff;
         self.changed.notify_all();
     }
 
     /// Waits until the gate opens; `None` if the run was called off.
-    pub(super) fn wait(&self) -> Option<RunClock> {
+    pub(crate) fn wait(&self) -> Option<RunClock> {
         let mut state = self.state.lock();
         loop {
             match *state {

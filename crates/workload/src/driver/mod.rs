@@ -12,7 +12,7 @@
 mod arrivals;
 mod closed_loop;
 mod collector;
-mod gate;
+pub(crate) mod gate;
 pub mod maximum;
 mod open_loop;
 mod worker;
