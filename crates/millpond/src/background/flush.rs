@@ -1,4 +1,4 @@
-//! Lots of pages are written from frames.
+//! Writes lots of pages from frames, in the caller's thread.
 
 use std::sync::Weak;
 
@@ -14,7 +14,7 @@ use crate::pool::legacy::SinglePageFlush;
 use crate::pool::neighbors::FlushNeighbors;
 use crate::store::page_store::LOT_PAGES;
 
-/// For the pool, which knows no log and no writer.
+/// The pool's way to write a page: the pool itself knows neither the log nor the page writers.
 pub(crate) struct SinglePage(pub(crate) Weak<Engine>);
 
 impl SinglePageFlush for SinglePage {
@@ -36,7 +36,7 @@ impl Engine {
         Ok(written)
     }
 
-    /// Pages, each with its neighbours, as many as go into a lot, and how many neighbours there are.
+    /// The pages, each with its neighbours, up to a lot; and the number of neighbours.
     fn beside<'p>(&'p self, classic: &ClassicFlushing, pages: Vec<Pin<'p>>) -> (Vec<Pin<'p>>, usize) {
         match classic.neighbors.get() {
             FlushNeighbors::None => (pages, 0),
@@ -44,8 +44,8 @@ impl Engine {
         }
     }
 
-    /// Writes a lot of pages of one instance, in the caller's thread, with their neighbours instead of the last ones
-    /// where these are wanted; returns how many. None, although there are some: not now.
+    /// Writes a lot of pages of one instance, in the caller's thread. Neighbours, if wanted, displace the last pages.
+    /// Returns the number of pages written. 0 for a non-empty lot: not now.
     pub(crate) fn flush_lot(&self, why: FlushReason, pages: Vec<Pin<'_>>) -> Result<usize, Error> {
         let classic = self.classic_flushing.as_ref().filter(|_| !matches!(why, FlushReason::SinglePage));
         let (pages, neighbors) = match classic {
@@ -56,20 +56,20 @@ impl Engine {
         let instance = self.core.pool.number_of_instance(first.frame_id());
         let mut writing = self.waits.timed(why.waits_on(), || self.writers.lock(instance));
         if self.core.store.unsynced() > self.unsynced_max() / 2 {
-            // Only the keeper can name them.
+            // Only the keeper can name images.
             self.bell.ring();
         }
         let most = self.unsynced_max().saturating_sub(LOT_PAGES);
         let Some(_in_hand) = self.writers.take(pages.len(), most, || self.core.store.unsynced()) else { return Ok(0) };
         let lot = writing.write(&self.core, why, pages, Moved::default(), |_| Ok(false));
         if let Err(error) = &lot {
-            // As when the keeper's fails: nothing is written from here on. Before the next writer's turn.
+            // As after a failed write of the keeper, no page is written from here on: the log stops within this turn.
             self.core.log.stop(error);
             self.bell.ring();
         }
         match lot? {
             Lot::Written { pages, .. } => {
-                // Of those with an image in flight, which were left out, nobody knows whose neighbours they are.
+                // Pages with an image in flight were left out. Whether these were neighbours is unknown.
                 let beside = to_u64(neighbors.min(pages));
                 if let Some(classic) = classic.filter(|_| beside > 0) {
                     classic.beside.add(beside);

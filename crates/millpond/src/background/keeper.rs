@@ -1,16 +1,17 @@
-//! The keeper, the background thread for pages and for the log's wall. It frees frames, writes dirty pages before the
-//! log needs them gone, makes their images durable and named, grows the files ahead of need, empties zones of them,
-//! gives back what dropped trees had, merges pages that have become too empty, and takes checkpoints.
+//! The keeper, the background thread that frees frames, cleans pages and takes checkpoints. It writes dirty pages
+//! before the log needs their space, and makes their images durable and named. It grows the files ahead of need, and
+//! empties zones of the data file. It frees frames and slots of dropped trees, and merges pages that are too empty.
 //!
-//! KEEPER-1  All map groups and checkpoints are the keeper's, one after the other, and with the default settings all
-//!           writes of pages in frames ([`page_writer`](crate::engine::page_writer)). A second thread waits for syncs,
-//!           and for the superblock's write between two of them ([`syncer`]).
-//! KEEPER-2  It never waits for anything that waits for it: it takes no frame, no page id, and of the log only what is
-//!          to be had at once. Who has the writers' turn, or a page's latch, does not wait for the keeper.
-//! KEEPER-3  It alone has trees give pages back, while nobody writes a page (`Writers::none`): so the map
-//!          learns of that and of map groups in the order of the log, and nobody has an image of the page to write.
+//! KEEPER-1  The keeper writes all map groups and checkpoints, one after the other. With the default settings it also
+//!           writes all pages that are in frames ([`page_writer`](crate::engine::page_writer)). A second thread waits
+//!           for syncs, and for the superblock's write between two syncs ([`syncer`]).
+//! KEEPER-2  The keeper never waits for a thread that waits for the keeper. It takes no frame and no page id, and of
+//!           the log's space only what is free at once. A thread that has the writers' turn, or a page's latch, does
+//!           not wait for the keeper.
+//! KEEPER-3  Only the keeper has trees give pages back, while no thread writes a page (`Writers::none`). So the map
+//!           learns of that and of map groups in the order of the log, and no thread has an image of the page to write.
 //!
-//! It sleeps until its bell is rung or its next deadline has come.
+//! The keeper sleeps until its bell is rung or its next deadline has come.
 
 mod loads;
 mod memory;
@@ -45,69 +46,69 @@ use crate::pace::shares::For;
 use crate::pool::frame::Pin;
 use crate::store::page_store::LOT_PAGES;
 
-/// How often the duties are looked at that nobody rings for.
+/// Interval of the duties that no thread rings the bell for.
 const DUTIES_TICK_NS: u64 = 50_000_000;
 
-/// How long an image may wait for the data sync that makes it durable, when nothing presses.
+/// Most time that an image waits for the data sync that makes it durable, if nothing asks for one earlier.
 const SYNC_TICK_NS: u64 = 250_000_000;
 
-/// How long a change may wait for a checkpoint when nothing presses.
+/// Most time that a change waits for a checkpoint, if nothing asks for one earlier.
 const CHECKPOINT_TICK_NS: u64 = 1_000_000_000;
 
-/// Lots written before the other duties are looked at, and how long no further one is begun.
+/// Lots written before the keeper turns to its other duties, and the time after which it begins no further lot.
 const LOTS_A_STEP: usize = 4;
 const STEP_NS: u64 = 10_000_000;
 
-/// The pages that leave next are looked at for dirty ones when this part of them has left, as a divisor, and each tick.
+/// The keeper searches the next victims for dirty pages each tick, and when this part of them (a divisor) has left.
 const CLEAN_LOOKS: usize = 8;
 
-/// A few dirty pages among those that leave next are written after so long.
+/// A few dirty pages among the next victims wait this long for more before they are written.
 const FEW_WAIT_NS: u64 = 100_000_000;
 
-/// Pages that are going to be written for the log in the next so many seconds are looked for at once, and written in
-/// the order of their ids.
+/// Seconds: the keeper collects the pages that it will write for the log in this time at once, and writes them in the
+/// order of their ids.
 const DUE_S: f64 = 0.25;
 
-/// Steps of giving back what dropped trees had, before the other duties are looked at.
+/// Steps of freeing the frames and slots of dropped trees, before the keeper turns to its other duties.
 const GIVE_BACK_STEPS: usize = 8;
 
-/// Steps of having frames leave a pool that was made smaller, at each tick.
+/// Steps of taking frames from a pool that was made smaller, at each tick.
 const RETIRE_STEPS: usize = 8;
 
 /// The keeper's memory between steps.
 pub(crate) struct Keeper {
     engine: Arc<Engine>,
     syncer: SyncThread,
-    /// Touches the pool's memory.
+    /// The thread that touches the pool's memory; `None` until it is needed.
     toucher: Option<Syncer<()>>,
     next_duties_ns: u64,
     next_sync_ns: u64,
     next_checkpoint_ns: u64,
     checkpoints_begun: u64,
-    /// Of these, the one that ended last.
+    /// `checkpoints_begun` at the end of the last checkpoint.
     checkpoints_ended: u64,
     last_duties_ns: u64,
-    /// Since when a few of the pages that leave next are dirty, and not written.
+    /// Since when (ns) a few dirty pages among the next victims wait for more. `None`: none wait.
     few_since_ns: Option<u64>,
-    /// Those were clean: they are not looked at before so many frames were taken, or this time.
+    /// The next victims were clean: no new search before this many frames were taken in all, or this time (ns).
     clean_until_taken: u64,
     next_clean_ns: u64,
-    /// Pages that are to be written next for the log, in the order of their ids, the last one first.
+    /// Frames of the pages to write next for the log, by descending page id: the keeper pops the last.
     due: Vec<FrameId>,
-    /// They were dirtied before here.
+    /// The pages in `due` were dirtied before this LSN.
     due_cut: Lsn,
     frame_need: FrameNeed,
     zones: Zones,
     last_taken: u64,
     /// A page could not be written because an image of it is in flight.
     sync_wanted: bool,
-    /// Pages given back whose ids are not free yet.
+    /// Pages given back whose ids are not free for reuse yet.
     freed: Vec<PageId>,
-    /// What is being done: answered even if it panics.
+    /// Requests that are being served: answered even if the keeper panics.
     asked: Vec<Arc<Handoff<CheckpointAnswer>>>,
-    /// Who wants everything clean that is dirty by now.
+    /// Requests for a checkpoint of all changes that wait for the next cleaning.
     wants_clean: Vec<Arc<Handoff<CheckpointAnswer>>>,
-    /// Those who asked earlier, for whom that is being done, and how far it has come.
+    /// Requests that the cleaning under way serves, and its progress.
     cleans_for: Vec<Arc<Handoff<CheckpointAnswer>>>,
     cleaning: Cleaning,
     failed: bool,
@@ -152,21 +153,21 @@ impl Keeper {
         while !engine.requests.lock().stop {
             let step = catch_unwind(AssertUnwindSafe(|| self.step(clock::now_ns())));
             let deadline = step.unwrap_or_else(|panic| {
-                // Nobody may wait for ever on a thread that is gone: it stays, refuses, and reports when it is joined.
+                // The keeper stays and refuses requests, so that no thread waits for ever. Its join reports the panic.
                 panicked = Some(panic);
                 self.give_up(&Error::Bug("the keeper panicked: reopen the database".into()));
                 0
             });
             engine.bell.wait_until(deadline);
         }
-        // Who asked too late is told so.
+        // Refuses the requests that came too late.
         self.refuse_all(&CLOSED.into());
         if let Some(panic) = panicked {
             resume_unwind(panic);
         }
     }
 
-    /// Does what is due; returns when to look again if nobody rings.
+    /// Does what is due. Returns when (ns) to look again if no thread rings the bell.
     pub(crate) fn step(&mut self, now: u64) -> u64 {
         self.engine.core.pool.keeper_is_busy(now);
         if !self.failed
@@ -190,7 +191,7 @@ impl Keeper {
             self.engine.tick_pace();
         }
         if synced {
-            // What a sync has brought is not behind the next lots, nor behind the next sync.
+            // The checkpoint that a sync allows comes before the next lots and before the next sync.
             self.checkpoint_if_due(now)?;
         }
         self.touch_ahead();
@@ -202,8 +203,8 @@ impl Keeper {
         self.give_back(GIVE_BACK_STEPS);
         self.merge_pages()?;
         self.give_undo_back()?;
-        // While the log is redone the checkpoint cannot move: a page cleaned in the middle of its history would be
-        // dirty again, and each time take a map record's room from the reserve.
+        // While the log is redone the checkpoint cannot move. A page cleaned in the middle of its history would become
+        // dirty again, and each cleaning would take a map record's space from the reserve.
         let redoing = self.engine.redoing.load(Ordering::Relaxed);
         let tick = now >= self.next_duties_ns;
         if tick {
@@ -231,14 +232,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether the checkpoint is held back by a fourth of the log by changes that only wait for a data sync.
+    /// Whether changes that only wait for a data sync hold the checkpoint back by a fourth of the log.
     fn images_hold_log_back(&self) -> bool {
         let next = self.engine.core.log.positions().next;
         let cut = Lsn(next.0.saturating_sub(self.engine.log_length() / 4));
         self.engine.core.store.holds_before(cut)
     }
 
-    /// A failure below: from here on nothing is written, and everybody who waits is told.
+    /// Gives up after a failure: from here on nothing is written, and all waiters get the error.
     fn give_up(&mut self, error: &Error) {
         self.failed = true;
         self.engine.core.log.stop(error);
@@ -248,7 +249,8 @@ impl Keeper {
         self.engine.requests.lock().failed = Some(error.to_string().into());
     }
 
-    /// The log's wall: the oldest quarter of the log goes first, and all that counts as dirtied with it.
+    /// If a writer waits for room in the log's files: cleans the pages dirtied in the oldest quarter of the log, up to
+    /// the end of a bucket of [`DirtyCounts`](crate::redo::dirty_counts::DirtyCounts), and takes a checkpoint.
     fn empty_full_log(&mut self) -> Result<(), Error> {
         let log = &self.engine.core.log;
         if log.is_full_for_some() {
@@ -259,8 +261,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Writes dirty pages: for frames, which are kept free ahead of need, and for the log, at the smallest rate that
-    /// has all of them clean in time.
+    /// Writes dirty pages: for frames, which the keeper frees ahead of need, and for the log, at the smallest rate that
+    /// has all pages clean in time.
     fn write_pages(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         let until_ns = clock::now_ns() + STEP_NS;
@@ -282,7 +284,7 @@ impl Keeper {
             }
             self.empty_zones()?;
         }
-        // More may be wanted: look again at once.
+        // More pages may be due: look again at once.
         engine.bell.ring();
         Ok(())
     }
@@ -299,7 +301,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Frees `short` frames, or those of a lot. False: there is nothing to do, now.
+    /// Frees `short` frames, and writes at most a lot of pages for that. False: there is nothing to do now.
     fn free_some(&mut self, short: usize) -> Result<bool, Error> {
         let engine = Arc::clone(&self.engine);
         let (freed, dirty) = engine.core.pool.sweep(short, LOT_PAGES);
@@ -314,17 +316,17 @@ impl Keeper {
         engine.core.pool.free_cleaned(&frames);
         let written = written?;
         if self.sync_wanted {
-            // What could not be written was in flight.
+            // A page could not be written, because an image of it is in flight.
             self.begin_publishing();
             if freed + written == 0 && self.syncer.busy() {
-                // The sync's end rings.
+                // The sync's end rings the bell.
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Writes a lot of the oldest dirty pages, `owed` at most. False: there are none, or they wait for a sync.
+    /// Writes a lot of the oldest dirty pages, at most `owed`. False: there are none, or they wait for a sync.
     fn write_due(&mut self, owed: usize, frames_are_short: bool) -> Result<bool, Error> {
         let engine = Arc::clone(&self.engine);
         let pool = &engine.core.pool;
@@ -332,7 +334,7 @@ impl Keeper {
         let unsynced = engine.core.store.unsynced();
         let is_in_the_way = self.frame_need.is_taken_from() && !engine.pacing.is_urgent();
         if is_in_the_way && unsynced > 0 && unsynced + wanted > engine.unsynced_max() / 2 {
-            // Who needs a frame must not wait for a sync because of these.
+            // A thread that needs a frame must not wait for a sync because of these pages.
             self.begin_publishing();
             return Ok(false);
         }
@@ -340,7 +342,7 @@ impl Keeper {
         let mut looked = false;
         while pins.len() < wanted {
             let Some(frame) = self.due.pop() else {
-                // Who is pinned already would be found once more.
+                // Another search would find the pinned pages again.
                 if looked || !pins.is_empty() {
                     break;
                 }
@@ -353,7 +355,7 @@ impl Keeper {
             };
             pins.extend(pool.pin_dirty_before(frame, self.due_cut));
         }
-        // None: then nothing is owed that could be paid.
+        // With no page found, all that is owed counts as paid.
         let nothing = if pins.is_empty() { owed } else { 0 };
         let written = self.write_lot(engine.pacing.why(), pins)?;
         engine.pacing.written(For::Log, written + nothing, frames_are_short, clock::now_ns());
@@ -366,7 +368,7 @@ impl Keeper {
         Ok(written > 0)
     }
 
-    /// Adapts how many frames are kept free.
+    /// Adapts the number of frames that are kept free.
     fn look_at_frame_need(&mut self, elapsed_s: f64) {
         let pool = &self.engine.core.pool;
         let taken = pool.counters.taken.load(Ordering::Relaxed);
@@ -377,28 +379,28 @@ impl Keeper {
         }
     }
 
-    /// Has the pages that leave next clean before frames are short again: then they leave at once. A lot at a time.
+    /// Cleans the next victims, a lot at a time, before frames are short again: then they leave at once.
     fn clean_ahead(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         let pool = &engine.core.pool;
-        // With the classic policies that is others' work, or nobody's; while the log is redone each page is written
-        // once (RECOVER-4).
+        // With the classic policies other threads do this, or none. While the log is redone each page is written once
+        // (RECOVER-4).
         if !self.frame_need.is_taken_from() || !pool.is_handoff() || engine.redoing.load(Ordering::Relaxed) {
             return Ok(());
         }
         if engine.core.store.unsynced() + LOT_PAGES > engine.unsynced_max() {
-            // Not worth a wait.
+            // This is not worth a wait for a sync.
             self.begin_publishing();
             return Ok(());
         }
         let ahead = self.frame_need.clean_ahead(pool.len());
         let now = clock::now_ns();
         let (free, all_dirty) = pool.counts();
-        // Nobody leaves soon where so many are free: the pool is not full yet.
+        // With so many free frames no page leaves soon: the pool is not full yet.
         if all_dirty == 0 || free >= to_u64(ahead + pool.target()) {
             return Ok(());
         }
-        // They were clean when a part of them had not left yet.
+        // At the last search the next victims were clean, and few of them have left since.
         let taken = pool.counters.taken.load(Ordering::Relaxed);
         if taken < self.clean_until_taken && now < self.next_clean_ns {
             return Ok(());
@@ -408,7 +410,7 @@ impl Keeper {
             LOT_PAGES => (0, 0),
             _ => (taken + to_u64(ahead / CLEAN_LOOKS), now + DUTIES_TICK_NS),
         };
-        // A few are not worth a write of their own: there will be more, or soon.
+        // A few dirty pages are not worth a write of their own: more follow, or `FEW_WAIT_NS` passes.
         let enough = dirty.len() >= LOT_PAGES.min(pool.target() / 2);
         let since = if dirty.is_empty() { now } else { self.few_since_ns.unwrap_or(now) };
         self.few_since_ns = Some(since).filter(|_| !dirty.is_empty() && !enough);
@@ -419,8 +421,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Has everything that was changed before `cut` in durable images that durable map records or written map pages
-    /// name, but for what is changed meanwhile.
+    /// Has all changes before `cut` in durable images that map records or written map pages name, except for pages that
+    /// change meanwhile.
     fn clean_before(&mut self, cut: Lsn) -> Result<(), Error> {
         let dirty = self.engine.core.pool.dirty_before(cut);
         self.flush_frames(FlushReason::AtOnce, dirty.into_iter().map(|(_, frame)| frame).collect())?;
@@ -435,7 +437,7 @@ impl Keeper {
         for lot in frames.chunks(LOT_PAGES) {
             let pins = engine.core.pool.pin_dirty(lot);
             self.write_lot(why, pins)?;
-            // Long flushes do not let those wait who need a frame.
+            // Threads that need a frame do not wait for the end of a long flush.
             if engine.core.pool.frames_short() > 0 {
                 self.free_frames()?;
             }
@@ -443,14 +445,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Writes dirty pages. Returns how many: those with an image in flight stay dirty.
+    /// Writes dirty pages. Returns the number written: pages with an image in flight stay dirty.
     fn write_lot(&mut self, why: FlushReason, pins: Vec<Pin<'_>>) -> Result<usize, Error> {
         let written = self.write_with(why, pins, Moved::default())?;
         written.ok_or_else(|| Error::Bug("STORE-3: pages find no slots, although each is charged one".into()))
     }
 
-    /// Writes pages, with images that are to be moved. Returns how many pages; `None`: there are no slots, and all
-    /// stays as it was, but for pages that were written before.
+    /// Writes pages, and images that are to be moved. Returns the number of pages. `None`: there are no slots, and all
+    /// stays as it was, except for pages already written.
     fn write_with(&mut self, why: FlushReason, pins: Vec<Pin<'_>>, moved: Moved<'_>) -> Result<Option<usize>, Error> {
         let engine = Arc::clone(&self.engine);
         let pool = &engine.core.pool;
@@ -472,7 +474,7 @@ impl Keeper {
         Ok(Some(written))
     }
 
-    /// The same with pages of one instance; the first one's turn has room for what is moved.
+    /// As `write_with`, for pages of one instance. Only the first instance's turn has a buffer for moved images.
     fn write_in(
         &mut self,
         instance: usize,
@@ -499,7 +501,7 @@ impl Keeper {
                 engine.writers.take_now(pins.len())
             }
         };
-        // STORE-3: what was replaced, or dropped, comes free.
+        // STORE-3: slots of replaced images and of dropped trees come free.
         let is_needed = moved.images.is_empty();
         let make_room = |asked: u32| {
             if is_needed {
@@ -530,7 +532,7 @@ impl Keeper {
         }
     }
 
-    /// Has those slots free that wait for a sync only, and, with `dropped`, those of dropped trees.
+    /// Frees the slots that only wait for a sync and, with `dropped`, the slots of dropped trees.
     fn free_slots(&mut self, dropped: bool) -> Result<(), Error> {
         while dropped && self.give_back(GIVE_BACK_STEPS) {}
         self.publish_images()?;
@@ -538,7 +540,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Gives back some of what dropped trees had: first their frames, then their slots. False: there is nothing.
+    /// Frees some frames of dropped trees, or, when these are done, some slots. False: there is nothing to free.
     fn give_back(&mut self, steps: usize) -> bool {
         let core = &self.engine.core;
         for _ in 0..steps {
@@ -558,7 +560,7 @@ impl Keeper {
         true
     }
 
-    /// Has the pages beyond the end of a pool that was made smaller leave, but for those in use.
+    /// Evicts the pages beyond the end of a pool that was made smaller, except pages in use.
     fn retire_frames(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         for _ in 0..RETIRE_STEPS {
@@ -568,7 +570,7 @@ impl Keeper {
                 self.flush_frames(FlushReason::Frames, dirty)?;
                 engine.core.pool.retire_step();
             }
-            // Those in use are looked at again at the next tick.
+            // Pages in use are tried again at the next tick.
             if leaving == engine.core.pool.leaving() {
                 break;
             }
@@ -578,7 +580,7 @@ impl Keeper {
 
     fn grow_ahead(&self) {
         if self.engine.core.store.wants_growth() {
-            // A wish only: who needs the space and cannot have it gets the error.
+            // An error is ignored: an operation that needs the space and cannot have it gets its own.
             let _ = self.engine.core.store.grow();
         }
     }

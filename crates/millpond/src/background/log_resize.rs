@@ -1,4 +1,4 @@
-//! Another capacity for the log: files are made beside the load, then the log goes over to them.
+//! Changes the log's capacity: a thread makes files beside the load, then the log moves to them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,10 +19,10 @@ use crate::options::{REDO_PAGES_MIN, bytes};
 use crate::redo::files::CAPACITY_MAX;
 use crate::redo::files::{Geometry, Rest, Ring, remove_ring};
 
-/// A log of up to so many bytes is made while the database is opened, a larger one beside the load.
+/// A log of at most this many bytes is made during the open, a larger one beside the load.
 const AT_ONCE_MAX: u64 = DEFAULT_REDO_CAPACITY;
 
-/// The log that a database which is to have `capacity` begins with: large enough for a pool of `frames`.
+/// The initial capacity of a log that is to have `capacity` bytes: large enough for a pool of `frames`.
 pub(crate) fn first_capacity(capacity: u64, frames: u64) -> u64 {
     capacity.min(AT_ONCE_MAX.max(needed_capacity(frames)))
 }
@@ -30,14 +30,14 @@ pub(crate) fn first_capacity(capacity: u64, frames: u64) -> u64 {
 impl Engine {
     fn redo_turn(&self) -> TurnGuard<'_, Option<NewRing>> {
         let change = &self.redo_change;
-        // Relaxed: a hint to who has it that somebody waits.
+        // Relaxed: a hint to the thread that has the turn that another one waits.
         change.waiting.fetch_add(1, Ordering::Relaxed);
         let turn = self.waits.timed(WaitClass::Checkpoint, || change.turn.lock());
         change.waiting.fetch_sub(1, Ordering::Relaxed);
         turn
     }
 
-    /// Waits until nobody makes files for the log any more. The database is closed: who does gives up.
+    /// Waits until no thread makes files for the log any more. The database is closed: such a thread gives up.
     pub(crate) fn end_redo_change(&self) {
         drop(self.redo_turn());
     }
@@ -61,21 +61,21 @@ pub(crate) fn set_capacity(engine: &Engine, capacity: ByteSize) -> Result<(), Er
         );
         return Err(Error::InvalidOptions(message.into()));
     }
-    // What was to be made otherwise is not wanted any more, or is this.
+    // A pending ring is no longer wanted, or this call makes it anew.
     if let Some(new) = pending.take() {
         new.give_up();
         engine.redo_change.tell(None);
     }
     let new = NewRing::reserve(engine, capacity.as_u64())?;
     new.map_or(Ok(()), |new| new.go_over(engine, &|_| engine.check_writable()))?;
-    // What failed before is past.
+    // An earlier failure no longer matters.
     engine.redo_change.tell(None);
     Ok(())
 }
 
-/// Gives the log of a database that is being opened another capacity. Files of more than [`AT_ONCE_MAX`] are made by
-/// one of `threads`, which takes half of the device's time for it while nobody waits; that they fit on the device is
-/// known on return, where the file system can tell.
+/// Gives the log of a database that is being opened another capacity. A new thread in `threads` makes files of more
+/// than [`AT_ONCE_MAX`]. It takes half of the device's time while no other thread waits. On return the files are known
+/// to fit on the device, if the file system can tell.
 pub(crate) fn change_at_open(engine: &Arc<Engine>, threads: &mut Threads, capacity: u64) -> Result<(), Error> {
     let mut pending = engine.redo_turn();
     let Some(new) = NewRing::reserve(engine, capacity)? else { return Ok(()) };
@@ -95,7 +95,7 @@ pub(crate) fn change_at_open(engine: &Arc<Engine>, threads: &mut Threads, capaci
             }
             engine.check_writable()
         };
-        // The old files are as good: nobody is stopped for want of larger ones.
+        // A failure stops nothing: the old files still serve.
         let made = new.go_over(engine, &rest);
         engine.redo_change.tell(made.err().map(|why| format!("{} could not be made: {why}", ByteSize::b(capacity))));
         Ok(())
@@ -103,7 +103,7 @@ pub(crate) fn change_at_open(engine: &Arc<Engine>, threads: &mut Threads, capaci
 }
 
 impl NewRing {
-    /// Of `capacity`; `None`: the log has it. Nobody else changes it.
+    /// Reserves a ring of `capacity` bytes; `None`: the log has that capacity. The caller has the turn.
     fn reserve(engine: &Engine, capacity: u64) -> Result<Option<NewRing>, Error> {
         if engine.core.log.geometry().1.is_some() {
             // An earlier change that a crash interrupted ends with a checkpoint.
@@ -123,22 +123,22 @@ impl NewRing {
         match Ring::reserve(&*files, owner, geometry) {
             Ok(ring) => Ok(Some(NewRing { files, ring })),
             Err(error) => {
-                // Nothing names them; what cannot be removed now is removed at the next open.
+                // No superblock names these files. The next open removes those that cannot be removed now.
                 let _ = remove_ring(&*files, geometry.generation);
                 Err(error)
             }
         }
     }
 
-    /// Fills it, and has the keeper go over to it. `rest` as [`Ring::fill`] has it; whose error means that the database
-    /// was closed, or has stopped.
+    /// Fills the ring, and has the keeper move the log to it. `rest` is that of [`Ring::fill`]; its error means that
+    /// the database was closed, or has stopped.
     fn go_over(self, engine: &Engine, rest: Rest<'_>) -> Result<(), Error> {
         let made = self.ring.fill(rest).and_then(|()| {
             let named = self.files.sync_names();
             named.map_err(|e| Error::io(&format!("sync directory '{}'", self.files.place()), e))?;
             engine.checkpoint_wait(CheckpointGoal::Ring(self.ring.clone()))
         });
-        // Where the keeper has given up before it took the ring, nobody ever will.
+        // If the keeper gave up before it took the ring, no thread will ever take it.
         let (now, switch) = engine.core.log.geometry();
         if made.is_err() && switch.is_none() && now.generation != self.ring.geometry.generation {
             self.give_up();
@@ -146,7 +146,7 @@ impl NewRing {
         made
     }
 
-    /// Removes its files, which nothing names; what cannot be removed now is removed at the next open.
+    /// Removes the ring's files, which no superblock names. The next open removes those that cannot be removed now.
     fn give_up(self) {
         let _ = remove_ring(&*self.files, self.ring.geometry.generation);
     }

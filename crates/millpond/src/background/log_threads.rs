@@ -1,5 +1,5 @@
-//! The threads of the log: the one that writes it for who does not, and with the classic policies the closer of
-//! `recent_closed` and those of the pipeline.
+//! The log's threads: `mp-log`, which flushes the log for commits that do not wait, and with the classic policies the
+//! closer of `recent_closed` and the threads of the pipeline.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::redo::log::Log;
 use crate::redo::pipeline::{Pipeline, Stage};
 
-/// Starts it, and those that the log's policies want.
+/// Starts `mp-log`, and the threads that the log's policies need.
 pub(crate) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {
     let log = &engine.core.log;
     threads.ring_at_end(&log.flusher_bell);
@@ -22,7 +22,7 @@ pub(crate) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), E
         })?;
     }
     let Some(pipeline) = &log.pipeline else { return Ok(()) };
-    // From here on who waits leaves the work to them; they come at once, or their first end is told.
+    // From here on waiters leave the work to the threads that start next. If one cannot start, `end` undoes this.
     pipeline.begin();
     type Work = fn(&Engine, &dyn Fn() -> bool) -> Result<(), Error>;
     let works: [(&str, Work); 4] = [
@@ -35,7 +35,7 @@ pub(crate) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), E
     let start =
         |(name, work): (_, Work)| threads.start(name, engine, move |engine, end| work(engine, &|| end.is_near()));
     works.try_for_each(start).inspect_err(|_| {
-        // Nobody waits for one that is not there; those that are look whether they are to end.
+        // Waiters no longer rely on the missing threads. The threads that did start check whether to end.
         pipeline.end();
         pipeline.ring_all();
     })

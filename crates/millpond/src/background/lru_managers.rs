@@ -1,7 +1,7 @@
 //! The threads of `empty_free_list_algorithm = backoff`: an LRU manager for each instance of the buffer pool. It frees
-//! frames from the tail of the instance's list, writes those pages that are dirty there, and sleeps as it has found fit
-//! ([`lru_manager`](crate::pool::lru_manager)). Once there they stay, and while `legacy` is in force they wait until it
-//! is not.
+//! frames from the tail of the instance's list, and writes the dirty pages that it finds there. Between passes it
+//! sleeps for a time that it adapts ([`lru_manager`](crate::pool::lru_manager)). Once started, a manager stays: while
+//! `legacy` is in force it waits.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const NS_PER_MS: u64 = 1_000_000;
 
 const NAME: &str = "mp-lru";
 
-/// Starts a thread for each instance that has none yet, which begins with this sleep.
+/// Starts a thread for each instance that has none yet. `sleep` is its first sleep.
 pub(crate) fn start(threads: &mut Threads, engine: &Arc<Engine>, sleep: AdaptiveSleep) -> Result<(), Error> {
     let mut without = threads.count(NAME)..engine.core.pool.instance_count();
     without.try_for_each(|at| threads.start(NAME, engine, move |engine, end| run(engine, at, end, sleep)))
@@ -33,10 +33,10 @@ fn run(engine: &Engine, at: usize, end: &End, mut sleep: AdaptiveSleep) -> Resul
             if end.wait_for(|| pool.is_managed()) {
                 return Ok(());
             }
-            // Frames may be waited for since before it was needed.
+            // Threads may already be waiting for frames.
             (sleep, made) = (AdaptiveSleep::awake(), 0);
         }
-        // One that has made none does not look again at once: nothing has changed since.
+        // A pass that freed nothing is not repeated at once: nothing has changed since.
         if end.wait_until(clock::now_ns() + sleep.ms.max(u64::from(made == 0)) * NS_PER_MS) {
             return Ok(());
         }
@@ -49,11 +49,11 @@ fn run(engine: &Engine, at: usize, end: &End, mut sleep: AdaptiveSleep) -> Resul
 }
 
 impl Engine {
-    /// Frees frames of an instance from the tail of its list. Returns how many.
+    /// Frees frames of an instance from the tail of its list. Returns the number of frames.
     pub(crate) fn refill(&self, at: usize) -> Result<usize, Error> {
         let began_ns = clock::now_ns();
         let made = self.refill_from_tail(at)?;
-        // Where nothing had to be done it took no time to speak of, and would hide how long it takes.
+        // A pass without work takes hardly any time. Counting it would hide how long the others take.
         if made > 0 {
             self.core.pool.counters.refilled_in(clock::now_ns().saturating_sub(began_ns));
         }

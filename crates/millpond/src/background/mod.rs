@@ -1,4 +1,4 @@
-//! The engine's threads: the keeper, and those that clean pages, write the log and resize it.
+//! The engine's threads: the keeper, and the threads that clean pages, write the log, and resize it.
 
 pub(crate) mod flush;
 pub(crate) mod keeper;

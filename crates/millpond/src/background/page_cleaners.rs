@@ -1,10 +1,10 @@
-//! The threads of the classic methods of flushing: `page_cleaners` of them share the instances of the buffer pool. One
-//! decides once a tick how many pages are written, by the method's arithmetic
-//! ([`classic_flushing`](crate::pace::classic_flushing)); each instance is a slot, which a cleaner takes; and a pass
-//! ends when all its slots are done: one slow instance holds up the others.
+//! The page cleaners of the classic flushing methods: `page_cleaners` threads share the instances of the buffer pool.
+//! The first decides once a tick how many pages to write, by the method's arithmetic
+//! ([`classic_flushing`](crate::pace::classic_flushing)). Each instance is a slot, which a cleaner takes. A pass ends
+//! when all its slots are done: one slow instance holds up the others.
 //!
-//! With the methods of before there is one cleaner: others that are there, since the method was `adaptive`, wait. What
-//! changes while the database is open counts from the next pass on.
+//! With the methods other than `adaptive` only the first cleaner works. Others, started while the method was
+//! `adaptive`, wait. Settings that change while the database is open apply from the next pass on.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::pace::keep_average::KeepAverage;
 use crate::pace::sync_only::SyncOnly;
 use crate::store::page_store::LOT_PAGES;
 
-/// Times that a cleaner tries to write a lot, with a sync of the others' images in between.
+/// Most tries of a cleaner to write a lot, with a sync of all written images between two tries.
 const TRIES: usize = 8;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -39,14 +39,14 @@ fn flushing_of(method: AdaptiveFlushingMethod) -> Box<dyn Flushing> {
     }
 }
 
-/// Starts them: none with an envelope.
+/// Starts the cleaners; none with `envelope`.
 pub(crate) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {
     let Some(classic) = &engine.classic_flushing else { return Ok(()) };
     threads.start(NAME, engine, coordinate)?;
     if classic.method.get() == AdaptiveFlushingMethod::Adaptive { start_others(threads, engine) } else { Ok(()) }
 }
 
-/// Starts those of the others that are not there yet, for a method that has several.
+/// Starts the other cleaners that are still missing, for a method with several.
 pub(crate) fn start_others(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {
     let cleaners = engine.classic_flushing.as_ref().map_or(0, |classic| classic.cleaners);
     (threads.count(NAME)..cleaners).try_for_each(|_| threads.start(NAME, engine, |engine, _| work(engine)))
@@ -69,14 +69,14 @@ fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
         }
         let wanted = classic.method.get();
         if wanted != method {
-            // What the other one remembers is no measure for this one.
+            // The history of the old method is no measure for the new one.
             (method, flushing) = (wanted, flushing_of(wanted));
         }
         let settings = classic.settings();
         let dirtied_before = |lsn| engine.core.pool.dirtied_before(Lsn(lsn), 2 * settings.io_capacity_max);
         let seen = engine.seen();
         let pages = flushing.pages(&seen, &settings, &dirtied_before).div_ceil(instances);
-        // Where nothing was logged since its last turn, each method writes because the server is idle.
+        // If nothing was logged since the last pass, each method writes because the server is idle.
         let is_idle = last_lsn.replace(seen.lsn) == Some(seen.lsn);
         let is_shared = method == AdaptiveFlushingMethod::Adaptive;
         let why = if is_idle { FlushReason::Background } else { FlushReason::Pace };
@@ -88,7 +88,7 @@ fn coordinate(engine: &Engine, end: &End) -> Result<(), Error> {
     }
 }
 
-/// Each of the others.
+/// The work of each other cleaner.
 fn work(engine: &Engine) -> Result<(), Error> {
     let Some(classic) = &engine.classic_flushing else { return Ok(()) };
     while classic.wait_for_pass() {
@@ -114,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// Refills an instance's free frames, where cleaners do that, and writes so many of its oldest dirty pages.
+    /// Refills an instance's free frames, if cleaners do that, and writes `pages` of its oldest dirty pages.
     fn clean_slot(&self, at: usize, Task { pages, why }: Task) -> Result<(), Error> {
         let pool = &self.core.pool;
         if pool.cleaners_refill() {
@@ -126,7 +126,7 @@ impl Engine {
                 pages if pages.is_empty() => Ok(true),
                 pages => self.flush_lot(why, pages).map(|written| written > 0),
             };
-            // If not, there are too many images without a sync, others' too, or all of these have one in flight.
+            // False: too many images (of all threads) wait for a sync, or all these pages have one in flight.
             for _ in 0..TRIES {
                 if write()? {
                     break;
@@ -212,7 +212,7 @@ mod tests {
                     let mut began = Vec::new();
                     while classic.wait_for_pass() {
                         began.push(clock::now_ns() / MS);
-                        assert!(began.len() < 10, "there is one that he may take part in");
+                        assert!(began.len() < 10, "each wait ends with a pass to take part in");
                         while let Some(taken) = classic.take_slot(Cleaner::Another) {
                             drop(taken);
                         }
@@ -233,7 +233,7 @@ mod tests {
             classic.begin_pass(1, task(1), false);
             sleep_ns(MS);
             drop(passes);
-            // At 2 ms a pass was shared, at 4 ms was the end, though a pass was under way that was not.
+            // At 2 ms a shared pass began. At 4 ms came the end, during a pass that was not shared.
             assert_eq!(other.join().expect("no panic"), (vec![2], 4));
             assert!(!classic.wait_for_pass(), "nor is there any later");
         });
@@ -251,7 +251,7 @@ mod tests {
             sleep_ns(10_500 * MS);
             let pass = tree.engine.classic_flushing.as_ref().expect("a classic method").pass.lock();
             assert_eq!((pass.slots, pass.taken, pass.done, pass.is_shared), (3, 3, 3, true));
-            // 200 of three instances, and nothing was logged.
+            // 200 pages of three instances, and nothing was logged.
             assert!(pass.task.pages == 67 && matches!(pass.task.why, FlushReason::Background), "{}", pass.task.pages);
             drop(pass);
             db.close().expect("closed");

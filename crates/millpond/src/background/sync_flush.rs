@@ -1,5 +1,5 @@
-//! What a classic server does when its log is three quarters full: who wants to write next flushes the oldest pages
-//! himself, and all others wait for their turn behind him ([`sync_only`](crate::pace::sync_only)).
+//! The synchronous flush of a classic server whose log is three quarters full: the next writer flushes the oldest pages
+//! itself, and all other writers queue behind it ([`sync_only`](crate::pace::sync_only)).
 
 use std::sync::atomic::Ordering;
 
@@ -15,10 +15,10 @@ use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pace::sync_only;
 use crate::store::page_store::LOT_PAGES;
 
-/// Pages of an instance that are searched for before they are written.
+/// Most pages of an instance that one search collects before they are written.
 const BATCH: usize = 16 * LOT_PAGES;
 
-/// Times that one who waits looks again, at most: pages that others hold may stay dirty.
+/// Most rounds of one writer: pages that other threads hold may stay dirty.
 const ROUNDS: usize = 64;
 
 impl Engine {
@@ -33,7 +33,7 @@ impl Engine {
             let _one_at_a_time = classic.sync_flush.lock();
             for _ in 0..ROUNDS {
                 let Some(cut) = self.over_limit() else { break };
-                // What fails has stopped the log, which tells who is about to write.
+                // A failure has stopped the log. The writer learns that from the log when it writes.
                 if self.core.log.health().is_err() || self.flush_upto(classic, cut).is_err() {
                     break;
                 }
@@ -45,7 +45,7 @@ impl Engine {
         counters.space_wait_us.fetch_add(clock::now_ns().saturating_sub(began_ns) / 1000, Ordering::Relaxed);
     }
 
-    /// If the oldest change is so old that everybody waits: up to where pages are flushed now.
+    /// The LSN up to which pages are flushed now, if the oldest change is so old that all writers wait.
     fn over_limit(&self) -> Option<Lsn> {
         let oldest = self.core.pool.oldest_change()?;
         let age = self.core.log.positions().next.0.saturating_sub(oldest.0);
@@ -53,7 +53,7 @@ impl Engine {
         (age > limit).then(|| oldest.plus(sync_only::advance(age, limit)))
     }
 
-    /// Writes the pages that were dirtied before `cut`, or some of them, and has their images named.
+    /// Writes the pages dirtied before `cut`, or some of them, and has the keeper name their images.
     fn flush_upto(&self, classic: &ClassicFlushing, cut: Lsn) -> Result<(), Error> {
         let pool = &self.core.pool;
         for at in 0..pool.instance_count() {
@@ -71,7 +71,7 @@ impl Engine {
                 }
             }
         }
-        // Their sync, and those whose former image was in flight can be written next time.
+        // After this sync, pages whose former image was in flight can be written next time.
         self.name_images(WaitClass::LogSpace).map(|_| ())
     }
 }

@@ -1,6 +1,5 @@
-//! Threads that work until the database is closed: those of the classic policies, each of which sleeps by a clock of
-//! its own, as those servers' do, the one that writes the log for who does not, and the one that makes files for a
-//! large log.
+//! Threads that work until the database is closed: those of the classic policies, `mp-log`, and the thread that makes
+//! files for a large log. Each thread of a classic policy sleeps by its own clock, as in the server that it models.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,10 +11,10 @@ use crate::base::sync::{self, Condvar, JoinHandle, Mutex, Rank};
 use crate::base::waits::enter_background;
 use crate::engine::Engine;
 
-/// Threads that end together: at the latest when this is dropped, which waits for them.
+/// Threads that end together, at the latest on drop, which waits for them.
 pub(crate) struct Threads {
     end: Arc<End>,
-    /// Those who wait for one are rung when the end is near.
+    /// Bells that some of the threads wait for. They are rung when the end is near.
     bells: Vec<Arc<Bell>>,
     threads: Vec<(&'static str, JoinHandle<()>)>,
 }
@@ -27,12 +26,12 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// Whether it is near.
+    /// Whether the end is near.
     pub(crate) fn is_near(&self) -> bool {
         *self.is_near.lock()
     }
 
-    /// Sleeps until `deadline_ns`, or the end; whether it is near.
+    /// Sleeps until `deadline_ns`, or the end. Returns whether the end is near.
     pub(crate) fn wait_until(&self, deadline_ns: u64) -> bool {
         let mut is_near = self.is_near.lock();
         while !*is_near && clock::now_ns() < deadline_ns {
@@ -41,13 +40,14 @@ impl End {
         *is_near
     }
 
-    /// Sleeps as long as a piece of work took: half of the device's time is others'. Whether the end is near.
+    /// Sleeps as long as a piece of work took, so that other threads get half of the device's time. Returns whether
+    /// the end is near.
     pub(crate) fn rest(&self, took_ns: u64) -> bool {
         self.wait_until(clock::now_ns() + took_ns)
     }
 
-    /// Sleeps until `is_so`, or the end; whether the end is near. Who changes what `is_so` looks at has all look
-    /// [again](Threads::look_again).
+    /// Sleeps until `is_so`, or the end. Returns whether the end is near. A thread that changes the result of `is_so`
+    /// calls [`look_again`](Threads::look_again).
     pub(crate) fn wait_for(&self, is_so: impl Fn() -> bool) -> bool {
         let mut is_near = self.is_near.lock();
         while !*is_near && !is_so() {
@@ -58,13 +58,13 @@ impl End {
 }
 
 impl Threads {
-    /// None.
+    /// No threads yet.
     pub(crate) fn new() -> Threads {
         let end = Arc::new(End { is_near: Mutex::new(Rank::Background, false), news: Condvar::new() });
         Threads { end, bells: Vec::new(), threads: Vec::new() }
     }
 
-    /// One more. If its work fails, or panics, the log stops with the reason: it tells all who wait.
+    /// Starts one more thread. If its work fails or panics, the log stops, and all waiters get the reason.
     pub(crate) fn start(
         &mut self,
         name: &'static str,
@@ -87,28 +87,28 @@ impl Threads {
         Ok(())
     }
 
-    /// Has this rung when the end is near: some thread waits for it.
+    /// Registers a bell that a thread waits for: it is rung when the end is near.
     pub(crate) fn ring_at_end(&mut self, bell: &Arc<Bell>) {
         self.bells.push(Arc::clone(bell));
     }
 
-    /// How many of this name there are.
+    /// The number of threads with this name.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.threads.iter().filter(|(of, _)| *of == name).count()
     }
 }
 
 impl Threads {
-    /// Tells them that the end is near: those who look at it, and those who sleep until then.
+    /// Announces the end: sets the flag, wakes the sleeping threads, and rings the bells.
     pub(crate) fn announce_end(&self) {
         *self.end.is_near.lock() = true;
         self.end.news.notify_all();
         self.bells.iter().for_each(|bell| bell.ring());
     }
 
-    /// Has those look who wait for something that has changed by now.
+    /// Wakes the threads in [`wait_for`](End::wait_for): their condition may have changed.
     pub(crate) fn look_again(&self) {
-        // Who has looked before is waiting by the time that the mutex is had.
+        // A thread that looked before the change is waiting by the time that the mutex is taken here.
         drop(self.end.is_near.lock());
         self.end.news.notify_all();
     }
@@ -118,7 +118,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.announce_end();
         for (_, thread) in self.threads.drain(..) {
-            // Its panic was told to the log.
+            // The log already has the reason of a panic.
             let _ = thread.join();
         }
     }

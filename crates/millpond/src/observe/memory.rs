@@ -1,4 +1,4 @@
-//! How much memory the engine takes: what its parts hold at most with the present settings and data.
+//! The engine's memory budget: the most memory that its parts hold with the present settings and data.
 
 use std::sync::atomic::Ordering;
 
@@ -12,12 +12,12 @@ use crate::store::page_store::LOADED_MAX;
 use crate::store::zones::ZONE_BYTES;
 
 impl Engine {
-    /// Bytes, added up from what each part says of itself.
+    /// The sum of the parts' budgets, in bytes.
     pub(crate) fn memory_budget(&self) -> u64 {
         let core = &self.core;
         let writer = self.writers.memory_budget(core.store.page_size()) + to_u64(ZONES_TOGETHER * ZONE_BYTES);
         let loads = to_u64(self.loads.lock().len() * loading::memory(core.store.page_size()));
-        // What the keeper cleans of it goes nowhere else.
+        // A database that was redone for reading only keeps the pages that the keeper cleans in memory.
         let redone = self.read_only.load(Ordering::Relaxed) && self.opening.redo_pages > 0;
         let in_memory = if redone { to_u64(core.pool.len() * core.store.page_size()) } else { 0 };
         core.pool.memory_budget()

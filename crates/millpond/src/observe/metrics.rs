@@ -1,7 +1,7 @@
-//! What the engine counts, in one table: each counter, gauge and histogram with its name, kind, unit and meaning.
+//! The table of metrics: each counter, gauge and histogram with its name, kind, unit and meaning.
 //!
-//! The table is what `docs/metrics.md`, [`Db::metrics`], its Prometheus text and the status as JSON are made from. The
-//! numbers come from [`Stats`] and the waits by class: nothing is counted a second time for it.
+//! `docs/metrics.md`, [`Db::metrics`], its Prometheus text and the status as JSON are made from the table. The numbers
+//! come from [`Stats`] and the waits by class: the engine counts nothing a second time for the table.
 
 use crate::base::cpus::{self, Cpus};
 use crate::base::operations::Slowest;
@@ -10,20 +10,20 @@ use crate::engine::Engine;
 use crate::observe::stats::Stats;
 use crate::pool::instance::InstancePages;
 
-/// How a metric moves.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricKind {
-    /// Grows, and never falls; from open on, where nothing else is said.
+    /// Grows, and never falls. Counts from open on, unless its help says otherwise.
     Counter,
-    /// Stands for now, or for what opening found.
+    /// A value of now, or one that the open found.
     Gauge,
-    /// How many events took how long, from open on.
+    /// The number of events by duration, from open on.
     Histogram,
 }
 
 impl MetricKind {
-    /// The name that Prometheus has for it, such as `counter`.
+    /// Prometheus' name for the kind, such as `counter`.
     pub fn name(self) -> &'static str {
         match self {
             MetricKind::Counter => "counter",
@@ -33,29 +33,29 @@ impl MetricKind {
     }
 }
 
-/// What one number of the engine is.
+/// The description of a metric.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metric {
-    /// Its name: that of the field of [`Stats`]; or `wait_`, the [class](WaitClass::name), and `_us`; or one that
-    /// begins with `cpu_` or `buffer_pool_instance_`, `operation_second`, `operation_slowest_us`, `stalls_by_class`,
-    /// `waiting` or `waiting_us`.
+    /// The name: of a field of [`Stats`]; or `wait_`, the [class](WaitClass::name), and `_us`; or one that begins with
+    /// `cpu_` or `buffer_pool_instance_`; or `operation_second`, `operation_slowest_us`, `stalls_by_class`, `waiting`
+    /// or `waiting_us`.
     pub name: &'static str,
-    /// How it moves.
+    /// Counter, gauge or histogram.
     pub kind: MetricKind,
-    /// What it counts: `bytes`, `us` (microseconds), `pages` and so on.
+    /// The unit: `bytes`, `us` (microseconds), `pages` and so on.
     pub unit: &'static str,
-    /// What it means, in one line.
+    /// The meaning, in one line.
     pub help: &'static str,
-    /// What each of its numbers is of: an `instance`, from 0 on, the second that was so many `ago`, or a `class` of
-    /// waits; empty: there is one number.
+    /// The label of each of several numbers: an `instance`, from 0 on; how many seconds `ago`; or a `class` of waits.
+    /// Empty: there is one number.
     pub label: &'static str,
     source: Source,
 }
 
-const STALLS_BY_CLASS: &str = "Of stalls, those of whose time a class of waits had at least half.";
+const STALLS_BY_CLASS: &str = "Stalls in which waits of a class took at least half of the time.";
 
-/// Reads one number of those that there are of a class of waits.
+/// Picks one number of a class of waits: waiting threads, their microseconds so far, or stalls.
 type OfClass = fn((u64, u64, u64)) -> u64;
 
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ enum Source {
     Waits(WaitClass),
     Instances(fn(&InstancePages) -> u64),
     Slowest(fn(&Slowest) -> MetricValue),
-    /// Of those who wait now: how many, and their microseconds.
+    /// One number for each class of waits.
     ByClass(OfClass),
 }
 
@@ -83,7 +83,7 @@ pub enum MetricValue {
     Named(Vec<(&'static str, u64)>),
 }
 
-/// One row: the field of [`Stats`].
+/// One row: a field of [`Stats`].
 macro_rules! stat {
     ($name:ident, $kind:ident, $unit:literal, $help:literal) => {
         Metric {
@@ -97,7 +97,7 @@ macro_rules! stat {
     };
 }
 
-/// One row: what the process has of CPUs.
+/// One row: the CPUs of the process.
 const fn cpu(
     name: &'static str,
     kind: MetricKind,
@@ -129,12 +129,12 @@ const fn wait(name: &'static str, class: WaitClass, help: &'static str) -> Metri
     Metric { name, kind: MetricKind::Histogram, unit: "us", help, label: "", source: Source::Waits(class) }
 }
 
-/// One row: something of each class of waits, as it is now.
+/// One row: a gauge of each class of waits.
 const fn by_class(name: &'static str, unit: &'static str, help: &'static str, read: OfClass) -> Metric {
     Metric { name, kind: MetricKind::Gauge, unit, help, label: "class", source: Source::ByClass(read) }
 }
 
-/// Everything that the engine counts, area by area.
+/// All metrics of the engine, area by area.
 pub static METRICS: [Metric; 150] = [
     stat!(buffer_pool_pages_total, Gauge, "pages", "Frames of the buffer pool."),
     stat!(buffer_pool_pages_free, Gauge, "pages", "Free frames."),
@@ -150,21 +150,26 @@ pub static METRICS: [Metric; 150] = [
         buffer_pool_free_target,
         Gauge,
         "pages",
-        "Free frames that are refilled to; with the hand-off it follows the demand."
+        "Free frames that are kept ready; with the hand-off the number follows the demand."
     ),
     stat!(
         buffer_pool_wait_free,
         Counter,
         "waits",
-        "Waits for a free frame, or in a line behind those who wait for one, each counted once; the engine's own threads' too."
+        "Waits for a free frame, or in a line behind such waits, each counted once; the engine's own threads' too."
     ),
     stat!(buffer_pool_wait_free_us, Counter, "us", "Time of waits for a free frame, the engine's own threads' too."),
-    stat!(buffer_pool_wait_free_behind_us, Counter, "us", "Of that the time in a line behind those who wait for one."),
+    stat!(
+        buffer_pool_wait_free_behind_us,
+        Counter,
+        "us",
+        "Part of buffer_pool_wait_free_us spent in a line behind threads that wait for a frame."
+    ),
     stat!(
         buffer_pool_wait_free_loops,
         Counter,
         "sleeps",
-        "Times that who waits for a free frame has slept: with empty_free_list_algorithm = backoff only."
+        "Sleeps of threads that wait for a free frame: with empty_free_list_algorithm = backoff only."
     ),
     stat!(
         buffer_lru_search_num_scan,
@@ -195,7 +200,7 @@ pub static METRICS: [Metric; 150] = [
         buffer_lru_batch_num_scan,
         Counter,
         "passes",
-        "Passes over the pages that leave next, by whoever frees frames ahead of need."
+        "Passes over the pages that leave next, by threads that free frames ahead of need."
     ),
     stat!(buffer_lru_batch_scanned, Counter, "pages", "Pages that passes over the pages that leave next looked at."),
     stat!(
@@ -299,13 +304,13 @@ pub static METRICS: [Metric; 150] = [
         buffer_flush_neighbor_total_pages,
         Counter,
         "pages",
-        "Of all pages written, those that were beside one that was due: with flush_neighbors."
+        "Of all pages written, those that were beside a page that was due: with flush_neighbors."
     ),
     stat!(
         buffer_flush_neighbor,
         Counter,
         "lots",
-        "Lots of pages in which there were neighbours of one that was due: with flush_neighbors."
+        "Lots of pages with neighbours of a page that was due: with flush_neighbors."
     ),
     stat!(
         buffer_flush_neighbor_pages,
@@ -335,7 +340,7 @@ pub static METRICS: [Metric; 150] = [
         log_max_modified_age_sync,
         Gauge,
         "bytes",
-        "log_modified_age from which on everybody waits: with the classic methods of flushing, else 0."
+        "log_modified_age from which on all writers wait: with the classic methods of flushing, else 0."
     ),
     stat!(
         log_max_modified_age_async,
@@ -343,31 +348,36 @@ pub static METRICS: [Metric; 150] = [
         "bytes",
         "log_modified_age that adaptive and keep_average take for a full log: with these two, else 0."
     ),
-    stat!(log_capacity, Gauge, "bytes", "What the log may hold."),
+    stat!(log_capacity, Gauge, "bytes", "Bytes that the log may hold."),
     stat!(log_space_waits, Counter, "waits", "Waits for room in the log: the device does not keep up."),
     stat!(log_space_wait_us, Counter, "us", "Time of waits for room in the log."),
     stat!(
         log_wall_waits,
         Counter,
         "waits",
-        "Waits for room in the log because it was full: with envelope a defect, for writers should have been slowed down before."
+        "Waits for room in the log because it was full: with envelope a defect, since writers should slow down before."
     ),
     stat!(log_syncs, Counter, "calls", "Syncs of log files; commits that came together share one."),
     stat!(log_pending_writes, Gauge, "calls", "Writes of the log that the device has in hand."),
     stat!(log_pending_syncs, Gauge, "calls", "Syncs of log files that the device has in hand."),
     stat!(log_bytes_written, Counter, "bytes", "Written to log files; blocks written twice count twice."),
-    stat!(log_capacity_effective, Gauge, "bytes", "What the controller goes by: less with a recovery time target."),
+    stat!(
+        log_capacity_effective,
+        Gauge,
+        "bytes",
+        "Log capacity that the controller goes by: less with a recovery time target."
+    ),
     stat!(log_apply_rate, Gauge, "bytes/s", "Log that a recovery applied; 0: none was measured yet."),
-    stat!(log_recovery_us, Gauge, "us", "How long a recovery would take if there was a crash now."),
+    stat!(log_recovery_us, Gauge, "us", "Time that the recovery from a crash now would take."),
     stat!(pace_write_capacity, Gauge, "pages/s", "Pages that the device was found to write; 0: not seen yet."),
     stat!(pace_flush_rate, Gauge, "pages/s", "Pages that have to be written for the log: the deadline envelope."),
     stat!(pace_flush_owed, Gauge, "pages", "Pages that were to be written for the log and are not yet."),
-    stat!(pace_redo_rate, Gauge, "bytes/s", "By how much the log grows."),
-    stat!(pace_redo_limit, Gauge, "bytes/s", "By how much the log may grow; 0: nobody is slowed down."),
-    stat!(pace_limited_us, Counter, "us", "Time for which there was a limit."),
+    stat!(pace_redo_rate, Gauge, "bytes/s", "Rate at which the log grows."),
+    stat!(pace_redo_limit, Gauge, "bytes/s", "Rate at which the log may grow; 0: no writer is slowed down."),
+    stat!(pace_limited_us, Counter, "us", "Time with a limit in force."),
     stat!(pace_tick_us, Counter, "us", "Time that the controller itself has taken."),
-    stat!(pace_write_cost_ns, Gauge, "ns", "What a write of pages costs the device, by itself; 0: not known."),
-    stat!(pace_page_cost_ns, Gauge, "ns", "What each page in a write to the data file costs."),
+    stat!(pace_write_cost_ns, Gauge, "ns", "Device time of a write of pages, without its pages; 0: not known."),
+    stat!(pace_page_cost_ns, Gauge, "ns", "Device time of each page in a write to the data file."),
     stat!(data_page_reads, Counter, "pages", "Page images read."),
     stat!(data_pending_reads, Gauge, "pages", "Pages being read."),
     stat!(data_page_writes, Counter, "pages", "Page images written."),
@@ -385,7 +395,7 @@ pub static METRICS: [Metric; 150] = [
         dblwr_pages_written,
         Counter,
         "pages",
-        "Copies of pages written before these overwrote others: with page_store = in_place only."
+        "Copies of pages written before the pages overwrote older images: with page_store = in_place only."
     ),
     stat!(dblwr_writes, Counter, "calls", "Writes, each with a sync, of copies of pages: with doublewrite."),
     stat!(dblwr_pages_put_back, Gauge, "pages", "Pages torn by a crash that opening put back from copies."),
@@ -399,12 +409,12 @@ pub static METRICS: [Metric; 150] = [
     stat!(data_pages_moved, Counter, "pages", "Images moved to empty zones of the data file, counted as written, too."),
     stat!(checkpoints, Counter, "checkpoints", "Checkpoints written."),
     stat!(tree_pages_freed, Counter, "pages", "Pages merged into a neighbour or into the root."),
-    stat!(undo_pages, Gauge, "pages", "Undo pages: in use, waiting for purge, or kept for the next who needs one."),
+    stat!(undo_pages, Gauge, "pages", "Undo pages: in use, waiting for purge, or kept for reuse."),
     stat!(
         purge_pages,
         Gauge,
         "pages",
-        "Undo pages that purge has still to go through, after an open all, later with delete marks; not the one it is at."
+        "Undo pages still to be purged: after an open all, later those with delete marks; without the current one."
     ),
     stat!(purged_rows, Counter, "rows", "Deleted rows that purge has removed."),
     stat!(
@@ -420,7 +430,7 @@ pub static METRICS: [Metric; 150] = [
         log_on_recent_closed_wait_loops,
         Counter,
         "loops",
-        "Looks of those who waited for the window of log_recent_closed."
+        "Looks of threads that wait for the window of log_recent_closed."
     ),
     stat!(
         log_on_flush_waits,
@@ -428,10 +438,10 @@ pub static METRICS: [Metric; 150] = [
         "waits",
         "Waits for the log to be written or synced by its threads: with log_writer_threads."
     ),
-    stat!(log_on_flush_wait_loops, Counter, "loops", "How often who waited for threads that write the log slept."),
+    stat!(log_on_flush_wait_loops, Counter, "loops", "Sleeps in waits for threads that write the log."),
     stat!(log_spins, Counter, "waits", "Waits for threads that write the log that began with spinning."),
     stat!(log_spin_us, Counter, "us", "Time spent spinning for threads that write the log."),
-    stat!(log_spins_in_time, Counter, "waits", "Waits for threads that write the log that were over while they spun."),
+    stat!(log_spins_in_time, Counter, "waits", "Waits for threads that write the log that ended while spinning."),
     stat!(log_spin_cpu_abs, Gauge, "0.01 %", "CPU that the log's spinning believes to be used, of one CPU."),
     stat!(log_spin_cpus, Gauge, "0.01 cpus", "CPUs that the log's spinning believes to be there."),
     stat!(log_spin_cpu_pct, Gauge, "0.01 %", "CPU that log_spin believes to be used, of all CPUs that it counts."),
@@ -451,7 +461,7 @@ pub static METRICS: [Metric; 150] = [
     slowest(
         "operation_slowest_us",
         "us",
-        "The slowest operation that ended in the second so many ago, to a few ms; 0: this second, still under way.",
+        "The slowest operation that ended in a second, by seconds ago, to a few ms; 0: this second, still under way.",
         "ago",
         |slowest| MetricValue::Numbers(slowest.us.clone()),
     ),
@@ -460,7 +470,7 @@ pub static METRICS: [Metric; 150] = [
         law_violations,
         Counter,
         "events",
-        "What the engine forbids itself, such as waiting under a latch: each is a bug."
+        "Breaches of the engine's own laws, such as a wait under a latch: each is a bug."
     ),
     stat!(stopped, Gauge, "boolean", "1 after a failure of a device: no write is taken any more; reopen the database."),
     stat!(memory_budget, Gauge, "bytes", "Memory that the engine takes at most with the present settings and data."),
@@ -472,7 +482,7 @@ pub static METRICS: [Metric; 150] = [
         "cpu_granted_pct",
         MetricKind::Gauge,
         "per cent",
-        "CPU that it is granted, in hundredths of one: the least of cpu_n and the quotas of its control groups.",
+        "CPU granted to the process, in hundredths of one: the least of cpu_n and the quotas of its control groups.",
         Cpus::effective_pct,
     ),
     cpu("cpu_used_us", MetricKind::Counter, "us", "CPU time of the process since it began.", |_| cpus::used_us()),
@@ -487,7 +497,7 @@ pub static METRICS: [Metric; 150] = [
         "cpu_throttled_periods",
         MetricKind::Counter,
         "periods",
-        "Periods in which the process stood still, for the quota of a control group was used up.",
+        "Periods in which the process stood still, because the quota of a control group was used up.",
         |cpus| cpus.throttled,
     ),
     Metric {
@@ -498,27 +508,31 @@ pub static METRICS: [Metric; 150] = [
     by_class(
         "waiting_us",
         "us",
-        "How long threads that wait now have waited so far, together: no histogram has these waits yet.",
+        "Time that threads that wait now have waited so far, in total: no histogram has these waits yet.",
         |(_, us, _)| us,
     ),
     wait(
         "wait_free_frame_us",
         WaitClass::FreeFrame,
-        "Waits for a free frame, or in a line behind those who wait for one.",
+        "Waits for a free frame, or in a line behind threads that wait for one.",
     ),
-    wait("wait_admission_us", WaitClass::Admission, "Waits for leave to miss pages, where many do at once."),
+    wait(
+        "wait_admission_us",
+        WaitClass::Admission,
+        "Waits for leave to miss pages, when many operations miss at once.",
+    ),
     wait("wait_log_space_us", WaitClass::LogSpace, "Waits for room in the log's buffer or files."),
     wait(
         "wait_log_write_us",
         WaitClass::LogWrite,
-        "Waits for the log being written, one's own write included: where no sync is waited for.",
+        "Waits for the log to be written, the thread's own write included: for threads that need no sync.",
     ),
     wait(
         "wait_log_flush_us",
         WaitClass::LogFlush,
-        "Waits for the log being durable, one's own write and sync included.",
+        "Waits for the log to be durable, the thread's own write and sync included.",
     ),
-    wait("wait_page_read_us", WaitClass::PageRead, "Reads of pages, one's own or waited for."),
+    wait("wait_page_read_us", WaitClass::PageRead, "Reads of pages, the thread's own and those that it waits for."),
     wait("wait_page_latch_us", WaitClass::PageLatch, "Waits for a page's latch."),
     wait(
         "wait_checkpoint_us",
@@ -528,12 +542,12 @@ pub static METRICS: [Metric; 150] = [
     wait(
         "wait_lane_us",
         WaitClass::Lane,
-        "Waits for the lane of one, in which an operation goes that was restarted often.",
+        "Waits for the lane, which an operation that was restarted often takes; it admits one at a time.",
     ),
     wait(
         "wait_metadata_us",
         WaitClass::Metadata,
-        "Waits for who creates, drops or closes a tree, a table or an index, for purge's turn, or a bulk load's lot.",
+        "Waits for a creation, drop or close of a tree, table or index, for purge's turn, or for a bulk load's lot.",
     ),
     wait(
         "wait_row_lock_us",
@@ -544,12 +558,12 @@ pub static METRICS: [Metric; 150] = [
     wait(
         "wait_throttle_us",
         WaitClass::Throttle,
-        "Writers paying for what they have logged, while the device cannot have pages clean as fast as they are dirtied.",
+        "Waits of writers that pay for their log, while the device cannot clean pages as fast as writers dirty them.",
     ),
     wait(
         "wait_recent_closed_us",
         WaitClass::RecentClosed,
-        "Waits for the window of log_recent_closed, under page latches, and for latches of who waits so.",
+        "Waits for the window of log_recent_closed, under page latches, and for latches of threads that wait so.",
     ),
 ];
 

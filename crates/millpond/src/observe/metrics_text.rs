@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::engine::Engine;
 use crate::observe::metrics::{Metric, MetricValue, values};
 
-/// As Prometheus reads it.
+/// The metrics in Prometheus' text format.
 pub(crate) fn prometheus(engine: &Engine) -> String {
     let mut text = String::new();
     for (metric, value) in values(engine) {
@@ -35,8 +35,8 @@ pub(crate) fn prometheus(engine: &Engine) -> String {
     text
 }
 
-/// One object of numbers by name; a histogram is an object of `count`, `sum` and `buckets` by their upper bound, a
-/// gauge of several things an array, or an object if they have names.
+/// One object of numbers by name. A histogram is an object of `count`, `sum` and `buckets` by their upper bound. A
+/// gauge of several things is an array, or an object if they have names.
 pub(crate) fn json(engine: &Engine) -> String {
     let member = |(metric, value): (&Metric, MetricValue)| match value {
         MetricValue::Number(number) => format!("\"{}\":{number}", metric.name),

@@ -1,4 +1,4 @@
-//! What the engine counts.
+//! The engine's gauges and counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,8 +12,8 @@ use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pace::sync_only;
 use crate::redo::pipeline::PipelineCounters;
 
-/// A snapshot of the engine's gauges and counters. Counters grow from open on, but for `log_lsn_...`, which count from
-/// the database's creation on, and `law_violations`, which is the process's.
+/// A snapshot of the engine's gauges and counters. Counters grow from open on, except `log_lsn_...`, which count from
+/// the database's creation on, and `law_violations`, which counts for the whole process.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -21,59 +21,59 @@ pub struct Stats {
     pub buffer_pool_pages_total: u64,
     /// Frames beyond the end of a pool that was made smaller, whose pages were in use.
     pub buffer_pool_pages_leaving: u64,
-    /// Free ones, now.
+    /// Free frames, now.
     pub buffer_pool_pages_free: u64,
-    /// Dirty ones, now.
+    /// Frames with a dirty page, now.
     pub buffer_pool_pages_dirty: u64,
-    /// Those that are not free, now: with a page, or about to get one.
+    /// Frames that are not free, now: with a page, or about to get one.
     pub buffer_pool_pages_data: u64,
     /// Frames for anything but pages, as InnoDB has some: always 0.
     pub buffer_pool_pages_misc: u64,
-    /// Free frames that are refilled to, now.
+    /// Free frames that are kept ready, now.
     pub buffer_pool_free_target: u64,
-    /// Waits for a free frame, or in a line behind those who wait for one.
+    /// Waits for a free frame, or in a line behind threads that wait for one.
     pub buffer_pool_wait_free: u64,
-    /// Their time, in microseconds.
+    /// Time of these waits, in microseconds.
     pub buffer_pool_wait_free_us: u64,
-    /// Of that the time in a line behind those who wait for one.
+    /// Part of that time spent in a line behind threads that wait for a frame.
     pub buffer_pool_wait_free_behind_us: u64,
-    /// Times that who waits for a free frame has slept: only with
-    /// [`EmptyFreeListAlgorithm::Backoff`](crate::EmptyFreeListAlgorithm::Backoff), where a wait is many.
+    /// Sleeps of threads that wait for a free frame: only with
+    /// [`EmptyFreeListAlgorithm::Backoff`](crate::EmptyFreeListAlgorithm::Backoff), where one wait has many.
     pub buffer_pool_wait_free_loops: u64,
-    /// Searches for a clean page that leaves, by operations that needed a frame.
+    /// Searches for a clean page to evict, by operations that needed a frame.
     pub buffer_lru_search_num_scan: u64,
-    /// Pages that they looked at.
+    /// Pages that these searches looked at.
     pub buffer_lru_search_scanned: u64,
     /// Pages that scans had read together with others, most of them ahead of need.
     pub buffer_pool_read_ahead: u64,
     /// Pages that were written by operations that found no free frame: only with
     /// [`EmptyFreeListAlgorithm::Legacy`](crate::EmptyFreeListAlgorithm::Legacy).
     pub buffer_pool_single_page_flushes: u64,
-    /// Of these operations, searches for a page to write: only with
+    /// Searches of these operations for a page to write: only with
     /// [`EmptyFreeListAlgorithm::Legacy`](crate::EmptyFreeListAlgorithm::Legacy).
     pub buffer_lru_single_flush_num_scan: u64,
-    /// Pages that they looked at.
+    /// Pages that these searches looked at.
     pub buffer_lru_single_flush_scanned: u64,
-    /// Pages that the last of them looked at.
+    /// Pages that the last of these searches looked at.
     pub buffer_lru_single_flush_scanned_per_call: u64,
-    /// Passes over the pages that leave next, by whoever frees frames ahead of need: the keeper, LRU managers, page
+    /// Passes over the pages that leave next, by threads that free frames ahead of need: the keeper, LRU managers, page
     /// cleaners.
     pub buffer_lru_batch_num_scan: u64,
-    /// Pages that they looked at.
+    /// Pages that these passes looked at.
     pub buffer_lru_batch_scanned: u64,
-    /// Pages that the last of them looked at.
+    /// Pages that the last of these passes looked at.
     pub buffer_lru_batch_scanned_per_call: u64,
-    /// Of these passes, those in which clean pages left.
+    /// Passes in which clean pages left.
     pub buffer_lru_batches_evict: u64,
-    /// How many did.
+    /// Clean pages that left in these passes.
     pub buffer_lru_batch_evict_total_pages: u64,
-    /// How many did in the last of them.
+    /// Clean pages that left in the last of these passes.
     pub buffer_lru_batch_evict_pages: u64,
     /// Lots of pages written because their frames were wanted, now or soon.
     pub buffer_lru_batches_flush: u64,
-    /// Pages of these: the same number as `buffer_pool_pages_lru_flushed`, under the name of InnoDB's monitor.
+    /// Pages of these lots: the same number as `buffer_pool_pages_lru_flushed`, under the name of InnoDB's monitor.
     pub buffer_lru_batch_flush_total_pages: u64,
-    /// Pages of the last of them.
+    /// Pages of the last of these lots.
     pub buffer_lru_batch_flush_pages: u64,
     /// Milliseconds that refilling an instance's free frames took lately: only with LRU managers, or page cleaners that
     /// do their work.
@@ -82,34 +82,34 @@ pub struct Stats {
     pub buffer_pool_pages_lru_flushed: u64,
     /// Pages written before the log needed them clean, at a rate that has them clean in time.
     pub buffer_flush_adaptive_total_pages: u64,
-    /// Lots of them.
+    /// Lots of such pages.
     pub buffer_flush_adaptive: u64,
-    /// Pages of the last of these.
+    /// Pages of the last such lot.
     pub buffer_flush_adaptive_pages: u64,
-    /// Pages written because there was nothing else to do: the log is quiet, and does not need them clean.
+    /// Pages written because there was nothing else to do: the log is quiet, and does not need these pages clean.
     pub buffer_flush_background_total_pages: u64,
-    /// Lots of them.
+    /// Lots of such pages.
     pub buffer_flush_background: u64,
-    /// Pages of the last of these.
+    /// Pages of the last such lot.
     pub buffer_flush_background_pages: u64,
     /// Pages written because the log was full, or a checkpoint was asked for.
     pub buffer_flush_sync_total_pages: u64,
-    /// Lots of them.
+    /// Lots of such pages.
     pub buffer_flush_sync: u64,
-    /// Pages of the last of these.
+    /// Pages of the last such lot.
     pub buffer_flush_sync_pages: u64,
     /// Waits of writers for pages to be written because the log was three quarters full of changes that were in frames
     /// only: only with the classic methods of flushing.
     pub buffer_flush_sync_waits: u64,
-    /// Entries of flush lists that searches for these looked at, anew after each page: only with
+    /// Entries of flush lists that searches for pages to write at once looked at, anew after each page: only with
     /// [`AdaptiveFlushingMethod::SyncOnly`](crate::AdaptiveFlushingMethod::SyncOnly).
     pub buffer_flush_sync_scanned: u64,
-    /// Of all these, pages written because they were beside one that was due: with
+    /// Of all pages written, those written because they were beside a page that was due: with
     /// [`Options::flush_neighbors`](crate::Options::flush_neighbors).
     pub buffer_flush_neighbor_total_pages: u64,
-    /// Lots in which there were some.
+    /// Lots with such neighbours.
     pub buffer_flush_neighbor: u64,
-    /// How many there were in the last of these.
+    /// Neighbours in the last such lot.
     pub buffer_flush_neighbor_pages: u64,
     /// Pages that are being written because their frames are wanted, now.
     pub buffer_pool_pending_lru: u64,
@@ -117,24 +117,23 @@ pub struct Stats {
     pub buffer_pool_pending_flush_list: u64,
     /// Pages that are being written by operations that found no free frame, now.
     pub buffer_pool_pending_single_page: u64,
-    /// Looks of those who waited for the window of [`Options::log_recent_closed`](crate::Options::log_recent_closed).
+    /// Looks of threads that wait for the window of [`Options::log_recent_closed`](crate::Options::log_recent_closed).
     pub log_on_recent_closed_wait_loops: u64,
-    /// Waits for the log's writer or flusher, and how often those who waited slept: with
-    /// [`Options::log_writer_threads`](crate::Options::log_writer_threads).
+    /// Waits for the log's writer or flusher: with [`Options::log_writer_threads`](crate::Options::log_writer_threads).
     pub log_on_flush_waits: u64,
-    /// See there.
+    /// Sleeps in these waits.
     pub log_on_flush_wait_loops: u64,
-    /// Of these waits, those that began with spinning; how long that took, and those that it ended.
+    /// Of these waits, those that began with spinning.
     pub log_spins: u64,
-    /// See there.
+    /// Microseconds spent spinning.
     pub log_spin_us: u64,
-    /// See there.
+    /// Waits that ended while spinning.
     pub log_spins_in_time: u64,
     /// CPU that the log's spinning believes the process to use, in hundredths of a per cent of one CPU.
     pub log_spin_cpu_abs: u64,
-    /// CPUs that it believes to be there, in hundredths.
+    /// CPUs that the log's spinning believes to be there, in hundredths.
     pub log_spin_cpus: u64,
-    /// CPU that it believes the process to use of all these, in hundredths of a per cent.
+    /// CPU that the log's spinning believes the process to use, of all these CPUs, in hundredths of a per cent.
     pub log_spin_cpu_pct: u64,
     /// Reads of a key's value.
     pub operation_gets: u64,
@@ -148,34 +147,34 @@ pub struct Stats {
     pub operation_others: u64,
     /// Operations that took the stall threshold or longer.
     pub stalls: u64,
-    /// How often this process did what the engine forbids itself, such as waiting under a latch. Each is a bug.
+    /// Breaches of the engine's own laws in this process, such as a wait under a latch. Each is a bug.
     pub law_violations: u64,
     /// Bytes of log since the last checkpoint, now.
     pub log_checkpoint_age: u64,
-    /// Bytes of log since the oldest change of a page that is in no image; only with the classic methods of flushing,
-    /// else 0: it is what they go by.
+    /// Bytes of log since the oldest change of a page that is in no image. Only with the classic methods of flushing,
+    /// which go by it; else 0.
     pub log_modified_age: u64,
-    /// From how many of these on everybody waits until pages are written; only with the classic methods of flushing,
-    /// else 0: nobody does.
+    /// `log_modified_age` from which on all writers wait until pages are written. Only with the classic methods of
+    /// flushing; else 0: no writer waits so.
     pub log_max_modified_age_sync: u64,
-    /// How many of these the methods that write ahead of that take for a full log: only with
+    /// `log_modified_age` that the methods that write ahead of that limit take for a full log: only with
     /// [`AdaptiveFlushingMethod::Adaptive`](crate::AdaptiveFlushingMethod::Adaptive) and
     /// [`KeepAverage`](crate::AdaptiveFlushingMethod::KeepAverage), else 0.
     pub log_max_modified_age_async: u64,
     /// Bytes that the log may hold.
     pub log_capacity: u64,
-    /// Where the log stands.
+    /// LSN of the log's end.
     pub log_lsn_current: u64,
-    /// Up to where it is durable.
+    /// LSN up to which the log is durable.
     pub log_lsn_last_flush: u64,
-    /// Where recovery would begin.
+    /// LSN where recovery would begin.
     pub log_lsn_last_checkpoint: u64,
     /// Waits for room in the log.
     pub log_space_waits: u64,
-    /// Their time, in microseconds.
+    /// Time of these waits, in microseconds.
     pub log_space_wait_us: u64,
-    /// Of these, waits because the log was full. With `envelope` each is a defect: writers should have been slowed down
-    /// before.
+    /// Of these waits, those because the log was full. With `envelope` each is a defect: writers should have been
+    /// slowed down before.
     pub log_wall_waits: u64,
     /// Syncs of log files.
     pub log_syncs: u64,
@@ -185,12 +184,12 @@ pub struct Stats {
     pub log_pending_syncs: u64,
     /// Bytes written to log files, blocks written twice counted twice.
     pub log_bytes_written: u64,
-    /// Bytes of log that the controller goes by: its capacity, or what is recovered from in
+    /// Bytes of log that the controller goes by: the log's capacity, or as much as a recovery applies in
     /// [`recovery_time_target`](crate::Options::recovery_time_target).
     pub log_capacity_effective: u64,
     /// Bytes of log a second that a recovery applied; 0: none was measured yet.
     pub log_apply_rate: u64,
-    /// Microseconds that a recovery would take if there was a crash now.
+    /// Microseconds that the recovery from a crash now would take.
     pub log_recovery_us: u64,
     /// Pages a second that the device was found to write; 0: it was not seen yet.
     pub pace_write_capacity: u64,
@@ -200,15 +199,16 @@ pub struct Stats {
     pub pace_flush_owed: u64,
     /// Bytes a second by which the log grows.
     pub pace_redo_rate: u64,
-    /// Bytes a second by which it may grow; 0: nobody is slowed down.
+    /// Bytes a second by which the log may grow; 0: no writer is slowed down.
     pub pace_redo_limit: u64,
-    /// Microseconds for which there was a limit.
+    /// Microseconds with a limit in force.
     pub pace_limited_us: u64,
     /// Microseconds that the controller's ticks have taken.
     pub pace_tick_us: u64,
-    /// Nanoseconds that a write of pages was found to cost the device, by itself; 0: not known, or nothing.
+    /// Nanoseconds that a write of pages was found to cost the device, without its pages; 0: not known, or nothing.
     pub pace_write_cost_ns: u64,
-    /// Nanoseconds that each page in it costs. Where this is little beside the other, zones are emptied.
+    /// Nanoseconds that each page in a write costs. If that is little beside the cost of a write, the keeper empties
+    /// zones.
     pub pace_page_cost_ns: u64,
     /// Page images read.
     pub data_page_reads: u64,
@@ -216,20 +216,20 @@ pub struct Stats {
     pub data_pending_reads: u64,
     /// Page images written.
     pub data_page_writes: u64,
-    /// Write calls that they took.
+    /// Write calls for these images.
     pub data_write_calls: u64,
-    /// Of these, calls that failed; their pages went elsewhere.
+    /// Of these calls, those that failed; their pages went elsewhere.
     pub data_write_failures: u64,
     /// Bytes of pages written to the data file.
     pub data_written: u64,
     /// Syncs of the data file.
     pub data_syncs: u64,
-    /// Those that the device has in hand, now.
+    /// Syncs of the data file that the device has in hand, now.
     pub data_pending_syncs: u64,
-    /// Copies of pages written before these overwrote others, or notes of them: only with
+    /// Copies of pages, or notes of them, written before the pages overwrote older images: only with
     /// [`Options::doublewrite`](crate::Options::doublewrite).
     pub dblwr_pages_written: u64,
-    /// Writes, each with a sync, that they took.
+    /// Writes of these copies, each with a sync.
     pub dblwr_writes: u64,
     /// Pages torn by a crash that opening put back.
     pub dblwr_pages_put_back: u64,
@@ -243,42 +243,42 @@ pub struct Stats {
     pub map_page_writes: u64,
     /// Zones of the data file that were emptied, so that lots leave in long writes.
     pub data_zones_emptied: u64,
-    /// Images that were moved for it, as they were. They count as written, too.
+    /// Images moved out of these zones, unchanged. They count as written, too.
     pub data_pages_moved: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
     /// Pages that trees gave back: each was merged into a neighbour or into the root.
     pub tree_pages_freed: u64,
-    /// Undo pages: in use, waiting for purge, or kept for the next who needs one, now.
+    /// Undo pages: in use, waiting for purge, or kept for reuse, now.
     pub undo_pages: u64,
-    /// Those of them that purge has still to go through, now: after an open all, later those with delete marks. The one
-    /// that it is at does not count.
+    /// Undo pages that purge still has to go through, now: after an open all, later those with delete marks. The page
+    /// that purge is at does not count.
     pub purge_pages: u64,
     /// Rows that purge has removed.
     pub purged_rows: u64,
     /// Batches of several groups that are being written or undone, now: the rows that they changed are locked.
     pub batches_in_flight: u64,
-    /// Those that were undone, because they failed or a crash came before their commit.
+    /// Batches that were undone, because they failed or a crash came before their commit.
     pub rollbacks: u64,
     /// Pages that may be too empty, waiting for the keeper to merge them, now.
     pub tree_merge_wishes: u64,
     /// Dropped trees whose pages are still in frames, now.
     pub trees_dropping: u64,
-    /// 1 after a failure, when no write is taken any more.
+    /// 1 after a failure, when the engine takes no write any more.
     pub stopped: u64,
     /// Bytes of memory that the engine takes at most with the present settings and data: pool, tables of its pages,
-    /// map, log buffers. What operations hold for themselves (keys and values of batches, rows of scans), stacks, and
-    /// what the allocator keeps, come on top; 64 MiB are enough for some hundred threads.
+    /// map, log buffers. On top come the memory of operations (keys and values of batches, rows of scans), stacks, and
+    /// the allocator's reserves; 64 MiB are enough for some hundred threads.
     pub memory_budget: u64,
     /// Microseconds that opening took.
     pub open_us: u64,
-    /// Log bytes that it read.
+    /// Log bytes that opening read.
     pub open_redo_bytes: u64,
-    /// Pages that it brought up to date.
+    /// Pages that opening brought up to date.
     pub open_redo_pages: u64,
     /// Slots of the data file.
     pub data_slots_total: u64,
-    /// Free ones, now.
+    /// Free slots, now.
     pub data_slots_free: u64,
 }
 
@@ -291,7 +291,7 @@ impl Engine {
         let trees_dropping = to_u64(self.drops.lock().len());
         let (slots_total, slots_free) = store.slot_counts();
         let (copies, searches) = (store.copies(), pool.searches());
-        // What counts there is the oldest change in a frame, which images without a sync are not.
+        // The classic methods go by the oldest change in a frame. Changes in images without a sync do not count.
         let (modified_age, max_modified_age_sync) = match &self.classic_flushing {
             None => (0, 0),
             Some(_) => {

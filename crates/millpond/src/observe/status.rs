@@ -1,4 +1,4 @@
-//! How an engine is doing, as text: in sections, as InnoDB's `SHOW ENGINE INNODB STATUS` has them.
+//! The state of an engine as text, in sections as in InnoDB's `SHOW ENGINE INNODB STATUS`.
 //!
 //! ```text
 //! LOG
@@ -6,7 +6,7 @@
 //!   checkpoint age       31 % of 256.0 MiB (83.1 MiB)
 //! ```
 //!
-//! It looks at counters and names of open trees only: it waits for no operation, page or device.
+//! The text shows counters and names of open trees only: making it waits for no operation, page or device.
 
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
@@ -24,37 +24,37 @@ use crate::observe::stats::Stats;
 use crate::options::Options;
 use crate::options::table::OptionInfo;
 
-/// Stalls that are shown, the last ones.
+/// The number of stalls shown, the last ones.
 const STALLS_SHOWN: usize = 10;
 
-/// Seconds of which the slowest operation is shown, the one under way among them.
+/// The number of seconds whose slowest operation is shown, with the second under way.
 const SECONDS_SHOWN: usize = 10;
 
-/// Open trees that are named.
+/// The number of open trees that are named.
 const TREES_NAMED: usize = 20;
 
-/// What an engine does not know of itself.
+/// Facts about an engine that the engine itself does not keep.
 #[derive(Clone)]
 pub(crate) struct About {
     pub(crate) place: String,
     pub(crate) io_engine: &'static str,
     pub(crate) opened_ns: u64,
-    /// With what it was opened, and what was changed since.
+    /// The options that the database was opened with, and changes since.
     pub(crate) options: Arc<Mutex<Options>>,
     pub(crate) last_look: Arc<LastLook>,
 }
 
-/// What stood in the text when somebody asked for it last: what has come since is told beside it. Who asks for
-/// numbers (JSON, Prometheus) takes nothing from him.
+/// The numbers of the last look, a request for the text: the next text shows the changes since. A request for numbers
+/// (JSON, Prometheus) is no look.
 pub(crate) struct LastLook(Mutex<Option<Look>>);
 
-/// What was seen, and when.
+/// The numbers at a time.
 #[derive(Clone)]
 struct Look {
     at_ns: u64,
     stats: Stats,
     waits: Vec<WaitSummary>,
-    /// Of each class, how many took how many microseconds.
+    /// For each class: (microseconds, waits).
     recorded: Vec<Vec<(u64, u64)>>,
 }
 
@@ -78,7 +78,7 @@ impl Page {
     }
 }
 
-/// The whole text. Where it `is_a_look`, the next one says what has come since this.
+/// The whole text. If it `is_a_look`, the next text shows the changes since this one.
 pub(crate) fn text(engine: &Engine, about: &About, is_a_look: bool) -> String {
     let recorded = engine.waits.recorded().into();
     let look = Look { at_ns: clock::now_ns(), stats: engine.stats(), waits: engine.waits.summary(), recorded };
@@ -103,11 +103,11 @@ pub(crate) fn text(engine: &Engine, about: &About, is_a_look: bool) -> String {
     page.0
 }
 
-/// What somebody has chosen, himself or by a profile: which policies are in force is seen here.
+/// Options that the user has chosen, directly or by a profile: they show which policies are in force.
 fn options(page: &mut Page, about: &About) {
     page.section("OPTIONS, other than the default");
     let (chosen, default) = (about.options.lock().clone(), Options::new());
-    // Of others the sections below say what they are now.
+    // The sections below show the present values of these two.
     let shown = |info: &&OptionInfo| !["buffer_pool_size", "redo_capacity"].contains(&info.name);
     for info in OptionInfo::ALL.iter().filter(shown) {
         if let Some(value) = info.get(&chosen).filter(|value| info.get(&default).as_ref() != Some(value)) {
@@ -154,7 +154,7 @@ fn log(page: &mut Page, engine: &Engine, stats: &Stats) {
     }
 }
 
-/// Threads that write the log, and whether who waits for them spins.
+/// Threads that write the log, and the spinning of threads that wait for them.
 fn log_threads(page: &mut Page, stats: &Stats) {
     page.section("LOG THREADS");
     let (waits, sleeps) = (stats.log_on_flush_waits, stats.log_on_flush_wait_loops);
@@ -264,7 +264,7 @@ fn pace(page: &mut Page, engine: &Engine, stats: &Stats) {
     page.row("emptied for long writes", format!("{zones} zones, {pages} pages moved"));
 }
 
-/// What has come since somebody asked last.
+/// The changes since the last look.
 struct Since<'s> {
     now: &'s Look,
     last: Option<&'s Look>,
@@ -272,27 +272,27 @@ struct Since<'s> {
 }
 
 impl Since<'_> {
-    /// By how much a counter has grown.
+    /// The growth of a counter.
     fn grown(&self, counter: impl Fn(&Stats) -> u64) -> u64 {
         counter(&self.now.stats).saturating_sub(self.last.map_or(0, |last| counter(&last.stats)))
     }
 
-    /// The same, a second.
+    /// The growth of a counter a second.
     fn per_s(&self, counter: impl Fn(&Stats) -> u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact count")]
         let grown = self.grown(counter) as f64;
         grown / self.seconds.max(1e-3)
     }
 
-    /// Since when.
+    /// The begin of the period.
     fn name(&self) -> &'static str {
         if self.last.is_some() { "the last look" } else { "open" }
     }
 }
 
-/// Rates and waits since somebody looked last; a look comes in the place of what was told then.
+/// Rates and waits since the last look. If this is a look, it becomes the last one.
 fn since_last(page: &mut Page, engine: &Engine, about: &About, (look, is_a_look): (&Look, bool)) {
-    // Another may have looked between this one's look and now: then nothing has come since his.
+    // Another thread may have looked after `look` was taken: then there are no changes since its look.
     let last = {
         let mut kept = about.last_look.0.lock();
         if is_a_look { kept.replace(look.clone()) } else { kept.clone() }
@@ -381,7 +381,7 @@ fn p99_since(now: &[(u64, u64)], before: &[(u64, u64)]) -> Duration {
         })
         .collect();
     let all: u64 = new.iter().map(|(_, waits)| waits).sum();
-    // As many are longer as 1 of 100, or fewer.
+    // At most 1 of 100 waits is longer.
     let mut left = all / 100;
     for (us, waits) in new.into_iter().rev() {
         if waits > left {
@@ -446,12 +446,12 @@ fn process(page: &mut Page, stats: &Stats) {
     page.row("law violations", stats.law_violations);
 }
 
-/// A limit, and how much of it is taken.
+/// A limit, and the part of it that is taken.
 fn of_limit(limit: u64, taken: u64) -> String {
     format!("{}, {} % of it taken", bytes(limit), percent(taken, limit))
 }
 
-/// A number that is counted in hundredths.
+/// Converts a count of hundredths.
 fn hundredths(count: u64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / 100.0
 }
@@ -460,12 +460,12 @@ fn bytes(count: u64) -> String {
     ByteSize::b(count).to_string()
 }
 
-/// A share, its whole, and the part itself.
+/// A part in per cent of a whole, the whole, and the part.
 fn part(part: u64, whole: u64, show: impl Fn(u64) -> String) -> String {
     format!("{} % of {} ({})", percent(part, whole), show(whole), show(part))
 }
 
-/// A share, rounded.
+/// A part in per cent of a whole, rounded.
 fn percent(part: u64, whole: u64) -> u64 {
     (part * 100 + whole / 2).checked_div(whole).unwrap_or(0)
 }

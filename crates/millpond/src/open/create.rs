@@ -1,4 +1,4 @@
-//! Making the files of a new database.
+//! Makes the files of a new database.
 
 use std::io;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
 
 pub(crate) const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
 
-/// Damage, where files are left of a database that lost its data file.
+/// Reports damage if there are files of a database that lost its data file.
 pub(crate) fn check_not_lost(place: &str, names: &[String]) -> Result<(), Error> {
     match without_data_file(place, names) {
         lost @ Error::Corruption(_) => Err(lost),
@@ -33,7 +33,7 @@ pub(crate) fn check_not_lost(place: &str, names: &[String]) -> Result<(), Error>
     }
 }
 
-/// Refuses to make a database where there are other files, and one that could not be opened. It only looks.
+/// Refuses to make a database beside other files, or one that could not be opened. Changes nothing.
 pub(crate) fn check_creation(place: &str, names: &[String], options: &Options) -> Result<(), Error> {
     check_not_lost(place, names)?;
     let ours = |name: &str| name == LOCK_FILE || name == DATA_FILE_NEW || is_map_file(name) || is_log_file(name);
@@ -56,18 +56,18 @@ pub(crate) fn validate_new(options: &Options) -> Result<(), Error> {
     invalid(mistakes)
 }
 
-/// Bytes of a new database's pages.
+/// The page size of a new database, in bytes.
 fn new_page_size(options: &Options) -> u64 {
     options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64())
 }
 
-/// Bytes of a new database's log: what was asked for, or enough for the pool.
+/// Bytes of a new database's log: as the options ask, or enough for the pool.
 fn new_capacity(options: &Options, page_size: u64) -> u64 {
     let enough = || DEFAULT_REDO_CAPACITY.max(needed_capacity(options.frames_max(page_size)));
     options.redo_capacity.map_or_else(enough, |size| size.as_u64())
 }
 
-/// Bytes of a new database's pages, and of its log.
+/// The page size of a new database, and the bytes of its log.
 fn sizes(options: &Options) -> (u64, u64) {
     let page_size = new_page_size(options);
     (page_size, new_capacity(options, page_size))
@@ -76,7 +76,7 @@ fn sizes(options: &Options) -> (u64, u64) {
 /// Makes the files of a new database, or none. It exists from the moment its data file gets its name.
 pub(crate) fn create(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
     check_creation(&files.place(), names, options)?;
-    // What a creation that was cut short has left is room for this one.
+    // Files of an interrupted creation make room for this one.
     remove_unfinished(files, |name| name != DATA_FILE_NEW)
         .map_err(|e| Error::io(&format!("remove files in '{}'", files.place()), e))?;
     if let Some(free) = files.free_bytes()
@@ -90,7 +90,7 @@ pub(crate) fn create(files: &dyn Files, names: &[String], options: &Options) -> 
     }
     match made {
         Err(error) if error.is_of_full_device() => {
-            // The file system promised more than it has: a quota, or one that cannot tell.
+            // The file system promised more than it has: there is a quota, or it cannot tell.
             let told = files.free_bytes().and_then(|free| without_room(files, options, free));
             Err(told.map_or_else(|| error.with_advice(&way_to_less(options)), Error::out_of_space))
         }
@@ -98,16 +98,16 @@ pub(crate) fn create(files: &dyn Files, names: &[String], options: &Options) -> 
     }
 }
 
-/// Removes the files of a creation that failed, but for those of a database that exists.
+/// Removes the files of a creation that failed, except those of a database that exists.
 fn take_back(files: &dyn Files) {
-    // The map files go first, durably: beside them there is always the new data file. What cannot be removed now is
-    // when the database is created.
+    // The map files go first, durably: beside them there is always the new data file. The next creation removes files
+    // that cannot be removed now.
     let _ = remove_unfinished(files, |name| name != DATA_FILE_NEW)
         .and_then(|()| files.sync_names())
         .and_then(|()| remove_unfinished(files, |_| true));
 }
 
-/// Removes the files of a database that does not exist yet, as far as `wanted` says.
+/// Removes the `wanted` files of a database that does not exist yet.
 fn remove_unfinished(files: &dyn Files, wanted: impl Fn(&str) -> bool) -> io::Result<()> {
     let names = files.list()?;
     if names.iter().any(|name| name == DATA_FILE) {
@@ -117,7 +117,7 @@ fn remove_unfinished(files: &dyn Files, wanted: impl Fn(&str) -> bool) -> io::Re
     names.iter().filter(|name| unfinished(name) && wanted(name)).try_for_each(|name| files.remove(name))
 }
 
-/// Why a new database does not fit into `free` bytes, and what would; `None`: it does fit.
+/// The reason why a new database does not fit into `free` bytes, and a size that does; `None`: the database fits.
 fn without_room(files: &dyn Files, options: &Options, free: u64) -> Option<String> {
     let (page_size, capacity) = sizes(options);
     let frames = options.frames_max(page_size);
@@ -144,7 +144,7 @@ fn without_room(files: &dyn Files, options: &Options, free: u64) -> Option<Strin
     Some(message)
 }
 
-/// What to do where it is not known what is free.
+/// The advice if the free space is not known.
 fn way_to_less(options: &Options) -> String {
     let (page_size, capacity) = sizes(options);
     let log = size_text(ByteSize::b(first_capacity(capacity, options.frames_max(page_size))));
@@ -154,7 +154,7 @@ fn way_to_less(options: &Options) -> String {
 fn create_files(files: &dyn Files, options: &Options) -> Result<(), Error> {
     let (page_size, capacity) = sizes(options);
     let uuid = [random_u64(), random_u64()];
-    // A larger log is made when it is open.
+    // A larger log is made once the database is open.
     let redo = Geometry::of(0, first_capacity(capacity, options.frames_max(page_size)));
     let in_place = options.page_store == Some(PageStoreKind::InPlace);
     let superblock = Superblock {
@@ -181,11 +181,11 @@ fn create_files(files: &dyn Files, options: &Options) -> Result<(), Error> {
     PageStore::create(files, superblock)
 }
 
-/// Refuses a directory in which no database can be made before anything is made in it, the lock file above all.
+/// Refuses a directory in which no database can be made, before anything is made in it, such as the lock file.
 ///
-/// This looks without a lock, and takes nothing away, so it decides nothing about who has the database open. Where a
-/// lock file is already there, nothing is refused here: somebody may be at work, and what a refused open would leave is
-/// there anyway. Who gets the lock looks again.
+/// This check takes no lock and removes nothing, so it does not decide which process has the database open. If there
+/// is a lock file already, nothing is refused here: a process may be at work, and a refused open would leave nothing
+/// new. The process that gets the lock checks again.
 pub(crate) fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Error> {
     match names_without_lock(path) {
         Some(names) if !names.iter().any(|name| name == DATA_FILE) => {
@@ -212,7 +212,7 @@ mod tests {
             assert!((800 << 20..1 << 30).contains(&capacity(&large)), "{}", capacity(&large));
             validate_new(&large).expect("its log is large enough");
             let asked = large.redo_capacity(ByteSize::mib(256));
-            let refused = validate_new(&asked).expect_err("what is asked for is kept to").to_string();
+            let refused = validate_new(&asked).expect_err("the wanted capacity is kept").to_string();
             assert!(
                 refused.contains("redo_capacity is 256MiB") && refused.contains("leave redo_capacity out"),
                 "{refused}"

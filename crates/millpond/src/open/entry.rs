@@ -1,4 +1,4 @@
-//! The ways in: a directory, or files of any kind; a new database or one that is there.
+//! The entry points of an open: for a directory, or files of any kind; for a new database, or an existing one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::server::endpoints::Endpoints;
 use crate::store::look::without_data_file;
 use crate::store::open::DATA_FILE;
 
-/// The directory of a database, made if it is not there and the options allow it.
+/// Opens the directory of a database, and makes it if it does not exist and the options allow that.
 pub(crate) fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
     // Before anything is created: a mistake in the options leaves no trace.
     if !path.join(DATA_FILE).exists() {
@@ -42,7 +42,7 @@ pub(crate) fn open_directory(path: &Path, options: &Options) -> Result<Directory
     Directory::open(path, how)
 }
 
-/// Opens the database in a directory, of whose files `wrap` may make others. A new one that fails leaves nothing.
+/// Opens the database in a directory, whose files `wrap` may replace. A failed creation leaves nothing.
 pub(crate) fn open_in(
     path: &Path,
     options: Options,
@@ -52,13 +52,13 @@ pub(crate) fn open_in(
     open_on(wrap(Arc::clone(&directory)), options).inspect_err(|_| directory.take_back())
 }
 
-/// A pool that needs a larger log than there is, and options that ask for such a log, or for no capacity at all: the
-/// log is made larger first, by opening the database with a pool that the log is large enough for.
+/// Enlarges the log first, if the pool needs a larger one, and the options ask for such a log or for no capacity. To do
+/// so, it opens the database with a pool that the present log is large enough for.
 pub(crate) fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, options: &Options) -> Result<(), Error> {
     if options.fit_pool {
         return Ok(());
     }
-    // What is wrong with it is told when it is opened.
+    // The open itself reports a damaged superblock.
     let Ok(superblock) = superblock_in(&**files) else { return Ok(()) };
     check_fixed(options, &superblock, &files.place())?;
     let page_size = u64::from(superblock.page_size);
@@ -73,7 +73,7 @@ pub(crate) fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, option
         return Ok(());
     }
     let size = ByteSize::b(fitting * page_size);
-    // Not larger than the pool needs: the rest is made beside the load.
+    // The log becomes no larger than the pool needs: the rest is made beside the load.
     let redo_capacity = ByteSize::b(first_capacity(wanted, frames));
     let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, ..options.clone() };
     let files = Arc::new(LeasedFiles::for_a_while(Arc::clone(files), Arc::clone(home)));
@@ -82,13 +82,13 @@ pub(crate) fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, option
     running.shut_down()
 }
 
-/// Opens the database in these files, which no other process has; makes it first, if the options ask for that.
+/// Opens the database in these files, which no other process has. Creates it first, if the options ask for that.
 pub(crate) fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Running, Error> {
     let options = options.settled().for_reading();
     let files: Arc<dyn Files> = if options.read_only { Arc::new(Overlay::releasing(files)) } else { files };
     let home = Arc::new(Home::new());
     let files: Arc<dyn Files> = Arc::new(LeasedFiles::new(files, Arc::clone(&home)));
-    // Before anything is changed: a path that will not do leaves all as it is.
+    // Before anything is changed: an unusable socket path leaves all as it is.
     let doors = Endpoints::open(&options)?;
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
     if !names.iter().any(|name| name == DATA_FILE) {

@@ -1,4 +1,4 @@
-//! What the options and a database that exists must be for each other.
+//! Checks whether options fit an existing database.
 
 use bytesize::ByteSize;
 
@@ -10,7 +10,7 @@ use crate::options::{FRAMES_MIN, Options, PageStoreKind, bytes, invalid};
 use crate::store::open::DATA_FILE;
 use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
 
-/// The options must not say something else than the database; all mistakes in one error.
+/// Refuses options that contradict the database; all mistakes in one error.
 pub(crate) fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Result<(), Error> {
     let page_size = u64::from(superblock.page_size);
     let mut mistakes = Vec::new();
@@ -44,7 +44,7 @@ pub(crate) fn check_redo_fits(options: &Options, pages: u64, page_size: u64, pla
     if pages == 0 || needed <= options.buffer_pool_size.as_u64() {
         return Ok(());
     }
-    // Where pages are noted in parts they are counted by the first one: it may be that much smaller than another.
+    // If analysis notes pages in parts, the count is estimated from the first part, which may be smaller than others.
     let enough = needed + needed / 8;
     let message = format!(
         "'{place}' was not closed, and its log changes {pages} pages, which stay in memory with read_only: use a \
@@ -54,7 +54,7 @@ pub(crate) fn check_redo_fits(options: &Options, pages: u64, page_size: u64, pla
     Err(Error::InvalidOptions(message.into()))
 }
 
-/// How the database's pages are written.
+/// The page store of a database: how its pages are written.
 pub(crate) fn page_store_of(superblock: &Superblock) -> PageStoreKind {
     if superblock.features & FEATURE_IN_PLACE != 0 { PageStoreKind::InPlace } else { PageStoreKind::CopyOnWrite }
 }

@@ -1,4 +1,4 @@
-//! A database at work, and its end.
+//! An open database, and its close.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,21 +21,21 @@ pub(crate) struct Running {
     pub(crate) engine: Arc<Engine>,
     pub(crate) keeper: Mutex<Option<JoinHandle<()>>>,
     pub(crate) purge: Mutex<Option<JoinHandle<()>>>,
-    /// Those of the classic policies.
+    /// The log's threads, those of the classic policies, and the one that makes files for a larger log.
     pub(crate) threads: Mutex<Option<Threads>>,
     pub(crate) about: About,
     pub(crate) status: Mutex<Vec<StatusServer>>,
     pub(crate) opened: Opened,
 }
 
-/// What opening found.
+/// The findings of the open.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
     pub(crate) superblocks: [Found; 2],
     pub(crate) redo_groups: u64,
     pub(crate) redo_bytes: u64,
     pub(crate) orphan_spaces: Vec<SpaceId>,
-    /// Of a database at rest: what is wrong with the catalog, if not all of it can be read.
+    /// Of a database at rest: the damage of the catalog, if not all of it can be read.
     pub(crate) catalog_damage: Option<String>,
     /// Of a database at rest: the batches that cannot be undone, and why.
     pub(crate) not_undone: Vec<String>,
@@ -48,18 +48,18 @@ impl Drop for Running {
             self.abandon("a thread that panicked dropped the database");
             return;
         }
-        // Who wants to know how closing went calls `close`.
+        // A caller that wants the result of the close calls `close`.
         let _ = self.shut_down();
     }
 }
 
 impl Running {
-    /// Once: lets nobody in any more, waits for those who are, takes a last checkpoint, ends the keeper, lets the files
-    /// go.
+    /// Closes the database, once: admits no more operations, waits for those under way, takes a last checkpoint, ends
+    /// the keeper, and releases the files.
     ///
-    /// When the gates are closed nothing is appended to the log any more, and the checkpoint flushes all of it. Where
-    /// there can be no checkpoint the log's tail is flushed by itself: what was acknowledged before it was durable is
-    /// lost only if the log's files fail.
+    /// With the gates closed no operation appends to the log, and the checkpoint flushes all of it. Without a
+    /// checkpoint the log's tail is flushed by itself: commits acknowledged before they were durable are lost only if
+    /// the log's files fail.
     pub(crate) fn shut_down(&self) -> Result<(), Error> {
         let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
         {
@@ -81,38 +81,39 @@ impl Running {
         flushed.and(stopped).and(result)
     }
 
-    /// Has the log end, and the files be another process's to open. No thread of the engine is left.
+    /// Ends the log, and releases the files: another process may open them. No thread of the engine is left.
     pub(crate) fn let_go(&self) {
         self.engine.core.log.close_wait();
         self.stop_status();
         let files = self.engine.files.lock().take();
         if let Some(files) = files {
-            // Loads that were cut short cannot remove theirs any more. What is left here the next open removes.
+            // Interrupted loads can no longer remove their files. The next open removes files that are left here.
             let _ = sorter::remove_left_over(&*files);
             files.release();
         }
     }
 
-    /// The keeper's end without a checkpoint: what is on the device stays as it is.
+    /// Ends the keeper without a checkpoint: the files on the device stay as they are.
     pub(crate) fn abandon(&self, why: &str) {
         let keeper = self.keeper.lock().take();
         if let Some(keeper) = keeper {
-            // Trees outlive this handle, and nobody measures the device any more.
+            // Trees outlive this handle, and no thread measures the device any more.
             self.engine.pacing.end_payments();
             self.stop_purge();
             let _ = self.stop_keeper(keeper);
             let log = &self.engine.core.log;
             log.stop(&Error::Closed(why.into()));
-            // The next open recovers what has its place in the log.
+            // The next open recovers all groups that have a place in the log.
             let _ = log.flush_tail();
-            // Whoever has a tree still may read on, of what is clean: nobody supplies who waits for a frame.
+            // Threads that still have a tree may read on, as far as clean pages give frames. Waits for a frame end with
+            // an error.
             self.engine.core.pool.stop();
             self.engine.txns.locks.stop(why);
             self.let_go();
         }
     }
 
-    /// The keeper is at work still: purge may be waiting for what it supplies, and the threads that go next.
+    /// Ends purge, then the background threads. The keeper is still at work: these threads may wait for its work.
     pub(crate) fn stop_purge(&self) {
         self.engine.txns.stop();
         let purge = self.purge.lock().take();

@@ -1,4 +1,4 @@
-//! Opens a database that is there: analysis, a new epoch of the log, redo, the catalog.
+//! Opens an existing database: analysis, a new epoch of the log, redo, the catalog.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ use crate::txn::slots::Transactions;
 use crate::undo::purge;
 use crate::undo::rollback::{find_losers, roll_back};
 
-/// Opens what is there: analysis, a new epoch of the log, redo, the catalog.
+/// Opens an existing database: analysis, a new epoch of the log, redo, the catalog.
 pub(crate) fn open_existing(
     files: Arc<dyn Files>,
     home: Arc<Home>,
@@ -84,7 +84,7 @@ pub(crate) fn open_existing(
         store.keep_copies_in(CopyFile::open(&*files, store.page_size(), doublewrite == Doublewrite::On)?);
     }
     let analysed_ns = clock::now_ns() - analysis_began;
-    // What was read may be in the caches of kernel and device only (RECOVER-1).
+    // The log that was read may be in the caches of kernel and device only (RECOVER-1).
     if !options.read_only && !planted!("log_not_written_again") {
         log_files.write_again(analysis.durable, analysis.end)?;
     }
@@ -179,7 +179,7 @@ pub(crate) fn open_existing(
     let (keeper, status_server) = (Mutex::new(Rank::Threads, Some(keeper)), Mutex::new(Rank::Threads, Vec::new()));
     let (purge, threads) = (Mutex::new(Rank::Threads, None), Mutex::new(Rank::Threads, None));
     let mut inner = Running { engine, about, keeper, purge, threads, status: status_server, opened };
-    // From here on, so that a recovery that takes long can be watched.
+    // The status servers start here, so that users can watch a long recovery.
     let opened = doors.serve(&inner.engine, &inner.about).and_then(|servers| {
         *inner.status.lock() = servers;
         finish_open(&mut inner, &*files, options, log_files, (analysis, analysed_ns))
@@ -201,7 +201,7 @@ pub(crate) fn finish_open(
     (analysis, analysed_ns): (recovery::Analysis, u64),
 ) -> Result<(), Error> {
     let engine = Arc::clone(&inner.engine);
-    // Recovery takes frames, too.
+    // Recovery takes frames, too: LRU managers start before it.
     let mut threads = Threads::new();
     log_threads::start(&mut threads, &engine)?;
     if engine.core.pool.is_managed() {
@@ -218,7 +218,7 @@ pub(crate) fn finish_open(
     let applied_us = (analysed_ns + clock::now_ns() - redo_began) / 1000;
     engine.redoing.store(false, Ordering::Relaxed);
     engine.core.pool.keep_pages_together();
-    // While the log is redone pages are cleaned for their frames only (RECOVER-4).
+    // Only now: while the log is redone pages are cleaned for their frames only (RECOVER-4).
     page_cleaners::start(&mut threads, &engine)?;
     *inner.threads.lock() = Some(threads);
     // From here on the end of the old epoch cannot be taken for the end of the log.
@@ -228,7 +228,7 @@ pub(crate) fn finish_open(
     }
     match catalog::drop_orphans(&engine) {
         Ok(orphans) => inner.opened.orphan_spaces = orphans,
-        // What has no name that can be read may have one.
+        // A space without a readable name may still have a name.
         Err(Error::Corruption(damage)) if options.at_rest && !options.read_only => {
             inner.opened.catalog_damage = Some(damage.into())
         }
@@ -251,7 +251,7 @@ pub(crate) fn finish_open(
     let beside_us = ((clock::now_ns() - inner.about.opened_ns) / 1000).saturating_sub(applied_us);
     engine.recovery_time.applied(engine.opening.redo_bytes, applied_us, beside_us);
     let Some(capacity) = options.redo_capacity else { return Ok(()) };
-    // It is waited for the one that is started, with no mutex held.
+    // The call may wait for the thread that it starts, so no mutex is held.
     let mut threads = inner.threads.lock().take().ok_or_else(closed)?;
     let changed = change_at_open(&engine, &mut threads, capacity.as_u64());
     *inner.threads.lock() = Some(threads);

@@ -9,23 +9,23 @@ use crate::options::Options;
 use crate::server::status_server::{Endpoint, StatusServer};
 use crate::server::{metrics_port, status_socket};
 
-/// The doors that options ask for, made and not served yet.
+/// The endpoints that options ask for, made and not served yet.
 pub(crate) struct Endpoints(Vec<Endpoint>);
 
 impl Endpoints {
-    /// Makes those that are asked for.
+    /// Makes the endpoints that the options ask for.
     pub(crate) fn open(options: &Options) -> Result<Endpoints, Error> {
         let socket = options.status_socket.as_deref().map(status_socket::door).transpose()?;
         let port = metrics_port::door(options.metrics_port)?;
         Ok(Endpoints(socket.into_iter().chain(port).collect()))
     }
 
-    /// None, whatever the options ask for.
+    /// No endpoints, whatever the options ask for.
     pub(crate) fn none() -> Endpoints {
         Endpoints(Vec::new())
     }
 
-    /// Starts to answer for `engine`.
+    /// Starts a server for each endpoint, which answers for `engine`.
     pub(crate) fn serve(self, engine: &Arc<Engine>, about: &About) -> Result<Vec<StatusServer>, Error> {
         self.0.into_iter().map(|door| door.serve(Arc::clone(engine), about.clone())).collect()
     }

@@ -9,7 +9,7 @@ use crate::observe::metrics_text;
 use crate::observe::status::About;
 use crate::server::status_server::{Endpoint, REQUEST_MAX};
 
-/// Takes the port; `None`: it is 0, which is none.
+/// Takes the port; `None` for port 0, which means no port.
 pub(crate) fn door(port: u16) -> Result<Option<Endpoint>, Error> {
     if port == 0 {
         return Ok(None);
@@ -25,12 +25,12 @@ pub(crate) fn door(port: u16) -> Result<Option<Endpoint>, Error> {
     Ok(Some(Endpoint { listener: listener.into(), thread: "mp-metrics", is_whole, answer, file: None }))
 }
 
-/// Whether a request's head has its end, an empty line. Who types one ends lines with LF alone.
+/// Whether a request's head has its end, an empty line. In a typed request lines end with LF alone.
 pub(crate) fn is_whole(request: &[u8]) -> bool {
     request.windows(2).any(|bytes| bytes == b"\n\n") || request.windows(3).any(|bytes| bytes == b"\n\r\n")
 }
 
-/// What is asked for: the target without the scheme and host that a proxy is told, and without a query.
+/// The path of a target, without a query, and without the scheme and host of a request to a proxy.
 fn path_of(target: &[u8]) -> &[u8] {
     let path = match target.strip_prefix(b"http://") {
         None => target,
@@ -67,7 +67,7 @@ pub(crate) fn answer(request: &[u8], engine: &Engine, _: &About) -> String {
 mod tests {
     use super::*;
 
-    /// Who is not seen to have ended is answered only when his time is over.
+    /// A client whose request does not seem whole is answered only when its time is over.
     #[test]
     fn a_head_is_whole_with_its_empty_line_however_lines_end() {
         for whole in ["GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\n\n", "\r\n\r\n"] {

@@ -1,12 +1,12 @@
-//! The socket's file, which goes with the database.
+//! The socket's file, which is removed when the database is closed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The file of a socket, which goes with it.
+/// The file of a socket, removed on drop.
 pub(crate) struct SocketFile {
     pub(crate) path: PathBuf,
-    /// Which file it is: another process may have put its own in this place.
+    /// Device and inode of the file: another process may have put its own file in this place.
     pub(crate) identity: (u64, u64),
 }
 

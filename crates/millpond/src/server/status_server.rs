@@ -1,10 +1,10 @@
-//! Where a running engine says how it is doing: the machinery of the [socket](crate::server::status_socket) and of the
+//! The server by which a running engine reports its state on the [socket](crate::server::status_socket) and on the
 //! [port](crate::server::metrics_port).
 //!
-//! One thread for each of the two serves up to [`CLIENTS`] at a time and waits for all of them together. A client has
-//! [`PATIENCE`] in all for its question, however it drips, and as much for taking the answer: who says nothing, or
-//! reads nothing, keeps no other waiting while there are places. A close of the engine waits for nobody. It is for real
-//! threads: the deterministic scheduler knows nothing of `poll`.
+//! Each of the two has one thread, which serves up to [`CLIENTS`] clients at a time and waits for all of them together.
+//! A client has [`PATIENCE`] in all for its request, however slowly the bytes come, and as much for taking the answer.
+//! So a client that sends or reads nothing delays no other while there are places. A close of the engine waits for no
+//! client. The server needs real threads: the deterministic scheduler does not know `poll`.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -22,29 +22,29 @@ use crate::engine::Engine;
 use crate::observe::status::About;
 use crate::server::socket_file::SocketFile;
 
-/// How long a client may take for its question, and again for taking the answer.
+/// Most time of a client for its request, and again for taking the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Clients that are served at a time. More wait in the backlog, until one has been answered or its time is over.
+/// Clients served at a time. More wait in the backlog until a client has its answer, or its time is over.
 const CLIENTS: usize = 32;
 
-/// Bytes that a request has at most: scrapers and browsers send some hundred.
+/// Most bytes of a request: scrapers and browsers send some hundred.
 pub(crate) const REQUEST_MAX: usize = 4096;
 
-/// Where clients come, and what they are told.
+/// A listener, and the answers to its clients.
 pub(crate) struct Endpoint {
-    /// It does not block.
+    /// Non-blocking.
     pub(crate) listener: OwnedFd,
-    /// The name of the thread that serves it.
+    /// The name of the thread that serves the endpoint.
     pub(crate) thread: &'static str,
-    /// Whether so much of a request is all of it.
+    /// Whether these bytes are a whole request.
     pub(crate) is_whole: fn(&[u8]) -> bool,
-    /// What is answered to a request: a whole one, one that is longer than [`REQUEST_MAX`], or what came of one.
+    /// The answer to a request: whole, longer than [`REQUEST_MAX`], or as far as it came.
     pub(crate) answer: fn(&[u8], &Engine, &About) -> String,
     pub(crate) file: Option<SocketFile>,
 }
 
-/// A door and the thread that serves it, until dropped.
+/// An endpoint and the thread that serves it, until dropped.
 pub(crate) struct StatusServer {
     door: Arc<Endpoint>,
     stopped: Arc<Mutex<bool>>,
@@ -52,22 +52,22 @@ pub(crate) struct StatusServer {
     file: Option<SocketFile>,
 }
 
-/// Who came through a door.
+/// A client of an endpoint.
 struct Client {
     stream: OwnedFd,
     stage: Stage,
-    /// When what it does has to be done.
+    /// Deadline of the stage (ns).
     until_ns: u64,
 }
 
-/// What a client does.
+/// The stage of a client.
 enum Stage {
-    /// It asks: so much of its request has come.
+    /// The client sends its request; the bytes so far.
     Asks(Vec<u8>),
-    /// It takes the answer, of which so many bytes have gone.
+    /// The client takes the answer; the number of bytes sent so far.
     Takes(Vec<u8>, usize),
-    /// It has all. What it still sends is thrown away until it goes, too: a close with bytes unread would reset the
-    /// connection, and take the answer away from it.
+    /// The client has the whole answer. The server discards further bytes until the client leaves, too: a close with
+    /// unread bytes would reset the connection, and the client would lose the answer.
     Leaves,
 }
 
@@ -90,7 +90,7 @@ impl Endpoint {
 impl Drop for StatusServer {
     /// Ends the thread, whatever its clients do, and waits for it.
     fn drop(&mut self) {
-        // First of all: who finds nobody then, and no file, knows that this was a close. A crash leaves the file.
+        // First of all: a client that finds no server, and no file, knows of a close. A crash leaves the file.
         drop(self.file.take());
         *self.stopped.lock() = true;
         // Ends `poll`.
@@ -105,7 +105,7 @@ impl Drop for StatusServer {
 pub(crate) fn serve(door: &Endpoint, stopped: &Mutex<bool>, patience: Duration, answer: impl Fn(&[u8]) -> String) {
     let patience_ns = nanos(patience);
     let mut clients: Vec<Client> = Vec::new();
-    // Until when nobody is let in: there was no descriptor to spare, and `accept` would fail again and again.
+    // No client is accepted before this time: there was no spare descriptor, and `accept` would fail repeatedly.
     let mut shut_until_ns = 0;
     loop {
         let now = now_ns();
@@ -115,11 +115,11 @@ pub(crate) fn serve(door: &Endpoint, stopped: &Mutex<bool>, patience: Duration, 
         let opens_at_ns = (shut_until_ns > now).then_some(shut_until_ns);
         let next_ns = clients.iter().map(|client| client.until_ns).chain(opens_at_ns).min();
         let left = next_ns.map(|at| Duration::from_nanos(at.saturating_sub(now)));
-        // A time that is too long for the system is none.
+        // A timeout that is too long for the system means no timeout.
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut waits, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            // No memory for it: nothing is answered any more.
+            // No memory for `poll`: the server answers no more.
             Err(_) => return,
         }
         if *stopped.lock() {
@@ -156,7 +156,8 @@ impl Client {
         }
     }
 
-    /// Does what can be done without waiting. False: it is done with, as with its time, unless it has asked just now.
+    /// Does what can be done without waiting. False: the client is done with. So is a client whose time is over,
+    /// unless it has asked just now.
     fn act(
         &mut self,
         is_whole: fn(&[u8]) -> bool,
@@ -186,7 +187,7 @@ impl Client {
                 match send(&self.stream, &answer[*gone..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                     Ok(len) => *gone += len,
                     Err(Errno::AGAIN | Errno::INTR) => {}
-                    // Who has gone is not told.
+                    // The client has gone.
                     Err(_) => return false,
                 }
                 if *gone == answer.len() {
@@ -214,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// A test that fails waits no longer for an answer.
+    /// Most time that a failing test waits for an answer.
     const GIVES_UP: Duration = Duration::from_secs(60);
 
     /// Answers each request with itself until dropped.
@@ -234,7 +235,7 @@ mod tests {
     }
 
     fn client(path: &Path, says: &[u8]) -> UnixStream {
-        let mut stream = UnixStream::connect(path).expect("somebody listens");
+        let mut stream = UnixStream::connect(path).expect("a server listens");
         stream.set_read_timeout(Some(GIVES_UP)).expect("set");
         stream.write_all(says).expect("sent");
         stream
@@ -246,7 +247,7 @@ mod tests {
         text
     }
 
-    /// With an hour for each, nobody would be answered who waited for one of them.
+    /// Each client has an hour: a client that waited for another would get no answer.
     #[test]
     fn who_is_silent_or_drips_keeps_no_other_waiting_nor_the_close() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -257,7 +258,7 @@ mod tests {
         for request in ["text\n", "json\n"] {
             assert_eq!(answer_to(client(&path, request.as_bytes())), format!("[{}]", request.escape_default()));
         }
-        // The rest of it may come later.
+        // The rest of a request may come later.
         (&others[0]).write_all(b"metheus\n").expect("sent");
         let answers: Vec<String> = others.into_iter().take(1).map(answer_to).collect();
         assert_eq!(answers, ["[prometheus\\n]"]);

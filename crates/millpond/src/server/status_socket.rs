@@ -1,9 +1,9 @@
-//! A Unix domain socket on which a running engine says how it is doing, for its owner alone.
+//! A Unix domain socket on which a running engine reports its state, for its owner alone.
 //!
-//! A client asks with one line, `text`, `prometheus` or `json`. An empty line, no line, or silence is answered with the
-//! text, and does not count as a look: the waits since the last look stay. A request that begins as one of HTTP is
-//! answered as on the [port](crate::server::metrics_port), so that `curl --unix-socket` works.
-//! [`status_server`](crate::server::status_server) says how clients are served.
+//! A client sends one line: `text`, `prometheus` or `json`. An empty line, no line, or silence gets the text, but is no
+//! look: a client that only tests for a server does not reset the waits since the last look. A line that begins as HTTP
+//! is answered as on the [port](crate::server::metrics_port), so that `curl --unix-socket` works. How clients are
+//! served: [`status_server`](crate::server::status_server).
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -21,13 +21,13 @@ use crate::server::socket_file::SocketFile;
 use crate::server::socket_file::identity;
 use crate::server::status_server::Endpoint;
 
-/// Bytes of a line that nobody understands which are told back.
+/// Most bytes of an unknown request that the answer quotes.
 const ECHO_MAX: usize = 32;
 
 /// Connections that may wait for their turn.
 const BACKLOG: i32 = 16;
 
-/// Makes the socket at `path`, for its owner alone. One that nobody serves any more is replaced.
+/// Makes the socket at `path`, for its owner alone. A socket that no process serves any more is replaced.
 pub(crate) fn door(path: &Path) -> Result<Endpoint, Error> {
     let refused = |why: String| {
         let path = path.display();
@@ -41,27 +41,27 @@ pub(crate) fn door(path: &Path) -> Result<Endpoint, Error> {
             return Err(refused("another file is there, which is not a socket".to_owned()));
         }
         Ok(_) => match connect_now(&address) {
-            // Nobody serves it any more.
+            // No process serves the socket any more.
             Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(|e| refused(e.to_string()))?,
-            // Who serves it may be stopped, with a full backlog.
+            // The process that serves the socket may be stopped, with a full backlog.
             Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => {
                 return Err(refused("somebody serves it already".to_owned()));
             }
-            // Another one's, or of another kind.
+            // The socket is another user's, or of another kind.
             Err(why) => return Err(refused(format!("a socket is there already: {}", std::io::Error::from(why)))),
         },
-        // That there is no such directory is told by `bind`.
+        // `bind` reports a missing directory.
         Err(_) => {}
     }
     let listener =
         socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
-            // Before `bind` makes the file, so that it is never anybody else's.
+            // Before `bind` makes the file, so that other users never have access to it.
             .and_then(|socket| fchmod(&socket, Mode::RUSR | Mode::WUSR).map(|()| socket))
             .and_then(|socket| bind(&socket, &address).map(|()| socket))
             .and_then(|socket| listen(&socket, BACKLOG).map(|()| socket))
             .map_err(|e| refused(std::io::Error::from(e).to_string()))?;
     let identity = identity(path).map_err(|e| refused(e.to_string()))?;
-    // Found again from wherever the process will be working then.
+    // An absolute path: the process may change its working directory before it removes the file.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     Ok(Endpoint {
         listener,

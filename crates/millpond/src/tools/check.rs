@@ -46,16 +46,16 @@ impl Default for CheckOptions {
 }
 
 /// Checks the database in directory `path`: superblocks, map, every page, every tree, every free slot, and each entry
-/// of each index against its row. What the log holds beyond the last checkpoint is replayed in memory. The files are
-/// only read. Takes the memory of the pool and some 20 bytes for every page beside it, after a crash also what recovery
-/// writes; and for every row a search in each of its table's indexes.
+/// of each index against its row. The log beyond the last checkpoint is replayed in memory. The files are only read.
+/// The check takes the memory of the pool, some 20 bytes for every page and, after a crash, the memory of recovery's
+/// writes. For every row it searches each of the table's indexes.
 ///
-/// Where pages of the catalog are damaged, all pages are read, and trees whose names cannot be read are walked by their
-/// roots; what only the catalog tells, which index and which long values are whose, cannot be looked at then, and the
+/// If pages of the catalog are damaged, all pages are read, and trees without a readable name are walked from their
+/// roots. Indexes and long values, which only the catalog assigns to tables and trees, cannot be checked then, and the
 /// report says so.
 ///
 /// # Errors
-/// As [`Db::open`]: what keeps a database from being opened is an error, what is found afterwards a problem in the
+/// As [`Db::open`]: a failure to open the database is an error. Damage that is found afterwards is a problem in the
 /// report.
 pub fn check(path: impl AsRef<Path>, options: CheckOptions) -> Result<CheckReport, Error> {
     let directory = Directory::open(path.as_ref(), HowToOpen::new(Access::Read, options.cached))?;
@@ -101,7 +101,7 @@ pub(crate) fn open_in_memory(files: &Arc<dyn Files>, pool: ByteSize) -> Result<D
     }
 }
 
-/// The same, also of a database whose catalog is damaged.
+/// As [`open_in_memory`], but opens a database with a damaged catalog, too.
 fn open_what_is_readable(files: &Arc<dyn Files>, pool: ByteSize) -> Result<Db, Error> {
     let mut options = Options::new().create(false).buffer_pool_size(pool);
     options.fit_pool = true;
@@ -152,7 +152,7 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
             }
         }
     }
-    // A creation that was cut short may have left a space without a root.
+    // An interrupted creation may have left a space without a root.
     let images = core.store.pages();
     let has_root = |space: &SpaceId| images.binary_search(&PageId::root(*space)).is_ok();
     let (unnamed, rootless): (BTreeSet<SpaceId>, BTreeSet<SpaceId>) = unnamed.into_iter().partition(has_root);
@@ -188,18 +188,18 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
         match core.store.slot_content(slot, &mut buf)? {
             SlotContent::Zero => report.never_written += 1,
             SlotContent::Image(_) => report.older_images += 1,
-            // What a crash tore is no problem: nothing names it.
+            // An image torn by a crash is no problem: nothing names it.
             SlotContent::Garbage => {}
         }
     }
     Ok(())
 }
 
-/// Names, and what they stand for.
+/// Names, and their catalog entries.
 type Names = Vec<(String, Entry)>;
 
-/// The names in the catalog and what they stand for; of a damaged one those that can be read, and the spaces that may
-/// have others.
+/// The names in the catalog, and their entries. If the catalog is damaged: the readable names, and the spaces that may
+/// have other names.
 fn names(db: &Db, report: &mut CheckReport) -> Result<(Names, BTreeSet<SpaceId>), Error> {
     let core = &db.engine().core;
     if db.opened().catalog_damage.is_none() {
@@ -212,7 +212,7 @@ fn names(db: &Db, report: &mut CheckReport) -> Result<(Names, BTreeSet<SpaceId>)
     Ok((entries, spaces))
 }
 
-/// What is wrong with an undo page.
+/// The problem of an undo page, if there is one.
 fn undo_problem(core: &Core, id: PageId) -> Option<String> {
     let pin = match core.pool.load(id) {
         Ok(pin) => pin,

@@ -1,7 +1,7 @@
 //! `check` of a table: every entry of its indexes, computed anew from the rows.
 //!
-//! Each row's entry is searched. That finds what is missing; if an index has more entries than rows have found there,
-//! it is walked, and the row of each entry is looked up. So nothing is sorted, nor held in memory.
+//! The check searches each row's entry, which finds missing entries. If an index has more entries than were found so,
+//! the check walks the index, and looks up the row of each entry. So nothing is sorted, nor held in memory.
 
 use crate::api::table::Table;
 use crate::api::tree::Tree;
@@ -11,15 +11,15 @@ use crate::engine::table_state::IndexState;
 use crate::schema::index_key::EntryBytes;
 use crate::tools::check_report::CheckReport;
 
-/// Problems of an index that are told one by one.
+/// Most problems of an index that are reported one by one.
 const TOLD_MAX: u64 = 20;
 
-/// What is wrong with an index.
+/// The findings on an index.
 struct Findings<'t> {
     index: &'t IndexState,
     /// Rows whose entry is there.
     right: u64,
-    /// Problems, and those of them that were told.
+    /// The number of problems. The first [`TOLD_MAX`] are reported.
     problems: u64,
 }
 
@@ -31,7 +31,7 @@ impl Findings<'_> {
         }
     }
 
-    /// Compares the row's entry with what the row says. `key` and `row` are the row's.
+    /// Compares the entry in the index with the row of `key` and value `row`.
     fn check_row(&mut self, table: &Table, key: &[u8], row: &[u8], report: &mut CheckReport) -> Result<(), Error> {
         let mut entry = EntryBytes::new();
         if let Err(short) = self.index.definition.append_entry_key(key, row, &mut entry) {
@@ -52,7 +52,7 @@ impl Findings<'_> {
         Ok(())
     }
 
-    /// Finds the entries whose row is another, or is not there.
+    /// Finds the entries whose row has other fields, or does not exist.
     fn find_surplus(&mut self, table: &Table, report: &mut CheckReport) -> Result<(), Error> {
         let tree = Tree { engine: table.engine.clone(), state: self.index.entries.clone() };
         let (mut scan, mut fields) = (tree.scan(..), Vec::new());
@@ -73,7 +73,7 @@ impl Findings<'_> {
     }
 }
 
-/// Compares the indexes of a table with its rows; `sizes`: how many entries each has.
+/// Compares the indexes of a table with its rows. `sizes`: the number of entries of each index.
 pub(crate) fn check_indexes(table: &Table, sizes: &[u64], report: &mut CheckReport) {
     let indexes = table.state.indexes(&table.engine.waits);
     let mut all: Vec<Findings<'_>> = indexes.iter().map(|index| Findings { index, right: 0, problems: 0 }).collect();
@@ -140,7 +140,7 @@ mod tests {
         for number in 0..100 {
             table.insert(format!("k{number:02}").as_bytes(), format!("x{number:03}").as_bytes()).expect("inserted");
         }
-        // Deleted rows are none, nor are their entries.
+        // Deleted rows do not count, nor do their entries.
         assert!(table.delete(b"k99").expect("deleted"));
         harm(&table);
         drop(table);
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(report.problems, wanted);
     }
 
-    /// The same in a database that is only read, where nothing can be written to find out.
+    /// A lookup reports the same in a read-only database, where it can write nothing to find out.
     #[test]
     fn an_index_that_disagrees_is_told_with_read_only() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! What looks at or mends a database that nobody has open: check, rebuild, inspect.
+//! Tools for a database that no process has open: check, rebuild, inspect.
 
 pub(crate) mod check;
 pub(crate) mod check_indexes;

@@ -1,8 +1,8 @@
-//! `rebuild`: the map and the superblocks anew, from the images in the data file and the log.
+//! `rebuild`: makes the map and the superblocks anew, from the images in the data file and the log.
 //!
 //! Of each page the image with the highest page LSN counts, unless the log or a readable part of the old maps shows
-//! that there was a newer one. The new checkpoint lies at the log's first group that is in no image; the next open
-//! recovers from it as from any other. A lost page is reported and stays unreadable.
+//! that there was a newer one. The new checkpoint is at the first group of the log that is in no image: the next open
+//! recovers from there as usual. The rebuild reports losses, and a lost page stays unreadable.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -44,50 +44,50 @@ use crate::txn::{begins_batch, txn_of};
 pub struct RebuildOptions {
     /// Whether files are read and written through the page cache. Default: no.
     pub cached: bool,
-    /// Also a database that opens; and also when it is not certain that what is found is the newest. Default: no.
+    /// Whether to rebuild a database that opens, and one whose newest state may not be found. Default: no.
     pub force: bool,
 }
 
-/// What a rebuild found.
+/// The findings of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RebuildReport {
     /// Pages whose newest image the new map names.
     pub pages: u64,
-    /// Those of them that neither the log nor a readable part of the old maps knows. If a newer image was lost without
-    /// a trace, an older one stands in for it there, and nothing tells.
+    /// Of these, pages that neither the log nor a readable part of the old maps knows. If such a page lost its newest
+    /// image without a trace, an older image silently stands in for it.
     pub unproven_pages: u64,
-    /// Spaces that they are of, the catalog among them.
+    /// Spaces of the pages, the catalog among them.
     pub spaces: u64,
     /// Slots read.
     pub slots: u64,
-    /// Those that held neither zeroes nor a whole image: torn by a crash, or damaged.
+    /// Slots that held neither zeroes nor a whole image: torn by a crash, or damaged.
     pub damaged_slots: u64,
-    /// Where the next open begins to redo.
+    /// LSN where the next open begins to redo.
     pub log_from: u64,
-    /// Where the log ends.
+    /// LSN of the log's end.
     pub log_end: u64,
     /// Groups of the log that were read.
     pub log_groups: u64,
     /// Whether the checkpoint was known, from a superblock or its copy.
     pub checkpoint_known: bool,
-    /// What could not be had again; empty: everything is there.
+    /// The losses; empty: everything is there.
     pub lost: Vec<String>,
 }
 
-/// Writes map and superblocks of the database in directory `path` anew. Cut short, it is to be run again: images and
-/// log are only read, the old map stays until the new one is whole, and copies of what is replaced are kept beside, in
+/// Writes map and superblocks of the database in directory `path` anew. An interrupted rebuild can be run again: images
+/// and log are only read, and the old map stays until the new one is whole. Copies of the replaced parts are kept in
 /// files named `old-<n>-*`.
 ///
 /// # Errors
-/// [`Error::InvalidOptions`]: the database opens. [`Error::Corruption`]: there is no log to be found, or part of it is
-/// missing that may be needed (`force` goes on). [`Error::Format`]: no database. [`Error::InUse`]: it is open. What the
-/// operating system says.
+/// [`Error::InvalidOptions`]: the database opens. [`Error::Corruption`]: there is no log, or a part of it that may be
+/// needed is missing (`force` goes on). [`Error::Format`]: no database. [`Error::InUse`]: the database is open. Errors
+/// of the operating system.
 pub fn rebuild(path: impl AsRef<Path>, options: &RebuildOptions) -> Result<RebuildReport, Error> {
     rebuild_on(Arc::new(Directory::open(path.as_ref(), HowToOpen::new(Access::Write, options.cached))?), options)
 }
 
-/// Rebuilds the database on any implementation of [`Files`]. The caller sees to it that nobody has it open.
+/// Rebuilds the database on any implementation of [`Files`]. The caller ensures that no process has it open.
 ///
 /// # Errors
 /// As [`rebuild`].
@@ -99,7 +99,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
                 let message = format!("the database in '{}' opens: there is nothing to rebuild", files.place());
                 return Err(Error::InvalidOptions(message.into()));
             }
-            // Damage is what rebuilding is for; anything else may be gone the next time.
+            // A rebuild is for damage; any other error may be gone the next time.
             Err(Error::Corruption(_) | Error::Format(_)) => {}
             Err(other) => return Err(other),
         }
@@ -128,7 +128,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
     let from = work.first_needed.unwrap_or(end);
     let images = work.settle(&data, owner, end.at)?;
     sync_log_files(&*files)?;
-    // Above all that were ever written.
+    // Higher than any sequence ever written.
     let sequence = superblocks.first().map_or(0, |newest| newest.sequence) + 1;
     let next_space = superblocks.iter().map(|superblock| superblock.next_space).max().unwrap_or(0);
     let next_txn = superblocks.iter().map(|superblock| superblock.next_txn.0).max().unwrap_or(0);
@@ -150,7 +150,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
         apply_rate: superblocks.first().map_or(0, |newest| newest.apply_rate),
     };
     rewrite(&*files, superblock, &images, end.at)?;
-    // Last: as long as one is missing, nobody takes the database for whole, and another rebuild reports the same.
+    // Last: while a log file is missing, no open takes the database for whole, and another rebuild reports the same.
     missing.iter().try_for_each(|file| file.create(&*files))?;
     let mut report = work.report;
     (report.log_from, report.log_end) = (from.at.0, end.at.0);
@@ -159,12 +159,12 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
     Ok(report)
 }
 
-/// The newest superblock, if it is certain which that is: in each place it, or its copy, is whole. The copy may be of a
-/// superblock that was not written any more; all that it says was true then.
+/// The newest superblock, if it is certain which that is: in each place the superblock, or its copy, is whole. A copy
+/// may be of a superblock that was never written itself; its contents were true all the same.
 fn known_superblock(files: &dyn Files, data: &DataFile) -> Result<Option<Superblock>, Error> {
     let is_stranger = |found: &Found| matches!(found, Found::OtherFormat { .. } | Found::UnknownFeatures { .. });
     if data.found.iter().any(is_stranger) {
-        // Another version's: not ours to write, unless the other one is.
+        // A superblock of another version: an error, unless the other superblock is of this version.
         data.superblock()?;
     }
     let told = |place: usize| match data.found[place] {
@@ -175,8 +175,8 @@ fn known_superblock(files: &dyn Files, data: &DataFile) -> Result<Option<Superbl
     Ok(both.map(|(even, odd)| if even.sequence > odd.sequence { even } else { odd }))
 }
 
-/// Whose log it is, its files, and where to begin to read it: at the oldest checkpoint that it leads on from, for the
-/// more of it is known, the more do the old maps prove.
+/// The log's owner, its files, and where to begin to read: at the oldest checkpoint from which the log is continuous.
+/// The more of the log is read, the more the old maps prove.
 fn log_of(files: &dyn Files, data: &DataFile, known: Option<Superblock>) -> Result<(Owner, LogFiles, FoundLog), Error> {
     let Some(known) = known else {
         let (owner, log, doubt) = find_rings(files)?;
@@ -190,8 +190,8 @@ fn log_of(files: &dyn Files, data: &DataFile, known: Option<Superblock>) -> Resu
     Ok((known.owner(), log, FoundLog { start, doubt: None }))
 }
 
-/// The log files that are missing. Of a database that was closed they held nothing that is needed; of another one the
-/// log ends where they are.
+/// The missing log files. If the database was closed, they held nothing that is needed. If not, the log ends where they
+/// are.
 fn missing_log_files(files: &dyn Files, known: Option<Superblock>) -> Result<Vec<MissingFile>, Error> {
     let Some(known) = known else { return Ok(Vec::new()) };
     let rings = known.switch.map(|switch| switch.to).into_iter().chain([known.redo]);
@@ -199,7 +199,7 @@ fn missing_log_files(files: &dyn Files, known: Option<Superblock>) -> Result<Vec
     Ok(missing.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-/// The files, with empty ones in memory in the places of those that are missing.
+/// The files, with empty files in memory in place of the missing ones.
 fn with_stand_ins(files: &Arc<dyn Files>, missing: &[MissingFile]) -> Result<Arc<dyn Files>, Error> {
     if missing.is_empty() {
         return Ok(Arc::clone(files));
@@ -209,7 +209,7 @@ fn with_stand_ins(files: &Arc<dyn Files>, missing: &[MissingFile]) -> Result<Arc
     Ok(Arc::new(overlay))
 }
 
-/// What was read of the log may be in the device's cache only.
+/// Syncs the log files: the log that was read may be in the device's cache only.
 fn sync_log_files(files: &dyn Files) -> Result<(), Error> {
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
     for name in names.iter().filter(|name| is_log_file(name)) {
@@ -223,18 +223,18 @@ fn start_at(superblock: &Superblock) -> Start {
     Start { at: superblock.checkpoint_lsn, nonce: superblock.nonce }
 }
 
-/// What the log says of a page.
+/// The log's changes of a page, in summary.
 #[derive(Clone, Copy, Debug, Default)]
 struct Replayed {
-    /// The page LSN that redo brings it to.
+    /// The page LSN that redo brings the page to.
     lsn: Lsn,
-    /// End of the last group that formatted it.
+    /// End of the last group that formatted the page.
     format: Lsn,
     /// Page LSN of the last image that a map group names.
     named: Lsn,
-    /// End of the last group that gave it back; its images of before are nobody's.
+    /// End of the last group that gave the page back; older images do not count.
     freed: Lsn,
-    /// The page LSN that a group demanded and that was not reached.
+    /// The page LSN that a group expected, and that the page had not reached.
     gap: Option<Lsn>,
     /// The first group that is in no image.
     needed: Option<Start>,
@@ -252,15 +252,15 @@ struct Work {
     report: RebuildReport,
     /// The newest whole image of each page.
     newest: HashMap<PageId, (SlotId, Lsn), FixedState>,
-    /// Those that lead to other pages: of inner pages and of the catalog.
+    /// Slots of images that lead to other pages: of inner pages and of the catalog.
     leading: BTreeSet<SlotId>,
-    /// Those of undo pages that say that a batch is being written.
+    /// Slots of images of undo pages that say that a batch is being written.
     undecided: BTreeSet<SlotId>,
-    /// Those of pages that nothing leads to: given back before the log begins, if nothing else is lost.
+    /// Images of pages that nothing leads to: given back before the log begins, if nothing else is lost.
     aside: HashMap<PageId, (SlotId, Lsn), FixedState>,
-    /// What the headers of damaged slots say.
+    /// The highest page LSN of each page in the headers of damaged slots.
     claims: HashMap<PageId, Lsn, FixedState>,
-    /// The maps of the last checkpoints, as far as they can be read, and where the checkpoints are.
+    /// The maps of the last checkpoints, as far as they can be read, and the checkpoints' LSNs.
     old_maps: Vec<(PageMap, Lsn)>,
     log: BTreeMap<PageId, Replayed>,
     dropped: BTreeSet<SpaceId>,
@@ -269,7 +269,7 @@ struct Work {
     first_needed: Option<Start>,
     /// Spaces that a name leads to, or did.
     named: BTreeSet<SpaceId>,
-    /// Pages that the log formats as inner ones, and those that it has inner pages lead to.
+    /// Pages that the log formats as inner pages, and pages that it lets inner pages lead to.
     inner: BTreeSet<PageId>,
     children: BTreeSet<PageId>,
 }
@@ -279,7 +279,7 @@ impl Work {
         self.report.lost.push(what);
     }
 
-    /// Reads the maps whose checkpoints are not before `start`, where the log begins, as far as they can be read.
+    /// Reads the maps, as far as they are readable, whose checkpoints are not before `start`, where the log begins.
     fn read_maps(&mut self, files: &dyn Files, superblocks: &[Superblock], start: Lsn) {
         let map = |superblock| read_map(files, superblock, &mut Vec::new()).ok();
         let told = superblocks.iter().filter(|superblock| superblock.checkpoint_lsn >= start);
@@ -327,7 +327,7 @@ impl Work {
         }
     }
 
-    /// Goes through the log as redo will; returns its end.
+    /// Reads the log as redo will. Returns its end.
     fn read_log(&mut self, log: &LogFiles, start: Start) -> Result<Start, Error> {
         let mut scan = LogScan::new(log, start.nonce, start.at);
         loop {
@@ -400,7 +400,7 @@ impl Work {
         if end <= page.lsn {
             return;
         }
-        // Of what came before a format nothing is left: the log may have no room any more for who goes back that far.
+        // A format discards all that came before. The log may have no room for a recovery from before the format.
         page.needed = page.needed.filter(|_| !formats(ops)).or(Some(at));
         if formats(ops) {
             page.gap = None;
@@ -410,7 +410,7 @@ impl Work {
         page.lsn = end;
     }
 
-    /// Notes which pages the operations let an inner page lead to.
+    /// Notes the pages that the operations let an inner page lead to.
     fn note_children(&mut self, id: PageId, ops: &[u8]) {
         let image_leads = self.newest.get(&id).is_some_and(|(slot, _)| self.leading.contains(slot));
         for op in Record::ops(ops).flatten() {
@@ -427,7 +427,7 @@ impl Work {
         }
     }
 
-    /// A catalog entry names spaces. (The value of an inner page is a page number, and no entry.)
+    /// Notes the spaces that a catalog entry names. (The value of an inner page is a page number, and no entry.)
     fn name(&mut self, value: &[u8]) {
         for space in Entry::decode(value).iter().flat_map(Entry::spaces) {
             self.last_space = self.last_space.max(space);
@@ -460,12 +460,12 @@ impl Work {
         }
         for (&id, &claim) in &self.claims {
             let reached = self.log.get(&id).map(|page| page.lsn).or(self.newest.get(&id).map(|(_, lsn)| *lsn));
-            // A claim on a page that is proven is itself damaged, if it is not about what the log has lost.
+            // A claim on a proven page is itself damaged, unless it is from beyond the log's end.
             if reached.is_some_and(|lsn| claim > lsn) && (claim > end || !self.is_proven(id, owner)) {
                 lost.insert(id, format!("a damaged image says that it is the one of LSN {claim}"));
             }
         }
-        // Where a page is lost, what it led to is not known.
+        // If a page is lost, the pages that it led to are not known.
         let shaken: BTreeSet<SpaceId> = lost.keys().map(|id| id.space()).collect();
         let is_shaken = |id: PageId| shaken.contains(&id.space()) || shaken.contains(&SpaceId::CATALOG);
         let aside = std::mem::take(&mut self.aside);
@@ -484,7 +484,7 @@ impl Work {
         Ok(images)
     }
 
-    /// Whether the log or an old map knows the newest image that is found of a page.
+    /// Whether the log, or an old map, knows the newest image found of a page.
     fn is_proven(&self, id: PageId, owner: Owner) -> bool {
         let is_named = |&(slot, lsn): &(SlotId, Lsn)| {
             self.old_maps.iter().any(|(map, _)| names(map.get(id), slot, lsn, u64::from(owner.page_size)))
@@ -492,14 +492,14 @@ impl Work {
         self.log.contains_key(&id) || self.newest.get(&id).is_some_and(is_named)
     }
 
-    /// Pages of which an old map shows that there was a newer image than those that are found.
+    /// Pages for which an old map shows that there was a newer image than those found.
     ///
-    /// What an entry proves: when the checkpoint at C was written, each change before C was in an image that its map
-    /// names, or a map group from C on. The log was read from C on, or from before. So if it has no map group for the
-    /// page, then of all images up to C the one that the entry names is the newest, and another that is found is older.
+    /// The proof: when the checkpoint at C was written, each change before C was in an image named by its map, or by a
+    /// map group from C on. The log was read from C on, or from before. So if the log has no map group for the page,
+    /// the entry names the newest of all images up to C, and any other image found is older.
     ///
-    /// Of images above C the entry says nothing: what changed the page since is in the log. And where the log changes
-    /// the page behind the older image, it tells by itself whether it leads on from there; if so, nothing is lost.
+    /// Of images above C the entry says nothing: later changes of the page are in the log. If the log changes the page
+    /// after the older image, the log itself shows whether it continues from there; if so, nothing is lost.
     fn lost_by_old_maps(&self, data: &DataFile, owner: Owner) -> Result<BTreeMap<PageId, String>, Error> {
         let page_size = u64::from(owner.page_size);
         let mut lost = BTreeMap::new();
@@ -523,7 +523,7 @@ impl Work {
         Ok(lost)
     }
 
-    /// What is wrong with the image that an entry names; `None`: it is there.
+    /// The problem of the image that an entry names; `None`: the image is there.
     fn problem_at(&self, entry: MapEntry, id: PageId, data: &DataFile, owner: Owner) -> Result<Option<String>, Error> {
         let page_size = u64::from(owner.page_size);
         let Some(slot) = slot_of(entry, page_size).filter(|slot| slot.0 < self.report.slots) else {
@@ -537,8 +537,8 @@ impl Work {
     /// The pages that must be there: those that inner pages and the catalog lead to. Images that nothing leads to are
     /// put aside.
     ///
-    /// A page that was given back leaves its last image in some slot. Where the log tells of that, the image is
-    /// forgotten; where it does not, the parent's newest image leads to the page no more: one group changed both.
+    /// A page that was given back leaves its last image in some slot. If the log shows that, the image is forgotten. If
+    /// not, the parent's newest image no longer leads to the page: one group changed both.
     fn references(&mut self, data: &DataFile, owner: Owner) -> Result<BTreeSet<PageId>, Error> {
         let log = &self.log;
         self.newest.retain(|id, (_, lsn)| log.get(id).is_none_or(|page| page.freed <= *lsn));
@@ -546,14 +546,14 @@ impl Work {
         let catalog = PageId::root(SpaceId::CATALOG);
         self.reach(vec![catalog], &mut reached, &mut referenced, data, owner)?;
         let roots = self.newest.keys().map(|id| id.space()).chain(self.named.iter().copied()).map(PageId::root);
-        // What the log changes is a page of a tree, and so is what it puts into an inner page.
+        // Pages that the log changes are pages of trees, and so are pages that it puts into an inner page.
         let living = self.log.iter().filter(|(_, page)| !page.is_free()).map(|(id, _)| *id);
         let open = roots.chain(living).chain(self.children.iter().copied()).collect();
         self.reach(open, &mut reached, &mut referenced, data, owner)?;
         referenced.extend(self.named.iter().map(|space| PageId::root(*space)).chain([catalog]));
         referenced.retain(|id| self.log.get(id).is_none_or(|page| !page.is_free()));
-        // Nothing leads to an undo page. Without an old map it is not told from one that was given back: to go through
-        // that again changes nothing, unless it has a batch undone that was committed later.
+        // Nothing leads to an undo page. Without an old map, an undo page in use looks like one that was given back. To
+        // go through the latter again changes nothing, unless it undoes a batch that was committed later.
         let decided = |id: &PageId, slot| self.log.contains_key(id) || !self.undecided.contains(&slot);
         let without_maps = self.old_maps.is_empty();
         let in_use = |id: &PageId, slot| if without_maps { decided(id, slot) } else { self.is_proven(*id, owner) };
@@ -571,7 +571,7 @@ impl Work {
         Ok(referenced)
     }
 
-    /// Goes from `open` on to all pages that newest images lead to: these are `referenced`.
+    /// Follows newest images from the pages in `open`. Adds the pages that inner pages lead to to `referenced`.
     fn reach(
         &mut self,
         mut open: Vec<PageId>,

@@ -183,8 +183,8 @@ fn threads_clocks_and_locks_come_from_the_seam() {
     }
 }
 
-/// LAW-2: no wait ends by a timer but the keeper's, which has ticks, that of who writes the log for others, who give him
-/// time, payments, which are of time, those of the classic policies, and the rests of who makes files for a large log.
+/// LAW-2: no wait ends by a timer. Exceptions: the keeper's ticks, the log thread's next background commit, payments,
+/// the classic policies, and the rests of the thread that makes files for a large log.
 #[test]
 fn nobody_but_the_keeper_waits_for_a_clock() {
     let mut seen = 0;
@@ -227,12 +227,12 @@ fn nobody_but_the_keeper_waits_for_a_clock() {
 /// The one policy that breaks LAW-1 says so.
 #[test]
 fn nobody_sleeps_under_latches_but_who_is_known_for_it() {
-    let who: Vec<_> = sources()
+    let sleepers: Vec<_> = sources()
         .iter()
         .filter(|(_, text)| text.contains("sync::nap_latched("))
         .map(|(path, text)| (path.file_name().map(ToOwned::to_owned), text.matches("nap_latched(").count()))
         .collect();
-    assert_eq!(who, [(Some("recent_closed.rs".into()), 1)]);
+    assert_eq!(sleepers, [(Some("recent_closed.rs".into()), 1)]);
 }
 
 /// A backup is the last thing: an error that sends there says before what may help.
@@ -310,4 +310,39 @@ fn the_bugs_that_are_planted_are_those_that_the_script_wakes() {
     let planted: BTreeSet<&str> = calls.filter_map(|call| Some(call.split_once('"')?.0)).collect();
     assert!(woken.len() > 50);
     assert_eq!(planted, woken);
+}
+
+/// The subject of a sentence is a named actor: no pronoun for a thread, a page or a person.
+#[test]
+fn prose_names_its_actors() {
+    fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(dir).expect("listed") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            if path.is_dir() {
+                // Decisions say what was so when they were made.
+                if !["target", "decisions"].contains(&name.as_str()) && !name.starts_with('.') {
+                    collect(&path, files);
+                }
+            } else if [".rs", ".md"].iter().any(|end| name.ends_with(end))
+                && !["tidy.rs", "CHANGELOG.md"].contains(&&*name)
+            {
+                files.push(path);
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = Vec::new();
+    ["crates", "docs", "fuzz"].iter().for_each(|dir| collect(&root.join(dir), &mut files));
+    files.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root.join(name)));
+    assert!(files.len() > 400, "only {} files seen", files.len());
+    let pronouns = ["who", "whoever", "whom", "he", "his", "him"];
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("read");
+        for (number, line) in text.lines().enumerate() {
+            let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+            let found = words.find(|word| pronouns.contains(&word.to_lowercase().as_str()));
+            assert_eq!(found, None, "{}:{}: name the actor", path.display(), number + 1);
+        }
+    }
 }

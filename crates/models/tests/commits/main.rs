@@ -253,32 +253,32 @@ impl Model {
     }
 
     /// Appends a group. Returns its end and its payload.
-    fn append(&self, who: u8, bytes: usize) -> Result<(Lsn, Vec<u8>), Error> {
-        let payload = vec![who; bytes];
+    fn append(&self, client: u8, bytes: usize) -> Result<(Lsn, Vec<u8>), Error> {
+        let payload = vec![client; bytes];
         let credit = self.log.reserve(bytes, 0)?;
         let end = self.log.append(credit, GroupKind::Pages, &payload, |_, _| ())?;
         Ok((end, payload))
     }
 
     /// A commit: durable when it returns.
-    fn commit(&self, who: u8, bytes: usize) -> Result<(), Error> {
-        let (end, payload) = self.append(who, bytes)?;
+    fn commit(&self, client: u8, bytes: usize) -> Result<(), Error> {
+        let (end, payload) = self.append(client, bytes)?;
         self.log.flush_wait(end)?;
         self.disk.assert_durable(end, &payload);
         Ok(())
     }
 
     /// A commit that is written when it returns.
-    fn write(&self, who: u8, bytes: usize) -> Result<(), Error> {
-        let (end, payload) = self.append(who, bytes)?;
+    fn write(&self, client: u8, bytes: usize) -> Result<(), Error> {
+        let (end, payload) = self.append(client, bytes)?;
         self.log.write_wait(end)?;
         self.disk.assert_written(end, &payload);
         Ok(())
     }
 
     /// A commit; false if it failed, as it may when the device fails.
-    fn try_commit(&self, who: u8, bytes: usize) -> bool {
-        match catch_unwind(AssertUnwindSafe(|| self.commit(who, bytes))) {
+    fn try_commit(&self, client: u8, bytes: usize) -> bool {
+        match catch_unwind(AssertUnwindSafe(|| self.commit(client, bytes))) {
             Ok(committed) => committed.is_ok(),
             Err(panic) if panic.downcast_ref::<&str>() == Some(&"the device panicked") => false,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -288,9 +288,9 @@ impl Model {
 
 /// Threads that each commit `commits` groups of `bytes` bytes. Returns the number of failed commits.
 fn commit_all(model: &Arc<Model>, threads: u8, commits: usize, bytes: usize) -> usize {
-    let committer = |who| {
+    let committer = |client| {
         let model = Arc::clone(model);
-        thread::spawn(move || (0..commits).filter(|_| !model.try_commit(who, bytes)).count())
+        thread::spawn(move || (0..commits).filter(|_| !model.try_commit(client, bytes)).count())
     };
     let committers: Vec<_> = (1..=threads).map(committer).collect();
     committers.into_iter().map(|committer| committer.join().expect("no panic")).sum()
@@ -311,9 +311,9 @@ fn who_wants_it_written_syncs_nothing_and_who_wants_it_durable_finds_what_others
     explore(2_000, || {
         let model = Model::new(None);
         let writers: Vec<_> = (1..=2)
-            .map(|who| {
+            .map(|client| {
                 let model = Arc::clone(&model);
-                thread::spawn(move || (0..2).for_each(|_| model.write(who, 700).expect("nothing fails")))
+                thread::spawn(move || (0..2).for_each(|_| model.write(client, 700).expect("nothing fails")))
             })
             .collect();
         let committer = {
@@ -345,12 +345,12 @@ fn a_short_buffer_is_written_by_who_needs_it() {
 fn who_does_not_wait_for_durability_is_given_room_by_the_thread_that_writes_for_others() {
     explore(3_000, || {
         let model = Model::new(None);
-        let append = |who: u8| {
+        let append = |client: u8| {
             let model = Arc::clone(&model);
             thread::spawn(move || {
                 for _ in 0..3 {
                     let credit = model.log.reserve(4000, 0).expect("nothing fails");
-                    model.log.append(credit, GroupKind::Pages, &[who; 4000], |_, _| ()).expect("nothing fails");
+                    model.log.append(credit, GroupKind::Pages, &[client; 4000], |_, _| ()).expect("nothing fails");
                 }
             })
         };
@@ -391,9 +391,9 @@ fn groups_with_a_place_become_durable_behind_a_stop() {
             let model = Arc::clone(&model);
             thread::spawn(move || model.log.stop(&Error::Bug("stopped by the model".into())))
         };
-        let append = |who: u8| {
+        let append = |client: u8| {
             let model = Arc::clone(&model);
-            thread::spawn(move || (0..2).filter_map(|_| model.append(who, 700).ok()).collect::<Vec<_>>())
+            thread::spawn(move || (0..2).filter_map(|_| model.append(client, 700).ok()).collect::<Vec<_>>())
         };
         let committer = {
             let model = Arc::clone(&model);
@@ -420,11 +420,11 @@ fn writers_stay_within_what_a_group_can_say_of_durability() {
     const BEHIND: u64 = 9_000;
     explore(300, || {
         with_threads_within(BEHIND, false, None, |model| {
-            let append = |who: u8| {
+            let append = |client: u8| {
                 let model = Arc::clone(model);
                 thread::spawn(move || {
                     for _ in 0..3 {
-                        model.append(who, 4000).expect("nothing fails");
+                        model.append(client, 4000).expect("nothing fails");
                         let positions = model.log.positions();
                         assert!(positions.next.since(positions.durable) <= BEHIND, "REDO-13: {positions:?}");
                     }
@@ -546,12 +546,12 @@ fn who_waits_behind_the_copy_of_one_who_does_not_wait_needs_no_clock() {
 fn who_finds_the_buffer_short_has_it_written_and_not_synced() {
     explore(300, || {
         with_threads_that(false, None, |model| {
-            let append = |who: u8| {
+            let append = |client: u8| {
                 let model = Arc::clone(model);
                 thread::spawn(move || {
                     for _ in 0..3 {
                         let credit = model.log.reserve(4000, 0).expect("nothing fails");
-                        model.log.append(credit, GroupKind::Pages, &[who; 4000], |_, _| ()).expect("nothing fails");
+                        model.log.append(credit, GroupKind::Pages, &[client; 4000], |_, _| ()).expect("nothing fails");
                     }
                 })
             };

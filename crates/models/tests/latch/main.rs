@@ -37,13 +37,13 @@ unsafe impl Sync for Guarded {}
 
 /// The kinds of threads that pass through the latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
+enum Client {
     Reader,
     Writer,
     /// Leaves if it would have to wait.
     Trier,
 }
-use Who::{Reader, Trier, Writer};
+use Client::{Reader, Trier, Writer};
 
 /// Bounds of the exploration.
 #[derive(Clone, Copy)]
@@ -101,9 +101,9 @@ thread_local! {
 }
 
 impl Turns {
-    fn taken(&self, who: Who) {
+    fn taken(&self, client: Client) {
         let next = NEXT.take();
-        let free = next.threads.is_empty() || next.readers && who == Reader;
+        let free = next.threads.is_empty() || next.readers && client == Reader;
         assert!(free || next.threads.contains(&loom::thread::current().id()), "a thread took another's turn");
     }
 
@@ -123,11 +123,11 @@ impl Turns {
 }
 
 /// Passes through the latch. Returns whether it wrote.
-fn pass(latch: &Shared, who: Who, turns: &Turns) -> bool {
-    if who == Reader {
+fn pass(latch: &Shared, client: Client, turns: &Turns) -> bool {
+    if client == Reader {
         let before: Vec<Place> = line_in_a_step();
         let guard = latch.read();
-        turns.taken(who);
+        turns.taken(client);
         let now = line();
         assert!(before.iter().all(|place| !now.contains(place)), "a reader passed a thread that was parked before");
         // SAFETY: loom's cell checks that.
@@ -135,27 +135,27 @@ fn pass(latch: &Shared, who: Who, turns: &Turns) -> bool {
         turns.about_to_release();
         return false;
     }
-    let guard = if who == Writer { Some(latch.write()) } else { latch.try_write() };
+    let guard = if client == Writer { Some(latch.write()) } else { latch.try_write() };
     let Some(guard) = guard else { return false };
-    turns.taken(who);
+    turns.taken(client);
     // SAFETY: loom's cell checks that.
     guard.0.with_mut(|value| unsafe { *value += 1 });
     turns.about_to_release();
     true
 }
 
-/// All of `who` pass through the latch once, the first in the model's first thread. Each writer counts up.
-fn crowd(flaw: Flaw, fair: u32, who: &'static [Who]) {
+/// Each of `threads` passes through the latch once, the first in the model's first thread. Each writer counts up.
+fn crowd(flaw: Flaw, fair: u32, threads: &'static [Client]) {
     explore(flaw, fair, bounds().preemptions, move || {
         NEXT.take();
         let turns = || Turns { fair: fair == u32::MAX };
         let latch = shared();
-        let start = |&who: &Who| {
+        let start = |&client: &Client| {
             let (latch, turns) = (Arc::clone(&latch), turns());
-            loom::thread::spawn(move || pass(&latch, who, &turns))
+            loom::thread::spawn(move || pass(&latch, client, &turns))
         };
-        let others: Vec<_> = who[1..].iter().map(start).collect();
-        let mut written = u64::from(pass(&latch, who[0], &turns()));
+        let others: Vec<_> = threads[1..].iter().map(start).collect();
+        let mut written = u64::from(pass(&latch, threads[0], &turns()));
         for other in others {
             written += u64::from(other.join().expect("no panic"));
         }
@@ -165,9 +165,9 @@ fn crowd(flaw: Flaw, fair: u32, who: &'static [Who]) {
 }
 
 /// The same, with every choice of fair wake-ups among the first ones, and with all wake-ups fair.
-fn crowds(flaw: Flaw, who: &'static [Who]) {
-    (0..1 << bounds().wakes).for_each(|fair| crowd(flaw, fair, who));
-    crowd(flaw, u32::MAX, who);
+fn crowds(flaw: Flaw, threads: &'static [Client]) {
+    (0..1 << bounds().wakes).for_each(|fair| crowd(flaw, fair, threads));
+    crowd(flaw, u32::MAX, threads);
 }
 
 #[test]

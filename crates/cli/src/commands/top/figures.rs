@@ -136,8 +136,8 @@ impl Figures {
     }
 
     /// A block of plain text, at most 80 columns wide.
-    pub(super) fn block(&self, who: &str) -> String {
-        let mut text = format!("{}\n", self.head(who, WIDE));
+    pub(super) fn block(&self, target: &str) -> String {
+        let mut text = format!("{}\n", self.head(target, WIDE));
         for (line, _) in self.lines(WIDE) {
             let _ = writeln!(text, "{line}");
         }
@@ -149,13 +149,13 @@ impl Figures {
     }
 
     /// The heading: the engine's target and the interval. Of a long path only the end is shown.
-    pub(super) fn head(&self, who: &str, columns: usize) -> String {
+    pub(super) fn head(&self, target: &str, columns: usize) -> String {
         let stopped =
             if self.now.number("stopped") > 0 { "stopped after a failure, reopen the database: " } else { "" };
         let over = if self.is_first() { String::new() } else { format!(", over {:.1} s", self.since.as_secs_f64()) };
         let begin = format!("{stopped}millpond at ");
         let room = columns.saturating_sub(begin.len() + over.len());
-        let shown: String = who.chars().skip(who.chars().count().saturating_sub(room)).collect();
+        let shown: String = target.chars().skip(target.chars().count().saturating_sub(room)).collect();
         format!("{begin}{shown}{over}")
     }
 

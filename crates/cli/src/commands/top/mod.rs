@@ -56,7 +56,7 @@ pub(crate) struct TopArgs {
 
 /// An engine that is being watched.
 struct Watch<'a> {
-    who: &'a str,
+    target: &'a str,
     source: Source,
     interval: Duration,
     last: Sample,
@@ -107,11 +107,11 @@ fn has_ended(why: &io::Error) -> bool {
 /// Watches an engine.
 pub(crate) fn run(args: &TopArgs) -> Result<Answer, Failure> {
     let source = Source::parse(&args.target)?;
-    let who = args.target.display().to_string();
+    let target = args.target.display().to_string();
     let stop = signals::stop_flag()?;
     let Some(first) = answer(&source.sample()?, &stop) else { return Ok(Answer::Interrupted) };
     let first = first.map_err(|why| source.failure(&why, ""))?;
-    let mut watch = Watch { who: &who, source, interval: args.interval, last: first };
+    let mut watch = Watch { target: &target, source, interval: args.interval, last: first };
     if std::io::stdout().is_terminal() && !args.plain && !args.once {
         return screen::run(&mut watch, &stop);
     }
@@ -122,11 +122,11 @@ pub(crate) fn run(args: &TopArgs) -> Result<Answer, Failure> {
         let Some(answer) = answer(&watch.ask()?, &stop) else { return Ok(Answer::Interrupted) };
         let Some(figures) = watch.look(answer)? else {
             if args.once {
-                return Err(Failure::message(format!("the engine at '{who}' has ended before it was asked again")));
+                return Err(Failure::message(format!("the engine at '{target}' has ended before it was asked again")));
             }
             return Ok(watch.tell_end());
         };
-        let block = figures.block(&who);
+        let block = figures.block(&target);
         if args.once {
             print(&block)?;
             return Ok(Answer::Yes);

@@ -49,7 +49,7 @@ pub(super) fn run(watch: &mut Watch<'_>, stop: &AtomicBool) -> Result<Answer, Fa
     let mut is_drawn = false;
     loop {
         if !is_drawn {
-            terminal.draw(|frame| draw(frame, &figures, watch.who)).map_err(failed)?;
+            terminal.draw(|frame| draw(frame, &figures, watch.target)).map_err(failed)?;
             is_drawn = true;
         }
         // Waits for the answer only for a moment at a time, so that an engine that does not answer delays no key.
@@ -65,7 +65,7 @@ pub(super) fn run(watch: &mut Watch<'_>, stop: &AtomicBool) -> Result<Answer, Fa
         if let Some(answer) = answer {
             let Some(next) = watch.look(answer)? else {
                 drop(restored);
-                print(&figures.block(watch.who))?;
+                print(&figures.block(watch.target))?;
                 return Ok(watch.tell_end());
             };
             (figures, awaited, is_drawn) = (next, None, false);
@@ -102,7 +102,7 @@ fn leaves(key: KeyEvent) -> bool {
     interrupts || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
 }
 
-fn draw(frame: &mut Frame<'_>, figures: &Figures, who: &str) {
+fn draw(frame: &mut Frame<'_>, figures: &Figures, target: &str) {
     let area = frame.area();
     let columns = usize::from(area.width);
     if columns < NARROW {
@@ -118,7 +118,7 @@ fn draw(frame: &mut Frame<'_>, figures: &Figures, who: &str) {
     let strip_lines = STRIP_LINES.min(room - body_lines);
     let parts = [1, body_lines, strip_lines].map(Constraint::Length);
     let [head, body, strip, foot] = Layout::vertical(parts.into_iter().chain([Constraint::Fill(1)])).areas(area);
-    frame.render_widget(Text::from(figures.head(who, columns)).bold(), head);
+    frame.render_widget(Text::from(figures.head(target, columns)).bold(), head);
     frame.render_widget(Paragraph::new(lines), body);
     frame.render_widget(Text::from("q to leave").dim(), foot);
 

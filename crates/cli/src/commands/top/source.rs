@@ -135,19 +135,19 @@ impl Source {
 
     /// The failure to reach an engine, with advice. `also` names further possible targets.
     pub(crate) fn failure(&self, why: &io::Error, also: &str) -> Failure {
-        let who = match self {
+        let target = match self {
             Source::Socket(path) => format!("status socket '{}'", path.display()),
             Source::Port(port) => format!("port {port} of {HOST}"),
         };
         if why.kind() == ErrorKind::TimedOut {
             let within_s = PATIENCE.as_secs();
             return Failure::message(format!(
-                "the engine behind {who} does not answer within {within_s} s: stopped, or under a quota?"
+                "the engine behind {target} does not answer within {within_s} s: stopped, or under a quota?"
             ));
         }
         let what = match self {
             Source::Socket(path) => no_socket(path, why),
-            Source::Port(_) => format!("no engine answers on {who} ({why})"),
+            Source::Port(_) => format!("no engine answers on {target} ({why})"),
         };
         Failure::message(format!(
             "{what}; name {also}the status socket of a running engine (--status-socket=PATH, Options::status_socket), \

@@ -1,10 +1,10 @@
-//! What the keeper does for bulk loads: the images that they write are named with all others.
+//! The keeper's part in bulk loads: it names their images together with all others.
 
 use crate::background::keeper::Keeper;
 use crate::engine::Naming;
 
 impl Keeper {
-    /// Tells those whose images are durable and named, and begins a sync for the others. Waits for nothing.
+    /// Answers the loads whose images are durable and named, and begins a sync for the others. Waits for nothing.
     pub(crate) fn serve_loads(&mut self) {
         let mut requests = self.engine.requests.lock();
         if requests.naming.is_empty() {
@@ -17,7 +17,7 @@ impl Keeper {
         for naming in told {
             naming.handoff.give(Ok(()));
         }
-        // One that is under way rings when it has ended.
+        // A sync under way rings the bell when it ends.
         if more {
             self.begin_publishing();
         }

@@ -1,4 +1,4 @@
-//! Memory for frames, ahead of who takes them: who touches it first waits until the kernel has zeroed it.
+//! Touches memory for frames ahead of need: the first thread to touch it waits until the kernel has zeroed it.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use crate::background::keeper::Keeper;
 use crate::background::keeper::syncer::Syncer;
 
 impl Keeper {
-    /// Has memory touched for the frames that will be taken next, by another thread: it may take long.
+    /// Has another thread touch the memory of the frames that will be taken next: that may take long.
     pub(crate) fn touch_ahead(&mut self) {
         if !self.engine.core.pool.is_to_touch() {
             return;
         }
         if self.toucher.is_none() {
-            // A wish: without, who comes to a frame first touches it.
+            // An error is ignored: without the thread, the first user of a frame touches its memory.
             self.toucher = Syncer::start("mp-memory", Arc::clone(&self.engine.bell)).ok();
         }
         let Some(toucher) = &mut self.toucher else { return };
@@ -31,7 +31,7 @@ impl Keeper {
 mod tests {
     use crate::{ByteSize, Db, Options};
 
-    /// Of 48 MiB 16 are touched when the database is opened; the rest is as soon as somebody takes a frame.
+    /// Of 48 MiB, 16 MiB are touched during the open, the rest as soon as a thread takes a frame.
     #[test]
     fn the_rest_is_touched_beside_those_who_take_frames() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -45,7 +45,7 @@ mod tests {
         while pool.touched() < 3072 {
             std::thread::yield_now();
             looks += 1;
-            assert!(looks < 20_000_000, "nobody touches memory: {} frames", pool.touched());
+            assert!(looks < 20_000_000, "no thread touches memory: {} frames", pool.touched());
         }
         db.close().expect("closed");
     }

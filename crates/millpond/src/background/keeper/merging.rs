@@ -1,7 +1,7 @@
-//! How trees give pages back: the keeper serves the wishes that deletes leave.
+//! Merges: the keeper serves the wishes that deletes leave, and trees give pages back.
 //!
-//! A wish is a guess, and is dropped when it cannot be served: a page that stays too empty is wished for again when
-//! more is deleted from it, or from a neighbour.
+//! A wish is a guess, and is dropped when it cannot be served. The next delete from the page, or from a neighbour,
+//! leaves another wish if the page stays too empty.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,28 +12,28 @@ use crate::btree::merge::{Outcome, merge};
 use crate::engine::MergeWish;
 use crate::engine::tree_state::Gate;
 
-/// Merges before the other duties are looked at.
+/// Merges before the keeper turns to its other duties.
 const MERGES_A_STEP: usize = 8;
 
-/// How often a wish is put off.
+/// Most times that a wish is put off.
 const TRIES: u8 = 8;
 
-/// Pages given back whose frames somebody still looks at, while more are merged.
+/// Pages given back whose frames other threads still use: with this many, no more pages are merged.
 const FREED_MAX: usize = 64;
 
-/// What became of a wish.
+/// The result of serving a wish.
 enum Served {
-    /// It is through: the page is merged, or will not be.
+    /// The wish is finished: the page is merged, or will not be.
     Done,
-    /// A latch was refused, or a page is not in memory; it will be in the queue again.
+    /// A latch was refused, or a page is not in memory. The wish is queued again, at most [`TRIES`] times.
     PutOff,
-    /// The log has no room for any.
+    /// The log has no room for a merge.
     NoRoom,
 }
 
 impl Keeper {
-    /// Merges some of the pages that were said to be too empty. Waits for page latches, for a page write that is under
-    /// way, and for the log when its buffer is full.
+    /// Merges some of the pages that wishes name. Waits for page latches, for a page write that is under way, and for
+    /// the log when its buffer is full.
     pub(crate) fn merge_pages(&mut self) -> Result<(), Error> {
         self.give_ids_back();
         let engine = Arc::clone(&self.engine);
@@ -59,7 +59,7 @@ impl Keeper {
                 Served::NoRoom => return Ok(()),
             }
         }
-        // What was put off waits for the next step, and for latches to be free by then.
+        // Wishes put off wait for the next step: their latches may be free by then.
         if done {
             engine.bell.ring();
         }
@@ -69,18 +69,18 @@ impl Keeper {
     fn serve_wish(&mut self, wish: MergeWish) -> Result<Served, Error> {
         let engine = Arc::clone(&self.engine);
         let tree = Arc::clone(&wish.tree);
-        // Who drops the tree, or closes the database, does not wait for this: nothing is merged any more.
+        // A thread that drops the tree, or closes the database, has the gate: nothing is merged any more.
         let Some(gate) = tree.gate.try_read().filter(|gate| **gate == Gate::Open) else {
             return Ok(Served::Done);
         };
         let attempt = || {
-            // KEEPER-3: no image of the page is in anybody's hand.
+            // KEEPER-3: no thread has an image of the page to write.
             let _nobody_writes = engine.writers.none();
             merge(&engine.core, &tree.root, &wish.key, wish.level)
         };
         let mut outcome = attempt()?;
         if matches!(outcome, Outcome::LogFull) && !engine.core.log.is_full_for_some() {
-            // The buffer is short, and nobody else need want it written.
+            // The buffer is short, and perhaps no other thread wants it written.
             engine.core.log.flush_all()?;
             outcome = attempt()?;
         }
@@ -92,7 +92,7 @@ impl Keeper {
                 Ok(Served::Done)
             }
             Outcome::LogFull => {
-                // Whoever makes room in it does so without being asked by this.
+                // Room in the log comes without a request from here.
                 engine.merge_wishes.lock().push_front(wish);
                 Ok(Served::NoRoom)
             }
@@ -104,7 +104,7 @@ impl Keeper {
             }
             Outcome::Missing(id) => {
                 if wish.tries < TRIES {
-                    // Purge's thread may wait for the page, and brings the wish back.
+                    // The purge thread may wait for the page, and then queues the wish again.
                     engine.merges_parked.lock().push_back((id, MergeWish { tries: wish.tries + 1, ..wish }));
                     engine.txns.want_merge_read(id);
                 }
@@ -127,7 +127,7 @@ impl Keeper {
         }
     }
 
-    /// STORE-9: ids of pages given back are free when the pages are in no frame any more.
+    /// STORE-9: the id of a page given back is free once the page is in no frame any more.
     fn give_ids_back(&mut self) {
         let core = &self.engine.core;
         self.freed.retain(|id| {

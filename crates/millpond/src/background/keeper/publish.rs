@@ -1,7 +1,7 @@
-//! What becomes of images that are written: data syncs, map groups, checkpoints.
+//! The steps after page writes: data syncs, map groups, checkpoints.
 //!
-//! Syncs are waited for by the keeper's second thread, and what they allow is done when the keeper takes the result: in
-//! its next step, or at once by a duty that cannot go on without it.
+//! The keeper's second thread waits for syncs. The keeper does what a sync allows when it takes the result: in its next
+//! step, or at once in a duty that cannot go on without it.
 
 use std::sync::Arc;
 
@@ -17,28 +17,28 @@ use crate::redo::group::GroupKind;
 use crate::store::checkpoint::CheckpointFacts;
 use crate::store::page_store::MapRecord;
 
-/// What the second thread has waited for.
+/// A result of the second thread.
 pub(crate) enum Synced {
     /// The images of all turns up to this one are durable.
     Images(u64),
-    /// A superblock with this checkpoint LSN is durable, and images as well; the log's first ring, if there is a
-    /// switch, is not needed any more.
+    /// A superblock with this checkpoint LSN is durable, and so are the images of turns up to `covered`. With a switch,
+    /// the log's first ring is not needed any more.
     Superblock { checkpoint_lsn: Lsn, switched: Option<Switch>, covered: u64 },
 }
 
-/// The thread that waits for them.
+/// The second thread.
 pub(crate) type SyncThread = Syncer<Synced>;
 
 impl Keeper {
-    /// Takes a result of the second thread: if there is one, or, with `wait`, as soon as what is under way has one.
-    /// Returns whether there was one.
+    /// Takes a result of the second thread, if there is one. With `wait`, waits for the job under way. Returns whether
+    /// there was a result.
     pub(crate) fn take_synced(&mut self, wait: bool) -> Result<bool, Error> {
         let Some(synced) = self.syncer.result(wait).transpose()? else { return Ok(false) };
         match synced {
             Synced::Images(covered) => self.name_images(covered)?,
             Synced::Superblock { checkpoint_lsn, switched, covered } => {
                 self.end_checkpoint(checkpoint_lsn, switched)?;
-                // Who waits for a superblock may be about to open a ring of the log, and nothing is logged before.
+                // A duty that waits for a superblock may be about to open a ring of the log: nothing is logged before.
                 if !wait {
                     self.name_images(covered)?;
                 }
@@ -47,7 +47,7 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Begins a data sync, which covers the images that are written by now; unless another job is under way.
+    /// Begins a data sync, which covers the images written by now, unless another job is under way.
     pub(crate) fn begin_publishing(&mut self) {
         if self.syncer.busy() {
             return;
@@ -60,19 +60,19 @@ impl Keeper {
         }
     }
 
-    /// Has all images that are written by now durable and named: they hold nothing back any more.
+    /// Has all images written by now durable and named: they hold the checkpoint back no more.
     pub(crate) fn publish_images(&mut self) -> Result<(), Error> {
         self.take_synced(true)?;
         self.begin_publishing();
         self.take_synced(true).map(|_| ())
     }
 
-    /// Map groups for all images that a sync has covered.
+    /// Logs map groups for all images that a sync has covered.
     fn name_images(&mut self, covered: u64) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         let core = &engine.core;
         if planted!("map_after_submission") {
-            // Not covered by the sync, and named all the same.
+            // These images are not covered by the sync, and are named all the same.
             let dirty = core.pool.dirty_before(Lsn(u64::MAX));
             let frames: Vec<FrameId> = dirty.into_iter().map(|(_, frame)| frame).take(8).collect();
             if core.store.unsynced() + frames.len() <= engine.unsynced_max() {
@@ -102,7 +102,7 @@ impl Keeper {
         let gain = reachable.since(positions.checkpoint);
         let wants_slots = store.wants_slots();
         if gain > self.engine.log_length() / 16 || (now >= self.next_checkpoint_ns && gain > 0) {
-            // One that is under way may be enough.
+            // A checkpoint under way may be enough.
             if !self.syncer.busy() {
                 self.begin_checkpoint();
             }
@@ -110,7 +110,8 @@ impl Keeper {
             self.next_checkpoint_ns = now + CHECKPOINT_TICK_NS;
         }
         if wants_slots {
-            // Replaced slots are free when the log is durable past the map groups. A checkpoint's sync names them, too.
+            // Replaced slots are free when the log is durable past the map groups. After a checkpoint's sync the keeper
+            // logs map groups, too.
             self.begin_publishing();
             let durable = self.engine.core.log.flush_all()?;
             self.engine.core.store.release_slots(durable);
@@ -118,14 +119,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Has a checkpoint on the device.
+    /// Takes a checkpoint, durable on return.
     pub(crate) fn checkpoint(&mut self) -> Result<(), Error> {
         self.take_synced(true)?;
         self.begin_checkpoint();
         self.take_synced(true).map(|_| ())
     }
 
-    /// Begins a checkpoint: everything before its LSN is in images that map pages on the device name. No job is under
+    /// Begins a checkpoint: all changes before its LSN are in images that map pages on the device name. No job is under
     /// way.
     pub(crate) fn begin_checkpoint(&mut self) {
         self.next_checkpoint_ns = clock::now_ns() + CHECKPOINT_TICK_NS;
@@ -136,7 +137,7 @@ impl Keeper {
         let positions = core.log.positions();
         let oldest = core.log.counts.oldest().unwrap_or(positions.next);
         let reached = if planted!("checkpoint_skips_dirty") { positions.next } else { oldest };
-        // Counters are coarse: they may say less than is known.
+        // Counters are coarse: they may give an LSN before the last checkpoint.
         let reached = reached.min(positions.next).min(core.log.closed_upto());
         let checkpoint_lsn = reached.max(positions.checkpoint);
         let snapshot = core.store.snapshot();
@@ -164,13 +165,13 @@ impl Keeper {
         self.checkpoints_ended = self.checkpoints_begun;
         let engine = &self.engine;
         engine.core.log.set_checkpoint(checkpoint_lsn);
-        // The log was flushed for it: whoever looks finds free what is free.
+        // The checkpoint has flushed the log, so that replaced slots are free.
         engine.core.store.release_slots(engine.core.log.positions().durable);
         if switched.is_some() {
             let left = engine.core.log.geometry().0.generation;
             engine.core.log.forget_first_ring();
-            // These and no others: somebody may be making the next ring. What cannot be removed now is at the next
-            // open.
+            // Only these files: another thread may be making the next ring. The next open removes files that cannot be
+            // removed now.
             let files = engine.files.lock().clone();
             if let Some(files) = files {
                 let _ = remove_ring(&*files, left);

@@ -1,8 +1,8 @@
-//! What the keeper is asked for explicitly: checkpoints, another ring for the log, another size of the pool.
+//! Explicit requests to the keeper: checkpoints, another ring for the log, another size of the pool.
 //!
-//! To have all clean that was dirty at a moment may take as long as the device takes to write the pool. That is done a
-//! lot at a time, mostly behind what frames and log need: who wants a frame, or room in the log, waits for one lot at
-//! most because somebody asked for a checkpoint.
+//! To clean all pages that are dirty at one moment may take as long as the device needs to write the pool. The keeper
+//! does so a lot at a time, mostly behind writes for frames and for the log. So a thread that needs a frame or log
+//! space waits for at most one lot that is written for a requested checkpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,36 +15,36 @@ use crate::base::ids::{FrameId, Lsn};
 use crate::engine::CheckpointGoal;
 use crate::store::page_store::LOT_PAGES;
 
-/// Looks at all dirty pages that find one which should be clean, although all that was found before was written.
+/// Most passes over the dirty pages in one cleaning: each pass writes all pages that it finds.
 const PASSES_MAX: u32 = 100_000;
 
-/// Rounds in which a change of the log's capacity, or a close, should have come to its end.
+/// Rounds within which a change of the log's capacity, or a close, should end.
 const ROUNDS_MAX: u32 = 100;
 
-/// While pages are written for frames or for the log, there are so many of these between two lots.
+/// Pages written for frames or for the log between two lots of a cleaning, while there are such pages.
 const OTHERS_FIRST: u64 = 8 * LOT_PAGES as u64;
 
-/// Everything before a cut is being cleaned.
+/// The progress of cleaning all changes before `cut`.
 #[derive(Default)]
 pub(crate) struct Cleaning {
     cut: Lsn,
-    /// Pages that were found dirty, in the order of their ids, the last one first.
+    /// Frames of the dirty pages found, by descending page id: the keeper takes from the end.
     frames: Vec<FrameId>,
-    /// Pages that had been written, for whatever reason, when the last lot had been.
+    /// Total of page writes, for any reason, after the last lot.
     written: u64,
     passes: u32,
-    /// What was found is written: its images are of this turn of writing, or an earlier one.
+    /// All pages found are written: their images are of this turn of writing, or of an earlier one.
     pass_turn: Option<u64>,
-    /// Nothing more was found: all of it is clean when the images of this turn are named...
+    /// No more dirty pages were found: all changes are clean when the images of this turn are named...
     turn: Option<u64>,
-    /// ...and done with when a checkpoint after so many has ended.
+    /// ...and the cleaning ends with a checkpoint whose number is higher than this.
     checkpoints_before: Option<u64>,
     rounds: u32,
 }
 
 impl Keeper {
-    /// Begins what is asked for, and does some of what takes long; `others_write`: pages were written for frames or for
-    /// the log in this step.
+    /// Serves the requests, and does one step of a long one. `others_write`: pages were written for frames or for the
+    /// log in this step.
     pub(crate) fn serve_requests(&mut self, others_write: bool) -> Result<(), Error> {
         let requests = std::mem::take(&mut self.engine.requests.lock().asked);
         // On failure, `refuse_requests` answers.
@@ -60,8 +60,8 @@ impl Keeper {
                     self.retire_frames()?;
                 }
                 CheckpointGoal::Ring(ring) => {
-                    // What is becoming durable is named now, for the keeper logs nothing between the next two steps;
-                    // and a checkpoint that ends later knows nothing of the ring.
+                    // First the job under way: its images are named now, for the keeper logs nothing between the next
+                    // two steps. And its checkpoint knows nothing of the ring.
                     if !planted!("ring_added_beside_sync") {
                         self.take_synced(true)?;
                     }
@@ -81,14 +81,14 @@ impl Keeper {
         self.clean_as_asked(others_write)
     }
 
-    /// Tells everybody who has asked for something that there will be nothing any more.
+    /// Refuses all requests with the reason why the keeper has given up.
     pub(crate) fn refuse_requests(&mut self) {
         self.engine.core.pool.stop();
         let why = self.engine.requests.lock().failed.clone().unwrap_or_else(|| "unknown".into());
         self.refuse_all(&why);
     }
 
-    /// The same, and why.
+    /// Refuses all requests with the reason `why`.
     pub(crate) fn refuse_all(&mut self, why: &Arc<str>) {
         let (asked, naming) = {
             let mut requests = self.engine.requests.lock();
@@ -99,13 +99,14 @@ impl Keeper {
         under_way.chain(late).for_each(|handoff| handoff.give(Err(Arc::clone(why))));
     }
 
-    /// Goes on with what everybody waits for who wants everything clean.
+    /// Does one step of the cleaning that requests for a checkpoint of all changes wait for.
     fn clean_as_asked(&mut self, others_write: bool) -> Result<(), Error> {
         if self.cleans_for.is_empty() {
             if self.wants_clean.is_empty() {
                 return Ok(());
             }
-            // Those who come while it goes on wait for the next one: else, asked often, it had no end.
+            // Requests that come during a cleaning wait for the next one: else frequent requests would prolong it
+            // without end.
             self.cleans_for.append(&mut self.wants_clean);
             self.cleaning = Cleaning { cut: self.all_so_far(), ..Cleaning::default() };
         }
@@ -121,7 +122,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The log's end, when all pages of the groups before it are marked dirty.
+    /// Returns the log's end, after all pages of the groups before it are marked dirty.
     fn all_so_far(&self) -> Lsn {
         let next = self.engine.core.log.positions().next;
         self.engine.core.log.wait_marked(next);
@@ -141,7 +142,7 @@ impl Keeper {
                     return Ok(false);
                 }
                 let dirty = {
-                    // Nobody has a page in hand that is not dirty any more and not yet written (WRITER-1).
+                    // No thread is writing a page, so none is marked clean but not yet written (WRITER-1).
                     let _nobody_writes = engine.writers.none();
                     core.pool.dirty_before(cleaning.cut)
                 };
@@ -192,20 +193,20 @@ impl Keeper {
             if !self.syncer.busy() {
                 self.begin_checkpoint();
             } else if begun == before {
-                // Its end rings, and a checkpoint is next.
+                // The job's end rings the bell, and a checkpoint is next.
                 self.next_checkpoint_ns = 0;
             }
             return Ok(false);
         }
-        // The log's first ring is left, also when nobody writes. When others keep the log full, that comes later by
+        // The log leaves its first ring even if no thread writes. If writers keep the log full, that happens later by
         // itself.
         let is_enough = cleaning.rounds >= ROUNDS_MAX;
         let switch = core.log.geometry().1.filter(|_| !is_enough);
         if let Some(switch) = switch {
-            // Who holds something of the groups before it, a counter's groups later, is not told apart.
+            // A bucket does not tell changes before the switch from those after it: pad to the bucket's end.
             core.log.pad_to(core.log.counts.bucket_end(switch.at))?;
         }
-        // Nor does the keeper leave what it has changed itself to the next open.
+        // At a close the keeper also cleans its own changes: it leaves none to the next open.
         let is_last = engine.closed.load(Ordering::Relaxed) && !is_enough;
         if switch.is_none() && (!is_last || core.log.counts.oldest().is_none()) {
             return Ok(true);
@@ -215,13 +216,13 @@ impl Keeper {
         Ok(false)
     }
 
-    /// Whether the images of a turn, or of this one, are durable and named; has them become so.
+    /// Whether the images of `turn` are durable and named; if not, begins a sync. `None` becomes the current turn.
     fn is_named(&mut self, turn: &mut Option<u64>) -> bool {
         let (last, named) = self.engine.core.store.turns();
         named >= *turn.get_or_insert(last) || !self.wait_for_sync()
     }
 
-    /// Has images become durable that are written. True: that is under way, and its end rings.
+    /// Begins a sync of the written images. True: a job is under way, and its end rings the bell.
     fn wait_for_sync(&mut self) -> bool {
         self.begin_publishing();
         self.syncer.busy()

@@ -1,11 +1,10 @@
-//! A second thread for the keeper: it waits for syncs, or for memory, so that the keeper can go on freeing frames
-//! meanwhile.
+//! A second thread for the keeper: it waits for syncs, or for memory, while the keeper goes on freeing frames.
 //!
-//! SYNCER-1  One job at a time, given by the keeper. What a job changes in the engine is the store's and the log's own
-//!           business; all that follows from its end is done by the keeper when it takes the result.
+//! SYNCER-1  The keeper gives one job at a time. A job's changes to the engine stay inside the store and the log. The
+//!           keeper does all that follows from the job's end when it takes the result.
 //!
-//! Who ends the waits: the thread's own, the keeper with a job, or with the end; the keeper's, the thread with a
-//! result, also when the job panicked. A result rings the keeper's bell.
+//! Ends of waits: the keeper wakes the thread with a job, or to stop. The thread wakes the keeper with a result, also
+//! when the job panicked. A result rings the keeper's bell as well.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use crate::base::waits::enter_background;
 
 type Job<T> = Box<dyn FnOnce() -> Result<T, Error> + Send>;
 
-/// What passes between the two threads.
+/// The message between the two threads.
 enum Post<T> {
     Empty,
     Job(Job<T>),
@@ -52,12 +51,12 @@ impl<T: Send + 'static> Syncer<T> {
         Ok(Syncer { shared, busy: false, thread: Some(thread) })
     }
 
-    /// Whether a job was given whose result was not taken yet.
+    /// Whether there is a job whose result the keeper has not taken yet.
     pub(crate) fn busy(&self) -> bool {
         self.busy
     }
 
-    /// Gives it a job. It is not busy.
+    /// Gives the thread a job. The thread is not busy.
     pub(crate) fn begin(&mut self, job: Job<T>) {
         debug_assert!(!self.busy, "SYNCER-1: one job at a time");
         self.busy = true;
@@ -65,8 +64,7 @@ impl<T: Send + 'static> Syncer<T> {
         self.shared.changed.notify_one();
     }
 
-    /// The job's result if there is one by now, or, with `wait`, as soon as there is; `None`: there is no job, or it
-    /// is under way.
+    /// Takes the job's result, if there is one; with `wait`, waits for it. `None`: there is no job, or it is under way.
     pub(crate) fn result(&mut self, wait: bool) -> Option<Result<T, Error>> {
         if !self.busy {
             return None;
@@ -90,7 +88,7 @@ impl<T: Send + 'static> Syncer<T> {
 
 impl<T: Send + 'static> Drop for Syncer<T> {
     fn drop(&mut self) {
-        // A job under way comes to its end first: nothing is written after the keeper is gone.
+        // A job under way ends first: nothing is written after the keeper is gone.
         let _ = self.result(true);
         *self.shared.post.lock() = Post::Stop;
         self.shared.changed.notify_one();

@@ -1,4 +1,4 @@
-//! How undo pages are given back that purge is done with.
+//! Gives back undo pages that purge is done with.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,20 +10,20 @@ use crate::base::page::op::PageOp;
 use crate::btree::merge::commit_freeing;
 use crate::mtr::{Mtr, RECORD_HEADER};
 
-/// Pages that are kept for those who need one.
+/// Unneeded pages that are kept for transactions.
 const STOCK: usize = 32;
 
-/// Pages given back before the other duties are looked at.
+/// Pages given back before the keeper turns to its other duties.
 const PAGES_A_STEP: usize = 64;
 
-/// Bytes of redo that giving one back takes at most.
+/// Most bytes of redo for giving one page back.
 const REDO_LEN: usize = RECORD_HEADER + 16;
 
 impl Keeper {
-    /// Gives back undo pages that nobody needs. Waits for a page write that is under way.
+    /// Gives back undo pages that are not needed any more. Waits for a page write that is under way.
     pub(crate) fn give_undo_back(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
-        // What is appended behind the last checkpoint of a database that is closed, the next open would have to redo.
+        // In a closed database, the next open would have to redo groups behind the last checkpoint.
         if engine.redoing.load(Ordering::Relaxed) || engine.closed.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl Keeper {
             return Ok(true);
         };
         let Some(credit) = core.log.try_reserve(REDO_LEN, 1)? else { return Ok(false) };
-        // Purge may be at its last look.
+        // Purge may still be reading the page.
         let Some(page) = pin.try_write() else { return Ok(false) };
         let mut mtr = Mtr::new(&core.log, [page]);
         mtr.apply(0, id, &PageOp::Free)?;

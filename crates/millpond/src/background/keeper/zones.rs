@@ -1,12 +1,13 @@
-//! Emptying zones of the data file, so that lots leave in long writes: where that is worth it
-//! ([`zone_cleaning`](crate::pace::zone_cleaning)), as much as is written, and never at once. Who loads in bulk may
-//! have to wait for one such lot.
+//! Empties zones of the data file, so that lots leave in long writes: only where that is worth it
+//! ([`zone_cleaning`](crate::pace::zone_cleaning)), in proportion to the pages written, and never all at once. A bulk
+//! load may have to wait for one such lot.
 //!
-//! ZONES-1  A moved image is one of those of bulk loads (LOAD-3): written in their turn, which is only tried, within
-//!          [`LOADED_MAX`], after the log had room for its map record, which is only tried, too.
-//! ZONES-2  It is looked at once more in all writers' turns (WRITER-1) that it is its page's newest. A page that is
-//!          dirty in the pool is written from there instead.
-//! ZONES-3  What is moved was checked as if it had been read: a damaged image stays where it is, and damaged.
+//! ZONES-1  A moved image counts as one of a bulk load (LOAD-3). The keeper writes it in the loads' turn, within
+//!          [`LOADED_MAX`], and after it has reserved log space for the map record. It tries both, and waits for
+//!          neither.
+//! ZONES-2  In all writers' turns (WRITER-1) the keeper checks again that a moved image is its page's newest. A page
+//!          that is dirty in the pool is written from there instead.
+//! ZONES-3  A moved image is checked as in a read: a damaged image stays where it is, and damaged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,13 +24,13 @@ use crate::pace::zone_cleaning::{WriteCost, ZoneDebt};
 use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
 use crate::store::zones::ZONE_BYTES;
 
-/// Zones emptied together, at most: as many as have the pages of a lot.
+/// Most zones emptied together. Their pages fit into a lot.
 pub(crate) const ZONES_TOGETHER: usize = 4;
 
-/// Empty zones are counted up to here.
+/// Empty zones are counted up to this number.
 const EMPTY_MAX: usize = 64;
 
-/// Pages written, of a zone that is never looked at again.
+/// The entry in `left_alone` of a zone that is skipped until the next open.
 const FOR_EVER: u64 = u64::MAX;
 
 /// The keeper's memory of zones.
@@ -37,19 +38,19 @@ const FOR_EVER: u64 = u64::MAX;
 pub(crate) struct Zones {
     cost: WriteCost,
     debt: ZoneDebt,
-    /// Pages written that the debt knows of.
+    /// Total of pages written at the last update of `debt`.
     written: u64,
     buf: Option<AlignedBuf>,
-    /// Zones whose images are on their way elsewhere: the turn after which all of them are, and, once these are named,
-    /// where the log has to be durable until the zone's slots are free.
+    /// Zones whose images are on their way elsewhere. For each: the zone; the turn of writing by which all its images
+    /// have moved; and, once these are named, the LSN up to which the log must be durable before the slots are free.
     emptying: VecDeque<(usize, u64, Option<Lsn>)>,
-    /// Zones that are not worth another look until so many pages were written: [`FOR_EVER`], that is until the next
-    /// open, where something cannot be read, or is not what the map says.
+    /// Zones to skip until this many pages were written in all. [`FOR_EVER`], that is until the next open, if something
+    /// in the zone cannot be read, or differs from the map.
     left_alone: BTreeMap<usize, u64>,
 }
 
 impl Zones {
-    /// A lot was written.
+    /// Notes that a lot was written.
     pub(crate) fn lot(&mut self, writes: usize, pages: usize, took_ns: u64) {
         if pages > 0 {
             self.cost.lot(to_u64(writes), to_u64(pages), seconds(took_ns));
@@ -58,7 +59,7 @@ impl Zones {
 }
 
 impl Keeper {
-    /// Empties zones, if there is need.
+    /// Empties zones, if that is due.
     pub(crate) fn empty_zones(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         if !engine.core.store.names_images() || engine.redoing.load(Ordering::Relaxed) {
@@ -86,7 +87,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Zones that have been emptied are used again.
+    /// Has emptied zones used again.
     fn take_emptied(&mut self) {
         if self.zones.emptying.is_empty() {
             return;
@@ -105,7 +106,8 @@ impl Keeper {
             if self.engine.core.store.end_emptying(zone) {
                 self.engine.core.store.counters.zones_emptied.fetch_add(1, Ordering::Relaxed);
             } else {
-                // Something in it could not be moved: gone by the time that as much as the file holds was written.
+                // Some image could not be moved. The zone is skipped until as many pages were written as the file has
+                // slots: by then the image is gone.
                 let slots = self.engine.core.store.slot_counts().0;
                 self.zones.left_alone.insert(zone, self.zones.written.saturating_add(slots));
             }
@@ -113,7 +115,7 @@ impl Keeper {
         }
     }
 
-    /// Has the pages in some zones written elsewhere, together. False: not now.
+    /// Writes the pages in some zones elsewhere, together. False: not now.
     fn empty_some(&mut self) -> Result<bool, Error> {
         let engine = Arc::clone(&self.engine);
         let (core, store) = (&engine.core, &engine.core.store);
@@ -154,7 +156,7 @@ impl Keeper {
         let (mut free_in, mut free) = (free_in.into_iter(), 0);
         zones.retain(|zone| {
             let in_zone = free_in.next().unwrap_or(0);
-            // What cannot be read, or is not what the map says, is left alone: whoever reads the page is told.
+            // A zone that cannot be read, or differs from the map, is left alone: a reader of the page gets the error.
             let Some(live) = found.next().flatten() else {
                 self.zones.left_alone.insert(*zone, FOR_EVER);
                 return false;

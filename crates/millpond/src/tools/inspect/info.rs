@@ -1,4 +1,4 @@
-//! What a database is.
+//! Facts about a database.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::tools::inspect::{Figure, uuid_text};
 /// Bytes of the pool that the log is replayed in.
 const POOL: ByteSize = ByteSize::mib(64);
 
-/// A text made of names and values.
+/// A text of names and values.
 #[derive(Default)]
 struct Table(Vec<(String, String)>);
 
@@ -33,7 +33,7 @@ impl Table {
     }
 }
 
-/// Names and values.
+/// Facts about the database, as names and values.
 pub(crate) fn info(files: &Arc<dyn Files>) -> Result<Vec<(String, String)>, Error> {
     let data = DataFile::open(&**files)?;
     let superblock = data.superblock()?;
@@ -59,7 +59,7 @@ pub(crate) fn info(files: &Arc<dyn Files>) -> Result<Vec<(String, String)>, Erro
     Ok(table.0)
 }
 
-/// What can be said without replaying the log: whether it was closed, and what the next open has to do.
+/// Facts known without a replay of the log: whether the database was closed, and the work of the next open.
 pub(crate) fn status(files: &dyn Files) -> Result<Vec<(String, String)>, Error> {
     let data = DataFile::open(files)?;
     let superblock = data.superblock()?;
@@ -76,12 +76,12 @@ pub(crate) fn status(files: &dyn Files) -> Result<Vec<(String, String)>, Error> 
     Ok(table.0)
 }
 
-/// The same for programs.
+/// As [`status`], for programs.
 pub(crate) fn status_figures(files: &dyn Files) -> Result<Vec<(&'static str, Figure)>, Error> {
     let data = DataFile::open(files)?;
     let superblock = data.superblock()?;
     let valid = data.found.iter().filter(|found| matches!(found, Found::Valid(_))).count();
-    // What is wrong with the log's files is told in words by `status`.
+    // `status` reports the problem of the log's files in words.
     let log = match LogFiles::open(files, superblock.owner(), superblock.redo, superblock.switch) {
         Ok(log) => Some(read_log(&log, &superblock)?),
         Err(_) => None,
@@ -110,11 +110,11 @@ pub(crate) fn status_figures(files: &dyn Files) -> Result<Vec<(&'static str, Fig
     ])
 }
 
-/// What the log has beyond the last checkpoint.
+/// The log beyond the last checkpoint.
 struct LogRead {
     end: Lsn,
     groups: u64,
-    /// More was durable than there is.
+    /// More of the log was durable than can be read.
     is_damaged: bool,
 }
 
@@ -140,7 +140,7 @@ fn identity(superblock: &Superblock, found: &[Found; 2], table: &mut Table) {
     table.row("superblock", format!("sequence {}, in place {place}; the other is {other}", superblock.sequence));
 }
 
-/// Returns what was read; `None`: the log's files cannot be.
+/// Adds the log's rows. Returns the log that was read; `None`: the log's files cannot be opened.
 fn log_rows(files: &dyn Files, superblock: &Superblock, table: &mut Table) -> Result<Option<LogRead>, Error> {
     let redo = superblock.redo;
     table.row("checkpoint LSN", superblock.checkpoint_lsn);
@@ -183,7 +183,7 @@ fn file_lengths(files: &dyn Files) -> Result<Vec<(String, u64)>, Error> {
     names.into_iter().filter(|name| name.ends_with(".mpd")).map(length).collect()
 }
 
-/// What is known only after recovery.
+/// Adds the rows that are known only after recovery.
 fn tree_rows(db: &Db, page_size: u64, table: &mut Table) -> Result<(), Error> {
     db.checkpoint()?;
     let store = &db.engine().core.store;

@@ -1,4 +1,4 @@
-//! The log in words.
+//! The log as text.
 
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
@@ -17,7 +17,7 @@ use crate::store::superblock::Superblock;
 use crate::tools::inspect::Lines;
 use crate::tools::inspect::page::{shown, shown_fences, shown_value};
 
-/// Writes the groups from `from`, or from the checkpoint, on.
+/// Writes the groups from LSN `from` on, or from the checkpoint on.
 pub(crate) fn groups(files: &dyn Files, from: Option<u64>, limit: Option<u64>, out: Lines<'_>) -> Result<(), Error> {
     let superblock = DataFile::open(files).and_then(|data| data.superblock());
     let (log, page_size, checkpoint) = match &superblock {

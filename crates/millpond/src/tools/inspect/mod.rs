@@ -1,4 +1,4 @@
-//! What is in a database's files, for people: `info`, and dumps.
+//! The contents of a database's files, for people: `info`, and dumps.
 //!
 //! Dumps read the files as they are. They recover nothing, write nothing, and go on behind damage as far as they can.
 
@@ -18,7 +18,7 @@ use crate::store::look::{DataFile, read_map, slot_of};
 use crate::store::map::{ENTRIES, MapEntry, MapPage};
 use crate::store::superblock::{Found, OFFSETS, Superblock};
 
-/// Takes a dump line by line; `false`: no more of them, please.
+/// Receives a dump line by line; `false` ends the dump.
 pub type Lines<'a> = &'a mut dyn FnMut(&str) -> bool;
 
 /// A value of [`Inspector::status_figures`].
@@ -31,13 +31,13 @@ pub enum Figure {
     Number(u64),
     /// Yes or no.
     Flag(bool),
-    /// It could not be found out.
+    /// The value could not be determined.
     Unknown,
     /// Numbers by name.
     Numbers(Vec<(String, u64)>),
 }
 
-/// A database's files, to look at. Nobody can open the database while this exists.
+/// A database's files, for reading. No process can open the database while this exists.
 pub struct Inspector {
     files: Arc<dyn Files>,
 }
@@ -46,7 +46,7 @@ impl Inspector {
     /// Looks at the database in directory `path`; `cached`: through the page cache.
     ///
     /// # Errors
-    /// [`Error::Format`]: no database. [`Error::InUse`]: it is open. What the operating system says.
+    /// [`Error::Format`]: no database. [`Error::InUse`]: the database is open. Errors of the operating system.
     pub fn open(path: impl AsRef<Path>, cached: bool) -> Result<Inspector, Error> {
         Ok(Inspector { files: Arc::new(Directory::open(path.as_ref(), HowToOpen::new(Access::Read, cached))?) })
     }
@@ -56,18 +56,18 @@ impl Inspector {
         Inspector { files }
     }
 
-    /// What the database is, as names and values, in the order to show them. What the log holds beyond the last
-    /// checkpoint is replayed in memory.
+    /// Facts about the database, as names and values, in the order to show them. The log beyond the last checkpoint is
+    /// replayed in memory.
     ///
     /// # Errors
-    /// [`Error::Corruption`], [`Error::Format`]: there is no superblock that could be told of. What the operating
-    /// system says.
+    /// [`Error::Corruption`], [`Error::Format`]: there is no valid superblock. Errors of the operating system.
     pub fn info(&self) -> Result<Vec<(String, String)>, Error> {
         info::info(&self.files)
     }
 
-    /// How the database was left, as names and values, in the order to show them: superblock, log, whether it was
-    /// closed, files. As [`info`](Self::info), but nothing is replayed: it takes the time to read the log.
+    /// The state that the database was left in, as names and values, in the order to show them: superblock, log,
+    /// whether it was closed, files. Unlike [`info`](Self::info), this replays nothing, and takes the time to read the
+    /// log.
     ///
     /// # Errors
     /// As [`info`](Self::info).
@@ -75,8 +75,8 @@ impl Inspector {
         info::status(&*self.files)
     }
 
-    /// The same for programs: by names that end in their unit, where there is one. What the metrics of an open database
-    /// tell, too, has their name.
+    /// As [`status`](Self::status), for programs: names end in the unit, if there is one. A figure that is also a
+    /// metric of an open database has the metric's name.
     ///
     /// # Errors
     /// As [`info`](Self::info).
@@ -84,10 +84,10 @@ impl Inspector {
         info::status_figures(&*self.files)
     }
 
-    /// Every field of both superblocks, or what is wrong with them.
+    /// Every field of both superblocks, or their problems.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Errors of the operating system.
     pub fn superblocks(&self, out: Lines<'_>) -> Result<(), Error> {
         let data = DataFile::open(&*self.files)?;
         for (place, found) in data.found.iter().enumerate() {
@@ -101,11 +101,11 @@ impl Inspector {
         Ok(())
     }
 
-    /// The directory and the map pages that the newest superblock names, and where they say that each page is: of all
+    /// The directory and the map pages that the newest superblock names, and the place of each page in them: of all
     /// spaces, or of one.
     ///
     /// # Errors
-    /// [`Error::Corruption`]: no superblock, or no directory, can be read. What the operating system says.
+    /// [`Error::Corruption`]: no superblock, or no directory, can be read. Errors of the operating system.
     pub fn map(&self, space: Option<u32>, out: Lines<'_>) -> Result<(), Error> {
         let superblock = DataFile::open(&*self.files)?.superblock()?;
         let mut problems = Vec::new();
@@ -130,7 +130,7 @@ impl Inspector {
     /// The image of page `number` of `space` that the map names, whole or not.
     ///
     /// # Errors
-    /// [`Error::Corruption`]: no superblock, or no directory, can be read. What the operating system says.
+    /// [`Error::Corruption`]: no superblock, or no directory, can be read. Errors of the operating system.
     pub fn page(&self, space: u32, number: u32, out: Lines<'_>) -> Result<(), Error> {
         let data = DataFile::open(&*self.files)?;
         let superblock = data.superblock()?;
@@ -150,23 +150,23 @@ impl Inspector {
         page::image(&data, &superblock, slot, Some((id, entry)), out)
     }
 
-    /// Whatever is in a slot.
+    /// The contents of a slot, whatever they are.
     ///
     /// # Errors
     /// [`Error::InvalidOptions`]: there is no such slot. [`Error::Corruption`]: no superblock tells how long slots are.
-    /// What the operating system says.
+    /// Errors of the operating system.
     pub fn slot(&self, slot: u64, out: Lines<'_>) -> Result<(), Error> {
         let data = DataFile::open(&*self.files)?;
         page::image(&data, &data.superblock()?, SlotId(slot), None, out)
     }
 
-    /// The log's groups, each with its records, and where and why it ends.
+    /// The log's groups, each with its records, and where and why the log ends.
     ///
     /// From LSN `from` on, or from the checkpoint; at most `limit` groups. Without a superblock, and before its
     /// checkpoint, the files' own headers tell where groups begin.
     ///
     /// # Errors
-    /// [`Error::Corruption`]: no place is known from which the log could be read. What the operating system says.
+    /// [`Error::Corruption`]: no place is known from which the log could be read. Errors of the operating system.
     pub fn log(&self, from: Option<u64>, limit: Option<u64>, out: Lines<'_>) -> Result<(), Error> {
         log::groups(&*self.files, from, limit, out)
     }
@@ -214,7 +214,7 @@ fn superblock_fields(superblock: &Superblock, out: Lines<'_>) {
     }
 }
 
-/// One map page: neighbours in neighbouring slots are one line.
+/// One map page: a line for each page with an image, and for each run of pages without one.
 fn map_page(id: PageId, page: &MapPage, page_size: u64, out: Lines<'_>) -> bool {
     let (space, index) = (id.space(), id.number());
     let place = if page.place.is_some() { format!("offset {}", page.place.offset()) } else { "no image".to_owned() };

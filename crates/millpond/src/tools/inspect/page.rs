@@ -1,4 +1,4 @@
-//! A page image in words.
+//! A page image as text.
 
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
@@ -11,10 +11,10 @@ use crate::store::map::MapEntry;
 use crate::store::superblock::Superblock;
 use crate::tools::inspect::Lines;
 
-/// Bytes of a value that are shown.
+/// Most bytes of a value that are shown.
 const SHOWN: usize = 32;
 
-/// A key or a value: printable characters as they are, the others escaped, and not too many of them.
+/// A key or a value, `at_most` bytes of it: printable characters as they are, the others escaped.
 pub(crate) fn shown(bytes: &[u8], at_most: usize) -> String {
     let cut = bytes.len().min(at_most);
     let more = if cut < bytes.len() { "..." } else { "" };
@@ -30,7 +30,7 @@ pub(crate) fn shown_fences(low: &[u8], high: Option<&[u8]>) -> String {
     format!("from {} to {high}", shown(low, usize::MAX))
 }
 
-/// What is in `slot`: as the image that the map `named`, or whatever it is.
+/// The contents of `slot`: as the image that the map `named`, or whatever they are.
 pub(crate) fn image(
     data: &DataFile,
     superblock: &Superblock,
@@ -97,7 +97,7 @@ fn contents(image: &[u8], out: Lines<'_>) {
     {
         return;
     }
-    // A page that says it has more entries than bytes has garbage for the rest.
+    // If a page claims more entries than it has bytes for, the rest is garbage.
     for index in 0..view.len().min(image.len() / entry_len(0, 0)) {
         let value = match view.child(index).filter(|_| !view.is_leaf()) {
             Some(child) => format!("page {child}"),
