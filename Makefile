@@ -55,8 +55,10 @@ MUTANTS ?= 200
 # A Python of its own: what it needs must not touch the system's.
 mutants: setup ## Try 200 mistakes (MUTANTS) that cargo-mutants makes in store, log, mini-transactions and recovery: hours
 	@command -v cargo-mutants >/dev/null 2>&1 || $(CARGO) install --quiet --locked cargo-mutants
-	@test -x target/mutants/python/bin/python || { python3 -m venv target/mutants/python && \
-		target/mutants/python/bin/pip install --quiet tree-sitter tree-sitter-rust; }
+	@target/mutants/python/bin/python -c 'import tree_sitter, tree_sitter_rust' 2>/dev/null || { rm -rf target/mutants/python && \
+		python3 -m venv target/mutants/python && \
+		target/mutants/python/bin/pip install --quiet 'tree-sitter>=0.25,<0.27' 'tree-sitter-rust>=0.24,<0.25'; } || \
+		{ echo "make mutants: Python has no venv, or pip no network (apt-get install python3-venv)" >&2; exit 2; }
 	target/mutants/python/bin/python scripts/mutants.py $(MUTANTS)
 
 CALM_SECONDS ?= 60

@@ -5,8 +5,8 @@ cargo-mutants says what there is to try; of that a sample with a fixed seed is t
 mutant, which takes minutes; this builds once, with all of them asleep behind `is_mutated(n)`, as planted bugs are, and
 wakes one at a time. A mutant is caught if a test fails, takes ten times the CPU that it takes without one, or hangs.
 
-    scripts/mutants.py [COUNT] [NUMBER ...]     default: 200, all of them; results go to target/mutants/results.tsv,
-                                                and those that are there already are not tried again
+    scripts/mutants.py [COUNT] [KEY ...]    default: 200, all of them. Results go to target/mutants/results.tsv. A mutant
+                                            that is there is tried again only if it survived, or its key is given
 Needs cargo-mutants, and of Python tree-sitter and tree-sitter-rust: `make mutants` installs them.
 """
 
@@ -149,9 +149,14 @@ def rendered(source, edits, begin, end):
 
 def copy_tree():
     """The repository's files as they are; those that did not change keep their time, and are not built again."""
-    files = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True).stdout.split("\n")
-    for name in filter(None, files):
-        write(TREE / name, Path(name).read_bytes())
+    names = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], check=True, capture_output=True, text=True
+    )
+    files = {Path(name) for name in names.stdout.split("\0") if name and Path(name).is_file()}
+    for name in files:
+        write(TREE / name, name.read_bytes())
+    for old in [path for path in TREE.rglob("*") if path.is_file() and path.relative_to(TREE) not in files]:
+        old.unlink()
 
 
 def write(path, content):
@@ -206,6 +211,9 @@ def not_compiled(mutants):
         if message.get("level") != "error":
             continue
         for span in message.get("spans", []):
+            # A macro of the standard library is elsewhere.
+            if not (TREE / span["file_name"]).is_file():
+                continue
             lines = (TREE / span["file_name"]).read_text().splitlines()[span["line_start"] - 1 : span["line_end"]]
             refused |= {int(n) for text in lines for n in re.findall(r"is_mutated\((\d+)\)", text)}
     if not refused & {mutant["number"] for mutant in mutants}:
@@ -291,7 +299,7 @@ def run(program, filters, mutant, cpu_max):
 
 
 def main():
-    count, *numbers = [int(argument) for argument in sys.argv[1:]] or [200]
+    count, keys = int(sys.argv[1]) if len(sys.argv) > 1 else 200, sys.argv[2:]
     os.chdir(Path(__file__).resolve().parent.parent)
     mutants = listed()
     for number, mutant in enumerate(mutants):
@@ -304,7 +312,9 @@ def main():
         for room, tests in ROOMS.items()
     }
     known = dict(line.split("\t", 1) for line in RESULTS.read_text().splitlines()) if RESULTS.exists() else {}
-    left = [m for m in sample if m["key"] not in known and (not numbers or m["number"] in numbers)]
+    # Tests may have been added since a mutant survived.
+    is_caught = lambda mutant: "\tSURVIVED\t" not in known.get(mutant["key"], "\tSURVIVED\t")
+    left = [m for m in sample if (m["key"] in keys if keys else not is_caught(m))]
     limits = {}
     # All of them step by step: the first ones are fast and catch most.
     for step in range(4):
