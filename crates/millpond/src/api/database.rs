@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::background::threads::Threads;
-use crate::base::error::Error;
-use crate::base::error::closed;
+use crate::base::error::{Error, closed};
 use crate::base::stall::Stall;
 use crate::base::sync::Mutex;
 use crate::base::waits::WaitSummary;

@@ -9,10 +9,8 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use crate::api::database::Db;
-use crate::background::log_resize;
-use crate::background::lru_managers;
-use crate::background::page_cleaners;
 use crate::background::threads::Threads;
+use crate::background::{log_resize, lru_managers, page_cleaners};
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::engine::{CheckpointGoal, Engine};

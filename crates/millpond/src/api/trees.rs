@@ -7,9 +7,9 @@ use crate::api::table::Table;
 use crate::api::tree::Tree;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
-use crate::ddl::catalog;
 use crate::ddl::{
-    check_definition, check_free, check_name, close_trees, create_root, create_space, create_spaces, open_index,
+    catalog, check_definition, check_free, check_name, close_trees, create_root, create_space, create_spaces,
+    open_index,
 };
 use crate::engine::Engine;
 use crate::engine::durable::wait_durable;

@@ -7,17 +7,13 @@ use bytesize::ByteSize;
 
 use crate::background::threads::Threads;
 use crate::base::aligned::to_u64;
-use crate::base::error::Error;
-use crate::base::error::closed;
+use crate::base::error::{Error, closed};
 use crate::base::sync::TurnGuard;
 use crate::base::waits::WaitClass;
 use crate::engine::redo_change::NewRing;
 use crate::engine::{CheckpointGoal, Engine};
-use crate::options::DEFAULT_REDO_CAPACITY;
-use crate::options::needed_capacity;
-use crate::options::{REDO_PAGES_MIN, bytes};
-use crate::redo::files::CAPACITY_MAX;
-use crate::redo::files::{Geometry, Rest, Ring, remove_ring};
+use crate::options::{DEFAULT_REDO_CAPACITY, REDO_PAGES_MIN, bytes, needed_capacity};
+use crate::redo::files::{CAPACITY_MAX, Geometry, Rest, Ring, remove_ring};
 
 /// A log of at most this many bytes is made during the open, a larger one beside the load.
 const AT_ONCE_MAX: u64 = DEFAULT_REDO_CAPACITY;

@@ -20,8 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
-use crate::base::error::Error;
-use crate::base::error::{CLOSED, closed};
+use crate::base::error::{CLOSED, Error, closed};
 use crate::base::handoff::Handoff;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::process::Home;

@@ -6,8 +6,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::base::error::closed;
-use crate::base::error::{Error, MEND_INDEX};
+use crate::base::error::{Error, MEND_INDEX, closed};
 use crate::base::ids::SpaceId;
 use crate::base::quoted::quoted;
 use crate::base::sync::{ReadGuard, RwLock};

@@ -14,9 +14,10 @@ use crate::base::random::random_u64;
 use crate::io::device::Files;
 use crate::io::directory::names_without_lock;
 use crate::io::directory_lock::LOCK_FILE;
-use crate::options::DEFAULT_REDO_CAPACITY;
 use crate::options::text::size_text;
-use crate::options::{Options, PageStoreKind, REDO_PAGES_MIN, invalid, mistake_of_reserve, needed_capacity};
+use crate::options::{
+    DEFAULT_REDO_CAPACITY, Options, PageStoreKind, REDO_PAGES_MIN, invalid, mistake_of_reserve, needed_capacity,
+};
 use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
 use crate::store::look::without_data_file;
 use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};

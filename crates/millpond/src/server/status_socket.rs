@@ -17,8 +17,7 @@ use crate::engine::Engine;
 use crate::observe::metrics_text;
 use crate::observe::status::{About, text};
 use crate::server::metrics_port;
-use crate::server::socket_file::SocketFile;
-use crate::server::socket_file::identity;
+use crate::server::socket_file::{SocketFile, identity};
 use crate::server::status_server::Endpoint;
 
 /// Most bytes of an unknown request that the answer quotes.

@@ -21,8 +21,7 @@ use crate::ddl::ensure_chunk_tree;
 use crate::engine::Engine;
 use crate::engine::tree_state::{Role, TreeState};
 use crate::read::long_values::{CHUNKS_A_LEAF, chunk_count, chunk_len, damaged};
-use crate::write::op::conflict;
-use crate::write::op::{Change, Op};
+use crate::write::op::{Change, Op, conflict};
 
 /// Most bytes that a load fills in a leaf of chunks: the rest is room for the stamps of the chunks' deletion.
 pub(crate) fn full_leaf(page_size: usize) -> usize {

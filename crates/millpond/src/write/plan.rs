@@ -24,8 +24,7 @@ use crate::pool::frame::PageWrite;
 use crate::txn::locks::Locks;
 use crate::txn::record::Undo;
 use crate::write::chunks::LongValues;
-use crate::write::op::conflict;
-use crate::write::op::{Change, Op};
+use crate::write::op::{Change, Op, conflict};
 
 /// Number of leaves of a batch up to which no memory is allocated.
 pub(crate) const LEAVES_INLINE: usize = 4;

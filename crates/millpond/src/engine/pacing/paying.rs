@@ -10,10 +10,9 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use crate::base::aligned::to_u64;
-use crate::base::clock;
-use crate::base::laws;
 use crate::base::operations::OperationKind;
 use crate::base::waits::{Operation, WaitClass};
+use crate::base::{clock, laws};
 use crate::engine::Engine;
 use crate::engine::pacing::{AGES, IDLE, PAYER_OF_MAX, State};
 use crate::pace::envelope::float;
