@@ -25,7 +25,9 @@ client() {
         --table-size=20000 --buffer-pool-size=64MiB --rand-type=uniform --time=0 --events="$events" --report-interval=0 "$@" \
         "$workload" run > "$dir/said" 2>&1
     # What only a client does.
-    sed -n 's/^totals: //p' "$(grep -l 'fn=.*worker::Worker<.*>::execute' "$dir"/trace-*)"
+    trace=$(grep -l 'fn=.*worker::Worker<.*>::execute' "$dir"/trace-*) ||
+        { echo "instructions.sh: no thread of $program runs Worker::execute: inlined, or renamed" >&2 && exit 2; }
+    sed -n 's/^totals: //p' "$trace"
 }
 
 for name in old new; do

@@ -480,6 +480,8 @@ pub(crate) fn beside_stand_ins<T>(threads: usize, work: impl FnOnce() -> T) -> O
         let done = (stand_ins.len() == threads).then(work);
         // Ends the idle threads. One that woke spuriously has ended already, and left its place early.
         stand_ins.iter().for_each(|thread| thread.thread().unpark());
+        // Their places are free only when the threads are gone; the scope waits for their closures alone.
+        stand_ins.into_iter().for_each(|thread| drop(thread.join()));
         done
     })
 }

@@ -483,11 +483,11 @@ pub(crate) fn leaf_write<'p>(
     core: &'p Core,
     root: &Root,
     key: &[u8],
-    manner: LatchOrder,
+    order: LatchOrder,
 ) -> Result<PageWrite<'p>, Stop<'p>> {
     let (guard, target) = (pin(), Target::Key(key));
     if let Ok((id, hint)) = by_routes(core, root, target, 0, &guard) {
-        let page = match manner {
+        let page = match order {
             LatchOrder::First => Some(latch_write(core, id, hint)?),
             // BTREE-3: the page may be another leaf by now, with keys to the left.
             LatchOrder::Further if planted!("route_of_split_page") => Some(latch_write(core, id, hint)?),
@@ -498,7 +498,7 @@ pub(crate) fn leaf_write<'p>(
         }
     }
     loop {
-        let mut page = match manner {
+        let mut page = match order {
             LatchOrder::First => latch_read(core, root.id, &root.hint)?,
             LatchOrder::Further => fetch(core, root.id)?.try_read().map_err(Stop::Refused)?,
         };
@@ -522,7 +522,7 @@ pub(crate) fn leaf_write<'p>(
                 check_arrival(leaf.view(), target)?;
                 return Ok(leaf);
             }
-            let next = match manner {
+            let next = match order {
                 LatchOrder::First => {
                     let before = Waited::on(WaitClass::RecentClosed);
                     let next = pin.read();

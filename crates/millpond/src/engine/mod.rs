@@ -125,7 +125,7 @@ pub(crate) type CheckpointAnswer = Result<(), Arc<str>>;
 /// A request to the keeper, for whose answer a thread waits.
 pub(crate) struct Request {
     pub(crate) handoff: Arc<Handoff<CheckpointAnswer>>,
-    pub(crate) wish: CheckpointGoal,
+    pub(crate) goal: CheckpointGoal,
 }
 
 /// The work that a request asks the keeper for.
@@ -179,9 +179,9 @@ impl Engine {
     }
 
     /// Asks the keeper for `wish`, and waits for the answer on `checkpoint`.
-    pub(crate) fn checkpoint_wait(&self, wish: CheckpointGoal) -> Result<(), Error> {
+    pub(crate) fn checkpoint_wait(&self, goal: CheckpointGoal) -> Result<(), Error> {
         let handoff = Handoff::new();
-        let request = Request { handoff: Arc::clone(&handoff), wish };
+        let request = Request { handoff: Arc::clone(&handoff), goal };
         self.ask_keeper(|requests| requests.asked.push(request))?;
         handoff.take_wait(WaitClass::Checkpoint, &self.waits).map_err(|why| stopped(&why))
     }

@@ -88,7 +88,7 @@ pub(crate) fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Running
     let home = Arc::new(Home::new());
     let files: Arc<dyn Files> = Arc::new(LeasedFiles::new(files, Arc::clone(&home)));
     // Before anything is changed: an unusable socket path leaves all as it is.
-    let doors = Endpoints::open(&options)?;
+    let endpoints = Endpoints::open(&options)?;
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
     if !names.iter().any(|name| name == DATA_FILE) {
         if !options.create {
@@ -97,5 +97,5 @@ pub(crate) fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Running
         create(&*files, &names, &options)?;
     }
     enlarge_log_first(&files, &home, &options)?;
-    open_existing(files, home, &options, doors)
+    open_existing(files, home, &options, endpoints)
 }

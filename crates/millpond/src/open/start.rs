@@ -52,7 +52,7 @@ pub(crate) fn open_existing(
     files: Arc<dyn Files>,
     home: Arc<Home>,
     options: &Options,
-    doors: Endpoints,
+    endpoints: Endpoints,
 ) -> Result<Running, Error> {
     let began = clock::now_ns();
     let counts = Arc::new(DirtyCounts::default());
@@ -176,7 +176,7 @@ pub(crate) fn open_existing(
     let (purge, threads) = (Mutex::new(Rank::Threads, None), Mutex::new(Rank::Threads, None));
     let mut inner = Running { engine, about, keeper, purge, threads, status: status_server, opened };
     // The status servers start here, so that users can watch a long recovery.
-    let opened = doors.serve(&inner.engine, &inner.about).and_then(|servers| {
+    let opened = endpoints.serve(&inner.engine, &inner.about).and_then(|servers| {
         *inner.status.lock() = servers;
         finish_open(&mut inner, &*files, options, log_files, (analysis, analysed_ns))
     });

@@ -15,8 +15,8 @@ pub(crate) struct Endpoints(Vec<Endpoint>);
 impl Endpoints {
     /// Makes the endpoints that the options ask for.
     pub(crate) fn open(options: &Options) -> Result<Endpoints, Error> {
-        let socket = options.status_socket.as_deref().map(status_socket::door).transpose()?;
-        let port = metrics_port::door(options.metrics_port)?;
+        let socket = options.status_socket.as_deref().map(status_socket::endpoint).transpose()?;
+        let port = metrics_port::endpoint(options.metrics_port)?;
         Ok(Endpoints(socket.into_iter().chain(port).collect()))
     }
 
@@ -27,6 +27,6 @@ impl Endpoints {
 
     /// Starts a server for each endpoint, which answers for `engine`.
     pub(crate) fn serve(self, engine: &Arc<Engine>, about: &About) -> Result<Vec<StatusServer>, Error> {
-        self.0.into_iter().map(|door| door.serve(Arc::clone(engine), about.clone())).collect()
+        self.0.into_iter().map(|endpoint| endpoint.serve(Arc::clone(engine), about.clone())).collect()
     }
 }

@@ -10,7 +10,7 @@ use crate::observe::status::About;
 use crate::server::status_server::{Endpoint, REQUEST_MAX};
 
 /// Takes the port; `None` for port 0, which means no port.
-pub(crate) fn door(port: u16) -> Result<Option<Endpoint>, Error> {
+pub(crate) fn endpoint(port: u16) -> Result<Option<Endpoint>, Error> {
     if port == 0 {
         return Ok(None);
     }

@@ -46,7 +46,7 @@ pub(crate) struct Endpoint {
 
 /// An endpoint and the thread that serves it, until dropped.
 pub(crate) struct StatusServer {
-    door: Arc<Endpoint>,
+    endpoint: Arc<Endpoint>,
     stopped: Arc<Mutex<bool>>,
     thread: Option<JoinHandle<()>>,
     file: Option<SocketFile>,
@@ -74,16 +74,16 @@ enum Stage {
 impl Endpoint {
     pub(crate) fn serve(mut self, engine: Arc<Engine>, about: About) -> Result<StatusServer, Error> {
         let file = self.file.take();
-        let (door, stopped) = (Arc::new(self), Arc::new(Mutex::new(Rank::Status, false)));
+        let (endpoint, stopped) = (Arc::new(self), Arc::new(Mutex::new(Rank::Status, false)));
         let thread = {
-            let (door, stopped) = (Arc::clone(&door), Arc::clone(&stopped));
-            sync::spawn(door.thread, move || {
+            let (endpoint, stopped) = (Arc::clone(&endpoint), Arc::clone(&stopped));
+            sync::spawn(endpoint.thread, move || {
                 enter_background();
-                serve(&door, &stopped, PATIENCE, |request| (door.answer)(request, &engine, &about));
+                serve(&endpoint, &stopped, PATIENCE, |request| (endpoint.answer)(request, &engine, &about));
             })
         };
-        let thread = thread.map_err(|e| Error::thread(door.thread, e))?;
-        Ok(StatusServer { door, stopped, thread: Some(thread), file })
+        let thread = thread.map_err(|e| Error::thread(endpoint.thread, e))?;
+        Ok(StatusServer { endpoint, stopped, thread: Some(thread), file })
     }
 }
 
@@ -94,7 +94,7 @@ impl Drop for StatusServer {
         drop(self.file.take());
         *self.stopped.lock() = true;
         // Ends `poll`.
-        let _ = shutdown(&self.door.listener, Shutdown::Both);
+        let _ = shutdown(&self.endpoint.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -102,7 +102,7 @@ impl Drop for StatusServer {
 }
 
 /// The thread's body.
-pub(crate) fn serve(door: &Endpoint, stopped: &Mutex<bool>, patience: Duration, answer: impl Fn(&[u8]) -> String) {
+pub(crate) fn serve(endpoint: &Endpoint, stopped: &Mutex<bool>, patience: Duration, answer: impl Fn(&[u8]) -> String) {
     let patience_ns = nanos(patience);
     let mut clients: Vec<Client> = Vec::new();
     // No client is accepted before this time: there was no spare descriptor, and `accept` would fail repeatedly.
@@ -110,7 +110,7 @@ pub(crate) fn serve(door: &Endpoint, stopped: &Mutex<bool>, patience: Duration, 
     loop {
         let now = now_ns();
         let is_open = clients.len() < CLIENTS && now >= shut_until_ns;
-        let mut waits = vec![PollFd::new(&door.listener, if is_open { PollFlags::IN } else { PollFlags::empty() })];
+        let mut waits = vec![PollFd::new(&endpoint.listener, if is_open { PollFlags::IN } else { PollFlags::empty() })];
         waits.extend(clients.iter().map(|client| PollFd::new(&client.stream, client.waits_for())));
         let opens_at_ns = (shut_until_ns > now).then_some(shut_until_ns);
         let next_ns = clients.iter().map(|client| client.until_ns).chain(opens_at_ns).min();
@@ -131,12 +131,12 @@ pub(crate) fn serve(door: &Endpoint, stopped: &Mutex<bool>, patience: Duration, 
         clients.retain_mut(|client| {
             let is_late = now >= client.until_ns;
             let acts = ready.next().unwrap_or(false) || is_late;
-            !acts || client.act(door.is_whole, &answer, is_late, now.saturating_add(patience_ns))
+            !acts || client.act(endpoint.is_whole, &answer, is_late, now.saturating_add(patience_ns))
         });
         if !(is_open && is_ready.first().copied().unwrap_or(false)) {
             continue;
         }
-        match accept_with(&door.listener, SocketFlags::CLOEXEC) {
+        match accept_with(&endpoint.listener, SocketFlags::CLOEXEC) {
             Ok(stream) => {
                 let until_ns = now.saturating_add(patience_ns);
                 clients.push(Client { stream, stage: Stage::Asks(Vec::new()), until_ns });
@@ -224,14 +224,14 @@ mod tests {
         listener.set_nonblocking(true).expect("set");
         let is_whole = |request: &[u8]| request.contains(&b'\n');
         let answer = |_: &[u8], _: &Engine, _: &About| String::new();
-        let door = Arc::new(Endpoint { listener: listener.into(), thread: "echo", is_whole, answer, file: None });
+        let endpoint = Arc::new(Endpoint { listener: listener.into(), thread: "echo", is_whole, answer, file: None });
         let stopped = Arc::new(Mutex::new(Rank::Status, false));
         let thread = {
-            let (door, stopped) = (Arc::clone(&door), Arc::clone(&stopped));
+            let (endpoint, stopped) = (Arc::clone(&endpoint), Arc::clone(&stopped));
             let echo = |request: &[u8]| format!("[{}]", request.escape_ascii());
-            sync::spawn("echo", move || serve(&door, &stopped, patience, echo))
+            sync::spawn("echo", move || serve(&endpoint, &stopped, patience, echo))
         };
-        StatusServer { door, stopped, thread: Some(thread.expect("started")), file: None }
+        StatusServer { endpoint, stopped, thread: Some(thread.expect("started")), file: None }
     }
 
     fn client(path: &Path, says: &[u8]) -> UnixStream {

@@ -27,7 +27,7 @@ const ECHO_MAX: usize = 32;
 const BACKLOG: i32 = 16;
 
 /// Makes the socket at `path`, for its owner alone. A socket that no process serves any more is replaced.
-pub(crate) fn door(path: &Path) -> Result<Endpoint, Error> {
+pub(crate) fn endpoint(path: &Path) -> Result<Endpoint, Error> {
     let refused = |why: String| {
         let path = path.display();
         let message = format!("status_socket cannot be made at '{path}': {why}; name another path, or leave it out");

@@ -53,10 +53,10 @@ pub(crate) fn write_group<'a>(
         return Ok(GroupOutcome::TooLarge);
     }
     let redo_len = probable.min(engine.limits.batch_bytes);
-    let mut manner = Attempt { redo_len, is_short_of_room: false };
+    let mut next = Attempt { redo_len, is_short_of_room: false };
     let mut restarts = Restarts::new(&engine.core.pool);
     loop {
-        match attempt(engine, ops, manner, long_values, slot, &mut restarts) {
+        match attempt(engine, ops, next, long_values, slot, &mut restarts) {
             Ok(done) => return Ok(GroupOutcome::Written(done)),
             Err(Obstacle::Stop(stop)) => {
                 if matches!(stop, Stop::Load(_)) && ops.len() > 1 && restarts.is_to_gather() {
@@ -75,7 +75,7 @@ pub(crate) fn write_group<'a>(
                 return Ok(GroupOutcome::TooLarge);
             }
             Err(Obstacle::Full(root, pending)) => match split_leaf(&engine.core, root, &pending, &mut restarts) {
-                Err(Error::OutOfSpace(_)) if !manner.is_short_of_room => manner.is_short_of_room = true,
+                Err(Error::OutOfSpace(_)) if !next.is_short_of_room => next.is_short_of_room = true,
                 split => split?,
             },
             Err(Obstacle::Again) => {}
@@ -91,7 +91,7 @@ pub(crate) fn write_group<'a>(
                 slot.pages().iter().filter_map(|id| engine.core.pool.fetch(*id)).for_each(|pin| restarts.keep(pin));
             }
             Err(Obstacle::Redo(bytes)) if bytes > engine.limits.batch_bytes => return Ok(GroupOutcome::TooLarge),
-            Err(Obstacle::Redo(bytes)) => manner.redo_len = bytes,
+            Err(Obstacle::Redo(bytes)) => next.redo_len = bytes,
             Err(Obstacle::TooLarge) => return Ok(GroupOutcome::TooLarge),
             Err(Obstacle::Replaces(tree, reference)) => return Ok(GroupOutcome::Replaces(tree, reference)),
             Err(Obstacle::Locked(space, key, stamp)) => {
@@ -215,9 +215,9 @@ pub(crate) fn latch_leaves<'p, 's, 'a>(
         if leaves.len() >= most {
             return if only_first { Ok((leaves, &ops[..index])) } else { Err(Obstacle::TooLarge) };
         }
-        let manner = if leaves.is_empty() { LatchOrder::First } else { LatchOrder::Further };
+        let order = if leaves.is_empty() { LatchOrder::First } else { LatchOrder::Further };
         let before = Waited::on(WaitClass::RecentClosed);
-        let leaf = leaf_write(&engine.core, root, op.key, manner)?;
+        let leaf = leaf_write(&engine.core, root, op.key, order)?;
         leaves.iter().for_each(|(_, page)| page.pass_on(before));
         leaves.push((root, leaf));
     }

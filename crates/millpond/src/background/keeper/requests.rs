@@ -50,8 +50,8 @@ impl Keeper {
         // On failure, `refuse_requests` answers.
         self.asked.extend(requests.iter().map(|request| Arc::clone(&request.handoff)));
         for request in requests {
-            let takes_long = matches!(request.wish, CheckpointGoal::All | CheckpointGoal::Ring(_));
-            match request.wish {
+            let takes_long = matches!(request.goal, CheckpointGoal::All | CheckpointGoal::Ring(_));
+            match request.goal {
                 CheckpointGoal::All => {}
                 CheckpointGoal::Superblock => self.checkpoint()?,
                 CheckpointGoal::Slots => self.free_slots(true)?,
