@@ -4,9 +4,10 @@
 //!        parking: the order of latches guarantees that such a wait ends. One exception: the classic
 //!        `log_recent_closed` waits under latches, as the server that it models does. Only it calls `nap_latched`, and
 //!        it counts its loops.)
-//! LAW-2  No wait ends by a timer. Exceptions: the keeper's wait for its next tick, the log thread's for the next commit
-//!        in the background that is due, payments, the classic policies, and the rests of the thread that makes files
-//!        for a larger log, for which no operation waits. (A test scans the sources for timed waits in other files.)
+//! LAW-2  No wait ends by a timer. Exceptions: the keeper's wait for its next tick, the log thread's wait for the next
+//!        commit in the background that is due, payments, the classic policies, and the rests of the thread that makes
+//!        files for a larger log, for which no operation waits. (A test scans the sources for timed waits in other
+//!        files.)
 //! LAW-5  A thread that reads or writes a device holds no mutex of a structure. Locks that are held over I/O on purpose
 //!        are [`Turn`](super::sync::Turn)s.
 
