@@ -166,11 +166,22 @@ def write(path, content):
 
 
 IS_MUTATED = """
-/// Whether this mutant is awake: `MILLPOND_MUTANT` names it.
+/// Whether this mutant is awake: `MILLPOND_MUTANT` names it. The file that `MILLPOND_REACHED` names gets the number of
+/// each mutant that a thread comes to.
 pub(crate) fn is_mutated(number: usize) -> bool {
-    static AWAKE: std::sync::LazyLock<usize> = std::sync::LazyLock::new(|| {
-        std::env::var("MILLPOND_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(usize::MAX)
+    use std::sync::{LazyLock, Mutex};
+    static AWAKE: LazyLock<usize> =
+        LazyLock::new(|| std::env::var("MILLPOND_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(usize::MAX));
+    static REACHED: LazyLock<Option<Mutex<(std::fs::File, std::collections::BTreeSet<usize>)>>> = LazyLock::new(|| {
+        let path = std::env::var("MILLPOND_REACHED").ok()?;
+        Some(Mutex::new((std::fs::File::create(path).unwrap(), Default::default())))
     });
+    if let Some(reached) = REACHED.as_ref() {
+        let mut reached = reached.lock().unwrap();
+        if reached.1.insert(number) {
+            std::io::Write::write_all(&mut reached.0, format!("{number}\\n").as_bytes()).unwrap();
+        }
+    }
     *AWAKE == number
 }
 """
@@ -259,9 +270,23 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run(program, filters, mutant, cpu_max):
+def reached_by(program, filters):
+    """By test: the seconds of CPU that it takes without a mutant, and the mutants whose place its threads come to."""
+    listed = subprocess.run([program, "--list", *filters], check=True, capture_output=True, text=True).stdout
+    tests, reached = re.findall(r"^(\S+): test$", listed, re.MULTILINE), OUT / "reached.txt"
+    by_test = {}
+    for test in tests:
+        reached.write_text("")
+        failed, took = run(program, ["--exact", test], None, 36000, {"MILLPOND_REACHED": str(reached)})
+        if failed:
+            sys.exit(f"mutants: without one {failed} fails: see {OUT}/out.txt")
+        by_test[test] = took, {int(number) for number in reached.read_text().split()}
+    return by_test
+
+
+def run(program, filters, mutant, cpu_max, also={}):
     """What stopped it: the first test that failed, `time`, `hang`, how it ended, or `None`; and the CPU it took."""
-    environment = os.environ | {"RUST_BACKTRACE": "0"}
+    environment = os.environ | {"RUST_BACKTRACE": "0"} | also
     if mutant is not None:
         environment["MILLPOND_MUTANT"] = str(mutant)
     log = OUT / "out.txt"
@@ -308,16 +333,23 @@ def main():
     sample, programs = build(mutants, count)
     # The tests of a mutant's room, those of the other files, then crashes, as `make test` samples them.
     steps = {
-        room: [("millpond", [f"{room}::"]), ("millpond", []), ("it", tests), ("it", ["crash_matrix"])]
-        for room, tests in ROOMS.items()
+        room: [("millpond", [f"{room}::"]), ("millpond", []), ("it", tests)] for room, tests in ROOMS.items()
     }
     known = dict(line.split("\t", 1) for line in RESULTS.read_text().splitlines()) if RESULTS.exists() else {}
     # Tests may have been added since a mutant survived.
-    is_caught = lambda mutant: "\tSURVIVED\t" not in known.get(mutant["key"], "\tSURVIVED\t")
+    is_caught = lambda mutant: "\tSURVIVED" not in known.get(mutant["key"], "\tSURVIVED")
     left = [m for m in sample if (m["key"] in keys if keys else not is_caught(m))]
     limits = {}
+
+    def ended(mutant, by, took):
+        left.remove(mutant)
+        line = "\t".join([mutant["key"], mutant["where"], mutant["name"], by, f"{took:.1f} s"])
+        with RESULTS.open("a") as out:
+            out.write(line + "\n")
+        print(f"{mutant['number']:5} {mutant['where']}: {mutant['name']}: {by} ({took:.1f} s)", flush=True)
+
     # All of them step by step: the first ones are fast and catch most.
-    for step in range(4):
+    for step in range(3):
         for mutant in list(left):
             room = mutant["file"].removeprefix(ENGINE + "/").split("/")[0]
             program, filters = steps[room][step]
@@ -328,14 +360,20 @@ def main():
                 print(f"mutants: {program} {' '.join(filters)}: {took:.0f} s of CPU without a mutant", flush=True)
                 limits[(program, *filters)] = 20 + 10 * took
             by, took = run(programs[program], filters, mutant["number"], limits[(program, *filters)])
-            if not by and step < 3:
-                continue
-            left.remove(mutant)
-            line = "\t".join([mutant["key"], mutant["where"], mutant["name"], by or "SURVIVED", f"{took:.1f} s"])
-            with RESULTS.open("a") as out:
-                out.write(line + "\n")
-            print(f"{mutant['number']:5} {mutant['where']}: {mutant['name']}: {by or 'SURVIVED'} ({took:.1f} s)", flush=True)
+            if by:
+                ended(mutant, by, took)
         print(f"mutants: {len(left)} left after step {step + 1}: {' '.join(str(m['number']) for m in left)}", flush=True)
+    # Minutes each: only the tests that come to the mutant's place, the short ones first.
+    by_test = reached_by(programs["it"], ["crash_matrix"]) if left else {}
+    for mutant in list(left):
+        tests = sorted((took, test) for test, (took, reached) in by_test.items() if mutant["number"] in reached)
+        by, all_took = None, 0.0
+        for alone, test in tests:
+            by, took = run(programs["it"], ["--exact", test], mutant["number"], 20 + 10 * alone)
+            all_took += took
+            if by:
+                break
+        ended(mutant, by or f"SURVIVED {len(tests)} crash tests", all_took)
 
 
 if __name__ == "__main__":
