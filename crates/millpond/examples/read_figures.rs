@@ -58,7 +58,7 @@ fn load(db: &Db, rows: u64) -> Outcome<Tree> {
         for first in (0..rows).step_by(100) {
             let mut batch = WriteBatch::new();
             for row in first..rows.min(first + 100) {
-                batch.put(&tree, &row.to_be_bytes(), &[7; VALUE]);
+                batch.put(&tree, row.to_be_bytes(), [7; VALUE]);
             }
             db.write(batch)?;
         }
@@ -77,7 +77,7 @@ fn load(db: &Db, rows: u64) -> Outcome<Tree> {
 }
 
 fn point(tree: &Tree, row: u64) -> Outcome<()> {
-    match tree.get(&row.to_be_bytes())? {
+    match tree.get(row.to_be_bytes())? {
         Some(value) if value.len() == VALUE => Ok(()),
         other => Err(format!("row {row} is {other:?}").into()),
     }

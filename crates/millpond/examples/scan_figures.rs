@@ -62,7 +62,7 @@ fn write(dir: &Path, rows: u64, mut row_of: impl FnMut(u64) -> u64) -> Outcome<(
     for first in (0..rows).step_by(usize::try_from(BATCH)?) {
         let mut batch = WriteBatch::new();
         for row in first..rows.min(first + BATCH) {
-            batch.put(&tree, &row_of(row).to_be_bytes(), &[first.to_le_bytes()[0]; VALUE]);
+            batch.put(&tree, row_of(row).to_be_bytes(), [first.to_le_bytes()[0]; VALUE]);
         }
         db.write(batch)?;
     }

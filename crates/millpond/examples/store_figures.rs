@@ -99,7 +99,7 @@ fn load(dir: &Path, gib: u64) -> Outcome<u64> {
     while row < rows {
         let mut batch = WriteBatch::new();
         for _ in 0..16.min(rows - row) {
-            batch.put(&tree, &row.to_be_bytes(), &value);
+            batch.put(&tree, row.to_be_bytes(), value);
             row += 1;
         }
         db.write(batch)?;
@@ -129,7 +129,7 @@ fn update(db: &Db, rows: u64, go_on: impl Fn() -> bool + Sync) -> Outcome<u64> {
                         random ^= random >> 7;
                         random ^= random << 17;
                         value[..8].copy_from_slice(&random.to_le_bytes());
-                        tree.put(&(random % rows).to_be_bytes(), &value)?;
+                        tree.put((random % rows).to_be_bytes(), value)?;
                         done.fetch_add(1, Ordering::Relaxed);
                     }
                     Ok(())

@@ -109,7 +109,7 @@ fn calls_of_handles<'a>(tree: &'a Tree, table: &'a Table, index: &'a millpond::I
         call("update", || tree.update(b"k", b"v")),
         call("delete", || tree.delete(b"k")),
         call("scan", || tree.scan(..).next_row().map(drop)),
-        call("scan_back", || tree.scan_back(..).next_row().map(drop)),
+        call("scan back", || tree.scan(..).next_row_back().map(drop)),
         call("table get", || table.get(b"1")),
         call("table insert", || table.insert(b"2", b"row")),
         call("table put", || table.put(b"1", b"row")),
@@ -182,7 +182,7 @@ fn forked_child_is_refused_each_call_and_changes_nothing() {
         out.write_all(said.as_bytes()).expect("said");
         let (_db, tree, _table, _index, mut load, ..) = handles.take().expect("the child took copies");
         // More than the buffers hold, durable; then the opener is killed.
-        (0..500u32).for_each(|row| tree.put(&row.to_be_bytes(), &[7; 900]).expect("written"));
+        (0..500u32).for_each(|row| tree.put(row.to_be_bytes(), [7; 900]).expect("written"));
         load.push(b"b", b"2").expect("pushed");
         drop(load.finish().expect("loaded"));
     });
@@ -191,7 +191,7 @@ fn forked_child_is_refused_each_call_and_changes_nothing() {
     let db = open(dir.path());
     let tree = db.open_tree("t").expect("there");
     assert_eq!(tree.get(b"k").expect("read").as_deref(), Some(&b"v"[..]));
-    assert!((0..500u32).all(|row| tree.get(&row.to_be_bytes()).expect("read").is_some()));
+    assert!((0..500u32).all(|row| tree.get(row.to_be_bytes()).expect("read").is_some()));
     assert_eq!(db.open_tree("loading").expect("loaded").scan(..).count(), 2);
     assert_eq!(db.tables().expect("read"), ["rows"]);
     db.close().expect("closed");
@@ -211,7 +211,7 @@ fn daemon_that_opened_before_its_fork_is_told_so_at_once() {
         let tree = db.create_tree("t").expect("created");
         tree.put(b"k", b"v").expect("written");
         let daemon = Child::fork(|out| {
-            let refused = (0..10_000u32).filter(|row| tree.put(&row.to_be_bytes(), &[1; 300]).is_err()).count();
+            let refused = (0..10_000u32).filter(|row| tree.put(row.to_be_bytes(), [1; 300]).is_err()).count();
             let why = tree.put(b"k", b"w").expect_err("refused").to_string();
             write!(out, "{refused} {}", why.contains("forked") && why.contains("open the database behind the fork"))
                 .expect("said");
@@ -286,7 +286,7 @@ fn killed_database_opens_with_as_few_threads_as_a_closed_one() {
             become_lonely_user(100);
             let db = open(&path);
             let tree = db.create_tree("t").expect("created");
-            (0..900u32).for_each(|row| tree.put(&row.to_be_bytes(), &[7; 900]).expect("written"));
+            (0..900u32).for_each(|row| tree.put(row.to_be_bytes(), [7; 900]).expect("written"));
             if !is_killed {
                 drop(tree);
                 db.close().expect("closed");

@@ -84,7 +84,7 @@ fn measure(dir: &Path, rows: u64) -> Outcome<Figures> {
         after.data_write_calls - before.data_write_calls,
         (after.log_bytes_written - before.log_bytes_written) as f64 / 1048576.0
     );
-    if tree.get(&(rows / 2).to_be_bytes())?.is_none() {
+    if tree.get((rows / 2).to_be_bytes())?.is_none() {
         return Err("a row is not there".into());
     }
     let began = Instant::now();
@@ -114,7 +114,7 @@ fn load(db: &Db, name: &str, rows: u64, text: &[u8]) -> Outcome<Tree> {
     let mut load = db.begin_bulk_load(name)?;
     for row in 0..rows {
         let from = row.wrapping_mul(0x9E37_79B9) as usize % TEXT;
-        load.push(&row.to_be_bytes(), &text[from..from + VALUE])?;
+        load.push(row.to_be_bytes(), &text[from..from + VALUE])?;
     }
     Ok(load.finish()?)
 }
@@ -124,7 +124,7 @@ fn update_tree(db: &Db, name: &str, go_on: impl Fn() -> bool) -> Outcome<Updates
     let tree = db.bulk_load(name, (0..10_000u64).map(|row| (row.to_be_bytes(), [0; VALUE])))?;
     update_while(go_on, |count| {
         let before = Instant::now();
-        tree.put(&(count.wrapping_mul(7919) % 10_000).to_be_bytes(), &[count as u8; VALUE])?;
+        tree.put((count.wrapping_mul(7919) % 10_000).to_be_bytes(), [count as u8; VALUE])?;
         Ok(before.elapsed())
     })
 }

@@ -104,7 +104,7 @@ fn load(db: &Db, definition: TableDefinition, rows: u64) -> Outcome<Table> {
         let from = row.wrapping_mul(0x9E37_79B9) as usize % TEXT;
         value.copy_from_slice(&text[from..from + VALUE]);
         value[..4].copy_from_slice(&random.random::<u32>().to_be_bytes());
-        load.push(&row.to_be_bytes(), &value)?;
+        load.push(row.to_be_bytes(), value)?;
     }
     Ok(load.finish()?)
 }
@@ -114,10 +114,10 @@ fn update_table(table: &Table, rows: u64, go_on: impl Fn() -> bool) -> Outcome<U
     let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(2);
     update_while(go_on, |_| {
         let key = random.random_range(0..rows).to_be_bytes();
-        let mut row = table.get(&key)?.ok_or("a row is gone")?;
+        let mut row = table.get(key)?.ok_or("a row is gone")?;
         row[..4].copy_from_slice(&random.random::<u32>().to_be_bytes());
         let before = Instant::now();
-        table.update(&key, &row)?;
+        table.update(key, &row)?;
         Ok(before.elapsed())
     })
 }

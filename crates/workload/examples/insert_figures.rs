@@ -143,7 +143,7 @@ impl Rows {
                 K::Random => self.random.random(),
             };
             self.value[..4].copy_from_slice(&k.to_be_bytes());
-            batch.insert(table, &row.to_be_bytes(), &self.value);
+            batch.insert(table, row.to_be_bytes(), &self.value);
         }
         db.write(batch)?;
         Ok(())

@@ -241,7 +241,7 @@ fn row_that_is_lost_is_told_from_one_that_was_deleted() {
     let db = Db::open(dir.path(), options()).unwrap();
     let rows = db.open_table("sbtest1").unwrap();
     for id in 1..=ROWS {
-        assert!(rows.delete(&id.to_be_bytes()).unwrap());
+        assert!(rows.delete(id.to_be_bytes()).unwrap());
     }
     db.close().unwrap();
     let engine = Millpond::open(dir.path(), options()).unwrap();

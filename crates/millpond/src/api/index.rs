@@ -1,17 +1,17 @@
 //! Handles of indexes: entries in the order of their fields, and the rows that they point to.
 
 use std::fmt;
-use std::ops::RangeBounds;
+use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use crate::api::table::Table;
-use crate::api::tree::Tree;
 use crate::base::error::{Error, MEND_INDEX};
 use crate::base::operations::OperationKind;
 use crate::base::quoted::quoted;
-use crate::btree::scan::{OwnedRow, RowRef};
+use crate::btree::scan::{OwnedRow, RowRef, owned};
 use crate::engine::table_state::IndexState;
-use crate::read::scan::{Direction, Scan};
+use crate::read::scan::{At, Scan};
+use crate::schema::key_range::KeyRange;
 use crate::write::apply;
 use crate::write::op::{Change, Op};
 
@@ -19,8 +19,8 @@ use crate::write::op::{Change, Op};
 /// [`Error::TreeNotFound`].
 ///
 /// A range bounds the index's fields, concatenated and compared as byte strings. With one field of 4 bytes,
-/// `..=&b"abcd"[..]` holds all rows whose field is at most `abcd`. With two fields of 4 bytes,
-/// `&b"abcd"[..]..&b"abce"[..]` holds all rows whose first field is `abcd`.
+/// `..="abcd"` holds all rows whose field is at most `abcd`. With two fields of 4 bytes,
+/// [`Prefix("abcd")`](crate::Prefix) holds all rows whose first field is `abcd`.
 #[derive(Clone)]
 pub struct Index {
     pub(crate) table: Table,
@@ -50,7 +50,8 @@ impl Index {
     ///
     /// # Errors
     /// [`Error::WrongKind`]: the index is not unique. Those of [`Table::get`].
-    pub fn get(&self, fields: &[u8]) -> Result<Option<OwnedRow>, Error> {
+    pub fn get(&self, fields: impl AsRef<[u8]>) -> Result<Option<OwnedRow>, Error> {
+        let fields = fields.as_ref();
         let IndexState { definition, entries } = &*self.state;
         if !definition.is_unique {
             let message = format!("{entries} is not unique, so several rows may have the same fields: use `rows`");
@@ -67,35 +68,22 @@ impl Index {
         }
     }
 
-    /// The entries with fields in `range`, ascending: fields and primary key of each. Not a snapshot: the scan sees
-    /// each leaf of the index as it is on arrival there.
-    pub fn scan<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> IndexScan {
-        self.scan_towards(&range, Direction::Forward)
+    /// The entries with fields in `range`, ascending: fields and primary key of each. [`rev`](Iterator::rev) makes it
+    /// descending. Not a snapshot: the scan sees each leaf of the index as it is on arrival there.
+    pub fn scan(&self, range: impl KeyRange) -> IndexScan {
+        let state = &*self.state;
+        let range = state.definition.entry_range(&range.into_bounds());
+        let entries = Scan::new(&self.table.engine, &state.entries, range);
+        IndexScan { index: self.clone(), entries, fields: Vec::new(), key: Vec::new(), has_failed: false }
     }
 
-    /// The entries with fields in `range`, descending. Not a snapshot, either.
-    pub fn scan_back<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> IndexScan {
-        self.scan_towards(&range, Direction::Backward)
-    }
-
-    /// The rows with fields in `range`, in the order of the fields: primary key and row of each.
+    /// The rows with fields in `range`, in the order of the fields: primary key and row of each. [`rev`](Iterator::rev)
+    /// makes it the reverse order.
     ///
     /// Not a snapshot. Each row had these fields when it was read. The scan may miss a row whose fields change
     /// meanwhile, or return it twice.
-    pub fn rows<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> IndexRows {
+    pub fn rows(&self, range: impl KeyRange) -> IndexRows {
         IndexRows { scan: self.scan(range), row: Vec::new() }
-    }
-
-    /// The rows with fields in `range`, in the reverse order. Not a snapshot, either.
-    pub fn rows_back<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> IndexRows {
-        IndexRows { scan: self.scan_back(range), row: Vec::new() }
-    }
-
-    fn scan_towards<'k>(&self, range: &impl RangeBounds<&'k [u8]>, direction: Direction) -> IndexScan {
-        let state = &*self.state;
-        let tree = Tree { engine: Arc::clone(&self.table.engine), state: Arc::clone(&state.entries) };
-        let entries = tree.scan_range(state.definition.entry_range(range), direction);
-        IndexScan { index: self.clone(), entries, fields: Vec::new(), key: Vec::new(), has_failed: false }
     }
 
     /// After reading an entry and then a row with other fields: compares both at one moment. An error if they disagree.
@@ -128,8 +116,8 @@ impl Index {
     }
 }
 
-/// The entries of an index in a range; ends after the first error. The iterator returns owned entries;
-/// [`next_entry`](IndexScan::next_entry) lends them.
+/// The entries of an index in a range, from both ends; ends after the first error. The iterator returns owned entries;
+/// [`next_entry`](IndexScan::next_entry) and [`next_entry_back`](IndexScan::next_entry_back) lend them.
 #[must_use]
 pub struct IndexScan {
     index: Index,
@@ -141,12 +129,12 @@ pub struct IndexScan {
 }
 
 impl IndexScan {
-    /// Goes to the next entry. False: there is none.
-    fn advance(&mut self) -> Result<bool, Error> {
+    /// Goes to the next entry at an end. False: there is none.
+    fn advance(&mut self, at: At) -> Result<bool, Error> {
         if self.has_failed {
             return Ok(false);
         }
-        let Some((entry, value)) = self.entries.next_row()? else { return Ok(false) };
+        let Some((entry, value)) = self.entries.row_at(at)? else { return Ok(false) };
         match self.index.state.definition.split_entry(entry, value, &mut self.fields) {
             Some(key) => {
                 self.key.clear();
@@ -166,7 +154,15 @@ impl IndexScan {
     /// # Errors
     /// Those of [`Table::get`].
     pub fn next_entry(&mut self) -> Result<Option<RowRef<'_>>, Error> {
-        Ok(self.advance()?.then_some((&self.fields, &self.key)))
+        Ok(self.advance(At::Front)?.then_some((&self.fields, &self.key)))
+    }
+
+    /// The fields and primary key of the last entry not taken yet; otherwise like [`next_entry`](Self::next_entry).
+    ///
+    /// # Errors
+    /// Those of [`Table::get`].
+    pub fn next_entry_back(&mut self) -> Result<Option<RowRef<'_>>, Error> {
+        Ok(self.advance(At::Back)?.then_some((&self.fields, &self.key)))
     }
 }
 
@@ -174,12 +170,20 @@ impl Iterator for IndexScan {
     type Item = Result<OwnedRow, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_entry().map(|entry| entry.map(|(fields, key)| (fields.to_vec(), key.to_vec()))).transpose()
+        self.next_entry().map(|entry| entry.map(owned)).transpose()
     }
 }
 
-/// The rows of an index in a range; ends after the first error. The iterator returns owned rows;
-/// [`next_row`](IndexRows::next_row) lends them.
+impl DoubleEndedIterator for IndexScan {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.next_entry_back().map(|entry| entry.map(owned)).transpose()
+    }
+}
+
+impl FusedIterator for IndexScan {}
+
+/// The rows of an index in a range, from both ends; ends after the first error. The iterator returns owned rows;
+/// [`next_row`](IndexRows::next_row) and [`next_row_back`](IndexRows::next_row_back) lend them.
 #[must_use]
 pub struct IndexRows {
     scan: IndexScan,
@@ -193,7 +197,19 @@ impl IndexRows {
     /// # Errors
     /// Those of [`Table::get`].
     pub fn next_row(&mut self) -> Result<Option<RowRef<'_>>, Error> {
-        while self.scan.advance()? {
+        self.row_at(At::Front)
+    }
+
+    /// The primary key and value of the last row not taken yet; otherwise like [`next_row`](Self::next_row).
+    ///
+    /// # Errors
+    /// Those of [`Table::get`].
+    pub fn next_row_back(&mut self) -> Result<Option<RowRef<'_>>, Error> {
+        self.row_at(At::Back)
+    }
+
+    fn row_at(&mut self, at: At) -> Result<Option<RowRef<'_>>, Error> {
+        while self.scan.advance(at)? {
             let IndexScan { index, fields, key, .. } = &self.scan;
             // By now a writer may have deleted the row or changed its fields.
             let row = match index.table.get(key) {
@@ -216,6 +232,14 @@ impl Iterator for IndexRows {
     type Item = Result<OwnedRow, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_row().map(|row| row.map(|(key, row)| (key.to_vec(), row.to_vec()))).transpose()
+        self.next_row().map(|row| row.map(owned)).transpose()
     }
 }
+
+impl DoubleEndedIterator for IndexRows {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.next_row_back().map(|row| row.map(owned)).transpose()
+    }
+}
+
+impl FusedIterator for IndexRows {}

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use crate::api::database::Db;
 use crate::api::table::Table;
 use crate::api::tree::Tree;
-use crate::api::trees::{handle, table_handle};
+use crate::api::trees::{checked, handle, table_handle};
 use crate::base::error::Error;
-use crate::base::ids::SpaceId;
-use crate::ddl::{check_definition, check_name};
+use crate::ddl::check_name;
 use crate::load::bulk_load::{Load, check_may_begin};
 use crate::load::load_rows::RowsLoad;
 use crate::schema::catalog_entry::{Entry, TableEntry};
@@ -44,7 +43,7 @@ impl Db {
     ) -> Result<Tree, Error> {
         let mut load = self.begin_bulk_load(name)?;
         for (key, value) in rows {
-            load.push(key.as_ref(), value.as_ref())?;
+            load.push(key, value)?;
         }
         load.finish()
     }
@@ -103,7 +102,7 @@ impl Db {
     /// # let db = millpond::Db::open(dir.path(), millpond::Options::new().cached(true))?;
     /// let by_city = TableDefinition::new().index("by_city", [Field::value(0..2)]);
     /// let people = db.bulk_load_table("people", by_city, [(b"1", b"nyada"), (b"2", b"labob"), (b"3", b"nyeve")])?;
-    /// assert_eq!(people.index("by_city")?.rows(&b"ny"[..]..=&b"ny"[..]).count(), 2);
+    /// assert_eq!(people.index("by_city")?.rows("ny"..="ny").count(), 2);
     /// # Ok::<(), millpond::Error>(())
     /// ```
     pub fn bulk_load_table<K: AsRef<[u8]>, V: AsRef<[u8]>>(
@@ -114,7 +113,7 @@ impl Db {
     ) -> Result<Table, Error> {
         let mut load = self.begin_bulk_load_table(name, definition)?;
         for (key, value) in rows {
-            load.push(key.as_ref(), value.as_ref())?;
+            load.push(key, value)?;
         }
         load.finish()
     }
@@ -143,10 +142,7 @@ impl Db {
     /// Those of [`create_table`](Self::create_table).
     pub fn begin_bulk_load_table(&self, name: &str, definition: TableDefinition) -> Result<TableBulkLoad, Error> {
         let engine = self.here()?;
-        check_name("table", name)?;
-        let indexes = vec![SpaceId::FIRST; definition.indexes.len()];
-        let entry = TableEntry { rows: SpaceId::FIRST, chunks: None, definition, indexes };
-        check_definition(engine, name, &entry)?;
+        let entry = checked(engine, name, definition)?;
         check_may_begin(engine, "table", name)?;
         let into = RowsLoad::of_table(engine, name, &entry.definition.indexes)?;
         Ok(TableBulkLoad { load: Load::new("table", name, into), definition: entry.definition })
@@ -172,8 +168,8 @@ impl BulkLoad {
     /// * [`Error::KeyTooLong`], [`Error::ValueTooLong`].
     /// * [`Error::OutOfSpace`]: the file system is full. [`Error::DeviceFailed`], [`Error::ReadOnly`].
     /// * [`Error::Closed`]: the database was closed. [`Error::TreeNotFound`]: an earlier error has ended the load.
-    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.0.add(|into| into.push(key, value))
+    pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.0.add(|into| into.push(key.as_ref(), value.as_ref()))
     }
 
     /// Makes all rows durable, then the tree's name.
@@ -217,14 +213,14 @@ impl TableBulkLoad {
     /// * [`Error::ValueTooLong`].
     /// * [`Error::OutOfSpace`]: the file system is full. [`Error::DeviceFailed`], [`Error::ReadOnly`].
     /// * [`Error::Closed`]: the database was closed. [`Error::TreeNotFound`]: an earlier error has ended the load.
-    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.load.add(|into| into.push(key, value))
+    pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.load.add(|into| into.push(key.as_ref(), value.as_ref()))
     }
 
     /// Loads the indexes, makes the whole table durable, then its name.
     ///
     /// # Errors
-    /// * [`Error::KeyExists`]: two rows have the same fields in a unique index. The error names both rows.
+    /// * [`Error::NotUnique`]: two rows have the same fields in a unique index. The error names both rows.
     /// * [`Error::TreeExists`]: a tree or a table of that name was created meanwhile.
     /// * Those of [`push`](Self::push); after [`Error::DeviceFailed`] the table may be there: reopen, then look.
     pub fn finish(self) -> Result<Table, Error> {

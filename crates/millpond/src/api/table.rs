@@ -1,18 +1,18 @@
 //! Handles of tables: rows by primary key, and indexes that always agree with the rows.
 
 use std::fmt;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::api::tree::Tree;
 use crate::base::error::Error;
-use crate::base::quoted::quoted;
+use crate::btree::scan::OwnedRow;
 use crate::engine::Engine;
 use crate::engine::durable::wait_durable;
 use crate::engine::table_state::TableState;
 use crate::read::scan::Scan;
+use crate::schema::key_range::{KeyRange, Prefix};
 use crate::write::apply;
 use crate::write::batch::{BatchTarget, Place};
 use crate::write::chunks::ensure_chunk_trees;
@@ -51,7 +51,7 @@ pub enum Modify {
 /// people.insert(b"2", b"labob")?;
 /// people.modify(b"2", |row| row.map_or(Modify::Keep, |row| Modify::Put([b"ny", &row[2..]].concat())))?;
 ///
-/// let rows = people.index("by_city")?.rows(&b"ny"[..]..=&b"ny"[..]);
+/// let rows = people.index("by_city")?.rows("ny"..="ny");
 /// let names: Vec<Vec<u8>> = rows.map(|row| row.map(|(_, value)| value[2..].to_vec())).collect::<Result<_, _>>()?;
 /// assert_eq!(names, [b"ada", b"bob"]);
 /// assert!(people.insert(b"3", b"laada").is_err(), "there is an ada already");
@@ -87,8 +87,32 @@ impl Table {
     ///
     /// # Errors
     /// Those of [`Tree::get`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.state.rows.get(&self.engine, key)
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        self.state.rows.get(&self.engine, key.as_ref())
+    }
+
+    /// Whether the row `key` exists. Costs as much as [`get`](Self::get).
+    ///
+    /// # Errors
+    /// Those of [`Tree::get`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.get(key).map(|row| row.is_some())
+    }
+
+    /// The row with the lowest primary key; `None`: the table is empty. Otherwise like [`Tree::first`].
+    ///
+    /// # Errors
+    /// Those of [`Tree::get`].
+    pub fn first(&self) -> Result<Option<OwnedRow>, Error> {
+        self.scan(..).next().transpose()
+    }
+
+    /// The row with the highest primary key; `None`: the table is empty. Otherwise like [`Tree::first`].
+    ///
+    /// # Errors
+    /// Those of [`Tree::get`].
+    pub fn last(&self) -> Result<Option<OwnedRow>, Error> {
+        self.scan(..).next_back().transpose()
     }
 
     /// Adds the row `key`, which must not exist yet. The cheapest write: it does not read the row first.
@@ -98,9 +122,9 @@ impl Table {
     /// * [`Error::RowTooShort`]: the row lacks bytes that an index covers.
     /// * [`Error::KeyTooLong`]: the key is too long, or an index entry's fields and key together are.
     /// * Those of [`Db::write`](crate::Db::write).
-    pub fn insert(&self, key: &[u8], row: &[u8]) -> Result<(), Error> {
+    pub fn insert(&self, key: impl AsRef<[u8]>, row: impl AsRef<[u8]>) -> Result<(), Error> {
         self.engine.home.check()?;
-        self.write_row([Op::new(&self.state.rows, key, Change::Insert(row))], None)
+        self.write_row([Op::new(&self.state.rows, key.as_ref(), Change::Insert(row.as_ref()))], None)
     }
 
     /// Sets the row `key`, whether it exists or not. Reads the row first, and retries if another writer changes it
@@ -108,8 +132,9 @@ impl Table {
     ///
     /// # Errors
     /// Those of [`insert`](Self::insert), but [`Error::KeyExists`] only for another row's fields in a unique index.
-    pub fn put(&self, key: &[u8], row: &[u8]) -> Result<(), Error> {
-        self.change(key, |_| Ok(Change::Put(row))).map(drop)
+    pub fn put(&self, key: impl AsRef<[u8]>, row: impl AsRef<[u8]>) -> Result<(), Error> {
+        let row = row.as_ref();
+        self.change(key.as_ref(), |_| Ok(Change::Put(row))).map(drop)
     }
 
     /// Sets the row `key`, which must exist. Reads the row first, and retries if another writer changes it before the
@@ -117,13 +142,11 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::KeyNotFound`], and those of [`put`](Self::put).
-    pub fn update(&self, key: &[u8], row: &[u8]) -> Result<(), Error> {
+    pub fn update(&self, key: impl AsRef<[u8]>, row: impl AsRef<[u8]>) -> Result<(), Error> {
+        let (key, row) = (key.as_ref(), row.as_ref());
         let update = |old: Option<&[u8]>| match old {
             Some(_) => Ok(Change::Update(row)),
-            None => {
-                let message = format!("{} has no key {}: insert or put it", self.state.rows, quoted(key));
-                Err(Error::KeyNotFound(message.into()))
-            }
+            None => Err(self.state.rows.has_no(key)),
         };
         self.change(key, update).map(drop)
     }
@@ -133,8 +156,8 @@ impl Table {
     ///
     /// # Errors
     /// Those of [`Db::write`](crate::Db::write).
-    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        self.change(key, |_| Ok(Change::Delete))
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.change(key.as_ref(), |_| Ok(Change::Delete))
     }
 
     /// Reads the row `key`, calls `decide` with it (`None`: no such row), and makes the change that `decide` returns.
@@ -146,7 +169,12 @@ impl Table {
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
-    pub fn modify(&self, key: &[u8], mut decide: impl FnMut(Option<&[u8]>) -> Modify) -> Result<bool, Error> {
+    pub fn modify(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut decide: impl FnMut(Option<&[u8]>) -> Modify,
+    ) -> Result<bool, Error> {
+        let key = key.as_ref();
         self.engine.check_changeable()?;
         loop {
             let old = self.get(key)?;
@@ -163,14 +191,15 @@ impl Table {
         }
     }
 
-    /// The rows with keys in `range`, ascending. Not a snapshot: the scan sees each leaf as it is on arrival there.
-    pub fn scan<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Scan {
+    /// The rows with keys in `range`, ascending; [`rev`](Iterator::rev) makes it descending. Not a snapshot: the scan
+    /// sees each leaf as it is on arrival there.
+    pub fn scan(&self, range: impl KeyRange) -> Scan {
         self.rows().scan(range)
     }
 
-    /// The rows with keys in `range`, descending. Not a snapshot: the scan sees each leaf as it is on arrival there.
-    pub fn scan_back<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Scan {
-        self.rows().scan_back(range)
+    /// The rows whose keys begin with `prefix`: a [`scan`](Self::scan) of [`Prefix`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
+        self.scan(Prefix(prefix))
     }
 
     /// The tree of the rows. A caller that changes it directly makes the indexes disagree with the rows.

@@ -66,7 +66,7 @@ impl Table {
     /// people.insert(b"1", b"nyada")?;
     /// people.insert(b"2", b"labob")?;
     /// let by_city = people.create_index("by_city", [Field::value(0..2)])?;
-    /// assert_eq!(by_city.rows(&b"la"[..]..).count(), 2);
+    /// assert_eq!(by_city.rows("la"..).count(), 2);
     /// # Ok::<(), millpond::Error>(())
     /// ```
     pub fn create_index(&self, name: &str, fields: impl IntoIterator<Item = Field>) -> Result<Index, Error> {
@@ -77,7 +77,7 @@ impl Table {
     /// [`create_index`](Self::create_index).
     ///
     /// # Errors
-    /// [`Error::KeyExists`]: two rows have the same fields, or had them during the build; the error names both rows.
+    /// [`Error::NotUnique`]: two rows have the same fields, or had them during the build; the error names both rows.
     /// Those of `create_index`.
     pub fn create_unique_index(&self, name: &str, fields: impl IntoIterator<Item = Field>) -> Result<Index, Error> {
         self.build_index(name, fields.into_iter().collect(), true)

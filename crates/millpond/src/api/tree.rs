@@ -1,14 +1,14 @@
 //! Handles of trees: point reads, writes of one row, scans.
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use crate::base::error::Error;
+use crate::btree::scan::OwnedRow;
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
-use crate::read::scan::{Direction, Scan};
-use crate::schema::index_key::KeyRange;
+use crate::read::scan::Scan;
+use crate::schema::key_range::{KeyRange, Prefix};
 use crate::write::batch::{BatchTarget, Place};
 use crate::write::op::{Change, Op};
 use crate::write::write;
@@ -42,8 +42,33 @@ impl Tree {
     /// [`Error::OtherProcess`] in a fork of the process that opened the database,
     /// [`Error::Corruption`] and [`Error::DeviceFailed`] when a page cannot be read, [`Error::ReadOnly`] when the
     /// engine has stopped and no frame is free for the page.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.state.get(&self.engine, key)
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        self.state.get(&self.engine, key.as_ref())
+    }
+
+    /// Whether `key` exists. Costs as much as [`get`](Self::get).
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.get(key).map(|value| value.is_some())
+    }
+
+    /// The row with the lowest key; `None`: the tree is empty. Reads a leaf, and goes on to the next while a leaf has
+    /// no row.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn first(&self) -> Result<Option<OwnedRow>, Error> {
+        self.scan(..).next().transpose()
+    }
+
+    /// The row with the highest key; otherwise like [`first`](Self::first).
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn last(&self) -> Result<Option<OwnedRow>, Error> {
+        self.scan(..).next_back().transpose()
     }
 
     fn write_one(&self, key: &[u8], change: Change<&[u8]>) -> Result<bool, Error> {
@@ -55,52 +80,43 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::KeyExists`], and those of [`Db::write`](crate::Db::write).
-    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.write_one(key, Change::Insert(value)).map(drop)
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.write_one(key.as_ref(), Change::Insert(value.as_ref())).map(drop)
     }
 
     /// Sets `key`, whether it exists or not (upsert).
     ///
     /// # Errors
     /// Those of [`Db::write`](crate::Db::write).
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.write_one(key, Change::Put(value)).map(drop)
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.write_one(key.as_ref(), Change::Put(value.as_ref())).map(drop)
     }
 
     /// Sets `key`, which must exist.
     ///
     /// # Errors
     /// [`Error::KeyNotFound`], and those of [`Db::write`](crate::Db::write).
-    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.write_one(key, Change::Update(value)).map(drop)
+    pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.write_one(key.as_ref(), Change::Update(value.as_ref())).map(drop)
     }
 
     /// Removes `key`. True: it existed.
     ///
     /// # Errors
     /// Those of [`Db::write`](crate::Db::write).
-    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        self.write_one(key, Change::Delete)
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.write_one(key.as_ref(), Change::Delete)
     }
 
-    /// The rows with keys in `range`, ascending. Not a snapshot: the scan sees each leaf as it is on arrival there.
-    pub fn scan<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Scan {
-        self.scan_towards(range, Direction::Forward)
+    /// The rows with keys in `range`, ascending; [`rev`](Iterator::rev) makes it descending. Not a snapshot: the scan
+    /// sees each leaf as it is on arrival there.
+    pub fn scan(&self, range: impl KeyRange) -> Scan {
+        Scan::new(&self.engine, &self.state, Some(range.into_bounds()))
     }
 
-    /// The rows with keys in `range`, descending. Not a snapshot: the scan sees each leaf as it is on arrival there.
-    pub fn scan_back<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Scan {
-        self.scan_towards(range, Direction::Backward)
-    }
-
-    fn scan_towards<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> Scan {
-        let own = |bound: Bound<&&'k [u8]>| bound.map(|key| key.to_vec());
-        self.scan_range(Some((own(range.start_bound()), own(range.end_bound()))), direction)
-    }
-
-    /// A scan of `range`. `None`: a scan without rows.
-    pub(crate) fn scan_range(&self, range: Option<KeyRange>, direction: Direction) -> Scan {
-        Scan::new(&self.engine, &self.state, range, direction)
+    /// The rows whose keys begin with `prefix`: a [`scan`](Self::scan) of [`Prefix`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
+        self.scan(Prefix(prefix))
     }
 }
 
@@ -146,7 +162,7 @@ mod tests {
             let options = options.redo_capacity(ByteSize::mib(2));
             let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
             let tree = db.create_tree("t").expect("created");
-            (0..400u32).for_each(|key| tree.put(&key.to_be_bytes(), &[7; 900]).expect("written"));
+            (0..400u32).for_each(|key| tree.put(key.to_be_bytes(), [7; 900]).expect("written"));
             let (core, state) = (&tree.engine.core, &tree.state);
             let mut restarts = in_the_lane(&core.pool);
             // Most leaves are not in memory by now.

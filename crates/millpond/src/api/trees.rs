@@ -31,6 +31,30 @@ impl Db {
         let _ddl = engine.ddl();
         engine.check_changeable()?;
         check_free(engine, name)?;
+        self.make_tree(name)
+    }
+
+    /// Opens the tree `name`; creates an empty one if there is none.
+    ///
+    /// # Errors
+    /// Those of [`open_tree`](Self::open_tree) except [`Error::TreeNotFound`], and those of
+    /// [`create_tree`](Self::create_tree) except [`Error::TreeExists`].
+    pub fn open_or_create_tree(&self, name: &str) -> Result<Tree, Error> {
+        let engine = self.here()?;
+        check_name("tree", name)?;
+        let _ddl = engine.ddl();
+        match self.find_tree(name, "open_table", "") {
+            Err(Error::TreeNotFound(_)) => {
+                engine.check_changeable()?;
+                self.make_tree(name)
+            }
+            found => found,
+        }
+    }
+
+    /// Creates a tree. Callers hold the turn of `ddl`, and have found the name free.
+    fn make_tree(&self, name: &str) -> Result<Tree, Error> {
+        let engine = self.engine();
         let space = engine.core.store.new_space()?;
         create_root(&engine.core, space)?;
         // A crash before this insert leaves a space without a name; the next open drops the space.
@@ -80,13 +104,48 @@ impl Db {
     /// * Those of [`write`](Self::write).
     pub fn create_table(&self, name: &str, definition: TableDefinition) -> Result<Table, Error> {
         let engine = self.here()?;
-        check_name("table", name)?;
-        let indexes = vec![SpaceId::FIRST; definition.indexes.len()];
-        let mut table = TableEntry { rows: SpaceId::FIRST, chunks: None, definition, indexes };
-        check_definition(engine, name, &table)?;
+        let table = checked(engine, name, definition)?;
         let _ddl = engine.ddl();
         engine.check_changeable()?;
         check_free(engine, name)?;
+        self.make_table(name, table)
+    }
+
+    /// Opens the table `name`; creates it with the indexes of `definition` if there is none. The order of indexes in
+    /// the definition does not matter.
+    ///
+    /// # Errors
+    /// * [`Error::DefinitionDiffers`]: the table has other indexes, or indexes of other fields. The error lists what
+    ///   differs.
+    /// * Those of [`open_table`](Self::open_table) except [`Error::TreeNotFound`], and those of
+    ///   [`create_table`](Self::create_table) except [`Error::TreeExists`].
+    pub fn open_or_create_table(&self, name: &str, definition: TableDefinition) -> Result<Table, Error> {
+        let engine = self.here()?;
+        let table = checked(engine, name, definition)?;
+        let _ddl = engine.ddl();
+        match self.find_table(name, "open_tree", "") {
+            Ok(found) => match found.definition.differences(&table.definition) {
+                differences if differences.is_empty() => Ok(self.table(name, found)),
+                differences => {
+                    let message = format!(
+                        "table '{name}' is not as defined: {}: open it with `open_table` and change its indexes, or \
+                         correct the definition",
+                        differences.join("; ")
+                    );
+                    Err(Error::DefinitionDiffers(message.into()))
+                }
+            },
+            Err(Error::TreeNotFound(_)) => {
+                engine.check_changeable()?;
+                self.make_table(name, table)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates a table. Callers hold the turn of `ddl`, and have found the name free.
+    fn make_table(&self, name: &str, mut table: TableEntry) -> Result<Table, Error> {
+        let engine = self.engine();
         create_spaces(engine, &mut table)?;
         // A crash before this insert leaves spaces without a name; the next open drops them.
         let end = catalog::insert(engine, name, &Entry::Table(table.clone()))?;
@@ -209,6 +268,15 @@ impl Db {
     pub(crate) fn table(&self, name: &str, table: TableEntry) -> Table {
         table_handle(self.engine(), name, table)
     }
+}
+
+/// The entry of a new table, whose spaces are still to be created; an error if name or definition have mistakes.
+pub(crate) fn checked(engine: &Engine, name: &str, definition: TableDefinition) -> Result<TableEntry, Error> {
+    check_name("table", name)?;
+    let indexes = vec![SpaceId::FIRST; definition.indexes.len()];
+    let table = TableEntry { rows: SpaceId::FIRST, chunks: None, definition, indexes };
+    check_definition(engine, name, &table)?;
+    Ok(table)
 }
 
 pub(crate) fn is_a_table(name: &str, call: &str) -> Error {

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::base::row_error::RowError;
+
 /// The failure in one sentence, which names the thing that failed and the way out.
 ///
 /// A variant is a case that a caller can tell apart; [`action`](Error::action) tells the caller what to do.
@@ -10,13 +12,20 @@ use std::io;
 pub enum Error {
     /// A precondition of a batch did not hold; nothing was written.
     #[error("{0}")]
-    Conflict(Box<str>),
-    /// An insert found its key taken; nothing was written.
+    Conflict(RowError),
+    /// An insert found its key taken, or another row has the same fields in a unique index; nothing was written.
     #[error("{0}")]
-    KeyExists(Box<str>),
+    KeyExists(RowError),
     /// An update found no such key; nothing was written.
     #[error("{0}")]
-    KeyNotFound(Box<str>),
+    KeyNotFound(RowError),
+    /// An index cannot be unique, since two rows have the same fields. The index, or the load of its table, is given
+    /// up.
+    #[error("{0}")]
+    NotUnique(Box<str>),
+    /// A table has another definition than the caller's. The error lists what differs.
+    #[error("{0}")]
+    DefinitionDiffers(Box<str>),
     /// No tree, table or index of this name, or it was dropped.
     #[error("{0}")]
     TreeNotFound(Box<str>),
@@ -86,6 +95,9 @@ pub enum Error {
 
 const _: () = assert!(size_of::<Error>() <= 24);
 
+/// The result of most calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
 /// A sentence, with the operating system's error as its cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -130,6 +142,15 @@ pub enum Action {
 }
 
 impl Error {
+    /// The row that the error is about: of [`Conflict`](Error::Conflict), [`KeyExists`](Error::KeyExists) and
+    /// [`KeyNotFound`](Error::KeyNotFound).
+    pub fn row(&self) -> Option<&RowError> {
+        match self {
+            Error::Conflict(row) | Error::KeyExists(row) | Error::KeyNotFound(row) => Some(row),
+            _ => None,
+        }
+    }
+
     /// The advice to the caller.
     pub fn action(&self) -> Action {
         match self {

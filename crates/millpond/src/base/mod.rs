@@ -27,6 +27,7 @@ pub(crate) mod rank;
 #[cfg(debug_assertions)]
 mod rank_tests;
 pub(crate) mod row;
+pub(crate) mod row_error;
 #[cfg(feature = "simulation")]
 pub(crate) mod scheduler;
 pub(crate) mod stall;

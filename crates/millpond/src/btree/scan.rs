@@ -15,6 +15,11 @@ pub type RowRef<'a> = (&'a [u8], &'a [u8]);
 /// A key and its value, owned.
 pub type OwnedRow = (Vec<u8>, Vec<u8>);
 
+/// A copy of a row.
+pub(crate) fn owned((key, value): RowRef<'_>) -> OwnedRow {
+    (key.to_vec(), value.to_vec())
+}
+
 /// Rows of a leaf, copied into one piece of memory, in key order; taken from either end.
 #[derive(Default)]
 pub(crate) struct Rows {

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use crate::base::error::{Error, MEND_INDEX, closed};
 use crate::base::ids::SpaceId;
 use crate::base::quoted::quoted;
+use crate::base::row_error::{Case, RowError, RowsOwner};
 use crate::base::sync::{ReadGuard, RwLock};
 use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::Root;
@@ -89,20 +90,47 @@ impl TreeState {
 
     /// The error for an insert of a key that exists.
     #[cold]
-    pub(crate) fn has_already(&self, key: &[u8]) -> Error {
-        let key = quoted(key);
+    pub(crate) fn has_already(self: &Arc<Self>, key: &[u8]) -> Error {
         match self.role {
-            Role::Tree | Role::Rows => {
-                Error::KeyExists(format!("{self} has key {key} already: update or put it").into())
-            }
-            Role::Index { is_unique: true, .. } => {
-                let way_out = "change that row first, or give this one another value";
-                Error::KeyExists(format!("{self} is unique, and another row has {key} there: {way_out}").into())
-            }
+            Role::Tree | Role::Rows => Error::KeyExists(self.row_error(key, Case::Exists)),
+            Role::Index { is_unique: true, .. } => Error::KeyExists(self.row_error(key, Case::Taken)),
             Role::Index { is_unique: false, .. } | Role::Chunks | Role::Notes { .. } => {
-                let way_out = MEND_INDEX;
+                let (key, way_out) = (quoted(key), MEND_INDEX);
                 Error::Corruption(format!("{self} has the entry {key} of a row that has none: {way_out}").into())
             }
+        }
+    }
+
+    /// The error for an update of a key that does not exist.
+    #[cold]
+    pub(crate) fn has_no(self: &Arc<Self>, key: &[u8]) -> Error {
+        Error::KeyNotFound(self.row_error(key, Case::Missing))
+    }
+
+    /// The error for a key that has another value than the batch expects.
+    #[cold]
+    pub(crate) fn has_other(self: &Arc<Self>, key: &[u8]) -> Error {
+        Error::Conflict(self.row_error(key, Case::Unexpected))
+    }
+
+    fn row_error(self: &Arc<Self>, key: &[u8], case: Case) -> RowError {
+        let of: Arc<TreeState> = Arc::clone(self);
+        RowError::new(of, key, case)
+    }
+}
+
+impl RowsOwner for TreeState {
+    fn name(&self) -> &str {
+        match &self.role {
+            Role::Index { table, .. } | Role::Notes { table } => table,
+            Role::Tree | Role::Rows | Role::Chunks => &self.name,
+        }
+    }
+
+    fn index(&self) -> Option<&str> {
+        match self.role {
+            Role::Index { .. } | Role::Notes { .. } => Some(&self.name),
+            Role::Tree | Role::Rows | Role::Chunks => None,
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::engine::table_state::{IndexState, TableState};
 use crate::engine::tree_state::{Gate, Role, TreeState};
 use crate::load::entry_sorter::EntrySorter;
 use crate::load::loading::Loading;
-use crate::read::scan::{Direction, Scan};
+use crate::read::scan::Scan;
 use crate::schema::catalog_entry::{Entry, TableEntry};
 use crate::schema::definition::{IndexDefinition, row_of};
 use crate::write::apply;
@@ -98,14 +98,14 @@ impl Build {
     /// The last key of a tree.
     fn last(&self, tree: &Arc<TreeState>) -> Result<Option<Vec<u8>>, Error> {
         let all = Some((Bound::Unbounded, Bound::Unbounded));
-        let mut scan = Scan::new(&self.engine, tree, all, Direction::Backward);
-        Ok(scan.next_row()?.map(|(key, _)| key.to_vec()))
+        let mut scan = Scan::new(&self.engine, tree, all);
+        Ok(scan.next_row_back()?.map(|(key, _)| key.to_vec()))
     }
 
     /// A scan of the keys up to `last`.
     fn scan_to(&self, tree: &Arc<TreeState>, last: Vec<u8>) -> Scan {
         let range = Some((Bound::Unbounded, Bound::Included(last)));
-        Scan::new(&self.engine, tree, range, Direction::Forward)
+        Scan::new(&self.engine, tree, range)
     }
 
     fn engine(&self) -> &Engine {
@@ -350,7 +350,7 @@ impl Build {
 
     fn has_many_notes(&self) -> Result<bool, Error> {
         let all = Some((Bound::Unbounded, Bound::Unbounded));
-        let mut scan = Scan::new(&self.engine, &self.noted.entries, all, Direction::Forward);
+        let mut scan = Scan::new(&self.engine, &self.noted.entries, all);
         for _ in 0..=REST_MAX {
             if scan.next_row()?.is_none() {
                 return Ok(false);

@@ -134,6 +134,27 @@ impl TableDefinition {
         self
     }
 
+    /// What a table with this definition has that `wanted` has not, and the other way round. The order of indexes does
+    /// not matter.
+    pub(crate) fn differences(&self, wanted: &TableDefinition) -> Vec<String> {
+        let named = |of: &'_ TableDefinition, name: &str| of.indexes.iter().find(|index| index.name == name).cloned();
+        let mut differences = Vec::new();
+        for has in &self.indexes {
+            let name = &has.name;
+            match named(wanted, name) {
+                None => differences.push(format!("it has index '{name}' {has}, which is not defined")),
+                Some(index) if index != *has => {
+                    differences.push(format!("its index '{name}' is {has}, and is defined as {index}"));
+                }
+                Some(_) => {}
+            }
+        }
+        for index in wanted.indexes.iter().filter(|index| named(self, &index.name).is_none()) {
+            differences.push(format!("it has no index '{}', which is defined as {index}", index.name));
+        }
+        differences
+    }
+
     /// Every mistake in the definition; `key_max`: most bytes of a key.
     pub(crate) fn mistakes(&self, key_max: usize) -> Vec<String> {
         let mut mistakes: Vec<String> = self.indexes.iter().flat_map(|index| index.mistakes(key_max)).collect();
@@ -222,7 +243,7 @@ impl IndexDefinition {
         let message = format!(
             "index '{index}' of {table} cannot be unique: the rows {first} and {second} both have {fields} there: {way_out}"
         );
-        Error::KeyExists(message.into())
+        Error::NotUnique(message.into())
     }
 
     fn mistakes(&self, key_max: usize) -> Vec<String> {
@@ -318,6 +339,22 @@ mod tests {
         }
         assert_eq!(mistakes.len(), 8, "{mistakes:?}");
         assert!(TableDefinition::new().index("all", [Field::key(0..767), Field::value(..)]).mistakes(768).is_empty());
+    }
+
+    #[test]
+    fn differences_of_two_definitions_are_listed_whatever_their_order() {
+        let has = TableDefinition::new().index("a", [Field::value(0..2)]).unique("b", [Field::key(..)]);
+        let same = TableDefinition::new().unique("b", [Field::key(..)]).index("a", [Field::value(0..2)]);
+        assert!(has.differences(&same).is_empty());
+        let other = TableDefinition::new().unique("a", [Field::value(0..2)]).index("c", [Field::value(4..)]);
+        assert_eq!(
+            has.differences(&other),
+            [
+                "its index 'a' is (value[0..2]), and is defined as unique (value[0..2])",
+                "it has index 'b' unique (key[0..]), which is not defined",
+                "it has no index 'c', which is defined as (value[4..])",
+            ]
+        );
     }
 
     #[test]

@@ -11,14 +11,12 @@
 //! terminated* byte strings of FoundationDB's tuple layer and of CockroachDB's keys.) A prefix still sorts first, since
 //! its end is below any continuation of a longer string.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use smallvec::SmallVec;
 
 use crate::schema::definition::{IndexDefinition, TooShort};
-
-/// A range of keys.
-pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+use crate::schema::key_range::{KeyBounds, behind};
 
 /// Keys of entries, concatenated; the keys of one or two rows need no allocation.
 pub(crate) type EntryBytes = SmallVec<[u8; 256]>;
@@ -77,11 +75,11 @@ impl IndexDefinition {
     }
 
     /// The range of the keys of entries whose fields are in `range`. `None`: no entry can be in it.
-    pub(crate) fn entry_range<'k>(&self, range: &impl RangeBounds<&'k [u8]>) -> Option<KeyRange> {
-        Some((self.lower(range.start_bound())?, self.upper(range.end_bound())))
+    pub(crate) fn entry_range(&self, (lower, upper): &KeyBounds) -> Option<KeyBounds> {
+        Some((self.lower(lower.as_ref())?, self.upper(upper.as_ref())))
     }
 
-    fn lower(&self, bound: Bound<&&[u8]>) -> Option<Bound<Vec<u8>>> {
+    fn lower(&self, bound: Bound<&Vec<u8>>) -> Option<Bound<Vec<u8>>> {
         let at_or_above = match bound {
             Bound::Unbounded => return Some(Bound::Unbounded),
             Bound::Included(fields) => match self.place(fields) {
@@ -97,7 +95,7 @@ impl IndexDefinition {
         Some(Bound::Included(at_or_above))
     }
 
-    fn upper(&self, bound: Bound<&&[u8]>) -> Bound<Vec<u8>> {
+    fn upper(&self, bound: Bound<&Vec<u8>>) -> Bound<Vec<u8>> {
         match bound {
             Bound::Unbounded => Bound::Unbounded,
             Bound::Included(fields) => match self.place(fields) {
@@ -153,19 +151,10 @@ fn append_terminated(field: &[u8], out: &mut EntryBytes) {
     out.extend_from_slice(&END);
 }
 
-/// The first key after all that begin with `begin`; `None`: there is none.
-fn behind(mut begin: Vec<u8>) -> Option<Vec<u8>> {
-    while let Some(last) = begin.pop() {
-        if last < u8::MAX {
-            begin.push(last + 1);
-            return Some(begin);
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ops::RangeBounds;
+
     use rand::rngs::SmallRng;
     use rand::{RngExt, SeedableRng};
 
@@ -241,7 +230,7 @@ mod tests {
                 index.append_entry_key(&key, &value, &mut entry).expect("long enough");
                 let fields = seen(&index, &key, &value).0;
                 let wanted = (borrow(&lower), borrow(&upper)).contains(fields.as_slice());
-                let range = index.entry_range(&(borrow(&lower), borrow(&upper)));
+                let range = index.entry_range(&(lower.clone(), upper.clone()));
                 let found = range.is_some_and(|(low, high)| (borrow(&low), borrow(&high)).contains(&entry[..]));
                 assert_eq!(found, wanted, "{index}: {fields:?} in {lower:?}..{upper:?}");
                 inside += u64::from(wanted);

@@ -188,7 +188,7 @@ fn history() -> Result<super::History, Error> {
     let trees = [db.create_tree("a")?, db.create_tree("b")?];
     db.checkpoint()?;
     for i in 0..40u8 {
-        trees[usize::from(i % 2)].put(&[b'k', i / 2], &[i; 200])?;
+        trees[usize::from(i % 2)].put([b'k', i / 2], [i; 200])?;
     }
     db.drop_tree("b")?;
     db.checkpoint()?;

@@ -83,30 +83,30 @@ impl WriteBatch {
     }
 
     /// Adds `key`, which must not exist ([`Error::KeyExists`](crate::Error::KeyExists)).
-    pub fn insert(&mut self, to: impl Into<BatchTarget>, key: &[u8], value: &[u8]) -> &mut Self {
-        self.add(to, key, Change::Insert(value))
+    pub fn insert(&mut self, to: impl Into<BatchTarget>, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.add(to, key.as_ref(), Change::Insert(value.as_ref()))
     }
 
     /// Sets the value of `key`, whether the key exists or not.
-    pub fn put(&mut self, to: impl Into<BatchTarget>, key: &[u8], value: &[u8]) -> &mut Self {
-        self.add(to, key, Change::Put(value))
+    pub fn put(&mut self, to: impl Into<BatchTarget>, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.add(to, key.as_ref(), Change::Put(value.as_ref()))
     }
 
     /// Sets the value of `key`, which must exist ([`Error::KeyNotFound`](crate::Error::KeyNotFound)).
-    pub fn update(&mut self, to: impl Into<BatchTarget>, key: &[u8], value: &[u8]) -> &mut Self {
-        self.add(to, key, Change::Update(value))
+    pub fn update(&mut self, to: impl Into<BatchTarget>, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.add(to, key.as_ref(), Change::Update(value.as_ref()))
     }
 
     /// Removes `key`, whether it exists or not.
-    pub fn delete(&mut self, from: impl Into<BatchTarget>, key: &[u8]) -> &mut Self {
-        self.add(from, key, Change::Delete)
+    pub fn delete(&mut self, from: impl Into<BatchTarget>, key: impl AsRef<[u8]>) -> &mut Self {
+        self.add(from, key.as_ref(), Change::Delete)
     }
 
     /// Demands that `key` has this value (`None`: does not exist) when the batch is written. Otherwise nothing is
     /// written, and the write returns [`Error::Conflict`](crate::Error::Conflict). So a read and a write that depends
     /// on it become one atomic step.
-    pub fn expect(&mut self, of: impl Into<BatchTarget>, key: &[u8], value: Option<&[u8]>) -> &mut Self {
-        self.add(of, key, Change::Expect(value))
+    pub fn expect(&mut self, of: impl Into<BatchTarget>, key: impl AsRef<[u8]>, value: Option<&[u8]>) -> &mut Self {
+        self.add(of, key.as_ref(), Change::Expect(value))
     }
 
     /// Sets how safe this batch is when the write returns, instead of the database's option.

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use crate::base::error::Error;
-use crate::base::quoted::quoted;
 use crate::engine::tree_state::TreeState;
 
 /// A change of a key, or an expectation. `V` holds the value or tells its place.
@@ -67,6 +66,5 @@ impl<'a> Op<'a> {
 
 /// The error for a key that has another value than the batch expects.
 pub(crate) fn conflict(op: &Op<'_>) -> Error {
-    let message = format!("key {} of {} is not as the batch expects: read it again and retry", quoted(op.key), op.tree);
-    Error::Conflict(message.into())
+    op.tree.has_other(op.key)
 }

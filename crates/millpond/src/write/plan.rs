@@ -14,7 +14,6 @@ use crate::base::ids::{SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{HEAD_AT, Patch, PatchBuf, find_patch};
 use crate::base::page::view::PageView;
-use crate::base::quoted::quoted;
 use crate::base::row::{HEAD_LEN, Reference, Row, Stamp, UndoRef};
 use crate::btree::descent::Root;
 use crate::btree::scan::no_row;
@@ -335,10 +334,7 @@ fn net_change<'a>(ops: &[Op<'a>], before: Option<Value<'_>>) -> Result<Option<Op
         let of_op = |bytes| Value { bytes, is_reference: op.is_reference };
         match op.change {
             Change::Insert(_) if value.is_some() => return Err(op.tree.has_already(op.key)),
-            Change::Update(_) if value.is_none() => {
-                let message = format!("{} has no key {}: insert or put it", op.tree, quoted(op.key));
-                return Err(Error::KeyNotFound(message.into()));
-            }
+            Change::Update(_) if value.is_none() => return Err(op.tree.has_no(op.key)),
             Change::Expect(expected) if value != expected.map(of_op) => return Err(conflict(op)),
             Change::Insert(new) | Change::Put(new) | Change::Update(new) => changed = Some(Some(of_op(new))),
             Change::Delete => changed = Some(None),

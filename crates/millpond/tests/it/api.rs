@@ -94,7 +94,7 @@ fn threads_that_read_modify_write_lose_no_update() {
     let db = Db::open(dir.path(), options().durability(Durability::None)).expect("opened");
     let tree = db.create_tree("counters").expect("created");
     for key in 0..4u8 {
-        tree.insert(&[key], &0u64.to_le_bytes()).expect("inserted");
+        tree.insert([key], 0u64.to_le_bytes()).expect("inserted");
     }
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
@@ -103,10 +103,10 @@ fn threads_that_read_modify_write_lose_no_update() {
                 for round in 0..500u16 {
                     let key = [thread.wrapping_add(u8::try_from(round % 4).expect("small")) % 4];
                     loop {
-                        let old = tree.get(&key).expect("read").expect("there");
+                        let old = tree.get(key).expect("read").expect("there");
                         let new = u64::from_le_bytes(old.as_slice().try_into().expect("8 bytes")) + 1;
                         let mut batch = WriteBatch::new();
-                        batch.expect(&tree, &key, Some(&old)).put(&tree, &key, &new.to_le_bytes());
+                        batch.expect(&tree, key, Some(&old)).put(&tree, key, new.to_le_bytes());
                         match db.write(batch) {
                             Ok(()) => break,
                             Err(Error::Conflict(_)) => {}
@@ -133,7 +133,7 @@ fn many_threads_share_syncs_and_a_full_log_drains() {
             scope.spawn(move || {
                 for i in 0..400u32 {
                     let key = (i * 8 + thread).wrapping_mul(2_654_435_761).to_be_bytes();
-                    tree.put(&key, &[7; 900]).expect("written");
+                    tree.put(key, [7; 900]).expect("written");
                 }
             });
         }
@@ -203,16 +203,16 @@ fn the_largest_keys_and_values_fit_at_every_page_size() {
         };
         for i in 0..150u32 {
             let byte = u8::try_from(i).expect("small");
-            tree.insert(&key(i), &vec![byte; value_len]).expect("the limits fit");
+            tree.insert(key(i), vec![byte; value_len]).expect("the limits fit");
         }
         for i in (0..150u32).step_by(3) {
-            assert!(tree.delete(&key(i)).expect("deleted"));
-            tree.put(&key(i), b"short").expect("written");
-            tree.put(&key(i), &vec![1; value_len]).expect("a short value grows again");
+            assert!(tree.delete(key(i)).expect("deleted"));
+            tree.put(key(i), b"short").expect("written");
+            tree.put(key(i), vec![1; value_len]).expect("a short value grows again");
         }
         let rows: Vec<_> = tree.scan(..).collect::<Result<_, _>>().expect("scanned");
         assert_eq!(rows.len(), 150, "{kib} KiB");
-        let mut back: Vec<_> = tree.scan_back(..).collect::<Result<_, _>>().expect("scanned");
+        let mut back: Vec<_> = tree.scan(..).rev().collect::<Result<_, _>>().expect("scanned");
         back.reverse();
         assert!(rows == back && rows.is_sorted());
         drop(db);
@@ -227,22 +227,22 @@ fn scans_during_splits_see_every_row_that_stays() {
     let db = Db::open_on(Arc::new(disk), small_options().durability(Durability::None)).expect("opened");
     let tree = db.create_tree("t").expect("created");
     for i in 0..300u32 {
-        tree.insert(&(i * 1000).to_be_bytes(), &[1; 200]).expect("inserted");
+        tree.insert((i * 1000).to_be_bytes(), [1; 200]).expect("inserted");
     }
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for i in 0..6000u32 {
                 let key = i.wrapping_mul(2_654_435_761) % 300_000;
                 if key % 1000 != 0 {
-                    tree.put(&key.to_be_bytes(), &[2; 300]).expect("written");
+                    tree.put(key.to_be_bytes(), [2; 300]).expect("written");
                 }
             }
         });
         let mut rounds = 0;
         while !writer.is_finished() || rounds == 0 {
             for back in [false, true] {
-                let scan = if back { tree.scan_back(..) } else { tree.scan(..) };
-                let mut keys: Vec<Vec<u8>> = scan.map(|row| row.expect("scanned").0).collect();
+                let (scan, key) = (tree.scan(..), |row: millpond::Result<millpond::OwnedRow>| row.expect("scanned").0);
+                let mut keys: Vec<_> = if back { scan.rev().map(key).collect() } else { scan.map(key).collect() };
                 if back {
                     keys.reverse();
                 }
@@ -269,7 +269,7 @@ fn every_page_size_and_both_page_stores_keep_rows_through_eviction_and_reopening
                 for row in 0..300u32 {
                     let mut batch = WriteBatch::new();
                     let key = row.wrapping_mul(2_654_435_761).to_be_bytes();
-                    batch.put(&tree, &key, &vec![round; len]).durability(Durability::None);
+                    batch.put(&tree, key, vec![round; len]).durability(Durability::None);
                     db.write(batch).expect("written");
                 }
             }

@@ -29,7 +29,7 @@ fn sample_shaped(shape: Shape) -> Image {
         let db = open(&disk, shape.options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
         for i in 0..500u16 {
-            tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
+            tree.put(i.to_be_bytes(), [7; 300]).expect("written");
         }
         db.close().expect("closed");
     });
@@ -165,9 +165,9 @@ fn keys_too_long_are_refused_with_their_limit() {
     let disk = SimulatedDisk::new();
     let db = open(&disk, small_options()).expect("opened");
     let tree = db.create_tree("t").expect("created");
-    assert!(matches!(error_of(tree.put(&[1; 769], b""), &["769 bytes", "at most 768"]), Error::KeyTooLong(_)));
-    tree.put(&[1; 768], &[1; 1024]).expect("the limits themselves fit");
-    assert_eq!(tree.get(&[2; 5000]).expect("no such key"), None);
+    assert!(matches!(error_of(tree.put([1; 769], b""), &["769 bytes", "at most 768"]), Error::KeyTooLong(_)));
+    tree.put([1; 768], [1; 1024]).expect("the limits themselves fit");
+    assert_eq!(tree.get([2; 5000]).expect("no such key"), None);
     assert_eq!(tree.scan(..).count(), 1);
 }
 
@@ -206,7 +206,7 @@ fn a_flipped_bit_in_the_map_is_reported_never_guessed_around() {
         let db = open(&disk, small_options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
         for i in 0..100u16 {
-            tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
+            tree.put(i.to_be_bytes(), [7; 300]).expect("written");
         }
         db.checkpoint().expect("done");
         let image = disk.image();
@@ -243,7 +243,7 @@ fn a_full_file_system_refuses_what_needs_pages_and_nothing_else() {
         disk.limit_space(Some(u64::try_from(used).expect("small") + (256 << 10)));
         let mut rows = 0u32;
         let error = loop {
-            match tree.insert(&rows.to_be_bytes(), &[5; 900]) {
+            match tree.insert(rows.to_be_bytes(), [5; 900]) {
                 Ok(()) => rows += 1,
                 Err(error) => break error,
             }
@@ -253,7 +253,7 @@ fn a_full_file_system_refuses_what_needs_pages_and_nothing_else() {
         assert!(rows > 300, "{rows}");
         for round in 0..3u8 {
             for i in 0..rows {
-                tree.update(&i.to_be_bytes(), &[round; 900]).expect("an update needs no new page");
+                tree.update(i.to_be_bytes(), [round; 900]).expect("an update needs no new page");
             }
         }
         db.checkpoint().expect("a checkpoint needs no new space");
@@ -263,9 +263,9 @@ fn a_full_file_system_refuses_what_needs_pages_and_nothing_else() {
         // The pages of the undo records still exist.
         let db = open(&disk, reopen_options()).expect("opened on a full disk");
         let tree = db.open_tree("t").expect("there");
-        tree.update(&[0; 4], &[9; 900]).expect("an update needs no new page");
+        tree.update([0; 4], [9; 900]).expect("an update needs no new page");
         disk.limit_space(None);
-        tree.insert(&rows.to_be_bytes(), &[5; 900]).expect("there is space again");
+        tree.insert(rows.to_be_bytes(), [5; 900]).expect("there is space again");
         db.close().expect("closed");
         assert_eq!(recover(&disk).expect("sound")["t"].len(), usize::try_from(rows).expect("small") + 1);
     });
@@ -340,7 +340,7 @@ fn write_some(disk: &SimulatedDisk, shape: Shape) -> (Vec<Vec<u8>>, u64) {
     let Ok(tree) = db.open_tree("t") else { return (acknowledged, 0) };
     for i in 0..45u16 {
         let key = [&(i * 11).to_be_bytes()[..], &[1]].concat();
-        if tree.put(&key, &[9; 900]).is_ok() {
+        if tree.put(&key, [9; 900]).is_ok() {
             acknowledged.push(key);
         }
         if i == 40 {
@@ -543,14 +543,14 @@ fn after_a_failed_page_write_reads_never_go_back_in_time() {
         let db = open(&disk, small_options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
         for i in 0..400u32 {
-            tree.put(&i.to_be_bytes(), &[1; 900]).expect("written");
+            tree.put(i.to_be_bytes(), [1; 900]).expect("written");
         }
         db.checkpoint().expect("done");
         disk.fail_at(disk.calls() + at, ErrorKind::Other);
         let mut written = vec![1u8; 400];
         for i in 0..400u32 {
             let key = i * 37 % 400;
-            match tree.put(&key.to_be_bytes(), &[2; 900]) {
+            match tree.put(key.to_be_bytes(), [2; 900]) {
                 Ok(()) => written[usize::try_from(key).expect("small")] = 2,
                 // Under way: either version.
                 Err(_) => {
@@ -562,7 +562,7 @@ fn after_a_failed_page_write_reads_never_go_back_in_time() {
         for (key, version) in (0u32..).zip(written) {
             // For want of frames a page that is not in memory may be unreadable by now; rows that can be read are
             // right.
-            if let Ok(found) = tree.get(&key.to_be_bytes()) {
+            if let Ok(found) = tree.get(key.to_be_bytes()) {
                 let found = found.unwrap_or_else(|| unreachable!("call +{at}: key {key} is gone"))[0];
                 assert!(version == 0 || found == version, "call +{at}: key {key} has version {found}, not {version}");
             }

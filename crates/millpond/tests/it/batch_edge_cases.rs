@@ -16,7 +16,7 @@ fn key(number: u32) -> [u8; 4] {
 fn rows(tree: &Tree, count: u32, fill: u8, len: usize) -> WriteBatch {
     let mut batch = WriteBatch::new();
     (0..count).for_each(|number| {
-        batch.put(tree, &key(16 * number), &vec![fill; len]);
+        batch.put(tree, key(16 * number), vec![fill; len]);
     });
     batch
 }
@@ -50,15 +50,15 @@ fn a_batch_that_has_taken_the_last_undo_page_is_undone() {
         sleep_ns(5_000_000_000);
         disk.limit_space(Some(disk.image().values().map(|file| file.len() as u64).sum()));
         let mut number = 0;
-        while fill.put(&key(number), &[7; 900]).is_ok() {
+        while fill.put(key(number), [7; 900]).is_ok() {
             number += 1;
         }
         sleep_ns(5_000_000_000);
         let before = contents(&db).expect("read");
         let mut batch = WriteBatch::new();
         for number in 0..ROWS {
-            batch.put(&tree, &key(16 * number), b"short");
-            batch.insert(&tree, &key(16 * number + 8), &[2; 600]);
+            batch.put(&tree, key(16 * number), b"short");
+            batch.insert(&tree, key(16 * number + 8), [2; 600]);
         }
         let error = db.write(batch).expect_err("no undo page is left");
         assert!(matches!(error, Error::OutOfSpace(_)), "{error}");
@@ -85,10 +85,10 @@ fn a_damaged_undo_page_keeps_nobody_from_the_rows() {
         let db = open(&disk, small_options());
         let tree = db.create_tree("t").expect("created");
         for number in 0..100 {
-            tree.put(&key(number), &[1; 300]).expect("written");
+            tree.put(key(number), [1; 300]).expect("written");
         }
         for number in 0..100 {
-            tree.put(&key(number), &[2; 300]).expect("written");
+            tree.put(key(number), [2; 300]).expect("written");
         }
         drop(tree);
         db.close().expect("closed");
@@ -109,7 +109,7 @@ fn a_damaged_undo_page_keeps_nobody_from_the_rows() {
         let db = open(&disk, reopen_options());
         let tree = db.open_tree("t").expect("there");
         assert!(tree.scan(..).all(|row| row.expect("read").1 == [2; 300]));
-        tree.put(&key(1), &[3; 300]).expect("written");
+        tree.put(key(1), [3; 300]).expect("written");
         drop((tree, db));
         let report = check_on(Arc::new(disk.clone()), &CheckOptions::default()).expect("checked");
         assert!(report.problems.iter().any(|problem| problem.contains("page 1:")), "{:?}", report.problems);
@@ -132,7 +132,7 @@ fn a_rebuild_undoes_no_batch_that_was_committed() {
             sleep_ns(3_000_000_000);
             let few = db.create_tree("few").expect("created");
             for turn in 0..3000u32 {
-                few.put(&key(turn % 4), &[u8::try_from(turn % 251).expect("small"); 600]).expect("written");
+                few.put(key(turn % 4), [u8::try_from(turn % 251).expect("small"); 600]).expect("written");
             }
             let expected = contents(&db).expect("read");
             drop((tree, few));
@@ -183,7 +183,7 @@ fn readers_and_undo_pages_that_are_used_again() {
                         while !over.load(Ordering::Relaxed) {
                             turn = (turn * 7 + 13) % ROWS;
                             sleep_ns(100_000);
-                            let row = tree.get(&key(16 * turn)).expect("read").expect("there");
+                            let row = tree.get(key(16 * turn)).expect("read").expect("there");
                             assert_eq!(row.len(), 700);
                         }
                     })

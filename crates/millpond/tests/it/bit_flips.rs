@@ -38,7 +38,7 @@ fn put(db: &Db, tree: &str, number: u32, durable: bool) {
     batch.put(
         &tree,
         format!("row-{number:04}").as_bytes(),
-        &vec![b'a' + (number % 26) as u8; 90 + number as usize % 60],
+        vec![b'a' + (number % 26) as u8; 90 + number as usize % 60],
     );
     if !durable {
         batch.durability(Durability::None);

@@ -36,7 +36,7 @@ fn a_loaded_tree_has_its_rows_and_is_written_as_any_other() {
                 let db = open(&disk, shape.options());
                 let tree = db.bulk_load("t", &model).expect("loaded");
                 assert_eq!((tree.name(), db.trees().expect("listed")), ("t", vec!["t".to_owned()]));
-                let back: Vec<_> = tree.scan_back(..).collect::<Result<_, _>>().expect("scanned");
+                let back: Vec<_> = tree.scan(..).rev().collect::<Result<_, _>>().expect("scanned");
                 assert!(back.iter().rev().map(|(key, value)| (key, value)).eq(&model));
                 for number in (0..1800).step_by(7) {
                     let (key, value) = row(number);
@@ -191,7 +191,7 @@ fn loads_beside_each_other_and_beside_updates_are_all_whole() {
             let tree = db.open_tree("old").expect("there");
             for turn in 0..300u32 {
                 let mut batch = WriteBatch::new();
-                batch.put(&tree, &(turn % 40).to_be_bytes(), &[3; 400]).durability(Durability::None);
+                batch.put(&tree, (turn % 40).to_be_bytes(), [3; 400]).durability(Durability::None);
                 db.write(batch).expect("written");
                 sleep_ns(2_000_000);
             }
@@ -310,7 +310,7 @@ fn a_load_on_a_full_disk_finds_the_slots_that_it_was_promised() {
             let put_all = |value| {
                 for row in 0..2400u32 {
                     let mut batch = WriteBatch::new();
-                    batch.put(&old, &row.to_be_bytes(), &[value; 900]).durability(Durability::None);
+                    batch.put(&old, row.to_be_bytes(), [value; 900]).durability(Durability::None);
                     db.write(batch).expect("a rewrite needs no new page");
                 }
             };
@@ -371,7 +371,7 @@ fn loads_in_a_small_log_beside_writers_at_its_wall_come_to_their_end() {
                         for turn in 0..700u32 {
                             let mut batch = WriteBatch::new();
                             let key = (turn * 3 + client) * 7919 % 400;
-                            batch.put(&old, &key.to_be_bytes(), &[5; 800]).durability(Durability::None);
+                            batch.put(&old, key.to_be_bytes(), [5; 800]).durability(Durability::None);
                             db.write(batch).expect("written");
                         }
                     })

@@ -117,7 +117,7 @@ fn no_later_transaction_has_the_references_of_a_load() {
     let db = open(&disk, reopen_options());
     let tree = db.open_tree("t").expect("there");
     for turn in 100..110u32 {
-        tree.insert(&turn.to_be_bytes(), &[9; 5000]).expect("written");
+        tree.insert(turn.to_be_bytes(), [9; 5000]).expect("written");
     }
     assert!(wanted.iter().all(|(key, value)| tree.get(key).expect("read").as_ref() == Some(value)));
     drop(tree);
@@ -165,7 +165,7 @@ fn a_device_that_fails_at_any_call_costs_a_load_of_long_values_at_most() {
 fn record_long(shape: Shape, seed: u64) -> Recorded {
     let behind = |db: &Db| {
         let t = db.open_tree("t").expect("there");
-        t.put(b"z", &[5; 9000]).expect("written");
+        t.put(b"z", [5; 9000]).expect("written");
         let mut load = db.begin_bulk_load("u").expect("begun");
         for (key, value) in long_rows(60, shape.page_kib, 5) {
             load.push(&key, &value).expect("taken");

@@ -69,16 +69,16 @@ fn a_loaded_table_is_as_one_that_rows_were_written_to() {
             let found = recover_shaped(&crashed, Shape { frames: 232, ..shape }).expect("sound");
             assert!(found["t"] == model && found["u"] == model, "{shape:?}");
             // Taken numbers are refused; changed and deleted rows have the right entries.
-            let taken = t.insert(b"new", &row(5, shape.page_kib, 9)).expect_err("its number is there");
+            let taken = t.insert(b"new", row(5, shape.page_kib, 9)).expect_err("its number is there");
             assert!(matches!(taken, Error::KeyExists(_)), "{taken}");
             for number in (0..1300u32).step_by(3) {
                 let key = number.to_be_bytes();
                 let new = row(number + 2000, shape.page_kib, 2);
                 for table in [&t, &u] {
                     match number % 4 {
-                        0 => drop(table.modify(&key, |_| Modify::Put(new.clone())).expect("written")),
-                        1 => drop(table.delete(&key).expect("written")),
-                        _ => table.put(&key, &row(number, shape.page_kib, 3)).expect("written"),
+                        0 => drop(table.modify(key, |_| Modify::Put(new.clone())).expect("written")),
+                        1 => drop(table.delete(key).expect("written")),
+                        _ => table.put(key, row(number, shape.page_kib, 3)).expect("written"),
                     }
                 }
                 match number % 4 {
@@ -106,7 +106,7 @@ fn a_table_without_rows_or_without_indexes_is_loaded_too() {
     let disk = SimulatedDisk::new();
     let db = open(&disk, small_options());
     let empty = db.bulk_load_table("empty", indexes(), Rows::new()).expect("loaded");
-    empty.insert(b"k", &row(7, 4, 1)).expect("written");
+    empty.insert(b"k", row(7, 4, 1)).expect("written");
     let bare = db.bulk_load_table("bare", TableDefinition::new(), &rows(90, 4, 1)).expect("loaded");
     assert_eq!(bare.scan(..).count(), 90);
     // Twenty indexes in the same memory as two: their entries go to files.
@@ -170,7 +170,7 @@ fn rows_that_cannot_be_in_the_table_are_named_and_leave_nothing() {
     let mut load = pushed(db.begin_bulk_load_table("t", indexes()).expect("begun"), &good).expect("taken");
     assert_eq!(load.rows(), 1500);
     assert!(matches!(load.push(b"z", b"short"), Err(Error::RowTooShort(_))));
-    assert!(matches!(load.push(b"z", &row(9000, 4, 1)), Err(Error::TreeNotFound(_))));
+    assert!(matches!(load.push(b"z", row(9000, 4, 1)), Err(Error::TreeNotFound(_))));
     assert!(matches!(load.finish(), Err(Error::TreeNotFound(_))));
     drop(pushed(db.begin_bulk_load_table("t", indexes()).expect("begun"), &good).expect("taken"));
     assert_eq!((slots_in_use(&db), db.stats().trees_dropping), (in_use, 0));
@@ -235,7 +235,7 @@ fn record_table(shape: Shape, seed: u64) -> Recorded {
     };
     let behind = |db: &Db| {
         let t = db.open_table("t").expect("there");
-        t.insert(b"z", &row(9003, shape.page_kib, 5)).expect("written");
+        t.insert(b"z", row(9003, shape.page_kib, 5)).expect("written");
         let load = db.begin_bulk_load_table("u", indexes()).expect("begun");
         drop(pushed(load, &rows(300, shape.page_kib, 6)).expect("taken"));
     };

@@ -62,7 +62,7 @@ fn a_large_batch_waits_at_three_quarters_of_the_log_too() {
         let tree = db.open_tree("t").expect("there");
         let mut batch = WriteBatch::new();
         (0..6_000u32).for_each(|row| {
-            batch.put(&tree, &row.to_be_bytes(), &[7; 900]);
+            batch.put(&tree, row.to_be_bytes(), [7; 900]);
         });
         db.write(batch).expect("written");
         let stats = db.stats();

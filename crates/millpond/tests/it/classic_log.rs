@@ -39,7 +39,7 @@ pub(crate) fn inserts(how: LogRecentClosed, look: impl Fn(&Db)) -> (usize, Stats
                     while now_ns() < end {
                         let key = [&usize::to_be_bytes(rows)[..], &[client]].concat();
                         match rows % 100 {
-                            99 => tree.put(&key, &[7; 300]).expect("written"),
+                            99 => tree.put(&key, [7; 300]).expect("written"),
                             _ => put_loosely(&db, &tree, &key, &[7; 300]),
                         }
                         rows += 1;
@@ -93,7 +93,7 @@ fn who_waits_for_a_latch_behind_the_window_is_told_of_the_window() {
             let work = move || {
                 for row in 0..200u8 {
                     let (mut batch, value) = (WriteBatch::new(), [row; 300]);
-                    batch.put(&own, &[client, row % 8], &value).put(&last, &[client], &value);
+                    batch.put(&own, [client, row % 8], value).put(&last, [client], value);
                     batch.durability(Durability::None);
                     db.write(batch).expect("written");
                 }
@@ -135,7 +135,7 @@ pub(crate) fn pipeline(options: Options) -> Options {
 fn ten_commits(db: &Db) -> u64 {
     let tree = db.create_tree("t").expect("created");
     let began = now_ns();
-    (0..10u8).for_each(|row| tree.put(&[row], &[1; 100]).expect("written"));
+    (0..10u8).for_each(|row| tree.put([row], [1; 100]).expect("written"));
     (now_ns() - began) / 1_000_000
 }
 
@@ -175,7 +175,7 @@ fn what_is_written_survives_the_process() {
             sleep_ns(2_000_000_000);
             let waits = |class: WaitClass| db.waits()[class as usize].count;
             let before = [WaitClass::LogWrite, WaitClass::LogFlush].map(waits);
-            (0..100u8).for_each(|row| tree.put(&[row], &[1; 100]).expect("written"));
+            (0..100u8).for_each(|row| tree.put([row], [1; 100]).expect("written"));
             // A wait for the device's write has its own class, apart from waits for its sync.
             let after = [WaitClass::LogWrite, WaitClass::LogFlush].map(waits);
             assert_eq!(after, [before[0] + 100, before[1]]);
@@ -199,7 +199,7 @@ fn many_commit_together_behind_one_writer_and_one_flusher() {
         let clients: Vec<_> = (0..16u8)
             .map(|client| {
                 let tree = tree.clone();
-                let work = move || (0..20u8).for_each(|row| tree.put(&[client, row], &[1; 50]).expect("written"));
+                let work = move || (0..20u8).for_each(|row| tree.put([client, row], [1; 50]).expect("written"));
                 spawn("client", work).expect("a thread")
             })
             .collect();
@@ -232,8 +232,8 @@ fn laps_of_the_log_go_through_a_small_window() {
                         for row in 0..1 + turn % 7 {
                             batch.put(
                                 &tree,
-                                &[u8::try_from(turn % 60).expect("small"), u8::try_from(row).expect("small")],
-                                &vec![7; 40 + turn % 300],
+                                [u8::try_from(turn % 60).expect("small"), u8::try_from(row).expect("small")],
+                                vec![7; 40 + turn % 300],
                             );
                         }
                         db.write(batch).expect("written");
@@ -270,7 +270,7 @@ fn in_the_background(threads: bool, clients: u8, every_ns: u64) -> (u64, u64) {
                 let work = move || {
                     let (mut row, mut waiting, mut oldest_ns) = (0u32, VecDeque::new(), 0);
                     while now_ns() < end {
-                        tree.put(&(row % 20).to_be_bytes(), &row.to_le_bytes()).expect("written");
+                        tree.put((row % 20).to_be_bytes(), row.to_le_bytes()).expect("written");
                         row += 1;
                         let stats = db.stats();
                         waiting.push_back((now_ns(), stats.log_lsn_current));
@@ -318,7 +318,7 @@ fn who_waits_spins_as_the_use_of_cpu_allows() {
         let has_seen = |stats: &Stats| stats.log_spin_cpus > 0 && (stats.log_spins > 0 || !spins);
         // The use of CPU is measured ten times a second: that takes some ten thousand commits.
         let seen = (0..200_000u32).any(|row| {
-            tree.put(&(row % 100).to_be_bytes(), &row.to_be_bytes()).expect("written");
+            tree.put((row % 100).to_be_bytes(), row.to_be_bytes()).expect("written");
             row % 16 == 0 && has_seen(&db.stats())
         });
         let stats = db.stats();
@@ -341,7 +341,7 @@ fn the_use_of_cpu_that_is_believed_is_told_with_the_cpus_that_it_is_of() {
         };
         // The use is measured ten times a second: between two measurements all reported numbers belong together.
         let told = (0..200_000u32).find_map(|row| {
-            tree.put(&(row % 100).to_be_bytes(), &row.to_be_bytes()).expect("written");
+            tree.put((row % 100).to_be_bytes(), row.to_be_bytes()).expect("written");
             let before = if row % 16 == 0 { believed() } else { [0; 3] };
             let told = (before[1] > 0).then(|| (db.metrics(), db.status_text()));
             told.filter(|_| believed() == before).map(|(metrics, text)| (before, metrics, text))

@@ -45,7 +45,7 @@ pub(crate) fn options(empty: EmptyFreeListAlgorithm) -> Options {
 fn read_some(tree: &Tree, from: u32, count: u32) -> f64 {
     let slowest = (from..from + count).map(|row| {
         let began = now_ns();
-        assert!(tree.get(&scattered(row % ROWS)).expect("read").is_some());
+        assert!(tree.get(scattered(row % ROWS)).expect("read").is_some());
         now_ns() - began
     });
     #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
@@ -190,7 +190,7 @@ fn clients_beside_a_scan(empty: EmptyFreeListAlgorithm, quiet_ms: u64) -> Beside
                         }
                         let row = (client * ROWS / CLIENTS + turn * 7) % ROWS;
                         let from = now_ns();
-                        assert!(tree.get(&scattered(row)).expect("read").is_some());
+                        assert!(tree.get(scattered(row)).expect("read").is_some());
                         reads.push([from, now_ns() - from].map(ms));
                     }
                     reads
@@ -267,7 +267,7 @@ fn a_convoy_of_legacy_is_told_by_the_class_of_its_waits() {
                 spawn("writer", move || {
                     let tree = db.open_tree("t").expect("there");
                     for row in (0..1_000).map(|row| scattered((writer * 1_500 + row) % ROWS)) {
-                        tree.put(&row, &[2; 2_100]).expect("written");
+                        tree.put(row, [2; 2_100]).expect("written");
                     }
                 })
                 .expect("a thread")
@@ -295,7 +295,7 @@ fn with_legacy_an_operation_keeps_its_way_down() {
         let put = |row: u32| {
             let mut value = [1; 2_100];
             value[0] = 2;
-            tree.put(&scattered(row), &value).expect("written");
+            tree.put(scattered(row), value).expect("written");
         };
         (0..2_500).for_each(put);
         let before = db.stats();
@@ -358,7 +358,7 @@ fn searches_for_a_clean_page_count_each_page_that_they_look_at() {
         read(next(1_600));
         for (dirty, searches) in [(0, 1), (60, 1), (99, 1), (100, 2), (130, 2)] {
             while db.stats().buffer_pool_pages_dirty < dirty {
-                next(1).iter().for_each(|row| tree.put(row, &[2; 900]).expect("written"));
+                next(1).iter().for_each(|row| tree.put(row, [2; 900]).expect("written"));
             }
             // Three eighths of the list lie between the insertion point and the tail.
             read(next(700));
@@ -390,13 +390,13 @@ fn a_page_that_is_written_for_its_frame_is_counted_with_the_searches_before_it()
         let options = options.redo_capacity(ByteSize::mib(64));
         let db = open(&SimulatedDisk::new(), options);
         let tree = db.create_tree("t").expect("created");
-        (0..2_600u32).for_each(|row| tree.put(&row.to_be_bytes(), &[1; 3_600]).expect("written"));
+        (0..2_600u32).for_each(|row| tree.put(row.to_be_bytes(), [1; 3_600]).expect("written"));
         // A split may have given a frame back.
-        (0..10).for_each(|row| tree.put(&eighth(row), &[2; 3_600]).expect("written"));
+        (0..10).for_each(|row| tree.put(eighth(row), [2; 3_600]).expect("written"));
         let before = db.stats();
         assert_eq!([before.buffer_pool_pages_total, before.buffer_pool_pages_free], [400, 0]);
         assert_eq!(before.buffer_pool_pages_dirty, 400);
-        (10..110).for_each(|row| tree.put(&eighth(row), &[2; 3_600]).expect("written"));
+        (10..110).for_each(|row| tree.put(eighth(row), [2; 3_600]).expect("written"));
         let after = db.stats();
         let (clean, to_write, misses) = searched(&before, &after);
         assert_eq!(misses, 100, "the pages put in first have left");
@@ -441,12 +441,12 @@ fn what_an_lru_manager_frees_and_writes_is_what_it_looked_at() {
         let after = db.stats();
         assert_eq!(passes(&after), [passes(&quiet)[0] + 1, taken], "in one pass");
         // Forty pages are dirty, and leave when they have come to the tail. (The first changes bring new pages.)
-        next(20).iter().for_each(|row| tree.put(row, &[2; 900]).expect("written"));
+        next(20).iter().for_each(|row| tree.put(row, [2; 900]).expect("written"));
         // Long enough for the manager to refill the list, and too short for the server to count as idle.
         sleep_ns(500_000_000);
         let before = db.stats();
         while db.stats().buffer_pool_pages_dirty < 40 {
-            next(1).iter().for_each(|row| tree.put(row, &[2; 900]).expect("written"));
+            next(1).iter().for_each(|row| tree.put(row, [2; 900]).expect("written"));
         }
         assert_eq!(db.stats().buffer_pool_pages_dirty, 40);
         read(next(900));
@@ -477,9 +477,9 @@ fn a_batch_takes_frames_of_another_part_where_all_of_its_own_are_pinned() {
             keys.sort_unstable();
             for keys in keys.chunks(64).step_by(8) {
                 let mut batch = WriteBatch::new();
-                keys.iter().for_each(|key| _ = batch.put(&tree, key, &[2; 2_100]));
+                keys.iter().for_each(|key| _ = batch.put(&tree, key, [2; 2_100]));
                 // These cause splits, too.
-                keys.iter().for_each(|key| _ = batch.put(&tree, &[&key[..], b"new"].concat(), &[3; 2_100]));
+                keys.iter().for_each(|key| _ = batch.put(&tree, [&key[..], b"new"].concat(), [3; 2_100]));
                 batch.durability(Durability::None);
                 db.write(batch).expect("written");
             }

@@ -285,10 +285,10 @@ fn loose_client(db: &Db, ops: usize) {
     let tree = db.open_tree(LOOSE).expect("there");
     for turn in 0..ops {
         let mut batch = WriteBatch::new();
-        batch.put(&tree, &[u8::try_from(turn % 50).expect("small")], &[1; 300]).durability(Durability::None);
+        batch.put(&tree, [u8::try_from(turn % 50).expect("small")], [1; 300]).durability(Durability::None);
         db.write(batch).expect("written");
         // Reads a page that is mostly not in memory: virtual time passes.
-        let _ = db.open_tree("a").and_then(|a| a.get(&key_of(0, turn * 37 % ROWS))).expect("read");
+        let _ = db.open_tree("a").and_then(|a| a.get(key_of(0, turn * 37 % ROWS))).expect("read");
     }
 }
 
@@ -580,7 +580,7 @@ fn a_crash_during_creation_or_drop_of_trees_leaves_each_whole_or_gone() {
             let fresh = db.create_tree("fresh").expect("created");
             for i in 0..12u8 {
                 let effects = vec![(("fresh", vec![i]), Some(big.clone()))];
-                oracle.note(disk, 0, effects, || fresh.put(&[i], &big));
+                oracle.note(disk, 0, effects, || fresh.put([i], &big));
             }
             if round == 1 {
                 db.checkpoint().expect("done");
@@ -588,7 +588,7 @@ fn a_crash_during_creation_or_drop_of_trees_leaves_each_whole_or_gone() {
             let effects = (0..12u8).map(|i| (("fresh", vec![i]), None)).collect();
             oracle.note(disk, 0, effects, || db.drop_tree("fresh"));
             let a = db.open_tree("a").expect("there");
-            oracle.note(disk, 0, vec![(("a", vec![round]), Some(big.clone()))], || a.put(&[round], &big));
+            oracle.note(disk, 0, vec![(("a", vec![round]), Some(big.clone()))], || a.put([round], &big));
         }
         db.close().expect("closed");
     });
@@ -630,7 +630,7 @@ fn recovery_in_a_pool_smaller_than_what_it_redoes_loses_nothing() {
         let tree = db.create_tree("t").expect("created");
         for i in 0..1500u32 {
             let mut batch = WriteBatch::new();
-            batch.put(&tree, &i.wrapping_mul(2_654_435_761).to_be_bytes(), &[3; 700]).durability(Durability::None);
+            batch.put(&tree, i.wrapping_mul(2_654_435_761).to_be_bytes(), [3; 700]).durability(Durability::None);
             db.write(batch).expect("written");
         }
         tree.put(b"last", b"1").expect("written");
@@ -651,7 +651,7 @@ fn a_crash_while_nobody_waits_for_durability_leaves_a_prefix_of_what_was_written
         let tree = db.open_tree(LOOSE).expect("there");
         for turn in 0..400u16 {
             let mut batch = WriteBatch::new();
-            batch.put(&tree, &turn.to_be_bytes(), &[1; 200]).durability(Durability::None);
+            batch.put(&tree, turn.to_be_bytes(), [1; 200]).durability(Durability::None);
             db.write(batch).expect("written");
             sleep_ns(3_000_000);
         }
@@ -700,14 +700,14 @@ fn a_crash_during_a_recovery_that_changes_more_pages_than_there_are_free_slots_l
         let db = open(&disk, options().page_size(ByteSize::kib(4)).durability(Durability::None));
         let tree = db.create_tree("t").expect("created");
         for i in 0..4000u32 {
-            tree.put(&i.to_be_bytes(), &[1; 900]).expect("written");
+            tree.put(i.to_be_bytes(), [1; 900]).expect("written");
         }
         db.close().expect("closed");
         let disk = SimulatedDisk::with_image(disk.image(), ServiceTime::default());
         let db = open(&disk, options().durability(Durability::None));
         let tree = db.open_tree("t").expect("there");
         for i in (0..4000u32).step_by(3) {
-            tree.put(&i.to_be_bytes(), &[2; 900]).expect("written");
+            tree.put(i.to_be_bytes(), [2; 900]).expect("written");
         }
         let mut batch = WriteBatch::new();
         batch.put(&tree, b"z", b"1").durability(Durability::Commit);

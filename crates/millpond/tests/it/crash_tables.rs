@@ -156,7 +156,7 @@ fn a_crash_while_large_batches_of_clients_are_in_flight_leaves_all_of_each_or_no
                             for (key, _) in &rows {
                                 undone.delete(&table, key);
                             }
-                            undone.update(&table, b"\xFFmissing", &row_of(b"missing", &mut rng));
+                            undone.update(&table, b"\xFFmissing", row_of(b"missing", &mut rng));
                             assert!(matches!(db.write(undone), Err(Error::KeyNotFound(_))));
                         }
                         let rows: Vec<_> = rows.iter().map(|(key, row)| (key, row.as_ref())).collect();
@@ -202,7 +202,7 @@ fn a_crash_during_creation_or_drop_of_tables_leaves_each_whole_or_nothing_of_it(
             let effects = (0..12).map(|number| (("fresh", key_of(0, number)), None)).collect();
             oracle.note(disk, 0, effects, || db.drop_table("fresh"));
             let a = db.open_tree("a").expect("there");
-            oracle.note(disk, 0, vec![(("a", vec![round]), Some(vec![7; 1000]))], || a.put(&[round], &[7; 1000]));
+            oracle.note(disk, 0, vec![(("a", vec![round]), Some(vec![7; 1000]))], || a.put([round], [7; 1000]));
         }
         db.close().expect("closed");
     });
@@ -263,7 +263,7 @@ fn a_crash_while_tables_and_trees_are_truncated_leaves_all_rows_or_none() {
         fill(&db.open_table("rows").expect("there"));
         oracle.note(disk, 0, gone("a", 240), || db.truncate_tree("a"));
         let a = db.open_tree("a").expect("there");
-        oracle.note(disk, 0, vec![(("a", vec![1]), Some(vec![7; 1000]))], || a.put(&[1], &[7; 1000]));
+        oracle.note(disk, 0, vec![(("a", vec![1]), Some(vec![7; 1000]))], || a.put([1], [7; 1000]));
         db.close().expect("closed");
     });
     check_images(&Recorded { shape: SHAPE, ..recorded }, 0, stride(2), |found, boundary| {

@@ -15,7 +15,7 @@ const READ: u32 = 400;
 
 fn fill(db: &Db, name: &str, rows: u32) -> millpond::Tree {
     let tree = db.create_tree(name).expect("created");
-    (0..rows).for_each(|row| tree.put(&row.to_be_bytes(), &[7; 900]).expect("written"));
+    (0..rows).for_each(|row| tree.put(row.to_be_bytes(), [7; 900]).expect("written"));
     tree
 }
 

@@ -16,7 +16,7 @@ const ROWS: u32 = 2_000;
 
 fn put(db: &Db, tree: &Tree, row: u32, durability: Durability) -> Result<(), Error> {
     let mut batch = WriteBatch::new();
-    batch.put(tree, &row.to_be_bytes(), &[7; 900]).durability(durability);
+    batch.put(tree, row.to_be_bytes(), [7; 900]).durability(durability);
     db.write(batch)
 }
 
@@ -29,7 +29,7 @@ fn write_until_stopped(disk: &SimulatedDisk, shape: Shape, file: &str, how: Dura
     disk.refuse_writes(file, true);
     let acknowledged = (50..ROWS).take_while(|row| put(&db, &tree, *row, how).is_ok()).count();
     // Reads go on.
-    assert!(tree.get(&0u32.to_be_bytes()).is_ok());
+    assert!(tree.get(0u32.to_be_bytes()).is_ok());
     let closed = db.close().expect_err("the engine had stopped");
     disk.refuse_writes(file, false);
     (50 + u32::try_from(acknowledged).expect("few"), closed)
@@ -92,12 +92,12 @@ fn database_dropped_in_a_panic_writes_nothing_afterwards() {
             let tree = db.create_tree("t").expect("created");
             let mut load = db.begin_bulk_load("loaded").expect("begun");
             let loader = spawn("loader", move || {
-                let failed = (0..4_000u32).find_map(|row| load.push(&row.to_be_bytes(), &[1; 900]).err());
+                let failed = (0..4_000u32).find_map(|row| load.push(row.to_be_bytes(), [1; 900]).err());
                 assert!(failed.is_some() || load.finish().is_err(), "the database is gone");
             })
             .expect("a thread");
             let writer = spawn("writer", move || {
-                let written = (0..4_000u32).take_while(|row| tree.put(&row.to_be_bytes(), &[1; 900]).is_ok());
+                let written = (0..4_000u32).take_while(|row| tree.put(row.to_be_bytes(), [1; 900]).is_ok());
                 assert!(written.count() < 4_000, "the database is gone");
             })
             .expect("a thread");
@@ -132,7 +132,7 @@ fn closed_database_is_free_though_a_load_is_held() {
     // Enough rows that entries go to files.
     for row in 0..60_000u32 {
         let entry = row.wrapping_mul(2_654_435_761).to_be_bytes().repeat(2);
-        load.push(&row.to_be_bytes(), &entry).expect("pushed");
+        load.push(row.to_be_bytes(), &entry).expect("pushed");
     }
     let sort_files = || {
         let names = std::fs::read_dir(dir.path()).expect("listed").map(|entry| entry.expect("listed").file_name());
@@ -141,9 +141,9 @@ fn closed_database_is_free_though_a_load_is_held() {
     assert!(sort_files() > 0, "the load has sorted to files");
     db.close().expect("closed");
     assert_eq!(sort_files(), 0, "closing leaves none");
-    assert!(matches!(load.push(&u32::MAX.to_be_bytes(), &[0; 8]), Err(Error::Closed(_))));
+    assert!(matches!(load.push(u32::MAX.to_be_bytes(), [0; 8]), Err(Error::Closed(_))));
     let db = Db::open(dir.path(), options()).expect("the directory is free");
-    assert!(matches!(load.push(&u32::MAX.to_be_bytes(), &[0; 8]), Err(Error::Closed(_))));
+    assert!(matches!(load.push(u32::MAX.to_be_bytes(), [0; 8]), Err(Error::Closed(_))));
     assert!(matches!(load.finish(), Err(Error::Closed(_))));
     assert!(db.tables().expect("read").is_empty());
     db.close().expect("closed");

@@ -123,7 +123,7 @@ fn put_some(db: &Db, tree: &Tree, client: u32) -> Vec<[u8; 4]> {
     for turn in 0..120u32 {
         let key = (client * 1000 + turn).wrapping_mul(2_654_435_761).to_be_bytes();
         let mut batch = WriteBatch::new();
-        batch.put(tree, &key, &[7; 800]).durability(Durability::Commit);
+        batch.put(tree, key, [7; 800]).durability(Durability::Commit);
         if db.write(batch).is_err() {
             break;
         }

@@ -13,7 +13,7 @@ use crate::support::{SMALL, open, reopen_options};
 fn put_all(db: &Db, tree: &Tree, rows: impl IntoIterator<Item = u32>) {
     let mut batch = WriteBatch::new();
     for row in rows {
-        batch.put(tree, &scattered(row), &[1; 900]).durability(Durability::None);
+        batch.put(tree, scattered(row), [1; 900]).durability(Durability::None);
     }
     db.write(batch).expect("written");
 }
@@ -59,7 +59,7 @@ fn a_pool_that_is_made_small_while_a_batch_gathers_serves_it() {
     run(8, || {
         let db = open(&disk, reopen_options().buffer_pool_size(ByteSize::mib(8)));
         let tree = db.open_tree("t").expect("there");
-        assert!(tree.get(&scattered(1)).expect("read").is_some());
+        assert!(tree.get(scattered(1)).expect("read").is_some());
         let before = db.stats().data_page_reads;
         let written = Arc::new(AtomicBool::new(false));
         let client = {
@@ -124,7 +124,7 @@ fn trees_are_dropped_beside_purge_and_batches_in_a_tiny_pool() {
             let delete = move || {
                 for row in (rows / 2..rows).take_while(|_| !ended.load(Ordering::Relaxed)) {
                     let mut batch = WriteBatch::new();
-                    batch.delete(&all, &scattered(row)).durability(Durability::None);
+                    batch.delete(&all, scattered(row)).durability(Durability::None);
                     deleter.write(batch).expect("deleted");
                 }
             };

@@ -111,10 +111,10 @@ fn make_tables(db: &Db, shape: Shape) {
     let long = db.create_table("long rows", own()).expect("created");
     for number in 0..5 {
         let rest = value(number, usize::try_from(shape.page_kib << 10).expect("small") * 2);
-        long.insert(&key(number), &[row(number, 2), rest].concat()).expect("inserted");
+        long.insert(key(number), [row(number, 2), rest].concat()).expect("inserted");
     }
     let changed = db.create_table("changed", own()).expect("created");
-    (0..150).for_each(|number| changed.insert(&key(number), &row(number, 3)).expect("inserted"));
+    (0..150).for_each(|number| changed.insert(key(number), row(number, 3)).expect("inserted"));
     drop(changed.create_index("later", [Field::value(0..4), Field::key(2..4)]).expect("created"));
     drop(changed.create_unique_index("gone", [Field::value(4..)]).expect("created"));
     changed.drop_index("gone").expect("dropped");
@@ -129,12 +129,12 @@ fn hold_tables(db: &Db) {
     for (name, count) in [("loaded table", 500), ("long rows", 5), ("changed", 150)] {
         let table = db.open_table(name).expect("there");
         for number in 0..count {
-            assert!(table.get(&key(number)).expect("read").is_some(), "{name} has no row {number}");
+            assert!(table.get(key(number)).expect("read").is_some(), "{name} has no row {number}");
             if number % 3 == 0 {
-                table.put(&key(number), &row(number, 7)).expect("put");
+                table.put(key(number), row(number, 7)).expect("put");
             }
         }
-        assert!(table.delete(&key(1)).expect("deleted"));
+        assert!(table.delete(key(1)).expect("deleted"));
     }
     let later = db.open_table("changed").expect("there").index("later").expect("there");
     assert_eq!(later.scan(..).count(), 149);
@@ -148,7 +148,7 @@ fn make(name: &str, (shape, end): (Shape, End)) -> (Image, Contents) {
         let db = open(&disk, shape.options());
         let tree = db.create_tree("a tree").expect("created");
         for number in 0..600 {
-            tree.put(&key(number * 2), &value(number, 40 + usize::try_from(number % 90).expect("small"))).expect("put");
+            tree.put(key(number * 2), value(number, 40 + usize::try_from(number % 90).expect("small"))).expect("put");
         }
         let definition = TableDefinition::new()
             .index("shared", [Field::value(0..4)])
@@ -156,11 +156,11 @@ fn make(name: &str, (shape, end): (Shape, End)) -> (Image, Contents) {
             .index("text", [Field::key(2..4), Field::value(8..)]);
         let table = db.create_table("a table", definition).expect("created");
         for number in 0..200 {
-            table.insert(&key(number), &row(number, 0)).expect("inserted");
+            table.insert(key(number), row(number, 0)).expect("inserted");
         }
         let long = db.create_tree("long values").expect("created");
         for number in 0..4 {
-            long.put(&key(number), &value(number, 9000 + 100 * usize::try_from(number).expect("small"))).expect("put");
+            long.put(key(number), value(number, 9000 + 100 * usize::try_from(number).expect("small"))).expect("put");
         }
         db.bulk_load("loaded", (0..900).map(|number| (key(number), value(number, 30)))).expect("loaded");
         db.create_tree("empty").expect("created");
@@ -177,22 +177,22 @@ fn make(name: &str, (shape, end): (Shape, End)) -> (Image, Contents) {
         let long = db.open_tree("long values").expect("there");
         sleep_ns(1_000_000_000);
         for number in 0..60 {
-            tree.put(&key(number * 2 + 1), &value(number, 20)).expect("put");
-            tree.delete(&key(number * 8)).expect("deleted");
-            table.put(&key(number), &row(number, 3)).expect("put");
+            tree.put(key(number * 2 + 1), value(number, 20)).expect("put");
+            tree.delete(key(number * 8)).expect("deleted");
+            table.put(key(number), row(number, 3)).expect("put");
         }
-        (0..10).for_each(|number| assert!(table.delete(&key(number * 3)).expect("deleted")));
-        long.put(&key(1), &value(9, 12_000)).expect("put");
+        (0..10).for_each(|number| assert!(table.delete(key(number * 3)).expect("deleted")));
+        long.put(key(1), value(9, 12_000)).expect("put");
         expected = contents(&db).expect("read");
         if end == End::Close {
             drop((tree, table, long));
             return db.close().expect("closed");
         }
         let mut load = db.begin_bulk_load("under way").expect("begun");
-        (0..4000u32).try_for_each(|number| load.push(&key(number), &value(number, 100))).expect("pushed");
+        (0..4000u32).try_for_each(|number| load.push(key(number), value(number, 100))).expect("pushed");
         let mut batch = WriteBatch::new();
         for number in 0..600 {
-            batch.put(&tree, &key(number * 2), &value(number + 1, 700));
+            batch.put(&tree, key(number * 2), value(number + 1, 700));
         }
         let writer = db.clone();
         let writer = spawn("writer", move || writer.write(batch)).expect("a thread");
@@ -201,7 +201,7 @@ fn make(name: &str, (shape, end): (Shape, End)) -> (Image, Contents) {
         }
         // Until some of the batch's parts are in the log.
         sleep_ns(40_000_000);
-        tree.put(&key(7001), b"beside it").expect("put");
+        tree.put(key(7001), b"beside it").expect("put");
         expected.get_mut("a tree").expect("there").insert(key(7001).to_vec(), b"beside it".to_vec());
         assert_eq!(db.stats().batches_in_flight, 1);
         image = disk.crash_now(Unsynced::All);
@@ -234,10 +234,10 @@ fn hold(disk: &SimulatedDisk, name: &str, (shape, end): (Shape, End), expected: 
         settle(&db);
         assert_eq!(db.stats().rollbacks, u64::from(end == End::Crash), "the batch that was in flight");
         for number in 0..600 {
-            tree.put(&key(number * 2), &value(number, 300)).expect("put");
+            tree.put(key(number * 2), value(number, 300)).expect("put");
         }
-        (0..200).for_each(|number| table.put(&key(number), &row(number, 5)).expect("put"));
-        db.open_tree("long values").expect("there").delete(&key(1)).expect("deleted");
+        (0..200).for_each(|number| table.put(key(number), row(number, 5)).expect("put"));
+        db.open_tree("long values").expect("there").delete(key(1)).expect("deleted");
         db.drop_tree("loaded").expect("dropped");
         if has_tables(name) {
             hold_tables(&db);

@@ -14,7 +14,7 @@ use crate::support::{IN_PLACE, SLOW, Shape, TWICE, disk_of, open, recover_shaped
 fn first_rows(image: Image) -> Result<[u8; 2], Error> {
     run(1, || {
         let db = Db::open_on(Arc::new(disk_of(image)), IN_PLACE.reopen_options())?;
-        let first = |name: &str| Ok::<_, Error>(db.open_tree(name)?.get(&[0])?.map_or(0, |value| value[0]));
+        let first = |name: &str| Ok::<_, Error>(db.open_tree(name)?.get([0])?.map_or(0, |value| value[0]));
         Ok([first("a")?, first("b")?])
     })
     .0
@@ -29,7 +29,7 @@ fn images_ahead_of_a_damaged_log_are_reported() {
         let db = open(&disk, IN_PLACE.options());
         for (name, rows) in [("a", 5u8), ("m", 100), ("b", 5)] {
             let tree = db.create_tree(name).expect("created");
-            (0..rows).for_each(|row| tree.put(&[row], &[1; 100]).expect("written"));
+            (0..rows).for_each(|row| tree.put([row], [1; 100]).expect("written"));
         }
         db.close().expect("closed");
         disk.image()
@@ -41,7 +41,7 @@ fn images_ahead_of_a_damaged_log_are_reported() {
         db.checkpoint().expect("done");
         let lsn = db.stats().log_lsn_current;
         let mut batch = WriteBatch::new();
-        batch.put(&a, &[0], &[2; 100]).put(&b, &[0], &[2; 100]).durability(Durability::Commit);
+        batch.put(&a, [0], [2; 100]).put(&b, [0], [2; 100]).durability(Durability::Commit);
         db.write(batch).expect("written");
         let written = disk.boundaries();
         db.checkpoint().expect("done");
@@ -148,7 +148,7 @@ fn what_a_failed_write_leaves_over_an_image_is_put_back() {
             let write = |value: u8| {
                 (0..200).try_for_each(|row| {
                     let mut batch = WriteBatch::new();
-                    batch.put(&tree, &scattered(row), &[value; 900]).durability(Durability::None);
+                    batch.put(&tree, scattered(row), [value; 900]).durability(Durability::None);
                     db.write(batch)
                 })
             };
@@ -274,7 +274,7 @@ fn done_for_a_lot(doublewrite: Doublewrite) -> (Vec<Done>, usize, [u64; 2]) {
         let db = Db::open_on(Arc::new(files.clone()), shape.reopen_options()).expect("opened");
         let tree = db.open_tree("t").expect("there");
         (0..20).for_each(|row| put_loosely(&db, &tree, &scattered(row), &[2; 900]));
-        tree.put(&scattered(20), &[2; 900]).expect("durable, with all before it");
+        tree.put(scattered(20), [2; 900]).expect("durable, with all before it");
         let before = db.stats();
         files.done.lock().expect("not poisoned").clear();
         db.checkpoint().expect("done");

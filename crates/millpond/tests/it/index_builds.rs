@@ -68,7 +68,7 @@ fn fill(db: &Db, count: u32) -> Table {
     let table = db.create_table("t", TableDefinition::new().index("text", [Field::value(5..)])).expect("created");
     let mut rng = SmallRng::seed_from_u64(7);
     for number in 0..count {
-        table.insert(&key_of(number), &row_of(number, &mut rng)).expect("inserted");
+        table.insert(key_of(number), row_of(number, &mut rng)).expect("inserted");
     }
     table
 }
@@ -87,7 +87,7 @@ fn large_table() -> Image {
     let table = db.create_table("t", TableDefinition::new().index("text", [Field::value(4..12)])).expect("created");
     let mut rng = SmallRng::seed_from_u64(8);
     for number in 0..COUNT {
-        table.insert(&key_of(number), &large_row(number, &mut rng)).expect("inserted");
+        table.insert(key_of(number), large_row(number, &mut rng)).expect("inserted");
     }
     drop(table);
     db.close().expect("closed");
@@ -116,7 +116,7 @@ fn writer(db: &Db, id: u32, seed: u64, is_over: &AtomicBool) -> u32 {
         match (rng.random_range(0..6), &one, &two) {
             (0, Some(_), _) => _ = batch.delete(&table, &keys[0]),
             // The same name, with another kind and text.
-            (1 | 2, Some(one), _) => _ = batch.put(&table, &keys[0], &[&one[..4], &new[4..]].concat()),
+            (1 | 2, Some(one), _) => _ = batch.put(&table, &keys[0], [&one[..4], &new[4..]].concat()),
             (3 | 4, Some(one), Some(two)) if keys[0] != keys[1] => {
                 batch.expect(&table, &keys[1], Some(two)).put(&table, &keys[0], two).put(&table, &keys[1], one);
             }
@@ -195,7 +195,7 @@ fn a_build_ends_beside_writers_that_are_always_ahead() {
     let (next, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
     let insert = || {
         let number = next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        table.insert(&number, &number).expect("inserted");
+        table.insert(number, number).expect("inserted");
     };
     (0..1000).for_each(|_| insert());
     std::thread::scope(|scope| {
@@ -229,7 +229,7 @@ fn rows_with_long_values_have_their_entries() {
             let table = db.create_table("t", TableDefinition::new()).expect("created");
             let row = |name: u32, len: usize| [&name.to_be_bytes()[..], b"k", &vec![b'x'; len]].concat();
             for number in 0..60 {
-                table.insert(&key_of(number), &row(number, 3000)).expect("inserted");
+                table.insert(key_of(number), row(number, 3000)).expect("inserted");
             }
             let other = table.clone();
             let writer = spawn("writer", move || {
@@ -239,7 +239,7 @@ fn rows_with_long_values_have_their_entries() {
                     let (key, len) = (key_of(rng.random_range(0..60)), rng.random_range(0..6000));
                     match rng.random_range(0..3) {
                         0 => drop(other.delete(&key).expect("deleted")),
-                        _ => other.put(&key, &row(1000 + turn, len)).expect("put"),
+                        _ => other.put(&key, row(1000 + turn, len)).expect("put"),
                     }
                 }
             });
@@ -272,7 +272,7 @@ fn large_batches_that_are_written_or_undone_meanwhile_are_seen_whole_or_not_at_a
                     let mut batch = WriteBatch::new();
                     for number in (0..count).step_by(3) {
                         let name = 1_000_000 * (turn + 1) + number;
-                        batch.put(&other, &key_of(number), &row_of(name, &mut rng));
+                        batch.put(&other, key_of(number), row_of(name, &mut rng));
                     }
                     if rng.random() {
                         batch.expect(&other, b"none", Some(b"row"));
@@ -305,7 +305,7 @@ fn rows_that_no_index_can_be_made_of_are_named_and_nothing_is_left() {
     let db = open(&disk, quick());
     let table = fill(&db, 500);
     let is = |error: Error, wanted: fn(&Error) -> bool| assert!(wanted(&error), "{error:?}");
-    table.put(b"00499", &table.get(b"00007").expect("read").expect("there")).expect("put");
+    table.put(b"00499", table.get(b"00007").expect("read").expect("there")).expect("put");
     let made = table.create_unique_index("name", [Field::value(0..4)]);
     let parts = ["index 'name' of table 't' cannot be unique", "rows '00007' and '00499'", r"'\x00\x00\x00\x07'"];
     is(refused(made, &parts), |error| matches!(error, Error::KeyExists(_)));
@@ -313,7 +313,7 @@ fn rows_that_no_index_can_be_made_of_are_named_and_nothing_is_left() {
     let made = table.create_index("far", [Field::value(2..9)]);
     let parts = ["of row '00000' of table 't' has 5 bytes", "index 'far' wants at least 9"];
     is(refused(made, &parts), |error| matches!(error, Error::RowTooShort(_)));
-    table.put(&[b'k'; 700], b"....k").expect("put");
+    table.put([b'k'; 700], b"....k").expect("put");
     let made = table.create_index("long", [Field::key(..), Field::key(..)]);
     is(refused(made, &["the field key[0..] has no end"]), |error| matches!(error, Error::InvalidOptions(_)));
     let made = table.create_index("long", [Field::key(0..5), Field::value(..), Field::key(0..5)]);
@@ -361,7 +361,7 @@ fn a_row_that_comes_meanwhile_and_does_not_fit_is_refused_or_ends_the_build() {
             let table = db.create_table("t", TableDefinition::new()).expect("created");
             let mut rng = SmallRng::seed_from_u64(seed);
             for number in 0..200 {
-                table.insert(&key_of(number), &row_of(number, &mut rng)).expect("inserted");
+                table.insert(key_of(number), row_of(number, &mut rng)).expect("inserted");
             }
             let other = table.clone();
             let writer = spawn("writer", move || {
@@ -462,18 +462,18 @@ fn a_row_whose_note_is_too_long_waits_until_the_index_is_there() {
             let disk = slow_disk();
             let db = open(&disk, quick());
             let table = db.create_table("t", TableDefinition::new()).expect("created");
-            (0..100).for_each(|number| table.insert(&key_of(number), &[b'x'; 300]).expect("inserted"));
+            (0..100).for_each(|number| table.insert(key_of(number), [b'x'; 300]).expect("inserted"));
             let other = table.clone();
             let made =
                 spawn("build", move || other.create_unique_index("long", [Field::value(0..300), Field::key(0..5)]));
             sleep_ns(seed * 1_000_000);
             let key = [&b"long key"[..], &[b'k'; 500]].concat();
-            if let Err(error) = table.insert(&key, &[b'x'; 300]) {
+            if let Err(error) = table.insert(&key, [b'x'; 300]) {
                 let parts = ["what is noted while index 'long' of table 't' is made has 813 bytes: at most 768 fit"];
                 assert!(matches!(refused::<()>(Err(error), &parts), Error::KeyTooLong(_)));
                 refusals += 1;
                 made.expect("a thread").join().expect("no panic").expect("made");
-                table.insert(&key, &[b'x'; 300]).expect("inserted");
+                table.insert(&key, [b'x'; 300]).expect("inserted");
             } else {
                 made.expect("a thread").join().expect("no panic").expect("made");
             }
@@ -576,7 +576,7 @@ fn a_build_on_a_full_disk_gives_everything_back() {
     }
     assert_eq!(full, 3, "the disk is full");
     let made = table.indexes().count();
-    table.update(&key_of(5), b"0123k").expect("an update needs no room");
+    table.update(key_of(5), b"0123k").expect("an update needs no room");
     disk.limit_space(None);
     table.create_index("more", [Field::value(0..5)]).expect("made");
     drop(table);
@@ -614,7 +614,7 @@ fn what_is_truncated_is_empty_and_as_it_was_created() {
         table.create_unique_index("name", [Field::value(0..4)]).expect("made");
         let (tree, index) = (db.create_tree("tree").expect("created"), table.index("name").expect("there"));
         tree.put(b"short", b"value").expect("put");
-        tree.put(b"long", &[7; 9000]).expect("put");
+        tree.put(b"long", [7; 9000]).expect("put");
         let mut scan = tree.scan(..);
         assert!(scan.next_row().expect("read").is_some());
         db.truncate_table("t").expect("truncated");
@@ -625,7 +625,7 @@ fn what_is_truncated_is_empty_and_as_it_was_created() {
             refused(index.get(b"1234"), &["index 'name' of table 't' was truncated"]),
             refused(table.create_index("kind", [Field::value(4..5)]), &["table 't' was truncated: open it again"]),
             refused(table.drop_index("name"), &["table 't' was truncated: open it again"]),
-            refused(tree.put(b"long", &[7; 9000]), &["tree 'tree' was truncated: open it again"]),
+            refused(tree.put(b"long", [7; 9000]), &["tree 'tree' was truncated: open it again"]),
             refused(db.truncate_table("tree"), &["'tree' is a tree, and no table: use `truncate_tree`"]),
             refused(db.truncate_tree("t"), &["'t' is a table, and no tree: use `truncate_table`"]),
             refused(db.truncate_tree("no"), &["no tree 'no' to truncate"]),
@@ -638,7 +638,7 @@ fn what_is_truncated_is_empty_and_as_it_was_created() {
         assert_eq!(table.indexes().collect::<Vec<_>>(), ["text", "name"]);
         table.insert(b"1", b"12345").expect("inserted");
         refused(table.insert(b"2", b"1234.."), &["index 'name' of table 't' is unique"]);
-        tree.put(b"long", &[7; 9000]).expect("put");
+        tree.put(b"long", [7; 9000]).expect("put");
         settle(&db);
         assert_eq!(db.stats().trees_dropping, 0);
         drop((table, tree));

@@ -15,14 +15,14 @@ fn crashed() -> Image {
         let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
         for i in 0..300u16 {
-            tree.put(&i.to_be_bytes(), &[7; 300]).expect("written");
+            tree.put(i.to_be_bytes(), [7; 300]).expect("written");
         }
         for round in 0..3u8 {
-            tree.put(&[0, 0], &[round; 300]).expect("written");
+            tree.put([0, 0], [round; 300]).expect("written");
             db.checkpoint().expect("done");
         }
         for i in 300..320u16 {
-            tree.put(&i.to_be_bytes(), &[8; 300]).expect("written");
+            tree.put(i.to_be_bytes(), [8; 300]).expect("written");
         }
         let image = disk.crash_now(Unsynced::None);
         db.close().expect("closed");
@@ -113,7 +113,7 @@ fn many_names() -> Image {
     let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
     for number in 0..60 {
         let tree = db.create_tree(&format!("{number:0200}")).expect("created");
-        (0..3u8).for_each(|key| tree.put(&[key], b"value").expect("written"));
+        (0..3u8).for_each(|key| tree.put([key], b"value").expect("written"));
     }
     let definition = TableDefinition::new().index("first", [Field::value(0..1)]);
     let table = db.create_table("table", definition).expect("created");

@@ -47,7 +47,7 @@ fn live_twice(disk: &SimulatedDisk, (shape, len): (Shape, usize), end: End, at: 
         End::Failed => disk.fail_at(at, ErrorKind::Other),
     }
     if let Ok((db, tree)) = open() {
-        while acknowledged < ROWS && tree.put(&[acknowledged], &vec![1; len]).is_ok() {
+        while acknowledged < ROWS && tree.put([acknowledged], vec![1; len]).is_ok() {
             acknowledged += 1;
         }
         let _ = db.checkpoint();
@@ -103,7 +103,7 @@ fn closed((shape, len): (Shape, usize)) -> Image {
     let db = Db::open_on(Arc::new(disk.clone()), shape.options()).expect("opened");
     let tree = db.create_tree("t").expect("created");
     // Existing rows are changed: in place, images are overwritten.
-    (0..ROWS).for_each(|row| tree.put(&[row, row], &vec![0; len]).expect("written"));
+    (0..ROWS).for_each(|row| tree.put([row, row], vec![0; len]).expect("written"));
     drop(tree);
     db.close().expect("closed");
     disk.image()

@@ -31,9 +31,9 @@ fn all_rows(tree: &Tree, rows: u32, generation: u32) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for number in 0..rows {
         if generation % 2 == 1 && number % 4 == 3 {
-            batch.delete(tree, &key(number));
+            batch.delete(tree, key(number));
         } else {
-            batch.put(tree, &key(number), &value(number, generation));
+            batch.put(tree, key(number), value(number, generation));
         }
     }
     batch
@@ -47,7 +47,7 @@ fn row_lock_waits(db: &Db) -> u64 {
 fn put_all(tree: &Tree, rows: u32, generation: u32) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for row in 0..rows {
-        batch.put(tree, &key(row), &[&generation.to_be_bytes()[..], &[7; 900]].concat());
+        batch.put(tree, key(row), [&generation.to_be_bytes()[..], &[7; 900]].concat());
     }
     batch
 }
@@ -68,7 +68,7 @@ fn a_batch_may_be_larger_than_pool_and_log_buffer() {
         }
         let mut batch = WriteBatch::new();
         (0..ROWS).for_each(|number| {
-            batch.delete(&tree, &key(number));
+            batch.delete(&tree, key(number));
         });
         db.write(batch).expect("written");
         assert_eq!(tree.scan(..).count(), 0);
@@ -100,9 +100,9 @@ fn a_batch_that_fails_late_has_changed_nothing() {
             // At once: rows just deleted return before purge has run.
             let mut batch = all_rows(&tree, ROWS, generation + 1);
             match round % 3 {
-                0 => batch.insert(&tree, &key(ROWS - 2), b"there already"),
-                1 => batch.update(&tree, &key(ROWS + 9), b"never there"),
-                _ => batch.expect(&tree, &key(ROWS - 2), Some(b"something else")),
+                0 => batch.insert(&tree, key(ROWS - 2), b"there already"),
+                1 => batch.update(&tree, key(ROWS + 9), b"never there"),
+                _ => batch.expect(&tree, key(ROWS - 2), Some(b"something else")),
             };
             let error = db.write(batch).expect_err("refused");
             let is_it = match round % 3 {
@@ -113,7 +113,7 @@ fn a_batch_that_fails_late_has_changed_nothing() {
             assert!(is_it, "{error}");
             assert!(contents(&db).expect("read") == before, "round {round}: seen while it is undone");
             // A writer waits until the batch is undone.
-            tree.put(&key(1), &value(1, generation)).expect("written");
+            tree.put(key(1), value(1, generation)).expect("written");
             assert!(contents(&db).expect("read") == before, "round {round}: undone");
             generation += 2;
         }
@@ -156,12 +156,12 @@ fn delete_marks_that_come_back_behind_purge_are_removed() {
         let first = write(put_all(&u, rows[1], 2));
         let mut delete = WriteBatch::new();
         for row in 0..rows[0] {
-            delete.delete(&t, &key(row));
+            delete.delete(&t, key(row));
         }
         db.write(delete).expect("deleted");
         let second = write(put_all(&v, rows[2], 2));
         let mut undone = put_all(&t, rows[0], 3);
-        undone.insert(&v, &key(0), b"there already");
+        undone.insert(&v, key(0), b"there already");
         let undone = write(undone);
         assert_eq!(db.stats().batches_in_flight, 3);
         first.join().expect("no panic").expect("written");
@@ -199,7 +199,7 @@ fn readers_see_nothing_of_a_batch_before_its_commit() {
                 let fails = generation % 6 == 0;
                 let mut batch = all_rows(&tree, ROWS, generation);
                 if fails {
-                    batch.update(&tree, &key(ROWS + 1), b"never there");
+                    batch.update(&tree, key(ROWS + 1), b"never there");
                 }
                 if !fails {
                     state.lock().expect("no panic").1 = generation;
@@ -234,9 +234,9 @@ fn read_beside(db: &Db, tree: &Tree, state: &Mutex<(u32, u32, bool)>, rows: u32,
         sleep_ns(500_000);
         let first = rng.random_range(0..rows);
         let found: Vec<_> = match rng.random_range(0..3) {
-            0 => vec![tree.get(&key(first)).expect("read").expect("there")],
+            0 => vec![tree.get(key(first)).expect("read").expect("there")],
             1 => tree.scan(&key(first)[..]..&key(first + 9)[..]).map(|row| row.expect("read").1).collect(),
-            _ => tree.scan_back(&key(first)[..]..&key(first + 9)[..]).map(|row| row.expect("read").1).collect(),
+            _ => tree.scan(&key(first)[..]..&key(first + 9)[..]).rev().map(|row| row.expect("read").1).collect(),
         };
         let under_way = state.lock().expect("no panic").1;
         assert!(!found.is_empty());
@@ -267,10 +267,10 @@ fn batches_over_the_same_rows_come_one_after_the_other() {
                             let generation = 2 * (id * 3 + turn) + 2;
                             let mut batch = all_rows(&tree, ROWS, generation);
                             (0..ROWS).for_each(|number| {
-                                batch.put(&other, &key(number), &value(number, generation));
+                                batch.put(&other, key(number), value(number, generation));
                             });
                             if turn == 1 {
-                                batch.insert(&other, &key(ROWS / 2), b"there already");
+                                batch.insert(&other, key(ROWS / 2), b"there already");
                             }
                             assert_eq!(db.write(batch).is_err(), turn == 1);
                         }
@@ -286,12 +286,12 @@ fn batches_over_the_same_rows_come_one_after_the_other() {
                         // Rows of both trees at once, which no other thread writes.
                         let number = ROWS + rng.random_range(0..9);
                         let mut batch = WriteBatch::new();
-                        batch.put(&tree, &key(number), &value(number, turn));
-                        batch.put(&other, &key(number), &value(number, turn));
+                        batch.put(&tree, key(number), value(number, turn));
+                        batch.put(&other, key(number), value(number, turn));
                         // A shared row, mostly locked. It is left as it is.
                         let busy = rng.random_range(0..ROWS);
-                        let found = other.get(&key(busy)).expect("read");
-                        batch.expect(&other, &key(busy), found.as_deref());
+                        let found = other.get(key(busy)).expect("read");
+                        batch.expect(&other, key(busy), found.as_deref());
                         match db.write(batch) {
                             Ok(()) | Err(Error::Conflict(_)) => {}
                             Err(other) => unreachable!("{other}"),
@@ -378,17 +378,17 @@ fn a_batch_that_finds_the_disk_full_is_undone() {
         let mut batch = WriteBatch::new();
         // First all rows become short. Then rows come that need more room than there is.
         (0..ROWS).for_each(|number| {
-            batch.put(&tree, &key(number), b"short");
+            batch.put(&tree, key(number), b"short");
         });
         (ROWS..20_000).for_each(|number| {
-            batch.put(&tree, &key(number), &value(number, 3));
+            batch.put(&tree, key(number), value(number, 3));
         });
         let error = db.write(batch).expect_err("the disk is full");
         assert!(matches!(error, Error::OutOfSpace(_)), "{error}");
         assert!(contents(&db).expect("read") == before, "while it is undone");
         settle(&db);
         assert!(contents(&db).expect("read") == before, "undone");
-        tree.put(&key(5), &value(5, 2)).expect("rows are updated still");
+        tree.put(key(5), value(5, 2)).expect("rows are updated still");
         drop(tree);
         db.close().expect("closed");
     });
@@ -406,11 +406,11 @@ fn recorded(seed: u64, rows: u32) -> (millpond::simulation::History, Vec<(usize,
         for generation in 2..6u32 {
             let mut batch = all_rows(&trees[0], rows, generation);
             (0..rows).for_each(|number| {
-                batch.put(&trees[1], &key(number), &value(number, generation));
+                batch.put(&trees[1], key(number), value(number, generation));
             });
             let began = disk.boundaries();
             if generation == 4 {
-                batch.update(&trees[1], &key(rows + 1), b"never there");
+                batch.update(&trees[1], key(rows + 1), b"never there");
                 db.write(batch).expect_err("refused");
             } else {
                 db.write(batch).expect("written");
@@ -519,10 +519,10 @@ fn trees_are_dropped_and_the_database_closed_beside_batches() {
                         for turn in 0..4u32 {
                             let mut batch = all_rows(&trees[0], 80, 4 + turn * 2);
                             (0..80).for_each(|number| {
-                                batch.put(&trees[1], &key(number), &value(number, 6));
+                                batch.put(&trees[1], key(number), value(number, 6));
                             });
                             if turn % 2 == 0 {
-                                batch.insert(&trees[1], &key(70), b"there already");
+                                batch.insert(&trees[1], key(70), b"there already");
                             }
                             match db.write(batch) {
                                 Ok(()) | Err(Error::KeyExists(_) | Error::TreeNotFound(_) | Error::Closed(_)) => {}
@@ -566,7 +566,7 @@ fn batches_and_readers_on_real_threads() {
                     let generation = 6 * (turn * 3 + id) + 2 + 2 * (turn % 2);
                     let mut batch = all_rows(tree, ROWS, generation);
                     if turn % 4 == 3 {
-                        batch.update(tree, &key(ROWS + 1), b"never there");
+                        batch.update(tree, key(ROWS + 1), b"never there");
                     }
                     assert_eq!(db.write(batch).is_err(), turn % 4 == 3);
                 }

@@ -40,7 +40,7 @@ fn a_large_batch_ends_beside_updates_that_do_not() {
         run(seed, || {
             let db = open(&disk, small_options());
             let table = create(&db, "t");
-            (0..ROWS).for_each(|number| table.insert(&key(number), &row(number, 0)).expect("inserted"));
+            (0..ROWS).for_each(|number| table.insert(key(number), row(number, 0)).expect("inserted"));
             let is_over = Arc::new(AtomicBool::new(false));
             let updates = Arc::new(AtomicU32::new(0));
             let writers: Vec<_> = (0..2u64)
@@ -55,7 +55,7 @@ fn a_large_batch_ends_beside_updates_that_do_not() {
                                 let shared = (shared_of(row) + 1).to_be_bytes();
                                 Modify::Put([&row[..4], &shared, &row[8..]].concat())
                             };
-                            table.modify(&key(number), increment).expect("updated");
+                            table.modify(key(number), increment).expect("updated");
                             updates.fetch_add(1, Ordering::SeqCst);
                             sleep_ns(10_000_000);
                         }
@@ -67,7 +67,7 @@ fn a_large_batch_ends_beside_updates_that_do_not() {
                 sleep_ns(500_000_000);
                 let mut batch = WriteBatch::new();
                 for number in 0..ROWS {
-                    batch.put(&table, &key(number), &row(number, round * 1000));
+                    batch.put(&table, key(number), row(number, round * 1000));
                 }
                 db.write(batch).expect("written");
             }
@@ -99,8 +99,8 @@ fn large_batches_over_tables_and_trees_do_not_wait_in_a_circle() {
             let between = db.create_tree("c").expect("created");
             let second = create(&db, "d");
             for number in 0..ROWS {
-                first.insert(&key(number), &row(number, 0)).expect("inserted");
-                second.insert(&key(number), &row(number, 0)).expect("inserted");
+                first.insert(key(number), row(number, 0)).expect("inserted");
+                second.insert(key(number), row(number, 0)).expect("inserted");
             }
             let threads: Vec<_> = (0..4u32)
                 .map(|id| {
@@ -118,12 +118,12 @@ fn large_batches_over_tables_and_trees_do_not_wait_in_a_circle() {
                                 let new = 1000 + rng.random_range(0..4000u32);
                                 let table = if rng.random_bool(0.5) { &first } else { &second };
                                 match rng.random_range(0..6u32) {
-                                    0 | 1 => drop(batch.put(&tree, &key(number), &[1; 100])),
-                                    2 => drop(batch.put(&between, &key(number), &[2; 100])),
-                                    3 => drop(batch.insert(table, &key(new), &row(new, id))),
+                                    0 | 1 => drop(batch.put(&tree, key(number), [1; 100])),
+                                    2 => drop(batch.put(&between, key(number), [2; 100])),
+                                    3 => drop(batch.insert(table, key(new), row(new, id))),
                                     _ if only_inserts => {}
-                                    4 => drop(batch.delete(table, &key(number))),
-                                    _ => drop(batch.put(table, &key(number), &row(number, id))),
+                                    4 => drop(batch.delete(table, key(number))),
+                                    _ => drop(batch.put(table, key(number), row(number, id))),
                                 }
                             }
                             match db.write(batch) {
@@ -160,17 +160,17 @@ fn batches_that_read_and_batches_that_only_insert_keep_one_order() {
             let db = open(&disk, small_options());
             let (first, between) = (create(&db, "a"), db.create_tree("b").expect("created"));
             let second = create(&db, "c");
-            (0..ROWS).for_each(|number| second.insert(&key(number), &row(number, 0)).expect("inserted"));
+            (0..ROWS).for_each(|number| second.insert(key(number), row(number, 0)).expect("inserted"));
             let mut reads = WriteBatch::new();
             for number in 0..ROWS {
-                reads.put(&second, &key(number), &row(number, 1));
+                reads.put(&second, key(number), row(number, 1));
             }
-            reads.put(&second, &key(9000), &row(9000, 1)).put(&first, &key(1), &row(77, 1));
+            reads.put(&second, key(9000), row(9000, 1)).put(&first, key(1), row(77, 1));
             let mut inserts = WriteBatch::new();
             for number in 0..ROWS {
-                inserts.put(&between, &key(number), &[3; 500]);
+                inserts.put(&between, key(number), [3; 500]);
             }
-            inserts.insert(&first, &key(2), &row(77, 2)).insert(&second, &key(9000), &row(9000, 2));
+            inserts.insert(&first, key(2), row(77, 2)).insert(&second, key(9000), row(9000, 2));
             let ended = Arc::new(AtomicU32::new(0));
             let writers = [(reads, 0), (inserts, 10_000_000 * seed)].map(|(batch, late_ns)| {
                 let (db, ended) = (db.clone(), Arc::clone(&ended));
@@ -207,20 +207,20 @@ fn expectations_of_a_large_batch_hold_or_nothing_is_changed() {
     run(1, || {
         let db = open(&disk, small_options());
         let table = create(&db, "t");
-        (0..ROWS).for_each(|number| table.insert(&key(number), &row(number, 0)).expect("inserted"));
+        (0..ROWS).for_each(|number| table.insert(key(number), row(number, 0)).expect("inserted"));
         let write = |expected: u32| {
             let mut batch = WriteBatch::new();
             for number in 0..ROWS {
-                batch.expect(&table, &key(number), Some(&row(number, if number == 599 { expected } else { 0 })));
+                batch.expect(&table, key(number), Some(&row(number, if number == 599 { expected } else { 0 })));
                 // The rows exchange their unique values.
                 let other = [&row(ROWS - 1 - number, 0)[..4], &row(number, 5)[4..]].concat();
-                batch.update(&table, &key(number), &other);
+                batch.update(&table, key(number), &other);
             }
             db.write(batch)
         };
         assert!(matches!(write(1), Err(Error::Conflict(_))));
         settle(&db);
-        assert!((0..ROWS).all(|number| table.get(&key(number)).expect("read") == Some(row(number, 0))));
+        assert!((0..ROWS).all(|number| table.get(key(number)).expect("read") == Some(row(number, 0))));
         write(0).expect("written");
         let own = table.index("own").expect("there");
         assert_eq!(own.get(&row(0, 0)[..4]).expect("read").map(|(key, _)| key), Some(key(ROWS - 1).to_vec()));

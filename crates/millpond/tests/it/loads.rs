@@ -74,7 +74,7 @@ pub(crate) fn record(shape: Shape, seed: u64, load: impl FnOnce(&Db), behind: im
             let tree = other.open_tree("old").expect("there");
             let mut written = Vec::new();
             for turn in 0..12u32 {
-                tree.put(&(1000 + turn).to_be_bytes(), &[4; 900]).expect("written");
+                tree.put((1000 + turn).to_be_bytes(), [4; 900]).expect("written");
                 written.push((seen.boundaries(), 1000 + turn));
                 sleep_ns(10_000_000);
             }
@@ -234,7 +234,7 @@ pub(crate) fn check_beside_each_other(
                 .collect();
             for turn in 0..900u32 {
                 let mut batch = WriteBatch::new();
-                batch.put(&old, &(turn * 7919 % 400).to_be_bytes(), &[5; 800]).durability(Durability::None);
+                batch.put(&old, (turn * 7919 % 400).to_be_bytes(), [5; 800]).durability(Durability::None);
                 db.write(batch).expect("written");
                 sleep_ns(100_000);
             }

@@ -21,7 +21,7 @@ fn a_larger_pool_is_had_with_the_larger_log_that_it_needs() {
     let (image, _) = run(1, || {
         let db = open(&disk, small_options());
         let tree = db.create_tree("t").expect("created");
-        (0..40u8).for_each(|row| tree.put(&[row], &[1; 900]).expect("written"));
+        (0..40u8).for_each(|row| tree.put([row], [1; 900]).expect("written"));
         // A crash leaves a space without a name.
         let _load = db.begin_bulk_load("l").expect("begun");
         disk.crash_now(Unsynced::None)
@@ -52,7 +52,7 @@ fn a_larger_pool_has_the_log_made_as_large_as_it_needs() {
             let db = open(&disk, large());
             let stats = db.stats();
             assert_eq!((stats.buffer_pool_pages_total, stats.log_capacity > 3 << 20), (20_480, true), "{round}");
-            db.open_tree("t").expect("there").put(&[round], b"v").expect("written");
+            db.open_tree("t").expect("there").put([round], b"v").expect("written");
             db.close().expect("closed");
         });
     }
@@ -90,7 +90,7 @@ fn a_batch_of_many_expectations_ends() {
         let tree = db.open_tree("t").expect("there");
         for rows in [1000, 5000u32] {
             let mut batch = WriteBatch::new();
-            (0..rows).for_each(|key| _ = batch.expect(&tree, &key.to_be_bytes(), None));
+            (0..rows).for_each(|key| _ = batch.expect(&tree, key.to_be_bytes(), None));
             batch.put(&tree, b"row", b"1");
             db.write(batch).expect("true");
         }
@@ -309,7 +309,7 @@ fn a_crash_while_a_large_log_is_made() {
         let db = open_large(&disk);
         let tree = db.open_tree("t").expect("there");
         let images = [1u8, 2].map(|key| {
-            tree.put(&[key], b"v").expect("written");
+            tree.put([key], b"v").expect("written");
             sleep_ns(2_000_000_000);
             disk.crash_now([Unsynced::All, Unsynced::None][usize::from(key) - 1])
         });

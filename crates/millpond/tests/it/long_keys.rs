@@ -60,7 +60,7 @@ fn grow_and_recover(page_kib: u64, order: Order, common: usize, seed: u64) {
     for (key, value) in &model {
         assert_eq!(tree.get(key).expect("read").as_ref(), Some(value));
     }
-    let back: Vec<_> = tree.scan_back(..).collect::<Result<_, _>>().expect("scanned");
+    let back: Vec<_> = tree.scan(..).rev().collect::<Result<_, _>>().expect("scanned");
     assert!(back.iter().rev().map(|(key, value)| (key, value)).eq(&model));
     let crashed = disk_of(disk.crash_now(Unsynced::None));
     db.close().expect("closed");

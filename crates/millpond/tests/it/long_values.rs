@@ -35,8 +35,8 @@ fn values_of_all_lengths_come_back() {
             let mut model = BTreeMap::new();
             for (number, &len) in lengths.iter().enumerate() {
                 let (key, value) = (number.to_be_bytes(), value(u32::try_from(len).expect("short"), len));
-                tree.insert(&key, &value).expect("written");
-                assert!(matches!(tree.insert(&key, &value), Err(Error::KeyExists(_))));
+                tree.insert(key, &value).expect("written");
+                assert!(matches!(tree.insert(key, &value), Err(Error::KeyExists(_))));
                 model.insert(key.to_vec(), value);
             }
             let compare = |tree: &Tree, model: &BTreeMap<Vec<u8>, Vec<u8>>| {
@@ -45,7 +45,7 @@ fn values_of_all_lengths_come_back() {
                 }
                 let rows: Vec<_> = tree.scan(..).map(|row| row.expect("read")).collect();
                 assert!(rows.iter().map(|(k, v)| (k, v)).eq(model.iter()));
-                let back: Vec<_> = tree.scan_back(..).map(|row| row.expect("read")).collect();
+                let back: Vec<_> = tree.scan(..).rev().map(|row| row.expect("read")).collect();
                 assert!(back.iter().rev().eq(rows.iter()));
             };
             compare(&tree, &model);
@@ -95,23 +95,23 @@ fn batches_with_long_values_are_all_or_nothing() {
                 let there = after.get(&key[..]).cloned();
                 match rng.random_range(0..5) {
                     0 => {
-                        batch.delete(&tree, &key);
+                        batch.delete(&tree, key);
                         after.remove(&key[..]);
                     }
                     1 => {
-                        batch.expect(&tree, &key, there.as_deref());
+                        batch.expect(&tree, key, there.as_deref());
                     }
                     2 if rng.random_bool(0.2) => {
-                        batch.expect(&tree, &key, Some(&new));
+                        batch.expect(&tree, key, Some(&new));
                         holds &= there == Some(new);
                     }
                     3 => {
-                        batch.insert(&tree, &key, &new);
+                        batch.insert(&tree, key, &new);
                         holds &= there.is_none();
                         after.insert(key.to_vec(), new);
                     }
                     _ => {
-                        batch.put(&tree, &key, &new);
+                        batch.put(&tree, key, &new);
                         after.insert(key.to_vec(), new);
                     }
                 }
@@ -143,7 +143,7 @@ fn replaced_values_give_their_room_back() {
         let tree = db.create_tree("t").expect("created");
         let round = |seed: u32| {
             for key in 0..10u8 {
-                tree.put(&[key], &value(seed + u32::from(key), 60_000)).expect("written");
+                tree.put([key], value(seed + u32::from(key), 60_000)).expect("written");
             }
             settle(&db);
         };
@@ -152,7 +152,7 @@ fn replaced_values_give_their_room_back() {
         (1..8).for_each(|turn| round(turn * 100));
         let last = used(&db);
         assert!(last < first * 3 / 2, "{first} slots at first, {last} at last: {:?}", db.stats());
-        (0..10u8).for_each(|key| assert!(tree.delete(&[key]).expect("written")));
+        (0..10u8).for_each(|key| assert!(tree.delete([key]).expect("written")));
         settle(&db);
         assert!(used(&db) < first / 2, "{first} slots at first, {} of an empty tree: {:?}", used(&db), db.stats());
         drop(tree);
@@ -175,7 +175,7 @@ fn readers_see_whole_values() {
                 bytes[4..] == value(seed, bytes.len() - 4)
             };
             let made = |turn: u32, len: usize| [&turn.to_le_bytes()[..], &value(turn, len)].concat();
-            (0..4u8).for_each(|key| tree.insert(&[key], &made(u32::from(key), 9000)).expect("written"));
+            (0..4u8).for_each(|key| tree.insert([key], made(u32::from(key), 9000)).expect("written"));
             let writers: Vec<_> = (0..2u32)
                 .map(|id| {
                     let tree = tree.clone();
@@ -184,10 +184,10 @@ fn readers_see_whole_values() {
                         for turn in 0..60 {
                             let key = [rng.random_range(0..4u8)];
                             if rng.random_bool(0.3) {
-                                tree.delete(&key).expect("written");
+                                tree.delete(key).expect("written");
                             } else {
                                 let turn = id * 1000 + turn;
-                                tree.put(&key, &made(turn, 100 + rng.random_range(0..30_000))).expect("written");
+                                tree.put(key, made(turn, 100 + rng.random_range(0..30_000))).expect("written");
                             }
                         }
                     })
@@ -202,7 +202,7 @@ fn readers_see_whole_values() {
                         assert!(is_whole(&bytes));
                     }
                 }
-                if let Some(bytes) = tree.get(&[u8::try_from(turn % 4).expect("small")]).expect("read") {
+                if let Some(bytes) = tree.get([u8::try_from(turn % 4).expect("small")]).expect("read") {
                     assert!(is_whole(&bytes));
                     found += 1;
                 }
@@ -232,11 +232,11 @@ fn a_crash_at_any_io_leaves_long_values_whole_or_away() {
             for _ in 0..2 {
                 let key = [rng.random_range(0..5u8)];
                 if rng.random_bool(0.25) {
-                    batch.delete(&tree, &key);
+                    batch.delete(&tree, key);
                     after.remove(&key[..]);
                 } else {
                     let new = value(turn, [20, 3000, 9000, 70_000][rng.random_range(0..4)]);
-                    batch.put(&tree, &key, &new);
+                    batch.put(&tree, key, &new);
                     after.insert(key.to_vec(), new);
                 }
             }
@@ -273,7 +273,7 @@ fn tables_have_long_rows() {
         let definition = TableDefinition::new().index("by", [Field::value(20_000..20_004)]);
         let table = db.create_table("t", definition).expect("created");
         for number in 0..12u32 {
-            table.insert(&number.to_be_bytes(), &value(number % 3, 30_000)).expect("written");
+            table.insert(number.to_be_bytes(), value(number % 3, 30_000)).expect("written");
         }
         let wanted = value(1, 30_000)[20_000..20_004].to_vec();
         let by = table.index("by").expect("there");
@@ -281,9 +281,9 @@ fn tables_have_long_rows() {
         assert_eq!(found.len(), 4);
         assert!(found.iter().all(|(_, row)| *row == value(1, 30_000)));
         for number in 0..6u32 {
-            table.modify(&number.to_be_bytes(), |_| millpond::Modify::Put(value(2, 25_000))).expect("written");
+            table.modify(number.to_be_bytes(), |_| millpond::Modify::Put(value(2, 25_000))).expect("written");
         }
-        assert!(table.delete(&7u32.to_be_bytes()).expect("written"));
+        assert!(table.delete(7u32.to_be_bytes()).expect("written"));
         let wanted = value(2, 30_000)[20_000..20_004].to_vec();
         assert_eq!(by.rows(&wanted[..]..=&wanted[..]).count(), 8);
         settle(&db);
@@ -307,7 +307,7 @@ fn a_value_of_four_gibibytes_is_refused_with_the_limit() {
     let db = open(&disk, small_options());
     let tree = db.create_tree("t").expect("created");
     // Its memory is never touched, so the value takes none.
-    let error = tree.put(b"k", &vec![0; 1 << 32]).expect_err("refused");
+    let error = tree.put(b"k", vec![0; 1 << 32]).expect_err("refused");
     assert!(
         matches!(error, Error::ValueTooLong(_)) && error.to_string().contains("4294967296 bytes: at most 4294967295")
     );

@@ -41,7 +41,7 @@ fn churn(shape: Shape, is_closed: bool) -> Churned {
         let db = open(&disk, shape.options());
         let trees = ["a", "b"].map(|name| db.create_tree(name).expect("created"));
         let put = |key: u16, version: u8| {
-            trees[usize::from(key % 2)].put(&key.to_be_bytes(), &[version; 200]).expect("written");
+            trees[usize::from(key % 2)].put(key.to_be_bytes(), [version; 200]).expect("written");
         };
         (0..240).for_each(|key| put(key * 37 % 240, 1));
         db.checkpoint().expect("done");

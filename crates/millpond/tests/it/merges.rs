@@ -73,13 +73,13 @@ fn a_tree_whose_rows_are_deleted_shrinks_to_its_root_and_gives_its_slots_back() 
                 let mut model = BTreeMap::new();
                 for number in shuffled(6000, &mut rng) {
                     let value = value_of(number, rng.random_range(0..200));
-                    tree.put(&key_of(number), &value).expect("written");
+                    tree.put(key_of(number), &value).expect("written");
                     model.insert(key_of(number), value);
                 }
                 db.checkpoint().expect("done");
                 let full = db.stats();
                 for (turn, number) in shuffled(6000, &mut rng).into_iter().enumerate() {
-                    assert!(tree.delete(&key_of(number)).expect("deleted"));
+                    assert!(tree.delete(key_of(number)).expect("deleted"));
                     model.remove(&key_of(number));
                     if turn % 64 == 0 {
                         // Lets the keeper run.
@@ -114,7 +114,7 @@ fn scan_while_trees_breathe(seed: u64, options: Options) -> (u64, SimulatedDisk,
         let db = open(&disk, options);
         let tree = db.create_tree("t").expect("created");
         let steady = |number: u32| [&(number * 1000).to_be_bytes()[..], b"s"].concat();
-        (0..STEADY).for_each(|number| tree.put(&steady(number), &[7; 60]).expect("written"));
+        (0..STEADY).for_each(|number| tree.put(steady(number), [7; 60]).expect("written"));
         let ended = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = (0..2u32)
             .map(|id| {
@@ -125,11 +125,11 @@ fn scan_while_trees_breathe(seed: u64, options: Options) -> (u64, SimulatedDisk,
                         let mut keys: Vec<u32> = (0..150).map(|_| rng.random_range(0..STEADY * 1000)).collect();
                         let own =
                             |key: &u32| [&key.to_be_bytes()[..], &[b'0' + u8::try_from(id).expect("small")]].concat();
-                        keys.iter().for_each(|key| tree.put(&own(key), &[1; 400]).expect("written"));
+                        keys.iter().for_each(|key| tree.put(own(key), [1; 400]).expect("written"));
                         keys.sort_unstable_by_key(|key| key.wrapping_mul(2_654_435_761 + round));
                         keys.dedup();
                         for (turn, key) in keys.iter().enumerate() {
-                            tree.delete(&own(key)).expect("deleted");
+                            tree.delete(own(key)).expect("deleted");
                             if turn % 20 == 0 {
                                 sleep_ns(3_000_000);
                             }
@@ -146,16 +146,18 @@ fn scan_while_trees_breathe(seed: u64, options: Options) -> (u64, SimulatedDisk,
                 let expected: Vec<Vec<u8>> = (0..STEADY).map(steady).collect();
                 let mut turn = 0u32;
                 while !ended.load(Ordering::Relaxed) {
-                    let scan = if turn.is_multiple_of(2) { tree.scan(..) } else { tree.scan_back(..) };
-                    let mut keys: Vec<Vec<u8>> = scan.map(|row| row.expect("read").0).collect();
-                    if turn % 2 == 1 {
+                    let (scan, is_back) = (tree.scan(..), turn % 2 == 1);
+                    let key = |row: millpond::Result<millpond::OwnedRow>| row.expect("read").0;
+                    let mut keys: Vec<_> =
+                        if is_back { scan.rev().map(key).collect() } else { scan.map(key).collect() };
+                    if is_back {
                         keys.reverse();
                     }
                     assert!(keys.is_sorted(), "seed {seed}: a scan went back");
                     keys.retain(|key| key.ends_with(b"s"));
                     assert_eq!(keys, expected, "seed {seed}, turn {turn}");
                     let number = turn * 7 % STEADY;
-                    let value = tree.get(&steady(number)).expect("read");
+                    let value = tree.get(steady(number)).expect("read");
                     assert_eq!(value.as_deref(), Some(&[7; 60][..]), "seed {seed}, row {number}");
                     turn += 1;
                     sleep_ns(2_000_000);

@@ -143,11 +143,11 @@ fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
         let tree = db.create_tree("t").expect("created");
         let clients = [0, 1].map(|client| {
             let tree = tree.clone();
-            let work = move || (0..150u32).for_each(|row| tree.put(&[client, row as u8], &[client; 900]).expect("put"));
+            let work = move || (0..150u32).for_each(|row| tree.put([client, row as u8], [client; 900]).expect("put"));
             spawn("client", work).expect("a thread")
         });
         clients.into_iter().for_each(|client| client.join().expect("no panic"));
-        assert!((0..150).all(|row| tree.get(&[0, row]).expect("read").is_some()));
+        assert!((0..150).all(|row| tree.get([0, row]).expect("read").is_some()));
 
         let values: BTreeMap<&str, MetricValue> =
             db.metrics().into_iter().map(|(metric, value)| (metric.name, value)).collect();
@@ -278,11 +278,11 @@ fn pool_and_log(seen: &Seen) {
             seen.watch(db, || {
                 write_all_over(db, 300);
                 let tree = db.open_tree("t").expect("there");
-                assert!((0..50).all(|row| tree.get(&scattered(row)).expect("read").is_some()));
+                assert!((0..50).all(|row| tree.get(scattered(row)).expect("read").is_some()));
             });
             seen.watch(db, || {
                 let mut written = WriteBatch::new();
-                written.put(&db.open_tree("t").expect("there"), &scattered(3), b"w").durability(Durability::Written);
+                written.put(&db.open_tree("t").expect("there"), scattered(3), b"w").durability(Durability::Written);
                 db.write(written).expect("written");
                 write_all_over(db, 20);
                 db.checkpoint().expect("done");
@@ -380,17 +380,17 @@ fn what_goes(seen: &Seen) {
             let tree = db.open_tree("t").expect("there");
             seen.watch(db, || {
                 for row in 0..1_500 {
-                    assert!(tree.delete(&scattered(row)).expect("deleted"));
+                    assert!(tree.delete(scattered(row)).expect("deleted"));
                 }
                 settle(db);
             });
             let all = |last: bool| {
                 let mut batch = WriteBatch::new();
                 for row in 0..400 {
-                    batch.put(&tree, &scattered(row), &[6; 900]);
+                    batch.put(&tree, scattered(row), [6; 900]);
                 }
                 if last {
-                    batch.insert(&tree, &scattered(1_600), b"there");
+                    batch.insert(&tree, scattered(1_600), b"there");
                 }
                 batch.durability(Durability::None);
                 batch
@@ -432,7 +432,7 @@ fn failures(seen: &Seen) {
         let (image, _) = run(5, || {
             let db = open(&disk, reopen_options());
             put_loosely(&db, &db.open_tree("t").expect("there"), &scattered(1), b"new");
-            db.open_tree("t").expect("there").put(&scattered(2), b"new").expect("written");
+            db.open_tree("t").expect("there").put(scattered(2), b"new").expect("written");
             disk.crash_now(Unsynced::All)
         });
         image

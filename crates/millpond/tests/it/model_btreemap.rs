@@ -58,7 +58,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 fn step(db: &mut Db, disk: &SimulatedDisk, model: &mut Model, op: &Op) -> Result<(), Error> {
     let tree = db.open_tree("t")?;
     match op {
-        Op::Insert(k, l) => match (tree.insert(&key_of(*k), &value_of(*k, *l)), model.contains_key(&key_of(*k))) {
+        Op::Insert(k, l) => match (tree.insert(key_of(*k), value_of(*k, *l)), model.contains_key(&key_of(*k))) {
             (Ok(()), false) => {
                 model.insert(key_of(*k), value_of(*k, *l));
             }
@@ -66,28 +66,28 @@ fn step(db: &mut Db, disk: &SimulatedDisk, model: &mut Model, op: &Op) -> Result
             (other, there) => panic!("insert: {other:?}, key there: {there}"),
         },
         Op::Put(k, l) => {
-            tree.put(&key_of(*k), &value_of(*k, *l))?;
+            tree.put(key_of(*k), value_of(*k, *l))?;
             model.insert(key_of(*k), value_of(*k, *l));
         }
-        Op::Update(k, l) => match (tree.update(&key_of(*k), &value_of(*k, *l)), model.contains_key(&key_of(*k))) {
+        Op::Update(k, l) => match (tree.update(key_of(*k), value_of(*k, *l)), model.contains_key(&key_of(*k))) {
             (Ok(()), true) => {
                 model.insert(key_of(*k), value_of(*k, *l));
             }
             (Err(Error::KeyNotFound(_)), false) => {}
             (other, there) => panic!("update: {other:?}, key there: {there}"),
         },
-        Op::Delete(k) => assert_eq!(tree.delete(&key_of(*k))?, model.remove(&key_of(*k)).is_some()),
+        Op::Delete(k) => assert_eq!(tree.delete(key_of(*k))?, model.remove(&key_of(*k)).is_some()),
         Op::Batch(changes) => {
             let mut batch = WriteBatch::new();
             let mut after = model.clone();
             for (k, len) in changes {
                 match len {
                     Some(len) => {
-                        batch.put(&tree, &key_of(*k), &value_of(*k, *len));
+                        batch.put(&tree, key_of(*k), value_of(*k, *len));
                         after.insert(key_of(*k), value_of(*k, *len));
                     }
                     None => {
-                        batch.delete(&tree, &key_of(*k));
+                        batch.delete(&tree, key_of(*k));
                         after.remove(&key_of(*k));
                     }
                 }
@@ -104,12 +104,24 @@ fn step(db: &mut Db, disk: &SimulatedDisk, model: &mut Model, op: &Op) -> Result
                 _ => (Bound::Unbounded, Bound::Included(high.as_slice())),
             };
             let mut expected: Vec<_> = model.range::<[u8], _>(bounds).map(|(k, v)| (k.clone(), v.clone())).collect();
-            let scan = if *back { tree.scan_back(bounds) } else { tree.scan(bounds) };
+            let scan = tree.scan(bounds);
             if *back {
                 expected.reverse();
             }
-            let found: Vec<_> = scan.collect::<Result<_, _>>()?;
+            let found: Vec<_> = if *back { scan.rev().collect() } else { scan.collect::<Result<_, _>>() }?;
             assert!(found == expected, "a scan found {} rows, not {}", found.len(), expected.len());
+            let (mut scan, mut first, mut last) = (tree.scan(bounds), Vec::new(), Vec::new());
+            while let (is_front, Some(row)) = {
+                let is_front = (first.len() * 7 + last.len() * 3 + usize::from(*a)) % 5 < 2;
+                (is_front, if is_front { scan.next() } else { scan.next_back() })
+            } {
+                if is_front { first.push(row?) } else { last.push(row?) }
+            }
+            first.extend(last.into_iter().rev());
+            if *back {
+                first.reverse();
+            }
+            assert!(first == expected, "a scan from both ends found {} rows, not {}", first.len(), expected.len());
         }
         Op::Checkpoint => db.checkpoint()?,
         Op::Reopen => {

@@ -42,7 +42,7 @@ fn refused(db: &Db, name: &str, value: &str, parts: &[&str]) {
 
 /// Changes a row, with a new value for each turn: a put of the existing value is no change.
 fn put_anew(tree: &Tree, key: &[u8], turn: Option<u8>) {
-    tree.put(key, &[turn.expect("few turns"); 100]).expect("written");
+    tree.put(key, [turn.expect("few turns"); 100]).expect("written");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn who_waits_for_a_sync_gets_it_though_nobody_else_wants_one() {
                     let work = move || {
                         for row in 0..20 {
                             let mut batch = WriteBatch::new();
-                            batch.put(&tree, &[client, row], &[1; 50]).durability(Durability::Commit);
+                            batch.put(&tree, [client, row], [1; 50]).durability(Durability::Commit);
                             let began = now_ns();
                             db.write(batch).expect("written");
                             // Its own sync, and one that was under way.
@@ -474,7 +474,7 @@ fn neighbors_leave_with_a_page_as_is_set_by_then() {
 /// Reads rows, most of which are not in memory.
 fn read_some(tree: &Tree, from: u32, count: u32) {
     for row in from..from + count {
-        assert!(tree.get(&scattered(row % ROWS)).expect("read").is_some());
+        assert!(tree.get(scattered(row % ROWS)).expect("read").is_some());
     }
 }
 
@@ -572,8 +572,8 @@ fn real_threads_get_on_while_the_ways_to_free_frames_take_turns() {
                 for turn in 0..150u32 {
                     let row = (turn * 16 + client).wrapping_mul(747_796_405) % 4_000;
                     match turn % 3 {
-                        0 => tree.put(&scattered(row), &[1; 900]).expect("written"),
-                        _ => assert_eq!(tree.get(&scattered(row)).expect("read").map(|v| v.len()), Some(900)),
+                        0 => tree.put(scattered(row), [1; 900]).expect("written"),
+                        _ => assert_eq!(tree.get(scattered(row)).expect("read").map(|v| v.len()), Some(900)),
                     }
                 }
                 at_work.fetch_sub(1, Ordering::SeqCst);
@@ -584,7 +584,7 @@ fn real_threads_get_on_while_the_ways_to_free_frames_take_turns() {
             set(&db, "empty_free_list_algorithm", ["legacy", "backoff"][turns % 2]);
             turns += 1;
             // A read between the two changes.
-            assert!(tree.get(&scattered(7)).expect("read").is_some());
+            assert!(tree.get(scattered(7)).expect("read").is_some());
         }
         assert!(turns > 2, "{turns}");
     });

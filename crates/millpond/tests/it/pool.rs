@@ -62,7 +62,7 @@ fn a_thousand_frames_serve_256_threads() {
         for first in (0..rows).step_by(64) {
             let mut batch = WriteBatch::new();
             for row in first..first + 64 {
-                batch.put(&tree, &scattered(row), &[0; 900]);
+                batch.put(&tree, scattered(row), [0; 900]);
             }
             db.write(batch).expect("written");
         }
@@ -80,9 +80,9 @@ fn a_thousand_frames_serve_256_threads() {
                                 let found = tree.scan(&from[..]..).take(50).collect::<Result<Vec<_>, _>>();
                                 assert!(found.expect("scanned").is_sorted());
                             }
-                            1 => tree.put(&[&scattered(row)[..], &[7; 2]].concat(), &[1; 900]).expect("written"),
-                            2..5 => tree.put(&scattered(row), &[1; 900]).expect("written"),
-                            _ => assert_eq!(tree.get(&scattered(row)).expect("read").map(|v| v.len()), Some(900)),
+                            1 => tree.put([&scattered(row)[..], &[7; 2]].concat(), [1; 900]).expect("written"),
+                            2..5 => tree.put(scattered(row), [1; 900]).expect("written"),
+                            _ => assert_eq!(tree.get(scattered(row)).expect("read").map(|v| v.len()), Some(900)),
                         }
                     }
                 });
@@ -113,7 +113,7 @@ fn writers_and_readers_of_one_leaf_lose_no_change() {
                                 let before = tree.get(b"n").expect("read");
                                 let after = number(before.clone()) + 1;
                                 let mut batch = WriteBatch::new();
-                                batch.expect(&tree, b"n", before.as_deref()).put(&tree, b"n", &after.to_le_bytes());
+                                batch.expect(&tree, b"n", before.as_deref()).put(&tree, b"n", after.to_le_bytes());
                                 batch.durability(Durability::None);
                                 match db.write(batch) {
                                     Ok(()) => break,
@@ -157,8 +157,9 @@ fn scans_in_both_directions_see_every_row_while_pages_split() {
             .expect("a thread");
             for turn in 0..12 {
                 let forward = turn % 2 == 0;
-                let rows = if forward { tree.scan(..) } else { tree.scan_back(..) };
-                let mut keys: Vec<Vec<u8>> = rows.map(|row| row.expect("scanned").0).collect();
+                let key = |row: millpond::Result<millpond::OwnedRow>| row.expect("scanned").0;
+                let rows = tree.scan(..);
+                let mut keys: Vec<_> = if forward { rows.map(key).collect() } else { rows.rev().map(key).collect() };
                 if !forward {
                     keys.reverse();
                 }
@@ -228,8 +229,8 @@ fn hints_that_lead_to_other_pages_lead_nobody_astray() {
                             let tree = &trees[(turn as usize + client as usize) % 3];
                             let key = scattered(client * 1000 + turn % 40);
                             match mine.get(&(tree.name().to_owned(), key)) {
-                                Some(value) => assert_eq!(tree.get(&key).expect("read").as_ref(), Some(value)),
-                                None => assert_eq!(tree.get(&key).expect("read"), None),
+                                Some(value) => assert_eq!(tree.get(key).expect("read").as_ref(), Some(value)),
+                                None => assert_eq!(tree.get(key).expect("read"), None),
                             }
                             let value = vec![turn.to_le_bytes()[0]; 300 + turn as usize];
                             put_loosely(&db, tree, &key, &value);
@@ -267,7 +268,7 @@ fn the_pool_changes_its_size_under_load() {
                         for turn in 0..250u32 {
                             let key = scattered(client * 1000 + turn % 100);
                             put_loosely(&db, &tree, &key, &[turn.to_le_bytes()[0]; 400]);
-                            assert_eq!(tree.get(&key).expect("read").map(|value| value.len()), Some(400));
+                            assert_eq!(tree.get(key).expect("read").map(|value| value.len()), Some(400));
                             sleep_ns(1_000_000);
                         }
                     })
@@ -312,13 +313,13 @@ fn a_scan_does_not_drive_out_what_is_used() {
         db.checkpoint().expect("done");
         for _ in 0..6 {
             for row in 0..60u32 {
-                assert!(hot.get(&row.to_be_bytes()).expect("read").is_some());
+                assert!(hot.get(row.to_be_bytes()).expect("read").is_some());
             }
         }
         assert_eq!(cold.scan(..).filter(Result::is_ok).count(), 3000);
         let before = db.stats().data_page_reads;
         for row in 0..60u32 {
-            assert!(hot.get(&row.to_be_bytes()).expect("read").is_some());
+            assert!(hot.get(row.to_be_bytes()).expect("read").is_some());
         }
         let again = db.stats().data_page_reads - before;
         assert!(again <= 2, "{again} pages in use had to be read again");
@@ -386,20 +387,20 @@ fn a_miss_in_a_pool_made_smaller_waits_for_no_tick() {
         for first in (0..rows).step_by(32) {
             let mut batch = WriteBatch::new();
             for row in first..first + 32 {
-                batch.put(&tree, &row.to_be_bytes(), &[1; 900]);
+                batch.put(&tree, row.to_be_bytes(), [1; 900]);
             }
             db.write(batch).expect("written");
         }
         db.checkpoint().expect("done");
         for row in (0..8).flat_map(|_| (rows / 2..rows).step_by(2)) {
-            assert!(tree.get(&row.to_be_bytes()).expect("read").is_some());
+            assert!(tree.get(row.to_be_bytes()).expect("read").is_some());
         }
         sleep_ns(2_000_000_000);
         db.set_buffer_pool_size(ByteSize::kib(4 * 32)).expect("changed");
         let mut worst = 0;
         for row in (0..rows / 4).step_by(64).take(40) {
             let began = now_ns();
-            assert!(tree.get(&row.to_be_bytes()).expect("read").is_some());
+            assert!(tree.get(row.to_be_bytes()).expect("read").is_some());
             worst = worst.max(now_ns() - began);
         }
         assert!(worst < 20_000_000, "a read took {worst} ns");
@@ -425,7 +426,7 @@ fn victims_are_clean_ahead_of_need() {
         sleep_ns(1_000_000_000);
         let before = db.stats();
         for row in 6000..6000 + 90u32 {
-            assert!(tree.get(&scattered(row * 17 % rows)).expect("read").is_some());
+            assert!(tree.get(scattered(row * 17 % rows)).expect("read").is_some());
         }
         let after = db.stats();
         assert!(after.data_page_reads - before.data_page_reads > 80, "these were misses");
@@ -448,7 +449,7 @@ fn fill_to_scan(db: &Db) {
     for first in (0..SCANNED).step_by(64) {
         let mut batch = WriteBatch::new();
         for row in first..first + 64 {
-            batch.put(&tree, &row.to_be_bytes(), &[row.to_le_bytes()[0]; 900]);
+            batch.put(&tree, row.to_be_bytes(), [row.to_le_bytes()[0]; 900]);
         }
         db.write(batch).expect("written");
     }
@@ -464,7 +465,7 @@ fn scan_to_and_fro(db: &Db) -> (u64, u64) {
         row += 1;
     }
     assert_eq!(row, SCANNED);
-    for found in tree.scan_back(..) {
+    for found in tree.scan(..).rev() {
         row -= 1;
         assert_eq!(found.expect("scanned").0, row.to_be_bytes());
     }

@@ -50,11 +50,11 @@ fn move_rows(db: &Db, tree: &Tree, writer: u32, moves: u32, updates: u32) {
     for row in (0..moves).map(|turn| turn * WRITERS + writer) {
         for update in 0..updates {
             let mut batch = WriteBatch::new();
-            batch.put(tree, &writer.to_be_bytes(), &[update.to_le_bytes()[0]; 200]).durability(Durability::None);
+            batch.put(tree, writer.to_be_bytes(), [update.to_le_bytes()[0]; 200]).durability(Durability::None);
             db.write(batch).expect("written");
         }
         let mut batch = WriteBatch::new();
-        batch.delete(tree, &key(first_place(row), row)).insert(tree, &key(rng.random(), row), &[1; 200]);
+        batch.delete(tree, key(first_place(row), row)).insert(tree, key(rng.random(), row), [1; 200]);
         batch.durability(Durability::None);
         db.write(batch).expect("written");
     }

@@ -28,7 +28,7 @@ fn updates() -> (History, Acknowledged) {
         for byte in 1..=2u8 {
             for turn in 0..ROWS {
                 let row = turn * 77 % ROWS;
-                tree.put(&row.to_be_bytes(), &[byte; 900]).expect("written");
+                tree.put(row.to_be_bytes(), [byte; 900]).expect("written");
                 acknowledged.push((disk.boundaries(), row, byte));
             }
             // Time for lots to be written.

@@ -25,7 +25,7 @@ fn batches_of_neighbouring_keys_that_split_the_same_leaf_lose_no_rows() {
             let db = open(&disk, small_options().durability(Durability::None));
             let tree = db.create_tree("t").expect("created");
             for i in 0..60u32 {
-                tree.put(&(i * 1000).to_be_bytes(), &[1; 200]).expect("written");
+                tree.put((i * 1000).to_be_bytes(), [1; 200]).expect("written");
             }
             let threads: Vec<_> = (0..3u32)
                 .map(|id| {
@@ -39,7 +39,7 @@ fn batches_of_neighbouring_keys_that_split_the_same_leaf_lose_no_rows() {
                             let mut batch = WriteBatch::new();
                             let keys: Vec<_> = (0..6u32).map(|j| ((base + j * 170) * 4 + id).to_be_bytes()).collect();
                             for key in &keys {
-                                batch.put(&tree, key, &[9; 700]);
+                                batch.put(&tree, key, [9; 700]);
                             }
                             db.write(batch).expect("written");
                             written.extend(keys);
@@ -79,7 +79,7 @@ fn many_threads_in_the_smallest_pool_come_to_an_end() {
                 let mut x = id;
                 for _ in 0..250 {
                     x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    tree.put(&x.to_be_bytes(), &[1; 900]).expect("written");
+                    tree.put(x.to_be_bytes(), [1; 900]).expect("written");
                 }
             });
         }
@@ -98,11 +98,11 @@ fn ascending_keys_of_any_length_are_inserted() {
         let tree = db.create_tree("t").expect("created");
         for i in 0..400u64 {
             let key = [vec![b'p'; prefix], i.to_be_bytes().to_vec()].concat();
-            tree.insert(&key, &vec![1; value_len]).unwrap_or_else(|error| unreachable!("row {i}: {error}"));
+            tree.insert(&key, vec![1; value_len]).unwrap_or_else(|error| unreachable!("row {i}: {error}"));
         }
         for i in (0..400u64).rev() {
             let key = [vec![b'o'; prefix], i.to_be_bytes().to_vec()].concat();
-            tree.put(&key, &vec![1; value_len]).unwrap_or_else(|error| unreachable!("row -{i}: {error}"));
+            tree.put(&key, vec![1; value_len]).unwrap_or_else(|error| unreachable!("row -{i}: {error}"));
         }
         db.close().expect("closed");
         let rows = recover(&disk).expect("sound")["t"].len();
@@ -149,13 +149,13 @@ fn a_leaf_that_a_batch_does_not_change_is_redone_after_it() {
         let db = open(&disk, small_options());
         let tree = db.create_tree("t").expect("created");
         let key = |number: u32| number.to_be_bytes();
-        (0..40).for_each(|number| tree.put(&key(number), &[1; 500]).expect("written"));
+        (0..40).for_each(|number| tree.put(key(number), [1; 500]).expect("written"));
         db.checkpoint().expect("done");
         let mut batch = WriteBatch::new();
-        batch.put(&tree, &key(0), b"new").delete(&tree, &key(99)).expect(&tree, &key(30), Some(&[1; 500]));
+        batch.put(&tree, key(0), b"new").delete(&tree, key(99)).expect(&tree, key(30), Some(&[1; 500]));
         db.write(batch).expect("written");
         for number in [30, 39] {
-            tree.put(&key(number), b"newer").expect("written");
+            tree.put(key(number), b"newer").expect("written");
         }
         let rows = &recover(&crate::support::disk_of(disk.crash_now(millpond::simulation::Unsynced::None)))
             .expect("sound")["t"];
@@ -201,7 +201,7 @@ fn a_close_while_others_write_answers_everybody() {
                         let mut acknowledged = BTreeMap::new();
                         for i in 0..100u32 {
                             let key = (i * 4 + id).to_be_bytes();
-                            let done = if id == 0 { db.checkpoint() } else { tree.put(&key, &[2; 900]) };
+                            let done = if id == 0 { db.checkpoint() } else { tree.put(key, [2; 900]) };
                             match done {
                                 Ok(()) if id > 0 => drop(acknowledged.insert(key, i)),
                                 Ok(()) => {}
@@ -239,7 +239,7 @@ fn batches_over_many_leaves_queue_up() {
             let trees = ["a", "b"].map(|name| db.create_tree(name).expect("created"));
             for tree in &trees {
                 for i in 0..60u32 {
-                    tree.put(&i.to_be_bytes(), &[1; 800]).expect("written");
+                    tree.put(i.to_be_bytes(), [1; 800]).expect("written");
                 }
             }
             let before = latch_waits(&db);
@@ -252,7 +252,7 @@ fn batches_over_many_leaves_queue_up() {
                             // The rows of the leaves from the client's own place on, in descending order.
                             for key in (id * 10..60).rev() {
                                 let value = [u8::try_from(id * ROUNDS + round).expect("small"); 800];
-                                batch.put(&trees[(key % 2) as usize], &key.to_be_bytes(), &value);
+                                batch.put(&trees[(key % 2) as usize], key.to_be_bytes(), value);
                             }
                             db.write(batch).expect("written");
                         }
@@ -297,7 +297,7 @@ fn batches_find_their_leaves_while_inner_pages_are_split() {
                             // Some three rows to a leaf, which differ in the last byte.
                             for last in 0..6u8 {
                                 let key = [&group.to_be_bytes()[..], &[b'x'; 600], &[last]].concat();
-                                batch.put(&tree, &key, &[last; 300]);
+                                batch.put(&tree, &key, [last; 300]);
                                 written.push(key);
                             }
                             db.write(batch).expect("written");
@@ -322,7 +322,7 @@ fn slow_table() -> SimulatedDisk {
     let db = open(&disk, small_options());
     let table = db.create_table("t", TableDefinition::new().index("i", [Field::value(0..4)])).expect("created");
     for row in 0..200u32 {
-        table.insert(&row.to_be_bytes(), &[&row.to_be_bytes()[..], &[1; 300]].concat()).expect("inserted");
+        table.insert(row.to_be_bytes(), [&row.to_be_bytes()[..], &[1; 300]].concat()).expect("inserted");
     }
     drop(table);
     db.close().expect("closed");

@@ -26,9 +26,9 @@ fn crashed() -> Image {
         let table =
             db.create_table("table", TableDefinition::new().index("kind", [Field::value(0..1)])).expect("created");
         for number in 0..ROWS {
-            tree.put(&number.to_be_bytes(), &row(number)).expect("written");
+            tree.put(number.to_be_bytes(), row(number)).expect("written");
             if number % 8 == 0 {
-                table.put(&number.to_be_bytes(), &row(number)).expect("written");
+                table.put(number.to_be_bytes(), row(number)).expect("written");
             }
             if number == ROWS / 2 {
                 db.checkpoint().expect("done");
@@ -74,9 +74,9 @@ fn crashed_database_is_read_whole_and_every_write_is_refused() {
             refused(tree.insert(key, b"x"));
             refused(tree.update(key, b"x"));
             refused(tree.delete(key));
-            refused(table.put(key, &row(1)));
-            refused(table.insert(key, &row(1)));
-            refused(table.update(key, &row(1)));
+            refused(table.put(key, row(1)));
+            refused(table.insert(key, row(1)));
+            refused(table.update(key, row(1)));
             refused(table.delete(key));
             refused(table.modify(key, |_| Modify::Delete));
         }

@@ -26,7 +26,7 @@ pub(crate) fn several_laps(seed: u64, options: Options) -> (History, Notes) {
         let db = Db::open_on(Arc::new(disk.clone()), options).expect("opened");
         let gone = db.create_tree("gone").expect("created");
         for i in 0..60u16 {
-            gone.put(&i.to_be_bytes(), &[1; 700]).expect("written");
+            gone.put(i.to_be_bytes(), [1; 700]).expect("written");
         }
         db.checkpoint().expect("done");
         db.drop_tree("gone").expect("dropped");
@@ -36,7 +36,7 @@ pub(crate) fn several_laps(seed: u64, options: Options) -> (History, Notes) {
             let key = if turn < 200 { u16::try_from(turn).expect("small") } else { rng.random_range(0..400) };
             let version = u8::try_from(turn / 9).expect("small");
             let began = disk.boundaries();
-            tree.put(&key.to_be_bytes(), &vec![version; rng.random_range(500..1000)]).expect("written");
+            tree.put(key.to_be_bytes(), vec![version; rng.random_range(500..1000)]).expect("written");
             notes.push((began, disk.boundaries(), key, version));
         }
         db.close().expect("closed");
@@ -265,7 +265,7 @@ fn goes_over(seed: u64) -> (History, Notes, std::ops::Range<usize>) {
             for turn in turns {
                 let (key, version) = (turn % 300, u8::try_from(turn % 251).expect("a byte"));
                 let began = disk.boundaries();
-                tree.put(&key.to_be_bytes(), &[version; 700]).expect("put");
+                tree.put(key.to_be_bytes(), [version; 700]).expect("put");
                 notes.push((began, disk.boundaries(), key, version));
             }
         };
@@ -423,7 +423,7 @@ fn without_a_log_file(gone: &str) -> (Image, usize) {
         let db = db.expect("opened");
         let tree = db.create_tree("t").expect("created");
         db.checkpoint().expect("done");
-        (0..220u32).for_each(|row| tree.put(&row.to_be_bytes(), &[1; 900]).expect("written"));
+        (0..220u32).for_each(|row| tree.put(row.to_be_bytes(), [1; 900]).expect("written"));
         let image = disk.crash_now(Unsynced::None);
         db.close().expect("closed");
         image
@@ -477,7 +477,7 @@ fn a_log_file_that_the_log_does_not_run_into_is_a_doubt_when_it_has_no_lap() {
     let put = |db: &Db, keys: std::ops::Range<u16>, value: u8| {
         let tree = db.open_tree("t").expect("there");
         let mut batch = WriteBatch::new();
-        keys.for_each(|key| _ = batch.put(&tree, &key.to_be_bytes(), &[value; 700]));
+        keys.for_each(|key| _ = batch.put(&tree, key.to_be_bytes(), [value; 700]));
         db.write(batch).expect("written");
     };
     let disk = SimulatedDisk::new();
@@ -517,10 +517,10 @@ fn breathes(seed: u64, options: Options) -> History {
         let tree = db.create_tree("t").expect("created");
         for round in 0..4u8 {
             for key in 0..300u16 {
-                tree.put(&key.to_be_bytes(), &vec![round; rng.random_range(300..900)]).expect("written");
+                tree.put(key.to_be_bytes(), vec![round; rng.random_range(300..900)]).expect("written");
             }
             for _ in 0..500 {
-                tree.delete(&rng.random_range(0..300u16).to_be_bytes()).expect("deleted");
+                tree.delete(rng.random_range(0..300u16).to_be_bytes()).expect("deleted");
             }
             millpond::simulation::sleep_ns(500_000_000);
         }

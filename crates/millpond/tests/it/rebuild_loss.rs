@@ -23,7 +23,7 @@ fn cold_rows(seed: u64, options: Options) -> (History, Notes) {
         let mut notes = Notes::new();
         let mut put = |key: u16, version: u8| {
             let began = disk.boundaries();
-            tree.put(&key.to_be_bytes(), &[version; 800]).expect("written");
+            tree.put(key.to_be_bytes(), [version; 800]).expect("written");
             notes.push((began, disk.boundaries(), key, version));
         };
         for version in [1, 2] {
@@ -77,7 +77,7 @@ fn rows_lost(disk: &SimulatedDisk, notes: &Notes, boundary: usize) -> Result<usi
     let tree = db.open_tree("t").map_err(|e| format!("open tree: {e}"))?;
     let mut lost = 0;
     for (key, versions) in acknowledged(notes, boundary) {
-        match tree.get(&key.to_be_bytes()) {
+        match tree.get(key.to_be_bytes()) {
             Ok(value) if is_one_of(value.as_ref().and_then(|value| value.first().copied()), versions) => {}
             Err(Error::Corruption(_)) => lost += 1,
             other => return Err(format!("key {key} is {other:?}, acknowledged and under way were {versions:?}")),
@@ -272,10 +272,10 @@ fn a_page_that_the_log_formats_anew_needs_no_image() {
     let (image, _) = run(16, || {
         let db = Db::open_on(Arc::new(disk.clone()), small_options()).expect("opened");
         let [cold, hot] = ["cold", "hot"].map(|name| db.create_tree(name).expect("created"));
-        cold.put(b"a", &[1; 700]).expect("written");
-        (0..2000u16).for_each(|turn| hot.put(&(turn % 7).to_be_bytes(), &turn.to_be_bytes().repeat(400)).expect("put"));
+        cold.put(b"a", [1; 700]).expect("written");
+        (0..2000u16).for_each(|turn| hot.put((turn % 7).to_be_bytes(), turn.to_be_bytes().repeat(400)).expect("put"));
         db.checkpoint().expect("done");
-        (0..20u16).for_each(|key| cold.put(&key.to_be_bytes(), &[2; 700]).expect("written"));
+        (0..20u16).for_each(|key| cold.put(key.to_be_bytes(), [2; 700]).expect("written"));
         let image = disk.crash_now(Unsynced::None);
         drop((cold, hot));
         db.close().expect("closed");
@@ -333,7 +333,7 @@ fn an_image_that_is_there_twice_is_not_lost() {
         let db = Db::open_on(Arc::new(disk.clone()), options).expect("opened");
         for name in ["gone", "t"] {
             let tree = db.create_tree(name).expect("created");
-            (0..40u16).for_each(|key| tree.put(&key.to_be_bytes(), &[3; 700]).expect("written"));
+            (0..40u16).for_each(|key| tree.put(key.to_be_bytes(), [3; 700]).expect("written"));
             db.checkpoint().expect("done");
         }
         db.drop_tree("gone").expect("dropped");

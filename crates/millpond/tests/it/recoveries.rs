@@ -26,7 +26,7 @@ fn killed(shape: Shape, seed: u64) -> (Image, Rows) {
             for first in (from..ROWS).step_by(step).collect::<Vec<_>>().chunks(20) {
                 let mut batch = WriteBatch::new();
                 for row in first {
-                    batch.put(&tree, &row.to_be_bytes(), &[byte; 700]);
+                    batch.put(&tree, row.to_be_bytes(), [byte; 700]);
                     rows.insert(row.to_be_bytes().to_vec(), vec![byte; 700]);
                 }
                 db.write(batch).expect("written");
@@ -37,7 +37,7 @@ fn killed(shape: Shape, seed: u64) -> (Image, Rows) {
         put(0, 3, 2);
         // Some rows leave the tree again.
         (0..400u32).for_each(|row| {
-            tree.delete(&row.to_be_bytes()).expect("deleted");
+            tree.delete(row.to_be_bytes()).expect("deleted");
             rows.remove(&row.to_be_bytes()[..]);
         });
         disk.halt();

@@ -20,9 +20,9 @@ fn index_key(value: u32, number: u32) -> Vec<u8> {
 fn move_row(db: &Db, trees: &[Tree; 2], number: u32, from: u32, to: u32) {
     let row = |value: u32| [&value.to_le_bytes()[..], &[7; 60]].concat();
     let mut batch = WriteBatch::new();
-    batch.expect(&trees[0], &number.to_be_bytes(), Some(&row(from)));
-    batch.update(&trees[0], &number.to_be_bytes(), &row(to));
-    batch.delete(&trees[1], &index_key(from, number)).insert(&trees[1], &index_key(to, number), b"");
+    batch.expect(&trees[0], number.to_be_bytes(), Some(&row(from)));
+    batch.update(&trees[0], number.to_be_bytes(), row(to));
+    batch.delete(&trees[1], index_key(from, number)).insert(&trees[1], index_key(to, number), b"");
     batch.durability(Durability::Background(10));
     db.write(batch).expect("written");
 }
@@ -37,8 +37,8 @@ fn ten_minutes_of_updates_leave_undo_and_index_as_large_as_one_did() {
         let mut values = vec![0u32; 400];
         for number in 0..ROWS {
             let row = [&0u32.to_le_bytes()[..], &[7; 60]].concat();
-            trees[0].insert(&number.to_be_bytes(), &row).expect("written");
-            trees[1].insert(&index_key(0, number), b"").expect("written");
+            trees[0].insert(number.to_be_bytes(), &row).expect("written");
+            trees[1].insert(index_key(0, number), b"").expect("written");
         }
         let mut rng = Rng::seed_from_u64(5);
         let mut sizes = Vec::new();
@@ -91,9 +91,9 @@ fn what_was_deleted_before_a_crash_is_purged_behind_it() {
                             for _ in 0..rng.random_range(1..5) {
                                 let key = (rng.random_range(0..40u32) * 3 + client).to_be_bytes();
                                 if rng.random_range(0..2) == 0 {
-                                    batch.delete(&tree, &key);
+                                    batch.delete(&tree, key);
                                 } else {
-                                    batch.put(&tree, &key, &[turn.to_le_bytes()[0]; 150]);
+                                    batch.put(&tree, key, [turn.to_le_bytes()[0]; 150]);
                                 }
                             }
                             db.write(batch).expect("written");
@@ -139,9 +139,9 @@ fn trees_are_dropped_while_their_rows_are_purged() {
             let db = open(&disk, small_options().durability(Durability::None));
             for round in 0..12u8 {
                 let tree = db.create_tree("t").expect("created");
-                (0..60u8).for_each(|key| tree.insert(&[key], &[round; 200]).expect("written"));
-                (0..60u8).for_each(|key| assert!(tree.delete(&[key]).expect("written")));
-                (30..60u8).for_each(|key| tree.insert(&[key], &[round; 20]).expect("written"));
+                (0..60u8).for_each(|key| tree.insert([key], [round; 200]).expect("written"));
+                (0..60u8).for_each(|key| assert!(tree.delete([key]).expect("written")));
+                (30..60u8).for_each(|key| tree.insert([key], [round; 20]).expect("written"));
                 sleep_ns(u64::from(round) * 10_000_000);
                 assert_eq!(tree.scan(..).count(), 30);
                 db.drop_tree("t").expect("dropped");
@@ -164,7 +164,7 @@ fn a_batch_may_need_many_undo_pages() {
         let tree = db.create_tree("t").expect("created");
         let mut batch = WriteBatch::new();
         for key in 0..60u8 {
-            batch.insert(&tree, &[key], &[1; 700]);
+            batch.insert(&tree, [key], [1; 700]);
         }
         db.write(batch).expect("written");
         let before = db.stats();
@@ -172,9 +172,9 @@ fn a_batch_may_need_many_undo_pages() {
             let mut batch = WriteBatch::new();
             (0..60u8).for_each(|key| {
                 if key % 7 == round {
-                    batch.delete(&tree, &[key]);
+                    batch.delete(&tree, [key]);
                 } else {
-                    batch.put(&tree, &[key], &[round; 700]);
+                    batch.put(&tree, [key], [round; 700]);
                 }
             });
             db.write(batch).expect("written");
@@ -199,11 +199,11 @@ fn rows_of_dense_leaves_are_deleted_on_a_full_disk() {
         let tree = db.create_tree("t").expect("created");
         disk.limit_space(Some(disk.image().values().map(|file| file.len() as u64).sum()));
         let mut rows = 0u32;
-        while tree.insert(&rows.to_be_bytes(), b"x").is_ok() {
+        while tree.insert(rows.to_be_bytes(), b"x").is_ok() {
             rows += 1;
         }
         assert!(rows > 10_000, "{rows}");
-        (0..rows).for_each(|row| assert!(tree.delete(&row.to_be_bytes()).expect("deleted")));
+        (0..rows).for_each(|row| assert!(tree.delete(row.to_be_bytes()).expect("deleted")));
         assert_eq!(tree.scan(..).count(), 0);
         settle(&db);
         drop(tree);
@@ -220,18 +220,18 @@ fn a_batch_that_needs_more_undo_pages_than_the_pool_has_is_written_in_parts() {
         let db = open(&disk, small_options().redo_capacity(millpond::ByteSize::mib(32)).durability(Durability::None));
         let tree = db.create_tree("t").expect("created");
         let key = |row: u16| [&[b'k'; 760][..], &row.to_be_bytes()].concat();
-        (0..12u16).for_each(|row| tree.insert(&key(row * 1000), &[1; 8]).expect("written"));
+        (0..12u16).for_each(|row| tree.insert(key(row * 1000), [1; 8]).expect("written"));
         // Between existing rows: the leaf stores their common prefix once.
         let dense = 5001..5061u16;
-        dense.clone().for_each(|row| tree.insert(&key(row), &[1; 8]).expect("written"));
+        dense.clone().for_each(|row| tree.insert(key(row), [1; 8]).expect("written"));
         let mut batch = WriteBatch::new();
         for row in dense.clone() {
-            batch.put(&tree, &key(row), &[2; 8]);
+            batch.put(&tree, key(row), [2; 8]);
         }
         db.write(batch).expect("written");
         assert!(tree.scan(&key(5001)[..]..&key(5061)[..]).all(|row| row.expect("read").1 == [2; 8]));
         let before = db.stats().undo_pages;
-        dense.for_each(|row| tree.put(&key(row), &[3; 8]).expect("written"));
+        dense.for_each(|row| tree.put(key(row), [3; 8]).expect("written"));
         assert!(db.stats().undo_pages <= before + 40, "{:?}", db.stats());
         drop(tree);
         db.close().expect("closed");

@@ -92,7 +92,7 @@ fn crash_at_the_wall(image: Image, rows: u32, options: Options, seed: u64) -> Im
                 let stats = writer.stats();
                 let small = stats.log_checkpoint_age + 8192 > stats.log_capacity;
                 let value = turn.to_le_bytes().repeat(if small { 1 } else { 150 });
-                let done = if small { other.put(&key, &value) } else { put_loosely(&writer, &other, &key, &value) };
+                let done = if small { other.put(key, &value) } else { put_loosely(&writer, &other, &key, &value) };
                 if done.is_err() {
                     return;
                 }
@@ -127,7 +127,7 @@ fn a_log_at_the_wall_with_no_cleaner_is_recovered_and_drained_twice() {
             // Every waiter makes progress: rows are written, and the checkpoint comes.
             let tree = db.open_tree("t").expect("there");
             for key in 0..25u32 {
-                tree.put(&key.to_be_bytes(), &[9; 600]).expect("written");
+                tree.put(key.to_be_bytes(), [9; 600]).expect("written");
             }
             db.checkpoint().expect("done");
             let age = db.stats().log_checkpoint_age;
@@ -398,7 +398,7 @@ fn a_crash_while_the_log_changes_its_capacity_loses_nothing() {
             // The earlier rows are turn 0.
             for turn in 1..250u32 {
                 let key = (turn % 40).to_be_bytes();
-                tree.put(&key, &turn.to_le_bytes().repeat(200)).expect("written");
+                tree.put(key, turn.to_le_bytes().repeat(200)).expect("written");
                 acknowledged.push((other.boundaries(), key, turn));
             }
             acknowledged

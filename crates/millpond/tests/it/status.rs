@@ -92,7 +92,7 @@ fn what_has_come_since_somebody_looked_is_told_beside_the_totals() {
         let db = Db::open_on(Arc::new(SimulatedDisk::new()), small_options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
         // Other values each time: an unchanged row is not logged.
-        let writes = |count: u8| (0..count).for_each(|row| tree.put(&[row], &[count]).expect("put"));
+        let writes = |count: u8| (0..count).for_each(|row| tree.put([row], [count]).expect("put"));
         // Class; since open: count, total, p99, longest; a bar; since the last look: count, total, mean.
         let flushes = |text: &str| {
             let words: Vec<String> = words_of(text, "log_flush ").into_iter().map(str::to_owned).collect();
@@ -130,7 +130,7 @@ fn instances_limits_and_log_threads_are_told_where_they_are() {
         };
         let db = Db::open_on(Arc::new(SimulatedDisk::new()), shape.options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
-        (0..60).for_each(|row| tree.put(&[row], &[1; 1_000]).expect("put"));
+        (0..60).for_each(|row| tree.put([row], [1; 1_000]).expect("put"));
         let text = db.status_text();
         let pools = text.split_once("\nINDIVIDUAL BUFFER POOL INFO\n").expect("told").1;
         let of_pools: Vec<Vec<u64>> = pools
@@ -258,13 +258,13 @@ fn reads_writes_of_the_log_and_syncs_that_the_device_holds_are_told_while_it_doe
             worker.join().expect("no panic");
         };
         until("hit rate             no operations");
-        let read = |db: &Db| assert!(db.open_tree("t").expect("there").get(&scattered(7)).expect("read").is_some());
+        let read = |db: &Db| assert!(db.open_tree("t").expect("there").get(scattered(7)).expect("read").is_some());
         during(read, &["pending reads        1"]);
         assert_eq!(db.stats().data_pending_reads, 0);
         until("hit rate             0 of 1,000 operations found all their pages in the pool");
         read(&db);
         until("hit rate             1000 of 1,000 operations found all their pages in the pool");
-        let write = |db: &Db| db.open_tree("t").expect("there").put(&scattered(7), b"new").expect("written");
+        let write = |db: &Db| db.open_tree("t").expect("there").put(scattered(7), b"new").expect("written");
         during(write, &["pending              1 writes, 0 syncs", "pending              0 writes, 1 syncs"]);
         until("pending              0 writes, 0 syncs");
         let syncs = db.stats().data_syncs;

@@ -19,7 +19,7 @@ fn damaged_index_is_whole_after_drop_and_create() {
     let definition = TableDefinition::new().index("kind", [Field::value(0..2)]);
     let table = db.create_table("t", definition).expect("created");
     for row in 0..400u32 {
-        table.put(&row.to_be_bytes(), &[&row.rotate_left(8).to_le_bytes()[..], &[7; 20]].concat()).expect("written");
+        table.put(row.to_be_bytes(), [&row.rotate_left(8).to_le_bytes()[..], &[7; 20]].concat()).expect("written");
     }
     drop(table);
     db.close().expect("closed");

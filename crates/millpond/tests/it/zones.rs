@@ -25,7 +25,7 @@ fn options() -> Options {
 
 fn put(db: &Db, tree: &Tree, row: u32, value: u8, durability: Durability) {
     let mut batch = WriteBatch::new();
-    batch.put(tree, &row.to_be_bytes(), &[value; 900]).durability(durability);
+    batch.put(tree, row.to_be_bytes(), [value; 900]).durability(durability);
     db.write(batch).expect("written");
 }
 

@@ -18,8 +18,12 @@ pub(crate) mod handoff;
 pub(crate) mod ids;
 #[path = "../../../millpond/src/base/pending.rs"]
 pub(crate) mod pending;
+#[path = "../../../millpond/src/base/quoted.rs"]
+pub(crate) mod quoted;
 #[path = "../../../millpond/src/base/rank.rs"]
 pub(crate) mod rank;
+#[path = "../../../millpond/src/base/row_error.rs"]
+pub(crate) mod row_error;
 pub(crate) mod sync;
 
 /// The primitives of `sync`.

@@ -168,7 +168,7 @@ fn rows_that_are_gone_are_found_out() {
     let db = Db::open(dir.path(), options()).unwrap();
     let rows = db.open_table("purchases1").unwrap();
     for id in 2..=1_049_u64 {
-        assert!(rows.delete(&id.to_be_bytes()).unwrap());
+        assert!(rows.delete(id.to_be_bytes()).unwrap());
     }
     db.close().unwrap();
     let engine = Millpond::open(dir.path(), options()).unwrap();

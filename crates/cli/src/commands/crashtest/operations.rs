@@ -178,29 +178,29 @@ impl<'a> Worker<'a> {
         let tree = &self.trees.single;
         match operation {
             Operation::Put(number, value) => {
-                tree.put(&key(self.thread, *number), &value.bytes()).map_err(unexpected)?;
+                tree.put(key(self.thread, *number), value.bytes()).map_err(unexpected)?;
                 self.single.insert(*number, value.bytes());
             }
             Operation::Insert(number, value) => {
-                tree.insert(&key(self.thread, *number), &value.bytes()).map_err(unexpected)?;
+                tree.insert(key(self.thread, *number), value.bytes()).map_err(unexpected)?;
                 self.single.insert(*number, value.bytes());
             }
             Operation::Update(number, value) => {
-                tree.update(&key(self.thread, *number), &value.bytes()).map_err(unexpected)?;
+                tree.update(key(self.thread, *number), value.bytes()).map_err(unexpected)?;
                 self.single.insert(*number, value.bytes());
             }
             Operation::Delete(number) => {
-                let was_there = tree.delete(&key(self.thread, *number)).map_err(unexpected)?;
+                let was_there = tree.delete(key(self.thread, *number)).map_err(unexpected)?;
                 if was_there != self.single.remove(number).is_some() {
                     return Err(format!("delete answered {was_there}"));
                 }
             }
             Operation::Batch(rows) => self.write_batch(rows)?,
-            Operation::BadInsert(number, value) => match tree.insert(&key(self.thread, *number), &value.bytes()) {
+            Operation::BadInsert(number, value) => match tree.insert(key(self.thread, *number), value.bytes()) {
                 Err(Error::KeyExists(..)) => {}
                 other => return Err(format!("insert of a key that is there answered {other:?}")),
             },
-            Operation::BadUpdate(number, value) => match tree.update(&key(self.thread, *number), &value.bytes()) {
+            Operation::BadUpdate(number, value) => match tree.update(key(self.thread, *number), value.bytes()) {
                 Err(Error::KeyNotFound(..)) => {}
                 other => return Err(format!("update of a key that is not there answered {other:?}")),
             },
@@ -209,7 +209,7 @@ impl<'a> Worker<'a> {
             Operation::BadRow(number) => self.write_bad_row(*number)?,
             Operation::GetRow(number) => self.get_row(*number)?,
             Operation::Get(number) => {
-                let found = tree.get(&key(self.thread, *number)).map_err(unexpected)?;
+                let found = tree.get(key(self.thread, *number)).map_err(unexpected)?;
                 if found.as_ref() != self.single.get(number) {
                     return Err("get answered another value than the last one written".to_owned());
                 }
@@ -227,8 +227,8 @@ impl<'a> Worker<'a> {
             batch.expect(table, &row_key, old.map(Vec::as_slice));
             match (value, old) {
                 (None, _) => batch.delete(table, &row_key),
-                (Some(value), Some(_)) => batch.update(table, &row_key, &value.bytes()),
-                (Some(value), None) => batch.insert(table, &row_key, &value.bytes()),
+                (Some(value), Some(_)) => batch.update(table, &row_key, value.bytes()),
+                (Some(value), None) => batch.insert(table, &row_key, value.bytes()),
             };
         }
         self.trees.db.write(batch).map_err(unexpected)?;
@@ -271,7 +271,7 @@ impl<'a> Worker<'a> {
     /// Tries to write a row with the serial number of another row.
     fn write_bad_row(&mut self, number: u32) -> Result<(), String> {
         let Some((_, row)) = self.rows.iter().find(|(other, _)| **other != number) else { return Ok(()) };
-        match self.trees.rows.put(&key(self.thread, number), row) {
+        match self.trees.rows.put(key(self.thread, number), row) {
             Err(Error::KeyExists(..)) => Ok(()),
             other => Err(format!("a row with another one's serial number answered {other:?}")),
         }
@@ -295,7 +295,7 @@ impl<'a> Worker<'a> {
             None => Some(b"never written".as_slice()),
         };
         let mut batch = WriteBatch::new();
-        batch.put(&self.trees.rows, &row_key, &value.bytes()).put(&self.trees.single, &row_key, &[]).expect(
+        batch.put(&self.trees.rows, &row_key, value.bytes()).put(&self.trees.single, &row_key, []).expect(
             &self.trees.rows,
             &row_key,
             wrong,
@@ -311,8 +311,9 @@ impl<'a> Worker<'a> {
         let (from, to) = range_of(self.thread);
         let range = from.as_slice()..to.as_slice();
         let is_forward = self.random.random::<bool>();
-        let scan = if is_forward { self.trees.single.scan(range) } else { self.trees.single.scan_back(range) };
-        let mut found = scan.collect::<Result<Vec<_>, Error>>().map_err(unexpected)?;
+        let scan = self.trees.single.scan(range);
+        let found: Result<Vec<_>, Error> = if is_forward { scan.collect() } else { scan.rev().collect() };
+        let mut found = found.map_err(unexpected)?;
         if !is_forward {
             found.reverse();
         }

@@ -277,13 +277,13 @@ fn check(dir: &Path) -> Result<(), String> {
 
 /// Reads the tree by scan, backward scan and get, which must agree.
 fn look_at_tree(tree: &Tree, found: &mut Found) -> Result<(), Error> {
-    take_over(TreeId::Single, tree.scan(..), tree.scan_back(..), |key| tree.get(key), found)
+    take_over(TreeId::Single, || tree.scan(..), |key| tree.get(key), found)
 }
 
 /// Reads the table by scan, backward scan and get, and by each index: all must agree. (`check` verifies that each entry
 /// belongs to its row, and that there are no others.)
 fn look_at_table(table: &Table, found: &mut Found) -> Result<(), Error> {
-    take_over(TreeId::Rows, table.scan(..), table.scan_back(..), |key| table.get(key), found)?;
+    take_over(TreeId::Rows, || table.scan(..), |key| table.get(key), found)?;
     let rows = found.contents.iter().filter(|((id, _), _)| *id == TreeId::Rows);
     let rows: BTreeMap<Vec<u8>, Vec<u8>> = rows.map(|((_, key), row)| (key.clone(), row.clone())).collect();
     for name in table.indexes() {
@@ -298,13 +298,12 @@ fn look_at_table(table: &Table, found: &mut Found) -> Result<(), Error> {
 
 fn take_over(
     id: TreeId,
-    forward: Scan,
-    backward: Scan,
+    scan: impl Fn() -> Scan,
     get: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, Error>,
     found: &mut Found,
 ) -> Result<(), Error> {
-    let forward = forward.collect::<Result<Vec<_>, Error>>()?;
-    let mut backward = backward.collect::<Result<Vec<_>, Error>>()?;
+    let forward = scan().collect::<Result<Vec<_>, Error>>()?;
+    let mut backward = scan().rev().collect::<Result<Vec<_>, Error>>()?;
     backward.reverse();
     if forward != backward {
         found.problems.push(format!("'{}': scans forward and backward find different entries", id.name()));

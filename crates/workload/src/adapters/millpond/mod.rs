@@ -200,7 +200,7 @@ impl Engine for Millpond {
     }
 
     fn finish_table(&self, table: TableNo, rows: u64) -> Result<(), Error> {
-        self.make_meta()?.put(table.to_string().as_bytes(), &rows.to_be_bytes()).map_err(Error::engine)
+        self.make_meta()?.put(table.to_string().as_bytes(), rows.to_be_bytes()).map_err(Error::engine)
     }
 
     fn finish_load(&self) -> Result<(), Error> {
@@ -231,12 +231,12 @@ impl Engine for Millpond {
         let (meta, key) = (self.make_meta()?, runs_key(table));
         let note = meta.get(key.as_bytes()).map_err(Error::engine)?;
         let runs = note.and_then(|note| note.try_into().ok()).map_or(0, u32::from_be_bytes);
-        meta.put(key.as_bytes(), &runs.wrapping_add(1).to_be_bytes()).map_err(Error::engine)?;
+        meta.put(key.as_bytes(), runs.wrapping_add(1).to_be_bytes()).map_err(Error::engine)?;
         Ok(runs)
     }
 
     fn note_deletes(&self, table: TableNo) -> Result<(), Error> {
-        self.make_meta()?.put(deletes_key(table).as_bytes(), &[]).map_err(Error::engine)
+        self.make_meta()?.put(deletes_key(table).as_bytes(), []).map_err(Error::engine)
     }
 
     fn may_miss_rows(&self, table: TableNo) -> Result<bool, Error> {
@@ -257,7 +257,7 @@ impl Engine for Millpond {
 
     fn bulk_last_id(&self, table: TableNo) -> Result<Option<u64>, Error> {
         match self.db.open_tree(&bulk_name(table)) {
-            Ok(rows) => first_number(rows.scan_back(..)).map(Some),
+            Ok(rows) => first_number(rows.scan(..).rev()).map(Some),
             Err(MillpondError::TreeNotFound(..)) => Ok(None),
             Err(other) => Err(Error::engine(other)),
         }

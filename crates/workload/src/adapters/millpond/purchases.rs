@@ -168,14 +168,14 @@ impl MillpondPurchases {
                 self.value.extend_from_slice(&column.to_be_bytes());
             }
             self.value.extend_from_slice(&row.data);
-            batch.insert(&self.table, &row.id.to_be_bytes(), &self.value);
+            batch.insert(&self.table, row.id.to_be_bytes(), &self.value);
         }
     }
 }
 
 impl PurchaseSession for MillpondPurchases {
     fn ids(&mut self) -> Result<Option<IdRange>, Error> {
-        let (first, last) = (first_number(self.table.scan(..))?, first_number(self.table.scan_back(..))?);
+        let (first, last) = (first_number(self.table.scan(..))?, first_number(self.table.scan(..).rev())?);
         Ok((last > 0).then_some(IdRange { first, last }))
     }
 
@@ -194,13 +194,13 @@ impl PurchaseSession for MillpondPurchases {
         let mut batch = WriteBatch::new();
         self.insert(&mut batch, rows);
         for id in oldest.first..=oldest.last {
-            batch.delete(&self.table, &id.to_be_bytes());
+            batch.delete(&self.table, id.to_be_bytes());
         }
         self.db.write(batch).map_err(Error::engine)
     }
 
     fn select_purchase(&mut self, id: u64) -> Result<Outcome, Error> {
-        let row = self.table.get(&id.to_be_bytes()).map_err(Error::engine)?;
+        let row = self.table.get(id.to_be_bytes()).map_err(Error::engine)?;
         // A server would send the row to a client, so the compiler must not drop the work.
         Ok(if black_box(row).is_some() { Outcome::Done } else { Outcome::NoRow })
     }

@@ -46,9 +46,9 @@ pub(super) fn has_hidden_keys(table: &Table) -> bool {
 /// The largest id in a table, 0 if it is empty.
 pub(super) fn last_id(table: &Table) -> Result<u64, Error> {
     if has_hidden_keys(table) {
-        return first_number(table.index(ID_INDEX).map_err(Error::engine)?.scan_back(..));
+        return first_number(table.index(ID_INDEX).map_err(Error::engine)?.scan(..).rev());
     }
-    first_number(table.scan_back(..))
+    first_number(table.scan(..).rev())
 }
 
 /// A table's rows by id.
@@ -70,7 +70,7 @@ impl Rows {
     pub(super) fn new(number: TableNo, table: Table, next_key: &Arc<AtomicU64>) -> Result<Rows, Error> {
         let mut hidden = None;
         if has_hidden_keys(&table) {
-            let last_key = first_number(table.scan_back(..))?;
+            let last_key = first_number(table.scan(..).rev())?;
             // Relaxed: the key only has to be unique; the engine orders the inserts.
             next_key.fetch_max(last_key + 1, Ordering::Relaxed);
             let by_id = table.index(ID_INDEX).map_err(Error::engine)?;
@@ -93,7 +93,7 @@ impl Rows {
     /// Reads the row with this id: [`Outcome::Done`] or [`Outcome::NoRow`].
     pub(super) fn get(&self, id: u64) -> Result<Outcome, Error> {
         let Some(_) = &self.hidden else {
-            return match self.table.get(&id.to_be_bytes()).map_err(Error::engine)? {
+            return match self.table.get(id.to_be_bytes()).map_err(Error::engine)? {
                 None => Ok(Outcome::NoRow),
                 Some(row) => self.whole(id, &row).map(|_| Outcome::Done),
             };
@@ -135,7 +135,7 @@ impl Rows {
             None => row.id,
             Some(hidden) => hidden.next_key.fetch_add(1, Ordering::Relaxed), // Relaxed: as in `new`
         };
-        match self.table.insert(&key.to_be_bytes(), &value) {
+        match self.table.insert(key.to_be_bytes(), &value) {
             Ok(()) => Ok(Outcome::Done),
             Err(MillpondError::KeyExists(..)) => Ok(Outcome::Exists),
             Err(other) => Err(Error::engine(other)),

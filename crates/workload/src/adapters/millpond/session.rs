@@ -130,7 +130,7 @@ impl Session for MillpondSession {
         let mut batch = WriteBatch::new();
         for id in ids.first..=ids.last {
             let k = u32::try_from(id).unwrap_or(u32::MAX);
-            batch.insert(rows, &id.to_be_bytes(), &k.to_be_bytes());
+            batch.insert(rows, id.to_be_bytes(), k.to_be_bytes());
         }
         self.db.write(batch).map_err(Error::engine)
     }
@@ -141,7 +141,7 @@ impl Session for MillpondSession {
         let to = self.rows(table);
         for row in rows {
             // The hidden key equals the id too, so the rows' order does not depend on which thread is faster.
-            batch.insert(&to.table, &row.id.to_be_bytes(), &to.value(row));
+            batch.insert(&to.table, row.id.to_be_bytes(), to.value(row));
         }
         self.db.write(batch).map_err(Error::engine)
     }

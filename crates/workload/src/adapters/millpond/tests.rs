@@ -174,10 +174,10 @@ fn another_c_leaves_k_and_pad_alone() {
     let table = TableNo::from_index(TABLE);
     let mut session = engine.session(1).unwrap();
     let key = 3_u64.to_be_bytes();
-    let before = session.table(table).get(&key).unwrap().unwrap();
+    let before = session.table(table).get(key).unwrap().unwrap();
     let c = random_c(&mut random(5, 5));
     assert_eq!(session.replace_c(table, 3, &c).unwrap(), Outcome::Done);
-    let after = session.table(table).get(&key).unwrap().unwrap();
+    let after = session.table(table).get(key).unwrap().unwrap();
     assert_eq!(after[..K_LEN], before[..K_LEN]);
     assert_eq!(after[K_LEN..K_LEN + c.len()], c);
     assert_eq!(after[K_LEN + c.len()..], before[K_LEN + c.len()..]);
