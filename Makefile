@@ -18,7 +18,7 @@ setup:
 
 demo: setup ## Run the main job: 60 s of durable updates on a database larger than its pool, then remove its files
 	@echo "make demo: building $(MILLPOND); the first time this takes some minutes"
-	$(CARGO) build --release --package cli
+	$(CARGO) build --release --package millpond-cli
 	@echo "make demo: loading 4 tables of $(DEMO_ROWS) rows, some $(DEMO_MIB) MiB, into a database with a pool of 64 MiB; finding the"
 	@echo "make demo: rate that this machine can bear (15 to 45 s); then 60 s at 80 % of it: less than 3 minutes in all"
 	$(MILLPOND) bench --dir=$(DEMO_DIR) --remove --threads=16 --tables=4 --table-size=$(DEMO_ROWS) \
@@ -41,8 +41,8 @@ check: setup ## Formatting, lints, docs: no warning is let through
 
 crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, the larger models, and 200 rounds of kill -9
 	MILLPOND_FULL=1 $(CARGO) test --package millpond --test it
-	MILLPOND_FULL=1 $(CARGO) test --package models
-	$(CARGO) build --release --quiet --package cli
+	MILLPOND_FULL=1 $(CARGO) test --package millpond-models
+	$(CARGO) build --release --quiet --package millpond-cli
 	$(MILLPOND) crashtest --rounds 200 --seed 1
 	for profile in mysql-5.5 mysql-5.6 mysql-8.0 percona-5.7 percona-8.0; do \
 	    $(MILLPOND) crashtest --rounds 30 --seed 1 --profile $$profile || exit 1; done
@@ -64,10 +64,9 @@ mutants: setup ## Try 200 mistakes (MUTANTS) that cargo-mutants makes in store, 
 CALM_SECONDS ?= 60
 
 figures: setup ## Figures of reads, durable updates, bulk loads, indexes, inserts, the store, and a limited machine (docs/benchmarks.md); 10 GiB, some 40 minutes
-	$(CARGO) build --release --quiet --package cli
-	$(CARGO) build --release --quiet --package millpond --example read_figures --example scan_figures --example store_figures
-	$(CARGO) build --release --quiet --package workload --example update_figures --example bulk_figures --example index_figures \
-		--example insert_figures
+	$(CARGO) build --release --quiet --package millpond-cli
+	$(CARGO) build --release --quiet --package millpond-workload --example read_figures --example scan_figures \
+		--example update_figures --example bulk_figures --example index_figures --example insert_figures --example store_figures
 	target/release/examples/read_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/scan_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/update_figures $(FIGURES_DIR) 10 $(CALM_SECONDS) && rm -r $(FIGURES_DIR)
@@ -79,7 +78,7 @@ figures: setup ## Figures of reads, durable updates, bulk loads, indexes, insert
 
 # The lab says by its exit code whether all claims hold: here that is for the reader of its table to see.
 lab: setup ## The stall lab: ten experiments in short form, classic settings beside the default, as text and as lab.html; some 14 minutes
-	$(CARGO) build --release --quiet --package cli
+	$(CARGO) build --release --quiet --package millpond-cli
 	$(MILLPOND) lab run all --quick --report=lab.html || test $$? -eq 1
 
 FUZZ_SECONDS ?= 30

@@ -9,10 +9,10 @@ bugs=${*:-"ack_before_sync asked_while_synced build_forgets_changes build_takes_
 unset MILLPOND_PLANTED
 export RUSTFLAGS="--cfg planted" CARGO_TARGET_DIR=target/planted
 out=target/planted/out.txt
-cargo test -q -p millpond --lib --test it --no-run && cargo test -q -p models --tests --no-run || exit 2
+cargo test -q -p millpond --lib --test it --no-run && cargo test -q -p millpond-models --tests --no-run || exit 2
 
 if [ $# -eq 0 ]; then
-    if ! { cargo test -q -p millpond --lib --test it && cargo test -q -p models --tests; } > $out 2>&1; then
+    if ! { cargo test -q -p millpond --lib --test it && cargo test -q -p millpond-models --tests; } > $out 2>&1; then
         echo "without a bug a test fails, so one that fails with a bug shows nothing: see $out"
         exit 2
     fi
@@ -26,10 +26,10 @@ trap 'kill $running 2> /dev/null; exit 2' INT TERM
 for bug in $bugs; do
     filter=
     case $bug in
-        latch_*) tests="-p models --test latch" ;;
-        frames_lost_on_cancel | ticket_not_looked_for) tests="-p models --test free_frames" ;;
-        failed_read_tells_nobody | stale_read_installs_page | two_read_one_page) tests="-p models --test page_reads" ;;
-        copy_rings_nobody | next_leader_forgotten | notified_from_now_on | panic_told_too_late | sync_not_bounded | waiters_forgotten_on_failure) tests="-p models --test commits" ;;
+        latch_*) tests="-p millpond-models --test latch" ;;
+        frames_lost_on_cancel | ticket_not_looked_for) tests="-p millpond-models --test free_frames" ;;
+        failed_read_tells_nobody | stale_read_installs_page | two_read_one_page) tests="-p millpond-models --test page_reads" ;;
+        copy_rings_nobody | next_leader_forgotten | notified_from_now_on | panic_told_too_late | sync_not_bounded | waiters_forgotten_on_failure) tests="-p millpond-models --test commits" ;;
         catch_up_without_expect) tests="-p millpond --lib" filter="index_build" ;;
         overwritten_given_away) tests="-p millpond --lib" filter="in_place" ;;
         dropped_image_freed) tests="-p millpond --lib" filter="store" ;;

@@ -98,6 +98,7 @@ pub use read::scan::Scan;
 pub use redo::log_spin::LogSpin;
 pub use redo::recent_closed::LogRecentClosed;
 pub use schema::definition::{Field, TableDefinition};
+pub use schema::key;
 pub use schema::key_range::{KeyRange, Prefix};
 pub use store::doublewrite::Doublewrite;
 pub use tools::check::{CheckOptions, check, check_on};

@@ -87,3 +87,15 @@ fn a_read_allocates_the_value_only() {
     assert!(count < 20 * 1000, "{count} allocations of 1000 scans of 100 rows");
     db.close().expect("closed");
 }
+
+#[test]
+fn a_refused_write_allocates_nothing() {
+    let (db, tree, _dir) = warm();
+    // The first error of the thread allocates what those after it use.
+    assert!(tree.insert(1u32.to_be_bytes(), [1; 100]).is_err());
+    let count = allocations(|row| assert!(tree.insert(row.to_be_bytes(), [1; 100]).is_err()));
+    assert_eq!(count, 0, "for 1000 refused inserts");
+    let count = allocations(|row| assert!(tree.update((row + 5000).to_be_bytes(), [1; 100]).is_err()));
+    assert_eq!(count, 0, "for 1000 refused updates");
+    db.close().expect("closed");
+}

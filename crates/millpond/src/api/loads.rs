@@ -31,7 +31,7 @@ impl Db {
     /// # Example
     /// ```
     /// # let dir = tempfile::tempdir().expect("a directory");
-    /// # let db = millpond::Db::open(dir.path(), millpond::Options::new().cached(true))?;
+    /// # let db = millpond::Db::open(dir.path(), millpond::Options::new())?;
     /// let squares = db.bulk_load("squares", (0..1000u32).map(|n| (n.to_be_bytes(), (n * n).to_string())))?;
     /// assert_eq!(squares.get(&12u32.to_be_bytes())?, Some(b"144".to_vec()));
     /// # Ok::<(), millpond::Error>(())
@@ -99,7 +99,7 @@ impl Db {
     /// use millpond::{Field, TableDefinition};
     ///
     /// # let dir = tempfile::tempdir().expect("a directory");
-    /// # let db = millpond::Db::open(dir.path(), millpond::Options::new().cached(true))?;
+    /// # let db = millpond::Db::open(dir.path(), millpond::Options::new())?;
     /// let by_city = TableDefinition::new().index("by_city", [Field::value(0..2)]);
     /// let people = db.bulk_load_table("people", by_city, [(b"1", b"nyada"), (b"2", b"labob"), (b"3", b"nyeve")])?;
     /// assert_eq!(people.index("by_city")?.rows("ny"..="ny").count(), 2);

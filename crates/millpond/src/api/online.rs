@@ -63,7 +63,7 @@ impl Db {
     /// ```
     /// # fn main() -> Result<(), millpond::Error> {
     /// # let dir = tempfile::tempdir().expect("a directory");
-    /// # let options = millpond::Options::new().cached(true).profile(millpond::Profile::Mysql56);
+    /// # let options = millpond::Options::new().profile(millpond::Profile::Mysql56);
     /// let db = millpond::Db::open(dir.path(), options)?;
     /// db.set_option("io_capacity_max", "8000")?;
     /// db.set_option("io_capacity", "4000")?;

@@ -43,7 +43,7 @@ pub enum Modify {
 /// use millpond::{Field, Modify, TableDefinition};
 ///
 /// # let dir = tempfile::tempdir().expect("a directory");
-/// # let db = millpond::Db::open(dir.path(), millpond::Options::new().cached(true))?;
+/// # let db = millpond::Db::open(dir.path(), millpond::Options::new())?;
 /// // A city of two letters, and a name.
 /// let by_city = TableDefinition::new().index("by_city", [Field::value(0..2)]).unique("by_name", [Field::value(2..)]);
 /// let people = db.create_table("people", by_city)?;

@@ -61,7 +61,7 @@ impl Table {
     /// use millpond::{Field, TableDefinition};
     ///
     /// # let dir = tempfile::tempdir().expect("a directory");
-    /// # let db = millpond::Db::open(dir.path(), millpond::Options::new().cached(true))?;
+    /// # let db = millpond::Db::open(dir.path(), millpond::Options::new())?;
     /// let people = db.create_table("people", TableDefinition::new())?;
     /// people.insert(b"1", b"nyada")?;
     /// people.insert(b"2", b"labob")?;

@@ -115,12 +115,6 @@ pub(crate) const MEND_INDEX: &str = "drop the index and create it again, then ru
 /// The way out where map or superblocks are damaged: a rebuild makes both from the page images and the log.
 pub(crate) const MEND_MAP: &str = "run `millpond rebuild`, or restore the database from a backup";
 
-/// A way out that only the code at the failure knows. As the cause of an [`io::Error`] it becomes part of the sentence
-/// of the [`Error`] made from it.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct WayOut(pub(crate) String);
-
 /// What a caller should do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -165,9 +159,6 @@ impl Error {
 
     /// The error for an operating system's error in `doing` (such as `write 4096 bytes at 0 of /db/data`).
     pub(crate) fn io(doing: &str, source: io::Error) -> Error {
-        if let Some(WayOut(way_out)) = source.get_ref().and_then(|cause| cause.downcast_ref()) {
-            return Error::InvalidOptions(format!("could not {doing}: {way_out}").into());
-        }
         if let Some(limit) = limit_met(&source) {
             let message = format!("could not {doing}: {limit}, and try again");
             return Error::LimitReached(Box::new(Failure { message: message.into(), source }));
@@ -339,13 +330,5 @@ mod tests {
         assert!(stopped.action() == Action::Reopen && stopped.is_of_full_device());
         let text = stopped.to_string();
         assert!(text.contains("free some on that file system, then reopen") && !text.contains("try again"), "{text}");
-    }
-
-    #[test]
-    fn way_out_that_the_place_knows_is_in_the_sentence() {
-        let source = io::Error::other(WayOut("use another one".to_owned()));
-        let error = Error::io("open 'x'", source);
-        assert!(matches!(error, Error::InvalidOptions(_)));
-        assert_eq!(error.to_string(), "could not open 'x': use another one");
     }
 }

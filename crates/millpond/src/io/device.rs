@@ -121,6 +121,11 @@ pub trait Files: Send + Sync {
     /// in forked children. Nothing is written after this.
     fn release(&self) {}
 
+    /// Whether transfers go through the system's page cache, in words.
+    fn page_cache(&self) -> &'static str {
+        "not used"
+    }
+
     /// How the transfers of a batch run, in a word.
     fn io_engine(&self) -> &'static str {
         "one by one"

@@ -18,14 +18,16 @@ use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags};
 use super::batch::{Batches, IoEngine};
 use super::device::{Device, Files, ReadPiece, WritePiece};
 use super::directory_lock::{Access, DirectoryLock, LOCK_FILE};
-use crate::base::error::{Error, WayOut};
+use super::page_cache::PageCache;
+use crate::base::error::Error;
 use crate::base::laws;
 
 /// A directory on a real file system.
 pub(crate) struct Directory {
     /// The path as the caller gave it. For messages only (DIR-1).
     path: PathBuf,
-    cached: bool,
+    /// Whether files go through the page cache: asked for, or since the file system has no direct I/O.
+    page_cache: PageCache,
     access: Access,
     batches: Arc<Batches>,
     /// Permissions of new files (DIR-2).
@@ -72,7 +74,7 @@ impl GroupAccess {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HowToOpen {
     pub(crate) access: Access,
-    /// Whether files go through the page cache.
+    /// Whether files go through the page cache even if the file system has direct I/O.
     pub(crate) cached: bool,
     pub(crate) engine: IoEngine,
     /// The requested access of the group; `None`: as the database's files have it.
@@ -112,7 +114,8 @@ impl Directory {
         let mode = mode_of(&dir, group);
         let lock = DirectoryLock::take(&dir, path, access, mode).inspect_err(|_| remove_directories(&made))?;
         let (path, batches) = (path.to_owned(), Arc::new(batches));
-        let directory = Directory { path, cached, access, batches, mode, dir, lock, made };
+        let page_cache = PageCache::new(cached);
+        let directory = Directory { path, page_cache, access, batches, mode, dir, lock, made };
         if access != Access::Read {
             directory.set_permissions(group).map_err(|e| {
                 let what =
@@ -171,18 +174,7 @@ impl Directory {
             // Does not follow a link, whose target would be emptied.
             flags |= OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
         }
-        if !self.cached {
-            flags |= OFlags::DIRECT;
-        }
-        let open = || rustix::fs::openat(&self.dir, name, flags, self.mode);
-        let file = rustix::io::retry_on_intr(open).map_err(|errno| {
-            let error = io::Error::from(errno);
-            if !self.cached && error.kind() == io::ErrorKind::InvalidInput {
-                let way_out = format!("this file system has no O_DIRECT ({error}): open the database with `cached`");
-                return io::Error::other(WayOut(way_out));
-            }
-            error
-        })?;
+        let file = self.page_cache.open(flags, |flags| rustix::fs::openat(&self.dir, name, flags, self.mode))?;
         if create && self.mode != GroupAccess::None.files() {
             // The process's umask may have removed the group's permissions.
             rustix::fs::fchmod(&file, self.mode)?;
@@ -308,6 +300,10 @@ impl Files for Directory {
 
     fn place(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn page_cache(&self) -> &'static str {
+        self.page_cache.text()
     }
 
     fn io_engine(&self) -> &'static str {

@@ -133,6 +133,10 @@ impl Files for LeasedFiles {
         self.files.place()
     }
 
+    fn page_cache(&self) -> &'static str {
+        self.files.page_cache()
+    }
+
     fn io_engine(&self) -> &'static str {
         self.files.io_engine()
     }

@@ -7,6 +7,7 @@ pub(crate) mod directory_lock;
 pub(crate) mod lease;
 mod lock_holders;
 pub(crate) mod overlay;
+mod page_cache;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 pub(crate) mod slow;

@@ -116,6 +116,10 @@ impl Files for Overlay {
         self.below.place()
     }
 
+    fn page_cache(&self) -> &'static str {
+        self.below.page_cache()
+    }
+
     fn io_engine(&self) -> &'static str {
         self.below.io_engine()
     }

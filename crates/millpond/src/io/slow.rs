@@ -96,6 +96,10 @@ impl Files for SlowFiles {
         self.files.release();
     }
 
+    fn page_cache(&self) -> &'static str {
+        self.files.page_cache()
+    }
+
     fn io_engine(&self) -> &'static str {
         self.files.io_engine()
     }

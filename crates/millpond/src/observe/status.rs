@@ -38,6 +38,7 @@ const TREES_NAMED: usize = 20;
 pub(crate) struct About {
     pub(crate) place: String,
     pub(crate) io_engine: &'static str,
+    pub(crate) page_cache: &'static str,
     pub(crate) opened_ns: u64,
     /// The options that the database was opened with, and changes since.
     pub(crate) options: Arc<Mutex<Options>>,
@@ -421,6 +422,7 @@ fn keeper(page: &mut Page, stats: &Stats) {
 fn store(page: &mut Page, about: &About, stats: &Stats) {
     page.section("STORE");
     page.row("I/O by", about.io_engine);
+    page.row("page cache", about.page_cache);
     page.row("page images read", stats.data_page_reads);
     page.row("slots", format!("{}, {} free", stats.data_slots_total, stats.data_slots_free));
     page.row("map pages written", stats.map_page_writes);

@@ -169,9 +169,9 @@ pub(crate) fn open_existing(
         not_undone: Vec::new(),
     };
     let kept = Arc::new(Mutex::new(Rank::Options, options.clone()));
-    let (place, io_engine) = (files.place(), files.io_engine());
+    let (place, io_engine, page_cache) = (files.place(), files.io_engine(), files.page_cache());
     let last_look = Arc::new(LastLook::default());
-    let about = About { place, io_engine, opened_ns: began, options: Arc::clone(&kept), last_look };
+    let about = About { place, io_engine, page_cache, opened_ns: began, options: Arc::clone(&kept), last_look };
     let (keeper, status_server) = (Mutex::new(Rank::Threads, Some(keeper)), Mutex::new(Rank::Threads, Vec::new()));
     let (purge, threads) = (Mutex::new(Rank::Threads, None), Mutex::new(Rank::Threads, None));
     let mut inner = Running { engine, about, keeper, purge, threads, status: status_server, opened };

@@ -122,7 +122,7 @@ pub(crate) const FRAMES_MIN: u64 = 32;
 pub(crate) const REDO_PAGES_MIN: u64 = 128;
 
 impl Options {
-    /// The defaults: 128 MiB of pool; for a new database pages of 16 KiB and 256 MiB of log; `O_DIRECT`; durable
+    /// The defaults: 128 MiB of pool; for a new database pages of 16 KiB and 256 MiB of log; direct I/O; durable
     /// commits.
     pub fn new() -> Self {
         Options {
@@ -253,8 +253,8 @@ impl Options {
         self
     }
 
-    /// Whether files go through the system's page cache, as file systems without `O_DIRECT` require. Default: no
-    /// (`O_DIRECT`).
+    /// Whether files go through the system's page cache. Default: no, they are open with `O_DIRECT`. Where the file
+    /// system has no direct I/O, files go through the page cache all the same; the status text says so.
     pub fn cached(mut self, cached: bool) -> Self {
         self.cached = cached;
         self

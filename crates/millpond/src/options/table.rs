@@ -151,7 +151,7 @@ impl OptionInfo {
         },
         OptionInfo {
             name: "cached",
-            help: "Use the system's page cache, for file systems without direct I/O",
+            help: "Use the system's page cache, even where the file system has direct I/O",
             value: "BOOL",
             unit: "name",
             range: "true, false",

@@ -6,4 +6,5 @@
 pub(crate) mod catalog_entry;
 pub(crate) mod definition;
 pub(crate) mod index_key;
+pub mod key;
 pub(crate) mod key_range;

@@ -300,12 +300,15 @@ fn files_are_open_past_the_page_cache() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("made");
     for cached in [false, true] {
         let dir = dir.path().join(if cached { "cached" } else { "direct" });
-        let db = match Db::open(&dir, small_options().cached(cached)) {
-            Ok(db) => db,
-            // The build's file system may lack O_DIRECT. Then the refusal says so, and there is nothing to test.
-            Err(error) if !cached && error.to_string().contains("this file system has no O_DIRECT") => continue,
-            Err(error) => panic!("{error}"),
+        let db = Db::open(&dir, small_options().cached(cached)).expect("opened");
+        let status = db.status_text();
+        let told = match cached {
+            true => "used, as the option `cached` says",
+            // The build's file system may lack direct I/O. Then the status says so, and there is nothing else to test.
+            false if status.contains("used: this file system has no direct I/O") => continue,
+            false => "not used: direct I/O",
         };
+        assert!(status.contains(told), "{status}");
         let open = std::fs::read_dir("/proc/self/fd").expect("listed").filter_map(|entry| {
             let entry = entry.ok()?;
             let name = std::fs::read_link(entry.path()).ok()?;
@@ -321,4 +324,103 @@ fn files_are_open_past_the_page_cache() {
         }
         db.close().expect("closed");
     }
+}
+
+/// What callers send between threads, and share.
+const _: () = {
+    const fn shared<T: Send + Sync + Clone>() {}
+    const fn sent<T: Send>() {}
+    shared::<Db>();
+    shared::<millpond::Tree>();
+    shared::<millpond::Table>();
+    shared::<millpond::Index>();
+    shared::<Options>();
+    sent::<WriteBatch>();
+    sent::<millpond::Scan>();
+    sent::<millpond::IndexScan>();
+    sent::<millpond::IndexRows>();
+    sent::<millpond::BulkLoad>();
+    sent::<millpond::TableBulkLoad>();
+    sent::<Error>();
+    const fn error<T: std::error::Error + Send + Sync + 'static>() {}
+    error::<Error>();
+};
+
+#[test]
+fn open_or_create_finds_what_exists_and_makes_the_rest() {
+    use millpond::{Field, TableDefinition};
+    let db = Db::open_on(Arc::new(SimulatedDisk::new()), small_options()).expect("opened");
+    db.open_or_create_tree("t").expect("created").put("a", "1").expect("written");
+    assert_eq!(db.open_or_create_tree("t").expect("opened").get("a").expect("read"), Some(b"1".to_vec()));
+    let definition = || TableDefinition::new().index("a", [Field::value(0..1)]).unique("b", [Field::value(1..2)]);
+    db.open_or_create_table("people", definition()).expect("created").insert("1", "xy").expect("written");
+    let again = TableDefinition::new().unique("b", [Field::value(1..2)]).index("a", [Field::value(0..1)]);
+    assert!(db.open_or_create_table("people", again).expect("opened").contains_key("1").expect("read"));
+    let differs = db.open_or_create_table("people", TableDefinition::new().index("a", [Field::value(0..2)]));
+    let Err(Error::DefinitionDiffers(text)) = differs else { panic!("{differs:?}") };
+    assert_eq!(
+        &*text,
+        "table 'people' is not as defined: its index 'a' is (value[0..1]), and is defined as (value[0..2]); it has index \
+         'b' unique (value[1..2]), which is not defined: open it with `open_table` and change its indexes, or correct the \
+         definition"
+    );
+    assert!(matches!(db.open_or_create_tree("people"), Err(Error::WrongKind(_))));
+    assert!(matches!(db.open_or_create_table("t", TableDefinition::new()), Err(Error::WrongKind(_))));
+    assert!(matches!(db.open_or_create_tree(""), Err(Error::InvalidOptions(_))));
+}
+
+#[test]
+fn ends_prefixes_and_members_are_found() {
+    let db = Db::open_on(Arc::new(SimulatedDisk::new()), small_options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    assert_eq!((tree.first().expect("read"), tree.last().expect("read")), (None, None));
+    (0..500u32).for_each(|n| tree.insert(format!("{n:03}"), [7; 100]).expect("inserted"));
+    (0..200u32).chain(300..500).for_each(|n| assert!(tree.delete(format!("{n:03}")).expect("deleted")));
+    let key = |row: Option<millpond::OwnedRow>| String::from_utf8(row.expect("a row").0).expect("digits");
+    assert_eq!(key(tree.first().expect("read")), "200");
+    assert_eq!(key(tree.last().expect("read")), "299");
+    assert_eq!((tree.prefix("24").count(), tree.prefix("3").count(), tree.prefix("").count()), (10, 0, 100));
+    assert_eq!(key(tree.prefix("24").next_back().transpose().expect("read")), "249");
+    assert!(tree.contains_key("250").expect("read") && !tree.contains_key("199").expect("read"));
+    // From both ends: each row once, and none after the ends have met.
+    let mut scan = tree.scan("210".."290");
+    let mut met = 0;
+    while let Some(row) = if met % 3 == 0 { scan.next_back() } else { scan.next() } {
+        row.expect("read");
+        met += 1;
+    }
+    assert_eq!((met, scan.next().is_none(), scan.next_back().is_none()), (80, true, true));
+    assert_eq!(tree.scan("290".."210").count(), 0);
+}
+
+#[test]
+fn errors_carry_the_row_that_they_are_about() {
+    use millpond::{Field, TableDefinition};
+    let db = Db::open_on(Arc::new(SimulatedDisk::new()), small_options()).expect("opened");
+    let tree = db.create_tree("t").expect("created");
+    let table = db.create_table("people", TableDefinition::new().unique("b", [Field::value(0..2)])).expect("created");
+    tree.insert("a", "1").expect("inserted");
+    table.insert("1", "xy").expect("inserted");
+    for (error, wanted, text) in [
+        (tree.insert("a", "2"), ("t", None, &b"a"[..]), "tree 't' has key 'a' already: update or put it"),
+        (tree.update("b", "2"), ("t", None, b"b"), "tree 't' has no key 'b': insert or put it"),
+        (table.update("2", "2"), ("people", None, b"2"), "table 'people' has no key '2': insert or put it"),
+        (
+            table.insert("2", "xy"),
+            ("people", Some("b"), b"xy"),
+            "index 'b' of table 'people' is unique, and another row has 'xy' there: change that row first, or give \
+             this one another value",
+        ),
+    ] {
+        let error = error.expect_err(text);
+        let row = error.row().expect("about a row");
+        assert_eq!(
+            (row.name(), row.index(), row.key(), error.to_string().as_str()),
+            (wanted.0, wanted.1, wanted.2, text)
+        );
+    }
+    // An error outlives its tree, and goes to another thread.
+    let error = tree.insert("a", "2").expect_err("there");
+    db.drop_tree("t").expect("dropped");
+    std::thread::spawn(move || assert_eq!(error.row().expect("about a row").key(), b"a")).join().expect("no panic");
 }

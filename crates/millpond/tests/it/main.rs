@@ -16,6 +16,7 @@ mod decoders;
 mod directory;
 mod drops;
 mod endings;
+mod examples;
 mod failing_syncs;
 mod format_reader;
 mod gather;
