@@ -400,7 +400,7 @@ fn checksums_are_seeded_as_the_text_says() {
 }
 
 #[test]
-fn a_new_database_has_the_files_of_the_text_and_begins_where_it_says() {
+fn new_database_has_the_files_and_begin_that_the_text_says() {
     let disk = SimulatedDisk::new();
     let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
     let options = options.redo_capacity(ByteSize::kib(512));

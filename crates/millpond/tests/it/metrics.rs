@@ -55,7 +55,7 @@ fn the_document_is_the_table() {
 }
 
 #[test]
-fn every_field_of_stats_and_every_class_of_waits_is_in_the_table_once() {
+fn every_field_of_stats_and_class_of_waits_is_in_the_table_once() {
     let names: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
     assert_eq!(names.len(), METRICS.len(), "each once");
     let stats = format!("{:?}", millpond::Stats::default());
@@ -137,7 +137,7 @@ fn number_of(value: &MetricValue) -> u64 {
 
 /// Two clients that write the same rows, and a pool that does not hold everything: the counts match the operations.
 #[test]
-fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
+fn metrics_are_what_stats_and_waits_tell_also_to_prometheus() {
     run(3, || {
         let options = small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::mib(1));
         let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
@@ -326,7 +326,7 @@ fn quiet(seen: &Seen, shape: Shape) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_dirty_while_the_log_is_quiet_is_written_in_the_background() {
+fn dirty_pages_of_a_quiet_log_are_written_in_the_background() {
     for shape in [SMALL, IN_PLACE, Shape { flushing: AdaptiveFlushingMethod::SyncOnly, ..IN_PLACE }] {
         let (background, dirty) = quiet(&Seen::default(), shape);
         assert!(background > 5 && dirty > 20, "{shape:?}: {background} pages, of {dirty} dirty ones");

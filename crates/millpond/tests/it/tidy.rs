@@ -256,7 +256,7 @@ fn threads_clocks_and_locks_come_from_the_seam() {
 /// LAW-2: no wait ends by a timer. Exceptions: the keeper's ticks, the log thread's next background commit, payments,
 /// the classic policies, and the rests of the thread that makes files for a large log.
 #[test]
-fn nobody_but_the_keeper_waits_for_a_clock() {
+fn only_the_keeper_and_listed_files_wait_for_a_clock() {
     let mut seen = 0;
     for (path, text) in sources() {
         let file = path.file_name().expect("a file").to_string_lossy().into_owned();
@@ -296,7 +296,7 @@ fn nobody_but_the_keeper_waits_for_a_clock() {
 
 /// The one policy that breaks LAW-1 says so.
 #[test]
-fn nobody_sleeps_under_latches_but_who_is_known_for_it() {
+fn only_the_closer_window_sleeps_under_latches() {
     let sleepers: Vec<_> = sources()
         .iter()
         .filter(|(_, text)| text.contains("sync::nap_latched("))
@@ -488,4 +488,63 @@ fn sentences_of_the_documents_are_short() {
     }
     assert!(seen > 1000, "only {seen} sentences seen");
     assert!(long.is_empty(), "{} sentences have more than {WORDS_MAX} words:\n{}", long.len(), long.join("\n"));
+}
+
+/// The tests of a file, by their names: functions below an attribute such as `#[test]`.
+fn tests_of(text: &str) -> Vec<&str> {
+    let mut tests = Vec::new();
+    let mut is_test = false;
+    for line in text.lines().map(str::trim_start) {
+        is_test |= ["#[test", "#[proptest"].iter().any(|attribute| line.starts_with(attribute));
+        let words =
+            ["pub ", "async ", "unsafe "].iter().fold(line, |rest, word| rest.strip_prefix(word).unwrap_or(rest));
+        if let Some((name, _)) = words.strip_prefix("fn ").and_then(|rest| rest.split_once(['(', '<'])) {
+            tests.extend(is_test.then_some(name));
+            is_test = false;
+        }
+    }
+    tests
+}
+
+/// A test's name is `subject_condition_outcome`, and its subject a named actor.
+#[test]
+fn test_names_are_short_and_name_their_actors() {
+    let mut seen = 0;
+    for path in files_below("crates", ".rs") {
+        let text = std::fs::read_to_string(&path).expect("read");
+        for name in tests_of(&text) {
+            seen += 1;
+            let pronouns = ["who", "whoever", "whom", "nobody", "everybody", "he", "his", "him"];
+            let found = name.split('_').find(|word| pronouns.contains(word));
+            assert_eq!(found, None, "{}: {name}: name the actor", path.display());
+            assert!(name.len() <= 60, "{}: {name} has {} characters", path.display(), name.len());
+        }
+    }
+    assert!(seen > 1000, "only {seen} tests seen");
+}
+
+/// A filter that no test has any more would let a planted bug pass unseen.
+#[test]
+fn filters_of_planted_bugs_name_tests() {
+    let script = files_below("scripts", "planted.sh").pop().expect("the script");
+    let script = std::fs::read_to_string(script).expect("read");
+    let paths_below = |place: &str| -> Vec<String> {
+        let tests = files_below(place, ".rs").into_iter().map(|path| {
+            let text = std::fs::read_to_string(&path).expect("read");
+            let path = path.with_extension("").to_string_lossy().replace('/', "::");
+            let path = path.rsplit_once(&place.replace('/', "::")).expect("below it").1;
+            tests_of(&text).iter().map(|name| format!("{path}::{name}")).collect::<Vec<_>>()
+        });
+        tests.flatten().collect()
+    };
+    let (of_it, of_lib) = (paths_below("crates/millpond/tests/it"), paths_below("crates/millpond/src"));
+    let mut seen = 0;
+    for (tests, filters) in script.split("tests=\"").skip(1).filter_map(|line| line.split_once("\" filter=\"")) {
+        let paths = if tests.contains("--lib") { &of_lib } else { &of_it };
+        for filter in filters.split('"').next().expect("an end").split(' ') {
+            seen += 1;
+            assert!(paths.iter().any(|path| path.contains(filter)), "{tests}: no test has {filter}");
+        }
+    }
+    assert!(seen > 25, "only {seen} filters seen");
 }
